@@ -1,0 +1,110 @@
+"""Filters of chunked data: deflate, shuffle, fletcher32 and lzf, decoded with every size bounded."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+from penstock.containers.hdf5.image import INFLATION
+from penstock.containers.hdf5.messages import Filter
+from penstock.errors import ChecksumError, FormatError
+
+DEFLATE, SHUFFLE, FLETCHER32, LZF = 1, 2, 3, 32000
+SLACK = 64  # what filters that lengthen their input may add
+
+
+def decode(raw: bytes, filters: tuple[Filter, ...], mask: int, nbytes: int) -> bytes:
+    """Undo `filters` on a stored chunk that must come out as `nbytes`.
+
+    `mask` has bit i set where filter i was skipped.  Raises `FormatError` for a filter that is not
+    supported or a size that does not fit, `ChecksumError` for a wrong fletcher32 sum.
+    """
+    if nbytes > INFLATION * len(raw) + SLACK:
+        raise FormatError(f"a chunk of {nbytes} bytes cannot come from {len(raw)} stored bytes")
+    for i in reversed(range(len(filters))):
+        if not mask >> i & 1:
+            raw = _undo(raw, filters[i], nbytes)
+    if len(raw) != nbytes:
+        raise FormatError(f"expected a chunk of {nbytes} bytes, got {len(raw)}")
+    return raw
+
+
+def _undo(raw: bytes, applied: Filter, nbytes: int) -> bytes:
+    if applied.number == DEFLATE:
+        return _inflate(raw, nbytes + SLACK)
+    if applied.number == SHUFFLE:
+        return _unshuffle(raw, applied.values[0] if applied.values else 1)
+    if applied.number == FLETCHER32:
+        return _verify_fletcher32(raw)
+    if applied.number == LZF:
+        return _unlzf(raw, nbytes + SLACK)
+    raise FormatError(f"filter {applied.number} ({applied.name or 'unnamed'}) is not supported; rewrite with gzip")
+
+
+def _inflate(raw: bytes, limit: int) -> bytes:
+    stream = zlib.decompressobj()
+    out = stream.decompress(raw, limit)
+    if not stream.eof:
+        raise FormatError(f"deflated chunk does not end within {limit} bytes")
+    return out
+
+
+def _unshuffle(raw: bytes, size: int) -> bytes:
+    whole = len(raw) // size * size if size else 0
+    if size < 2 or not whole:
+        return raw
+    planes = np.frombuffer(raw, np.uint8, whole).reshape(size, -1)
+    return planes.T.tobytes() + raw[whole:]
+
+
+def fletcher32(data: bytes) -> int:
+    """Fletcher's checksum of big-endian 16-bit words, as HDF5 takes it."""
+    words = np.frombuffer(data + b"\0" * (len(data) & 1), ">u2").astype(np.uint64)
+    first = second = 0
+    for start in range(0, len(words), 1 << 20):  # sums of at most 2^20 terms below 2^36 fit in 64 bits
+        part = words[start : start + (1 << 20)]
+        weights = np.arange(len(part), 0, -1, dtype=np.uint64)
+        second = _fold(second + len(part) * first + int((part * weights).sum()))
+        first = _fold(first + int(part.sum()))
+    return second << 16 | first
+
+
+def _fold(total: int) -> int:
+    return (total - 1) % 65535 + 1 if total else 0  # ones' complement: a sum that is not 0 stays so
+
+
+def _verify_fletcher32(raw: bytes) -> bytes:
+    if len(raw) < 4 or fletcher32(raw[:-4]) != int.from_bytes(raw[-4:], "little"):
+        raise ChecksumError("fletcher32 checksum of a chunk is wrong")
+    return raw[:-4]
+
+
+def _unlzf(raw: bytes, limit: int) -> bytes:
+    out = bytearray()
+    at = 0
+    while at < len(raw):
+        control = raw[at]
+        at += 1
+        if control < 32:
+            out += raw[at : at + control + 1]
+            at += control + 1
+        else:
+            length = control >> 5
+            if length == 7:
+                length += raw[at]
+                at += 1
+            start = len(out) - (control & 31) * 256 - raw[at] - 1
+            at += 1
+            _repeat(out, start, length + 2)
+        if len(out) > limit:
+            raise FormatError(f"lzf chunk does not end within {limit} bytes")
+    return bytes(out)
+
+
+def _repeat(out: bytearray, start: int, length: int) -> None:
+    if start < 0:
+        raise FormatError("lzf chunk refers to bytes before its start")
+    period = len(out) - start
+    piece = bytes(out[start : start + length])
+    out += piece if len(piece) == length else (piece * (length // period + 1))[:length]

@@ -1,0 +1,205 @@
+"""The bytes of one file, every access checked; its superblock; the checksum of the newer structures."""
+
+from __future__ import annotations
+
+import functools
+import mmap
+import os
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import ChecksumError, FormatError
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+UNDEFINED = 0xFFFFFFFFFFFFFFFF
+INFLATION = 1032  # deflate cannot make more than 1032 bytes out of one
+SUPERBLOCK_BYTES = 128  # no version is longer
+
+_MASK = 0xFFFFFFFF
+_MALFORMED = (struct.error, IndexError, KeyError, ValueError, OverflowError, RecursionError, zlib.error)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Located(Protocol):
+    """Whatever knows its file and its own place in it."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def where(self) -> str: ...
+
+
+L = TypeVar("L", bound=Located)
+
+
+def located(method: Callable[Concatenate[L, P], R]) -> Callable[Concatenate[L, P], R]:
+    """Turn whatever malformed bytes cause inside `method` into a `FormatError` that names the place."""
+
+    @functools.wraps(method)
+    def call(self: L, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(self, *args, **kwargs)
+        except FormatError as error:
+            if error.path is not None:
+                raise
+            raise type(error)(str(error), path=self.path, where=error.where or self.where) from error
+        except _MALFORMED as error:
+            raise FormatError(f"malformed structure ({error})", path=self.path, where=self.where) from error
+
+    return call
+
+
+@dataclass(frozen=True, slots=True)
+class Superblock:
+    """What the first bytes of a file say.  Addresses count from `base`, `eof` from the start of the file."""
+
+    version: int
+    base: int
+    eof: int
+    root: int
+    leaf_k: int
+    internal_k: int
+    chunk_k: int
+    extension: int
+    flags: int
+
+    @property
+    def nbytes(self) -> int:
+        """Length in the file."""
+        return {0: 96, 1: 100}.get(self.version, 48)
+
+
+def parse_superblock(raw: bytes) -> Superblock:
+    """Superblock of version 0 to 3 from its first bytes.  Raises `FormatError`."""
+    if raw[:8] != SIGNATURE:
+        raise FormatError(f"expected an HDF5 signature, got {raw[:8]!r}")
+    version = raw[8]
+    if version > 3:
+        raise FormatError(f"superblock version {version} is unknown; expected 0 to 3")
+    sizes = tuple(raw[13:15]) if version < 2 else tuple(raw[9:11])
+    if sizes != (8, 8):
+        raise FormatError(f"expected addresses and lengths of 8 bytes, got {sizes}")
+    if version >= 2:
+        flags, base, extension, eof, root, checksum = struct.unpack_from("<B4QI", raw, 11)
+        if lookup3(raw[:44]) != checksum:
+            raise ChecksumError("checksum of the superblock is wrong")
+        return Superblock(version, base, eof, root, 4, 16, 32, extension, flags)
+    leaf_k, internal_k, flags = struct.unpack_from("<HHI", raw, 16)
+    chunk_k = struct.unpack_from("<H", raw, 24)[0] if version else 32
+    at = 28 if version else 24
+    base, _, eof, _, _, root = struct.unpack_from("<6Q", raw, at)
+    return Superblock(version, base, eof, root, leaf_k, internal_k, chunk_k, UNDEFINED, flags)
+
+
+def read_superblock(fd: int) -> Superblock:
+    """Superblock of an open file: read until two readings agree, since a writer may be switching it.
+
+    Raises `FormatError` if there is none at byte 0, 512, 1024, 2048, ...
+    """
+    size, at = os.fstat(fd).st_size, 0
+    while at == 0 or at + 8 <= size:
+        if os.pread(fd, 8, at) == SIGNATURE:
+            raw = os.pread(fd, SUPERBLOCK_BYTES, at)
+            while (again := os.pread(fd, SUPERBLOCK_BYTES, at)) != raw:
+                raw = again
+            return _check_superblock(parse_superblock(raw), at, os.fstat(fd).st_size)
+        at = max(512, 2 * at)
+    raise FormatError("expected an HDF5 file, found no HDF5 signature")
+
+
+def _check_superblock(block: Superblock, at: int, size: int) -> Superblock:
+    if block.base != at:
+        raise FormatError(f"superblock lies at byte {at} but names base address {block.base}")
+    if not at + 48 <= block.eof <= size:
+        raise FormatError(f"expected {block.eof} bytes as the superblock says, got {size}; the file is cut short")
+    return block
+
+
+class Image:
+    """Read-only bytes of a file as its superblock delimits them; all addresses count from `base`."""
+
+    __slots__ = ("base", "buffer", "data", "path", "size", "superblock")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        with open(path, "rb") as file:
+            self.superblock = read_superblock(file.fileno())  # before the map, which then covers what it names
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self.base = self.superblock.base
+        self.buffer: NDArray[np.uint8] = np.frombuffer(mapped, np.uint8)
+        self.data = memoryview(mapped)[self.base : self.superblock.eof]
+        self.size = len(self.data)
+
+    def take(self, at: int, count: int, what: str) -> bytes:
+        """`count` bytes at address `at`.  Raises `FormatError` if they do not lie in the file."""
+        if at < 0 or count < 0 or at + count > self.size:
+            raise FormatError(f"{what} at byte {at} with {count} bytes lies outside the file of {self.size} bytes")
+        return bytes(self.data[at : at + count])
+
+    def signed(self, at: int, count: int, signature: bytes, what: str) -> bytes:
+        """Like `take`, and the bytes must begin with `signature`."""
+        raw = self.take(at, count, what)
+        if not raw.startswith(signature):
+            raise FormatError(f"expected {signature!r} for {what} at byte {at}, got {raw[: len(signature)]!r}")
+        return raw
+
+    def checked(self, at: int, count: int, signature: bytes, what: str) -> bytes:
+        """Like `signed`, and the last 4 of the `count` bytes must be the checksum of the others."""
+        raw = self.signed(at, count, signature, what)
+        verify(raw, what, at)
+        return raw
+
+
+def verify(raw: bytes, what: str, at: int) -> None:
+    """Raise `ChecksumError` unless the last 4 bytes are the checksum of what precedes them."""
+    if len(raw) < 4 or lookup3(raw[:-4]) != int.from_bytes(raw[-4:], "little"):
+        raise ChecksumError(f"checksum of {what} at byte {at} is wrong")
+
+
+def lookup3(data: bytes) -> int:
+    """Jenkins' lookup3 hash (`hashlittle` with 0), the checksum of all newer HDF5 structures.
+
+    >>> hex(lookup3(b"Four score and seven years ago"))
+    '0x17770551'
+    """
+    a = b = c = (0xDEADBEEF + len(data)) & _MASK
+    if not data:
+        return c
+    count = (len(data) + 11) // 12
+    words: tuple[Any, ...] = struct.unpack(f"<{3 * count}I", data.ljust(12 * count, b"\0"))
+    for i in range(0, 3 * count - 3, 3):
+        a, b, c = _mix((a + words[i]) & _MASK, (b + words[i + 1]) & _MASK, (c + words[i + 2]) & _MASK)
+    return _final((a + words[-3]) & _MASK, (b + words[-2]) & _MASK, (c + words[-1]) & _MASK)
+
+
+def _mix(a: int, b: int, c: int) -> tuple[int, int, int]:
+    a = (a - c & _MASK) ^ (c << 4 & _MASK | c >> 28)
+    c = c + b & _MASK
+    b = (b - a & _MASK) ^ (a << 6 & _MASK | a >> 26)
+    a = a + c & _MASK
+    c = (c - b & _MASK) ^ (b << 8 & _MASK | b >> 24)
+    b = b + a & _MASK
+    a = (a - c & _MASK) ^ (c << 16 & _MASK | c >> 16)
+    c = c + b & _MASK
+    b = (b - a & _MASK) ^ (a << 19 & _MASK | a >> 13)
+    a = a + c & _MASK
+    c = (c - b & _MASK) ^ (b << 4 & _MASK | b >> 28)
+    return a, b + a & _MASK, c
+
+
+def _final(a: int, b: int, c: int) -> int:
+    c = (c ^ b) - (b << 14 & _MASK | b >> 18) & _MASK
+    a = (a ^ c) - (c << 11 & _MASK | c >> 21) & _MASK
+    b = (b ^ a) - (a << 25 & _MASK | a >> 7) & _MASK
+    c = (c ^ b) - (b << 16 & _MASK | b >> 16) & _MASK
+    a = (a ^ c) - (c << 4 & _MASK | c >> 28) & _MASK
+    b = (b ^ a) - (a << 14 & _MASK | a >> 18) & _MASK
+    return (c ^ b) - (b << 24 & _MASK | b >> 8) & _MASK

@@ -1,0 +1,203 @@
+"""The smaller messages of an object header: dataspace, fill value, layout, filters, links."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from penstock.containers.hdf5.image import UNDEFINED
+from penstock.errors import FormatError
+
+SINGLE, IMPLICIT, FIXED, EXTENSIBLE, BTREE_V2 = 1, 2, 3, 4, 5
+RANK = 32
+FILTERED = 2  # layout flag: the single chunk went through the filters
+
+
+class Dataspace(NamedTuple):
+    """`shape`, None for an empty (null) space; `maxshape`, with None for an unlimited dimension."""
+
+    shape: tuple[int, ...] | None
+    maxshape: tuple[int | None, ...] | None
+
+
+class Filter(NamedTuple):
+    """One filter of a pipeline: its registered number, name and parameters."""
+
+    number: int
+    name: str
+    values: tuple[int, ...]
+
+
+class Link(NamedTuple):
+    """Where a name of a group leads: `address` if hard, `path` if soft, `file` and `path` if external."""
+
+    kind: Literal["hard", "soft", "external"]
+    address: int = UNDEFINED
+    path: str = ""
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the values of a dataset lie.  `address` of the data, or of the chunk index."""
+
+    kind: Literal["compact", "contiguous", "chunked"]
+    address: int = UNDEFINED
+    nbytes: int = 0
+    data: bytes = b""
+    chunk: tuple[int, ...] = ()
+    element: int = 0
+    index: int = 0  # 0: version 1 B-tree
+    filter_mask: int = 0
+    size_bytes: int = 0  # width of a chunk's size in the indexes of version 4 and 5
+    whole_edges: bool = True  # False: chunks that stick out of the array are not filtered
+
+
+@lru_cache(maxsize=4096)
+def parse_dataspace(body: bytes) -> Dataspace:
+    """Shape and largest shape."""
+    version, rank, flags, kind = body[:4]
+    if version not in (1, 2) or rank > RANK:
+        raise FormatError(f"dataspace of version {version} and rank {rank} is malformed")
+    if version == 2 and kind == 2:
+        return Dataspace(None, None)
+    at = 8 if version == 1 else 4
+    shape: tuple[int, ...] = struct.unpack_from(f"<{rank}Q", body, at)
+    if not flags & 1:
+        return Dataspace(shape, shape)
+    limits: tuple[int, ...] = struct.unpack_from(f"<{rank}Q", body, at + 8 * rank)
+    return Dataspace(shape, tuple(None if limit == UNDEFINED else limit for limit in limits))
+
+
+@lru_cache(maxsize=4096)
+def parse_fill(body: bytes) -> bytes:
+    """Bytes of the fill value, empty where it is not defined."""
+    version = body[0]
+    if version == 3:
+        defined, at = bool(body[1] & 0x20), 2
+    elif version in (1, 2):
+        defined, at = bool(body[3]), 4
+    else:
+        raise FormatError(f"fill value of version {version} is unknown")
+    return parse_old_fill(body[at:]) if defined else b""
+
+
+def parse_old_fill(body: bytes) -> bytes:
+    """Bytes of the fill value of the oldest kind."""
+    (size,) = struct.unpack_from("<I", body)
+    if size == 0xFFFFFFFF:
+        return b""
+    if size > len(body) - 4:
+        raise FormatError(f"fill value of {size} bytes runs over its message")
+    return body[4 : 4 + size]
+
+
+def parse_layout(body: bytes) -> Layout:
+    """Layout of version 3, 4 or 5."""
+    version, kind = body[0], body[1]
+    if version not in (3, 4, 5):
+        raise FormatError(f"data layout of version {version} is not supported; expected 3, 4 or 5")
+    if kind == 0:
+        (size,) = struct.unpack_from("<H", body, 2)
+        if size > len(body) - 4:
+            raise FormatError(f"compact data of {size} bytes runs over its message")
+        return Layout("compact", nbytes=size, data=body[4 : 4 + size])
+    if kind == 1:
+        return Layout("contiguous", *struct.unpack_from("<QQ", body, 2))
+    if kind != 2:
+        raise FormatError(f"data layout class {kind}{' (virtual dataset)' if kind == 3 else ''} is not supported")
+    if version > 3:
+        return _parse_chunked_v4(body)
+    dims = struct.unpack_from(f"<{body[2]}I", body, 11)
+    return _chunked(dims, struct.unpack_from("<Q", body, 3)[0])
+
+
+def _parse_chunked_v4(body: bytes) -> Layout:
+    version, flags, rank, width = body[0], body[2], body[3], body[4]
+    if rank > RANK + 1 or not 1 <= width <= 8:
+        raise FormatError(f"chunked layout of rank {rank} with {width} bytes a dimension is malformed")
+    dims = tuple(int.from_bytes(body[5 + width * i : 5 + width * (i + 1)], "little") for i in range(rank))
+    at = 5 + width * rank
+    index = body[at]
+    at += 1 + {SINGLE: 12 if flags & FILTERED else 0, FIXED: 1, EXTENSIBLE: 5, BTREE_V2: 6}.get(index, 0)
+    nbytes = mask = 0
+    if index == SINGLE and flags & FILTERED:
+        nbytes, mask = struct.unpack_from("<QI", body, at - 12)
+    (address,) = struct.unpack_from("<Q", body, at)
+    chunk_bytes = 1
+    for dim in dims:
+        chunk_bytes *= dim
+    size_bytes = 8 if version == 5 else min(8, 1 + (max(chunk_bytes, 1).bit_length() - 1 + 8) // 8)
+    return _chunked(dims, address, nbytes, index, mask, size_bytes, whole_edges=not flags & 1)
+
+
+def _chunked(
+    dims: tuple[int, ...], address: int, nbytes: int = 0, index: int = 0, mask: int = 0, size_bytes: int = 4,
+    *, whole_edges: bool = True,
+) -> Layout:  # fmt: skip
+    if len(dims) < 2 or 0 in dims:
+        raise FormatError(f"chunk dimensions {dims} are malformed")
+    return Layout(
+        "chunked", address, nbytes, chunk=dims[:-1], element=dims[-1], index=index, filter_mask=mask,
+        size_bytes=size_bytes, whole_edges=whole_edges,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def parse_filters(body: bytes) -> tuple[Filter, ...]:
+    """Filters in the order in which they were applied when writing."""
+    version, count = body[0], body[1]
+    if version not in (1, 2) or count > 32:
+        raise FormatError(f"filter pipeline of version {version} with {count} filters is malformed")
+    out: list[Filter] = []
+    at = 8 if version == 1 else 2
+    for _ in range(count):
+        (number,) = struct.unpack_from("<H", body, at)
+        length = 0
+        if version == 1 or number >= 256:
+            (length,) = struct.unpack_from("<H", body, at + 2)
+            at += 2
+        (values,) = struct.unpack_from("<H", body, at + 4)
+        at += 6
+        name = body[at : at + length].split(b"\0")[0].decode()
+        at += length
+        out.append(Filter(number, name, struct.unpack_from(f"<{values}I", body, at)))
+        at += 4 * (values + (values & 1 if version == 1 else 0))
+    return tuple(out)
+
+
+def parse_link(body: bytes) -> tuple[str, int, Link]:
+    """Name, creation order (-1 if not kept) and target of a link message."""
+    version, flags = body[0], body[1]
+    if version != 1:
+        raise FormatError(f"link message of version {version} is unknown")
+    at, kind, order = 2, 0, -1
+    if flags & 8:
+        kind, at = body[at], at + 1
+    if flags & 4:
+        order, at = struct.unpack_from("<q", body, at)[0], at + 8
+    at += 1 if flags & 16 else 0
+    width = 1 << (flags & 3)
+    length = int.from_bytes(body[at : at + width], "little")
+    at += width
+    raw = body[at : at + length]
+    if len(raw) != length or not raw:
+        raise FormatError("name of a link runs over its message")
+    return raw.decode(), order, _target(kind, body, at + length)
+
+
+def _target(kind: int, body: bytes, at: int) -> Link:
+    if kind == 0:
+        return Link("hard", struct.unpack_from("<Q", body, at)[0])
+    (length,) = struct.unpack_from("<H", body, at)
+    value = body[at + 2 : at + 2 + length]
+    if len(value) != length:
+        raise FormatError("target of a link runs over its message")
+    if kind == 1:
+        return Link("soft", path=value.rstrip(b"\0").decode())
+    if kind != 64:
+        raise FormatError(f"link of type {kind} is not supported")
+    file, path = value[1:].split(b"\0")[:2]
+    return Link("external", path=path.decode(), file=file.decode())

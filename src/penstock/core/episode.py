@@ -1,0 +1,123 @@
+"""One episode as a person or a writer handles it: columns of one trajectory, checked against the standard's lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from penstock.core.columns import nest, under
+from penstock.core.ragged import Array, Ragged
+from penstock.core.spaces import Space, unflatten
+from penstock.core.spec import Spec
+from penstock.errors import SpecError
+
+REQUIRED = ("observations", "actions", "rewards", "terminations", "truncations")
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """One trajectory of T steps: `columns` by path, each with T, T + 1 or 1 rows as its field's `align` says.
+
+    `id` is its number in the dataset, `metadata` what is stored beside it (seed, options, statistics). The Minari
+    names are properties: `observations` (T + 1 rows, in the structure of the observation space), `actions`,
+    `rewards`, `terminations`, `truncations` (T rows each), `infos` (nested dict) and `extras` (all other columns).
+
+    Raises `SpecError` if columns are missing or too many, or have the wrong number of rows, dtype or shape.
+
+    >>> from penstock.core.spec import Field
+    >>> spec = Spec({"observations": Field(np.dtype("f4"), (2,), "boundary"), "rewards": Field(np.dtype("f8"))})
+    >>> episode = Episode(spec, {"observations": np.zeros((4, 2), "f4"), "rewards": np.ones(3)})
+    >>> len(episode), episode.total_reward
+    (3, 3.0)
+    """
+
+    spec: Spec
+    columns: Mapping[str, Array]
+    id: int = 0
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        if self.columns.keys() != self.spec.fields.keys():
+            missing, extra = self.spec.keys() - self.columns.keys(), self.columns.keys() - self.spec.keys()
+            raise SpecError(
+                f"expected the columns {list(self.spec)}, got {sorted(missing)} missing and {sorted(extra)} too many"
+            )
+        steps = len(self)
+        for path, array in self.columns.items():
+            self._check(path, array, steps)
+
+    def _check(self, path: str, array: Array, steps: int) -> None:
+        column = self.spec.fields[path]
+        rows = {"step": steps, "boundary": steps + 1, "episode": 1}[column.align]
+        if len(array) != rows:
+            raise SpecError(f"expected {rows} {path} for {steps} steps, got {len(array)} - at episode {self.id}")
+        if isinstance(array, Ragged) != column.ragged or array.dtype != column.dtype:
+            raise SpecError(
+                f"expected {path} as {column.kind} of {column.dtype}, got {array.dtype} - at episode {self.id}"
+            )
+        if not column.ragged and array.shape[1:] != column.shape:
+            raise SpecError(f"expected {path} of shape {column.shape}, got {array.shape[1:]} - at episode {self.id}")
+
+    def __len__(self) -> int:
+        return steps_of(self.spec, self.columns)
+
+    def __repr__(self) -> str:
+        return f"Episode(id={self.id}, steps={len(self)}, columns={list(self.columns)})"
+
+    @property
+    def observations(self) -> Any:
+        """`[T + 1, ...]` observations, in the structure of the observation space."""
+        return self._part("observations", self.spec.observation_space)
+
+    @property
+    def actions(self) -> Any:
+        """`[T, ...]` actions, in the structure of the action space."""
+        return self._part("actions", self.spec.action_space)
+
+    @property
+    def rewards(self) -> Any:
+        """`[T]` rewards."""
+        return self.columns["rewards"]
+
+    @property
+    def terminations(self) -> Any:
+        """`[T]` bool, True where the environment terminated."""
+        return self.columns["terminations"]
+
+    @property
+    def truncations(self) -> Any:
+        """`[T]` bool, True where the episode was cut."""
+        return self.columns["truncations"]
+
+    @property
+    def infos(self) -> dict[str, Any]:
+        """Info columns as a nested dict; empty where none were recorded."""
+        return self._part("infos", None) if any(under("infos", p) for p in self.columns) else {}
+
+    @property
+    def extras(self) -> dict[str, Any]:
+        """Every column beyond the standard's, as a nested dict (`{"state": {"qpos": ...}}`)."""
+        names = (*REQUIRED, "infos")
+        return nest({p: a for p, a in self.columns.items() if not any(under(name, p) for name in names)})
+
+    @property
+    def total_reward(self) -> float:
+        """The undiscounted return: the sum of the rewards."""
+        return float(np.sum(self.rewards))
+
+    def _part(self, name: str, space: Space | None) -> Any:
+        return unflatten(space, {p[len(name) + 1 :]: a for p, a in self.columns.items() if under(name, p)})
+
+
+def steps_of(spec: Spec, columns: Mapping[str, Array]) -> int:
+    """How many steps the columns of one episode hold, told by the first that has an answer.
+
+    Raises `SpecError` if no column is aligned with steps or boundaries.
+    """
+    for path, column in spec.fields.items():
+        if path in columns and column.align != "episode":
+            return len(columns[path]) - (column.align == "boundary")
+    raise SpecError(f"expected a column aligned with steps or boundaries, got {list(columns)}")

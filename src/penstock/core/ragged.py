@@ -1,0 +1,158 @@
+"""Rows of unequal length: one array of values and the offsets that cut it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import SpecError
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """`n` rows of unequal length: row `i` is `values[offsets[i]:offsets[i + 1]]`.
+
+    `values` is `[sum of lengths, ...]` of any dtype, `offsets` is `[n + 1]` int64, starting at 0 and never
+    decreasing. `grid` folds the rows into `[n, L]` when they were fetched as windows; it is `(n,)` otherwise.
+    Text is UTF-8 bytes in a uint8 `values`.
+
+    Raises `SpecError` if the offsets do not fit the values or the grid.
+
+    >>> Ragged.from_strings(["go", "", "left"]).strings()
+    ['go', '', 'left']
+    """
+
+    values: npt.NDArray[Any]
+    offsets: npt.NDArray[np.int64]
+    grid: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        n = len(self.offsets) - 1
+        if n < 0 or self.offsets[0] != 0 or self.offsets[-1] != len(self.values) or np.any(np.diff(self.offsets) < 0):
+            raise SpecError(
+                f"expected offsets that start at 0, never decrease and end at {len(self.values)} (the number of values), "
+                f"got {n + 1} offsets {_ends(self.offsets)}"
+            )
+        object.__setattr__(self, "grid", self.grid or (n,))
+        if int(np.prod(self.grid)) != n:
+            raise SpecError(f"expected a grid of {n} rows, got {self.grid}")
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[npt.ArrayLike], dtype: npt.DTypeLike | None = None) -> Ragged:
+        """Build from a sequence of arrays. Cost: one copy of the values.
+
+        >>> Ragged.from_rows([[1, 2], [], [3]], dtype="int64").lengths.tolist()
+        [2, 0, 1]
+        """
+        arrays = [np.asarray(row, dtype) for row in rows]
+        values = np.concatenate(arrays) if arrays else np.empty(0, dtype or np.float64)
+        return cls(values.astype(dtype, copy=False), offsets_of([len(a) for a in arrays]))
+
+    @classmethod
+    def from_strings(cls, strings: Iterable[str]) -> Ragged:
+        """Build from text, one row a string, stored as UTF-8.
+
+        >>> Ragged.from_strings(["é"]).values.tolist()
+        [195, 169]
+        """
+        return cls.from_bytes(s.encode("utf-8") for s in strings)
+
+    @classmethod
+    def from_bytes(cls, blobs: Iterable[bytes]) -> Ragged:
+        """Build from byte strings, one row each.
+
+        >>> len(Ragged.from_bytes([b"ab", b"c"]))
+        2
+        """
+        rows = list(blobs)
+        return cls(np.frombuffer(b"".join(rows), np.uint8), offsets_of([len(r) for r in rows]))
+
+    def __len__(self) -> int:
+        return self.grid[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The grid of rows, `(n,)` or `(n, L)`."""
+        return self.grid
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the values."""
+        return self.values.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by values and offsets."""
+        return self.values.nbytes + self.offsets.nbytes
+
+    @property
+    def lengths(self) -> npt.NDArray[np.int64]:
+        """`[n]` int64 length of each row."""
+        return np.diff(self.offsets)
+
+    def __getitem__(self, index: int | slice | npt.NDArray[Any]) -> Any:
+        """An integer gives the values of one row (of a `[n, L]` grid: its L rows as a `Ragged`); a slice or an
+        index array gives a `Ragged`."""
+        numbers = np.arange(len(self))[index]
+        inner = self.grid[1:]
+        if inner:
+            rows = np.asarray(numbers)[..., None] * inner[0] + np.arange(inner[0])
+            return self.take(rows.ravel()).reshape(*np.shape(numbers), *inner)
+        if np.ndim(numbers) == 0:
+            return self.values[self.offsets[numbers] : self.offsets[numbers + 1]]
+        return self.take(numbers)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Ragged:
+        """The given rows, in that order, as a flat `Ragged`. Cost: one gather of the values."""
+        lengths = self.lengths[rows]
+        offsets = offsets_of(lengths)
+        index = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
+        return Ragged(self.values[index], offsets)
+
+    def reshape(self, *grid: int) -> Ragged:
+        """The same rows folded into another grid."""
+        return Ragged(self.values, self.offsets, grid)
+
+    def strings(self) -> list[str]:
+        """Each row decoded as UTF-8, in flat order.
+
+        Raises `UnicodeDecodeError` where a row is not UTF-8.
+        """
+        return [blob.decode("utf-8") for blob in self.blobs()]
+
+    def blobs(self) -> list[bytes]:
+        """Each row as `bytes`, in flat order."""
+        data, cuts = self.values.tobytes(), (self.offsets * self.values.itemsize).tolist()
+        return [data[a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+
+    @staticmethod
+    def concatenate(parts: Sequence[Ragged]) -> Ragged:
+        """Rows of all parts, one after the other.
+
+        >>> Ragged.concatenate([Ragged.from_strings(["a"]), Ragged.from_strings(["b"])]).strings()
+        ['a', 'b']
+        """
+        return Ragged(np.concatenate([p.values for p in parts]), offsets_of(np.concatenate([p.lengths for p in parts])))
+
+
+Array = npt.NDArray[Any] | Ragged
+
+
+def offsets_of(lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """`[n + 1]` int64 running sum of `[n]` lengths, starting at 0.
+
+    >>> offsets_of([2, 0, 3]).tolist()
+    [0, 2, 2, 5]
+    """
+    sizes = np.asarray(lengths, np.int64)
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    return offsets
+
+
+def _ends(offsets: npt.NDArray[np.int64]) -> str:
+    return "" if len(offsets) == 0 else f"from {offsets[0]} to {offsets[-1]}"

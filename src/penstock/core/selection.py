@@ -1,0 +1,62 @@
+"""A selection: which rows to read, and where each goes in a grid of samples by steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Int = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Selection:
+    """`m` spans of contiguous rows, copied into a grid of `n` samples by `L` steps.
+
+    Span `j` copies rows `start[j] : start[j] + length[j]` of source `source[j]` to the places
+    `at[j] : at[j] + length[j]` of the flattened grid. Rows are numbered in the row space of one alignment
+    (steps, boundaries or episodes; see `penstock.core.spec.Align`). `source`, `start`, `length` and `at` are
+    `[m]` int64, spans are ordered by `at`, do not overlap, and none crosses a sample. Padding is what no span covers.
+    `real` `[m]` bool is False for spans that only repeat an edge to fill padding, None where all are real.
+
+    >>> one = np.array([0, 1])
+    >>> Selection(one * 0, one * 10, one * 0 + 3, one * 4, (2, 4)).mask().astype(int).tolist()
+    [[1, 1, 1, 0], [1, 1, 1, 0]]
+    """
+
+    source: Int
+    start: Int
+    length: Int
+    at: Int
+    shape: tuple[int, int]
+    real: npt.NDArray[np.bool_] | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether the spans cover the whole grid, so that an uninitialised buffer is safe to fill."""
+        return int(self.length.sum()) == self.shape[0] * self.shape[1]
+
+    def mask(self) -> npt.NDArray[np.bool_]:
+        """`[n, L]` bool, True where real data lies."""
+        edges = np.zeros(self.shape[0] * self.shape[1] + 1, np.int8)
+        real: Any = slice(None) if self.real is None else self.real
+        np.add.at(edges, self.at[real], 1)
+        np.add.at(edges, self.at[real] + self.length[real], -1)
+        return (np.cumsum(edges[:-1], dtype=np.int8) > 0).reshape(self.shape)
+
+    def samples(self, lo: int, hi: int) -> Selection:
+        """The samples `lo:hi` alone, as a grid of `hi - lo` by `L`. Cost: a binary search and views."""
+        width = self.shape[1]
+        a, b = np.searchsorted(self.at, (lo * width, hi * width)).tolist()
+        real = None if self.real is None else self.real[a:b]
+        return Selection(
+            self.source[a:b], self.start[a:b], self.length[a:b], self.at[a:b] - lo * width, (hi - lo, width), real
+        )
+
+    def of(self, source: int) -> Selection:
+        """The spans that read from one source; the grid stays whole."""
+        mine = self.source == source
+        real = None if self.real is None else self.real[mine]
+        return Selection(self.source[mine], self.start[mine], self.length[mine], self.at[mine], self.shape, real)

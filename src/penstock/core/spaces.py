@@ -1,0 +1,372 @@
+"""The spaces that observations and actions come from, as plain data: Gymnasium's, without Gymnasium.
+
+Their JSON is the Minari standard's (`Box`, `Discrete`, `MultiDiscrete`, `MultiBinary`, `Text`, `Tuple`, `Dict`).
+A composite space names its leaves by paths: key `k` of a `Dict` is `"k"`, item `i` of a `Tuple` is `"i"`.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import Array, Ragged
+from penstock.errors import SpecError
+
+_NUMBERS = "biufc"  # NumPy kinds that a space may have
+
+
+class Space(ABC):
+    """A set of values. Abstract; the concrete spaces are final and frozen."""
+
+    type: ClassVar[str]
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """The Minari standard's JSON of this space, as a plain dict."""
+
+    @abstractmethod
+    def contains(self, rows: Array) -> npt.NDArray[np.bool_]:
+        """`[n]` bool: which rows of a leaf column are members. Composite spaces have no column of their own."""
+
+    def leaves(self) -> Iterator[tuple[str, Space]]:
+        """Path and space of every leaf, in order; a leaf itself has the path `""`."""
+        yield "", self
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Space) and _canonical(self) == _canonical(other)
+
+    def __hash__(self) -> int:
+        return hash(_canonical(self))
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any] | str) -> Space:
+        """Read a space from the Minari standard's JSON, a dict or its text.
+
+        Raises `SpecError` for a type that the standard does not have, or fields that do not fit.
+
+        >>> Space.from_json('{"type": "Discrete", "dtype": "int64", "start": 0, "n": 4}')
+        Discrete(n=4, start=0)
+        """
+        try:
+            plain = json.loads(data) if isinstance(data, str) else data
+            return _READERS[plain["type"]](plain)
+        except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+            if isinstance(error, SpecError):
+                raise
+            raise SpecError(
+                f"expected a space of type {', '.join(_READERS)} as the Minari standard writes it, got {_short(data)}: {error}"
+            ) from error
+
+
+@dataclass(frozen=True, eq=False)
+class Box(Space):
+    """Arrays of one shape and dtype between `low` and `high`, both `shape`, infinite where unbounded.
+
+    >>> Box(np.zeros(2), np.ones(2), np.dtype("float32")).contains(np.array([[0.5, 0.5], [2, 0]], "float32")).tolist()
+    [True, False]
+    """
+
+    low: npt.NDArray[Any]
+    high: npt.NDArray[Any]
+    dtype: np.dtype[Any]
+
+    type: ClassVar[str] = "Box"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", _number_dtype(self.dtype))
+        low, high = (np.asarray(bound) for bound in (self.low, self.high))
+        if low.shape != high.shape:
+            raise SpecError(f"expected low and high of one shape, got {low.shape} and {high.shape}")
+        object.__setattr__(self, "low", low.astype(self.dtype))
+        object.__setattr__(self, "high", high.astype(self.dtype))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one value."""
+        return self.low.shape
+
+    def to_json(self) -> dict[str, Any]:
+        """The standard's JSON; its cost is that of every bound."""
+        bounds = {"low": self.low.tolist(), "high": self.high.tolist()}
+        return {"type": "Box", "dtype": str(self.dtype), "shape": list(self.shape), **bounds}
+
+    def contains(self, rows: Array) -> npt.NDArray[np.bool_]:
+        """Members have the shape and lie within the bounds; NaN does not."""
+        values = np.asarray(rows)
+        if values.shape[1:] != self.shape:
+            return np.zeros(len(values), np.bool_)
+        return _every((values >= self.low) & (values <= self.high))
+
+
+@dataclass(frozen=True, eq=False)
+class Discrete(Space):
+    """Integers `start .. start + n - 1`, stored as int64.
+
+    >>> Discrete(3).contains(np.array([0, 3])).tolist()
+    [True, False]
+    """
+
+    n: int
+    start: int = 0
+
+    type: ClassVar[str] = "Discrete"
+
+    def to_json(self) -> dict[str, Any]:
+        """The standard's JSON."""
+        return {"type": "Discrete", "dtype": "int64", "start": int(self.start), "n": int(self.n)}
+
+    def contains(self, rows: Array) -> npt.NDArray[np.bool_]:
+        """Members lie in the range."""
+        values = np.asarray(rows)
+        return (values >= self.start) & (values < self.start + self.n)
+
+
+@dataclass(frozen=True, eq=False)
+class MultiDiscrete(Space):
+    """Arrays of integers, each in `start .. start + nvec - 1`; both have the shape of a value.
+
+    >>> MultiDiscrete(np.array([2, 3])).contains(np.array([[1, 2], [2, 0]])).tolist()
+    [True, False]
+    """
+
+    nvec: npt.NDArray[Any]
+    start: npt.NDArray[Any] | None = None
+    dtype: np.dtype[Any] = np.dtype("int64")
+
+    type: ClassVar[str] = "MultiDiscrete"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", _number_dtype(self.dtype))
+        nvec = np.asarray(self.nvec, self.dtype)
+        start = np.zeros_like(nvec) if self.start is None else np.asarray(self.start, self.dtype)
+        if nvec.shape != start.shape:
+            raise SpecError(f"expected nvec and start of one shape, got {nvec.shape} and {start.shape}")
+        object.__setattr__(self, "nvec", nvec)
+        object.__setattr__(self, "start", start)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one value."""
+        return self.nvec.shape
+
+    def to_json(self) -> dict[str, Any]:
+        """The standard's JSON."""
+        numbers = {"nvec": self.nvec.tolist(), "start": np.asarray(self.start).tolist()}
+        return {"type": "MultiDiscrete", "dtype": str(self.dtype), **numbers}
+
+    def contains(self, rows: Array) -> npt.NDArray[np.bool_]:
+        """Members have the shape and lie in the ranges."""
+        values = np.asarray(rows)
+        if values.shape[1:] != self.shape:
+            return np.zeros(len(values), np.bool_)
+        inside = (values >= self.start) & (values < np.asarray(self.start) + self.nvec)
+        return _every(inside)
+
+
+@dataclass(frozen=True, eq=False)
+class MultiBinary(Space):
+    """Arrays of zeros and ones, stored as int8; `n` is a length or a shape.
+
+    >>> MultiBinary((2, 2)).shape
+    (2, 2)
+    """
+
+    n: int | tuple[int, ...]
+
+    type: ClassVar[str] = "MultiBinary"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one value."""
+        return self.n if isinstance(self.n, tuple) else (self.n,)
+
+    def to_json(self) -> dict[str, Any]:
+        """The standard's JSON."""
+        return {"type": "MultiBinary", "n": list(self.n) if isinstance(self.n, tuple) else int(self.n)}
+
+    def contains(self, rows: Array) -> npt.NDArray[np.bool_]:
+        """Members have the shape and are 0 or 1."""
+        values = np.asarray(rows)
+        if values.shape[1:] != self.shape:
+            return np.zeros(len(values), np.bool_)
+        return _every((values == 0) | (values == 1))
+
+
+@dataclass(frozen=True, eq=False)
+class Text(Space):
+    """Strings of `min_length .. max_length` characters out of `charset`.
+
+    >>> Text(5, charset="ab").contains(Ragged.from_strings(["ab", "abc", ""])).tolist()
+    [True, False, False]
+    """
+
+    max_length: int
+    min_length: int = 1
+    charset: str = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+    type: ClassVar[str] = "Text"
+
+    def to_json(self) -> dict[str, Any]:
+        """The standard's JSON; the characters are written in order."""
+        lengths = {"max_length": int(self.max_length), "min_length": int(self.min_length)}
+        return {"type": "Text", **lengths, "charset": "".join(sorted(set(self.charset)))}
+
+    def contains(self, rows: Array) -> npt.NDArray[np.bool_]:
+        """Members have a length in range and no foreign character."""
+        if not isinstance(rows, Ragged):
+            return np.zeros(len(rows), np.bool_)
+        allowed = set(self.charset)
+        lengths = range(self.min_length, self.max_length + 1)
+        return np.array([len(s) in lengths and allowed.issuperset(s) for s in rows.strings()], np.bool_)
+
+
+@dataclass(frozen=True, eq=False)
+class Tuple(Space):
+    """A fixed sequence of spaces; the leaves of item `i` lie below `"i"`.
+
+    >>> [path for path, _ in Tuple((Discrete(2), Discrete(3))).leaves()]
+    ['0', '1']
+    """
+
+    spaces: tuple[Space, ...]
+
+    type: ClassVar[str] = "Tuple"
+
+    def to_json(self) -> dict[str, Any]:
+        """The standard's JSON."""
+        return {"type": "Tuple", "subspaces": [space.to_json() for space in self.spaces]}
+
+    def leaves(self) -> Iterator[tuple[str, Space]]:
+        """Path and space of every leaf."""
+        for i, space in enumerate(self.spaces):
+            yield from _below(str(i), space)
+
+    def contains(self, rows: Array) -> npt.NDArray[np.bool_]:
+        """Raises `SpecError`: ask the leaves."""
+        raise SpecError("a Tuple has no column of its own; ask each of its leaves")
+
+
+@dataclass(frozen=True, eq=False)
+class Dict(Space):
+    """Spaces by name; the leaves of key `k` lie below `"k"`. A key must not contain "/".
+
+    >>> [path for path, _ in Dict({"arm": Dict({"x": Discrete(2)})}).leaves()]
+    ['arm/x']
+    """
+
+    spaces: Mapping[str, Space]
+
+    type: ClassVar[str] = "Dict"
+
+    def __post_init__(self) -> None:
+        for key in self.spaces:
+            if "/" in key or key == "":
+                raise SpecError(
+                    f"expected keys without '/', got {key!r}; rename it, paths are made of keys joined by '/'"
+                )
+
+    def to_json(self) -> dict[str, Any]:
+        """The standard's JSON."""
+        return {"type": "Dict", "subspaces": {key: space.to_json() for key, space in self.spaces.items()}}
+
+    def leaves(self) -> Iterator[tuple[str, Space]]:
+        """Path and space of every leaf."""
+        for key, space in self.spaces.items():
+            yield from _below(key, space)
+
+    def contains(self, rows: Array) -> npt.NDArray[np.bool_]:
+        """Raises `SpecError`: ask the leaves."""
+        raise SpecError("a Dict has no column of its own; ask each of its leaves")
+
+
+def unflatten(space: Space | None, columns: Mapping[str, Any]) -> Any:
+    """Leaf values by path, folded into the structure of `space`: dicts, tuples, or the leaf itself.
+
+    Without a space, paths become nested dicts, and a single value at `""` stays itself.
+
+    >>> unflatten(Tuple((Discrete(2), Discrete(3))), {"0": 1, "1": 2})
+    (1, 2)
+    """
+    return _fold(space, columns, "")
+
+
+def _fold(space: Space | None, columns: Mapping[str, Any], path: str) -> Any:
+    if path in columns:
+        return columns[path]
+    if isinstance(space, Tuple):
+        return tuple(_fold(s, columns, _join(path, str(i))) for i, s in enumerate(space.spaces))
+    if isinstance(space, Dict):
+        return {key: _fold(s, columns, _join(path, key)) for key, s in space.spaces.items()}
+    prefix = f"{path}/" if path else ""
+    keys = dict.fromkeys(p[len(prefix) :].split("/")[0] for p in columns if p.startswith(prefix))
+    if space is not None or (path and not keys):
+        raise SpecError(f"expected a column at {path!r} for {space}, got {list(columns)}")
+    return {key: _fold(None, columns, _join(path, key)) for key in keys}
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}/{key}" if path else key
+
+
+def _below(key: str, space: Space) -> Iterator[tuple[str, Space]]:
+    for path, leaf in space.leaves():
+        yield (f"{key}/{path}" if path else key), leaf
+
+
+def _every(inside: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """`[n]` bool: whether all of a row's cells are inside."""
+    return np.logical_and.reduce(inside.reshape(len(inside), -1), axis=1)
+
+
+def _number_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    found = np.dtype(dtype)
+    if found.kind not in _NUMBERS or found.subdtype is not None:
+        raise SpecError(f"expected a dtype of numbers, got {found}")
+    return found
+
+
+def _canonical(space: Space) -> str:
+    return json.dumps(space.to_json(), sort_keys=True)
+
+
+def _short(data: object) -> str:
+    text = data if isinstance(data, str) else repr(data)
+    return text if len(text) <= 200 else text[:200] + "..."
+
+
+def _read_box(data: Mapping[str, Any]) -> Space:
+    dtype, shape = _number_dtype(data["dtype"]), tuple(int(s) for s in data["shape"])
+    low, high = (np.asarray(data[name], dtype) for name in ("low", "high"))
+    if low.shape != shape:
+        raise SpecError(f"expected bounds of shape {shape}, got {low.shape}")
+    return Box(low, high, dtype)
+
+
+def _read_multi_discrete(data: Mapping[str, Any]) -> Space:
+    return MultiDiscrete(data["nvec"], data.get("start"), _number_dtype(data.get("dtype", "int64")))
+
+
+def _read_multi_binary(data: Mapping[str, Any]) -> Space:
+    n = data["n"]
+    return MultiBinary(tuple(int(i) for i in n) if isinstance(n, (list, tuple)) else int(n))
+
+
+def _read_text(data: Mapping[str, Any]) -> Space:
+    return Text(int(data["max_length"]), int(data["min_length"]), str(data["charset"]))
+
+
+_READERS: dict[str, Callable[[Mapping[str, Any]], Space]] = {
+    "Box": _read_box,
+    "Discrete": lambda data: Discrete(int(data["n"]), int(data.get("start", 0))),
+    "MultiDiscrete": _read_multi_discrete,
+    "MultiBinary": _read_multi_binary,
+    "Text": _read_text,
+    "Tuple": lambda data: Tuple(tuple(Space.from_json(s) for s in data["subspaces"])),
+    "Dict": lambda data: Dict({str(k): Space.from_json(s) for k, s in data["subspaces"].items()}),
+}

@@ -1,0 +1,140 @@
+"""What a dataset holds: one field a column, and the spaces that observations and actions come from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from penstock.core.columns import under
+from penstock.core.spaces import Space
+from penstock.errors import SpecError
+
+Align = Literal["step", "boundary", "episode"]
+Kind = Literal["array", "ragged", "text"]
+
+ALIGNS: tuple[Align, ...] = ("step", "boundary", "episode")
+
+
+@dataclass(frozen=True)
+class Field:
+    """One column: the dtype and shape of a row, and how rows align with the steps of an episode.
+
+    `align` is `"step"` (T rows for T steps: actions, rewards), `"boundary"` (T + 1 rows: observations before the
+    first and after every step) or `"episode"` (one row). `kind` is `"array"`; `"ragged"` (each row a 1-d array of
+    its own length); or `"text"` (ragged UTF-8 bytes).
+
+    Raises `SpecError` for a dtype that holds Python objects, or an unknown align or kind.
+
+    >>> Field(np.dtype("float32"), (3,), "boundary").row_bytes
+    12
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...] = ()
+    align: Align = "step"
+    kind: Kind = "array"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", np.dtype(self.dtype))
+        object.__setattr__(self, "shape", tuple(int(s) for s in self.shape))
+        if self.dtype.hasobject:
+            raise SpecError(f"expected a dtype of plain bytes, got {self.dtype}; store text with kind='text'")
+        if self.align not in ALIGNS:
+            raise SpecError(f"expected align to be one of {ALIGNS}, got {self.align!r}")
+        if self.kind not in ("array", "ragged", "text"):
+            raise SpecError(f"expected kind to be 'array', 'ragged' or 'text', got {self.kind!r}")
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row of an `"array"` column."""
+        return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
+
+    @property
+    def ragged(self) -> bool:
+        """Whether rows have lengths of their own."""
+        return self.kind != "array"
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict that `from_json` reads back."""
+        return {"dtype": self.dtype.str, "shape": list(self.shape), "align": self.align, "kind": self.kind}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Field:
+        """Read what `to_json` wrote. Raises `SpecError` for anything else.
+
+        >>> Field.from_json({"dtype": "<f4", "shape": [3], "align": "step", "kind": "array"}).row_bytes
+        12
+        """
+        try:
+            return cls(np.dtype(str(data["dtype"])), tuple(data["shape"]), data["align"], data["kind"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise SpecError(f"expected a field with dtype, shape, align and kind, got {data!r}: {error}") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Spec(Mapping[str, Field]):
+    """The columns of a dataset by path, and the spaces of its observations and actions where they are known.
+
+    >>> spec = Spec({"rewards": Field(np.dtype("float64"))})
+    >>> spec["rewards"].align, spec.paths("rewards")
+    ('step', ['rewards'])
+    """
+
+    fields: Mapping[str, Field]
+    observation_space: Space | None = None
+    action_space: Space | None = None
+
+    def __getitem__(self, path: str) -> Field:
+        try:
+            return self.fields[path]
+        except KeyError:
+            raise KeyError(f"no column {path!r}; there are {list(self.fields)}") from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spec) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+    def paths(self, prefix: str) -> list[str]:
+        """The columns at or below `prefix`. Raises `KeyError` if there are none."""
+        found = [path for path in self.fields if under(prefix, path)]
+        if not found:
+            raise KeyError(f"no column {prefix!r}; there are {list(self.fields)}")
+        return found
+
+    @property
+    def fingerprint(self) -> str:
+        """A SHA-256 hex digest that is equal exactly when the specs are."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+    def to_json(self) -> dict[str, Any]:
+        """A plain dict that `from_json` reads back."""
+        spaces = {"observation_space": self.observation_space, "action_space": self.action_space}
+        return {
+            "fields": {path: field.to_json() for path, field in self.fields.items()},
+            **{name: None if space is None else space.to_json() for name, space in spaces.items()},
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Spec:
+        """Read what `to_json` wrote. Raises `SpecError` for anything else."""
+        fields = data.get("fields")
+        if not isinstance(fields, Mapping):
+            raise SpecError(f"expected an object with 'fields', got {list(data)}")
+        spaces = [data.get(name) for name in ("observation_space", "action_space")]
+        return cls(
+            {str(path): Field.from_json(field) for path, field in fields.items()},
+            *(None if space is None else Space.from_json(space) for space in spaces),
+        )

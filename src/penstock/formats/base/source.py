@@ -1,0 +1,174 @@
+"""A source: it has the values of a dataset and decides nothing."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.columns import Columns
+from penstock.core.episode import Episode
+from penstock.core.ragged import Array, Ragged
+from penstock.core.selection import Selection
+from penstock.core.spec import Align, Field, Spec
+from penstock.errors import ExpiredRowError
+
+Int = npt.NDArray[np.int64]
+
+
+class Source(ABC):
+    """A dataset opened for reading: E episodes whose steps are numbered by global rows.
+
+    Episode `e` owns step rows `offsets[e] : offsets[e + 1]`, boundary rows `offsets[e] + e : offsets[e + 1] + e + 1`
+    (one more a episode), and episode row `e`. Row numbers are never reused. Reads may be called from any number of
+    threads, and after a fork.
+
+    A format implements `read_array` and `read_ragged`, each for one column; everything else follows.
+    """
+
+    @property
+    @abstractmethod
+    def spec(self) -> Spec:
+        """The columns and spaces."""
+
+    @property
+    @abstractmethod
+    def offsets(self) -> Int:
+        """`[E + 1]` int64 first step row of each episode, and the end."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """A digest that changes whenever what would be read changes."""
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What is stored about the whole dataset."""
+        return {}
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """The step rows that can be read, `[lo, hi)`; a growing source moves it to the right."""
+        return int(self.offsets[0]), int(self.offsets[-1])
+
+    @property
+    def blocks(self) -> Int | None:
+        """`[B + 1]` int64 step rows that cut the rows into blocks decoded together, or None where any row is cheap."""
+        return None
+
+    @abstractmethod
+    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """Fill the covered places of `out` `[n * L, *shape]` (C-contiguous); the others stay as they are."""
+
+    def read_ragged(self, column: str, selection: Selection) -> Ragged:
+        """The `n * L` rows of the grid, those not covered empty. Needed only where the spec has ragged columns."""
+        raise KeyError(
+            f"{type(self).__name__} has no ragged column {column!r} (selection of {len(selection.at)} spans)"
+        )
+
+    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
+        """What is stored about each of the given episodes (seed, options, statistics, anything else)."""
+        return [{} for _ in episodes]
+
+    def refresh(self) -> bool:
+        """Take in what was appended since; True if the extent moved. A finished source never moves."""
+        return False
+
+    def close(self) -> None:
+        """Release files. Reading afterwards is an error."""
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def steps(self) -> int:
+        """How many steps all episodes have together."""
+        lo, hi = self.extent
+        return hi - lo
+
+    def rows(self, align: Align) -> Int:
+        """`[E + 1]` int64 first row of each episode, and the end, in the row space of one alignment."""
+        e = np.arange(len(self.offsets))
+        return {"step": self.offsets, "boundary": self.offsets + e, "episode": e}[align]
+
+    def read(self, columns: Sequence[str], selection: Selection) -> dict[str, Array]:
+        """Read columns of one alignment into a grid: `[n, L, *shape]` arrays and `[n, L]` ragged ones, padding zero.
+
+        Raises `ExpiredRowError` for rows outside the extent, `KeyError` for an unknown column.
+        """
+        return {column: self._read(column, self.spec[column], selection) for column in columns}
+
+    def _read(self, column: str, field: Field, selection: Selection) -> Array:
+        self.check(field.align, selection)
+        if field.ragged:
+            return self.read_ragged(column, selection).reshape(*selection.shape)
+        allocate = np.empty if selection.complete else np.zeros
+        out = allocate((selection.shape[0] * selection.shape[1], *field.shape), field.dtype)
+        self.read_array(column, selection, out)
+        return out.reshape(*selection.shape, *field.shape)
+
+    def check(self, align: Align, selection: Selection) -> None:
+        """Raise `ExpiredRowError` if a span lies outside the rows of this alignment."""
+        if len(selection.start) == 0:
+            return
+        rows = self.rows(align)
+        lo, hi = int(selection.start.min()), int((selection.start + selection.length).max())
+        if lo < rows[0] or hi > rows[-1]:
+            raise ExpiredRowError(f"expected {align} rows within {rows[0]}:{rows[-1]}, got {lo}:{hi}")
+
+    def episode(self, e: int) -> Episode:
+        """Episode `e` whole, with its metadata; negative numbers count from the end. Raises `IndexError`."""
+        if not -len(self) <= e < len(self):
+            raise IndexError(f"expected an episode within 0:{len(self)}, got {e}")
+        e %= len(self)
+        columns = {path: self._whole(path, e) for path in self.spec}
+        return Episode(self.spec, columns, e, self.episode_metadata([e])[0])
+
+    def _whole(self, column: str, e: int) -> Array:
+        field = self.spec[column]
+        rows = self.rows(field.align)
+        start, stop = int(rows[e]), int(rows[e + 1])
+        one = np.ones(1, np.int64)
+        selection = Selection(one * 0, one * start, one * (stop - start), one * 0, (1, stop - start))
+        if field.ragged:
+            return self.read_ragged(column, selection)
+        out = np.empty((stop - start, *field.shape), field.dtype)
+        self.read_array(column, selection, out)
+        return out
+
+    def episodes(self) -> Iterator[Episode]:
+        """Every episode, one after the other. Memory: one episode at a time."""
+        return (self.episode(e) for e in range(len(self)))
+
+    def table(self) -> Columns:
+        """One row an episode: `id`, `total_steps`, and every metadata entry that is a number in some episode.
+
+        Entries are float64 with NaN where an episode lacks them, or int64 where all have an integer. Cost: reads
+        the metadata of every episode once, no values.
+        """
+        stored = self.episode_metadata(range(len(self)))
+        table: dict[str, Any] = {"id": np.arange(len(self)), "total_steps": np.diff(self.offsets)}
+        names = dict.fromkeys(name for entry in stored for name, value in entry.items() if _is_number(value))
+        for name in names:
+            if name not in table:
+                table[name] = _number_column([entry.get(name) for entry in stored])
+        return Columns(table)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (bool, int, float, np.integer, np.floating, np.bool_))
+
+
+def _number_column(values: list[Any]) -> npt.NDArray[Any]:
+    if all(isinstance(v, (int, np.integer)) for v in values) and all(-(2**63) <= v < 2**63 for v in values):
+        return np.array(values, np.int64)
+    return np.array([float(v) if _is_number(v) else np.nan for v in values], np.float64)

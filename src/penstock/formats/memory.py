@@ -1,0 +1,145 @@
+"""Episodes that lie in memory, as a source."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.episode import Episode
+from penstock.core.ragged import Array, Ragged, offsets_of
+from penstock.core.selection import Selection
+from penstock.core.spec import Spec
+from penstock.errors import SpecError
+from penstock.formats.base.source import Source
+from penstock.kernels.rows import RowMap
+
+Int = npt.NDArray[np.int64]
+
+
+class MemorySource(Source):
+    """Whole columns in memory, cut into episodes by `offsets`.
+
+    `columns[path]` has as many rows as the alignment of its field asks for. Arrays are kept, not copied, if they
+    are C-contiguous; do not change them while they are read.
+
+    Raises `SpecError` if a column's rows do not fit.
+
+    >>> from penstock.core.spec import Field
+    >>> spec = Spec({"rewards": Field(np.dtype("float64"))})
+    >>> source = MemorySource(spec, {"rewards": np.arange(5.0)}, np.array([0, 2, 5]))
+    >>> source.episode(1).rewards.tolist()
+    [2.0, 3.0, 4.0]
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        columns: Mapping[str, Array],
+        offsets: Int,
+        metadata: Mapping[str, Any] | None = None,
+        episode_metadata: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
+        self._spec, self._offsets = spec, np.asarray(offsets, np.int64)
+        self._metadata = dict(metadata or {})
+        self._episode_metadata = [dict(m) for m in episode_metadata or [{}] * (len(offsets) - 1)]
+        self._columns = {path: _fitting(self, path, columns[path]) for path in spec}
+        self._maps = {p: RowMap.of(a) for p, a in self._columns.items() if not isinstance(a, Ragged)}
+        self._fingerprint: str | None = None
+
+    @classmethod
+    def from_episodes(cls, episodes: Iterable[Episode], metadata: Mapping[str, Any] | None = None) -> MemorySource:
+        """Gather episodes of one spec. Cost: one copy of every column. Raises `SpecError` if specs differ or none is given."""
+        held = list(episodes)
+        if not held:
+            raise SpecError("expected at least one episode, for their spec is the dataset's; got none")
+        spec = held[0].spec
+        for e, episode in enumerate(held):
+            if episode.spec != spec:
+                raise SpecError(f"expected every episode to have the columns of the first, got others - at episode {e}")
+        columns = {path: _joined([episode.columns[path] for episode in held]) for path in spec}
+        lengths = [len(episode) for episode in held]
+        return cls(spec, columns, offsets_of(lengths), metadata, [e.metadata for e in held])
+
+    @property
+    def spec(self) -> Spec:
+        """The columns and spaces."""
+        return self._spec
+
+    @property
+    def offsets(self) -> Int:
+        """`[E + 1]` int64 first step row of each episode, and the end."""
+        return self._offsets
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What was handed in about the dataset."""
+        return self._metadata
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of spec, offsets and all values. Cost: one pass over the data at first use."""
+        if self._fingerprint is None:
+            digest = hashlib.sha256(self._spec.fingerprint.encode() + self._offsets.tobytes())
+            for array in self._columns.values():
+                for part in (array.values, array.offsets) if isinstance(array, Ragged) else (array,):
+                    digest.update(np.ascontiguousarray(part).view(np.uint8).data if part.size else b"")
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
+
+    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """One gather."""
+        self._maps[column].gather(selection.start, selection.length, selection.at, out.reshape(-1).view(np.uint8))
+
+    def read_ragged(self, column: str, selection: Selection) -> Ragged:
+        """One gather of values."""
+        held = self._columns[column]
+        if not isinstance(held, Ragged):
+            raise KeyError(f"column {column!r} is not ragged")
+        return gather_ragged(held, selection)
+
+    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
+        """What was handed in about each episode."""
+        return [dict(self._episode_metadata[e]) for e in episodes]
+
+
+def gather_ragged(held: Ragged, selection: Selection) -> Ragged:
+    """The `n * L` rows of the selection's grid out of `held`; places that no span covers are empty rows.
+
+    >>> one = np.ones(1, np.int64)
+    >>> gather_ragged(Ragged.from_strings(["a", "b"]), Selection(one * 0, one, one, one, (1, 2))).strings()
+    ['', 'b']
+    """
+    places = selection.shape[0] * selection.shape[1]
+    rows = np.repeat(selection.start - offsets_of(selection.length)[:-1], selection.length)
+    rows += np.arange(len(rows))
+    at = np.repeat(selection.at - offsets_of(selection.length)[:-1], selection.length) + np.arange(len(rows))
+    lengths = np.zeros(places, np.int64)
+    lengths[at] = held.lengths[rows]
+    # Spans are ordered by place, so the values come out in the order of the grid.
+    return Ragged(held.take(rows).values, offsets_of(lengths))
+
+
+def _fitting(source: MemorySource, path: str, array: Array) -> Array:
+    field = source.spec[path]
+    rows = int(source.rows(field.align)[-1])
+    shape = () if isinstance(array, Ragged) else array.shape[1:]
+    if (
+        len(array) != rows
+        or array.dtype != field.dtype
+        or shape != field.shape
+        or isinstance(array, Ragged) != field.ragged
+    ):
+        raise SpecError(
+            f"expected {path} as {rows} {field.align} rows of {field.kind} {field.dtype}{list(field.shape)}, "
+            f"got {len(array)} of {array.dtype}{list(shape)}"
+        )
+    return array if isinstance(array, Ragged) else np.ascontiguousarray(array)
+
+
+def _joined(parts: Sequence[Array]) -> Array:
+    ragged = [p for p in parts if isinstance(p, Ragged)]
+    return Ragged.concatenate(ragged) if ragged else np.concatenate([np.asarray(p) for p in parts])

@@ -1,0 +1,111 @@
+"""Where the rows of a column lie in memory, and the one gather that reads them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import offsets_of
+from penstock.kernels import reference
+
+Int = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class RowMap:
+    """Rows of one width, lying in runs: run `r` holds rows `first[r] : first[r + 1]`, one after the other, in
+    buffer `buffer[r]` from byte `offset[r]` on. `buffers` are 1-d uint8 arrays, usually memory maps.
+
+    Built through `RowMap.build`, which checks every run against its buffer once, so that the gather need not.
+
+    >>> rows = RowMap.of(np.arange(12, dtype="<i4").reshape(6, 2))
+    >>> out = np.zeros((3, 2), "<i4")
+    >>> one = np.array([1], np.int64)
+    >>> rows.gather(one * 4, one * 2, one, out.view(np.uint8))
+    >>> out.tolist()
+    [[0, 0], [8, 9], [10, 11]]
+    """
+
+    buffers: tuple[Bytes, ...]
+    first: Int
+    buffer: Int
+    offset: Int
+    row_bytes: int
+    address: Int
+
+    @classmethod
+    def build(cls, buffers: Sequence[Bytes], rows: Int, buffer: Int, offset: Int, row_bytes: int) -> RowMap:
+        """Map runs of `rows[R]` rows of `row_bytes` bytes. Raises `IndexError` if a run leaves its buffer."""
+        first = offsets_of(rows)
+        sizes = np.array([len(b) for b in buffers], np.int64)
+        if len(rows) and (
+            rows.min() < 0 or offset.min() < 0 or buffer.min() < 0 or buffer.max() >= len(buffers) or row_bytes < 0
+        ):
+            raise IndexError(f"expected runs with non-negative rows and offsets in {len(buffers)} buffers")
+        # Rows are compared by division, for a product of two lies from a file could wrap around.
+        room = (sizes[buffer] - offset) // max(row_bytes, 1) if len(rows) else np.zeros(0, np.int64)
+        if row_bytes and np.any(rows > np.maximum(room, 0)):
+            bad = int(np.argmax(rows > np.maximum(room, 0)))
+            raise IndexError(
+                f"expected run {bad} to end within its {sizes[buffer[bad]]} bytes, "
+                f"got {rows[bad]} rows of {row_bytes} bytes from byte {offset[bad]} on"
+            )
+        bases = np.array([b.ctypes.data for b in buffers], np.int64)
+        address = bases[buffer] + offset if len(rows) else np.zeros(0, np.int64)
+        return cls(tuple(buffers), first, buffer, offset, row_bytes, address)
+
+    @classmethod
+    def of(cls, array: npt.NDArray[Any]) -> RowMap:
+        """Map the rows of one C-contiguous array `[n, ...]`."""
+        flat = np.ascontiguousarray(array)
+        row_bytes = flat.dtype.itemsize * int(np.prod(flat.shape[1:], dtype=np.int64))
+        zero = np.zeros(1, np.int64)
+        return cls.build([flat.reshape(-1).view(np.uint8)], zero + len(flat), zero, zero, row_bytes)
+
+    @property
+    def n(self) -> int:
+        """How many rows there are."""
+        return int(self.first[-1])
+
+    def gather(self, start: Int, length: Int, at: Int, out: Bytes) -> None:
+        """Copy rows `start[j] : start[j] + length[j]` to rows `at[j]` on of `out`, for every span `j`.
+
+        `out` is C-contiguous bytes that hold whole rows. Cost: one copy of the bytes read, with the GIL released.
+        Raises `IndexError` if a span leaves the map or the buffer, before anything is copied.
+        """
+        target = out.reshape(-1, self.row_bytes) if self.row_bytes else out.reshape(0, 0)
+        _check_spans(start, length, at, self.n, len(target) if self.row_bytes else None)
+        if self.row_bytes == 0 or len(start) == 0:
+            return
+        if use_reference():
+            reference.gather_rows(self.buffers, self.first, self.buffer, self.offset, start, length, at, target)
+        else:
+            _compiled().gather_rows(self.first, self.address, self.row_bytes, start, length, at, target)
+
+
+def use_reference() -> bool:
+    """Whether `PENSTOCK_KERNELS=reference` asks for the NumPy definitions instead of compiled kernels."""
+    return os.environ.get("PENSTOCK_KERNELS") == "reference"
+
+
+def _check_spans(start: Int, length: Int, at: Int, rows: int, room: int | None) -> None:
+    if len(start) == 0:
+        return
+    if start.min() < 0 or length.min() < 0 or (start + length).max() > rows:
+        raise IndexError(f"expected rows within 0:{rows}, got {start.min()}:{(start + length).max()}")
+    if at.min() < 0 or (room is not None and (at + length).max() > room):
+        raise IndexError(f"expected places within 0:{room}, got {at.min()}:{(at + length).max()}")
+
+
+@cache
+def _compiled() -> Any:
+    from penstock.kernels import compiled  # numba is heavy: loaded with the first gather, not with the package
+
+    return compiled

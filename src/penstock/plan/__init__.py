@@ -1,0 +1,1 @@
+"""Which rows, in which order: arithmetic on integers that knows no values."""

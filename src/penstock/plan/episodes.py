@@ -1,0 +1,81 @@
+"""The episodes that a plan may choose from: a dense table of integers, one row an episode."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.columns import Columns, under
+from penstock.core.spec import Align
+from penstock.errors import PlanError
+from penstock.formats.base.source import Source
+
+Int = npt.NDArray[np.int64]
+
+
+def _empty_table() -> Columns:
+    return Columns({})
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """`[E]` episodes in their order: episode `index[e]` of source `source[e]`, whose `length[e]` steps begin at
+    step row `start[e]`. `aligns` tells the alignment of every column; `table` gives the metadata columns, one row
+    an episode, read only if a condition asks.
+
+    >>> from penstock.formats.memory import MemorySource
+    >>> from penstock.core.spec import Field, Spec
+    >>> spec = Spec({"rewards": Field(np.dtype("f8"))})
+    >>> Episodes.of(MemorySource(spec, {"rewards": np.zeros(5)}, np.array([0, 2, 5]))).length.tolist()
+    [2, 3]
+    """
+
+    source: Int
+    index: Int
+    start: Int
+    length: Int
+    aligns: Mapping[str, Align]
+    fingerprint: str
+    table: Callable[[], Columns] = field(default=_empty_table, repr=False)
+
+    @classmethod
+    def of(cls, source: Source) -> Episodes:
+        """All episodes of one source."""
+        n = len(source)
+        aligns = {path: column.align for path, column in source.spec.items()}
+        offsets = source.offsets
+        return cls(
+            np.zeros(n, np.int64),
+            np.arange(n),
+            offsets[:-1],
+            np.diff(offsets),
+            aligns,
+            source.fingerprint,
+            source.table,
+        )
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    @property
+    def steps(self) -> int:
+        """How many steps all episodes have together."""
+        return int(self.length.sum())
+
+    def take(self, chosen: Int, why: str) -> Episodes:
+        """The chosen rows, in that order. `why` goes into the fingerprint, beside the rows themselves."""
+        rows = np.asarray(chosen, np.int64)
+        digest = hashlib.sha256(f"{self.fingerprint} {why} ".encode() + rows.tobytes()).hexdigest()
+        picked = (array[rows] for array in (self.source, self.index, self.start, self.length))
+        return Episodes(*picked, self.aligns, digest, lambda: self.table().take(rows))
+
+    def columns(self, prefix: str) -> list[str]:
+        """The columns at or below `prefix`. Raises `PlanError` if there are none."""
+        found = [path for path in self.aligns if under(prefix, path)]
+        if not found:
+            raise PlanError(f"expected a column among {list(self.aligns)}, got {prefix!r}")
+        return found
