@@ -74,7 +74,7 @@ def read_tiles(image: Image, layout: Layout, shape: Shape, limits: tuple[int | N
 
 def first_tile(image: Image, layout: Layout) -> tuple[int, int] | None:
     """Address and stored bytes of the only chunk of a one-chunk dataset, None where it was not written."""
-    raw = image.take(layout.address, 24 + 24 + 8 * (len(layout.chunk) + 1), "B-tree node")
+    raw = image.take(layout.address, 40 + 8 * (len(layout.chunk) + 1), "B-tree node")
     if raw[:6] != b"TREE\x01\x00":
         return None
     count, nbytes = raw[6], int.from_bytes(raw[24:28], "little")
@@ -104,8 +104,9 @@ def _from_btree_v2(image: Image, layout: Layout, *, filtered: bool) -> list[tupl
     for record in read_records(image, layout.address, 11 if filtered else 10):
         nbytes, mask, at = plain, 0, 8
         if filtered:
-            nbytes, mask = int.from_bytes(record[8 : 8 + width], "little"), record[8 + width]
             at = 12 + width
+            nbytes = int.from_bytes(record[8 : 8 + width], "little")
+            mask = int.from_bytes(record[8 + width : at], "little")
         scaled = struct.unpack_from(f"<{rank}Q", record, at)
         origin = tuple(s * c for s, c in zip(scaled, layout.chunk, strict=True))
         if max(origin) >= 1 << 63:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import struct
 
 from penstock.containers.hdf5.btree import read_records
-from penstock.containers.hdf5.image import UNDEFINED, Image, verify
+from penstock.containers.hdf5.image import Image, verify
 from penstock.errors import FormatError
 
 _LOCAL = struct.Struct("<4sB3xQQQ")
 _COLLECTION = struct.Struct("<4sB3xQ")
 _OBJECT = struct.Struct("<HH4xQ")
 _FRACTAL = struct.Struct("<4sBHHBI12QHQQHHQH")
-MIN_COLLECTION = 4096
 MAX_LEVELS = 16  # of indirect blocks
 
 
@@ -165,7 +164,3 @@ class FractalHeap:
             self._indirect[address] = children
         return children
 
-
-def undefined(address: int) -> bool:
-    """Whether an address says that there is nothing."""
-    return address == UNDEFINED

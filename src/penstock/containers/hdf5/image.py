@@ -22,7 +22,7 @@ INFLATION = 1032  # deflate cannot make more than 1032 bytes out of one
 SUPERBLOCK_BYTES = 128  # no version is longer
 
 _MASK = 0xFFFFFFFF
-_MALFORMED = (struct.error, IndexError, KeyError, ValueError, OverflowError, RecursionError, zlib.error)
+MALFORMED = (struct.error, IndexError, KeyError, ValueError, OverflowError, RecursionError, zlib.error)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,7 +51,7 @@ def located(method: Callable[Concatenate[L, P], R]) -> Callable[Concatenate[L, P
             if error.path is not None:
                 raise
             raise type(error)(str(error), path=self.path, where=error.where or self.where) from error
-        except _MALFORMED as error:
+        except MALFORMED as error:
             raise FormatError(f"malformed structure ({error})", path=self.path, where=self.where) from error
 
     return call

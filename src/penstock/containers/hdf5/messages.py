@@ -52,7 +52,7 @@ class Layout:
     index: int = 0  # 0: version 1 B-tree
     filter_mask: int = 0
     size_bytes: int = 0  # width of a chunk's size in the indexes of version 4 and 5
-    whole_edges: bool = True  # False: chunks that stick out of the array are not filtered
+    filter_edges: bool = True  # False: chunks that stick out of the array are not filtered
 
 
 @lru_cache(maxsize=4096)
@@ -130,18 +130,18 @@ def _parse_chunked_v4(body: bytes) -> Layout:
     for dim in dims:
         chunk_bytes *= dim
     size_bytes = 8 if version == 5 else min(8, 1 + (max(chunk_bytes, 1).bit_length() - 1 + 8) // 8)
-    return _chunked(dims, address, nbytes, index, mask, size_bytes, whole_edges=not flags & 1)
+    return _chunked(dims, address, nbytes, index, mask, size_bytes, filter_edges=not flags & 1)
 
 
 def _chunked(
     dims: tuple[int, ...], address: int, nbytes: int = 0, index: int = 0, mask: int = 0, size_bytes: int = 4,
-    *, whole_edges: bool = True,
+    *, filter_edges: bool = True,
 ) -> Layout:  # fmt: skip
     if len(dims) < 2 or 0 in dims:
         raise FormatError(f"chunk dimensions {dims} are malformed")
     return Layout(
         "chunked", address, nbytes, chunk=dims[:-1], element=dims[-1], index=index, filter_mask=mask,
-        size_bytes=size_bytes, whole_edges=whole_edges,
+        size_bytes=size_bytes, filter_edges=filter_edges,
     )  # fmt: skip
 
 

@@ -1,0 +1,218 @@
+"""Files and groups: names to objects."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import ItemsView, Iterator, Mapping
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.containers.hdf5.dataset import Dataset
+from penstock.containers.hdf5.header import (
+    DATATYPE,
+    GROUP_INFO,
+    LAYOUT,
+    LINK,
+    LINK_INFO,
+    SYMBOL_TABLE,
+    Message,
+    read_messages,
+)
+from penstock.containers.hdf5.heap import GlobalHeap
+from penstock.containers.hdf5.image import MALFORMED, Image, located
+from penstock.containers.hdf5.links import read_links
+from penstock.containers.hdf5.messages import Link
+from penstock.containers.hdf5.values import Attributes
+from penstock.errors import FormatError
+
+SOFT_HOPS = 16
+DEPTH = 64
+
+_GROUP_KINDS = {SYMBOL_TABLE, LINK_INFO, LINK, GROUP_INFO}
+
+
+class Group(Mapping[str, "Group | Dataset"]):
+    """A group: a mapping from names to groups and datasets, parsed when asked for.
+
+    `name`, absolute; `attrs`; `links`, what each name leads to, external links included.  Iteration is in
+    creation order where the file keeps it, else by name.
+    """
+
+    __slots__ = ("_attrs", "_file", "_links", "_messages", "address", "name")
+
+    def __init__(self, file: File, name: str, address: int, messages: list[Message]) -> None:
+        self._file, self._messages = file, messages
+        self.name, self.address = name, address
+        self._attrs: Attributes | None = None
+        self._links: dict[str, Link] | None = None
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self._file.path
+
+    @property
+    def where(self) -> str:
+        """The place in the file, for messages."""
+        return f"{self.name} (object header at byte {self.address})"
+
+    @property
+    def attrs(self) -> Attributes:
+        """Attributes, decoded when asked for."""
+        if self._attrs is None:
+            self._attrs = Attributes(self._file.image, self._file.heap, self._messages, self.name)
+        return self._attrs
+
+    @property
+    def links(self) -> dict[str, Link]:
+        """What each name leads to."""
+        if self._links is None:
+            self._links = self._read_links()
+        return self._links
+
+    @located
+    def _read_links(self) -> dict[str, Link]:
+        return read_links(self._file.image, self._messages)
+
+    def __getitem__(self, name: str) -> Group | Dataset:
+        """Object at `name`, which may be a path.
+
+        Raises `KeyError` if there is none, `FormatError` for external links and circles of soft links.
+        """
+        return self._find(name, SOFT_HOPS)
+
+    def _find(self, name: str, hops: int) -> Group | Dataset:
+        here: Group | Dataset = self._file.root if name.startswith("/") else self
+        for part in name.split("/"):
+            if part and part != ".":
+                if not isinstance(here, Group):
+                    raise KeyError(f"{name} leads through the dataset {here.name}")
+                here = here._step(part, hops)  # noqa: SLF001
+        return here
+
+    def _step(self, name: str, hops: int) -> Group | Dataset:
+        link = self.links.get(name)
+        if link is None:
+            raise KeyError(f"{name} is not in {self.name} of {self.path}")
+        place = f"{self.name.rstrip('/')}/{name}"
+        if link.kind == "hard":
+            return self._file.open_object(link.address, place)
+        if link.kind == "external":
+            message = f"leads to {link.path} of the file {link.file!r}, which is not followed; open that file"
+            raise FormatError(message, path=self.path, where=place)
+        if hops == 0:
+            raise FormatError(f"more than {SOFT_HOPS} soft links in a row", path=self.path, where=place)
+        return self._find(link.path, hops - 1)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.links)
+
+    def __len__(self) -> int:
+        return len(self.links)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether `name`, a single one, is in the group; what it leads to is not looked at."""
+        return name in self.links
+
+    def items(self) -> ItemsView[str, Group | Dataset]:
+        """Names and objects."""
+        return ItemsView(self)
+
+    def walk(self) -> Iterator[Dataset]:
+        """Every dataset below this group that hard links reach, depth first, each group once.
+
+        Cost: about 20 us a dataset.  Raises `FormatError` below a depth of 64.
+        """
+        yield from self._walk({self.address}, DEPTH)
+
+    def _walk(self, seen: set[int], depth: int) -> Iterator[Dataset]:
+        if depth == 0:
+            raise FormatError(f"groups are nested more than {DEPTH} deep", path=self.path, where=self.where)
+        prefix = self.name.rstrip("/")
+        for name, link in self.links.items():
+            if link.kind == "hard" and link.address not in seen:
+                child = self._file.open_any(link.address, f"{prefix}/{name}")
+                if isinstance(child, Dataset):
+                    yield child
+                elif child is not None:
+                    seen.add(link.address)
+                    yield from child._walk(seen, depth - 1)  # noqa: SLF001
+
+    def __repr__(self) -> str:
+        return f"Group({self.name!r}, {len(self)} links)"
+
+
+class File:
+    """An HDF5 file, mapped read-only; a context manager.
+
+    `path`; `root`, its `Group`; `buffer` [size] uint8, the bytes of the whole file, to which `Dataset.flat`
+    and `Tiles.offset` refer.  What is seen is the state at opening, even while an `Appender` goes on.  Reads
+    are thread-safe and may go on after a fork; pickled, it is its path.  Raises `FormatError`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self.where = "superblock"
+        self.image = self._open()
+        self.heap = GlobalHeap(self.image)
+        root = self.open_object(self.image.superblock.root, "/")
+        if not isinstance(root, Group):
+            raise FormatError("expected a group as the root, got a dataset", path=self.path, where="/")
+        self.root = root
+
+    @located
+    def _open(self) -> Image:
+        return Image(self.path)
+
+    @property
+    def buffer(self) -> NDArray[np.uint8]:
+        """[size] uint8, the bytes of the file."""
+        return self.image.buffer
+
+    def open_object(self, address: int, name: str) -> Group | Dataset:
+        """The group or dataset whose object header lies at `address`.  Raises `FormatError`."""
+        found = self.open_any(address, name)
+        if found is None:
+            raise FormatError("expected a group or a dataset, got a named datatype", path=self.path, where=name)
+        return found
+
+    def open_any(self, address: int, name: str) -> Group | Dataset | None:
+        """Like `open_object`, but None for a named (committed) datatype."""
+        place = f"{name} (object header at byte {address})"
+        try:
+            messages = read_messages(self.image, address)
+        except FormatError as error:
+            raise type(error)(str(error), path=self.path, where=place) from error
+        except MALFORMED as error:
+            raise FormatError(f"malformed object header ({error})", path=self.path, where=place) from error
+        kinds = {message.kind for message in messages}
+        if LAYOUT in kinds:
+            return Dataset(self.image, self.heap, name, address, messages)
+        if kinds & _GROUP_KINDS:
+            return Group(self, name, address, messages)
+        if DATATYPE in kinds:
+            return None
+        raise FormatError("expected a group or a dataset", path=self.path, where=place)
+
+    def __getitem__(self, name: str) -> Group | Dataset:
+        return self.root[name]
+
+    def close(self) -> None:
+        """Let go of the file; the map itself lives until the last array that shows it is gone."""
+        self.image.data = memoryview(b"")
+        self.image.size = 0
+        self.image.buffer = np.empty(0, np.uint8)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __reduce__(self) -> tuple[type[File], tuple[str]]:
+        return File, (self.path,)
