@@ -41,7 +41,7 @@ class Format(ABC):
 
     @abstractmethod
     def recognises(self, path: Path) -> bool:
-        """Whether the content at `path` (not its name alone) is this format's. Cheap, and never raises for bad files."""
+        """Whether the content at `path` (not its name alone) is this format's. Cheap, and never raises."""
 
     @abstractmethod
     def open(self, path: Path, **options: Any) -> Source:
@@ -59,7 +59,7 @@ class Format(ABC):
 
     def locate(self, name: str) -> Path | None:
         """The path of a dataset known to this format by an id, or None."""
-        return None if name else None
+        return None
 
     def check(self, path: Path) -> Iterator[Finding]:
         """Look for damage in detail; yields nothing for a sound dataset."""
