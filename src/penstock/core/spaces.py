@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -106,7 +106,7 @@ class Box(Space):
 
 @dataclass(frozen=True, eq=False)
 class Discrete(Space):
-    """Integers `start .. start + n - 1`, stored as int64.
+    """Integers `start .. start + n - 1` of one dtype.
 
     >>> Discrete(3).contains(np.array([0, 3])).tolist()
     [True, False]
@@ -114,12 +114,16 @@ class Discrete(Space):
 
     n: int
     start: int = 0
+    dtype: np.dtype[Any] = field(default=np.dtype("int64"), repr=False)
 
     type: ClassVar[str] = "Discrete"
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "dtype", _number_dtype(self.dtype))
+
     def to_json(self) -> dict[str, Any]:
         """The standard's JSON."""
-        return {"type": "Discrete", "dtype": "int64", "start": int(self.start), "n": int(self.n)}
+        return {"type": "Discrete", "dtype": str(self.dtype), "start": int(self.start), "n": int(self.n)}
 
     def contains(self, rows: Array) -> npt.NDArray[np.bool_]:
         """Members lie in the range."""
@@ -363,7 +367,9 @@ def _read_text(data: Mapping[str, Any]) -> Space:
 
 _READERS: dict[str, Callable[[Mapping[str, Any]], Space]] = {
     "Box": _read_box,
-    "Discrete": lambda data: Discrete(int(data["n"]), int(data.get("start", 0))),
+    "Discrete": lambda data: Discrete(
+        int(data["n"]), int(data.get("start", 0)), _number_dtype(data.get("dtype", "int64"))
+    ),
     "MultiDiscrete": _read_multi_discrete,
     "MultiBinary": _read_multi_binary,
     "Text": _read_text,
