@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isqrt
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,3 +31,59 @@ def gather_rows(
         for i, (row, run) in enumerate(zip(rows.tolist(), runs.tolist(), strict=True)):
             byte = int(offset[run]) + (row - int(first[run])) * width
             out[place + i] = buffers[int(buffer[run])][byte : byte + width]
+
+
+def locate(cuts: Int, _guide: Int, _shift: int, index: Int, group: Int, place: Int) -> None:
+    """`group[i]` is the last group that begins at or before `index[i]`, `place[i]` the distance from its begin.
+
+    >>> group, place = np.zeros(2, np.int64), np.zeros(2, np.int64)
+    >>> locate(np.array([0, 2, 2, 5]), np.array([0, 2]), 1, np.array([1, 2]), group, place)
+    >>> group.tolist(), place.tolist()
+    ([0, 2], [1, 0])
+    """
+    group[:] = np.searchsorted(cuts, index, side="right") - 1
+    place[:] = index - cuts[group]
+
+
+ROUNDS = 8
+GOLDEN = 0x9E3779B97F4A7C15
+MIX_1, MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+def mix(z: Any) -> Any:
+    """The finaliser of SplitMix64 on a uint64 array: every input bit changes every output bit with probability 1/2.
+
+    >>> hex(mix(np.array([1], np.uint64))[0])
+    '0x5692161d100b05e5'
+    """
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(MIX_1)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(MIX_2)
+    return z ^ (z >> np.uint64(31))
+
+
+def permute(x: Int, size: Int, stream: Int, seed: np.uint64, inverse: bool, out: Int) -> None:
+    """A Feistel network on radix `a` by `b` with cycle walking; see `penstock.kernels.permute`."""
+    base = mix(np.asarray([seed], np.uint64) + np.uint64(GOLDEN))
+    key = mix(base ^ mix(stream.astype(np.uint64)))
+    for n in np.unique(size).tolist():
+        a = isqrt(n - 1) + 1 if n else 1
+        b = -(-n // a)
+        todo = np.flatnonzero(size == n)
+        value = x[todo].astype(np.uint64)
+        while len(todo):
+            value = _cipher(value, a, b, key[todo], inverse)
+            out[todo] = value.astype(np.int64)
+            walks = value >= n
+            todo, value = todo[walks], value[walks]
+
+
+def _cipher(x: Any, a: int, b: int, key: Any, inverse: bool) -> Any:
+    """One pass of all rounds on uint64 `x < a * b`: rounds turn the left and the right half in turn."""
+    halves, radix = [x // np.uint64(b), x % np.uint64(b)], [a, b]
+    for i in reversed(range(ROUNDS)) if inverse else range(ROUNDS):
+        turned = i % 2
+        m = np.uint64(radix[turned])
+        hashed = mix((key + np.uint64((i + 1) * GOLDEN & (1 << 64) - 1)) ^ halves[1 - turned]) >> np.uint64(32)
+        step = (hashed * m) >> np.uint64(32)
+        halves[turned] = (halves[turned] + (m - step if inverse else step)) % m
+    return halves[0] * np.uint64(b) + halves[1]

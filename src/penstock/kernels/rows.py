@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ import numpy.typing as npt
 
 from penstock.core.ragged import offsets_of
 from penstock.kernels import reference
+from penstock.kernels.dispatch import kernels
 
 Int = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -84,15 +83,10 @@ class RowMap:
         _check_spans(start, length, at, self.n, len(target) if self.row_bytes else None)
         if self.row_bytes == 0 or len(start) == 0:
             return
-        if use_reference():
+        if kernels() is reference:
             reference.gather_rows(self.buffers, self.first, self.buffer, self.offset, start, length, at, target)
         else:
-            _compiled().gather_rows(self.first, self.address, self.row_bytes, start, length, at, target)
-
-
-def use_reference() -> bool:
-    """Whether `PENSTOCK_KERNELS=reference` asks for the NumPy definitions instead of compiled kernels."""
-    return os.environ.get("PENSTOCK_KERNELS") == "reference"
+            kernels().gather_rows(self.first, self.address, self.row_bytes, start, length, at, target)
 
 
 def _check_spans(start: Int, length: Int, at: Int, rows: int, room: int | None) -> None:
@@ -102,10 +96,3 @@ def _check_spans(start: Int, length: Int, at: Int, rows: int, room: int | None) 
         raise IndexError(f"expected rows within 0:{rows}, got {start.min()}:{(start + length).max()}")
     if at.min() < 0 or (room is not None and (at + length).max() > room):
         raise IndexError(f"expected places within 0:{room}, got {at.min()}:{(at + length).max()}")
-
-
-@cache
-def _compiled() -> Any:
-    from penstock.kernels import compiled  # numba is heavy: loaded with the first gather, not with the package
-
-    return compiled

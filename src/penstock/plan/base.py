@@ -19,12 +19,23 @@ Int = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class View:
-    """Which rows of a sample a read wants: rows `lo : hi` counted from the sample's anchor step, in the row space of
-    `align`. For `"episode"` it is the one row of the sample's episode, and `lo, hi` are 0, 1."""
+    """Which rows of a sample a read wants: `range(lo, hi, every)`, counted from the sample's anchor step, in the row
+    space of `align`. For `"episode"` it is the one row of the sample's episode, and `lo, hi` are 0, 1.
+
+    Rows lie inside their episode: `0 : T + end`, where `end` is 1 for boundary rows that may be the observation
+    after the last step, and 0 otherwise.
+    """
 
     align: Align
     lo: int
     hi: int
+    every: int = 1
+    end: int = 0
+
+    @property
+    def steps(self) -> range:
+        """The rows, counted from the anchor."""
+        return range(self.lo, self.hi, self.every)
 
 
 @dataclass(frozen=True)
@@ -75,7 +86,7 @@ class Plan(ABC):
     def resolve(self, positions: Int) -> tuple[Selection, ...]:
         """One `Selection` for each view, with the samples of `[n]` int64 `positions`, in their order.
 
-        Raises `PlanError` for positions of an empty plan.
+        Raises `PlanError` for negative positions, and for any position of an empty plan.
         """
 
 
@@ -108,11 +119,7 @@ class Reordered(Plan):
 
     def resolve(self, positions: Int) -> tuple[Selection, ...]:
         """The selections of the plan below, at its own positions."""
-        if len(self) == 0 and len(positions):
-            raise PlanError(
-                "expected a plan with samples, got an empty one; check the filters and window lengths above it"
-            )
-        return self.upstream.resolve(self.positions(np.asarray(positions, np.int64)))
+        return self.upstream.resolve(self.positions(checked(self, positions)))
 
     @abstractmethod
     def positions(self, k: Int) -> Int:
@@ -155,6 +162,19 @@ def chained(fingerprint: str, transform: object) -> str:
     return hashlib.sha256(f"{fingerprint} {transform!r}".encode()).hexdigest()
 
 
+def checked(plan: Plan, positions: Int) -> Int:
+    """`[n]` positions as int64. Raises `PlanError` if one is negative, or if the plan is empty."""
+    k = np.ascontiguousarray(positions, np.int64)
+    if len(k) and k.min() < 0:
+        raise PlanError(f"expected positions of 0 or more, got {k.min()}")
+    if len(k) and len(plan) == 0:
+        raise PlanError(
+            "expected a plan with samples, got an empty one; check the filters and the window lengths: "
+            "no episode that is left has room for one sample"
+        )
+    return k
+
+
 def apply(start: Episodes | Plan, *transforms: Transform) -> Episodes | Plan:
     """Apply transforms one after the other.
 
@@ -174,9 +194,29 @@ def _step(stage: Episodes | Plan, transform: Transform, before: object) -> Episo
             return transform.choose(stage)
         if isinstance(transform, SampleTransform):
             return transform.plan(stage)
+        _known(transform, before)
         raise PlanError(
             f"expected {transform!r} after Steps, Windows or Pairs, got it after {before!r}, which has no samples yet"
         )
     if isinstance(transform, PlanTransform):
         return transform.reorder(stage)
+    _known(transform, before)
     raise PlanError(f"expected {transform!r} before the samples are cut, got it after {before!r}")
+
+
+def _known(transform: object, before: object) -> None:
+    if not isinstance(transform, EpisodeTransform | SampleTransform | PlanTransform):
+        raise PlanError(f"expected a transform such as Windows or Shuffle after {before!r}, got {transform!r}")
+
+
+def settle(transform: object, name: str, least: int, most: int | None = None) -> None:
+    """Turn one field of a frozen dataclass into a plain `int`, for its repr is part of fingerprints.
+
+    Raises `PlanError` if it is no integer, or outside `least` to `most`.
+    """
+    value = getattr(transform, name)
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):
+        limit = f"of at least {least}" if most is None else f"within {least} to {most}"
+        raise PlanError(f"expected {type(transform).__name__} {name} to be an integer {limit}, got {value!r}")
+    object.__setattr__(transform, name, int(value))

@@ -79,3 +79,11 @@ class Episodes:
         if not found:
             raise PlanError(f"expected a column among {list(self.aligns)}, got {prefix!r}")
         return found
+
+    def boundary(self, prefix: str) -> list[str]:
+        """The columns at or below `prefix`, all of them boundary columns. Raises `PlanError` otherwise."""
+        found = self.columns(prefix)
+        other = {path: self.aligns[path] for path in found if self.aligns[path] != "boundary"}
+        if other:
+            raise PlanError(f"expected {prefix!r} to have T + 1 rows for T steps (align 'boundary'), got {other}")
+        return found

@@ -1,0 +1,167 @@
+"""Samples at anchor steps: the arithmetic that `Steps`, `Windows` and `Pairs` share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.columns import under
+from penstock.core.selection import Selection
+from penstock.errors import PlanError
+from penstock.kernels.locate import Groups
+from penstock.plan.base import Plan, Read, View, chained, checked
+from penstock.plan.episodes import Episodes
+
+Int = npt.NDArray[np.int64]
+Pad = Literal["drop", "zero", "repeat"]
+Output = tuple[str, str, View]
+"""Name in the batch, column of the source, and the rows it is read from."""
+
+EPISODE = View("episode", 0, 1)
+"""The one row that a column aligned with episodes has."""
+
+
+class Anchored(Plan):
+    """Sample `i` of an episode has its anchor at step `first + i * stride`, and reads each view from there.
+
+    With `pad="drop"` the anchors are the steps `t` in `0 : T` for which every view lies inside the episode; otherwise
+    `first` is 0, anchors run to the end, and what lies outside is padding. Views with `every > 1` need `"drop"`.
+    `masks` are named views; `squeeze` drops the step axis of every output.
+
+    Cost: tables per episode when built; a call finds the episode of each position, then does arithmetic.
+    Raises `PlanError` if two outputs have one name.
+    """
+
+    def __init__(
+        self,
+        episodes: Episodes,
+        transform: object,
+        outputs: Sequence[Output],
+        *,
+        masks: Sequence[tuple[str, View]] = (),
+        squeeze: bool = False,
+        stride: int = 1,
+        pad: Pad = "drop",
+    ) -> None:
+        self._episodes, self._stride, self._pad = episodes, stride, pad
+        _check_names([name for name, *_ in (*outputs, *masks)])
+        self._views = tuple(dict.fromkeys(view for _, _, view in outputs))
+        number = {view: i for i, view in enumerate(self._views)}
+        self._reads = tuple(
+            Read(name, column, number[view], squeeze or view.align == "episode") for name, column, view in outputs
+        )
+        self._masks = tuple((name, number[view]) for name, view in masks)
+        self._fingerprint = chained(episodes.fingerprint, transform)
+        ranges = [view for view in self._views if view.align != "episode"]
+        self._first, spare = _room(ranges) if pad == "drop" else (0, 0)
+        anchors = episodes.length - self._first - spare
+        self._samples = Groups.of(np.maximum(0, -(-anchors // stride)))
+        self._row = {
+            "step": episodes.start,
+            "boundary": episodes.start + episodes.index,
+            "episode": episodes.index,
+        }
+        self._one_source = not episodes.source.any()
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """The distinct ranges and alignments."""
+        return self._views
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """The output columns."""
+        return self._reads
+
+    @property
+    def masks(self) -> tuple[tuple[str, int], ...]:
+        """A mask for every range that is padded."""
+        return self._masks
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of episodes and parameters."""
+        return self._fingerprint
+
+    def __len__(self) -> int:
+        return self._samples.n
+
+    def resolve(self, positions: Int) -> tuple[Selection, ...]:
+        """Find episode `e` and anchor step `t` of each position, then the rows of every view."""
+        k = checked(self, positions)
+        e, i = self._samples.locate(k % max(len(self), 1))
+        t = i * self._stride + self._first
+        return tuple(self._select(view, e, t) for view in self._views)
+
+    def _select(self, view: View, e: Int, t: Int) -> Selection:
+        row = self._row[view.align][e]
+        source = np.zeros(len(e), np.int64) if self._one_source else self._episodes.source[e]
+        if view.align == "episode":
+            return _whole(source, row, 1)
+        if view.every > 1:
+            return _picked(source, row + t, view.steps)
+        if self._pad == "drop":
+            return _whole(source, row + t + view.lo, view.hi - view.lo)
+        limit = self._episodes.length[e] + view.end
+        clipped = _clipped(source, row, t, limit, view)
+        return clipped if self._pad == "zero" else _repeated(clipped, source, row, t, limit, view)
+
+
+def _room(views: Sequence[View]) -> tuple[int, int]:
+    """The first step that can be an anchor, and how many at the end cannot."""
+    first = max([0, *(-view.steps[0] for view in views)])
+    spare = max([0, *(view.steps[-1] - view.end for view in views)])
+    return first, spare
+
+
+def _whole(source: Int, start: Int, width: int) -> Selection:
+    """One span of `width` rows a sample."""
+    n = len(start)
+    return Selection(source, start, np.full(n, width), np.arange(0, n * width, width), (n, width))
+
+
+def _picked(source: Int, anchor: Int, steps: range) -> Selection:
+    """Single rows, `[n, L]`: those at `steps` from each anchor."""
+    n, width = len(anchor), len(steps)
+    rows = (anchor[:, None] + np.array(steps)).ravel()
+    return Selection(np.repeat(source, width), rows, np.ones(n * width, np.int64), np.arange(n * width), (n, width))
+
+
+def _clipped(source: Int, row: Int, t: Int, limit: Int, view: View) -> Selection:
+    """The part of each range inside `0 : limit`; samples with no such part have no span."""
+    n, width = len(t), view.hi - view.lo
+    begin = np.clip(t + view.lo, 0, limit)
+    length = np.clip(t + view.hi, 0, limit) - begin
+    at = np.arange(0, n * width, width) + begin - (t + view.lo)
+    held = length > 0
+    if held.all():
+        return Selection(source, row + begin, length, at, (n, width))
+    return Selection(source[held], (row + begin)[held], length[held], at[held], (n, width))
+
+
+def _repeated(real: Selection, source: Int, row: Int, t: Int, limit: Int, view: View) -> Selection:
+    """`real`, and for every place it leaves open a span of the nearest row."""
+    open_ = np.flatnonzero(~real.mask().ravel())
+    i, step = open_ // real.shape[1], open_ % real.shape[1]
+    nearest = np.clip(t[i] + view.lo + step, 0, limit[i] - 1)
+    at = np.concatenate([real.at, open_])
+    order = np.argsort(at, kind="stable")
+    parts = (
+        np.concatenate([real.source, source[i]]),
+        np.concatenate([real.start, row[i] + nearest]),
+        np.concatenate([real.length, np.ones_like(open_)]),
+        at,
+    )
+    kept = np.arange(len(at)) < len(real.at)
+    return Selection(*(part[order] for part in parts), real.shape, kept[order])
+
+
+def _check_names(names: Sequence[str]) -> None:
+    ordered = sorted(names, key=lambda name: name.split("/"))
+    for one, other in pairwise(ordered):
+        if under(one, other):
+            raise PlanError(f"expected outputs of different names, got {one!r} and {other!r}; rename one of them")
