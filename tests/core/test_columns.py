@@ -9,7 +9,9 @@ from penstock.errors import SpecError
 
 
 def batch() -> Columns:
-    return Columns({"observations": {"p": np.arange(6).reshape(3, 2), "q": (np.zeros(3), np.ones(3))}, "t": np.arange(3)})
+    return Columns(
+        {"observations": {"p": np.arange(6).reshape(3, 2), "q": (np.zeros(3), np.ones(3))}, "t": np.arange(3)}
+    )
 
 
 def test_paths_of_nested_dicts_and_tuples():

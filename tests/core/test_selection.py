@@ -9,7 +9,11 @@ def grid() -> Selection:
     # three samples of four steps: whole; two spans with a hole; nothing
     int64 = np.int64
     return Selection(
-        np.array([0, 1, 0], int64), np.array([5, 9, 2], int64), np.array([4, 1, 2], int64), np.array([0, 4, 6], int64), (3, 4)
+        np.array([0, 1, 0], int64),
+        np.array([5, 9, 2], int64),
+        np.array([4, 1, 2], int64),
+        np.array([0, 4, 6], int64),
+        (3, 4),
     )
 
 

@@ -15,13 +15,14 @@ from penstock.core.spec import Field, Spec
 from penstock.data.map_dataset import MapDataset
 from penstock.formats.base.source import Source
 from penstock.formats.memory import MemorySource
+from penstock.plan.anchored import Pad
 from penstock.plan.base import EpisodeTransform, SampleTransform
 from penstock.plan.episodes import Episodes
 from penstock.plan.pairs import Pairs
 from penstock.plan.split import Split
 from penstock.plan.steps import Steps
 from penstock.plan.where import Where
-from penstock.plan.windows import Pad, Windows
+from penstock.plan.windows import Windows
 
 
 class EpisodeDataset:

@@ -12,13 +12,14 @@ import numpy.typing as npt
 from penstock.core.columns import Columns, under
 from penstock.core.selection import Selection
 from penstock.data.fetch import Fetch
-from penstock.data.iter_dataset import BlockIterator, IterDataset, IteratorState
+from penstock.data.iter_dataset import BlockIterator, IteratorState, IterDataset
+from penstock.data.keys import keys
 from penstock.errors import PlanError, SpecError, StateError
 from penstock.formats.base.source import Source
 from penstock.plan.base import Plan, PlanTransform, chained
 from penstock.plan.repeat import Repeat
 from penstock.plan.shard import Shard
-from penstock.plan.shuffle import Shuffle, keys
+from penstock.plan.shuffle import Shuffle
 
 Int = npt.NDArray[np.int64]
 MapFn = Callable[..., Mapping[str, Any]]

@@ -1,0 +1,110 @@
+"""The reference's side of `benchmarks/minari.py`: run by a Python that has `minari`, prints one JSON line a task."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+
+import numpy as np
+
+
+def episodes(kind: str, scale: float):
+    rng = np.random.default_rng(0)
+    count, steps = {"cheetah": (1000, 1000), "small": (5000, 20), "image": (50, 500)}[kind]
+    for _ in range(max(int(count * scale), 2)):
+        if kind == "image":
+            observations = rng.integers(0, 256, (steps + 1, 84, 84, 4), dtype=np.uint8)
+            actions = rng.integers(0, 6, steps)
+        else:
+            observations = rng.normal(size=(steps + 1, 17 if kind == "cheetah" else 4))
+            actions = rng.normal(size=(steps, 6)).astype(np.float32)
+        yield observations, actions, rng.normal(size=steps)
+
+
+def buffers(kind: str, scale: float):
+    from minari.data_collector import EpisodeBuffer
+
+    made = []
+    for observations, actions, rewards in episodes(kind, scale):
+        steps = len(rewards)
+        flags = np.zeros(steps, np.bool_), np.arange(steps) == steps - 1
+        made.append(
+            EpisodeBuffer(
+                id=len(made),
+                seed=len(made),
+                observations=observations,
+                actions=actions,
+                rewards=rewards,
+                terminations=flags[0],
+                truncations=flags[1],
+                infos={},
+            )
+        )
+    return made
+
+
+def spaces(kind: str):
+    from gymnasium.spaces import Box, Discrete
+
+    if kind == "image":
+        return Box(0, 255, (84, 84, 4), np.uint8), Discrete(6)
+    width = 17 if kind == "cheetah" else 4
+    return Box(-np.inf, np.inf, (width,), np.float64), Box(-np.inf, np.inf, (6,), np.float32)
+
+
+def write(kind: str, scale: float, data_format: str) -> dict:
+    import warnings
+
+    import minari
+
+    warnings.simplefilter("ignore")
+    held = buffers(kind, scale)
+    observation_space, action_space = spaces(kind)
+    begun = time.perf_counter()
+    minari.create_dataset_from_buffers(
+        f"bench/{kind}-{data_format}-v0",
+        held,
+        observation_space=observation_space,
+        action_space=action_space,
+        data_format=data_format,
+        jpeg_encoding=False,
+    )
+    os.sync()
+    seconds = time.perf_counter() - begun
+    return {"seconds": seconds, "steps": sum(len(b.rewards) for b in held), "episodes": len(held)}
+
+
+def read(kind: str, task: str, data_format: str, seconds: float) -> dict:
+    import minari
+
+    dataset = minari.load_dataset(f"bench/{kind}-{data_format}-v0")
+    rng = np.random.default_rng(1)
+    total = dataset.total_episodes
+    done, begun = 0, time.perf_counter()
+    while (passed := time.perf_counter() - begun) < seconds or done == 0:
+        if task == "iterate":
+            for episode in dataset.iterate_episodes():
+                done += len(episode.rewards)
+        elif task == "episode":
+            dataset[int(rng.integers(total))]
+            done += 1
+        elif task == "transition":
+            episode = dataset[int(rng.integers(total))]
+            step = int(rng.integers(len(episode.rewards)))
+            _ = episode.observations[step], episode.actions[step], episode.rewards[step], episode.observations[step + 1]
+            done += 1
+    return {"rate": done / (time.perf_counter() - begun), "seconds": passed}
+
+
+def main() -> None:
+    for line in sys.stdin:
+        request = json.loads(line)
+        os.environ["MINARI_DATASETS_PATH"] = request.pop("root")
+        act = {"write": write, "read": read}[request.pop("act")]
+        print(json.dumps(act(**request)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""Counter-based randomness: one key a sample, a function of seed and position alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+
+def keys(seed: int, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """`[n]` uint64 keys for `[n]` int64 positions: SplitMix64 of the position, on a stream chosen by `seed`.
+
+    Seeds are taken modulo 2^64. Cost: some nanoseconds a key. Source: Steele, Lea and Flood, "Fast splittable
+    pseudorandom number generators" (2014), the mixing constants as published.
+
+    >>> int(keys(0, np.array([7]))[0]) == int(keys(0, np.array([3, 7]))[1])
+    True
+    """
+    stream = _mixed(np.array([seed % (1 << 64)], np.uint64) + np.uint64(0x9E3779B97F4A7C15))
+    steps = positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return _mixed(stream + steps)
+
+
+def _mixed(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
