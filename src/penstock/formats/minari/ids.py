@@ -1,0 +1,120 @@
+"""Dataset ids and namespaces: their grammar, and the rule that an id never leaves the root."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.errors import DataError, UnsafeDataError
+
+NAMESPACE = re.compile(r"[-_\w][-_\w/]*[-_\w]+")
+DATASET_ID = re.compile(rf"(?:(?P<namespace>{NAMESPACE.pattern})/)?(?P<name>[-_\w]+?)(?:-v(?P<version>\d+))?")
+
+ENVIRONMENT_VARIABLE = "MINARI_DATASETS_PATH"
+
+
+class DatasetId(NamedTuple):
+    """The three parts of an id: `namespace` (None for none), `name`, and `version` (None where it is left out)."""
+
+    namespace: str | None
+    name: str
+    version: int | None
+
+    def __str__(self) -> str:
+        return generate(self.namespace, self.name, self.version)
+
+
+def parse(dataset_id: str) -> DatasetId:
+    """Take an id such as `"D4RL/door/human-v2"` apart. Source: the Minari 0.5 id grammar.
+
+    Raises `DataError` for text that is not an id. A missing version is None, for the caller to judge.
+
+    >>> parse("D4RL/door/human-v2")
+    DatasetId(namespace='D4RL/door', name='human', version=2)
+    """
+    match = DATASET_ID.fullmatch(dataset_id)
+    if match is None:
+        raise DataError(
+            f"expected an id of the form (namespace/)name-v(version), of letters, digits, '-' and '_', got {dataset_id!r}"
+        )
+    namespace, name, version = match.group("namespace", "name", "version")
+    return DatasetId(namespace, name, None if version is None else int(version))
+
+
+def generate(namespace: str | None, name: str, version: int | None = None) -> str:
+    """Put an id together; the inverse of `parse`.
+
+    >>> generate("D4RL/door", "human", 2), generate(None, "human")
+    ('D4RL/door/human-v2', 'human')
+    """
+    prefix = "" if namespace is None else f"{namespace}/"
+    return prefix + name + ("" if version is None else f"-v{version}")
+
+
+def check_namespace(namespace: str) -> str:
+    """The namespace itself, if it is one. Raises `DataError` otherwise.
+
+    >>> check_namespace("D4RL/door")
+    'D4RL/door'
+    """
+    if NAMESPACE.fullmatch(namespace) is None:
+        raise DataError(f"expected a namespace of letters, digits, '-', '_' and '/', got {namespace!r}")
+    return namespace
+
+
+def hierarchy(namespace: str | None) -> Iterator[str]:
+    """Every namespace that holds this one, outermost first, and itself.
+
+    >>> list(hierarchy("a1/b1/c1"))
+    ['a1', 'a1/b1', 'a1/b1/c1']
+    """
+    parts = [] if namespace is None else namespace.split("/")
+    return ("/".join(parts[: i + 1]) for i in range(len(parts)))
+
+
+def root() -> Path:
+    """Where local datasets lie: `MINARI_DATASETS_PATH`, or `~/.minari/datasets`. Nothing is created."""
+    told = os.environ.get(ENVIRONMENT_VARIABLE)
+    return Path(told) if told else Path.home() / ".minari" / "datasets"
+
+
+def inside(name: str, base: Path | None = None) -> Path:
+    """The directory of an id or namespace below `base` (default: `root()`), which it never leaves.
+
+    The grammar is the caller's business; this holds for any text. Raises `UnsafeDataError` for an empty name,
+    an absolute path, "..", or a link inside the root that leads out of it.
+
+    >>> inside("D4RL/door/human-v2", Path("/data")).as_posix()
+    '/data/D4RL/door/human-v2'
+    """
+    top = root() if base is None else base
+    parts = name.replace("\\", "/").split("/")
+    if not name.strip("/. \\") or name.startswith(("/", "~")) or ".." in parts or "\0" in name or ":" in parts[0]:
+        raise UnsafeDataError(f"expected a name below the datasets root, got {name!r}", path=top)
+    path = top.joinpath(*parts)
+    if not path.resolve().is_relative_to(top.resolve()) or path.resolve() == top.resolve():
+        raise UnsafeDataError(f"expected {name!r} to stay below the datasets root, got {path.resolve()}", path=top)
+    return path
+
+
+def directory(dataset_id: str, base: Path | None = None) -> Path:
+    """The directory of a dataset, whether it exists or not.
+
+    Raises `DataError` for text that is not an id with a version, `UnsafeDataError` if it would leave the root.
+    """
+    if parse(dataset_id).version is None:
+        raise DataError(f"expected an id with a version, such as {dataset_id}-v0, got {dataset_id!r}")
+    return inside(dataset_id, base)
+
+
+def id_of(path: Path, base: Path | None = None) -> str:
+    """The id that a dataset's directory has by its place: relative to the root, or its own name outside of it.
+
+    >>> id_of(Path("/data/D4RL/human-v2"), Path("/data")), id_of(Path("/tmp/human-v2"), Path("/data"))
+    ('D4RL/human-v2', 'human-v2')
+    """
+    top, place = (root() if base is None else base).resolve(), path.resolve()
+    return place.relative_to(top).as_posix() if place.is_relative_to(top) and place != top else place.name

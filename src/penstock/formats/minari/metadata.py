@@ -1,0 +1,212 @@
+"""`metadata.json` and its like: bounded reading, atomic writing, and the entries a Minari dataset has."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.core.spaces import Space
+from penstock.errors import DataError, FormatError, SpecError
+
+FILE = "metadata.json"
+LIMIT = 64 << 20  # bytes; bounds of a (480, 640, 3) image take 9 MB
+VERSION = "0.5.4"  # the standard that is written
+LEGACY_VERSION = "~=0.4"
+FIXED = frozenset(
+    ("dataset_id", "observation_space", "action_space", "env_spec", "data_format", "jpeg_encoding", "minari_version")
+)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file; None if there is no file, or an empty one (what a killed writer leaves).
+
+    Raises `FormatError` for anything that is not one JSON object, is nested absurdly deep, or exceeds 64 MB.
+    """
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(LIMIT + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if len(raw) > LIMIT:
+        raise FormatError(f"expected metadata of at most {LIMIT} bytes, got more", path=path)
+    if not raw.strip(b" \t\r\n\0"):
+        return None
+    return _object(raw, path)
+
+
+def _object(raw: bytes, path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(raw)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"expected one JSON object, got text that is not JSON: {error}", path=path) from error
+    if not isinstance(found, dict):
+        raise FormatError(f"expected one JSON object, got a {type(found).__name__}", path=path)
+    return found
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Replace a file by the JSON of `data`, atomically: a reader or a crash sees the old one or the new one.
+
+    NumPy numbers and arrays, sets and paths are written as JSON has them. Raises `DataError` for other objects.
+    Cost: two fsyncs.
+    """
+    raw = dumps(data).encode()
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make names that were created or replaced in a directory last."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def dumps(data: Any) -> str:
+    """JSON text of plain data, NumPy values and sets included. Raises `DataError` for anything else.
+
+    >>> dumps({"a": np.float32(0.5), "b": {1}})
+    '{"a": 0.5, "b": [1]}'
+    """
+    try:
+        return json.dumps(data, default=_plain)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"expected metadata that JSON can hold, got {error}") from error
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, (set, frozenset)):
+        return sorted(value, key=str)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    raise TypeError(f"{value!r} of type {type(value).__name__}")
+
+
+def space(metadata: Mapping[str, Any], name: str, path: Path) -> Space | None:
+    """The space `"observation_space"` or `"action_space"`, or None where it is missing. Nothing is executed.
+
+    Raises `FormatError` for a space that does not parse.
+    """
+    stored = metadata.get(name)
+    if stored is None:
+        return None
+    try:
+        return Space.from_json(stored)
+    except SpecError as error:
+        raise FormatError(str(error), path=path, where=name) from error
+
+
+def prepare(metadata: Mapping[str, Any], observation_space: Space, action_space: Space) -> dict[str, Any]:
+    """The entries of a new dataset: what was handed in, with spaces as JSON text, and totals of zero."""
+    given = {key: value for key, value in metadata.items() if value is not None}
+    for name in ("author", "author_email"):
+        if isinstance(given.get(name), str):
+            given[name] = [given[name]]
+    return {
+        **given,
+        "total_episodes": 0,
+        "total_steps": 0,
+        "observation_space": dumps(observation_space.to_json()),
+        "action_space": dumps(action_space.to_json()),
+    }
+
+
+def changed(stored: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
+    """The stored entries with `update` over them. Raises `DataError` for entries that describe the data itself."""
+    wrong = sorted(key for key in FIXED & update.keys() & stored.keys() if update[key] != stored[key])
+    if wrong:
+        raise DataError(f"expected entries that may change, got {', '.join(wrong)}, which describe the stored data")
+    return {**stored, **update}
+
+
+def flattened(options: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+    """Nested entries with keys joined by "/", as HDF5 attributes have them.
+
+    >>> dict(flattened({"a": {"b": 1}}, "options"))
+    {'options/a/b': 1}
+    """
+    for key, value in options.items():
+        if isinstance(value, Mapping):
+            yield from flattened(value, f"{prefix}/{key}")
+        else:
+            yield f"{prefix}/{key}", value
+
+
+def unflattened(entries: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """The inverse of `flattened`, for all entries of an episode.
+
+    >>> unflattened([("options/a/b", 1), ("seed", 2)])
+    {'options': {'a': {'b': 1}}, 'seed': 2}
+    """
+    tree: dict[str, Any] = {}
+    for name, value in entries:
+        *parents, leaf = name.split("/")
+        node = tree
+        for parent in parents:
+            inner = node.get(parent)
+            node[parent] = node = inner if isinstance(inner, dict) else {}
+        node[leaf] = value
+    return tree
+
+
+def episode_entries(stored: Mapping[str, Any], episode: int, steps: int) -> dict[str, Any]:
+    """The metadata of an episode as it is handed out: `id` and `total_steps` true, `seed` an int or absent."""
+    entries = {**unflattened(stored.items()), "id": episode, "total_steps": steps}
+    seed = entries.pop("seed", None)
+    if seed is not None and str(seed) != "None":
+        entries["seed"] = _seed(seed)
+    return entries
+
+
+def _seed(seed: Any) -> Any:
+    return int(seed) if isinstance(seed, (int, np.integer)) or str(seed).lstrip("-").isdigit() else seed
+
+
+def statistics(rewards: Any) -> dict[str, float]:
+    """Sum, mean, deviation, largest and smallest of `[T]` rewards, under the standard's names; empty for no steps.
+
+    >>> statistics(np.array([1.0, 3.0]))["rewards_std"]
+    1.0
+    """
+    values = np.asarray(rewards, np.float64)
+    if len(values) == 0:
+        return {}
+    names = ("sum", "mean", "std", "max", "min")
+    return {f"rewards_{name}": float(getattr(values, name)()) for name in names}
+
+
+def size_of(data: Path) -> float:
+    """Size of a dataset in MB (10^6 bytes), rounded to 0.1. Cost: a walk over its files."""
+    return megabytes(bytes_of(data))
+
+
+def bytes_of(data: Path) -> int:
+    """Bytes of all files below a directory."""
+    return sum(os.lstat(os.path.join(base, name)).st_size for base, _, names in os.walk(data) for name in names)
+
+
+def megabytes(nbytes: int) -> float:
+    """Bytes as MB, rounded to 0.1."""
+    return math.floor(nbytes / 1e5 + 0.5) / 10
