@@ -1,0 +1,170 @@
+"""`penstock info`: what a dataset holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.show import Json, plain, print_json, size, sparkline, spread
+from penstock.core.selection import Selection
+from penstock.formats.base.format import Format, recognise
+from penstock.formats.base.source import Source
+
+BLOCK = 1 << 20  # rewards are read so many rows at a time
+METADATA_WIDTH = 300
+
+Float = npt.NDArray[np.float64]
+
+
+def info(
+    location: Annotated[str, typer.Argument(metavar="PATH_OR_ID", help="A path, or an id that a format knows.")],
+    as_json: Json = False,
+) -> None:
+    """What a dataset holds: columns, spaces, episodes, returns, metadata.
+
+    Reads the index and the rewards, no other values.
+
+    Example: penstock info ./cartpole --json
+    """
+    found, path = recognise(location)
+    with found.open(path) as source:
+        lengths, returns = np.diff(source.offsets), episode_returns(source)
+        summary = summarise(found, path, source, lengths, returns)
+    if as_json:
+        print_json(summary)
+    else:
+        Console().print(render(summary, lengths, returns))
+
+
+def summarise(
+    found: Format, path: Path, source: Source, lengths: npt.NDArray[np.int64], returns: Float | None
+) -> dict[str, Any]:
+    """Everything that `info` tells, as plain data."""
+    spec = source.spec.to_json()
+    return {
+        "path": str(path),
+        "format": found.name,
+        "episodes": len(source),
+        "steps": source.steps,
+        "bytes": bytes_at(path),
+        "lengths": spread(lengths),
+        "returns": None if returns is None else spread(returns),
+        "observation_space": spec["observation_space"],
+        "action_space": spec["action_space"],
+        "columns": spec["fields"],
+        "metadata": plain(source.metadata),
+    }
+
+
+def episode_returns(source: Source) -> Float | None:
+    """`[E]` sum of the rewards of every episode, or None if there is no column of one reward a step.
+
+    Cost: reads the rewards once, a block of rows at a time.
+    """
+    field = source.spec.fields.get("rewards")
+    if field is None or field.ragged or field.shape or field.align != "step":
+        return None
+    returns = np.zeros(len(source))
+    for lo, rewards in _reward_blocks(source):
+        episode = np.searchsorted(source.offsets, np.arange(lo, lo + len(rewards)), side="right") - 1
+        returns += np.bincount(episode, rewards, len(source))
+    return returns
+
+
+def _reward_blocks(source: Source) -> Iterator[tuple[int, Float]]:
+    first, end = source.extent
+    one = np.ones(1, np.int64)
+    for lo in range(first, end, BLOCK):
+        n = min(BLOCK, end - lo)
+        selection = Selection(one * 0, one * lo, one * n, one * 0, (1, n))
+        yield lo, np.asarray(source.read(["rewards"], selection)["rewards"], np.float64).ravel()
+
+
+def bytes_at(path: Path) -> int:
+    """Bytes of a file, or of all files below a folder."""
+    files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
+    return sum(file.stat().st_size for file in files)
+
+
+def render(summary: Mapping[str, Any], lengths: npt.NDArray[np.int64], returns: Float | None) -> RenderableType:
+    """The summary for people."""
+    parts: list[RenderableType] = [_head(summary, lengths, returns), Text(), _columns(summary["columns"])]
+    if summary["metadata"]:
+        parts += [Text(), _metadata(summary["metadata"])]
+    title = Text(Path(summary["path"]).name or summary["path"], style="bold")
+    return Panel(Group(*parts), title=title, title_align="left", border_style="cyan", expand=False)
+
+
+def _head(summary: Mapping[str, Any], lengths: npt.NDArray[np.int64], returns: Float | None) -> Table:
+    grid = _pairs()
+    grid.add_row("path", Text(summary["path"]))
+    grid.add_row("format", Text(f"{summary['format']}, {size(summary['bytes'])}"))
+    grid.add_row("episodes", Text(f"{summary['episodes']:,} of {summary['steps']:,} steps"))
+    for name, values in (("lengths", lengths), ("returns", returns)):
+        if values is not None and len(values):
+            grid.add_row(name, _spread_text(summary[name], values))
+    for name in ("observation", "action"):
+        grid.add_row(f"{name}s from", Text(space_text(summary[f"{name}_space"])))
+    return grid
+
+
+def _spread_text(stats: Mapping[str, float], values: npt.ArrayLike) -> Text:
+    numbers = "  ".join(f"{name} {value:,.6g}" for name, value in stats.items())
+    return Text.assemble(numbers, "  ", (sparkline(values), "cyan"))
+
+
+def space_text(space: Mapping[str, Any] | None) -> str:
+    """One line for the JSON of a space.
+
+    >>> space_text({"type": "Dict", "subspaces": {"arm": {"type": "Discrete", "dtype": "int64", "start": 0, "n": 3}}})
+    'Dict(arm: Discrete(3))'
+    """
+    if space is None:
+        return "not stored"
+    kind = space["type"]
+    if kind == "Dict":
+        inside = ", ".join(f"{key}: {space_text(inner)}" for key, inner in space["subspaces"].items())
+    elif kind == "Tuple":
+        inside = ", ".join(space_text(inner) for inner in space["subspaces"])
+    elif kind == "Box":
+        inside = f"{space['dtype']}{space['shape']} in {_bounds(space)}"
+    else:
+        inside = str(space.get("n", space.get("nvec", f"{space.get('max_length')} characters")))
+    return f"{kind}({inside})"
+
+
+def _bounds(space: Mapping[str, Any]) -> str:
+    low, high = np.asarray(space["low"], np.float64), np.asarray(space["high"], np.float64)
+    return f"{low.min():.4g} .. {high.max():.4g}" if low.size else "an empty shape"
+
+
+def _columns(fields: Mapping[str, Mapping[str, Any]]) -> Table:
+    table = Table("column", "dtype", "shape", "align", "kind", box=None, header_style="bold", pad_edge=False)
+    for path, field in fields.items():
+        dtype, shape = str(np.dtype(field["dtype"])), "x".join(map(str, field["shape"])) or "-"
+        table.add_row(Text(path, style="cyan"), dtype, shape, field["align"], field["kind"])
+    return table
+
+
+def _metadata(metadata: Mapping[str, Any]) -> Table:
+    grid = _pairs()
+    for key, value in metadata.items():
+        text = str(value)
+        grid.add_row(Text(key), Text(text if len(text) <= METADATA_WIDTH else text[:METADATA_WIDTH] + "..."))
+    return grid
+
+
+def _pairs() -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold")
+    grid.add_column(overflow="fold")
+    return grid

@@ -1,0 +1,81 @@
+"""What the commands share in showing things: JSON for machines, bars and sizes for people."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+import typer
+
+BARS = "▁▂▃▄▅▆▇█"
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON only, for machines.")]
+
+
+def print_json(data: object) -> None:
+    """Print `data` as JSON on standard output. What JSON cannot hold is turned into what it can, by `plain`."""
+    typer.echo(json.dumps(plain(data), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON has it: NumPy becomes Python, what is not finite becomes null, anything unknown its text.
+
+    >>> plain({"mean": np.float64(2.0), "low": -np.inf, "shape": (np.int64(3),)})
+    {'mean': 2.0, 'low': None, 'shape': [3]}
+    """
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = value.tolist()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray)):
+        return [plain(inner) for inner in value]
+    return str(value)
+
+
+def sparkline(values: npt.ArrayLike, width: int = 40) -> str:
+    """`values` in their order as at most `width` bars, each the mean of its share; those not finite are left out.
+
+    >>> sparkline([0, 1, 2, 3, 4, 5, 6, 7])
+    '▁▂▃▄▅▆▇█'
+    """
+    numbers = np.asarray(values, np.float64)
+    numbers = numbers[np.isfinite(numbers)]
+    if len(numbers) == 0:
+        return ""
+    shares = np.array([share.mean() for share in np.array_split(numbers, min(width, len(numbers)))])
+    span = shares.max() - shares.min()
+    heights = (shares - shares.min()) / span if span else np.zeros(len(shares))
+    return "".join(BARS[i] for i in np.rint(heights * (len(BARS) - 1)).astype(int))
+
+
+def size(n: float) -> str:
+    """Bytes with a unit that leaves at most four digits.
+
+    >>> size(512), size(2_500_000)
+    ('512 B', '2.5 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if n < 1000:
+            return f"{n:.0f} B" if unit == "B" else f"{n:.1f} {unit}"
+        n /= 1000
+    return f"{n:.1f} TB"
+
+
+def spread(values: npt.ArrayLike) -> dict[str, float] | None:
+    """Least, mean and greatest of some numbers; None where there are none.
+
+    >>> spread([1, 2, 6])
+    {'min': 1.0, 'mean': 3.0, 'max': 6.0}
+    """
+    numbers = np.asarray(values, np.float64)
+    if len(numbers) == 0:
+        return None
+    return {"min": float(numbers.min()), "mean": float(numbers.mean()), "max": float(numbers.max())}

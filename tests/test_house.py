@@ -1,0 +1,180 @@
+"""The rules of the house: which room sees which, what an import costs, how big things are, what is public."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import penstock
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "src" / "penstock"
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+GROUND = ("errors", "core")
+# room -> the rooms it sees besides itself. `formats` alone is the empty package that holds the formats.
+SEES: dict[str, tuple[str, ...]] = {
+    "errors": (),
+    "core": ("errors",),
+    "kernels": GROUND,
+    "containers": (*GROUND, "kernels"),
+    "formats": (),
+    "formats.base": (*GROUND, "kernels", "formats"),
+    "formats.memory": (*GROUND, "kernels", "formats.base"),
+    "formats.columns": (*GROUND, "kernels", "containers", "formats.base"),
+    "formats.minari": (*GROUND, "kernels", "containers", "formats.base"),
+    "plan": (*GROUND, "kernels", "formats.base"),
+    "record": (*GROUND, "formats.base"),
+    "data": (*GROUND, "kernels", "plan", "formats.base", "formats.memory"),
+    "load": (*GROUND, "kernels", "plan", "formats.base", "data"),
+    "testing": (*GROUND, "kernels", "plan", "formats.base", "formats.memory", "data"),
+}
+SEE_ALL = {"compat", "cli"}
+
+# The one module of ours that is imported inside a function, because numba takes longer to load than all else together.
+DEFERRED = {"penstock.kernels.compiled"}
+
+HEAVY = {"torch", "jax", "gymnasium", "h5py", "numba", "pyarrow", "PIL", "matplotlib", "fsspec", "typer", "rich"}
+
+
+def module_of(file: Path) -> str:
+    parts = ["penstock", *file.relative_to(PACKAGE).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(file) for file in FILES}
+
+
+def room_of(module: str) -> str:
+    """`penstock.formats.minari.ids` is in `formats.minari`, `penstock.core.spec` in `core`, `penstock` in ``."""
+    parts = module.split(".")[1:]
+    return ".".join(parts[:2]) if parts[:1] == ["formats"] else "".join(parts[:1])
+
+
+def own_imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Every module of ours that is imported anywhere below `tree`, with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in MODULES else str(node.module) for name in inner]
+        else:
+            continue
+        yield from ((name, node.lineno) for name in names if name.split(".")[0] == "penstock")
+
+
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text("utf-8"))
+
+
+def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def test_every_room_has_a_row_and_every_row_a_room() -> None:
+    rooms = {room_of(module) for module in MODULES} - {""}
+    assert rooms - SEE_ALL == set(SEES)
+
+
+@pytest.mark.parametrize("room", SEES)
+def test_imports_point_one_way(room: str) -> None:
+    allowed = {room, *SEES[room]}
+    wrong = [
+        f"{file.relative_to(ROOT)}:{line} imports {name}"
+        for file in FILES
+        if room_of(module_of(file)) == room
+        for name, line in own_imports(parsed(file))
+        if room_of(name) not in allowed
+    ]
+    assert wrong == []
+
+
+def test_the_rows_have_no_circle() -> None:
+    settled: set[str] = set()
+    while ready := {room for room, sees in SEES.items() if room not in settled and settled.issuperset(sees)}:
+        settled |= ready
+    assert settled == set(SEES)
+
+
+def test_own_modules_are_imported_on_top() -> None:
+    inside = [
+        f"{file.relative_to(ROOT)}:{line} imports {name} inside {function.name}"
+        for file in FILES
+        for function in functions(parsed(file))
+        for name, line in own_imports(function)
+        if name not in DEFERRED
+    ]
+    assert inside == []
+
+
+def test_functions_and_files_are_short() -> None:
+    long_files = [f"{f.relative_to(ROOT)}: {n}" for f in FILES if (n := len(f.read_text("utf-8").splitlines())) > 500]
+    long_functions = [
+        f"{file.relative_to(ROOT)}:{function.lineno} {function.name}"
+        for file in FILES
+        for function in functions(parsed(file))
+        if (function.end_lineno or 0) - function.lineno + 1 > 60
+    ]
+    assert (long_files, long_functions) == ([], [])
+
+
+def loaded_by(code: str) -> set[str]:
+    """The modules that `code` loads in a fresh interpreter."""
+    script = f"import json, sys; before = set(sys.modules); {code}; print(json.dumps(sorted(set(sys.modules) - before)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout))
+
+
+def test_importing_the_package_loads_almost_nothing() -> None:
+    loaded = loaded_by("import penstock")
+    assert {name for name in loaded if name.startswith("penstock")} == {"penstock"}
+    assert "numpy" not in loaded
+    assert len(loaded) < 60
+
+
+@pytest.mark.parametrize("code", ["import penstock.data", "import penstock.load.loader"])
+def test_the_rooms_leave_heavy_libraries_alone(code: str) -> None:
+    assert loaded_by(code) & HEAVY == set()
+
+
+def test_help_does_not_import_the_commands() -> None:
+    loaded = loaded_by("import penstock.cli.main")
+    assert loaded & (HEAVY - {"typer", "rich"} | {"numpy"}) == set()
+
+
+def test_public_names_agree() -> None:
+    tree = parsed(PACKAGE / "__init__.py")
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))
+    typed = {a.name for node in guarded.body if isinstance(node, ast.ImportFrom) for a in node.names}
+    assert penstock.__all__ == sorted(penstock.__all__)
+    assert set(penstock.__all__) == set(penstock._HOME) == typed
+    assert set(penstock.__all__) <= set(dir(penstock))
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = penstock.nothing
+
+
+@pytest.mark.parametrize("name", penstock.__all__)
+def test_public_names_say_what_they_are_by_example(name: str) -> None:
+    value = getattr(penstock, name)
+    document = inspect.getdoc(value)
+    assert document
+    shows_nothing = inspect.ismodule(value) or inspect.isabstract(value)
+    if not shows_nothing and not (inspect.isclass(value) and issubclass(value, Exception)):
+        assert ">>> " in document
+
+
+def test_texts_name_no_machine() -> None:
+    texts = [*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    word = "/" + "work" + "/"
+    assert [str(text.relative_to(ROOT)) for text in texts if word in text.read_text("utf-8")] == []
