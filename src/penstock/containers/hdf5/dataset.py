@@ -51,12 +51,12 @@ class Dataset:
     """
 
     __slots__ = (
-        "_attrs", "_fill", "_heap", "_image", "_layout", "_messages", "_tiles",
-        "address", "datatype", "filters", "maxshape", "name", "shape",
+        "_attrs", "_fill", "_heap", "_image", "_layout", "_tiles", "address", "datatype",
+        "filters", "maxshape", "messages", "name", "shape",
     )  # fmt: skip
 
     def __init__(self, image: Image, heap: GlobalHeap, name: str, address: int, messages: list[Message]) -> None:
-        self._image, self._heap, self._messages = image, heap, messages
+        self._image, self._heap, self.messages = image, heap, messages
         self.name, self.address = name, address
         self._attrs: Attributes | None = None
         self._tiles: Tiles | None = None
@@ -145,7 +145,7 @@ class Dataset:
     def attrs(self) -> Attributes:
         """Attributes, decoded when asked for."""
         if self._attrs is None:
-            self._attrs = Attributes(self._image, self._heap, self._messages, self.name)
+            self._attrs = Attributes(self._image, self._heap, self.messages, self.name)
         return self._attrs
 
     @property

@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import ChecksumError, FormatError
+from penstock.errors import ChecksumError, DataError, FormatError
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 UNDEFINED = 0xFFFFFFFFFFFFFFFF
@@ -47,6 +47,8 @@ def located(method: Callable[Concatenate[L, P], R]) -> Callable[Concatenate[L, P
     def call(self: L, *args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return method(self, *args, **kwargs)
+        except DataError:
+            raise
         except FormatError as error:
             if error.path is not None:
                 raise
@@ -128,19 +130,21 @@ class Image:
 
     __slots__ = ("base", "buffer", "data", "path", "size", "superblock")
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, eof: int | None = None) -> None:
         self.path = path
         with open(path, "rb") as file:
             self.superblock = read_superblock(file.fileno())  # before the map, which then covers what it names
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self.base = self.superblock.base
         self.buffer: NDArray[np.uint8] = np.frombuffer(mapped, np.uint8)
-        self.data = memoryview(mapped)[self.base : self.superblock.eof]
+        self.data = memoryview(mapped)[self.base : self.superblock.eof if eof is None else eof]
         self.size = len(self.data)
 
     def take(self, at: int, count: int, what: str) -> bytes:
         """`count` bytes at address `at`.  Raises `FormatError` if they do not lie in the file."""
         if at < 0 or count < 0 or at + count > self.size:
+            if not self.size:
+                raise DataError(f"{self.path} is closed; read it before that")
             raise FormatError(f"{what} at byte {at} with {count} bytes lies outside the file of {self.size} bytes")
         return bytes(self.data[at : at + count])
 

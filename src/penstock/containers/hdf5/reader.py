@@ -26,7 +26,7 @@ from penstock.containers.hdf5.image import MALFORMED, Image, located
 from penstock.containers.hdf5.links import read_links
 from penstock.containers.hdf5.messages import Link
 from penstock.containers.hdf5.values import Attributes
-from penstock.errors import FormatError
+from penstock.errors import DataError, FormatError
 
 SOFT_HOPS = 16
 DEPTH = 64
@@ -41,10 +41,10 @@ class Group(Mapping[str, "Group | Dataset"]):
     creation order where the file keeps it, else by name.
     """
 
-    __slots__ = ("_attrs", "_file", "_links", "_messages", "address", "name")
+    __slots__ = ("_attrs", "_file", "_links", "address", "messages", "name")
 
     def __init__(self, file: File, name: str, address: int, messages: list[Message]) -> None:
-        self._file, self._messages = file, messages
+        self._file, self.messages = file, messages
         self.name, self.address = name, address
         self._attrs: Attributes | None = None
         self._links: dict[str, Link] | None = None
@@ -63,7 +63,7 @@ class Group(Mapping[str, "Group | Dataset"]):
     def attrs(self) -> Attributes:
         """Attributes, decoded when asked for."""
         if self._attrs is None:
-            self._attrs = Attributes(self._file.image, self._file.heap, self._messages, self.name)
+            self._attrs = Attributes(self._file.image, self._file.heap, self.messages, self.name)
         return self._attrs
 
     @property
@@ -75,7 +75,7 @@ class Group(Mapping[str, "Group | Dataset"]):
 
     @located
     def _read_links(self) -> dict[str, Link]:
-        return read_links(self._file.image, self._messages)
+        return read_links(self._file.image, self.messages)
 
     def __getitem__(self, name: str) -> Group | Dataset:
         """Object at `name`, which may be a path.
@@ -150,13 +150,14 @@ class File:
 
     `path`; `root`, its `Group`; `buffer` [size] uint8, the bytes of the whole file, to which `Dataset.flat`
     and `Tiles.offset` refer.  What is seen is the state at opening, even while an `Appender` goes on.  Reads
-    are thread-safe and may go on after a fork; pickled, it is its path.  Raises `FormatError`.
+    are thread-safe and may go on after a fork; pickled, it is its path.  `eof`: byte at which to end, by default
+    where the superblock says.  Raises `FormatError`.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, eof: int | None = None) -> None:
         self.path = os.fspath(path)
         self.where = "superblock"
-        self.image = self._open()
+        self.image = self._open(eof)
         self.heap = GlobalHeap(self.image)
         root = self.open_object(self.image.superblock.root, "/")
         if not isinstance(root, Group):
@@ -164,8 +165,8 @@ class File:
         self.root = root
 
     @located
-    def _open(self) -> Image:
-        return Image(self.path)
+    def _open(self, eof: int | None) -> Image:
+        return Image(self.path, eof)
 
     @property
     def buffer(self) -> NDArray[np.uint8]:
@@ -186,6 +187,8 @@ class File:
             messages = read_messages(self.image, address)
         except FormatError as error:
             raise type(error)(str(error), path=self.path, where=place) from error
+        except DataError:
+            raise
         except MALFORMED as error:
             raise FormatError(f"malformed object header ({error})", path=self.path, where=place) from error
         kinds = {message.kind for message in messages}

@@ -1,0 +1,166 @@
+"""Values and messages -> bytes, as the oldest versions that every HDF5 library reads."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.containers.hdf5.header import (
+    DATASPACE,
+    DATATYPE,
+    FILL,
+    FILTERS,
+    LAYOUT,
+    LINK,
+    LINK_INFO,
+    SYMBOL_TABLE,
+    Message,
+)
+from penstock.containers.hdf5.image import UNDEFINED
+from penstock.errors import DataError
+
+_UINT8 = struct.pack("<B3xIHH", 0x10, 1, 0, 8)
+_INT8 = struct.pack("<BB2xIHH", 0x10, 8, 1, 0, 8)
+BOOL = struct.pack("<BH1xI", 0x18, 2, 1) + _INT8 + b"FALSE\0\0\0TRUE\0\0\0\0\0\1"
+VLEN_STRING = struct.pack("<BBB1xI", 0x19, 1, 1, 16) + _UINT8  # of UTF-8
+VLEN_BYTES = struct.pack("<B3xI", 0x19, 16) + _UINT8
+FLOATS = {2: (15, 10, 5, 10, 15), 4: (31, 23, 8, 23, 127), 8: (63, 52, 11, 52, 1023)}
+MAX_MESSAGE = 0xFFFF - 7
+INCREMENTAL, LATE = 3, 2  # when space is allocated
+SHUFFLE, DEFLATE = 2, 1
+
+
+def pad(raw: bytes) -> bytes:
+    """`raw` with zeros up to a multiple of 8 bytes."""
+    return raw + bytes(-len(raw) % 8)
+
+
+def datatype(dtype: np.dtype[Any]) -> bytes:
+    """Datatype message of a numpy dtype.  Raises `DataError` for one that HDF5 files do not hold here."""
+    size = dtype.itemsize
+    if dtype.kind == "b":
+        return BOOL
+    if dtype.kind in "iu":
+        return struct.pack("<BB2xIHH", 0x10, 8 if dtype.kind == "i" else 0, size, 0, 8 * size)
+    if dtype.kind == "f" and size in FLOATS:
+        sign, *layout, bias = FLOATS[size]
+        exponent_at, exponent, mantissa = layout
+        head = struct.pack("<BBB1xIHH", 0x11, 0x20, sign, size, 0, 8 * size)
+        return head + struct.pack("<BBBBI", exponent_at, exponent, 0, mantissa, bias)
+    if dtype.kind == "S" and size:
+        return struct.pack("<BB2xI", 0x13, 1, size)
+    raise DataError(f"arrays of dtype {dtype} cannot be stored; expected bool, integers, floats or strings")
+
+
+def dataspace(shape: tuple[int, ...], *, growing: bool = False) -> bytes:
+    """Dataspace message; `growing`: without limit along the first axis."""
+    head = struct.pack("<BBB5x", 1, len(shape), int(growing))
+    dims = struct.pack(f"<{len(shape)}Q", *shape)
+    return head + dims + (struct.pack(f"<{len(shape)}Q", UNDEFINED, *shape[1:]) if growing else b"")
+
+
+def dataset_messages(
+    kind: bytes, shape: tuple[int, ...], layout: bytes, filters: bytes = b"", *, growing: bool = False
+) -> list[Message]:
+    """Messages of a dataset with datatype message `kind` and layout message `layout`."""
+    fill = struct.pack("<BBBBI", 2, INCREMENTAL if growing else LATE, 2, 1, 0)
+    out = [
+        Message(DATASPACE, 0, dataspace(shape, growing=growing)),
+        Message(DATATYPE, 1, kind),
+        Message(FILL, 1, fill),
+        Message(LAYOUT, 0, layout),
+    ]
+    return [*out, Message(FILTERS, 1, filters)] if filters else out
+
+
+def contiguous_layout(address: int, nbytes: int) -> bytes:
+    """Layout message of values that lie in one piece."""
+    return struct.pack("<BBQQ", 3, 1, address, nbytes)
+
+
+def chunked_layout(tree: int, chunk: tuple[int, ...], element: int) -> bytes:
+    """Layout message of chunks that the B-tree at `tree` finds."""
+    rank = len(chunk) + 1
+    return struct.pack(f"<BBBQ{rank}I", 3, 2, rank, tree, *chunk, element)
+
+
+def gzip_filters(element: int, level: int) -> bytes:
+    """Filter message: shuffle, then deflate."""
+    shuffle = struct.pack("<HHHH8sII", SHUFFLE, 8, 1, 1, b"shuffle", element, 0)
+    return struct.pack("<BB6x", 1, 2) + shuffle + struct.pack("<HHHH8sII", DEFLATE, 8, 1, 1, b"deflate", level, 0)
+
+
+def symbol_table(tree: int, heap: int) -> Message:
+    """Message that makes an object a group of the old style."""
+    return Message(SYMBOL_TABLE, 0, struct.pack("<QQ", tree, heap))
+
+
+def link_info() -> Message:
+    """Message that makes an object a group whose links are messages."""
+    return Message(LINK_INFO, 0, struct.pack("<BBQQ", 0, 0, UNDEFINED, UNDEFINED))
+
+
+def hard_link(name: str, address: int) -> Message:
+    """Link to the object at `address`."""
+    return Message(LINK, 0, _link(name, None) + struct.pack("<Q", address))
+
+
+def soft_link(name: str, path: str) -> Message:
+    """Link to a path of the same file."""
+    value = path.encode()
+    return Message(LINK, 0, _link(name, 1) + struct.pack("<H", len(value)) + value)
+
+
+def external_link(name: str, file: str, path: str) -> Message:
+    """Link to a path of another file."""
+    value = b"\0" + file.encode() + b"\0" + path.encode() + b"\0"
+    return Message(LINK, 0, _link(name, 64) + struct.pack("<H", len(value)) + value)
+
+
+def _link(name: str, kind: int | None) -> bytes:
+    raw = name.encode()
+    flags = 0x11 if kind is None else 0x19  # character set given, length of the name in 2 bytes
+    return bytes([1, flags]) + (b"" if kind is None else bytes([kind])) + b"\1" + struct.pack("<H", len(raw)) + raw
+
+
+def attribute(name: str, kind: bytes, shape: tuple[int, ...], data: bytes) -> bytes:
+    """Attribute message.  Raises `DataError` if it is larger than an object header takes."""
+    raw, space = name.encode() + b"\0", dataspace(shape)
+    body = struct.pack("<BBHHHB", 3, 0, len(raw), len(kind), len(space), 1) + raw + kind + space + data
+    if len(body) > MAX_MESSAGE:
+        raise DataError(f"attribute {name!r} of {len(data)} bytes is too large; expected less than 64 kB")
+    return body
+
+
+def object_header(messages: Iterable[Message], continuation: tuple[int, int, int] | None = None) -> bytes:
+    """Object header of version 1.
+
+    `continuation`: address, bytes and number of messages of the block in which the header goes on.
+    """
+    body, count = message_block(messages)
+    if continuation is not None:
+        address, nbytes, more = continuation
+        body += struct.pack("<HHB3xQQ", 0x10, 16, 0, address, nbytes)
+        count += 1 + more
+    if count > 0xFFFF:
+        raise DataError(f"an object header cannot hold {count} messages; expected at most 65535")
+    return struct.pack("<BxHII4x", 1, count, 1, len(body)) + body
+
+
+def message_block(messages: Iterable[Message]) -> tuple[bytes, int]:
+    """Messages one after the other, each padded, and their number."""
+    parts: list[bytes] = []
+    for kind, flags, body in messages:
+        padded = pad(body)
+        parts += (struct.pack("<HHB3x", kind, len(padded), flags), padded)
+    return b"".join(parts), len(parts) // 2
+
+
+def little(array: NDArray[Any]) -> NDArray[Any]:
+    """`array` in C order and little-endian, as it is stored."""
+    contiguous = np.asarray(array, order="C")
+    return contiguous.astype(contiguous.dtype.newbyteorder("<"), copy=False)

@@ -1,0 +1,248 @@
+"""Groups, datasets and attributes -> bytes at the end of a file."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.containers.hdf5.encode import (
+    VLEN_BYTES,
+    VLEN_STRING,
+    attribute,
+    chunked_layout,
+    contiguous_layout,
+    dataset_messages,
+    datatype,
+    gzip_filters,
+    little,
+    object_header,
+    symbol_table,
+)
+from penstock.containers.hdf5.header import ATTRIBUTE, Message
+from penstock.containers.hdf5.image import UNDEFINED, Superblock
+from penstock.containers.hdf5.symbols import build_table
+from penstock.containers.hdf5.tail import Tail
+from penstock.errors import DataError
+
+REFERENCE_BYTES = 16
+MAX_CHUNK = 1 << 30  # libhdf5 takes chunks below 4 GiB
+MAX_DIM = 0xFFFFFFFF
+
+
+class VlenBytes(list[bytes]):
+    """Byte strings of different lengths, stored as variable-length uint8.
+
+    >>> VlenBytes([b"one", b"three"])
+    [b'one', b'three']
+    """
+
+
+Value = NDArray[Any] | Sequence[str] | VlenBytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """How arrays are stored: `compression` with `level` 0 to 9, in chunks of about `chunk_bytes`.
+
+    Without compression an array is one chunk, so that it lies in the file in one piece.
+
+    >>> Storage(compression="gzip", level=1).chunk_bytes
+    1048576
+    """
+
+    compression: Literal["gzip"] | None = None
+    level: int = 4
+    chunk_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        if self.compression not in (None, "gzip") or not 0 <= self.level <= 9:
+            raise DataError(f"expected gzip of level 0 to 9 or None, got {self.compression} of level {self.level}")
+        if not self.chunk_bytes:
+            object.__setattr__(self, "chunk_bytes", 1 << 20 if self.compression else MAX_CHUNK)
+        if not 0 < self.chunk_bytes <= MAX_CHUNK:
+            raise DataError(f"expected chunks of 1 to {MAX_CHUNK} bytes, got {self.chunk_bytes}")
+
+
+class ObjectWriter:
+    """Writes objects bottom-up, each after what it refers to."""
+
+    def __init__(self, tail: Tail, block: Superblock, storage: Storage) -> None:
+        self._tail, self._block, self._storage = tail, block, storage
+
+    def group(
+        self,
+        datasets: Mapping[str, Value],
+        attrs: Mapping[str, Any],
+        dataset_attrs: Mapping[str, Mapping[str, Any]],
+    ) -> int:
+        """Write a group with everything below it; address of its object header.
+
+        Raises `DataError` for paths that contradict each other and for values that cannot be stored.
+        """
+        tree = _nest(datasets)
+        missing = [path for path in dataset_attrs if path not in datasets]
+        if missing:
+            raise DataError(f"attributes are given for {missing[0]}, which is not among the datasets")
+        return self._group(tree, "", self.attributes(attrs), dataset_attrs)
+
+    def _group(
+        self,
+        tree: dict[str, Any],
+        prefix: str,
+        attrs: dict[str, bytes],
+        dataset_attrs: Mapping[str, Mapping[str, Any]],
+    ) -> int:
+        links: dict[str, int] = {}
+        for name, child in tree.items():
+            path = prefix + name
+            below = self.attributes(dataset_attrs.get(path, {}))
+            if isinstance(child, dict):
+                links[name] = self._group(child, f"{path}/", below, dataset_attrs)
+            else:
+                links[name] = self._dataset(path, child, below)
+        place = build_table(links, self._block.leaf_k, self._block.internal_k, self._tail)
+        return self._header([symbol_table(*place)], attrs)
+
+    def _header(self, messages: list[Message], attrs: dict[str, bytes]) -> int:
+        attributes = [Message(ATTRIBUTE, 0, body) for body in attrs.values()]
+        return self._tail.put(object_header([*messages, *attributes]))
+
+    def _dataset(self, path: str, value: Any, attrs: dict[str, bytes]) -> int:
+        kind, array = self._encode(path, value)
+        if not array.shape:
+            address = self._tail.put(array.tobytes())
+            layout = contiguous_layout(address, array.nbytes)
+            return self._header(dataset_messages(kind, (), layout), attrs)
+        if len(array.shape) > 31 or max(array.shape[1:], default=0) > MAX_DIM:
+            raise DataError(f"{path} of shape {array.shape} has too many or too large dimensions")
+        layout, filters = self._chunks(array)
+        return self._header(dataset_messages(kind, array.shape, layout, filters, growing=True), attrs)
+
+    def _encode(self, path: str, value: Any) -> tuple[bytes, NDArray[Any]]:
+        """Datatype message and array of what is stored, references in the place of variable-length values."""
+        try:
+            if isinstance(value, VlenBytes):
+                return VLEN_BYTES, self._references(list(value), (len(value),))
+            if isinstance(value, np.ndarray | np.generic | int | float):
+                return self._plain(np.asarray(value))
+            if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+                return VLEN_STRING, self._references([encode_text(item) for item in value], (len(value),))
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from error
+        raise DataError(f"{path}: expected an array, a list of str or VlenBytes, got {type(value).__name__}")
+
+    def _references(self, values: list[bytes], shape: tuple[int, ...]) -> NDArray[Any]:
+        return np.frombuffer(self._tail.put_values(values), f"V{REFERENCE_BYTES}").reshape(shape)
+
+    @staticmethod
+    def _plain(array: NDArray[Any]) -> tuple[bytes, NDArray[Any]]:
+        return datatype(array.dtype), little(array)
+
+    def _chunks(self, array: NDArray[Any]) -> tuple[bytes, bytes]:
+        """Write the values; layout and filter messages."""
+        compress = self._storage.compression is not None and array.dtype.kind != "V"
+        row = max(array.nbytes // max(array.shape[0], 1), 1)
+        if row > 0xFFFFFFFF:
+            raise DataError(f"a row of {row} bytes is too large; expected less than 4 GiB")
+        rows = max(min(array.shape[0], self._storage.chunk_bytes // row), 1)
+        chunk = (rows, *(max(dim, 1) for dim in array.shape[1:]))
+        entries = [self._chunk(array[i : i + rows], rows, i, compress=compress) for i in range(0, len(array), rows)]
+        tree = self._index(entries if array.nbytes else [], len(chunk), rows * len(entries))
+        filters = gzip_filters(array.itemsize, self._storage.level) if compress else b""
+        return chunked_layout(tree, chunk, array.itemsize), filters
+
+    def _chunk(self, part: NDArray[Any], rows: int, start: int, *, compress: bool) -> tuple[int, int, int]:
+        """Write one chunk, filled up with zeros; first row, stored bytes and address."""
+        if len(part) < rows:
+            part = np.concatenate([part, np.zeros((rows - len(part), *part.shape[1:]), part.dtype)])
+        raw = memoryview(part.reshape(-1).view(np.uint8)) if part.nbytes else memoryview(b"")
+        if compress:
+            planes = np.frombuffer(raw, np.uint8).reshape(-1, part.itemsize).T
+            raw = memoryview(zlib.compress(planes.tobytes(), self._storage.level))
+        return start, len(raw), self._tail.put(raw)
+
+    def _index(self, entries: list[tuple[int, int, int]], rank: int, stop: int) -> int:
+        """Write the version 1 B-tree over chunks `(first row, bytes, address)` up to row `stop`; its address."""
+        level, children = 0, entries
+        while entries:
+            size = 2 * self._block.chunk_k
+            groups = [children[i : i + size] for i in range(0, len(children), size)]
+            ends = [*(group[0][0] for group in groups[1:]), stop]
+            children = [
+                (group[0][0], group[0][1], self._index_node(group, level, rank, end))
+                for group, end in zip(groups, ends, strict=True)
+            ]
+            if len(children) == 1:
+                return children[0][2]
+            level += 1
+        return UNDEFINED
+
+    def _index_node(self, group: list[tuple[int, int, int]], level: int, rank: int, end: int) -> int:
+        size = 2 * self._block.chunk_k
+        raw = struct.pack("<4sBBHQQ", b"TREE", 1, level, len(group), UNDEFINED, UNDEFINED)
+        for start, nbytes, address in group:
+            raw += _key(nbytes, start, rank) + struct.pack("<Q", address)
+        raw += _key(0, end, rank)
+        key = 8 * (rank + 2)
+        return self._tail.put(raw.ljust(24 + size * (key + 8) + key, b"\0"))
+
+    def attributes(self, attrs: Mapping[str, Any]) -> dict[str, bytes]:
+        """Attribute messages by name.  Raises `DataError` naming what cannot be stored."""
+        out: dict[str, bytes] = {}
+        for name, value in attrs.items():
+            if not name or "\0" in name:
+                raise DataError(f"expected a name for an attribute, got {name!r}")
+            try:
+                kind, array = self._attribute(value)
+            except (DataError, OverflowError) as error:
+                raise DataError(f"attribute {name!r}: {error}") from error
+            out[name] = attribute(name, kind, array.shape, array.tobytes())
+        return out
+
+    def _attribute(self, value: Any) -> tuple[bytes, NDArray[Any]]:
+        if isinstance(value, bytes):
+            return self._plain(np.array(value or b"\0", dtype=f"S{max(len(value), 1)}"))
+        array = np.asarray(value)
+        if array.dtype.kind in "UT" or (array.dtype.kind == "O" and all(isinstance(v, str) for v in array.flat)):
+            return VLEN_STRING, self._references([encode_text(str(v)) for v in array.flat], array.shape)
+        return self._plain(array)
+
+
+def _key(nbytes: int, start: int, rank: int) -> bytes:
+    return struct.pack(f"<IIQ{rank}Q", nbytes, 0, start, *([0] * rank))
+
+
+def encode_text(text: str) -> bytes:
+    """UTF-8 of a text.  Raises `DataError` for one that HDF5 would cut short."""
+    if "\0" in text:
+        raise DataError("texts with a zero character cannot be stored")
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _nest(datasets: Mapping[str, Value]) -> dict[str, Any]:
+    """Paths -> tree of dicts; None stands for an empty group."""
+    tree: dict[str, Any] = {}
+    for path, value in datasets.items():
+        here = tree
+        *parents, name = path.split("/")
+        for part in parents:
+            here = here.setdefault(part, {})
+            if not isinstance(here, dict):
+                raise DataError(f"{path} lies below a dataset")
+        if not all(part and part != "." and "\0" not in part for part in (*parents, name)):
+            raise DataError(f"expected a path such as 'observations/camera', got {path!r}")
+        if value is None:
+            here = here.setdefault(name, {})
+            if not isinstance(here, dict):
+                raise DataError(f"{path} is both a dataset and a group")
+        elif name in here:
+            raise DataError(f"{path} is both a dataset and a group")
+        else:
+            here[name] = value
+    return tree

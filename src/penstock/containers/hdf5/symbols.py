@@ -1,0 +1,247 @@
+"""Symbol tables that are changed by copying: new nodes along the changed path, the old ones stay as they are."""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from penstock.containers.hdf5.encode import pad
+from penstock.containers.hdf5.image import UNDEFINED, Image, Superblock
+from penstock.containers.hdf5.links import ENTRY, SOFT_LINK, TABLE, read_symbol_node
+from penstock.containers.hdf5.messages import Link
+from penstock.containers.hdf5.tail import Tail, write_all
+from penstock.errors import FormatError
+
+NO_FREE_BLOCK = 1  # says that libhdf5 has no free block to fill in a local heap
+LEAF = -1  # level of a symbol table node; B-tree nodes count from 0
+MAX_LEVEL = 32
+
+Key = tuple[bytes, int]  # a name, and where it lies in the heap
+
+
+@dataclass(slots=True)
+class Names:
+    """A local heap.  Its segment is shared by all states of the table: names are only added in its free tail,
+    where no earlier state looks, so that adding one writes one name; a full segment is replaced by a larger."""
+
+    segment: bytearray
+    capacity: int
+    address: int | None = None  # of the header, None until it is written
+    data: int = 0
+    written: int = 0
+
+    @classmethod
+    def empty(cls, capacity: int) -> Names:
+        """A heap with the empty name only, and room for `capacity` bytes."""
+        return cls(bytearray(8), max(capacity, 8))
+
+    @classmethod
+    def load(cls, image: Image, address: int) -> Names:
+        """The heap at `address`."""
+        head = image.signed(address, 32, b"HEAP\0", "local heap")
+        size, free, data = struct.unpack_from("<QQQ", head, 8)
+        raw = image.take(data, size, "data of the local heap")
+        used = size  # where libhdf5 keeps a list of free blocks, nothing is touched
+        if free == NO_FREE_BLOCK:
+            used = min(size, (len(raw.rstrip(b"\0")) + 8) // 8 * 8)
+        segment = bytearray(raw[: max(used, 8)])
+        return cls(segment, size, address, data, len(segment))
+
+    def get(self, offset: int) -> bytes:
+        """The name at `offset`."""
+        if offset >= len(self.segment):
+            raise FormatError(f"name at {offset} lies outside its local heap of {len(self.segment)} bytes")
+        end = self.segment.find(b"\0", offset)
+        return bytes(self.segment[offset : end if end >= 0 else None])
+
+    def add(self, name: bytes) -> int:
+        """Offset of a new name."""
+        offset = len(self.segment)
+        self.segment += pad(name + b"\0")
+        if len(self.segment) > self.capacity:
+            self.capacity = max(2 * self.capacity, len(self.segment))
+            self.address = None
+        return offset
+
+    def write(self, tail: Tail, fd: int | None) -> int:
+        """Address of the header, after the names that are new have been written."""
+        if self.address is None or fd is None:
+            at = tail.at + -tail.at % 8
+            self.data = at + 32
+            head = struct.pack("<4sB3xQQQ", b"HEAP", 0, self.capacity, NO_FREE_BLOCK, self.data)
+            self.address = tail.put(head + bytes(self.segment).ljust(self.capacity, b"\0"))
+        elif self.written < len(self.segment):
+            write_all(fd, bytes(self.segment[self.written :]), self.data + self.written)
+        self.written = len(self.segment)
+        return self.address
+
+
+@dataclass(slots=True)
+class Node:
+    """A node: the largest key of each child (B-tree) or each key (leaf) and what belongs to it.
+
+    Items are raw entries in a leaf; nodes, or addresses of those not looked at yet, in a B-tree node.
+    """
+
+    level: int
+    left: int  # heap offset of the key just below this node
+    keys: list[Key] = field(default_factory=list[Key])
+    items: list[bytes | Node | int] = field(default_factory=list["bytes | Node | int"])
+    address: int | None = None  # None: to be written
+
+    def find(self, name: bytes) -> int:
+        """Index of the first key that is not below `name`."""
+        return bisect_left(self.keys, name, key=lambda key: key[0])
+
+
+class SymbolTable:
+    """Names -> links of an old-style group.  `add` costs one path of nodes, written by `write`.
+
+    Nodes have no pointers to their siblings, which would force them to be copied as well; libhdf5 does not
+    need them.
+    """
+
+    def __init__(self, names: Names, root: Node, capacities: tuple[int, int], image: Image | None = None) -> None:
+        self._names, self._root, self._image = names, root, image
+        self._leaf, self._branch = capacities
+
+    @classmethod
+    def empty(cls, leaf_k: int, internal_k: int, heap_bytes: int) -> SymbolTable:
+        """A table without entries."""
+        return cls(Names.empty(heap_bytes), Node(0, 0), (2 * leaf_k, 2 * internal_k))
+
+    @classmethod
+    def load(cls, image: Image, block: Superblock, message: bytes) -> SymbolTable:
+        """The table that a symbol table message names; nodes are read when they are needed."""
+        tree, heap = TABLE.unpack_from(message)
+        table = cls(Names.load(image, heap), Node(0, 0), (2 * block.leaf_k, 2 * block.internal_k), image)
+        table._root = table._load(tree, None)
+        return table
+
+    def _load(self, address: int, level: int | None) -> Node:
+        if self._image is None:
+            raise FormatError(f"symbol table node at byte {address} is not in the file")
+        if level == LEAF:
+            entries = list(ENTRY.iter_unpack(read_symbol_node(self._image, address)))
+            raw = read_symbol_node(self._image, address)
+            keys = [(self._names.get(entry[0]), entry[0]) for entry in entries]
+            return Node(LEAF, 0, keys, [raw[i + 8 : i + 40] for i in range(0, len(raw), 40)], address)
+        head = self._image.signed(address, 24, b"TREE\0", "B-tree node")
+        found, count = head[5], int.from_bytes(head[6:8], "little")
+        if found != (found if level is None else level) or found > MAX_LEVEL:
+            raise FormatError(f"expected a B-tree node of level {level} at byte {address}, got {found}")
+        raw = self._image.take(address + 24, 16 * count + 8, "B-tree entries")
+        words = struct.unpack(f"<{2 * count + 1}Q", raw)
+        keys = [(self._names.get(offset), offset) for offset in words[2::2]]
+        return Node(found, words[0], keys, list(words[1::2]), address)
+
+    def _child(self, node: Node, i: int) -> Node:
+        item = node.items[i]
+        if isinstance(item, int):
+            item = node.items[i] = self._load(item, node.level - 1)
+        if isinstance(item, bytes):
+            raise FormatError("a symbol table entry stands in the place of a node")
+        return item
+
+    def __contains__(self, name: str) -> bool:
+        raw, node = name.encode(), self._root
+        while True:
+            i = node.find(raw)
+            if i == len(node.keys):
+                return False
+            if node.level == LEAF:
+                return node.keys[i][0] == raw
+            node = self._child(node, i)
+
+    def links(self) -> Iterator[tuple[str, Link]]:
+        """All entries in the order of their names."""
+        yield from self._links(self._root)
+
+    def _links(self, node: Node) -> Iterator[tuple[str, Link]]:
+        for i, (name, _) in enumerate(node.keys):
+            item = node.items[i]
+            if node.level == LEAF and isinstance(item, bytes):
+                address, cache, soft = struct.unpack_from("<QI4xI", item)
+                link = Link("soft", path=self._names.get(soft).decode()) if cache == SOFT_LINK else Link("hard", address)
+                yield name.decode(), link
+            else:
+                yield from self._links(self._child(node, i))
+
+    def set(self, name: str, link: Link) -> None:
+        """Add a hard or soft link, or let an existing name lead elsewhere."""
+        raw = name.encode()
+        if link.kind == "soft":
+            entry = struct.pack("<QI4xI12x", UNDEFINED, SOFT_LINK, self._names.add(link.path.encode()))
+        else:
+            entry = struct.pack("<QI4xI12x", link.address, 0, 0)
+        right = self._insert(self._root, raw, entry)
+        if right is not None:
+            left = self._root
+            self._root = Node(left.level + 1, 0, [left.keys[-1], right.keys[-1]], [left, right])
+
+    def _insert(self, node: Node, name: bytes, entry: bytes) -> Node | None:
+        """Insert below `node`; the new right half if it had to be split."""
+        node.address = None
+        i = node.find(name)
+        if node.level == LEAF:
+            if i < len(node.keys) and node.keys[i][0] == name:
+                node.items[i] = entry
+                return None
+            node.keys.insert(i, (name, self._names.add(name)))
+            node.items.insert(i, entry)
+            return self._split(node, self._leaf)
+        if not node.keys:
+            node.items.append(Node(LEAF, 0))
+            node.keys.append((b"", 0))
+        i = min(i, len(node.keys) - 1)
+        child = self._child(node, i)
+        right = self._insert(child, name, entry)
+        if name > node.keys[i][0]:
+            node.keys[i] = (right or child).keys[-1]
+        if right is not None:
+            node.keys.insert(i, child.keys[-1])
+            node.items.insert(i + 1, right)
+        return self._split(node, self._branch)
+
+    @staticmethod
+    def _split(node: Node, capacity: int) -> Node | None:
+        if len(node.keys) <= capacity:
+            return None
+        half = (len(node.keys) + 1) // 2
+        right = Node(node.level, node.keys[half - 1][1], node.keys[half:], node.items[half:])
+        del node.keys[half:], node.items[half:]
+        return right
+
+    def write(self, tail: Tail, fd: int | None) -> tuple[int, int]:
+        """Write what is new; addresses of the B-tree and of the heap."""
+        return self._write(self._root, tail), self._names.write(tail, fd)
+
+    def _write(self, node: Node, tail: Tail) -> int:
+        if node.address is not None:
+            return node.address
+        count = len(node.keys)
+        if node.level == LEAF:
+            body = b"".join(
+                offset.to_bytes(8, "little") + item
+                for (_, offset), item in zip(node.keys, node.items, strict=True)
+                if isinstance(item, bytes)
+            )
+            raw = struct.pack("<4sBxH", b"SNOD", 1, count) + body.ljust(40 * self._leaf, b"\0")
+        else:
+            words = [node.left]
+            for (_, offset), item in zip(node.keys, node.items, strict=True):
+                words += (self._write(item, tail) if isinstance(item, Node) else int(item), offset)
+            head = struct.pack("<4sBBHQQ", b"TREE", 0, node.level, count, UNDEFINED, UNDEFINED)
+            raw = head + struct.pack(f"<{len(words)}Q", *words).ljust(8 * (2 * self._branch + 1), b"\0")
+        node.address = tail.put(raw)
+        return node.address
+
+
+def build_table(entries: dict[str, int], leaf_k: int, internal_k: int, tail: Tail) -> tuple[int, int]:
+    """Write the table of a new group of hard links; addresses of the B-tree and of the heap."""
+    table = SymbolTable.empty(leaf_k, internal_k, 8 + sum(len(pad(name.encode() + b"\0")) for name in entries))
+    for name, address in entries.items():
+        table.set(name, Link("hard", address))
+    return table.write(tail, None)

@@ -1,0 +1,212 @@
+"""Appending to HDF5 files so that a crash at any moment leaves the last committed state."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Mapping
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+
+from penstock.containers.hdf5.encode import object_header
+from penstock.containers.hdf5.header import ATTRIBUTE, ATTRIBUTE_INFO, BTREE_K, Message, read_messages
+from penstock.containers.hdf5.image import UNDEFINED, Image, Superblock
+from penstock.containers.hdf5.lock import lock_for_writing, sync_folder
+from penstock.containers.hdf5.messages import Link
+from penstock.containers.hdf5.objects import ObjectWriter, Storage, Value
+from penstock.containers.hdf5.reader import File
+from penstock.containers.hdf5.root import Root
+from penstock.containers.hdf5.superblock import NEW, encode_superblock
+from penstock.containers.hdf5.tail import Tail, write_all
+from penstock.errors import DataError, LockedError
+
+
+class Appender:
+    """Appends groups to an HDF5 file, each commit atomic and durable; a context manager.
+
+    Everything new goes behind the end that the superblock names; the groups that lead to it are copied, not
+    changed; `commit` switches the superblock.  So readers keep the state they opened, and after a crash the
+    file is what it was at the last commit.  Leaving the `with` block without an error commits.
+
+    One writer at a time, by a lock file beside the file; see `penstock.containers.hdf5.lock`.
+    """
+
+    def __init__(self, path: str, fd: int, holder: int, *, fsync: bool) -> None:
+        self.path = path
+        self._fd, self._holder, self._fsync = fd, holder, fsync
+        self._dirty = False
+        self._closed = False
+        if _is_new(fd):
+            self._block = NEW
+            self._tail = Tail(fd, NEW.nbytes)
+            self._root = Root.empty(NEW.leaf_k, NEW.internal_k)
+            self._start()
+        else:
+            self._block, self._root = _load(path)
+            self._tail = Tail(fd, self._block.eof)
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], *, fsync: bool = True, wait: bool = True) -> Self:
+        """Start a new file.  Raises `DataError` if it exists and is not empty, `LockedError`."""
+        return cls._open(os.fspath(path), os.O_CREAT, fsync=fsync, wait=wait)
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, fsync: bool = True, wait: bool = True) -> Self:
+        """Append to an existing file; an empty one counts as new.
+
+        Raises `FormatError`, `LockedError`, and `DataError` for files that cannot be appended to this way.
+        """
+        return cls._open(os.fspath(path), 0, fsync=fsync, wait=wait)
+
+    @classmethod
+    def _open(cls, path: str, flags: int, *, fsync: bool, wait: bool) -> Self:
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o666)
+        try:
+            holder = lock_for_writing(path, fd, wait=wait)
+            try:
+                if flags and not _is_new(fd):
+                    raise DataError(f"{path} already holds data; append to it with Appender.open")
+                return cls(path, fd, holder, fsync=fsync)
+            except BaseException:
+                os.close(holder)
+                raise
+        except BaseException:
+            os.close(fd)
+            raise
+
+    def _start(self) -> None:
+        self._dirty = True
+        self.commit()
+        if self._fsync:
+            sync_folder(self.path)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._root
+
+    def add_group(
+        self,
+        name: str,
+        datasets: Mapping[str, Value] | None = None,
+        attrs: Mapping[str, Any] | None = None,
+        dataset_attrs: Mapping[str, Mapping[str, Any]] | None = None,
+        *,
+        storage: Storage | None = None,
+    ) -> None:
+        """Add the group `name` to the root, visible from the next commit on.
+
+        `datasets`: path below the group -> array, list of `str`, `VlenBytes`, or None for an empty group;
+        arrays may grow along their first axis later.  `dataset_attrs`: path -> attributes.
+        `storage`: compression and chunking, by default none and one chunk an array.
+        Raises `DataError` for a name that exists or a value that cannot be stored; nothing is added then.
+        Cost: one write of the data, O(log n) for n groups in the root.
+        """
+        self._check(name, new=True)
+        writer = ObjectWriter(self._tail, self._block, storage or Storage())
+        address = writer.group(datasets or {}, attrs or {}, dataset_attrs or {})
+        self._root.set(name, Link("hard", address))
+        self._dirty = True
+
+    def add_external_link(self, name: str, file: str, path: str) -> None:
+        """Let `name` lead to `path` of another file, as older Minari does.
+
+        Cost: the first one turns the root into a list of link messages, O(n); then O(1) each.
+        """
+        self._check(name, new=True)
+        self._root.set(name, Link("external", path=path, file=file))
+        self._dirty = True
+
+    def set_attrs(self, name: str, attrs: Mapping[str, Any]) -> None:
+        """Set attributes of the group `name` of the root, or of the root itself ("" or "/").
+
+        The object header is written anew at the end of the file.  Raises `DataError`.
+        """
+        encoded = ObjectWriter(self._tail, self._block, Storage()).attributes(attrs)
+        if name in ("", "/"):
+            self._root.attrs.update(encoded)
+        else:
+            self._check(name, new=False)
+            self._root.set(name, Link("hard", self._rewrite(name, encoded)))
+        self._dirty = True
+
+    def _rewrite(self, name: str, encoded: dict[str, bytes]) -> int:
+        link = self._root.get(name)
+        if link is None or link.kind != "hard":
+            raise DataError(f"{name} of {self.path} is a link to elsewhere; set its attributes there")
+        self._tail.flush()
+        with File(self.path, eof=self._tail.at) as file:
+            found = file.open_object(link.address, name)
+            kept = [message for message in found.messages if message.kind not in (ATTRIBUTE, ATTRIBUTE_INFO)]
+            attrs = found.attrs.raw() | encoded
+        return self._tail.put(object_header([*kept, *(Message(ATTRIBUTE, 0, body) for body in attrs.values())]))
+
+    def _check(self, name: str, *, new: bool) -> None:
+        if self._closed:
+            raise DataError(f"{self.path} is closed; open it again to append")
+        if not name or "/" in name or "\0" in name or name == ".":
+            raise DataError(f"expected the name of a group of the root, got {name!r}")
+        if (name in self._root) == new:
+            raise DataError(f"{name} is {'already' if new else 'not'} in {self.path}")
+
+    def commit(self) -> None:
+        """Make everything since the last commit visible at once and, with `fsync`, durable."""
+        if self._closed or not self._dirty:
+            return
+        place = self._root.write(self._tail, self._fd)
+        self._tail.flush()
+        self._sync()
+        write_all(self._fd, encode_superblock(self._block, self._tail.at, place), 0)
+        self._sync()
+        self._dirty = False
+
+    def _sync(self) -> None:
+        if self._fsync:
+            os.fsync(self._fd)
+
+    def close(self, *, commit: bool = True) -> None:
+        """Commit, unless told not to, and let others write."""
+        if self._closed:
+            return
+        try:
+            if commit:
+                self.commit()
+        finally:
+            self._closed = True
+            os.close(self._fd)
+            os.close(self._holder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(commit=kind is None)
+
+
+def _is_new(fd: int) -> bool:
+    """Whether a file is empty, or was left before its first commit: then there is no superblock yet."""
+    return not any(os.pread(fd, NEW.nbytes, 0))
+
+
+def _load(path: str) -> tuple[Superblock, Root]:
+    file = File(path)  # stays mapped while nodes of the root may have to be read from it
+    block = file.image.superblock
+    if block.base:
+        raise DataError(f"{path} begins with a user block of {block.base} bytes and cannot be appended to")
+    if block.version >= 2 and block.flags:
+        raise LockedError(f"{path} is open for writing by libhdf5, or was not closed; try h5clear -s")
+    if block.extension != UNDEFINED:
+        block = _read_extension(file.image)
+    return block, Root.load(file.image, block, file.root.attrs.raw())
+
+
+def _read_extension(image: Image) -> Superblock:
+    """The superblock with the node sizes that its extension names."""
+    block = image.superblock
+    for kind, _, body in read_messages(image, block.extension):
+        if kind != BTREE_K:
+            raise DataError(f"{image.path} has file options (message {kind:#x}) that cannot be kept; copy it first")
+        chunk_k, internal_k, leaf_k = struct.unpack_from("<HHH", body, 1)
+        block = replace(block, chunk_k=chunk_k, internal_k=internal_k, leaf_k=leaf_k)
+    return block
