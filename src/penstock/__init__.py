@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from penstock.core.ragged import Ragged
     from penstock.core.selection import Selection
     from penstock.core.spec import Field, Spec
+    from penstock.data.dataset import EpisodeDataset, from_arrays
+    from penstock.data.iter_dataset import IterDataset
+    from penstock.data.map_dataset import MapDataset
+    from penstock.data.open import open
     from penstock.errors import (
         ChecksumError,
         DataError,
@@ -38,61 +42,107 @@ if TYPE_CHECKING:
     from penstock.formats.base.source import Source
     from penstock.formats.base.writer import Writer
     from penstock.formats.memory import MemorySource
+    from penstock.load.loader import Loader
+    from penstock.plan.pairs import Pairs
+    from penstock.plan.repeat import Repeat
+    from penstock.plan.shard import Shard
+    from penstock.plan.shuffle import Shuffle
+    from penstock.plan.split import Split
+    from penstock.plan.steps import Steps
+    from penstock.plan.where import Where
+    from penstock.plan.windows import Windows
+    from penstock.record.collector import Collector
+    from penstock.record.rollout import rollout
+    from penstock.record.vector import VectorCollector
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ChecksumError",
+    "Collector",
     "Columns",
     "DataError",
     "Episode",
+    "EpisodeDataset",
     "ExpiredRowError",
     "Field",
     "Format",
     "FormatError",
+    "IterDataset",
+    "Loader",
     "LockedError",
+    "MapDataset",
     "MemorySource",
     "MissingExtraError",
+    "Pairs",
     "PenstockError",
     "PlanError",
     "Ragged",
+    "Repeat",
     "Selection",
+    "Shard",
+    "Shuffle",
     "Source",
     "Spec",
     "SpecError",
+    "Split",
     "StateError",
+    "Steps",
     "UnknownFormatError",
     "UnsafeDataError",
+    "VectorCollector",
+    "Where",
+    "Windows",
     "WorkerError",
     "Writer",
+    "from_arrays",
+    "open",
+    "rollout",
     "spaces",
 ]
 
 # Where each public name lives, as `pkgutil.resolve_name` reads it.
 _HOME = {
     "ChecksumError": "penstock.errors:ChecksumError",
+    "Collector": "penstock.record.collector:Collector",
     "Columns": "penstock.core.columns:Columns",
     "DataError": "penstock.errors:DataError",
     "Episode": "penstock.core.episode:Episode",
+    "EpisodeDataset": "penstock.data.dataset:EpisodeDataset",
     "ExpiredRowError": "penstock.errors:ExpiredRowError",
     "Field": "penstock.core.spec:Field",
     "Format": "penstock.formats.base.format:Format",
     "FormatError": "penstock.errors:FormatError",
+    "IterDataset": "penstock.data.iter_dataset:IterDataset",
+    "Loader": "penstock.load.loader:Loader",
     "LockedError": "penstock.errors:LockedError",
+    "MapDataset": "penstock.data.map_dataset:MapDataset",
     "MemorySource": "penstock.formats.memory:MemorySource",
     "MissingExtraError": "penstock.errors:MissingExtraError",
+    "Pairs": "penstock.plan.pairs:Pairs",
     "PenstockError": "penstock.errors:PenstockError",
     "PlanError": "penstock.errors:PlanError",
     "Ragged": "penstock.core.ragged:Ragged",
+    "Repeat": "penstock.plan.repeat:Repeat",
     "Selection": "penstock.core.selection:Selection",
+    "Shard": "penstock.plan.shard:Shard",
+    "Shuffle": "penstock.plan.shuffle:Shuffle",
     "Source": "penstock.formats.base.source:Source",
     "Spec": "penstock.core.spec:Spec",
     "SpecError": "penstock.errors:SpecError",
+    "Split": "penstock.plan.split:Split",
     "StateError": "penstock.errors:StateError",
+    "Steps": "penstock.plan.steps:Steps",
     "UnknownFormatError": "penstock.errors:UnknownFormatError",
     "UnsafeDataError": "penstock.errors:UnsafeDataError",
+    "VectorCollector": "penstock.record.vector:VectorCollector",
+    "Where": "penstock.plan.where:Where",
+    "Windows": "penstock.plan.windows:Windows",
     "WorkerError": "penstock.errors:WorkerError",
     "Writer": "penstock.formats.base.writer:Writer",
+    "from_arrays": "penstock.data.dataset:from_arrays",
+    "open": "penstock.data.open:open",
+    "rollout": "penstock.record.rollout:rollout",
     "spaces": "penstock.core.spaces",
 }
 
