@@ -1,0 +1,227 @@
+"""Recording from a single environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import gymnasium
+
+from penstock.core.ragged import Array
+from penstock.core.spec import Spec
+from penstock.errors import DataError
+from penstock.record.buffer import EpisodeBuffer
+from penstock.record.checks import Verdict
+from penstock.record.hooks import EpisodeMetadata, StepData, StepHook, reward_statistics, seed_stream
+from penstock.record.infos import MASK, InfoColumns, InfoSchema, Policy, make_infos
+from penstock.record.sink import Sink, Target, about_reset, environment_metadata, make_spec
+from penstock.record.spaces import from_gymnasium
+
+# First keys that extras cannot have.
+RESERVED = ("observations", "actions", "rewards", "terminations", "truncations", "infos", MASK)
+
+
+class Collector(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment that records what happens in it: every episode is written the moment it ends.
+
+    Use it as the environment itself. `target` is a path (a dataset is created there in `format`), an open `Writer`
+    (yours to close), or a function that makes a writer from a `Spec`.
+
+    - `metadata`: stored about the dataset, beside `env_spec`.
+    - `record_infos`: False; True or "error" (every info has the columns of the first, anything else is a `DataError`);
+      or "union" (missing values are filled, `infos_mask/...` says where). `info_example` is an info with keys that may
+      come later than the first episode.
+    - `on_step`: a hook that changes what is recorded or adds to it, see `StepData`.
+    - `episode_metadata`: what to store beside an episode, by default statistics of its rewards.
+    - `seed`: of the generator that draws a seed for every reset that is given none; `autoseed=False` draws none.
+    - `nan`, `outside`: "error", "warn" or "keep" values that are not finite, or not in their space. Looked at when the
+      episode closes.
+    - `dtypes`: "error", or "cast" to round observations and actions to the dtype of their space.
+    - `unfinished`: whether `close` has the open episode "save"d, truncated, or "drop"ped.
+
+    Raises `SpecError` for a space that has no columns, `FileExistsError` if the path is taken; while stepping
+    `DataError` for values that cannot be recorded and `OSError` for a full disk (see `flush`). Cost: about 1 us a step.
+
+    >>> from penstock.record.memory import MemoryWriter
+    >>> env = Collector(gymnasium.make("CartPole-v1"), writer := MemoryWriter(), seed=0)
+    >>> observation, info = env.reset()
+    >>> for _ in range(3):
+    ...     _ = env.step(1)
+    >>> env.close()
+    >>> writer.episodes[0]
+    Episode(id=0, steps=3, columns=['observations', 'actions', 'rewards', 'terminations', 'truncations'])
+    """
+
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        target: Target,
+        *,
+        format: str = "columns",
+        metadata: Mapping[str, Any] | None = None,
+        record_infos: bool | Policy = False,
+        info_example: Mapping[str, Any] | None = None,
+        on_step: StepHook | None = None,
+        episode_metadata: EpisodeMetadata | None = reward_statistics,
+        seed: int | None = None,
+        autoseed: bool = True,
+        nan: Verdict = "error",
+        outside: Verdict = "warn",
+        dtypes: Literal["error", "cast"] = "error",
+        unfinished: Literal["save", "drop"] = "save",
+    ) -> None:
+        super().__init__(env)
+        spaces = from_gymnasium(env.observation_space), from_gymnasium(env.action_space)
+        self._spaces, self._unfinished, self._on_step = spaces, unfinished, on_step
+        self._seeds = seed_stream(seed) if autoseed else None
+        self._buffer = EpisodeBuffer(*spaces, cast=dtypes == "cast")
+        schema = make_infos(record_infos, info_example)
+        self._infos = None if schema is None else InfoColumns(schema)
+        self._extras = InfoColumns(InfoSchema("error", "", "boundary", RESERVED))
+        self._step_extras = InfoColumns(InfoSchema("error", "", "step", RESERVED))
+        self._sink = Sink(target, format, environment_metadata(env, metadata), episode_metadata, nan, outside)
+        self._open = False
+        self._about: dict[str, Any] = {}
+        self._closed = False
+
+    @property
+    def episodes(self) -> int:
+        """How many episodes have been written."""
+        return self._sink.episodes
+
+    @property
+    def steps(self) -> int:
+        """How many steps the written episodes have."""
+        return self._sink.steps
+
+    @property
+    def pending(self) -> int:
+        """How many closed episodes wait in memory because writing them failed."""
+        return len(self._sink.pending)
+
+    @property
+    def dataset_spec(self) -> Spec:
+        """The columns of the dataset; what infos and extras add is final once the first episode is closed."""
+        return self._sink.spec or self._make_spec()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Start an episode; one that is open is closed as truncated. The seed and the options are stored with it."""
+        self._end_unfinished()
+        if seed is None and self._seeds is not None:
+            seed = next(self._seeds)
+        self._about = about_reset(seed, options)
+        observation, info = self.env.reset(seed=seed, options=options)
+        if self._on_step is None:
+            self._begin(observation, info)
+        else:
+            data = self._on_step(StepData(self.env, observation, info, is_reset=True))
+            self._begin(data.observation, data.info)
+            self._extras.store(0, data.extras)
+        self._open = True
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step the environment and record it. Returns what the environment returned, whatever a hook changed.
+
+        Raises `DataError` if no episode is open, or for an action, before the environment moves; if what the
+        environment gave cannot be recorded, the episode ends with the step before.
+        """
+        if not self._open:
+            raise DataError("expected reset() before step(): no episode is open, the last one has ended or failed")
+        buffer, i = self._buffer, self._buffer.steps
+        buffer.store_action(i, action)
+        result = self.env.step(action)
+        observation, reward, terminated, truncated, info = result
+        self._open = False  # until the step is recorded
+        if self._on_step is not None:
+            self._open = self._record_hooked(self._on_step, action, result)
+            return result
+        buffer.store_reward(i, reward)
+        buffer.store_observation(i + 1, observation)
+        if self._infos is not None:
+            self._infos.store(i + 1, info)
+        buffer.steps = i + 1
+        if terminated or truncated:
+            self._end(bool(terminated), bool(truncated))
+        else:
+            self._open = True
+        return result
+
+    def truncate(self) -> None:
+        """Close the open episode here as truncated, and save it.
+
+        Stepping on starts an episode with the last observation (its metadata says `continued`); `reset` starts afresh.
+        An episode without steps stays open. Raises `DataError` if no episode is open.
+        """
+        if not self._open:
+            raise DataError("expected an open episode to truncate, got none; call reset() first")
+        if self._buffer.steps:
+            self._end(False, True, carry=True)
+
+    def flush(self) -> None:
+        """Write the episodes that a full disk kept in memory. Raises what the writer raises; try again later."""
+        self._sink.flush()
+
+    def close(self) -> None:
+        """Save or drop the open episode, close the writer if it was made here, and the environment in any case.
+
+        If the disk is full, the error is raised and `close` can be called again.
+        """
+        try:
+            if self._unfinished == "save":
+                self._end_unfinished()
+            self._open, self._buffer.steps = False, 0
+            self._sink.close()
+        finally:
+            if not self._closed:
+                self._closed = True
+                super().close()
+
+    def _begin(self, observation: Any, info: dict[str, Any]) -> None:
+        self._buffer.steps = 0
+        self._buffer.store_observation(0, observation)
+        if self._infos is not None:
+            self._infos.store(0, info)
+
+    def _record_hooked(self, hook: StepHook, action: Any, result: tuple[Any, ...]) -> bool:
+        """Record a step as the hook wants it; whether an episode is open afterwards."""
+        observation, reward, terminated, truncated, info = result
+        buffer, i = self._buffer, self._buffer.steps
+        data = hook(StepData(self.env, observation, info, action, reward, terminated, truncated))
+        if data.action is not action:
+            buffer.store_action(i, data.action)
+        buffer.store_reward(i, data.reward)
+        buffer.store_observation(i + 1, data.observation)
+        if self._infos is not None:
+            self._infos.store(i + 1, data.info)
+        self._store_extras(i, data.extras)
+        buffer.steps = i + 1
+        if not (data.terminated or data.truncated):
+            return True
+        goes_on = not (terminated or truncated)
+        self._end(bool(data.terminated), bool(data.truncated), carry=goes_on)
+        return goes_on
+
+    def _store_extras(self, i: int, extras: dict[str, Any]) -> None:
+        boundary = {key: value for key, value in extras.items() if self._extras.has(key)}
+        self._extras.store(i + 1, boundary)
+        self._step_extras.store(i, {key: value for key, value in extras.items() if key not in boundary})
+
+    def _end_unfinished(self) -> None:
+        if self._buffer.steps:
+            self._end(False, True)
+        self._open = False
+
+    def _end(self, terminated: bool, truncated: bool, carry: bool = False) -> None:
+        n, about = self._buffer.steps, self._about
+        columns: dict[str, Array] = self._buffer.take(terminated, truncated, carry)
+        if self._infos is not None:
+            columns |= self._infos.take(n + 1, carry)
+        columns |= self._extras.take(n + 1, carry)
+        columns |= self._step_extras.take(n)
+        self._open, self._about = carry, {"continued": True}
+        self._sink.save(self._make_spec, columns, about)
+
+    def _make_spec(self) -> Spec:
+        schemas = [infos.schema for infos in (self._infos, self._extras, self._step_extras) if infos is not None]
+        return make_spec(*self._spaces, schemas)

@@ -1,0 +1,275 @@
+"""Columns whose names are known only when values come: infos, and the extra groups that a step hook adds.
+
+Policy "error": the first dict decides; a later one with another key, shape or dtype is an error. Policy "union":
+every key seen by the end of the first episode is a column; where a step lacks it, the value is NaN, 0, False or ""
+and its mask column is False there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from penstock.core.ragged import Array, Ragged
+from penstock.core.spec import Align, Field
+from penstock.errors import DataError, SpecError
+from penstock.record.buffer import ArrayColumn, Column, column_for
+
+Policy = Literal["error", "union"]
+
+MASK = "infos_mask"
+
+_TOLERATE = "infos whose keys come and go need record_infos='union', extras must be given at every step"
+_EXAMPLE = "columns are fixed by the first episode: pass info_example with every key that may come"
+
+
+class InfoSchema:
+    """The columns of all infos of a dataset: open until `fix`, from then on what every episode has.
+
+    `prefix` is the path that they lie below ("" for none), `align` their rows, `reserved` first keys that are taken.
+
+    >>> schema = InfoSchema("error")
+    >>> InfoColumns(schema).store(0, {"lives": 3})
+    >>> schema.fields["infos/lives"].dtype
+    dtype('int64')
+    """
+
+    def __init__(
+        self, policy: Policy, prefix: str = "infos", align: Align = "boundary", reserved: tuple[str, ...] = ()
+    ) -> None:
+        self.policy: Policy = policy
+        self.prefix, self.align, self.reserved = prefix, align, reserved
+        self.fields: dict[str, Field] = {}
+        self.fixed = False
+
+    def all_fields(self) -> dict[str, Field]:
+        """The fields with their masks."""
+        masks = {self.mask(path): Field(np.dtype(np.bool_), (), self.align) for path in self.fields}
+        return self.fields | (masks if self.policy == "union" else {})
+
+    def mask(self, path: str) -> str:
+        """The path of the column that says where `path` was given.
+
+        >>> InfoSchema("union").mask("infos/lives")
+        'infos_mask/lives'
+        """
+        return MASK + path.removeprefix(self.prefix)
+
+    def add(self, path: str, i: int, value: Any) -> Field:
+        """A new column for a value that comes up in row `i`. Raises `DataError` if it is too late, or no such value."""
+        if path in self.fields:  # another environment's infos decided it
+            return self.fields[path]
+        if self.fixed:
+            raise DataError(
+                f"expected {self.prefix or 'extras'} with the columns {list(self.fields)}, got {path} too "
+                f"- at row {i}; " + (_TOLERATE if self.policy == "error" else _EXAMPLE)
+            )
+        self.fields[path] = field_of(path, i, value, self.align)
+        return self.fields[path]
+
+    def missing(self, i: int, path: str) -> DataError:
+        """The error for a row that lacks a column."""
+        return DataError(f"expected a value for {path}, got none - at row {i}; {_TOLERATE}")
+
+
+class InfoColumns:
+    """The infos of one open episode, in columns of a schema that may be shared with others.
+
+    >>> infos = InfoColumns(InfoSchema("union"))
+    >>> infos.store(0, {})
+    >>> infos.store(1, {"speed": 0.5})
+    >>> infos.take(2)
+    {'infos/speed': array([nan, 0.5]), 'infos_mask/speed': array([False,  True])}
+    """
+
+    def __init__(self, schema: InfoSchema) -> None:
+        self.schema = schema
+        self._leaves: dict[str, _Leaf] = {}
+        self._root = _Node(self, schema.prefix)
+
+    def store(self, i: int, info: Any) -> None:
+        """Put one info dict into row `i`. Raises `DataError` if the policy does not allow it."""
+        schema = self.schema
+        if i == 0:
+            for leaf in self._leaves.values():
+                leaf.rows.clear()
+        self._root.store(i, info)
+        if schema.policy == "error":
+            schema.fixed = True
+            if len(self._leaves) != len(schema.fields):  # the first info of a further environment lacks some
+                raise schema.missing(i, next(path for path in schema.fields if path not in self._leaves))
+
+    def take(self, n: int, carry: bool = False) -> dict[str, Array]:
+        """The first `n` rows of every column of the schema; with `carry` the last of them starts the next episode.
+
+        The columns of a first episode are final for the dataset.
+        """
+        columns: dict[str, Array] = {}
+        for path, field in self.schema.fields.items():
+            leaf = self._leaves.get(path) or self.leaf(path, field)
+            columns |= leaf.take(n, carry, field)
+        self.schema.fixed = True
+        return columns
+
+    def leaf(self, path: str, field: Field) -> _Leaf:
+        """The new column of one path."""
+        kind = _MaskedLeaf if self.schema.policy == "union" else _Leaf
+        self._leaves[path] = kind(self.schema, path, column_for(path, field))
+        return self._leaves[path]
+
+    def has(self, key: str) -> bool:
+        """Whether the schema has a column at or below a first key."""
+        return key in self._root.children
+
+
+class _Node:
+    """A dict in the tree of infos."""
+
+    __slots__ = ("children", "owner", "path")
+
+    def __init__(self, owner: InfoColumns, path: str) -> None:
+        self.owner, self.path = owner, path
+        self.children: dict[str, Any] = {}  # _Node or _Leaf
+
+    def below(self, key: str) -> str:
+        return f"{self.path}/{key}" if self.path else key
+
+    def store(self, i: int, info: Any) -> None:
+        if not isinstance(info, dict):
+            if info is None and self.owner.schema.policy == "union":
+                return
+            raise DataError(f"expected {self.path or 'extras'} as a dict, got {type(info).__name__} - at row {i}")
+        for key, value in info.items():
+            child = self.children.get(key)
+            if child is None:
+                if value == {} if isinstance(value, dict) else value is None and self.owner.schema.policy == "union":
+                    continue
+                child = self._discover(i, key, value)
+            child.store(i, value)
+        if len(info) != len(self.children) and self.owner.schema.policy == "error":
+            self._refuse_missing(i, info)
+
+    def _discover(self, i: int, key: Any, value: Any) -> _Node | _Leaf:
+        if type(key) is not str or "/" in key or not key or (self.path == "" and key in self.owner.schema.reserved):
+            raise DataError(
+                f"expected keys that are strings without '/' and not the standard's, got {key!r} - "
+                f"at {self.path or 'extras'}, row {i}"
+            )
+        path = self.below(key)
+        if isinstance(value, dict):
+            child: _Node | _Leaf = _Node(self.owner, path)
+        else:
+            child = self.owner.leaf(path, self.owner.schema.add(path, i, value))
+        self.children[key] = child
+        return child
+
+    def _refuse_missing(self, i: int, info: Mapping[str, Any]) -> None:
+        for key in self.children:
+            if key not in info:
+                raise self.owner.schema.missing(i, self.below(key))
+
+
+class _Leaf:
+    """One column, every row of which is given."""
+
+    __slots__ = ("column", "path", "rows", "schema", "store")
+
+    def __init__(self, schema: InfoSchema, path: str, column: Column) -> None:
+        self.schema, self.path, self.column = schema, path, column
+        self.rows: list[int] = []  # those given, where rows may lack
+        self.store = column.store
+
+    def take(self, n: int, carry: bool, field: Field) -> dict[str, Array]:
+        return {self.path: self.column.take(n, carry)}
+
+
+class _MaskedLeaf(_Leaf):
+    """One column that rows may lack."""
+
+    __slots__ = ()
+
+    def __init__(self, schema: InfoSchema, path: str, column: Column) -> None:
+        super().__init__(schema, path, column)
+        self.store = self._store
+
+    def _store(self, i: int, value: Any) -> None:
+        if value is None:
+            return
+        if isinstance(self.column, ArrayColumn):
+            value = self._widened(self.column, i, value)
+        self.column.store(i, value)
+        self.rows.append(i)
+
+    def _widened(self, column: ArrayColumn, i: int, value: Any) -> Any:
+        """`value` in a dtype that the column has, after widening the column if that is still possible."""
+        if isinstance(value, str) or (type(value) is float and column.dtype == np.float64):
+            return value
+        dtype = field_of(self.path, i, value, self.schema.align).dtype
+        if dtype == column.dtype:
+            return value
+        common = np.promote_types(dtype, column.dtype)
+        if common != column.dtype and self.schema.fixed:
+            raise DataError(f"expected {self.path} of {column.dtype}, got {dtype} - at row {i}; {_EXAMPLE}")
+        if common != column.dtype:
+            self._retype(column, common)
+        return np.asarray(value).astype(common)
+
+    def _retype(self, column: ArrayColumn, dtype: np.dtype[Any]) -> None:
+        held = column.array.astype(dtype)
+        self.column = column_for(self.path, Field(dtype, column.shape))
+        self.column.array = held  # type: ignore[union-attr]
+        self.schema.fields[self.path] = Field(dtype, column.shape, self.schema.align)
+
+    def take(self, n: int, carry: bool, field: Field) -> dict[str, Array]:
+        given = np.zeros(n, np.bool_)
+        given[[row for row in self.rows if row < n]] = True
+        self.rows = [0] if carry and given[n - 1] else []
+        values = self.column.take(n, carry)
+        if not isinstance(values, Ragged):
+            values[~given] = np.nan if field.dtype.kind in "fc" else 0
+            values = values.astype(field.dtype, copy=False)  # another environment may have widened the column
+        return {self.path: values, self.schema.mask(self.path): given}
+
+
+def field_of(path: str, i: int, value: Any, align: Align) -> Field:
+    """The field of a column that starts with `value`: a number, an array or list of numbers, or a string.
+
+    Raises `DataError` for anything else.
+
+    >>> field_of("infos/x", 0, np.zeros(3, "float32"), "boundary").shape
+    (3,)
+    """
+    if isinstance(value, str):
+        return Field(np.dtype(np.uint8), (), align, "text")
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        array = np.asarray(None)
+    if array.dtype.kind not in "biufc":
+        raise DataError(
+            f"expected {path} as a number, an array of numbers, a string or a dict of these, "
+            f"got {type(value).__name__} - at row {i}; leave it out with a step hook"
+        )
+    return Field(array.dtype, array.shape, align)
+
+
+def make_infos(record: bool | Policy, example: Mapping[str, Any] | None) -> InfoSchema | None:
+    """The schema for an argument `record_infos`, with the columns of an example; None if infos are not recorded.
+
+    Raises `DataError` for an example with values that have no column, `SpecError` for another argument.
+
+    >>> list(make_infos("union", {"goal": "door"}).all_fields())
+    ['infos/goal', 'infos_mask/goal']
+    """
+    if record is False:
+        if example is not None:
+            raise SpecError("expected no info_example without record_infos")
+        return None
+    if record not in (True, "error", "union"):
+        raise SpecError(f"expected record_infos to be False, True, 'error' or 'union', got {record!r}")
+    schema = InfoSchema("union" if record == "union" else "error")
+    if example is not None:
+        InfoColumns(schema).store(0, dict(example))
+    return schema

@@ -1,0 +1,162 @@
+"""Where closed episodes go: a writer, made when the columns of the dataset are known."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.core.episode import Episode
+from penstock.core.ragged import Array
+from penstock.core.spaces import Space
+from penstock.core.spec import Field, Spec
+from penstock.errors import DataError, SpecError
+from penstock.formats.base.format import named
+from penstock.formats.base.writer import Writer
+from penstock.record.checks import Checks, Verdict
+from penstock.record.hooks import EpisodeMetadata
+from penstock.record.infos import InfoSchema
+from penstock.record.spaces import space_fields
+
+Target = str | os.PathLike[str] | Writer | Callable[[Spec], Writer]
+
+
+class Sink:
+    """Checks, describes and writes episodes; what could not be written for want of space waits in `pending`.
+
+    `target` is a path (a dataset of `format` is created there), a writer, or a function that makes one from the spec.
+    The writer is the sink's to close unless it was handed in.
+
+    Raises `FileExistsError` at once if something lies at the path, `SpecError` for a target of another type.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        format: str,
+        metadata: Mapping[str, Any],
+        describe: EpisodeMetadata | None,
+        nan: Verdict,
+        outside: Verdict,
+    ) -> None:
+        self.episodes = self.steps = 0
+        self.pending: deque[Episode] = deque()
+        self._verdicts = (nan, outside)
+        self._describe, self._metadata = describe, dict(metadata)
+        self._writer = target if isinstance(target, Writer) else None
+        self._owned = self._writer is None
+        self._make = _maker(target, format, self._metadata)
+        self._spec: Spec | None = None
+        self._check: Checks | None = None
+
+    @property
+    def spec(self) -> Spec | None:
+        """The columns of the dataset, None before the first episode."""
+        return self._spec
+
+    def save(self, make_spec: Callable[[], Spec], columns: dict[str, Array], metadata: Mapping[str, Any]) -> None:
+        """Check and write one episode, and what is pending before it.
+
+        Raises `DataError` if a check says so (the episode is dropped), `OSError` if the disk is full (it is kept).
+        """
+        if self._spec is None or self._check is None:
+            self._spec = make_spec()
+            self._check = Checks(self._spec, *self._verdicts)
+        number = self.episodes + len(self.pending)
+        self._check(number, columns)
+        about = dict(metadata)
+        episode = Episode(self._spec, columns, number, about)
+        if self._describe is not None:
+            about.update(self._describe(episode))
+        self.pending.append(episode)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what is pending, oldest first. An episode that the format refuses for good is dropped.
+
+        Raises what the writer raises.
+        """
+        while self.pending:
+            episode = self.pending[0]
+            try:
+                self.writer(episode.spec).write(episode)
+            except (DataError, SpecError):
+                self.pending.popleft()
+                raise
+            self.pending.popleft()
+            self.episodes += 1
+            self.steps += len(episode)
+
+    def writer(self, spec: Spec) -> Writer:
+        """The writer, made at first use."""
+        if self._writer is None:
+            self._writer = self._make(spec)
+        return self._writer
+
+    def close(self) -> None:
+        """Write what is pending and close the writer if it was made here."""
+        self.flush()
+        if self._owned and self._writer is not None:
+            self._writer.close()
+
+
+def _maker(target: Any, name: str, metadata: Mapping[str, Any]) -> Callable[[Spec], Writer]:
+    if isinstance(target, (str, os.PathLike)):
+        path = Path(target)
+        if path.exists():
+            raise FileExistsError(f"expected nothing at {path}, for a dataset is created there; choose another path")
+        entry = named(name)
+        return lambda spec: entry.create(path, spec, metadata)
+    if isinstance(target, Writer) or callable(target):
+        return target  # type: ignore[return-value]
+    raise SpecError(f"expected a path, a Writer or a function from Spec to Writer, got {type(target).__name__}")
+
+
+def environment_metadata(env: Any, metadata: Mapping[str, Any] | None) -> dict[str, Any]:
+    """`metadata` and, where the environment has a spec that JSON can hold, `env_spec` (its JSON text).
+
+    >>> environment_metadata(object(), {"author": "me"})
+    {'author': 'me'}
+    """
+    spec = getattr(env, "spec", None)
+    if spec is None:
+        return dict(metadata or {})
+    try:
+        text = copy.deepcopy(spec).to_json()
+    except (TypeError, ValueError):  # an entry point that is a function has no JSON; the spec is then left out
+        return dict(metadata or {})
+    return {"env_spec": text, **(metadata or {})}
+
+
+def about_reset(seed: int | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What an episode's metadata says about the reset it began with; entries that are None are left out.
+
+    >>> about_reset(3, None)
+    {'seed': 3}
+    """
+    about: dict[str, Any] = {} if seed is None else {"seed": int(seed)}
+    return about if options is None else {**about, "options": copy.deepcopy(options)}
+
+
+def make_spec(observation_space: Space, action_space: Space, schemas: Iterable[InfoSchema]) -> Spec:
+    """The spec of a recording: the standard's columns, then those of the schemas.
+
+    >>> from penstock.core.spaces import Discrete
+    >>> list(make_spec(Discrete(2), Discrete(3), []))
+    ['observations', 'actions', 'rewards', 'terminations', 'truncations']
+    """
+    fields = {
+        **space_fields(observation_space, "observations", "boundary"),
+        **space_fields(action_space, "actions", "step"),
+        "rewards": Field(np.dtype(np.float64)),
+        "terminations": Field(np.dtype(np.bool_)),
+        "truncations": Field(np.dtype(np.bool_)),
+    }
+    for schema in schemas:
+        fields |= schema.all_fields()
+    return Spec(fields, observation_space, action_space)

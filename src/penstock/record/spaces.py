@@ -1,0 +1,110 @@
+"""Gymnasium's spaces as ours and back, and the columns that the values of a space need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from penstock.core import spaces
+from penstock.core.spec import Align, Field
+from penstock.errors import SpecError
+
+GymSpace = gymnasium.Space[Any]
+
+
+def from_gymnasium(space: GymSpace) -> spaces.Space:
+    """The plain-data twin of a Gymnasium space; `to_gymnasium` gives back an equal space.
+
+    Raises `SpecError` for spaces without a fixed set of columns (`Graph`, `Sequence`, `OneOf`, spaces of your own).
+    Cost: one copy of the bounds.
+
+    >>> from_gymnasium(gymnasium.spaces.Discrete(4, start=1))
+    Discrete(n=4, start=1)
+    """
+    for kind, convert in _FROM.items():
+        if isinstance(space, kind):
+            return convert(space)
+    raise SpecError(
+        f"expected a space among {', '.join(kind.__name__ for kind in _FROM)}, got {space}; wrap the environment so "
+        "that it gives one of these (pad or flatten values of varying size), or record the parts through `on_step`"
+    )
+
+
+def to_gymnasium(space: spaces.Space) -> GymSpace:
+    """The Gymnasium space of one of ours. Raises `SpecError` for a space type it does not know.
+
+    >>> to_gymnasium(spaces.MultiBinary(3))
+    MultiBinary(3)
+    """
+    convert = _TO.get(type(space))
+    if convert is None:
+        raise SpecError(f"expected a space among {', '.join(kind.__name__ for kind in _TO)}, got {space}")
+    return convert(space)
+
+
+def leaf_field(space: spaces.Space, align: Align) -> Field:
+    """The field of a leaf space's column. Raises `SpecError` for a composite space.
+
+    >>> leaf_field(spaces.MultiBinary((2, 3)), "step").shape
+    (2, 3)
+    """
+    match space:
+        case spaces.Discrete():
+            return Field(space.dtype, (), align)
+        case spaces.Box() | spaces.MultiDiscrete():
+            return Field(space.dtype, space.shape, align)
+        case spaces.MultiBinary():
+            return Field(np.dtype(np.int8), space.shape, align)
+        case spaces.Text():
+            return Field(np.dtype(np.uint8), (), align, "text")
+        case _:
+            raise SpecError(f"expected a space with a column of its own, got {space}")
+
+
+def space_fields(space: spaces.Space, prefix: str, align: Align) -> dict[str, Field]:
+    """The fields of all leaves of `space`, by their paths below `prefix`.
+
+    >>> list(space_fields(spaces.Dict({"x": spaces.Discrete(2)}), "observations", "boundary"))
+    ['observations/x']
+    """
+    return {f"{prefix}/{path}" if path else prefix: leaf_field(leaf, align) for path, leaf in space.leaves()}
+
+
+def _from_dict(space: gymnasium.spaces.Dict) -> spaces.Space:
+    for key in space.spaces:
+        if type(key) is not str:
+            raise SpecError(f"expected the keys of a Dict space to be strings, got {key!r}; rename it in a wrapper")
+    return spaces.Dict({key: from_gymnasium(inner) for key, inner in space.spaces.items()})
+
+
+def _from_binary(space: gymnasium.spaces.MultiBinary) -> spaces.Space:
+    n = space.n
+    return spaces.MultiBinary(int(n) if isinstance(n, (int, np.integer)) else tuple(int(i) for i in n))
+
+
+def _to_text(space: spaces.Text) -> GymSpace:
+    return gymnasium.spaces.Text(space.max_length, min_length=space.min_length, charset=space.charset)
+
+
+_FROM: dict[type[Any], Callable[[Any], spaces.Space]] = {
+    gymnasium.spaces.Box: lambda s: spaces.Box(s.low.copy(), s.high.copy(), np.dtype(s.dtype)),
+    gymnasium.spaces.Discrete: lambda s: spaces.Discrete(int(s.n), int(s.start), np.dtype(s.dtype)),
+    gymnasium.spaces.MultiDiscrete: lambda s: spaces.MultiDiscrete(s.nvec.copy(), s.start.copy(), np.dtype(s.dtype)),
+    gymnasium.spaces.MultiBinary: _from_binary,
+    gymnasium.spaces.Text: lambda s: spaces.Text(int(s.max_length), int(s.min_length), "".join(s.character_list)),
+    gymnasium.spaces.Tuple: lambda s: spaces.Tuple(tuple(from_gymnasium(inner) for inner in s.spaces)),
+    gymnasium.spaces.Dict: _from_dict,
+}
+
+_TO: dict[type[spaces.Space], Callable[[Any], GymSpace]] = {
+    spaces.Box: lambda s: gymnasium.spaces.Box(s.low.copy(), s.high.copy(), dtype=s.dtype.type),
+    spaces.Discrete: lambda s: gymnasium.spaces.Discrete(s.n, start=s.start, dtype=s.dtype.type),
+    spaces.MultiDiscrete: lambda s: gymnasium.spaces.MultiDiscrete(s.nvec, dtype=s.dtype.type, start=s.start),
+    spaces.MultiBinary: lambda s: gymnasium.spaces.MultiBinary(s.n),
+    spaces.Text: _to_text,
+    spaces.Tuple: lambda s: gymnasium.spaces.Tuple([to_gymnasium(inner) for inner in s.spaces]),
+    spaces.Dict: lambda s: gymnasium.spaces.Dict([(key, to_gymnasium(inner)) for key, inner in s.spaces.items()]),
+}
