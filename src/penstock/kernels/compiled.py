@@ -30,6 +30,81 @@ def _memcpy(_context: Any, dst: Any, src: Any, size: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), codegen
 
 
+def _mover(size: int) -> Any:
+    """An intrinsic that copies `size` bytes from address to address, in one load and one store."""
+
+    @intrinsic
+    def move(_context: Any, dst: Any, src: Any) -> Any:
+        def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            pointer = ir.IntType(8 * size).as_pointer()
+            to, source = (builder.inttoptr(a, pointer) for a in args)
+            builder.store(builder.load(source, align=1), to, align=1)
+
+        return types.void(types.int64, types.int64), codegen
+
+    return move
+
+
+_move1, _move4, _move8 = _mover(1), _mover(4), _mover(8)
+
+
+@intrinsic
+def _set_byte(_context: Any, dst: Any, value: Any) -> Any:
+    """Write one byte to an address."""
+
+    def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        builder.store(args[1], builder.inttoptr(args[0], ir.IntType(8).as_pointer()), align=1)
+
+    return types.void(types.int64, types.uint8), codegen
+
+
+def _weaver(builder: Any, to: Any, sources: Any) -> None:
+    """Sixteen bytes of each source, woven: a0 b0 c0 ... a1 b1 c1 ..."""
+    vector, count = ir.VectorType(ir.IntType(8), 16), len(sources)
+    loaded = [builder.load(builder.inttoptr(a, vector.as_pointer()), align=1) for a in sources]
+
+    def shuffled(one: Any, other: Any, mask: list[int]) -> Any:
+        return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(ir.IntType(32), len(mask)), mask))
+
+    join = list(range(32))
+    front = shuffled(loaded[0], loaded[1], join)
+    back = shuffled(loaded[2], loaded[-1], join)
+    woven = shuffled(front, back, [c * 16 + i for i in range(16) for c in range(count)])
+    target = builder.inttoptr(to, ir.VectorType(ir.IntType(8), 16 * count).as_pointer())
+    builder.store(woven, target, align=1)
+
+
+@intrinsic
+def _prefetch(_context: Any, address: Any) -> Any:
+    """Ask for the cache line at an address; never faults."""
+
+    def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        word = ir.IntType(32)
+        pointer = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
+        name = "llvm.prefetch.p0i8"
+        function = cgutils.get_or_insert_function(builder.module, kind, name)
+        builder.call(function, [builder.inttoptr(args[0], pointer), word(0), word(3), word(1)])
+
+    return types.void(types.int64), codegen
+
+
+@intrinsic
+def _weave3(_context: Any, dst: Any, a: Any, b: Any, c: Any) -> Any:
+    def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        _weaver(builder, args[0], args[1:])
+
+    return types.void(*(types.int64,) * 4), codegen
+
+
+@intrinsic
+def _weave4(_context: Any, dst: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        _weaver(builder, args[0], args[1:])
+
+    return types.void(*(types.int64,) * 5), codegen
+
+
 @_jit
 def gather_rows(first: Any, address: Any, row_bytes: int, start: Any, length: Any, at: Any, out: Any) -> None:
     """See `reference.gather_rows`; `address[r]` is where run `r` begins in memory."""
@@ -50,6 +125,140 @@ def gather_rows(first: Any, address: Any, row_bytes: int, start: Any, length: An
             left -= take
             if left > 0:
                 run += 1
+
+
+@_jit
+def gather_tiles(
+    first: Any,
+    tile_shape: Any,
+    tile_first: Any,
+    address: Any,
+    layout: Any,
+    axes: Any,
+    fill: Any,
+    start: Any,
+    length: Any,
+    at: Any,
+    out: Any,
+) -> None:
+    """See `reference.gather_tiles`; `address[t]` is where tile `t` begins in memory, -1 where it is missing, and
+    `axes[layout[r]]` `[4, 2]` is size and tile size along a row, the last axis in bytes."""
+    row_bytes = out.shape[1]
+    base = np.int64(out.ctypes.data)
+    run = 0
+    for j in range(len(start)):
+        row, left = start[j], length[j]
+        place = base + at[j] * row_bytes
+        while left > 0:
+            if not (first[run] <= row < first[run + 1]):
+                run = np.searchsorted(first, row, side="right") - 1
+            form = axes[layout[run]]
+            height = tile_shape[run, 0]
+            down = (row - first[run]) // height
+            inside = row - first[run] - down * height
+            take = min(left, height - inside, first[run + 1] - row)
+            across, slab = 1, 1
+            for axis in range(4):
+                across *= (form[axis, 0] + form[axis, 1] - 1) // form[axis, 1]
+                slab *= form[axis, 1]
+            tile = tile_first[run] + down * across
+            if across == 1 and slab == row_bytes and address[tile] != -1:
+                _memcpy(place, address[tile] + inside * slab, take * row_bytes)
+            else:
+                for i in range(take):
+                    _tiled_row(address, tile, tile + across, (inside + i) * slab, form, fill, place + i * row_bytes)
+            place += take * row_bytes
+            row += take
+            left -= take
+
+
+@_jit
+def _tiled_row(address: Any, tile: int, last: int, skip: int, form: Any, fill: Any, place: int) -> None:
+    """One row out of the tiles side by side from number `tile` on; in each, the row lies `skip` bytes in."""
+    n0, n1, n2, n3 = form[0, 0], form[1, 0], form[2, 0], form[3, 0]
+    c0, c1, c2, c3 = form[0, 1], form[1, 1], form[2, 1], form[3, 1]
+    woven = c3 == 1 and 3 <= n3 <= 4
+    for b0 in range(0, n0, c0):
+        for b1 in range(0, n1, c1):
+            for b2 in range(0, n2, c2):
+                corner = place + ((b0 * n1 + b1) * n2 + b2) * n3
+                if woven and _all_here(address, tile, n3):
+                    if tile + 2 * n3 <= last:
+                        for i in range(tile + n3, tile + 2 * n3):
+                            for line in range(skip, skip + c0 * c1 * c2, 64):
+                                _prefetch(address[i] + line)
+                    for i0 in range(min(c0, n0 - b0)):
+                        for i1 in range(min(c1, n1 - b1)):
+                            line = skip + (i0 * c1 + i1) * c2
+                            _weave(address, tile, line, n3, min(c2, n2 - b2), corner + (i0 * n1 + i1) * n2 * n3)
+                    tile += n3
+                    continue
+                for b3 in range(0, n3, c3):
+                    for i0 in range(min(c0, n0 - b0)):
+                        for i1 in range(min(c1, n1 - b1)):
+                            to = corner + b3 + (i0 * n1 + i1) * n2 * n3
+                            count, unit = min(c2, n2 - b2), min(c3, n3 - b3)
+                            if address[tile] == -1:
+                                _fill_lines(to, n3, fill, count, unit)
+                            else:
+                                source = address[tile] + skip + (i0 * c1 + i1) * c2 * c3
+                                _copy_lines(to, n3, source, c3, count, unit)
+                    tile += 1
+
+
+@_jit
+def _all_here(address: Any, tile: int, count: int) -> bool:
+    for i in range(count):
+        if address[tile + i] == -1:
+            return False
+    return True
+
+
+@_jit
+def _fill_lines(to: int, step: int, fill: Any, count: int, unit: int) -> None:
+    """`count` pieces of `unit` bytes, `step` apart, filled with the bytes of one element over and over."""
+    for i in range(count):
+        for byte in range(unit):
+            _set_byte(to + i * step + byte, fill[byte % len(fill)])
+
+
+@_jit
+def _copy_lines(to: int, to_step: int, source: int, source_step: int, count: int, unit: int) -> None:
+    """`count` pieces of `unit` bytes, `to_step` and `source_step` apart."""
+    if unit == 1:
+        for i in range(count):
+            _move1(to + i * to_step, source + i * source_step)
+    elif unit == 4:
+        for i in range(count):
+            _move4(to + i * to_step, source + i * source_step)
+    elif unit == 8:
+        for i in range(count):
+            _move8(to + i * to_step, source + i * source_step)
+    else:
+        for i in range(count):
+            _memcpy(to + i * to_step, source + i * source_step, unit)
+
+
+@_jit
+def _weave(address: Any, tile: int, line: int, channels: int, count: int, to: int) -> None:
+    """`count` pixels whose 3 or 4 channels of a byte lie in as many tiles, `line` bytes in."""
+    a, b, c = address[tile] + line, address[tile + 1] + line, address[tile + 2] + line
+    d = address[tile + channels - 1] + line
+    if count < 16:
+        for i in range(count):
+            _move1(to + i * channels, a + i)
+            _move1(to + i * channels + 1, b + i)
+            _move1(to + i * channels + 2, c + i)
+            _move1(to + i * channels + channels - 1, d + i)
+        return
+    i = 0
+    while i < count:
+        i = min(i, count - 16)  # the last sixteen may overlap the ones before: written twice, and the same
+        if channels == 4:
+            _weave4(to + 4 * i, a + i, b + i, c + i, d + i)
+        else:
+            _weave3(to + 3 * i, a + i, b + i, c + i)
+        i += 16
 
 
 @_jit

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isqrt
+from math import isqrt, prod
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,38 @@ def gather_rows(
         for i, (row, run) in enumerate(zip(rows.tolist(), runs.tolist(), strict=True)):
             byte = int(offset[run]) + (row - int(first[run])) * width
             out[place + i] = buffers[int(buffer[run])][byte : byte + width]
+
+
+def gather_tiles(
+    buffers: Sequence[Bytes],
+    row_shape: tuple[int, ...],
+    first: Int,
+    tile_shape: Int,
+    tile_first: Int,
+    tile_buffer: Int,
+    tile_offset: Int,
+    fill: Bytes,
+    start: Int,
+    length: Int,
+    at: Int,
+    out: Bytes,
+) -> None:
+    """Copy row spans out of tiles; `out` is `[places, row_bytes]`. See `penstock.kernels.tiles.TileMap`."""
+    for span_start, span_length, place in zip(start.tolist(), length.tolist(), at.tolist(), strict=True):
+        for i in range(span_length):
+            run = int(np.searchsorted(first, span_start + i, side="right")) - 1
+            height, *sides = tile_shape[run].tolist()
+            down, inside = divmod(span_start + i - int(first[run]), height)
+            grid = [-(-n // c) for n, c in zip(row_shape, sides, strict=True)]
+            row = out[place + i].reshape(*row_shape, len(fill))
+            for j, corner in enumerate(np.ndindex(*grid)):
+                tile = int(tile_first[run]) + down * prod(grid) + j
+                box = tuple(slice(g * c, (g + 1) * c) for g, c in zip(corner, sides, strict=True))
+                row[box] = fill
+                if tile_offset[tile] >= 0:
+                    held = buffers[int(tile_buffer[tile])][int(tile_offset[tile]) :]
+                    slab = held[: prod((height, *sides)) * len(fill)].reshape(height, *sides, len(fill))[inside]
+                    row[box] = slab[tuple(slice(n) for n in row[box].shape)]
 
 
 def locate(cuts: Int, _guide: Int, _shift: int, index: Int, group: Int, place: Int) -> None:

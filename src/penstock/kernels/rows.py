@@ -79,8 +79,8 @@ class RowMap:
         `out` is C-contiguous bytes that hold whole rows. Cost: one copy of the bytes read, with the GIL released.
         Raises `IndexError` if a span leaves the map or the buffer, before anything is copied.
         """
-        target = out.reshape(-1, self.row_bytes) if self.row_bytes else out.reshape(0, 0)
-        _check_spans(start, length, at, self.n, len(target) if self.row_bytes else None)
+        target = target_of(out, self.row_bytes)
+        check_spans(start, length, at, self.n, len(target))
         if self.row_bytes == 0 or len(start) == 0:
             return
         if kernels() is reference:
@@ -89,10 +89,18 @@ class RowMap:
             kernels().gather_rows(self.first, self.address, self.row_bytes, start, length, at, target)
 
 
-def _check_spans(start: Int, length: Int, at: Int, rows: int, room: int | None) -> None:
+def target_of(out: Bytes, row_bytes: int) -> Bytes:
+    """`out` as `[places, row_bytes]`. Raises `IndexError` if it does not hold whole rows."""
+    if row_bytes and out.size % row_bytes:
+        raise IndexError(f"expected a buffer of whole rows of {row_bytes} bytes, got {out.size} bytes")
+    return out.reshape(-1, row_bytes) if row_bytes else out.reshape(0, 0)
+
+
+def check_spans(start: Int, length: Int, at: Int, rows: int, places: int) -> None:
+    """Raise `IndexError` if a span leaves the rows or the places."""
     if len(start) == 0:
         return
     if start.min() < 0 or length.min() < 0 or (start + length).max() > rows:
         raise IndexError(f"expected rows within 0:{rows}, got {start.min()}:{(start + length).max()}")
-    if at.min() < 0 or (room is not None and (at + length).max() > room):
-        raise IndexError(f"expected places within 0:{room}, got {at.min()}:{(at + length).max()}")
+    if at.min() < 0 or (at + length).max() > places:
+        raise IndexError(f"expected places within 0:{places}, got {at.min()}:{(at + length).max()}")

@@ -1,0 +1,181 @@
+"""Rows of a column that is stored in tiles, as HDF5 chunks are, and the gather that reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.kernels import reference
+from penstock.kernels.dispatch import kernels
+from penstock.kernels.rows import check_spans, target_of
+
+Int = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+AXES = 4
+"""Axes that the compiled gather can have split into tiles, after neighbours that are whole were joined."""
+
+
+@dataclass(frozen=True, eq=False)
+class TileMap:
+    """Rows of `row_shape` elements of `itemsize` bytes, in R runs (one array each, usually an episode's).
+
+    Run `r` holds rows `first[r] : first[r + 1]` and is cut into tiles of `tile_shape[r]` (rows first, then one number
+    for each axis of a row). Its tiles are numbers `tile_first[r] : tile_first[r + 1]`, in C order of the grid
+    `ceil(shape / tile_shape)`; each is stored whole, also where it reaches over the edge, in buffer `tile_buffer`
+    from byte `tile_offset` on. A tile with offset -1 is not stored and reads as `fill`.
+
+    Built through `TileMap.build`, which checks every tile against its buffer once, so that the gather need not.
+
+    >>> tiles = TileMap.build(
+    ...     [np.arange(12, dtype=np.uint8)], (3,), 1, np.array([0, 4]), np.array([[2, 2]]), np.array([0, 4]),
+    ...     np.zeros(4, np.int64), np.array([0, 4, 8, -1]), b"\\xff")
+    >>> out = np.zeros((4, 3), np.uint8)
+    >>> one = np.ones(1, np.int64)
+    >>> tiles.gather(one * 0, one * 4, one * 0, out)
+    >>> out.tolist()
+    [[0, 1, 4], [2, 3, 6], [8, 9, 255], [10, 11, 255]]
+    """
+
+    buffers: tuple[Bytes, ...]
+    row_shape: tuple[int, ...]
+    itemsize: int
+    first: Int
+    tile_shape: Int
+    tile_first: Int
+    tile_buffer: Int
+    tile_offset: Int
+    fill: Bytes
+    address: Int
+    layout: Int
+    axes: Int
+
+    @classmethod
+    def build(
+        cls,
+        buffers: Sequence[Bytes],
+        row_shape: tuple[int, ...],
+        itemsize: int,
+        first: Int,
+        tile_shape: Int,
+        tile_first: Int,
+        tile_buffer: Int,
+        tile_offset: Int,
+        fill: bytes,
+    ) -> TileMap:
+        """Map tiles; see the class for the arguments, all of them int64 arrays where they are arrays.
+
+        Raises `IndexError` if tiles do not cover a run, leave their buffer, or the arguments do not fit together.
+        Cost: a few passes over the tiles; nothing is read.
+        """
+        first, tile_first, tile_buffer, tile_offset = (
+            np.ascontiguousarray(a, np.int64) for a in (first, tile_first, tile_buffer, tile_offset)
+        )
+        tile_shape = np.ascontiguousarray(tile_shape, np.int64).reshape(len(first) - 1, 1 + len(row_shape))
+        if len(fill) != itemsize or tile_shape.min(initial=1) < 1 or min(row_shape, default=0) < 0:
+            raise IndexError(
+                f"expected a fill of {itemsize} bytes and tiles of at least one element, "
+                f"got {len(fill)} bytes and {tile_shape.min(initial=1)}"
+            )
+        shapes, layout = np.unique(tile_shape, axis=0, return_inverse=True)
+        layout = layout.reshape(-1)
+        _check_grid(np.diff(first), tile_shape[:, 0], np.diff(tile_first), _columns(shapes, row_shape)[layout])
+        _check_tiles(buffers, tile_first, _tile_bytes(shapes, itemsize)[layout], tile_buffer, tile_offset)
+        bases = np.array([b.ctypes.data for b in buffers], np.int64)
+        address = np.where(tile_offset < 0, -1, tile_offset)
+        address[tile_offset >= 0] += bases[tile_buffer[tile_offset >= 0]]
+        axes = np.array([_joined(row_shape, s, itemsize) for s in shapes[:, 1:].tolist()], np.int64)
+        return cls(
+            tuple(buffers), tuple(row_shape), itemsize, first, tile_shape, tile_first, tile_buffer, tile_offset,
+            np.frombuffer(fill, np.uint8).copy(), address, layout, axes.reshape(len(shapes), -1, 2),
+        )  # fmt: skip
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return prod(self.row_shape) * self.itemsize
+
+    @property
+    def n(self) -> int:
+        """How many rows there are."""
+        return int(self.first[-1])
+
+    def gather(self, start: Int, length: Int, at: Int, out: Bytes) -> None:
+        """Copy rows `start[j] : start[j] + length[j]` to rows `at[j]` on of `out`, for every span `j`.
+
+        `out` is C-contiguous bytes that hold whole rows. Cost: one copy of the bytes read, in pieces as long as the
+        tiles are wide, with the GIL released. More than four split axes take the NumPy definition.
+        Raises `IndexError` if a span leaves the map or the buffer, before anything is copied.
+        """
+        target = target_of(out, self.row_bytes)
+        check_spans(start, length, at, self.n, len(target))
+        if self.row_bytes == 0 or len(start) == 0:
+            return
+        if kernels() is reference or self.axes.shape[1] > AXES:
+            reference.gather_tiles(
+                self.buffers, self.row_shape, self.first, self.tile_shape, self.tile_first,
+                self.tile_buffer, self.tile_offset, self.fill, start, length, at, target,
+            )  # fmt: skip
+        else:
+            kernels().gather_tiles(
+                self.first, self.tile_shape, self.tile_first, self.address, self.layout, self.axes, self.fill,
+                start, length, at, target,
+            )  # fmt: skip
+
+
+def _columns(shapes: Int, row_shape: tuple[int, ...]) -> Int:
+    """`[K]` how many tiles lie side by side across a row. Clipped to 2^62, which no list of tiles can hold."""
+    counts = [prod(-(-n // c) for n, c in zip(row_shape, shape[1:], strict=True)) for shape in shapes.tolist()]
+    return np.array([min(count, 1 << 62) for count in counts], np.int64)
+
+
+def _tile_bytes(shapes: Int, itemsize: int) -> Int:
+    """`[K]` bytes of a tile, clipped to 2^62."""
+    return np.array([min(prod(shape) * itemsize, 1 << 62) for shape in shapes.tolist()], np.int64)
+
+
+def _check_grid(rows: Int, height: Int, tiles: Int, columns: Int) -> None:
+    # By division, for a product of two lies from a file could wrap around.
+    across = np.maximum(columns, 1)
+    fits = (tiles % across == 0) & (tiles // across == -(-rows // height) * (columns > 0))
+    wrong = (rows < 0) | ~fits
+    if wrong.any():
+        r = int(np.argmax(wrong))
+        raise IndexError(
+            f"expected run {r} of {rows[r]} rows to have a grid of {-(-rows[r] // height[r])} by {columns[r]} tiles, "
+            f"got {tiles[r]} tiles"
+        )
+
+
+def _check_tiles(buffers: Sequence[Bytes], first: Int, size: Int, buffer: Int, offset: Int) -> None:
+    count = len(offset)
+    if first[0] != 0 or first[-1] != count or len(buffer) != count:
+        raise IndexError(f"expected {first[-1]} tiles, got {len(buffer)} buffer numbers and {count} offsets")
+    size = np.repeat(size, np.diff(first))
+    here = offset >= 0
+    if np.any(here & ((buffer < 0) | (buffer >= len(buffers)))):
+        raise IndexError(f"expected buffer numbers within 0:{len(buffers)}, got {buffer.min()} to {buffer.max()}")
+    room = np.array([len(b) for b in buffers] or [0], np.int64)[np.where(here, buffer, 0)] - offset
+    wrong = (here & (room < size)) | (offset < -1)
+    if wrong.any():
+        t = int(np.argmax(wrong))
+        raise IndexError(
+            f"expected tile {t} to end within its buffer, got {size[t]} bytes from byte {offset[t]} on "
+            f"where {room[t]} are left"
+        )
+
+
+def _joined(row_shape: tuple[int, ...], tile: list[int], itemsize: int) -> list[tuple[int, int]]:
+    """Size and tile size of each axis of a row, the last in bytes, after joining every axis that tiles do not cut to
+    the one before it; at least `AXES` of them, with axes of one element in front."""
+    axes: list[tuple[int, int]] = []
+    for n, c in reversed([*zip(row_shape, tile, strict=True), (itemsize, itemsize)]):
+        if axes and axes[0][0] == axes[0][1]:
+            axes[0] = (n * axes[0][0], c * axes[0][1])
+        else:
+            axes.insert(0, (n, c))
+    return [(1, 1)] * (AXES - len(axes)) + axes
