@@ -15,7 +15,7 @@ demo: .venv/run.stamp ## record, train, stop, resume, compare: the whole road in
 	$(BIN)/penstock demo --out out/demo
 
 test: .venv/dev.stamp ## every test, the examples in docstrings, README and docs
-	$(BIN)/python -m pytest -q -n $(JOBS) --doctest-modules src tests README.md docs
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --doctest-modules src tests README.md CONTRIBUTING.md docs
 
 check: .venv/dev.stamp ## lint, format, types
 	$(BIN)/ruff check .
@@ -26,7 +26,7 @@ bench: .venv/dev.stamp ## every script in benchmarks/, one after the other
 	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
-	$(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 clean: ## remove the environment and everything built
 	rm -rf .venv .build out

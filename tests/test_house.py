@@ -128,7 +128,8 @@ def test_functions_and_files_are_short() -> None:
 
 def loaded_by(code: str) -> set[str]:
     """The modules that `code` loads in a fresh interpreter."""
-    script = f"import json, sys; before = set(sys.modules); {code}; print(json.dumps(sorted(set(sys.modules) - before)))"
+    report = "print(json.dumps(sorted(set(sys.modules) - before)))"
+    script = f"import json, sys; before = set(sys.modules); {code}; {report}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return set(json.loads(done.stdout))
 
@@ -175,6 +176,6 @@ def test_public_names_say_what_they_are_by_example(name: str) -> None:
 
 
 def test_texts_name_no_machine() -> None:
-    texts = [*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
+    texts = [*FILES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")]
     word = "/" + "work" + "/"
     assert [str(text.relative_to(ROOT)) for text in texts if word in text.read_text("utf-8")] == []

@@ -1,0 +1,46 @@
+"""The code of README.md and docs/ is run: Python blocks as they stand, `$ penstock` lines of console blocks too."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from sybil import Example, Sybil
+from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser
+from typer.testing import CliRunner
+
+from penstock.cli.main import app
+
+
+def run_console(example: Example) -> None:
+    """Every line `$ penstock ...` of a block has to end with exit code 0."""
+    for line in example.parsed.splitlines():
+        command = shlex.split(line.removeprefix("$ "))
+        if line.startswith("$ ") and command[:1] == ["penstock"]:
+            result = CliRunner().invoke(app, command[1:], catch_exceptions=False)
+            if result.exit_code != 0:
+                raise AssertionError(f"expected exit code 0 from {line!r}, got {result.exit_code}: {result.output}")
+
+
+def enter(namespace: dict[str, Any]) -> None:
+    """Each document runs in an empty folder of its own, so that its blocks may write files."""
+    namespace["_home"] = Path.cwd()
+    namespace["_folder"] = folder = tempfile.TemporaryDirectory()
+    os.chdir(folder.name)
+
+
+def leave(namespace: dict[str, Any]) -> None:
+    """Back from that folder, which is removed."""
+    os.chdir(namespace["_home"])
+    namespace["_folder"].cleanup()
+
+
+pytest_collect_file = Sybil(
+    parsers=[PythonCodeBlockParser(), CodeBlockParser("console", run_console)],
+    patterns=["README.md", "CONTRIBUTING.md", "docs/*.md"],
+    setup=enter,
+    teardown=leave,
+).pytest()

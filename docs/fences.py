@@ -1,0 +1,20 @@
+"""For the reference: the `>>>` examples of docstrings become code blocks."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import griffe
+
+# A prompt line and everything down to the next empty line, as doctest reads it.
+EXAMPLE = re.compile(r"^>>> .*(?:\n.+)*", re.MULTILINE)
+
+
+class Fences(griffe.Extension):
+    """Puts a fence around every example."""
+
+    def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
+        """Called with every object that was loaded."""
+        if obj.docstring:
+            obj.docstring.value = EXAMPLE.sub(lambda found: f"```pycon\n{found[0]}\n```", obj.docstring.value)

@@ -1,0 +1,84 @@
+"""The docs name what there is: every public name, every page, every target, every command."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import penstock
+from penstock.cli.main import COMMANDS
+from penstock.formats.base.format import available
+
+ROOT = Path(__file__).parents[1]
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+
+
+def text(name: str) -> str:
+    return (ROOT / name).read_text("utf-8")
+
+
+def test_the_reference_has_every_public_name_once() -> None:
+    documented = re.findall(r"^::: penstock\.(\w+)$", text("docs/reference.md"), re.MULTILINE)
+    assert sorted(documented) == sorted(penstock.__all__)
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    listed = re.findall(r"^  - (\S+\.md)$", text("mkdocs.yml"), re.MULTILINE)
+    assert sorted(listed) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text("utf-8"))
+    local = [target for target in targets if "://" not in target]
+    assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_fences_are_run_or_plainly_no_code(page: Path) -> None:
+    languages = set(re.findall(r"^```(.*)$", page.read_text("utf-8"), re.MULTILINE)) - {""}
+    assert languages <= {"python", "console", "text", "toml", "json"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_make_targets_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z]+):", text("Makefile"), re.MULTILINE))
+    named = re.findall(r"(?:^|`)make ([a-z]+)(?=`|\s+#)", page.read_text("utf-8"), re.MULTILINE)
+    assert set(named) <= targets
+
+
+def test_the_command_page_has_every_command() -> None:
+    assert [name for name in COMMANDS if f"`penstock {name}" not in text("docs/cli.md")] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/formats.md"])
+def test_every_format_has_a_row(page: str) -> None:
+    rows = re.findall(r"^\| `(\w+)`", text(page), re.MULTILINE)
+    assert sorted(rows) == sorted(available())
+
+
+def test_ci_and_make_name_no_host() -> None:
+    for name in ("Makefile", ".ci/run", "constraints.txt", "pyproject.toml"):
+        assert "://" not in text(name)
+
+
+def test_versions_are_pinned_and_torch_is_the_makefiles() -> None:
+    lines = [line for line in text("constraints.txt").splitlines() if not line.startswith("#")]
+    assert [line for line in lines if not re.fullmatch(r"[A-Za-z0-9._-]+==[\w.]+", line)] == []
+    (torch,) = [line for line in lines if line.startswith("torch==")]
+    assert f"TORCH := {torch}\n" in text("Makefile")
+
+
+def test_every_requirement_is_pinned() -> None:
+    project = tomllib.loads(text("pyproject.toml"))
+    asked = [*project["project"]["dependencies"], *project["build-system"]["requires"]]
+    for group in (*project["project"]["optional-dependencies"].values(), *project["dependency-groups"].values()):
+        asked += group
+    names = {canonicalize_name(Requirement(line).name) for line in asked} - {"penstock"}
+    pinned = {canonicalize_name(line.split("==")[0]) for line in text("constraints.txt").splitlines()}
+    assert names - pinned == set()
