@@ -95,6 +95,10 @@ class ArrayColumn:
         """A copy of rows `lo:hi` of one environment, where a row holds a batch of them."""
         return self.array[lo:hi, env].copy()
 
+    def merge(self, row: int, mask: npt.NDArray[np.bool_]) -> None:
+        """Take over the values of row `row + 1` in row `row`, for the environments of the mask."""
+        self.array[row, mask] = self.array[row + 1, mask]
+
     def shift(self, lo: int, hi: int) -> None:
         """Move rows `lo:hi` to the front."""
         self.array[: hi - lo] = self.array[lo:hi]
@@ -179,6 +183,11 @@ class TextBatchColumn:
     def cut(self, lo: int, hi: int, env: int) -> Ragged:
         """Rows `lo:hi` of one environment."""
         return Ragged.from_strings(row[env] for row in self.values[lo:hi])
+
+    def merge(self, row: int, mask: npt.NDArray[np.bool_]) -> None:
+        """Take over the strings of row `row + 1` in row `row`, for the environments of the mask."""
+        old, new = self.values[row], self.values[row + 1]
+        self.values[row] = tuple(b if takes else a for a, b, takes in zip(old, new, mask, strict=True))
 
     def shift(self, lo: int, hi: int) -> None:
         """Move rows `lo:hi` to the front."""

@@ -220,7 +220,8 @@ class Collector(gymnasium.Wrapper[Any, Any, Any, Any]):
         columns |= self._extras.take(n + 1, carry)
         columns |= self._step_extras.take(n)
         self._open, self._about = carry, {"continued": True}
-        self._sink.save(self._make_spec, columns, about)
+        self._sink.add(self._make_spec, columns, about)
+        self._sink.flush()
 
     def _make_spec(self) -> Spec:
         schemas = [infos.schema for infos in (self._infos, self._extras, self._step_extras) if infos is not None]

@@ -59,10 +59,10 @@ class Sink:
         """The columns of the dataset, None before the first episode."""
         return self._spec
 
-    def save(self, make_spec: Callable[[], Spec], columns: dict[str, Array], metadata: Mapping[str, Any]) -> None:
-        """Check and write one episode, and what is pending before it.
+    def add(self, make_spec: Callable[[], Spec], columns: dict[str, Array], metadata: Mapping[str, Any]) -> None:
+        """Check one episode, describe it and line it up for `flush`.
 
-        Raises `DataError` if a check says so (the episode is dropped), `OSError` if the disk is full (it is kept).
+        Raises `DataError`, and drops the episode, if a check says so.
         """
         if self._spec is None or self._check is None:
             self._spec = make_spec()
@@ -74,7 +74,6 @@ class Sink:
         if self._describe is not None:
             about.update(self._describe(episode))
         self.pending.append(episode)
-        self.flush()
 
     def flush(self) -> None:
         """Write what is pending, oldest first. An episode that the format refuses for good is dropped.

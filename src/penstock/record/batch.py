@@ -1,0 +1,120 @@
+"""The open episodes of a vectorised environment, kept as the batches that the environment gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core import spaces
+from penstock.core.ragged import Array, Ragged
+from penstock.core.spec import Field
+from penstock.errors import DataError
+from penstock.record.buffer import (
+    FIRST_ROWS,
+    ArrayColumn,
+    BatchColumn,
+    Column,
+    batch_column_for,
+    column_for,
+    ends,
+    storer,
+)
+
+CLOSED = -1
+
+
+class BatchBuffer:
+    """One row a vector step, `n` environments wide: storing costs the same for any `n`, cutting is per episode.
+
+    Boundary row `row` is where all environments stand. The open episode of environment `k` began at boundary row
+    `start[k]`, or none is open (`CLOSED`). Memory: `n` times the longest open episode, times up to four.
+    """
+
+    def __init__(self, observation_space: spaces.Space, action_space: spaces.Space, n: int, cast: bool = False) -> None:
+        def make(path: str, field: Field) -> BatchColumn:
+            return batch_column_for(path, field, n, cast)
+
+        self.n, self.row = n, 0
+        self.start = [CLOSED] * n
+        self._room = FIRST_ROWS
+        self._observations: dict[str, BatchColumn] = {}
+        self._actions: dict[str, BatchColumn] = {}
+        self._rewards = ArrayColumn("rewards", np.dtype(np.float64), (n,), cast=True)
+        self._final: dict[str, Column] = {}
+        self._store_final = storer(observation_space, "observations", column_for, self._final)
+        self.store_observation = storer(observation_space, "observations", make, self._observations)
+        self.store_action = storer(action_space, "actions", make, self._actions)
+        self.store_reward = self._rewards.store
+
+    def begin(self, observations: Any) -> None:
+        """Start an episode in every environment."""
+        self.row, self.start = 0, [0] * self.n
+        self.store_observation(0, observations)
+
+    def begin_some(self, observations: Any, mask: npt.NDArray[np.bool_]) -> None:
+        """Start an episode in the environments of the mask, where all of them stand."""
+        self.store_observation(self.row + 1, observations)
+        for column in self._observations.values():
+            column.merge(self.row, mask)
+        for k in np.flatnonzero(mask).tolist():
+            self.start[k] = self.row
+
+    def steps(self, k: int) -> int:
+        """How many steps the open episode of an environment has; 0 if none is open."""
+        return max(self.row - self.start[k], 0) if self.start[k] != CLOSED else 0
+
+    def cut(self, k: int, terminated: bool, truncated: bool) -> dict[str, Array]:
+        """The columns of the open episode of environment `k`."""
+        lo, hi = self.start[k], self.row
+        columns: dict[str, Array] = {path: c.cut(lo, hi + 1, k) for path, c in self._observations.items()}
+        columns.update({path: c.cut(lo, hi, k) for path, c in self._actions.items()})
+        return {**columns, "rewards": self._rewards.cut(lo, hi, k), **ends(hi - lo, terminated, truncated)}
+
+    def set_final(self, columns: dict[str, Array], observation: Any) -> None:
+        """Put the last observation of an episode in place of the one that the batch held: the next episode's first."""
+        self._store_final(0, observation)
+        for path, final in self._final.items():
+            row, held = final.take(1), columns[path]
+            if isinstance(held, Ragged):
+                columns[path] = Ragged.concatenate([held[:-1], row])  # type: ignore[list-item]
+            else:
+                held[-1] = row[0]
+
+    def make_room(self) -> None:
+        """Once the rows fill the room, drop those before the oldest open episode, or double the room."""
+        if self.row + 1 < self._room:
+            return
+        oldest = min([start for start in self.start if start != CLOSED], default=self.row)
+        if oldest <= self.row // 2:
+            self._room *= 2  # the columns double by themselves, in step
+            return
+        for column in (*self._observations.values(), *self._actions.values(), self._rewards):
+            column.shift(oldest, self.row + 1)
+        self.row -= oldest
+        self.start = [start if start == CLOSED else start - oldest for start in self.start]
+
+
+def split_infos(infos: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
+    """The info of each of `n` environments out of a vector environment's: those of key `k` where `_k` is True.
+
+    Raises `DataError` for a value that has no entry for each environment.
+
+    >>> split_infos({"lives": np.array([3, 0]), "_lives": np.array([True, False])}, 2)
+    [{'lives': np.int64(3)}, {}]
+    """
+    parts: list[dict[str, Any]] = [{} for _ in range(n)]
+    for key, values in infos.items():
+        if key.startswith("_") and key[1:] in infos:
+            continue
+        inner = split_infos(values, n) if isinstance(values, dict) else values
+        if not isinstance(inner, (list, tuple, np.ndarray)) or len(inner) != n:
+            raise DataError(
+                f"expected infos[{key!r}] to have an entry for each of {n} environments, got {type(values)}"
+            )
+        mask = infos.get(f"_{key}")
+        for k in range(n) if mask is None else np.flatnonzero(mask).tolist():
+            parts[k][key] = inner[k]
+    return parts

@@ -1,0 +1,128 @@
+"""Driving environments with a policy, or at random."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from penstock.errors import DataError
+from penstock.record.hooks import seed_stream
+
+Policy = Callable[[Any], Any]
+EpisodeReport = Callable[[int, float, int], object]
+
+
+@dataclass
+class Rollout:
+    """What was driven: the return and the length of every finished episode, and all steps, unfinished ones included."""
+
+    returns: list[float] = field(default_factory=list[float])
+    lengths: list[int] = field(default_factory=list[int])
+    steps: int = 0
+
+    @property
+    def episodes(self) -> int:
+        """How many episodes were finished."""
+        return len(self.returns)
+
+
+def rollout(
+    env: gymnasium.Env[Any, Any],
+    policy: Policy | None = None,
+    *,
+    episodes: int | None = None,
+    steps: int | None = None,
+    seed: int | None = None,
+    on_episode: EpisodeReport | None = None,
+) -> Rollout:
+    """Drive `env` until so many `episodes` are finished or so many `steps` done, whichever comes first.
+
+    `policy` maps an observation to an action; without one, actions are drawn from the action space. With a `seed`,
+    the action space and every reset are seeded from it. `on_episode(number, return, length)` is called after each.
+    An episode that `steps` cuts short stays open.
+
+    Raises `DataError` if neither limit is given.
+
+    >>> rollout(gymnasium.make("CartPole-v1"), lambda observation: 1, episodes=2, seed=0).episodes
+    2
+    """
+    episodes, steps = _limits(episodes, steps)
+    act = _policy(env.action_space, policy, seed)
+    seeds = None if seed is None else seed_stream(seed)
+    done = Rollout()
+    while done.episodes < episodes and done.steps < steps:
+        observation, _ = env.reset(seed=None if seeds is None else next(seeds))
+        total, length, over = 0.0, 0, False
+        while not over and done.steps < steps:
+            observation, reward, terminated, truncated, _ = env.step(act(observation))
+            over = terminated or truncated
+            total, length = total + float(reward), length + 1
+            done.steps += 1
+        if over:
+            _finish(done, total, length, on_episode)
+    return done
+
+
+def rollout_vector(
+    envs: VectorEnv[Any, Any, Any],
+    policy: Policy | None = None,
+    *,
+    episodes: int | None = None,
+    steps: int | None = None,
+    seed: int | None = None,
+    on_episode: EpisodeReport | None = None,
+) -> Rollout:
+    """`rollout` for vectorised environments: `policy` maps a batch of observations to a batch of actions.
+
+    `steps` counts the steps of all environments together, without those that only reset one.
+
+    Raises `DataError` if neither limit is given.
+
+    >>> rollout_vector(gymnasium.make_vec("CartPole-v1", 2), steps=100, seed=0).steps
+    100
+    """
+    episodes, steps = _limits(episodes, steps)
+    act = _policy(envs.action_space, policy, seed)
+    mode = AutoresetMode(envs.metadata["autoreset_mode"])
+    observations, _ = envs.reset(seed=None if seed is None else next(seed_stream(seed)))
+    done, over = Rollout(), np.zeros(envs.num_envs, np.bool_)
+    totals, lengths = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)
+    while done.episodes < episodes and done.steps < steps:
+        if mode is AutoresetMode.DISABLED and over.any():
+            observations, _ = envs.reset(options={"reset_mask": over})
+        live = ~over if mode is AutoresetMode.NEXT_STEP else np.ones_like(over)
+        observations, rewards, terminations, truncations, _ = envs.step(act(observations))
+        over = terminations | truncations
+        totals[live] += rewards[live]
+        lengths[live] += 1
+        done.steps += int(live.sum())
+        for k in np.flatnonzero(over).tolist():
+            _finish(done, float(totals[k]), int(lengths[k]), on_episode)
+        totals[over], lengths[over] = 0.0, 0
+    return done
+
+
+def _limits(episodes: int | None, steps: int | None) -> tuple[float, float]:
+    if episodes is None and steps is None:
+        raise DataError("expected a number of episodes or steps to stop at, got neither")
+    return float("inf") if episodes is None else episodes, float("inf") if steps is None else steps
+
+
+def _policy(space: gymnasium.Space[Any], policy: Policy | None, seed: int | None) -> Policy:
+    if policy is not None:
+        return policy
+    if seed is not None:
+        space.seed(seed)
+    return lambda _: space.sample()
+
+
+def _finish(done: Rollout, total: float, length: int, report: EpisodeReport | None) -> None:
+    done.returns.append(total)
+    done.lengths.append(length)
+    if report is not None:
+        report(len(done.returns) - 1, total, length)

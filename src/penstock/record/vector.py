@@ -1,0 +1,308 @@
+"""Recording from a vectorised environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+
+from penstock.core.ragged import Array
+from penstock.core.spec import Spec
+from penstock.errors import DataError, SpecError
+from penstock.record.batch import CLOSED, BatchBuffer, split_infos
+from penstock.record.checks import Verdict
+from penstock.record.hooks import EpisodeMetadata, reward_statistics, seed_stream
+from penstock.record.infos import InfoColumns, Policy, make_infos
+from penstock.record.sink import Sink, Target, about_reset, environment_metadata, make_spec
+from penstock.record.spaces import from_gymnasium
+
+Mask = npt.NDArray[np.bool_]
+
+
+class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
+    """A vectorised environment that records: each episode of each environment is written the moment it ends.
+
+    Use it as the environment itself. All autoreset modes are recorded right: every episode has T + 1 observations,
+    its last is the one before the reset, and the step by which an environment is reset is no step of any episode.
+    Where the environment's metadata lacks its `autoreset_mode`, pass it. The other arguments are `Collector`'s.
+
+    The metadata of an episode says `env`, its environment, and `stream_seed` with `stream_episode`: it is that many
+    episodes after the reset with that seed (`seed` too, where it is the first). Environments that take one seed for
+    all of them have `vector_seed` in the place of `stream_seed`.
+
+    Raises what `Collector` raises, and `SpecError` for an unknown autoreset mode. Cost: a few assignments a step for
+    all environments together; infos, where recorded, cost a loop over environments.
+
+    >>> import gymnasium
+    >>> from penstock.record.memory import MemoryWriter
+    >>> with VectorCollector(gymnasium.make_vec("CartPole-v1", 2), writer := MemoryWriter(), seed=0) as envs:
+    ...     _ = envs.reset()
+    ...     for _ in range(20):
+    ...         _ = envs.step(np.ones(2, np.int64))
+    >>> writer.episodes[0].metadata["env"], bool(writer.episodes[0].terminations[-1])
+    (0, True)
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        target: Target,
+        *,
+        format: str = "columns",
+        metadata: Mapping[str, Any] | None = None,
+        record_infos: bool | Policy = False,
+        info_example: Mapping[str, Any] | None = None,
+        episode_metadata: EpisodeMetadata | None = reward_statistics,
+        seed: int | None = None,
+        autoseed: bool = True,
+        nan: Verdict = "error",
+        outside: Verdict = "warn",
+        dtypes: Literal["error", "cast"] = "error",
+        unfinished: Literal["save", "drop"] = "save",
+        autoreset_mode: AutoresetMode | str | None = None,
+    ) -> None:
+        self._spaces = from_gymnasium(env.single_observation_space), from_gymnasium(env.single_action_space)
+        self._mode = _mode(env, autoreset_mode)
+        self._sink = Sink(target, format, environment_metadata(env, metadata), episode_metadata, nan, outside)
+        self._schema = make_infos(record_infos, info_example)
+        self._infos = [] if self._schema is None else [InfoColumns(self._schema) for _ in range(env.num_envs)]
+        self._seeds = seed_stream(seed) if autoseed else None
+        self._seeds_each = isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
+        self._buffer = BatchBuffer(*self._spaces, env.num_envs, cast=dtypes == "cast")
+        self._unfinished = unfinished
+        self._about: list[dict[str, Any]] = [{} for _ in range(env.num_envs)]
+        self._resetting: list[int] = []  # environments whose next step resets them
+        self._ready = False
+        super().__init__(env)
+
+    @property
+    def episodes(self) -> int:
+        """How many episodes have been written."""
+        return self._sink.episodes
+
+    @property
+    def steps(self) -> int:
+        """How many steps the written episodes have."""
+        return self._sink.steps
+
+    @property
+    def pending(self) -> int:
+        """How many closed episodes wait in memory because writing them failed."""
+        return len(self._sink.pending)
+
+    @property
+    def dataset_spec(self) -> Spec:
+        """The columns of the dataset; what infos add is final once the first episode is closed."""
+        return self._sink.spec or self._make_spec()
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode in every environment, or in those of `options["reset_mask"]`; open ones are truncated.
+
+        Raises `DataError` for a mask where a whole reset is needed first.
+        """
+        mask = np.ones(self.num_envs, np.bool_)
+        if options is not None and "reset_mask" in options:
+            mask = np.array(options["reset_mask"])
+            if not self._ready:
+                raise DataError("expected a reset of all environments before one of some, or after a failed step")
+        self._save([(k, self._cut(k, False, True)) for k in self._among(mask)])
+        whole = bool(mask.all())
+        self._ready = self._ready and not whole
+        seeds = self._draw(mask) if seed is None else seed
+        kept = {key: value for key, value in (options or {}).items() if key != "reset_mask"} or None
+        about = [self._about_env(k, seeds, kept) for k in range(self.num_envs)]
+        observations, infos = self.env.reset(seed=seeds, options=options)  # type: ignore[arg-type]
+        self._begin(observations, infos, mask, whole)
+        for k in np.flatnonzero(mask).tolist():
+            self._about[k] = about[k]
+        self._resetting = [k for k in self._resetting if not mask[k]]
+        self._ready = True
+        return observations, infos
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        """Step all environments and record it.
+
+        Raises `DataError` if a reset is needed first, or for actions, before the environments move; if what they
+        gave cannot be recorded, all open episodes end with the step before.
+        """
+        self._require_open()
+        buffer, i = self._buffer, self._buffer.row
+        buffer.store_action(i, actions)
+        result = self.env.step(actions)
+        observations, rewards, terminations, truncations, infos = result
+        self._ready = False  # until the step is recorded
+        buffer.store_reward(i, rewards)
+        buffer.store_observation(i + 1, observations)
+        for k in self._resetting:
+            self._restart(k, i + 1)
+        self._resetting = []
+        ended = [
+            k for k in np.flatnonzero(np.logical_or(terminations, truncations)).tolist() if buffer.start[k] != CLOSED
+        ]
+        infos_each = self._store_infos(infos, ended, i + 1)
+        buffer.row = i + 1
+        closed = [(k, self._cut(k, bool(terminations[k]), bool(truncations[k]))) for k in ended]
+        self._go_on(closed, infos, infos_each)
+        self._ready = True
+        self._save(closed)
+        return result
+
+    def truncate(self, mask: Mask | None = None) -> None:
+        """Close the open episodes (of the environments of a mask) here as truncated; the next ones start with the
+        last observation, and say `continued`. Episodes without steps stay open."""
+        if not self._ready:
+            raise DataError("expected open episodes to truncate, got none; call reset() first")
+        closed: list[tuple[int, dict[str, Array]]] = []
+        for k in self._among(np.ones(self.num_envs, np.bool_) if mask is None else mask):
+            closed.append((k, self._cut(k, False, True, carry=True)))
+            self._buffer.start[k] = self._buffer.row
+        before = [{key: about[key] for key in _STREAM if key in about} for about in self._about]
+        self._save(closed)
+        for k, _ in closed:
+            self._about[k] = {**before[k], "continued": True}
+
+    def flush(self) -> None:
+        """Write the episodes that a full disk kept in memory. Raises what the writer raises; try again later."""
+        self._sink.flush()
+
+    def close(self, **kwargs: Any) -> None:
+        """Save or drop the open episodes, close the writer if it was made here, and the environments in any case.
+
+        If the disk is full, the error is raised and `close` can be called again.
+        """
+        try:
+            every = np.ones(self.num_envs, np.bool_)
+            closed = [(k, self._cut(k, False, True)) for k in self._among(every) if self._unfinished == "save"]
+            self._ready, self._buffer.start = False, [CLOSED] * self.num_envs
+            self._save(closed)
+            self._sink.close()
+        finally:
+            super().close(**kwargs)
+
+    def __enter__(self) -> VectorCollector:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _require_open(self) -> None:
+        if not self._ready:
+            raise DataError("expected reset() before step(): the environments were not reset, or the last step failed")
+        if self._mode is AutoresetMode.DISABLED and CLOSED in self._buffer.start:
+            ended = [k for k, start in enumerate(self._buffer.start) if start == CLOSED]
+            raise DataError(
+                f"expected reset(options={{'reset_mask': ...}}) of the environments {ended}: they have ended"
+            )
+
+    def _among(self, mask: Mask) -> list[int]:
+        return [k for k in np.flatnonzero(mask).tolist() if self._buffer.steps(k)]
+
+    def _begin(self, observations: Any, infos: dict[str, Any], mask: Mask, whole: bool) -> None:
+        if whole:
+            self._buffer.begin(observations)
+        else:
+            self._buffer.begin_some(observations, mask)
+        if self._infos:
+            parts = split_infos(infos, self.num_envs)
+            for k in np.flatnonzero(mask).tolist():
+                self._infos[k].store(0, parts[k])
+
+    def _restart(self, k: int, row: int) -> None:
+        """An episode that the environment itself begins."""
+        self._buffer.start[k] = row
+        self._about[k] = self._next_about(k)
+
+    def _next_about(self, k: int) -> dict[str, Any]:
+        kept = {key: self._about[k][key] for key in ("stream_seed", "vector_seed") if key in self._about[k]}
+        count = {"stream_episode": self._about[k].get("stream_episode", 0) + 1} if kept else {}
+        return {"env": k, **kept, **count}
+
+    def _store_infos(self, infos: dict[str, Any], ended: list[int], row: int) -> list[dict[str, Any]]:
+        """Store the infos that belong to the open episodes; returns those of each environment."""
+        if not self._infos:
+            return []
+        outer = {key: value for key, value in infos.items() if key not in _FINAL}
+        parts = split_infos(outer, self.num_envs)
+        own = parts
+        if self._mode is AutoresetMode.SAME_STEP and ended:
+            finals = split_infos(infos.get("final_info", {}), self.num_envs)
+            own = [finals[k] if k in ended else part for k, part in enumerate(parts)]
+        for k, start in enumerate(self._buffer.start):
+            if start != CLOSED:
+                self._infos[k].store(row - start, own[k])
+        return parts
+
+    def _cut(self, k: int, terminated: bool, truncated: bool, carry: bool = False) -> dict[str, Array]:
+        columns = self._buffer.cut(k, terminated, truncated)
+        if self._infos:
+            columns |= self._infos[k].take(self._buffer.steps(k) + 1, carry)
+        return columns
+
+    def _go_on(
+        self, closed: list[tuple[int, dict[str, Array]]], infos: dict[str, Any], parts: list[dict[str, Any]]
+    ) -> None:
+        """Bring the environments whose episodes were cut to where they stand now."""
+        for k, columns in closed:
+            if self._mode is AutoresetMode.SAME_STEP:
+                if "final_obs" not in infos:
+                    raise DataError("expected infos['final_obs'] from an environment that resets in the same step")
+                self._buffer.set_final(columns, infos["final_obs"][k])
+                self._buffer.start[k] = self._buffer.row
+                if self._infos:
+                    self._infos[k].store(0, parts[k])
+            else:
+                self._buffer.start[k] = CLOSED
+        if self._mode is AutoresetMode.NEXT_STEP:
+            self._resetting = [k for k, _ in closed]
+        self._buffer.make_room()
+
+    def _save(self, closed: list[tuple[int, dict[str, Array]]]) -> None:
+        """Write episodes in the order of their environments; one that a check refuses does not hold up the others."""
+        refused: list[DataError] = []
+        for k, columns in closed:
+            try:
+                self._sink.add(self._make_spec, columns, self._about[k])
+            except DataError as error:
+                refused.append(error)
+            if self._mode is AutoresetMode.SAME_STEP:
+                self._about[k] = self._next_about(k)
+        self._sink.flush()
+        if refused:
+            raise refused[0]
+
+    def _draw(self, mask: Mask) -> Any:
+        if self._seeds is None:
+            return None
+        return [next(self._seeds) if m else None for m in mask] if self._seeds_each else next(self._seeds)
+
+    def _about_env(self, k: int, seeds: Any, options: dict[str, Any] | None) -> dict[str, Any]:
+        if not self._seeds_each:
+            seed = None
+            stream = {} if seeds is None else {"vector_seed": int(seeds), "stream_episode": 0}
+        else:
+            seed = None if seeds is None else seeds[k] if isinstance(seeds, (list, tuple)) else seeds + k
+            stream = {} if seed is None else {"stream_seed": int(seed), "stream_episode": 0}
+        return {"env": k, **about_reset(seed, options), **stream}
+
+    def _make_spec(self) -> Spec:
+        return make_spec(*self._spaces, [] if self._schema is None else [self._schema])
+
+
+_STREAM = ("env", "stream_seed", "vector_seed", "stream_episode")
+_FINAL = ("final_obs", "_final_obs", "final_info", "_final_info")
+
+
+def _mode(env: VectorEnv[Any, Any, Any], given: AutoresetMode | str | None) -> AutoresetMode:
+    mode = env.metadata.get("autoreset_mode") if given is None else given
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        raise SpecError(
+            f"expected metadata['autoreset_mode'] of {env} to be one of {[m.value for m in AutoresetMode]}, "
+            f"got {mode!r}; pass autoreset_mode"
+        ) from None
