@@ -208,10 +208,7 @@ def _tiled_row(address: Any, tile: int, last: int, skip: int, form: Any, fill: A
 
 @_jit
 def _all_here(address: Any, tile: int, count: int) -> bool:
-    for i in range(count):
-        if address[tile + i] == -1:
-            return False
-    return True
+    return np.all(address[tile : tile + count] != -1)
 
 
 @_jit
@@ -327,7 +324,7 @@ def _backward(x: Any, a: Any, b: Any, key: Any) -> Any:
 
 
 @_jit
-def _radix(n: int) -> int:
+def _radix(n: int) -> Any:
     """`ceil(sqrt(n))`, and 1 for 0."""
     a = max(np.int64(np.sqrt(np.float64(n))), 1)
     while a * a < n:

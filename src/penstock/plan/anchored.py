@@ -148,16 +148,19 @@ def _repeated(real: Selection, source: Int, row: Int, t: Int, limit: Int, view: 
     open_ = np.flatnonzero(~real.mask().ravel())
     i, step = open_ // real.shape[1], open_ % real.shape[1]
     nearest = np.clip(t[i] + view.lo + step, 0, limit[i] - 1)
-    at = np.concatenate([real.at, open_])
-    order = np.argsort(at, kind="stable")
-    parts = (
-        np.concatenate([real.source, source[i]]),
-        np.concatenate([real.start, row[i] + nearest]),
-        np.concatenate([real.length, np.ones_like(open_)]),
-        at,
+    order = np.argsort(np.concatenate([real.at, open_]), kind="stable")
+
+    def merged(held: Int, added: Int) -> Int:
+        return np.concatenate([held, added])[order]
+
+    return Selection(
+        merged(real.source, source[i]),
+        merged(real.start, row[i] + nearest),
+        merged(real.length, np.ones_like(open_)),
+        merged(real.at, open_),
+        real.shape,
+        order < len(real.at),
     )
-    kept = np.arange(len(at)) < len(real.at)
-    return Selection(*(part[order] for part in parts), real.shape, kept[order])
 
 
 def _check_names(names: Sequence[str]) -> None:

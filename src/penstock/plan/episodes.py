@@ -46,7 +46,7 @@ class Episodes:
     def of(cls, source: Source) -> Episodes:
         """All episodes of one source."""
         n = len(source)
-        aligns = {path: column.align for path, column in source.spec.items()}
+        aligns: dict[str, Align] = {path: column.align for path, column in source.spec.items()}
         offsets = source.offsets
         return cls(
             np.zeros(n, np.int64),
@@ -70,8 +70,15 @@ class Episodes:
         """The chosen rows, in that order. `why` goes into the fingerprint, beside the rows themselves."""
         rows = np.asarray(chosen, np.int64)
         digest = hashlib.sha256(f"{self.fingerprint} {why} ".encode() + rows.tobytes()).hexdigest()
-        picked = (array[rows] for array in (self.source, self.index, self.start, self.length))
-        return Episodes(*picked, self.aligns, digest, lambda: self.table().take(rows))
+        return Episodes(
+            self.source[rows],
+            self.index[rows],
+            self.start[rows],
+            self.length[rows],
+            self.aligns,
+            digest,
+            lambda: self.table().take(rows),
+        )
 
     def columns(self, prefix: str) -> list[str]:
         """The columns at or below `prefix`. Raises `PlanError` if there are none."""

@@ -1,0 +1,48 @@
+"""`Repeat`: several epochs as one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.plan.base import Plan, PlanTransform, Reordered, settle
+
+Int = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Repeat(PlanTransform):
+    """`times` epochs of the plan below, one after the other, as one epoch.
+
+    Epochs below count on, so what is shuffled there has another order each time. Raises `PlanError` if `times` is
+    below 1.
+
+    >>> Repeat(3)
+    Repeat(times=3)
+    """
+
+    times: int
+
+    def __post_init__(self) -> None:
+        settle(self, "times", 1)
+
+    def reorder(self, plan: Plan) -> Plan:
+        """The repeated plan."""
+        return Repeated(plan, self)
+
+
+class Repeated(Reordered):
+    """What `Repeat` makes of a plan: the same positions, with a longer epoch."""
+
+    def __init__(self, upstream: Plan, transform: Repeat) -> None:
+        super().__init__(upstream, transform)
+        self._times = transform.times
+
+    def __len__(self) -> int:
+        return len(self.upstream) * self._times
+
+    def positions(self, k: Int) -> Int:
+        """The same ones: epoch `j` of this plan begins with epoch `j * times` of the one below."""
+        return k

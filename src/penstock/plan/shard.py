@@ -1,0 +1,51 @@
+"""`Shard`: one machine's share of a plan."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.plan.base import Plan, PlanTransform, Reordered, settle
+
+Int = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Shard(PlanTransform):
+    """Share `index` of `count`: position `j` of an epoch is position `j * count + index` of the epoch below.
+
+    The shares `0 : count` hold every sample of an epoch exactly once; if the samples do not divide evenly, the first
+    shares have one more. Raises `PlanError` if `index` is not within `0 : count`.
+
+    >>> Shard(index=1, count=4)
+    Shard(index=1, count=4)
+    """
+
+    index: int
+    count: int
+
+    def __post_init__(self) -> None:
+        settle(self, "count", 1)
+        settle(self, "index", 0, self.count - 1)
+
+    def reorder(self, plan: Plan) -> Plan:
+        """The share of the plan."""
+        return Share(plan, self)
+
+
+class Share(Reordered):
+    """What `Shard` makes of a plan."""
+
+    def __init__(self, upstream: Plan, transform: Shard) -> None:
+        super().__init__(upstream, transform)
+        self._index, self._count = transform.index, transform.count
+
+    def __len__(self) -> int:
+        return len(range(self._index, len(self.upstream), self._count))
+
+    def positions(self, k: Int) -> Int:
+        """Every `count`-th position of the same epoch."""
+        epoch, j = np.divmod(k, max(len(self), 1))
+        return epoch * len(self.upstream) + j * self._count + self._index

@@ -1,0 +1,147 @@
+"""`Where`: the episodes that meet a condition on their metadata."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.columns import Columns
+from penstock.errors import PlanError
+from penstock.plan.base import EpisodeTransform
+from penstock.plan.episodes import Episodes
+
+Bool = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Where(EpisodeTransform):
+    """The episodes for which `condition` holds, in their order, as a dense table with an honest length.
+
+    `condition` is an expression over the metadata columns, such as `"rewards_sum >= 100 and total_steps > 20"`:
+    comparisons, `and`, `or`, `not`, numbers, column names, and `+ - * / %`. A comparison with a missing value is
+    False. Or it is a function from the metadata `Columns` to `[E]` bool; then the fingerprint is that of the chosen
+    episodes.
+
+    Raises `PlanError` for anything else in the expression, unknown columns, and results that are not booleans.
+    Cost: the metadata of every episode, read once.
+
+    >>> import numpy as np
+    >>> from penstock.core.spec import Field, Spec
+    >>> from penstock.formats.memory import MemorySource
+    >>> spec = Spec({"rewards": Field(np.dtype("f4"))})
+    >>> source = MemorySource(spec, {"rewards": np.zeros(9, "f4")}, np.array([0, 2, 5, 9]))
+    >>> Where("total_steps > 2 and id % 2 == 0").choose(Episodes.of(source)).index.tolist()
+    [2]
+    """
+
+    condition: str | Callable[[Columns], Any]
+
+    def __post_init__(self) -> None:
+        if isinstance(self.condition, str):
+            _parse(self.condition)
+        elif not callable(self.condition):
+            raise PlanError(f"expected Where to have an expression or a function, got {self.condition!r}")
+
+    def choose(self, episodes: Episodes) -> Episodes:
+        """The episodes that meet the condition."""
+        table = episodes.table()
+        if isinstance(self.condition, str):
+            chosen, why = _evaluate(self.condition, table), repr(self)
+        else:
+            chosen, why = np.asarray(self.condition(table)), "Where(function)"
+        if chosen.dtype != np.bool_ or chosen.shape not in ((), (len(episodes),)):
+            raise PlanError(
+                f"expected {why} to give one boolean an episode ({len(episodes)}), "
+                f"got {chosen.dtype}{list(chosen.shape)}; compare with something"
+            )
+        return episodes.take(np.flatnonzero(np.broadcast_to(chosen, len(episodes))), why)
+
+
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+_ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: np.add,
+    ast.Sub: np.subtract,
+    ast.Mult: np.multiply,
+    ast.Div: np.true_divide,
+    ast.Mod: np.mod,
+}
+
+
+def _parse(text: str) -> ast.expr:
+    try:
+        return ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise PlanError(f"expected an expression over metadata columns, got {text!r}: {error}") from error
+
+
+def _evaluate(text: str, table: Columns) -> Bool:
+    try:
+        with np.errstate(all="ignore"):
+            return np.asarray(_value(_parse(text), table))
+    except (OverflowError, RecursionError) as error:
+        raise PlanError(f"expected numbers within 64 bits and an expression of modest depth, got {text!r}") from error
+
+
+def _value(node: ast.expr, table: Columns) -> Any:  # noqa: PLR0911 - one return a kind of node
+    """The value of an expression: `[E]` or scalar. The only syntax that is known is what stands here."""
+    match node:
+        case ast.Constant(value=bool() | int() | float()):
+            return np.asarray(node.value)
+        case ast.Name(id=name):
+            return _column(name, table)
+        case ast.Compare():
+            sides = [_number(side, table) for side in (node.left, *node.comparators)]
+            return reduce(np.logical_and, map(_compare, node.ops, sides[:-1], sides[1:]))
+        case ast.BoolOp(op=op, values=values):
+            join = np.logical_and if isinstance(op, ast.And) else np.logical_or
+            return reduce(join, [_truth(value, table) for value in values])
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            return ~_truth(operand, table)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_number(operand, table)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+            return _ARITHMETIC[type(op)](_number(left, table), _number(right, table))
+        case _:
+            raise PlanError(
+                f"expected comparisons, and, or, not, numbers, column names and + - * / %, got {ast.unparse(node)!r}"
+            )
+
+
+def _column(name: str, table: Columns) -> Any:
+    if name not in table.flat:
+        raise PlanError(f"expected a metadata column among {list(table)}, got {name!r}")
+    return table.flat[name]
+
+
+def _truth(node: ast.expr, table: Columns) -> Bool:
+    value = _value(node, table)
+    if value.dtype != np.bool_:
+        raise PlanError(f"expected a condition on either side of and, or, not, got {ast.unparse(node)!r}")
+    return value
+
+
+def _number(node: ast.expr, table: Columns) -> Any:
+    """A value to calculate with. Booleans count as 0 and 1; floats, where a zero may be divided by, follow IEEE."""
+    value = _value(node, table)
+    return value.astype(np.int64) if value.dtype == np.bool_ else value
+
+
+def _compare(op: ast.cmpop, left: Any, right: Any) -> Bool:
+    if type(op) not in _COMPARISONS:
+        raise PlanError(f"expected one of == != < <= > >=, got {type(op).__name__}")
+    known = ~(np.isnan(left) | np.isnan(right))
+    return known & _COMPARISONS[type(op)](left, right)
