@@ -61,10 +61,7 @@ def read_tiles(image: Image, layout: Layout, shape: Shape, limits: tuple[int | N
     if layout.index == BTREE_V2:
         return make_tiles(image, len(shape), _from_btree_v2(image, layout, filtered=filtered))
     grid = _Grid(layout, shape, limits)
-    readers = {SINGLE: _single, IMPLICIT: _implicit, FIXED: _fixed, EXTENSIBLE: _extensible}
-    if layout.index not in readers:
-        raise FormatError(f"chunk index of type {layout.index} is unknown")
-    entries = readers[layout.index](image, layout, grid, filtered)
+    entries = _Index(image, layout, grid, filtered).entries()
     rows: list[tuple[Any, ...]] = []
     for number, (address, nbytes, mask) in entries:
         if address != UNDEFINED and (origin := grid.origin(number)) is not None:
@@ -148,89 +145,97 @@ def _chunk_bytes(layout: Layout) -> int:
     return nbytes
 
 
-def _single(image: Image, layout: Layout, grid: _Grid, filtered: bool) -> Iterator[tuple[int, Entry]]:
-    yield 0, (layout.address, layout.nbytes or _chunk_bytes(layout), layout.filter_mask)
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """A chunk index of layout version 4: chunk numbers -> entries."""
 
+    image: Image
+    layout: Layout
+    grid: _Grid
+    filtered: bool
 
-def _implicit(image: Image, layout: Layout, grid: _Grid, filtered: bool) -> Iterator[tuple[int, Entry]]:
-    nbytes = _chunk_bytes(layout)
-    if grid.total * nbytes > image.size:
-        raise FormatError(f"{grid.total} chunks of {nbytes} bytes do not fit in the file")
-    for number in range(grid.total):
-        yield number, (layout.address + number * nbytes, nbytes, 0)
+    def entries(self) -> Iterator[tuple[int, Entry]]:
+        """Number and entry of every chunk that may be stored."""
+        kind, layout = self.layout.index, self.layout
+        if kind == SINGLE:
+            return iter([(0, (layout.address, layout.nbytes or _chunk_bytes(layout), layout.filter_mask))])
+        if kind == IMPLICIT:
+            return self._implicit()
+        if kind == FIXED:
+            return self._fixed()
+        if kind == EXTENSIBLE:
+            return _ExtensibleArray(self).entries()
+        raise FormatError(f"chunk index of type {kind} is unknown")
 
+    def _implicit(self) -> Iterator[tuple[int, Entry]]:
+        nbytes, total = _chunk_bytes(self.layout), self.grid.total
+        if total * nbytes > self.image.size:
+            raise FormatError(f"{total} chunks of {nbytes} bytes do not fit in the file")
+        for number in range(total):
+            yield number, (self.layout.address + number * nbytes, nbytes, 0)
 
-def _entries(raw: bytes, layout: Layout, filtered: bool) -> Iterator[Entry]:
-    if not filtered:
-        nbytes = _chunk_bytes(layout)
-        for (address,) in struct.iter_unpack("<Q", raw):
-            yield address, nbytes, 0
-        return
-    width = layout.size_bytes
-    for at in range(0, len(raw), 12 + width):
-        address = int.from_bytes(raw[at : at + 8], "little")
-        nbytes = int.from_bytes(raw[at + 8 : at + 8 + width], "little")
-        yield address, nbytes, int.from_bytes(raw[at + 8 + width : at + 12 + width], "little")
+    def decode(self, raw: bytes) -> Iterator[Entry]:
+        """Entries from their bytes."""
+        if not self.filtered:
+            nbytes = _chunk_bytes(self.layout)
+            for (address,) in struct.iter_unpack("<Q", raw):
+                yield address, nbytes, 0
+            return
+        width = self.layout.size_bytes
+        for at in range(0, len(raw), 12 + width):
+            address = int.from_bytes(raw[at : at + 8], "little")
+            nbytes = int.from_bytes(raw[at + 8 : at + 8 + width], "little")
+            yield address, nbytes, int.from_bytes(raw[at + 8 + width : at + 12 + width], "little")
 
+    def entry_bytes(self, claimed: int) -> int:
+        """Bytes of an entry, which must be what the index claims."""
+        expected = 12 + self.layout.size_bytes if self.filtered else 8
+        if claimed != expected:
+            raise FormatError(f"expected chunk index entries of {expected} bytes, got {claimed}")
+        return expected
 
-def _entry_bytes(layout: Layout, filtered: bool, claimed: int) -> int:
-    expected = 12 + layout.size_bytes if filtered else 8
-    if claimed != expected:
-        raise FormatError(f"expected chunk index entries of {expected} bytes, got {claimed}")
-    return expected
+    def _fixed(self) -> Iterator[tuple[int, Entry]]:
+        raw = self.image.checked(self.layout.address, _FIXED.size, b"FAHD", "fixed array")
+        _, _, _, claimed, page_bits, count, block, _ = _FIXED.unpack(raw)
+        size = self.entry_bytes(claimed)
+        if block == UNDEFINED:
+            return
+        if count * size > self.image.size or page_bits > 32:
+            raise FormatError(f"fixed array of {count} chunks does not fit in the file")
+        page = 1 << page_bits
+        if count <= page:
+            raw = self.image.checked(block, 14 + count * size + 4, b"FADB", "fixed array block")
+            yield from enumerate(self.decode(raw[14:-4]))
+            return
+        bitmap = (-(-count // page) + 7) // 8
+        raw = self.image.checked(block, 14 + bitmap + 4, b"FADB", "fixed array block")
+        yield from self.pages(block + 18 + bitmap, raw[14 : 14 + bitmap], count, page, size)
 
-
-def _fixed(image: Image, layout: Layout, grid: _Grid, filtered: bool) -> Iterator[tuple[int, Entry]]:
-    raw = image.checked(layout.address, _FIXED.size, b"FAHD", "fixed array")
-    _, _, _, claimed, page_bits, count, block, _ = _FIXED.unpack(raw)
-    size = _entry_bytes(layout, filtered, claimed)
-    if block == UNDEFINED:
-        return
-    if count * size > image.size or page_bits > 32:
-        raise FormatError(f"fixed array of {count} chunks does not fit in the file")
-    page = 1 << page_bits
-    if count <= page:
-        raw = image.checked(block, 14 + count * size + 4, b"FADB", "fixed array block")
-        yield from enumerate(_entries(raw[14:-4], layout, filtered))
-        return
-    pages = -(-count // page)
-    bitmap = (pages + 7) // 8
-    raw = image.checked(block, 14 + bitmap + 4, b"FADB", "fixed array block")
-    written = raw[14 : 14 + bitmap]
-    yield from _pages(image, layout, filtered, (block + 18 + bitmap, written, 0, count, page, size))
-
-
-def _pages(
-    image: Image, layout: Layout, filtered: bool, place: tuple[int, bytes, int, int, int, int]
-) -> Iterator[tuple[int, Entry]]:
-    at, written, first_bit, count, page, size = place
-    for start in range(0, count, page):
-        n = min(page, count - start)
-        bit = first_bit + start // page
-        if written[bit // 8] & 0x80 >> bit % 8:
-            raw = image.take(at, n * size + 4, "page of a chunk index")
-            verify(raw, "page of a chunk index", at)
-            yield from enumerate(_entries(raw[:-4], layout, filtered), start)
-        at += n * size + 4
-
-
-def _extensible(image: Image, layout: Layout, grid: _Grid, filtered: bool) -> Iterator[tuple[int, Entry]]:
-    return _ExtensibleArray(image, layout, filtered).entries()
+    def pages(self, at: int, written: bytes, count: int, page: int, size: int) -> Iterator[tuple[int, Entry]]:
+        """Entries of a block that is cut into pages, those pages that `written` has a bit for."""
+        for start in range(0, count, page):
+            n = min(page, count - start)
+            bit = start // page
+            if written[bit // 8] & 0x80 >> bit % 8:
+                raw = self.image.take(at, n * size + 4, "page of a chunk index")
+                verify(raw, "page of a chunk index", at)
+                yield from enumerate(self.decode(raw[:-4]), start)
+            at += n * size + 4
 
 
 class _ExtensibleArray:
     """An index block with the first entries, then data blocks that double in size, reached through super blocks."""
 
-    def __init__(self, image: Image, layout: Layout, filtered: bool) -> None:
-        self._image, self._layout, self._filtered = image, layout, filtered
-        raw = image.checked(layout.address, _EXTENSIBLE.size, b"EAHD", "extensible array")
+    def __init__(self, table: _Index) -> None:
+        self._table, self._image = table, table.image
+        raw = table.image.checked(table.layout.address, _EXTENSIBLE.size, b"EAHD", "extensible array")
         fields = _EXTENSIBLE.unpack(raw)
         claimed, bits, self._direct, self._least, pointers, page_bits = fields[3:9]
         self._last, self._index = fields[13], fields[15]
-        self._size = _entry_bytes(layout, filtered, claimed)
+        self._size = table.entry_bytes(claimed)
         powers = all(n and n & (n - 1) == 0 for n in (self._least, pointers))
-        if not powers or bits > 64 or page_bits > 32 or self._last * self._size > image.size:
-            raise FormatError(f"extensible array at byte {layout.address} is malformed")
+        if not powers or bits > 64 or page_bits > 32 or self._last * self._size > table.image.size:
+            raise FormatError(f"extensible array at byte {table.layout.address} is malformed")
         self._page = 1 << page_bits
         self._head = 14 + (bits + 7) // 8
         self._supers = 1 + bits - (self._least.bit_length() - 1)
@@ -244,7 +249,7 @@ class _ExtensibleArray:
         length = 14 + self._direct * self._size + 8 * (self._blocks + supers) + 4
         raw = self._image.checked(self._index, length, b"EAIB", "index of an extensible array")
         at = 14 + self._direct * self._size
-        yield from enumerate(_entries(raw[14:at], self._layout, self._filtered))
+        yield from enumerate(self._table.decode(raw[14:at]))
         addresses = struct.unpack_from(f"<{self._blocks + supers}Q", raw, at)
         start, used = self._direct, 0
         for level in range(self._supers):
@@ -275,12 +280,12 @@ class _ExtensibleArray:
         if count <= self._page:
             length = self._head + count * self._size + 4
             raw = self._image.checked(address, length, b"EADB", "extensible array block")
-            found = enumerate(_entries(raw[self._head : -4], self._layout, self._filtered))
+            found = enumerate(self._table.decode(raw[self._head : -4]))
         else:
             self._image.checked(address, self._head + 4, b"EADB", "extensible array block")
             width = (count // self._page + 7) // 8
             written = bitmap[i * width : (i + 1) * width]
-            place = (address + self._head + 4, written, 0, count, self._page, self._size)
-            found = _pages(self._image, self._layout, self._filtered, place)
+            at = address + self._head + 4
+            found = self._table.pages(at, written, count, self._page, self._size)
         for number, entry in found:
             yield start + number, entry

@@ -104,6 +104,8 @@ class Dataset:
 
     def _check(self) -> None:
         layout = self._layout
+        if self.datatype.size > max(self._image.size, SMALL):
+            raise FormatError(f"an element cannot take {self.datatype.size} bytes of this file")
         if layout.kind == "chunked":
             if len(layout.chunk) != len(self.shape) or layout.element != self.datatype.size:
                 raise FormatError(f"chunks {layout.chunk} do not fit an array of shape {self.shape}")
@@ -111,6 +113,8 @@ class Dataset:
             needed = self._count(self.shape) * self.datatype.size
             if needed > layout.nbytes:
                 raise FormatError(f"expected {needed} bytes for shape {self.shape}, got {layout.nbytes}")
+            if layout.kind == "contiguous" and layout.address + layout.nbytes > self._image.size:
+                raise FormatError(f"{layout.nbytes} bytes at byte {layout.address} lie outside the file")
         if self._fill and len(self._fill) != self.datatype.size:
             raise FormatError(f"expected a fill value of {self.datatype.size} bytes, got {len(self._fill)}")
 
@@ -149,9 +153,15 @@ class Dataset:
         return self._attrs
 
     @property
-    def fill(self) -> NDArray[Any]:
-        """Fill value: what elements hold that were never written."""
-        return as_array(self._fill or bytes(self.datatype.size), self.datatype, ())[()]
+    def fill(self) -> Any:
+        """Fill value, what elements hold that were never written; None for a variable-length kind."""
+        if self.kind in ("vlen_string", "vlen"):
+            return None
+        return self._as_array(self._fill or bytes(self.datatype.size), ())[()]
+
+    @located
+    def _as_array(self, raw: bytes | memoryview, shape: tuple[int, ...]) -> NDArray[Any]:
+        return as_array(raw, self.datatype, shape)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -166,16 +176,18 @@ class Dataset:
         This is what lets rows be read without this library: row r of a one-dimensional float64 dataset
         begins at `flat() + 8 * r`.  Cost: one B-tree node.
         """
-        layout, image = self._layout, self._image
+        layout, base = self._layout, self._image.base
         if layout.kind == "contiguous":
-            at = layout.address
-            if at == UNDEFINED or at + layout.nbytes > image.size:
-                return None
-            return image.base + at
+            return None if layout.address == UNDEFINED else base + layout.address
         if layout.kind != "chunked" or self.filters or layout.address == UNDEFINED:
             return None
         if layout.chunk[1:] != self.shape[1:] or layout.chunk[0] < self.shape[0]:
             return None
+        return self._flat_chunk()
+
+    def _flat_chunk(self) -> int | None:
+        """Like `flat`, for a dataset whose rows are all in the first chunk."""
+        layout, image = self._layout, self._image
         if layout.index:
             tiles = self.tiles()
             return int(tiles.offset[0]) if len(tiles) == 1 else None
@@ -211,7 +223,7 @@ class Dataset:
         if self.kind in ("vlen_string", "vlen"):
             raise DataError(f"{self.name} has elements of variable length; use read_list or read_vlen")
         rows = self._rows(start, stop)
-        return as_array(self._read_raw(*rows), self.datatype, self._result(*rows))
+        return self._as_array(self._read_raw(*rows), self._result(*rows))
 
     def read_list(self, start: int = 0, stop: int | None = None) -> list[bytes]:
         """Elements `start` to `stop` of a variable-length dataset as `bytes`, in C order."""
@@ -223,7 +235,7 @@ class Dataset:
         pieces = self._pieces(start, stop)
         offsets = np.zeros(len(pieces) + 1, np.int64)
         np.cumsum([len(piece) // self.dtype.itemsize for piece in pieces], out=offsets[1:])
-        return as_array(b"".join(pieces), self.datatype, (-1,)), offsets
+        return self._as_array(b"".join(pieces), (-1,)), offsets
 
     @located
     def _references(self, raw: bytes | memoryview) -> list[memoryview]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,13 @@ DEPTH = 32  # of types inside types
 RANK = 32
 
 _HEAD = struct.Struct("<B3sI")
+
+
+class _Head(NamedTuple):
+    version: int
+    bits: int
+    size: int
+    depth: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,88 +66,88 @@ def _parse(body: bytes, at: int, depth: int) -> tuple[Datatype, int]:
         raise FormatError(f"datatype class {name} is not supported")
     if size == 0:
         raise FormatError(f"datatype of class {CLASSES[number]} claims 0 bytes")
-    return parse(body, at + 8, version, int.from_bytes(bits, "little"), size, depth)
+    return parse(body, at + 8, _Head(version, int.from_bytes(bits, "little"), size, depth))
 
 
-def _integer(body: bytes, at: int, version: int, bits: int, size: int, depth: int) -> tuple[Datatype, int]:
+def _integer(body: bytes, at: int, head: _Head) -> tuple[Datatype, int]:
     offset, precision = struct.unpack_from("<HH", body, at)
-    if size not in (1, 2, 4, 8) or offset or precision != 8 * size:
-        raise FormatError(f"integer of {precision} bits at bit {offset} in {size} bytes is not supported")
-    letter = "i" if bits & 8 else "u"
-    return Datatype("array", np.dtype(f"{'>' if bits & 1 else '<'}{letter}{size}"), size), at + 4
+    if head.size not in (1, 2, 4, 8) or offset or precision != 8 * head.size:
+        raise FormatError(f"integer of {precision} bits at bit {offset} in {head.size} bytes is not supported")
+    letter = "i" if head.bits & 8 else "u"
+    return Datatype("array", np.dtype(f"{'>' if head.bits & 1 else '<'}{letter}{head.size}"), head.size), at + 4
 
 
-def _float(body: bytes, at: int, version: int, bits: int, size: int, depth: int) -> tuple[Datatype, int]:
+def _float(body: bytes, at: int, head: _Head) -> tuple[Datatype, int]:
     offset, precision, *layout, _ = struct.unpack_from("<HHBBBBI", body, at)
-    if IEEE.get(size) != tuple(layout) or offset or precision != 8 * size or bits & 0x40:
-        raise FormatError(f"floating-point type of {precision} bits in {size} bytes is not IEEE 16, 32 or 64")
-    return Datatype("array", np.dtype(f"{'>' if bits & 1 else '<'}f{size}"), size), at + 12
+    if IEEE.get(head.size) != tuple(layout) or offset or precision != 8 * head.size or head.bits & 0x40:
+        raise FormatError(f"floating-point type of {precision} bits in {head.size} bytes is not IEEE 16, 32 or 64")
+    return Datatype("array", np.dtype(f"{'>' if head.bits & 1 else '<'}f{head.size}"), head.size), at + 12
 
 
-def _string(body: bytes, at: int, version: int, bits: int, size: int, depth: int) -> tuple[Datatype, int]:
-    return Datatype("string", np.dtype(f"S{_bounded(size)}"), size), at
+def _string(_: bytes, at: int, head: _Head) -> tuple[Datatype, int]:
+    return Datatype("string", np.dtype(f"S{_bounded(head.size)}"), head.size), at
 
 
-def _enum(body: bytes, at: int, version: int, bits: int, size: int, depth: int) -> tuple[Datatype, int]:
-    base, at = _parse(body, at, depth + 1)
-    if base.dtype.kind not in "iu" or base.inner or base.size != size:
+def _enum(body: bytes, at: int, head: _Head) -> tuple[Datatype, int]:
+    base, at = _parse(body, at, head.depth + 1)
+    if base.dtype.kind not in "iu" or base.inner or base.size != head.size:
         raise FormatError("enumeration is not based on an integer of its own size")
     names: list[bytes] = []
-    for _ in range(bits & 0xFFFF):
-        name, at = _name(body, at, padded=version < 3)
+    for _ in range(head.bits & 0xFFFF):
+        name, at = _name(body, at, padded=head.version < 3)
         names.append(name)
-    end = at + len(names) * size
+    end = at + len(names) * head.size
     if end > len(body):
         raise FormatError("values of an enumeration run over its message")
-    if size == 1 and names == [b"FALSE", b"TRUE"] and body[at:end] == b"\0\1":
+    if head.size == 1 and names == [b"FALSE", b"TRUE"] and body[at:end] == b"\0\1":
         return Datatype("array", np.dtype(np.bool_), 1, boolean=True), end
-    return Datatype("array", base.dtype, size), end
+    return Datatype("array", base.dtype, head.size), end
 
 
-def _vlen(body: bytes, at: int, version: int, bits: int, size: int, depth: int) -> tuple[Datatype, int]:
-    if size != 16 or depth:
+def _vlen(body: bytes, at: int, head: _Head) -> tuple[Datatype, int]:
+    if head.size != 16 or head.depth:
         raise FormatError("variable-length data inside another datatype is not supported")
-    base, at = _parse(body, at, depth + 1)
-    if bits & 15 == 1:
-        return Datatype("vlen_string", np.dtype(np.uint8), size), at
-    if bits & 15 or base.kind != "array" or base.inner:
+    base, at = _parse(body, at, head.depth + 1)
+    if head.bits & 15 == 1:
+        return Datatype("vlen_string", np.dtype(np.uint8), head.size), at
+    if head.bits & 15 or base.kind != "array" or base.inner:
         raise FormatError("variable-length sequences are supported for plain numbers only")
-    return Datatype("vlen", base.dtype, size, boolean=base.boolean), at
+    return Datatype("vlen", base.dtype, head.size, boolean=base.boolean), at
 
 
-def _array(body: bytes, at: int, version: int, bits: int, size: int, depth: int) -> tuple[Datatype, int]:
+def _array(body: bytes, at: int, head: _Head) -> tuple[Datatype, int]:
     rank = body[at]
-    at += 4 if version < 3 else 1
+    at += 4 if head.version < 3 else 1
     shape = _shape(struct.unpack_from(f"<{rank}I", body, at))
-    base, at = _parse(body, at + 4 * rank * (2 if version < 3 else 1), depth + 1)
-    if int(np.prod(shape, dtype=object)) * base.size != size:
-        raise FormatError(f"array datatype of shape {shape} does not fill its {size} bytes")
-    return Datatype(base.kind, base.dtype, size, shape + base.inner, base.boolean), at
+    base, at = _parse(body, at + 4 * rank * (2 if head.version < 3 else 1), head.depth + 1)
+    if int(np.prod(shape, dtype=object)) * base.size != head.size:
+        raise FormatError(f"array datatype of shape {shape} does not fill its {head.size} bytes")
+    return Datatype(base.kind, base.dtype, head.size, shape + base.inner, base.boolean), at
 
 
-def _compound(body: bytes, at: int, version: int, bits: int, size: int, depth: int) -> tuple[Datatype, int]:
+def _compound(body: bytes, at: int, head: _Head) -> tuple[Datatype, int]:
     names: list[str] = []
     formats: list[Any] = []
     offsets: list[int] = []
-    width = max(1, (size.bit_length() + 7) // 8) if version >= 3 else 4
-    for _ in range(bits & 0xFFFF):
-        name, at = _name(body, at, padded=version < 3)
+    width = max(1, (head.size.bit_length() + 7) // 8) if head.version >= 3 else 4
+    for _ in range(head.bits & 0xFFFF):
+        name, at = _name(body, at, padded=head.version < 3)
         offset = int.from_bytes(body[at : at + width], "little")
         at += width
         dims: tuple[int, ...] = ()
-        if version == 1:
+        if head.version == 1:
             dims = _shape(struct.unpack_from(f"<{min(body[at], 4)}I", body, at + 12))
             at += 28
-        member, at = _parse(body, at, depth + 1)
-        if offset + int(np.prod(dims, dtype=object)) * member.size > size:
-            raise FormatError(f"member {name!r} runs over its compound of {size} bytes")
+        member, at = _parse(body, at, head.depth + 1)
+        if offset + int(np.prod(dims, dtype=object)) * member.size > head.size:
+            raise FormatError(f"member {name!r} runs over its compound of {head.size} bytes")
         names.append(name.decode())
         formats.append((member.dtype, dims + member.inner))
         offsets.append(offset)
-    if names == ["r", "i"] and formats[0] == formats[1] and offsets == [0, size // 2] and size in (8, 16):
-        return Datatype("array", np.dtype(f"{formats[0][0].str[0]}c{size}"), size), at
-    spec: Any = {"names": names, "formats": formats, "offsets": offsets, "itemsize": _bounded(size)}
-    return Datatype("array", np.dtype(spec), size), at
+    if names == ["r", "i"] and formats[0] == formats[1] and offsets == [0, head.size // 2] and head.size in (8, 16):
+        return Datatype("array", np.dtype(f"{formats[0][0].str[0]}c{head.size}"), head.size), at
+    spec: Any = {"names": names, "formats": formats, "offsets": offsets, "itemsize": _bounded(head.size)}
+    return Datatype("array", np.dtype(spec), head.size), at
 
 
 def _name(body: bytes, at: int, *, padded: bool) -> tuple[bytes, int]:

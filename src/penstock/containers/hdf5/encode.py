@@ -14,6 +14,7 @@ from penstock.containers.hdf5.header import (
     DATATYPE,
     FILL,
     FILTERS,
+    GROUP_INFO,
     LAYOUT,
     LINK,
     LINK_INFO,
@@ -99,9 +100,12 @@ def symbol_table(tree: int, heap: int) -> Message:
     return Message(SYMBOL_TABLE, 0, struct.pack("<QQ", tree, heap))
 
 
-def link_info() -> Message:
-    """Message that makes an object a group whose links are messages."""
-    return Message(LINK_INFO, 0, struct.pack("<BBQQ", 0, 0, UNDEFINED, UNDEFINED))
+def link_info() -> list[Message]:
+    """Messages that make an object a group whose links are messages."""
+    return [
+        Message(LINK_INFO, 0, struct.pack("<BBQQ", 0, 0, UNDEFINED, UNDEFINED)),
+        Message(GROUP_INFO, 1, bytes(2)),
+    ]
 
 
 def hard_link(name: str, address: int) -> Message:

@@ -163,4 +163,3 @@ class FractalHeap:
             children = struct.unpack_from(f"<{count}Q", raw, head)
             self._indirect[address] = children
         return children
-

@@ -32,9 +32,14 @@ class Located(Protocol):
     """Whatever knows its file and its own place in it."""
 
     @property
-    def path(self) -> str: ...
+    def path(self) -> str:
+        """The file."""
+        ...
+
     @property
-    def where(self) -> str: ...
+    def where(self) -> str:
+        """The place in it."""
+        ...
 
 
 L = TypeVar("L", bound=Located)
@@ -180,23 +185,22 @@ def lookup3(data: bytes) -> int:
     count = (len(data) + 11) // 12
     words: tuple[Any, ...] = struct.unpack(f"<{3 * count}I", data.ljust(12 * count, b"\0"))
     for i in range(0, 3 * count - 3, 3):
-        a, b, c = _mix((a + words[i]) & _MASK, (b + words[i + 1]) & _MASK, (c + words[i + 2]) & _MASK)
-    return _final((a + words[-3]) & _MASK, (b + words[-2]) & _MASK, (c + words[-1]) & _MASK)
-
-
-def _mix(a: int, b: int, c: int) -> tuple[int, int, int]:
-    a = (a - c & _MASK) ^ (c << 4 & _MASK | c >> 28)
-    c = c + b & _MASK
-    b = (b - a & _MASK) ^ (a << 6 & _MASK | a >> 26)
-    a = a + c & _MASK
-    c = (c - b & _MASK) ^ (b << 8 & _MASK | b >> 24)
-    b = b + a & _MASK
-    a = (a - c & _MASK) ^ (c << 16 & _MASK | c >> 16)
-    c = c + b & _MASK
-    b = (b - a & _MASK) ^ (a << 19 & _MASK | a >> 13)
-    a = a + c & _MASK
-    c = (c - b & _MASK) ^ (b << 4 & _MASK | b >> 28)
-    return a, b + a & _MASK, c
+        a += words[i]
+        b += words[i + 1]
+        c = c + words[i + 2] & _MASK
+        a = (a - c ^ (c << 4 | c >> 28)) & _MASK  # only what is rotated next has to be cut to 32 bits
+        c += b
+        b = (b - a ^ (a << 6 | a >> 26)) & _MASK
+        a += c
+        c = (c - b ^ (b << 8 | b >> 24)) & _MASK
+        b += a
+        a = (a - c ^ (c << 16 | c >> 16)) & _MASK
+        c += b
+        b = (b - a ^ (a << 19 | a >> 13)) & _MASK
+        a += c
+        c = (c - b ^ (b << 4 | b >> 28)) & _MASK
+        b += a
+    return _final(a + words[-3] & _MASK, b + words[-2] & _MASK, c + words[-1] & _MASK)
 
 
 def _final(a: int, b: int, c: int) -> int:

@@ -161,7 +161,7 @@ class ObjectWriter:
         """Write one chunk, filled up with zeros; first row, stored bytes and address."""
         if len(part) < rows:
             part = np.concatenate([part, np.zeros((rows - len(part), *part.shape[1:]), part.dtype)])
-        raw = memoryview(part.reshape(-1).view(np.uint8)) if part.nbytes else memoryview(b"")
+        raw = part.reshape(-1).view(np.uint8).data if part.nbytes else memoryview(b"")
         if compress:
             planes = np.frombuffer(raw, np.uint8).reshape(-1, part.itemsize).T
             raw = memoryview(zlib.compress(planes.tobytes(), self._storage.level))

@@ -90,7 +90,7 @@ class Group(Mapping[str, "Group | Dataset"]):
             if part and part != ".":
                 if not isinstance(here, Group):
                     raise KeyError(f"{name} leads through the dataset {here.name}")
-                here = here._step(part, hops)  # noqa: SLF001
+                here = here._step(part, hops)
         return here
 
     def _step(self, name: str, hops: int) -> Group | Dataset:
@@ -139,7 +139,7 @@ class Group(Mapping[str, "Group | Dataset"]):
                     yield child
                 elif child is not None:
                     seen.add(link.address)
-                    yield from child._walk(seen, depth - 1)  # noqa: SLF001
+                    yield from child._walk(seen, depth - 1)
 
     def __repr__(self) -> str:
         return f"Group({self.name!r}, {len(self)} links)"

@@ -16,6 +16,7 @@ from penstock.containers.hdf5.encode import (
 from penstock.containers.hdf5.header import (
     ATTRIBUTE,
     CONTINUATION,
+    GROUP_INFO,
     LINK,
     LINK_INFO,
     SYMBOL_TABLE,
@@ -80,12 +81,13 @@ class Root:
         return root
 
     def __contains__(self, name: str) -> bool:
-        return name in self.chain.links if self.chain else self.table is not None and name in self.table
+        return self.get(name) is not None
 
     def get(self, name: str) -> Link | None:
         """What `name` leads to."""
-        links = self.chain.links if self.chain else dict(self.table.links() if self.table else ())
-        return links.get(name)
+        if self.chain is not None:
+            return self.chain.links.get(name)
+        return self.table.get(name) if self.table is not None else None
 
     def set(self, name: str, link: Link) -> None:
         """Add a link, or let an existing name lead elsewhere."""
@@ -107,7 +109,7 @@ class Root:
             header = tail.put(object_header([symbol_table(tree, heap), *attributes]))
             return RootPlace(header, tree, heap)
         newest = self._write_chain(tail)
-        return RootPlace(tail.put(object_header([link_info(), *attributes], newest)))
+        return RootPlace(tail.put(object_header([*link_info(), *attributes], newest)))
 
     def _write_chain(self, tail: Tail) -> tuple[int, int, int] | None:
         chain = self.chain
@@ -136,7 +138,8 @@ def _find_chain(image: Image, messages: list[Message]) -> tuple[int, int, int] |
     """The chain of blocks below a root that `Root.write` wrote, None for any other root."""
     links = sum(message.kind == LINK for message in messages)
     rest = [message for message in messages if message.kind != LINK]
-    if rest[0] != link_info() or any(message.kind not in (LINK_INFO, ATTRIBUTE) for message in rest):
+    kinds = [message.kind for message in rest]
+    if kinds[:2] != [LINK_INFO, GROUP_INFO] or any(kind != ATTRIBUTE for kind in kinds[2:]):
         return None
     head = object_header(rest)
     raw = image.take(image.superblock.root, len(head) + 24, "object header")

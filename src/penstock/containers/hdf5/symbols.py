@@ -145,15 +145,22 @@ class SymbolTable:
             raise FormatError("a symbol table entry stands in the place of a node")
         return item
 
-    def __contains__(self, name: str) -> bool:
+    def get(self, name: str) -> Link | None:
+        """What `name` leads to, None if it is not there."""
         raw, node = name.encode(), self._root
         while True:
             i = node.find(raw)
             if i == len(node.keys):
-                return False
+                return None
             if node.level == LEAF:
-                return node.keys[i][0] == raw
+                return self._link(node.items[i]) if node.keys[i][0] == raw else None
             node = self._child(node, i)
+
+    def _link(self, item: bytes | Node | int) -> Link:
+        if not isinstance(item, bytes):
+            raise FormatError("a node stands in the place of a symbol table entry")
+        address, cache, soft = struct.unpack_from("<QI4xI", item)
+        return Link("soft", path=self._names.get(soft).decode()) if cache == SOFT_LINK else Link("hard", address)
 
     def links(self) -> Iterator[tuple[str, Link]]:
         """All entries in the order of their names."""
@@ -161,11 +168,8 @@ class SymbolTable:
 
     def _links(self, node: Node) -> Iterator[tuple[str, Link]]:
         for i, (name, _) in enumerate(node.keys):
-            item = node.items[i]
-            if node.level == LEAF and isinstance(item, bytes):
-                address, cache, soft = struct.unpack_from("<QI4xI", item)
-                link = Link("soft", path=self._names.get(soft).decode()) if cache == SOFT_LINK else Link("hard", address)
-                yield name.decode(), link
+            if node.level == LEAF:
+                yield name.decode(), self._link(node.items[i])
             else:
                 yield from self._links(self._child(node, i))
 
