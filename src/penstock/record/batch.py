@@ -16,6 +16,7 @@ from penstock.record.buffer import (
     FIRST_ROWS,
     ArrayColumn,
     BatchColumn,
+    Cast,
     Column,
     batch_column_for,
     column_for,
@@ -33,7 +34,9 @@ class BatchBuffer:
     `start[k]`, or none is open (`CLOSED`). Memory: `n` times the longest open episode, times up to four.
     """
 
-    def __init__(self, observation_space: spaces.Space, action_space: spaces.Space, n: int, cast: bool = False) -> None:
+    def __init__(
+        self, observation_space: spaces.Space, action_space: spaces.Space, n: int, cast: Cast = "python"
+    ) -> None:
         def make(path: str, field: Field) -> BatchColumn:
             return batch_column_for(path, field, n, cast)
 
@@ -42,7 +45,7 @@ class BatchBuffer:
         self._room = FIRST_ROWS
         self._observations: dict[str, BatchColumn] = {}
         self._actions: dict[str, BatchColumn] = {}
-        self._rewards = ArrayColumn("rewards", np.dtype(np.float64), (n,), cast=True)
+        self._rewards = ArrayColumn("rewards", np.dtype(np.float64), (n,), cast="any")
         self._final: dict[str, Column] = {}
         self._store_final = storer(observation_space, "observations", column_for, self._final)
         self.store_observation = storer(observation_space, "observations", make, self._observations)

@@ -7,7 +7,7 @@ buffer that doubles: what a space needs is looked up once, when the buffer is ma
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,9 @@ from penstock.record.spaces import leaf_field
 Store = Callable[[int, Any], None]
 Row = npt.NDArray[Any]
 
+# What a column takes besides its own dtype: nothing; Python numbers, which have no width; any that can be rounded.
+Cast = Literal["exact", "python", "any"]
+
 FIRST_ROWS = 64
 HANDOVER_BYTES = 1 << 20  # above this, a closing episode takes the buffer itself, which saves the second copy
 
@@ -29,7 +32,7 @@ _NATIVE: dict[np.dtype[Any], type] = {np.dtype("f8"): float, np.dtype("i8"): int
 
 
 class ArrayColumn:
-    """Rows of one dtype and shape; `cast` also takes values of another dtype of the same kind, rounding them.
+    """Rows of one dtype and shape; `cast` says which other dtypes are taken.
 
     >>> column = ArrayColumn("observations", np.dtype("float32"), (2,))
     >>> column.store(0, np.ones(2, "float32"))
@@ -39,7 +42,7 @@ class ArrayColumn:
 
     __slots__ = ("array", "cast", "dtype", "path", "shape")
 
-    def __init__(self, path: str, dtype: np.dtype[Any], shape: tuple[int, ...], cast: bool = False) -> None:
+    def __init__(self, path: str, dtype: np.dtype[Any], shape: tuple[int, ...], cast: Cast = "python") -> None:
         self.path, self.dtype, self.shape, self.cast = path, dtype, shape, cast
         self.array: Row = np.empty((FIRST_ROWS, *shape), dtype)
 
@@ -61,16 +64,17 @@ class ArrayColumn:
         if array.dtype == self.dtype or self._casts(value, array):
             return array.astype(self.dtype, copy=False)
         raise DataError(
-            f"expected {self.path} of {self.dtype}, got {array.dtype} - at row {i}; convert it in the environment or "
-            "the policy, or pass dtypes='cast' to round it"
+            f"expected {self.path} of {self.dtype}, got {array.dtype} - at row {i}; convert it where it is made "
+            "(dtypes='cast' rounds observations and actions, record_infos='union' widens infos)"
         )
 
     def _casts(self, value: Any, array: Row) -> bool:
-        # Python numbers have no width of their own; a float for an int is still refused.
-        weak = isinstance(value, (bool, int, float, list, tuple))
+        python = self.cast == "python" and isinstance(value, (bool, int, float, list, tuple))
+        if not (python or self.cast == "any"):
+            return False
         if array.dtype.kind in "bui" and self.dtype.kind in "ui":
-            return (weak or self.cast) and np.array_equal(array.astype(self.dtype), array)
-        return (weak or self.cast) and np.can_cast(array.dtype, self.dtype, "same_kind")
+            return np.array_equal(array.astype(self.dtype), array)
+        return np.can_cast(array.dtype, self.dtype, "same_kind")  # never a float for an int
 
     def reserve(self, rows: int) -> None:
         """Room for `rows`, at least doubled. Cost: one copy of what is held."""
@@ -107,7 +111,7 @@ class ArrayColumn:
 class ScalarColumn(ArrayColumn):
     """Rows that are one number each.
 
-    >>> column = ScalarColumn("rewards", np.dtype("float64"), cast=True)
+    >>> column = ScalarColumn("rewards", np.dtype("float64"), cast="any")
     >>> column.store(0, 1)
     >>> column.take(1)
     array([1.])
@@ -115,7 +119,7 @@ class ScalarColumn(ArrayColumn):
 
     __slots__ = ("natives",)
 
-    def __init__(self, path: str, dtype: np.dtype[Any], cast: bool = False) -> None:
+    def __init__(self, path: str, dtype: np.dtype[Any], cast: Cast = "python") -> None:
         super().__init__(path, dtype, (), cast)
         self.natives = (_NATIVE.get(dtype, dtype.type), dtype.type)
 
@@ -199,14 +203,14 @@ BatchColumn = ArrayColumn | TextBatchColumn
 AnyColumn = TypeVar("AnyColumn", Column, BatchColumn)
 
 
-def column_for(path: str, field: Field, cast: bool = False) -> Column:
+def column_for(path: str, field: Field, cast: Cast = "python") -> Column:
     """An empty column for the rows of a field."""
     if field.kind == "text":
         return TextColumn(path)
     return ArrayColumn(path, field.dtype, field.shape, cast) if field.shape else ScalarColumn(path, field.dtype, cast)
 
 
-def batch_column_for(path: str, field: Field, n: int, cast: bool = False) -> BatchColumn:
+def batch_column_for(path: str, field: Field, n: int, cast: Cast = "python") -> BatchColumn:
     """An empty column whose rows hold the rows of `n` environments side by side."""
     return TextBatchColumn(path, n) if field.kind == "text" else ArrayColumn(path, field.dtype, (n, *field.shape), cast)
 
@@ -259,14 +263,14 @@ class EpisodeBuffer:
 
     __slots__ = ("_actions", "_observations", "_reward", "steps", "store_action", "store_observation", "store_reward")
 
-    def __init__(self, observation_space: spaces.Space, action_space: spaces.Space, cast: bool = False) -> None:
+    def __init__(self, observation_space: spaces.Space, action_space: spaces.Space, cast: Cast = "python") -> None:
         def make(path: str, field: Field) -> Column:
             return column_for(path, field, cast)
 
         self.steps = 0
         self._observations: dict[str, Column] = {}
         self._actions: dict[str, Column] = {}
-        self._reward = ScalarColumn("rewards", np.dtype(np.float64), cast=True)
+        self._reward = ScalarColumn("rewards", np.dtype(np.float64), cast="any")
         self.store_observation = storer(observation_space, "observations", make, self._observations)
         self.store_action = storer(action_space, "actions", make, self._actions)
         self.store_reward = self._reward.store

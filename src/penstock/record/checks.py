@@ -48,7 +48,7 @@ class Checks:
         """Look at one episode, whose number in the dataset is for the message."""
         if self.nan != "keep":
             for path in self._floats:
-                finite = np.isfinite(columns[path])
+                finite = np.isfinite(np.asarray(columns[path]))
                 if not finite.all():
                     self._report(self.nan, number, path, columns[path], _rows(~finite), "finite")
         if self.outside != "keep":
@@ -91,7 +91,7 @@ def _boundless(space: Space) -> bool:
 
 
 def _rows(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-    return flags.reshape(len(flags), -1).any(axis=1)
+    return np.logical_or.reduce(flags.reshape(len(flags), -1), axis=1)
 
 
 def _brief(value: object) -> str:

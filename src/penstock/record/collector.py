@@ -74,7 +74,7 @@ class Collector(gymnasium.Wrapper[Any, Any, Any, Any]):
         spaces = from_gymnasium(env.observation_space), from_gymnasium(env.action_space)
         self._spaces, self._unfinished, self._on_step = spaces, unfinished, on_step
         self._seeds = seed_stream(seed) if autoseed else None
-        self._buffer = EpisodeBuffer(*spaces, cast=dtypes == "cast")
+        self._buffer = EpisodeBuffer(*spaces, cast="any" if dtypes == "cast" else "python")
         schema = make_infos(record_infos, info_example)
         self._infos = None if schema is None else InfoColumns(schema)
         self._extras = InfoColumns(InfoSchema("error", "", "boundary", RESERVED))

@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from penstock.core.columns import under
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Align, Field
 from penstock.errors import DataError, SpecError
-from penstock.record.buffer import ArrayColumn, Column, column_for
+from penstock.record.buffer import ArrayColumn, Column, TextColumn, column_for
 
 Policy = Literal["error", "union"]
 
@@ -40,7 +41,8 @@ class InfoSchema:
         self, policy: Policy, prefix: str = "infos", align: Align = "boundary", reserved: tuple[str, ...] = ()
     ) -> None:
         self.policy: Policy = policy
-        self.prefix, self.align, self.reserved = prefix, align, reserved
+        self.align: Align = align
+        self.prefix, self.reserved = prefix, reserved
         self.fields: dict[str, Field] = {}
         self.fixed = False
 
@@ -62,12 +64,16 @@ class InfoSchema:
         if path in self.fields:  # another environment's infos decided it
             return self.fields[path]
         if self.fixed:
-            raise DataError(
-                f"expected {self.prefix or 'extras'} with the columns {list(self.fields)}, got {path} too "
-                f"- at row {i}; " + (_TOLERATE if self.policy == "error" else _EXAMPLE)
-            )
+            raise self.unknown(i, path)
         self.fields[path] = field_of(path, i, value, self.align)
         return self.fields[path]
+
+    def unknown(self, i: int, path: str) -> DataError:
+        """The error for a row with a column too many."""
+        return DataError(
+            f"expected {self.prefix or 'extras'} with the columns {list(self.fields)}, got {path} too - at row {i}; "
+            + (_TOLERATE if self.policy == "error" else _EXAMPLE)
+        )
 
     def missing(self, i: int, path: str) -> DataError:
         """The error for a row that lacks a column."""
@@ -94,7 +100,7 @@ class InfoColumns:
         schema = self.schema
         if i == 0:
             for leaf in self._leaves.values():
-                leaf.rows.clear()
+                leaf.clear()
         self._root.store(i, info)
         if schema.policy == "error":
             schema.fixed = True
@@ -116,7 +122,7 @@ class InfoColumns:
     def leaf(self, path: str, field: Field) -> _Leaf:
         """The new column of one path."""
         kind = _MaskedLeaf if self.schema.policy == "union" else _Leaf
-        self._leaves[path] = kind(self.schema, path, column_for(path, field))
+        self._leaves[path] = kind(self.schema, path, column_for(path, field, "exact"))
         return self._leaves[path]
 
     def has(self, key: str) -> bool:
@@ -157,11 +163,13 @@ class _Node:
                 f"expected keys that are strings without '/' and not the standard's, got {key!r} - "
                 f"at {self.path or 'extras'}, row {i}"
             )
-        path = self.below(key)
+        path, schema = self.below(key), self.owner.schema
+        if schema.fixed and not any(under(path, known) for known in schema.fields):
+            raise schema.unknown(i, path)
         if isinstance(value, dict):
             child: _Node | _Leaf = _Node(self.owner, path)
         else:
-            child = self.owner.leaf(path, self.owner.schema.add(path, i, value))
+            child = self.owner.leaf(path, schema.add(path, i, value))
         self.children[key] = child
         return child
 
@@ -180,6 +188,12 @@ class _Leaf:
         self.schema, self.path, self.column = schema, path, column
         self.rows: list[int] = []  # those given, where rows may lack
         self.store = column.store
+
+    def clear(self) -> None:
+        """Forget an episode that was never taken."""
+        self.rows.clear()
+        if isinstance(self.column, TextColumn):
+            self.column.values.clear()
 
     def take(self, n: int, carry: bool, field: Field) -> dict[str, Array]:
         return {self.path: self.column.take(n, carry)}
@@ -209,18 +223,13 @@ class _MaskedLeaf(_Leaf):
         dtype = field_of(self.path, i, value, self.schema.align).dtype
         if dtype == column.dtype:
             return value
-        common = np.promote_types(dtype, column.dtype)
-        if common != column.dtype and self.schema.fixed:
-            raise DataError(f"expected {self.path} of {column.dtype}, got {dtype} - at row {i}; {_EXAMPLE}")
-        if common != column.dtype:
-            self._retype(column, common)
+        field = self.schema.fields[self.path]
+        common = np.promote_types(dtype, field.dtype)
+        if common != field.dtype and self.schema.fixed:
+            raise DataError(f"expected {self.path} of {field.dtype}, got {dtype} - at row {i}; {_EXAMPLE}")
+        self.schema.fields[self.path] = Field(common, field.shape, field.align)
+        column.array, column.dtype = column.array.astype(common), common
         return np.asarray(value).astype(common)
-
-    def _retype(self, column: ArrayColumn, dtype: np.dtype[Any]) -> None:
-        held = column.array.astype(dtype)
-        self.column = column_for(self.path, Field(dtype, column.shape))
-        self.column.array = held  # type: ignore[union-attr]
-        self.schema.fields[self.path] = Field(dtype, column.shape, self.schema.align)
 
     def take(self, n: int, carry: bool, field: Field) -> dict[str, Array]:
         given = np.zeros(n, np.bool_)
@@ -228,8 +237,8 @@ class _MaskedLeaf(_Leaf):
         self.rows = [0] if carry and given[n - 1] else []
         values = self.column.take(n, carry)
         if not isinstance(values, Ragged):
-            values[~given] = np.nan if field.dtype.kind in "fc" else 0
             values = values.astype(field.dtype, copy=False)  # another environment may have widened the column
+            values[~given] = np.nan if field.dtype.kind in "fc" else 0
         return {self.path: values, self.schema.mask(self.path): given}
 
 

@@ -51,14 +51,14 @@ def rollout(
     >>> rollout(gymnasium.make("CartPole-v1"), lambda observation: 1, episodes=2, seed=0).episodes
     2
     """
-    episodes, steps = _limits(episodes, steps)
+    enough, limit = _limits(episodes, steps)
     act = _policy(env.action_space, policy, seed)
     seeds = None if seed is None else seed_stream(seed)
     done = Rollout()
-    while done.episodes < episodes and done.steps < steps:
+    while done.episodes < enough and done.steps < limit:
         observation, _ = env.reset(seed=None if seeds is None else next(seeds))
         total, length, over = 0.0, 0, False
-        while not over and done.steps < steps:
+        while not over and done.steps < limit:
             observation, reward, terminated, truncated, _ = env.step(act(observation))
             over = terminated or truncated
             total, length = total + float(reward), length + 1
@@ -86,13 +86,13 @@ def rollout_vector(
     >>> rollout_vector(gymnasium.make_vec("CartPole-v1", 2), steps=100, seed=0).steps
     100
     """
-    episodes, steps = _limits(episodes, steps)
+    enough, limit = _limits(episodes, steps)
     act = _policy(envs.action_space, policy, seed)
     mode = AutoresetMode(envs.metadata["autoreset_mode"])
     observations, _ = envs.reset(seed=None if seed is None else next(seed_stream(seed)))
     done, over = Rollout(), np.zeros(envs.num_envs, np.bool_)
     totals, lengths = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)
-    while done.episodes < episodes and done.steps < steps:
+    while done.episodes < enough and done.steps < limit:
         if mode is AutoresetMode.DISABLED and over.any():
             observations, _ = envs.reset(options={"reset_mask": over})
         live = ~over if mode is AutoresetMode.NEXT_STEP else np.ones_like(over)

@@ -71,7 +71,7 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
         self._infos = [] if self._schema is None else [InfoColumns(self._schema) for _ in range(env.num_envs)]
         self._seeds = seed_stream(seed) if autoseed else None
         self._seeds_each = isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
-        self._buffer = BatchBuffer(*self._spaces, env.num_envs, cast=dtypes == "cast")
+        self._buffer = BatchBuffer(*self._spaces, env.num_envs, cast="any" if dtypes == "cast" else "python")
         self._unfinished = unfinished
         self._about: list[dict[str, Any]] = [{} for _ in range(env.num_envs)]
         self._resetting: list[int] = []  # environments whose next step resets them
