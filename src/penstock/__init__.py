@@ -23,21 +23,7 @@ if TYPE_CHECKING:
     from penstock.data.iter_dataset import IterDataset
     from penstock.data.map_dataset import MapDataset
     from penstock.data.open import open
-    from penstock.errors import (
-        ChecksumError,
-        DataError,
-        ExpiredRowError,
-        FormatError,
-        LockedError,
-        MissingExtraError,
-        PenstockError,
-        PlanError,
-        SpecError,
-        StateError,
-        UnknownFormatError,
-        UnsafeDataError,
-        WorkerError,
-    )
+    from penstock.errors import (ChecksumError, DataError, ExpiredRowError, FormatError, LockedError, MissingExtraError, PenstockError, PlanError, SpecError, StateError, UnknownFormatError, UnsafeDataError, WorkerError)
     from penstock.formats.base.format import Format
     from penstock.formats.base.source import Source
     from penstock.formats.base.writer import Writer
@@ -52,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.plan.where import Where
     from penstock.plan.windows import Windows
     from penstock.record.collector import Collector
-    from penstock.record.rollout import rollout
+    from penstock.record.rollout import rollout, rollout_vector
     from penstock.record.vector import VectorCollector
 
 __version__ = "0.1.0"
@@ -98,6 +84,7 @@ __all__ = [
     "from_arrays",
     "open",
     "rollout",
+    "rollout_vector",
     "spaces",
 ]
 
@@ -143,6 +130,7 @@ _HOME = {
     "from_arrays": "penstock.data.dataset:from_arrays",
     "open": "penstock.data.open:open",
     "rollout": "penstock.record.rollout:rollout",
+    "rollout_vector": "penstock.record.rollout:rollout_vector",
     "spaces": "penstock.core.spaces",
 }
 
