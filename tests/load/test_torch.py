@@ -68,6 +68,7 @@ def test_the_torch_loader_resumes_at_the_batch_the_consumer_has(stop):
         TorchLoader(Loader(dataset(1), 64)).load_state_dict(first.state_dict())
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_data_loader_over_batches(workers):
     batches = DataLoader(TorchDataset(dataset(), 64), batch_size=None, num_workers=workers)
@@ -79,6 +80,7 @@ def test_data_loader_over_batches(workers):
         later[16]
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # PyTorch counts the cores of the machine
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_streams_keep_the_order_for_any_number_of_workers(workers):
     assert rows(DataLoader(TorchStream(dataset(), 64), batch_size=None, num_workers=workers)) == EXPECTED
@@ -94,15 +96,18 @@ def test_a_stream_resumes_through_its_iterator():
         iter(TorchStream(dataset(1), 64)).load_state_dict(iterator.state_dict())
 
 
-def test_stateful_data_loader_resumes_bit_for_bit():
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata's own use of PyTorch
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("stop", [1, 7])
+def test_stateful_data_loader_resumes_bit_for_bit(workers, stop):
     from torchdata.stateful_dataloader import StatefulDataLoader
 
     def make() -> StatefulDataLoader:
-        return StatefulDataLoader(TorchStream(dataset(), 64), batch_size=None, num_workers=0)
+        return StatefulDataLoader(TorchStream(dataset(), 64), batch_size=None, num_workers=workers)
 
     first = make()
     iterator = iter(first)
-    seen = rows([next(iterator) for _ in range(7)])
+    seen = rows([next(iterator) for _ in range(stop)])
     second = make()
     second.load_state_dict(first.state_dict())
     assert seen + rows(second) == EXPECTED
