@@ -1,0 +1,63 @@
+"""Looking for damage: every checksum, every size, and what belongs to no episode."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.errors import FormatError
+from penstock.formats.base.format import Finding
+from penstock.formats.columns import table
+from penstock.formats.columns.files import read_json
+from penstock.formats.columns.layout import METADATA
+from penstock.formats.columns.snapshot import Snapshot
+
+
+def findings(path: Path) -> Iterator[Finding]:
+    """What is wrong with the store at `path`: an `error` where an episode is not what was written, a `warning` where
+    bytes or files belong to no episode, as a killed writer leaves them until the next one comes."""
+    try:
+        read_json(path / METADATA)
+        snapshot = Snapshot.open(path)
+    except FormatError as error:
+        yield Finding("error", str(path), str(error))
+        return
+    yield from _episodes(snapshot)
+    yield from _table(snapshot)
+    yield from _orphans(snapshot)
+
+
+def _episodes(snapshot: Snapshot) -> Iterator[Finding]:
+    for e in range(len(snapshot.entries)):
+        try:
+            found, expected = snapshot.payload_check(e), int(snapshot.entries[e]["payload"])
+            if found != expected:
+                yield Finding("error", f"episode {e}", f"expected the checksum {expected:08x}, got {found:08x}")
+            snapshot.metadata([e])
+        except FormatError as error:
+            yield Finding("error", f"episode {e}", str(error))
+
+
+def _table(snapshot: Snapshot) -> Iterator[Finding]:
+    left = len(table.read_bytes(snapshot.layout.table, snapshot.entries.nbytes))
+    if left >= table.SIZE:
+        message = (
+            f"expected the table to end here, got {left} bytes that are no entry: torn by a power loss, or damaged"
+        )
+        yield Finding("error", f"entry {len(snapshot.entries)}", message)
+    elif left:
+        yield Finding("warning", "episodes", f"the last {left} bytes are a torn entry; the next writer removes them")
+
+
+def _orphans(snapshot: Snapshot) -> Iterator[Finding]:
+    used = dict(snapshot.files())
+    for number in snapshot.layout.numbers():
+        with os.scandir(snapshot.layout.segment(number)) as entries:
+            sizes = {Path(entry.path): entry.stat(follow_symlinks=False).st_size for entry in entries}
+        for path, size in sorted(sizes.items()):
+            if (left := size - used.get(path, 0)) > 0:
+                where = str(path.relative_to(snapshot.layout.root))
+                yield Finding(
+                    "warning", where, f"the last {left} bytes belong to no episode; the next writer removes them"
+                )

@@ -1,0 +1,55 @@
+"""The format of column stores: how they are recognised, opened, checked and written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from penstock.core.spec import Spec
+from penstock.errors import FormatError
+from penstock.formats.base.format import Finding, Format
+from penstock.formats.columns.check import findings
+from penstock.formats.columns.files import read_json
+from penstock.formats.columns.layout import MARKER, SPEC
+from penstock.formats.columns.source import ColumnsSource
+from penstock.formats.columns.writer import ColumnsWriter
+
+
+class ColumnsFormat(Format):
+    """A folder with one append-only file of raw values a column, and the table of episodes. See docs/columns.md.
+
+    `open` knows the option `episodes` of `ColumnsSource`; `append` knows `sync`, `create` knows `sync` and
+    `compression`, as `ColumnsWriter` does.
+
+    >>> ColumnsFormat().recognises(Path("/"))
+    False
+    """
+
+    name: ClassVar[str] = "columns"
+    description: ClassVar[str] = "a file of raw values a column; safe to append to by several, and to read meanwhile"
+
+    def recognises(self, path: Path) -> bool:
+        """Whether `spec.json` in the folder says so."""
+        try:
+            return read_json(path / SPEC).get("format") == MARKER
+        except (OSError, FormatError):
+            return False
+
+    def open(self, path: Path, **options: Any) -> ColumnsSource:
+        """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
+        return ColumnsSource(path, **options)
+
+    def create(
+        self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any
+    ) -> ColumnsWriter:
+        """Create an empty store and open it for writing. Raises `FileExistsError`, `SpecError`, `TypeError`."""
+        return ColumnsWriter.create(path, spec, metadata, **options)
+
+    def append(self, path: Path, **options: Any) -> ColumnsWriter:
+        """Open an existing store for writing more episodes. Raises `FormatError`, `TypeError`."""
+        return ColumnsWriter(path, **options)
+
+    def check(self, path: Path) -> Iterator[Finding]:
+        """Compare every byte with its checksum. Cost: reads everything once."""
+        return findings(path)

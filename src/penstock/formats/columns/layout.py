@@ -1,0 +1,123 @@
+"""Where the parts of a column store lie, and what its `spec.json` says."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from penstock.core.spec import Field, Spec
+from penstock.errors import FormatError, SpecError
+from penstock.formats.columns.files import read_json, write_json
+
+MARKER = "penstock-columns"
+VERSION = 1
+SPEC, METADATA, TABLE, SEGMENTS = "spec.json", "metadata.json", "episodes", "segments"
+EPISODE_METADATA, BLOCKS = "metadata.jsonl", "blocks"
+
+_LARGEST_ROW = 1 << 40
+_LONGEST_NAME = 240  # file systems end at 255 bytes; the ending of a column file needs 8
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """The folder `root` of a store, its spec, and the zlib level of its values (None: raw).
+
+    >>> from penstock.core.spec import Field
+    >>> import numpy as np
+    >>> layout = Layout(Path("store"), Spec({"observations/arm": Field(np.dtype("f4"))}))
+    >>> layout.values(0, "observations/arm").as_posix()
+    'store/segments/0/observations%2Farm.values'
+    """
+
+    root: Path
+    spec: Spec
+    level: int | None = None
+
+    @property
+    def table(self) -> Path:
+        """The episode table."""
+        return self.root / TABLE
+
+    def segment(self, number: int) -> Path:
+        """The folder of one segment."""
+        return self.root / SEGMENTS / str(number)
+
+    def values(self, number: int, column: str) -> Path:
+        """The values of one column in one segment."""
+        return self.segment(number) / f"{quote(column, safe='')}.values"
+
+    def offsets(self, number: int, column: str) -> Path:
+        """Where the rows of a ragged column begin among its values, in one segment."""
+        return self.segment(number) / f"{quote(column, safe='')}.offsets"
+
+    def metadata(self, number: int) -> Path:
+        """The metadata of the episodes of one segment, a line of JSON each."""
+        return self.segment(number) / EPISODE_METADATA
+
+    def blocks(self, number: int) -> Path:
+        """Where the compressed blocks of one segment end."""
+        return self.segment(number) / BLOCKS
+
+    def numbers(self) -> list[int]:
+        """The segments there are, in order."""
+        names = (entry.name for entry in os.scandir(self.root / SEGMENTS))
+        return sorted(int(name) for name in names if _NUMBER.fullmatch(name))
+
+    def write(self) -> None:
+        """Write `spec.json`. Raises `SpecError` for columns that it could not bring back."""
+        for path, column in self.spec.fields.items():
+            check_column(path, column)
+            if Field.from_json(column.to_json()) != column:
+                raise SpecError(f"expected a plain dtype that its name {column.dtype.str!r} describes - at {path}")
+        compression = None if self.level is None else {"name": "zlib", "level": self.level}
+        head = {"format": MARKER, "version": VERSION, "compression": compression}
+        write_json(self.root / SPEC, {**head, "spec": self.spec.to_json()})
+
+    @classmethod
+    def read(cls, root: Path) -> Layout:
+        """Read `spec.json`. Raises `FormatError` for anything but the spec of a store of this version."""
+        path = root / SPEC
+        data = read_json(path)
+        if data.get("format") != MARKER or data.get("version") != VERSION:
+            found = f"{data.get('format')!r} version {data.get('version')!r}"
+            raise FormatError(f"expected {MARKER!r} version {VERSION}, got {found[:200]}", path=path)
+        try:
+            spec = Spec.from_json(data.get("spec") or {})
+            for column, field in spec.fields.items():
+                check_column(column, field)
+        except (SpecError, TypeError, AttributeError, OverflowError) as error:
+            raise FormatError(f"expected the columns of a store, got {error}", path=path, where="spec") from error
+        return cls(root, spec, _level(data.get("compression"), path))
+
+
+def check_column(column: str, field: Field) -> None:
+    """Raise `SpecError` for a column whose rows or file name no file system could hold."""
+    size = field.dtype.itemsize
+    for extent in field.shape:
+        if extent < 0:
+            raise SpecError(f"expected a shape without negative numbers, got {field.shape} - at {column}")
+        size *= max(extent, 1)
+    if size > _LARGEST_ROW:
+        raise SpecError(f"expected rows of at most {_LARGEST_ROW} bytes, got {field.dtype}{field.shape} - at {column}")
+    if field.ragged and (field.shape or not field.dtype.itemsize):
+        raise SpecError(f"expected ragged rows of one dimension, got {field.dtype}{field.shape} - at {column}")
+    try:
+        name = quote(column, safe="")
+    except UnicodeEncodeError as error:
+        raise SpecError(f"expected a column name of valid Unicode, got {column!r}") from error
+    if len(name) > _LONGEST_NAME:
+        raise SpecError(f"expected a column name of at most {_LONGEST_NAME} bytes once quoted, got {name[:80]}...")
+
+
+def _level(compression: Any, path: Path) -> int | None:
+    if compression is None:
+        return None
+    known = isinstance(compression, dict) and compression.get("name") == "zlib"
+    if not known or compression.get("level") not in range(10):
+        raise FormatError(f"expected zlib with a level of 0..9, got {str(compression)[:200]}", path=path)
+    return compression["level"]

@@ -1,0 +1,214 @@
+"""One column of a store as it stood at one moment: memory maps, and the gathers that read them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import Array, Ragged, offsets_of
+from penstock.core.selection import Selection
+from penstock.core.spec import Align, Field
+from penstock.errors import FormatError, SpecError
+from penstock.formats.columns.files import Bytes
+from penstock.formats.columns.layout import Layout
+from penstock.formats.columns.table import Entries
+from penstock.kernels.rows import RowMap
+
+Int = npt.NDArray[np.int64]
+Map = Callable[[Path, int], Bytes]  # the first bytes of a file
+
+
+@dataclass(frozen=True, eq=False)
+class Runs:
+    """Which episodes lie one after the other in a segment. Run `r` of R: `episodes[r]` episodes with `steps[r]` steps
+    in segment `segments[which[r]]`, the first being its episode `index[r]`, from its step row `start[r]` on."""
+
+    segments: tuple[int, ...]
+    which: Int
+    index: Int
+    start: Int
+    episodes: Int
+    steps: Int
+
+    @classmethod
+    def of(cls, entries: Entries, offsets: Int) -> Runs:
+        """Find the runs of a table. `offsets` is `[E + 1]`, the first step row of each episode."""
+        index = entries["index"].astype(np.int64)
+        begins = np.ones(len(entries), np.bool_)
+        begins[1:] = (entries["segment"][1:] != entries["segment"][:-1]) | (np.diff(index) != 1)
+        first = np.flatnonzero(begins)
+        cuts = np.append(first, len(entries))
+        segments, which = np.unique(entries["segment"][first], return_inverse=True)
+        start = entries["start"][first].astype(np.int64)
+        return cls(tuple(segments.tolist()), which, index[first], start, np.diff(cuts), np.diff(offsets[cuts]))
+
+    def rows(self, align: Align) -> tuple[Int, Int]:
+        """`[R]` first row of each run in its segment, and `[R]` how many rows it has."""
+        if align == "step":
+            return self.start, self.steps
+        if align == "boundary":
+            return self.start + self.index, self.steps + self.episodes
+        return self.index, self.episodes
+
+    def sizes(self, align: Align) -> list[int]:
+        """How many rows of each of `segments` are in use."""
+        first, rows = self.rows(align)
+        used = np.zeros(len(self.segments), np.int64)
+        np.maximum.at(used, self.which, first + rows)
+        return used.tolist()
+
+
+class ArrayColumn:
+    """A column whose rows all have the same size."""
+
+    def __init__(self, layout: Layout, path: str, runs: Runs, mapping: Map) -> None:
+        self._layout, self._path, self._runs, self._map = layout, path, runs, mapping
+        self.field: Field = layout.spec[path]
+
+    def files(self) -> Iterator[tuple[Path, int]]:
+        """The files of the column, and how many bytes of each are in use."""
+        for segment, rows in zip(self._runs.segments, self._runs.sizes(self.field.align), strict=True):
+            yield self._layout.values(segment, self._path), rows * self.field.row_bytes
+
+    def read(self, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """Fill the covered places of `out`: one gather."""
+        if self.field.row_bytes:
+            self._rows.gather(selection.start, selection.length, selection.at, out.reshape(-1).view(np.uint8))
+
+    def part(self, segment: int, first: int, rows: int) -> Array:
+        """Rows of one segment, a read-only view."""
+        return self._views[segment][first : first + rows]
+
+    def payload(self, segment: int, first: int, rows: int) -> Iterator[Bytes]:
+        """The bytes of the rows, as their checksum takes them."""
+        yield as_bytes(self._views[segment][first : first + rows])
+
+    @cached_property
+    def _rows(self) -> RowMap:
+        first, rows = self._runs.rows(self.field.align)
+        width = self.field.row_bytes
+        buffers = [self._map(file, size) for file, size in self.files()]
+        return RowMap.build(buffers, rows, self._runs.which, first * width, width)
+
+    @cached_property
+    def _views(self) -> dict[int, npt.NDArray[Any]]:
+        field = self.field
+        views: dict[int, npt.NDArray[Any]] = {}
+        sizes = zip(self._runs.segments, self.files(), self._runs.sizes(field.align), strict=True)
+        for segment, (file, size), rows in sizes:
+            flat = self._map(file, size).view(field.dtype) if field.row_bytes else np.zeros(0, field.dtype)
+            views[segment] = flat.reshape(rows, *field.shape)
+        return views
+
+
+class RaggedColumn:
+    """A column whose rows have lengths of their own: row `i` is `values[offsets[i] : offsets[i + 1]]`."""
+
+    def __init__(self, layout: Layout, path: str, runs: Runs, mapping: Map) -> None:
+        self._layout, self._path, self._runs, self._map = layout, path, runs, mapping
+        self.field: Field = layout.spec[path]
+
+    def files(self) -> Iterator[tuple[Path, int]]:
+        """The files of the column, and how many bytes of each are in use."""
+        for segment, offsets in self._offsets.items():
+            file = self._layout.values(segment, self._path)
+            if offsets[0] != 0 or not 0 <= offsets[-1] < 1 << 60:
+                place = f"rows 0 and {len(offsets) - 1}"
+                raise FormatError(
+                    f"expected offsets from 0 on, got {offsets[0]} to {offsets[-1]}", path=file, where=place
+                )
+            yield self._layout.offsets(segment, self._path), offsets.nbytes
+            yield file, int(offsets[-1]) * self.field.dtype.itemsize
+
+    def read(self, selection: Selection) -> Ragged:
+        """The rows of the whole grid, those not covered empty. Cost: a search and three gathers a row."""
+        places = offsets_of(selection.length)
+        starts, ends = np.empty((2, places[-1]), np.int64)
+        for rows, out in zip(self._bounds, (starts, ends), strict=True):
+            rows.gather(selection.start, selection.length, places[:-1], out.view(np.uint8))
+        within = np.arange(len(starts))
+        segment = self._segment_of(within + np.repeat(selection.start - places[:-1], selection.length))
+        lengths = self._checked(starts, ends, segment)
+        out = np.empty(lengths.sum(), self.field.dtype)
+        self._values.gather(starts + self._values.first[segment], lengths, offsets_of(lengths)[:-1], as_bytes(out))
+        grid = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
+        grid[within + np.repeat(selection.at - places[:-1], selection.length)] = lengths
+        return Ragged(out, offsets_of(grid))
+
+    def part(self, segment: int, first: int, rows: int) -> Array:
+        """Rows of one segment; the values are a read-only view."""
+        cuts = self._offsets[segment][first : first + rows + 1]
+        values = self._data[segment]
+        try:
+            return Ragged(values[cuts[0] : max(int(cuts[-1]), 0)] if cuts[0] >= 0 else values[:0], cuts - cuts[0])
+        except SpecError as error:
+            file = self._layout.offsets(segment, self._path)
+            raise FormatError(f"damaged offsets: {error}", path=file, where=f"row {first}") from error
+
+    def payload(self, segment: int, first: int, rows: int) -> Iterator[Bytes]:
+        """The bytes of lengths and values, as their checksum takes them."""
+        held = self.part(segment, first, rows)
+        if isinstance(held, Ragged):
+            yield as_bytes(held.lengths)
+            yield as_bytes(held.values)
+
+    def _checked(self, starts: Int, ends: Int, segment: Int) -> Int:
+        """The lengths of rows, none of which may leave the values of its segment."""
+        held = np.diff(self._values.first)[segment]
+        wrong = (starts < 0) | (ends < starts) | (ends > held)
+        if wrong.any():
+            bad = int(np.argmax(wrong))
+            file = self._layout.offsets(self._runs.segments[segment[bad]], self._path)
+            raise FormatError(f"expected offsets within 0:{held[bad]}, got {starts[bad]}:{ends[bad]}", path=file)
+        return ends - starts
+
+    def _segment_of(self, rows: Int) -> Int:
+        return self._runs.which[np.searchsorted(self._bounds[0].first, rows, side="right") - 1]
+
+    @cached_property
+    def _offsets(self) -> dict[int, Int]:
+        found: dict[int, Int] = {}
+        for segment, rows in zip(self._runs.segments, self._runs.sizes(self.field.align), strict=True):
+            found[segment] = self._map(self._layout.offsets(segment, self._path), (rows + 1) * 8).view("<i8")
+        return found
+
+    @cached_property
+    def _data(self) -> dict[int, npt.NDArray[Any]]:
+        files = list(self.files())[1::2]
+        return {s: self._map(*file).view(self.field.dtype) for s, file in zip(self._offsets, files, strict=True)}
+
+    @cached_property
+    def _bounds(self) -> tuple[RowMap, RowMap]:
+        """Where each row starts among the values of its segment, and where it ends."""
+        first, rows = self._runs.rows(self.field.align)
+        buffers = [offsets.view(np.uint8) for offsets in self._offsets.values()]
+        starts, ends = (RowMap.build(buffers, rows, self._runs.which, (first + i) * 8, 8) for i in (0, 1))
+        return starts, ends
+
+    @cached_property
+    def _values(self) -> RowMap:
+        """The values of all segments, one after the other."""
+        buffers = [values.view(np.uint8) for values in self._data.values()]
+        counts = np.array([len(values) for values in self._data.values()], np.int64)
+        which = np.arange(len(buffers))
+        return RowMap.build(buffers, counts, which, which * 0, self.field.dtype.itemsize)
+
+
+Column = ArrayColumn | RaggedColumn
+
+
+def column_of(layout: Layout, path: str, runs: Runs, mapping: Map) -> Column:
+    """The reader of one column."""
+    kind = RaggedColumn if layout.spec[path].ragged else ArrayColumn
+    return kind(layout, path, runs, mapping)
+
+
+def as_bytes(array: npt.NDArray[Any]) -> Bytes:
+    """The bytes of an array in C order, without a copy where they lie so already."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8) if array.nbytes else np.zeros(0, np.uint8)

@@ -1,0 +1,162 @@
+"""A segment opened for writing: locked for one writer, cut back to its last whole episode, appended to at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+import zlib
+from pathlib import Path
+
+from penstock.core.episode import Episode
+from penstock.core.ragged import Array, Ragged
+from penstock.core.spec import Align, Field
+from penstock.errors import FormatError, SpecError
+from penstock.formats.columns import table
+from penstock.formats.columns.files import open_regular, sync_folder, write_at
+from penstock.formats.columns.layout import SEGMENTS, Layout
+from penstock.formats.columns.reading import as_bytes
+
+_OPEN = os.O_RDWR | os.O_CREAT
+_OFFSET = struct.Struct("<q")
+
+
+class Segment:
+    """The one writer of a segment. `write` puts an episode behind the last one and gives the entry that makes it exist;
+    `restore` says what does exist, after opening and after anything went wrong."""
+
+    def __init__(self, layout: Layout, number: int, locked: int) -> None:
+        self.number = number
+        self.unsynced = 0
+        self._folder = layout.segment(number)
+        self._texts = locked
+        self._files = [locked]
+        self._parts: list[Part] = []
+        self._episodes = self._start = self._text_end = 0
+
+    @classmethod
+    def acquire(cls, layout: Layout) -> Segment:
+        """Lock the first segment that nobody writes to, or a new one. A dead writer's lock is gone with it."""
+        while True:
+            numbers = layout.numbers()
+            for number in numbers:
+                if (locked := _lock(layout.metadata(number))) is not None:
+                    return cls(layout, number, locked)._opened(layout)
+            with contextlib.suppress(FileExistsError):  # another writer was quicker: look again
+                layout.segment(numbers[-1] + 1 if numbers else 0).mkdir()
+                sync_folder(layout.root / SEGMENTS)
+
+    def _opened(self, layout: Layout) -> Segment:
+        try:
+            self._parts = [Part(layout, self.number, path, self._files) for path in layout.spec]
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def restore(self, entries: table.Entries) -> None:
+        """Cut everything back to what the entries say. Raises `FormatError` if the files hold less."""
+        self._episodes, self._start, self._text_end, _ = table.ends(entries, self.number)
+        _cut(self._texts, self._text_end, self._folder)
+        for part in self._parts:
+            part.restore(self._rows(0)[part.align][0] if self._episodes else 0, self._folder)
+
+    def write(self, episode: Episode, text: bytes) -> bytes:
+        """Write the rows of an episode and the line about it, and give its entry for the table."""
+        steps = len(episode)
+        at, check, columns = self._rows(steps), 0, episode.columns
+        for part in self._parts:
+            array = columns[part.path]
+            check = part.write(array, *at[part.align], check)
+            self.unsynced += array.nbytes
+        write_at(self._texts, text, self._text_end)
+        check = zlib.crc32(text, check)
+        return table.pack(self.number, self._episodes, self._start, steps, self._text_end, len(text), 0, check)
+
+    def advance(self, steps: int, text: bytes) -> None:
+        """The episode written last exists."""
+        self._episodes += 1
+        self._start += steps
+        self._text_end += len(text)
+
+    def sync(self) -> None:
+        """Flush everything to the disk itself."""
+        for fd in self._files:
+            os.fsync(fd)
+        sync_folder(self._folder)
+        self.unsynced = 0
+
+    def close(self) -> None:
+        """Let go of files and lock."""
+        for fd in self._files:
+            os.close(fd)
+
+    def _rows(self, steps: int) -> dict[Align, tuple[int, int]]:
+        """First row and number of rows of the next episode, for each alignment."""
+        start, index = self._start, self._episodes
+        return {"step": (start, steps), "boundary": (start + index, steps + 1), "episode": (index, 1)}
+
+
+class Part:
+    """One column of a segment."""
+
+    def __init__(self, layout: Layout, number: int, path: str, files: list[int]) -> None:
+        self.path = path
+        self.field: Field = layout.spec[path]
+        self.align: Align = self.field.align
+        self._row_bytes = self.field.row_bytes
+        self._values = open_regular(layout.values(number, path), _OPEN)
+        files.append(self._values)
+        self._offsets = -1
+        if self.field.ragged:
+            self._offsets = open_regular(layout.offsets(number, path), _OPEN)
+            files.append(self._offsets)
+        self._held = 0  # values in use, of a ragged column
+
+    def restore(self, rows: int, folder: Path) -> None:
+        """Cut the files back to so many rows. Raises `FormatError` if they do not hold as many."""
+        if self._offsets < 0:
+            _cut(self._values, rows * self._row_bytes, folder, self.path)
+            return
+        _cut(self._offsets, (rows + 1) * 8 if rows else 0, folder, self.path)
+        self._held = _OFFSET.unpack(os.pread(self._offsets, 8, rows * 8))[0] if rows else 0
+        _cut(self._values, self._held * self.field.dtype.itemsize, folder, self.path)
+
+    def write(self, array: Array, row: int, rows: int, check: int) -> int:
+        """Write `rows` rows from row `row` on; gives the checksum `check`, taken on over them."""
+        if isinstance(array, Ragged):
+            return self._write_ragged(array, row, check)
+        data = as_bytes(array)
+        if len(data) != rows * self._row_bytes:
+            raise SpecError(f"expected {rows} rows of {self._row_bytes} bytes, got {len(data)} bytes - at {self.path}")
+        write_at(self._values, data, row * self._row_bytes)
+        return zlib.crc32(data.data, check)
+
+    def _write_ragged(self, array: Ragged, row: int, check: int) -> int:
+        if array.values.ndim != 1:
+            raise SpecError(f"expected ragged rows of one dimension, got {array.values.shape} - at {self.path}")
+        data = as_bytes(array.values)
+        write_at(self._values, data, self._held * self.field.dtype.itemsize)
+        write_at(self._offsets, as_bytes(array.offsets + self._held), row * 8)  # the first one stands there already
+        self._held += len(array.values)
+        return zlib.crc32(data.data, zlib.crc32(as_bytes(array.lengths).data, check))
+
+
+def _lock(path: Path) -> int | None:
+    """A file descriptor of `path`, locked until it is closed; None where somebody else holds the lock."""
+    fd = open_regular(path, _OPEN)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def _cut(fd: int, size: int, folder: Path, where: str = "metadata.jsonl") -> None:
+    found = os.fstat(fd).st_size
+    if size < 0 or found < size:
+        raise FormatError(f"expected at least {size} bytes, got {found}", path=folder, where=where)
+    if found > size:
+        os.ftruncate(fd, size)

@@ -1,0 +1,179 @@
+"""A store as it stood at one moment: its episodes, and a reader for each of its columns."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.episode import Episode
+from penstock.core.ragged import offsets_of
+from penstock.core.spec import Align
+from penstock.errors import FormatError
+from penstock.formats.columns import table
+from penstock.formats.columns.files import Bytes, mapped
+from penstock.formats.columns.layout import Layout
+from penstock.formats.columns.reading import Column, Runs, column_of
+
+Int = npt.NDArray[np.int64]
+
+
+class Maps:
+    """Memory maps by file, renewed when more of a file is in use. Shared by the snapshots of one source."""
+
+    def __init__(self) -> None:
+        self._held: dict[Path, Bytes] = {}
+
+    def __call__(self, path: Path, size: int) -> Bytes:
+        """The first `size` bytes of a file. Raises `FormatError` if it is shorter."""
+        held = self._held.get(path)
+        if held is None or len(held) < size:
+            self._held[path] = held = mapped(path, size)
+        return held[:size]
+
+
+class Snapshot:
+    """The episodes of `entries`, in that order. Nothing in it changes; files are mapped when first read.
+
+    Raises `FormatError` if the entries do not fit the files.
+    """
+
+    def __init__(self, layout: Layout, entries: table.Entries, maps: Maps) -> None:
+        self.layout, self.entries, self.maps = layout, entries, maps
+        self.offsets = offsets_of(entries["steps"].astype(np.int64))
+        runs = Runs.of(entries, self.offsets)
+        self.columns: dict[str, Column] = {path: column_of(layout, path, runs, maps) for path in layout.spec}
+        self._metadata_ends = {s: table.ends(entries, s)[2] for s in runs.segments}
+        for path, size in self.files():
+            _check_size(path, size)
+
+    @classmethod
+    def open(cls, root: Path) -> Snapshot:
+        """What the store holds now. Raises `FormatError` or `ChecksumError` for a damaged one."""
+        layout = Layout.read(root)
+        entries = table.read(layout.table)
+        table.check_order(entries, layout.table)
+        return cls(layout, entries, Maps())
+
+    def grown(self) -> Snapshot | None:
+        """What the store holds now, or None where nothing was appended.
+
+        Raises `FormatError` if the episodes that were known are not there any more.
+        """
+        known = len(self.entries)
+        found = table.read(self.layout.table, max(known - 1, 0))
+        if known and (len(found) == 0 or found[0] != self.entries[-1]):
+            path, where = self.layout.table, f"entry {known - 1}"
+            raise FormatError("the store was replaced or rolled back since it was opened", path=path, where=where)
+        added = found[min(known, 1) :]
+        if len(added) == 0:
+            return None
+        entries = np.concatenate([self.entries, added])
+        table.check_order(entries, self.layout.table)
+        return Snapshot(self.layout, entries, self.maps)
+
+    def first(self, episodes: int) -> Snapshot:
+        """The first episodes alone. Raises `FormatError` if there are not as many."""
+        if len(self.entries) < episodes:
+            found = f"expected at least {episodes} episodes, got {len(self.entries)}"
+            raise FormatError(found, path=self.layout.table)
+        return Snapshot(self.layout, self.entries[:episodes], self.maps)
+
+    def files(self) -> Iterator[tuple[Path, int]]:
+        """Every file in use, and how many of its bytes."""
+        for segment, size in self._metadata_ends.items():
+            yield self.layout.metadata(segment), size
+        for column in self.columns.values():
+            yield from column.files()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of the spec, and of the length and checksum of every episode, wherever it lies."""
+        digest = hashlib.sha256(self.layout.spec.fingerprint.encode())
+        for name in ("steps", "payload"):
+            digest.update(self.entries[name].tobytes())
+        return digest.hexdigest()
+
+    @cached_property
+    def rows(self) -> dict[Align, Int]:
+        """`[E + 1]` first row of each episode in the row space of each alignment."""
+        e = np.arange(len(self.offsets))
+        return {"step": self.offsets, "boundary": self.offsets + e, "episode": e}
+
+    def episode(self, e: int) -> Episode:
+        """Episode `e`; its arrays are read-only views of the memory maps."""
+        segment, index, start, steps, *_ = self._entry(e)
+        at = _places(index, start, steps)
+        columns = {path: column.part(segment, *at[column.field.align]) for path, column in self.columns.items()}
+        return Episode(self.layout.spec, columns, e, self.metadata([e])[0])
+
+    def metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
+        """The metadata of the given episodes. Cost: one pass of the JSON parser over all of them."""
+        texts = [self.metadata_bytes(e) for e in episodes]
+        try:
+            found = json.loads(f"[{b','.join(texts).decode('ascii')}]")
+            if len(found) == len(texts) and all(type(entry) is dict for entry in found):
+                return found
+        except (ValueError, RecursionError):
+            pass  # found below, where it is known which of them is damaged
+        return [self._parsed(text, e) for text, e in zip(texts, episodes, strict=True)]
+
+    def metadata_bytes(self, e: int) -> memoryview:
+        """The line of JSON about episode `e`."""
+        segment, _, _, _, first, size, *_ = self._entry(e)
+        return self._texts[segment][first : first + size]
+
+    def payload_check(self, e: int) -> int:
+        """The CRC-32 of what lies on disk for episode `e`: every column in the order of the spec, then the metadata."""
+        segment, index, start, steps, *_ = self._entry(e)
+        at, check = _places(index, start, steps), 0
+        for column in self.columns.values():
+            for part in column.payload(segment, *at[column.field.align]):
+                check = zlib.crc32(part.data, check)
+        return zlib.crc32(self.metadata_bytes(e), check)
+
+    @cached_property
+    def _texts(self) -> dict[int, memoryview]:
+        return {s: self.maps(self.layout.metadata(s), size).data for s, size in self._metadata_ends.items()}
+
+    @cached_property
+    def _packed(self) -> bytes:
+        return self.entries.tobytes()
+
+    def _entry(self, e: int) -> tuple[int, ...]:
+        return table.unpack(self._packed, e)  # a structured NumPy scalar takes ten times as long
+
+    def _parsed(self, text: memoryview, e: int) -> dict[str, Any]:
+        path = self.layout.metadata(int(self.entries[e]["segment"]))
+        try:
+            found = json.loads(text.tobytes())
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"expected a line of JSON, got {error}", path=path, where=f"episode {e}") from error
+        if not isinstance(found, dict):
+            raise FormatError(f"expected an object, got {type(found).__name__}", path=path, where=f"episode {e}")
+        return found
+
+
+def _places(index: int, start: int, steps: int) -> dict[Align, tuple[int, int]]:
+    """First row and number of rows of an episode in its segment, for each alignment."""
+    return {"step": (start, steps), "boundary": (start + index, steps + 1), "episode": (index, 1)}
+
+
+def _check_size(path: Path, size: int) -> None:
+    try:
+        found = os.stat(path).st_size
+    except (FileNotFoundError, NotADirectoryError):
+        found = None
+    if found is None or found < size:
+        got = "no file" if found is None else str(found)
+        raise FormatError(
+            f"expected at least {size} bytes, got {got}; `compact` with damaged='skip' saves what is whole", path=path
+        )

@@ -1,0 +1,136 @@
+"""A column store opened for reading, while others may be writing to it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.episode import Episode
+from penstock.core.ragged import Ragged
+from penstock.core.selection import Selection
+from penstock.core.spec import Align, Spec
+from penstock.errors import FormatError
+from penstock.formats.base.source import Source
+from penstock.formats.columns.files import read_json
+from penstock.formats.columns.layout import METADATA
+from penstock.formats.columns.reading import RaggedColumn
+from penstock.formats.columns.snapshot import Snapshot
+
+Int = npt.NDArray[np.int64]
+
+
+class ColumnsSource(Source):
+    """The episodes of the store at `path`, as they stood when it was opened or last refreshed.
+
+    `episode` and `episodes` give read-only views of the memory maps, which stay valid after `close`; `np.array(x)`
+    makes one to change. A pickled source holds the same episodes when it is opened again elsewhere.
+
+    `episodes`: open the first so many alone. Raises `FormatError` for a damaged store. Cost: 0.3 µs an episode.
+    Each column of each segment that was read holds one file descriptor.
+
+    >>> import tempfile
+    >>> from penstock.core.spec import Field
+    >>> from penstock.formats.columns.writer import ColumnsWriter
+    >>> path = Path(tempfile.mkdtemp()) / "store"
+    >>> spec = Spec({"rewards": Field(np.dtype("f8"))})
+    >>> with ColumnsWriter.create(path, spec) as writer:
+    ...     writer.write(Episode(spec, {"rewards": np.arange(3.0)}, metadata={"seed": 7}))
+    0
+    >>> with ColumnsSource(path) as source:
+    ...     source.offsets.tolist(), source.episode(0).rewards.tolist(), source.episode_metadata([0])
+    ([0, 3], [0.0, 1.0, 2.0], [{'seed': 7}])
+    """
+
+    def __init__(self, path: str | os.PathLike[str], episodes: int | None = None) -> None:
+        self._path = Path(path)
+        held = Snapshot.open(self._path)
+        self._held: Snapshot | None = held if episodes is None else held.first(episodes)
+        self._refreshing = threading.Lock()
+
+    def __reduce__(self) -> tuple[Callable[..., ColumnsSource], tuple[Path, int]]:
+        return ColumnsSource, (self._path, len(self))
+
+    @property
+    def path(self) -> Path:
+        """The folder of the store."""
+        return self._path
+
+    @property
+    def spec(self) -> Spec:
+        """The columns and spaces."""
+        return self._snapshot.layout.spec
+
+    @property
+    def offsets(self) -> Int:
+        """`[E + 1]` int64 first step row of each episode, and the end."""
+        return self._snapshot.offsets
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the spec and the checksums of all episodes: the same for the same episodes in another store."""
+        return self._snapshot.fingerprint
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What is stored about the whole dataset, as it is now."""
+        return read_json(self._path / METADATA)
+
+    def rows(self, align: Align) -> Int:
+        """`[E + 1]` int64 first row of each episode, and the end, in the row space of one alignment."""
+        return self._snapshot.rows[align]
+
+    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """One gather out of the memory maps."""
+        held = self._snapshot.columns[column]
+        if isinstance(held, RaggedColumn):
+            raise KeyError(f"column {column!r} is ragged: its rows have lengths of their own")
+        held.read(selection, out)
+
+    def read_ragged(self, column: str, selection: Selection) -> Ragged:
+        """Three gathers: where rows start, where they end, and their values."""
+        held = self._snapshot.columns[column]
+        if not isinstance(held, RaggedColumn):
+            raise KeyError(f"column {column!r} is not ragged")
+        return held.read(selection)
+
+    def episode(self, e: int) -> Episode:
+        """Episode `e` as read-only views, with its metadata; negative numbers count from the end.
+
+        Raises `IndexError`. Cost: 20 µs for 5 columns, whatever its length.
+        """
+        held = self._snapshot
+        n = len(held.entries)
+        if not -n <= e < n:
+            raise IndexError(f"expected an episode within 0:{n}, got {e}")
+        return held.episode(e % n)
+
+    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
+        """What is stored about each of the given episodes. Cost: 2 µs an episode."""
+        return self._snapshot.metadata(episodes)
+
+    def refresh(self) -> bool:
+        """Take in the episodes that were appended since, at the end; True if there are any.
+
+        Raises `FormatError` if what was known is no longer there. Cost: one small read where nothing happened.
+        """
+        with self._refreshing:
+            found = self._snapshot.grown()
+            self._held = found or self._held
+        return found is not None
+
+    def close(self) -> None:
+        """Let go of the files; arrays that were handed out stay valid."""
+        self._held = None
+
+    @property
+    def _snapshot(self) -> Snapshot:
+        held = self._held
+        if held is None:
+            raise FormatError("expected an open source, got one that was closed; open it again", path=self._path)
+        return held

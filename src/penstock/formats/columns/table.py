@@ -1,0 +1,133 @@
+"""The episode table: one entry of 48 bytes an episode, each with a checksum. An episode exists once its entry does."""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import ChecksumError, FormatError
+from penstock.formats.columns.files import opened
+
+Entries = npt.NDArray[np.void]
+
+ENTRY = np.dtype(
+    [
+        ("segment", "<u4"),  # where the episode lies
+        ("index", "<u4"),  # its number in that segment
+        ("start", "<u8"),  # its first step row in that segment
+        ("steps", "<u8"),
+        ("metadata", "<u8"),  # its first byte in the segment's metadata.jsonl
+        ("metadata_bytes", "<u4"),
+        ("blocks", "<u4"),  # compressed blocks of the segment up to its last row
+        ("payload", "<u4"),  # CRC-32 of its rows and metadata
+        ("check", "<u4"),  # CRC-32 of the bytes before
+    ]
+)
+SIZE = ENTRY.itemsize
+_BODY = struct.Struct("<IIQQQIII")
+_CHECK = struct.Struct("<I")
+_LIMIT = 1 << 60  # positions beyond it would overflow when they are added
+
+
+def pack(*fields: int) -> bytes:
+    """One entry of its fields in order, without `check`, which is added.
+
+    >>> len(pack(0, 0, 0, 3, 0, 2, 0, 0))
+    48
+    """
+    body = _BODY.pack(*fields)
+    return body + _CHECK.pack(zlib.crc32(body))
+
+
+def unpack(entries: bytes, e: int) -> tuple[int, ...]:
+    """The fields of entry `e`, in order, without `check`.
+
+    >>> unpack(pack(0, 0, 0, 3, 0, 2, 0, 0), 0)
+    (0, 0, 0, 3, 0, 2, 0, 0)
+    """
+    return _BODY.unpack_from(entries, e * SIZE)
+
+
+def read(path: Path, known: int = 0) -> Entries:
+    """The complete entries from number `known` on; a torn tail is left out.
+
+    Raises `ChecksumError` for a damaged entry with sound ones behind it, which no torn write leaves.
+    """
+    raw = read_bytes(path, known * SIZE)
+    entries = np.frombuffer(raw, ENTRY, len(raw) // SIZE)
+    sound = sound_entries(entries)
+    n = len(sound) if sound.all() else int(np.argmin(sound))
+    if sound[n:].any():
+        raise ChecksumError(
+            "expected the checksum of the entry to be right; `compact` with damaged='skip' saves the others",
+            path=path,
+            where=f"entry {known + n}",
+        )
+    return entries[:n]
+
+
+def read_bytes(path: Path, start: int = 0) -> bytes:
+    """The bytes of the table from `start` on."""
+    with opened(path) as fd:
+        size = os.fstat(fd).st_size
+        parts: list[bytes] = []
+        while start < size and (part := os.pread(fd, size - start, start)):
+            parts.append(part)
+            start += len(part)
+    return b"".join(parts)
+
+
+def sound_entries(entries: Entries) -> npt.NDArray[np.bool_]:
+    """`[E]` bool: which entries have the right checksum. Cost: 0.2 µs an entry."""
+    raw, body = memoryview(entries.tobytes()), _BODY.size
+    found = np.fromiter((zlib.crc32(raw[i : i + body]) for i in range(0, len(raw), SIZE)), np.uint32, len(entries))
+    return found == entries["check"]
+
+
+def check_order(entries: Entries, path: Path) -> None:
+    """Raise `FormatError` unless the episodes of every segment follow one another without a gap."""
+    wide = entries["start"] + entries["steps"]
+    too_far = (entries["steps"] >= _LIMIT) | (wide >= _LIMIT) | (entries["metadata"] >= _LIMIT)
+    order = np.argsort(entries["segment"], kind="stable")
+    held = entries[order]
+    first = np.ones(len(held), np.bool_)
+    first[1:] = held["segment"][1:] != held["segment"][:-1]
+    expected = {
+        "index": held["index"].astype(np.int64) + 1,
+        "start": held["start"] + held["steps"],
+        "metadata": held["metadata"] + held["metadata_bytes"],
+    }
+    wrong = too_far[order]
+    for name, after in expected.items():
+        follows = np.zeros(len(held), after.dtype)
+        follows[1:] = after[:-1]
+        wrong |= held[name] != np.where(first, 0, follows)
+    blocks = np.append(np.zeros(1, np.uint32), held["blocks"])[:-1]
+    wrong |= held["blocks"] < np.where(first, 0, blocks)
+    if wrong.any():
+        bad = int(order[wrong].min())
+        raise FormatError("expected the episode to follow the one before it", path=path, where=f"entry {bad}")
+
+
+def ends(entries: Entries, segment: int) -> tuple[int, int, int, int]:
+    """How many episodes, step rows, metadata bytes and blocks a segment holds.
+
+    >>> ends(np.frombuffer(pack(0, 0, 0, 3, 0, 2, 0, 0), ENTRY), 0)
+    (1, 3, 2, 0)
+    """
+    mine = entries[entries["segment"] == segment]
+    if len(mine) == 0:
+        return 0, 0, 0, 0
+    last: dict[str, Any] = {name: int(mine[-1][name]) for name in ENTRY.names or ()}
+    return (
+        last["index"] + 1,
+        last["start"] + last["steps"],
+        last["metadata"] + last["metadata_bytes"],
+        last["blocks"],
+    )
