@@ -46,6 +46,19 @@ class Selection:
         np.add.at(edges, self.at[real] + self.length[real], -1)
         return (np.cumsum(edges[:-1], dtype=np.int8) > 0).reshape(self.shape)
 
+    def rows(self) -> Int:
+        """`[n, L]` int64 row that each place is filled from, -1 where it stays padding.
+
+        >>> one = np.array([0, 1])
+        >>> Selection(one * 0, one * 10, one * 0 + 3, one * 4, (2, 4)).rows().tolist()
+        [[0, 1, 2, -1], [10, 11, 12, -1]]
+        """
+        rows = np.full(self.shape[0] * self.shape[1], -1)
+        first = np.cumsum(self.length) - self.length
+        inside = np.arange(int(self.length.sum())) - np.repeat(first, self.length)
+        rows[np.repeat(self.at, self.length) + inside] = np.repeat(self.start, self.length) + inside
+        return rows.reshape(self.shape)
+
     def samples(self, lo: int, hi: int) -> Selection:
         """The samples `lo:hi` alone, as a grid of `hi - lo` by `L`. Cost: a binary search and views."""
         width = self.shape[1]

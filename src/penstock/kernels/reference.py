@@ -77,7 +77,8 @@ def locate(cuts: Int, _guide: Int, _shift: int, index: Int, group: Int, place: I
     place[:] = index - cuts[group]
 
 
-ROUNDS = 8
+ROUNDS = 6
+SMALL = 64  # halves of few values hold little randomness a round, so small radices get more rounds
 GOLDEN = 0x9E3779B97F4A7C15
 MIX_1, MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
@@ -98,24 +99,25 @@ def permute(x: Int, size: Int, stream: Int, seed: np.uint64, inverse: bool, out:
     base = mix(np.asarray([seed], np.uint64) + np.uint64(GOLDEN))
     key = mix(base ^ mix(stream.astype(np.uint64)))
     for n in np.unique(size).tolist():
-        a = isqrt(n - 1) + 1 if n else 1
-        b = -(-n // a)
         todo = np.flatnonzero(size == n)
         value = x[todo].astype(np.uint64)
         while len(todo):
-            value = _cipher(value, a, b, key[todo], inverse)
+            value = _cipher(value, n, key[todo], inverse)
             out[todo] = value.astype(np.int64)
             walks = value >= n
             todo, value = todo[walks], value[walks]
 
 
-def _cipher(x: Any, a: int, b: int, key: Any, inverse: bool) -> Any:
+def _cipher(x: Any, n: int, key: Any, inverse: bool) -> Any:
     """One pass of all rounds on uint64 `x < a * b`: rounds turn the left and the right half in turn."""
+    a = isqrt(n - 1) + 1
+    b = -(-n // a)
     halves, radix = [x // np.uint64(b), x % np.uint64(b)], [a, b]
-    for i in reversed(range(ROUNDS)) if inverse else range(ROUNDS):
-        turned = i % 2
-        m = np.uint64(radix[turned])
-        hashed = mix((key + np.uint64((i + 1) * GOLDEN & (1 << 64) - 1)) ^ halves[1 - turned]) >> np.uint64(32)
+    rounds = range(ROUNDS + 2 * (SMALL // a))
+    for i in reversed(rounds) if inverse else rounds:
+        turned, m = i % 2, np.uint64(radix[i % 2])
+        z = ((key + np.uint64((i + 1) * GOLDEN & (1 << 64) - 1)) ^ halves[1 - turned]) * np.uint64(MIX_1)
+        hashed = ((z ^ (z >> np.uint64(32))) * np.uint64(MIX_2)) >> np.uint64(32)
         step = (hashed * m) >> np.uint64(32)
         halves[turned] = (halves[turned] + (m - step if inverse else step)) % m
     return halves[0] * np.uint64(b) + halves[1]

@@ -13,7 +13,7 @@ from penstock.core.columns import under
 from penstock.core.selection import Selection
 from penstock.errors import PlanError
 from penstock.kernels.locate import Groups
-from penstock.plan.base import Plan, Read, View, chained, checked
+from penstock.plan.base import Plan, Read, View, chained, checked, epochs
 from penstock.plan.episodes import Episodes
 
 Int = npt.NDArray[np.int64]
@@ -92,8 +92,8 @@ class Anchored(Plan):
 
     def resolve(self, positions: Int) -> tuple[Selection, ...]:
         """Find episode `e` and anchor step `t` of each position, then the rows of every view."""
-        k = checked(self, positions)
-        e, i = self._samples.locate(k % max(len(self), 1))
+        _, place = epochs(checked(self, positions), len(self))
+        e, i = self._samples.locate(place)
         t = i * self._stride + self._first
         return tuple(self._select(view, e, t) for view in self._views)
 

@@ -175,6 +175,21 @@ def checked(plan: Plan, positions: Int) -> Int:
     return k
 
 
+def epochs(k: Int, n: int) -> tuple[Int, Int]:
+    """`[n]` epoch and `[n]` place in it of positions `k`, for epochs of `n` samples. Divides only if it must.
+
+    >>> [part.tolist() for part in epochs(np.array([1, 5, 6]), 3)]
+    [[0, 1, 2], [1, 2, 0]]
+    """
+    if len(k) == 0:
+        return k, k
+    first = int(k[0]) // n
+    place = k - first * n
+    if place.min() >= 0 and place.max() < n:
+        return np.full(len(k), first), place
+    return np.divmod(k, n)
+
+
 def apply(start: Episodes | Plan, *transforms: Transform) -> Episodes | Plan:
     """Apply transforms one after the other.
 

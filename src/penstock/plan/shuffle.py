@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from penstock.errors import PlanError
 from penstock.kernels.permute import LARGEST, permute
-from penstock.plan.base import Plan, PlanTransform, Reordered, settle
+from penstock.plan.base import Plan, PlanTransform, Reordered, epochs, settle
 
 Int = npt.NDArray[np.int64]
 
@@ -53,9 +53,7 @@ class Shuffle(PlanTransform):
 
     def order(self, k: Int, n: int) -> Int:
         """Where positions `k` of a sequence of epochs of `n` samples lie in the unshuffled sequence."""
-        if n == 0:
-            return k[:0]
-        epoch, x = np.divmod(k, n)
+        epoch, x = epochs(k, n)
         if self.block is None or self.pool is None:
             return epoch * n + permute(x, np.full(len(x), n), epoch, self.seed)
         return epoch * n + _pooled(x, epoch, n, min(self.block, n), self.pool, self.seed)
