@@ -76,15 +76,22 @@ class BatchBuffer:
         columns.update({path: c.cut(lo, hi, k) for path, c in self._actions.items()})
         return {**columns, "rewards": self._rewards.cut(lo, hi, k), **ends(hi - lo, terminated, truncated)}
 
-    def set_final(self, columns: dict[str, Array], observation: Any) -> None:
-        """Put the last observation of an episode in place of the one that the batch held: the next episode's first."""
+    def set_final(self, columns: dict[str, Array], observation: Any) -> bool:
+        """Put the last observation of an episode in place of the one that the batch held: the next episode's first.
+
+        Returns whether both are the same arrays of several values, which hints at an overwritten last observation.
+        """
         self._store_final(0, observation)
+        same = any(len(c.array[0].ravel()) > 1 for c in self._final.values() if isinstance(c, ArrayColumn))
         for path, final in self._final.items():
             row, held = final.take(1), columns[path]
             if isinstance(held, Ragged):
+                same = False
                 columns[path] = Ragged.concatenate([held[:-1], row])  # type: ignore[list-item]
             else:
+                same = same and np.array_equal(held[-1], row[0])
                 held[-1] = row[0]
+        return same
 
     def make_room(self) -> None:
         """Once the rows fill the room, drop those before the oldest open episode, or double the room."""

@@ -107,7 +107,9 @@ class Collector(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode; one that is open is closed as truncated. The seed and the options are stored with it."""
         self._end_unfinished()
-        if seed is None and self._seeds is not None:
+        if seed is not None:
+            seed = int(seed)  # environments take no NumPy integers
+        elif self._seeds is not None:
             seed = next(self._seeds)
         self._about = about_reset(seed, options)
         observation, info = self.env.reset(seed=seed, options=options)

@@ -100,7 +100,7 @@ _FROM: dict[type[Any], Callable[[Any], spaces.Space]] = {
 }
 
 _TO: dict[type[spaces.Space], Callable[[Any], GymSpace]] = {
-    spaces.Box: lambda s: gymnasium.spaces.Box(s.low.copy(), s.high.copy(), dtype=s.dtype.type),
+    spaces.Box: lambda s: gymnasium.spaces.Box(s.low.copy(), s.high.copy(), s.shape, s.dtype.type),
     spaces.Discrete: lambda s: gymnasium.spaces.Discrete(s.n, start=s.start, dtype=s.dtype.type),
     spaces.MultiDiscrete: lambda s: gymnasium.spaces.MultiDiscrete(s.nvec, dtype=s.dtype.type, start=s.start),
     spaces.MultiBinary: lambda s: gymnasium.spaces.MultiBinary(s.n),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from penstock.core.ragged import Array
 from penstock.core.spec import Spec
 from penstock.errors import DataError, SpecError
 from penstock.record.batch import CLOSED, BatchBuffer, split_infos
-from penstock.record.checks import Verdict
+from penstock.record.checks import RecordingWarning, Verdict
 from penstock.record.hooks import EpisodeMetadata, reward_statistics, seed_stream
 from penstock.record.infos import InfoColumns, Policy, make_infos
 from penstock.record.sink import Sink, Target, about_reset, environment_metadata, make_spec
@@ -75,7 +76,7 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
         self._unfinished = unfinished
         self._about: list[dict[str, Any]] = [{} for _ in range(env.num_envs)]
         self._resetting: list[int] = []  # environments whose next step resets them
-        self._ready = False
+        self._ready = self._warned = False
         super().__init__(env)
 
     @property
@@ -249,9 +250,7 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
         """Bring the environments whose episodes were cut to where they stand now."""
         for k, columns in closed:
             if self._mode is AutoresetMode.SAME_STEP:
-                if "final_obs" not in infos:
-                    raise DataError("expected infos['final_obs'] from an environment that resets in the same step")
-                self._buffer.set_final(columns, infos["final_obs"][k])
+                self._set_final(columns, infos, k)
                 self._buffer.start[k] = self._buffer.row
                 if self._infos:
                     self._infos[k].store(0, parts[k])
@@ -260,6 +259,19 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
         if self._mode is AutoresetMode.NEXT_STEP:
             self._resetting = [k for k, _ in closed]
         self._buffer.make_room()
+
+    def _set_final(self, columns: dict[str, Array], infos: dict[str, Any], k: int) -> None:
+        if "final_obs" not in infos:
+            raise DataError("expected infos['final_obs'] from an environment that resets in the same step, got none")
+        if self._buffer.set_final(columns, infos["final_obs"][k]) and not self._warned:
+            self._warned = True
+            warnings.warn(
+                "the last observation of an episode equals the first of the next: an environment that reuses its arrays "
+                "overwrites the last when it resets in the same step; copy them in the environment, or reset in the "
+                "next step; not said again",
+                RecordingWarning,
+                stacklevel=4,
+            )
 
     def _save(self, closed: list[tuple[int, dict[str, Array]]]) -> None:
         """Write episodes in the order of their environments; one that a check refuses does not hold up the others."""
