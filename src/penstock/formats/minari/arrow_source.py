@@ -1,0 +1,317 @@
+"""Reading Minari's Arrow and Parquet datasets: a directory an episode, read when a row of it is asked for."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import threading
+import warnings
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import Array, Ragged, offsets_of
+from penstock.core.selection import Selection
+from penstock.core.spaces import Space
+from penstock.core.spec import Field, Spec
+from penstock.errors import FormatError, StateError
+from penstock.formats.base.source import Source
+from penstock.formats.minari import arrow_table, columns, images, index_cache, metadata, spaces
+from penstock.formats.minari.arrow_table import Leaf
+from penstock.formats.minari.columns import Column, Infos, Stored
+from penstock.formats.minari.pieces import Pieces, cut, spread
+
+Int = npt.NDArray[np.int64]
+
+HELD = 128  # columns of episodes that stay loaded; each keeps a file mapped
+HELD_BYTES = 256 << 20
+WORTH = 64  # episodes from which keeping an index is worth a file
+SUFFIXES = (".arrow", ".parquet")
+
+
+def episode_directories(folder: Path) -> list[int]:
+    """The numbers of the episodes whose directories lie in a folder, sorted; empty where there is no folder."""
+    if not folder.is_dir():
+        return []
+    with os.scandir(folder) as entries:
+        return sorted(int(e.name) for e in entries if e.name.isascii() and e.name.isdigit() and e.is_dir())
+
+
+def part(folder: Path, number: int) -> Path:
+    """The file of an episode. Raises `FormatError` if there is none, or more than one."""
+    directory = folder / str(number)
+    found = sorted(p for p in directory.iterdir() if p.suffix in SUFFIXES and p.name.startswith("part-"))
+    if len(found) != 1:
+        raise FormatError(f"expected one part-0.arrow or part-0.parquet, got {len(found)} parts", path=directory)
+    return found[0]
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """One state of the directory."""
+
+    numbers: Int
+    parts: tuple[Path, ...]
+    states: list[list[Any]]
+    leaves: tuple[dict[str, Leaf], ...]
+    which: Int
+    spec: Spec
+    offsets: Int
+    missing: Mapping[str, Int]
+    metadata: Mapping[str, Any]
+    fingerprint: str
+
+
+class ArrowSource(Source):
+    """A Minari dataset in Arrow or Parquet: `folder/<episode>/part-0.arrow`, and `metadata.json` beside each.
+
+    Columns of an episode are loaded when one of its rows is asked for, and the last ones used stay loaded (128, or
+    256 MB). Arrow files are memory-mapped. Episodes at the end whose file is not whole, as a killed writer leaves
+    them, are left out with a warning. Cost of opening: the footer of each file the first time, a stat afterwards.
+
+    Raises `FormatError` for damaged files, `MissingExtraError` without PyArrow.
+    """
+
+    def __init__(self, folder: Path, infos: Infos = "strict", cache: index_cache.Where = "user") -> None:
+        self.folder = Path(folder).absolute()
+        self._infos: Infos = infos
+        self._cache: index_cache.Where = cache
+        self._held: OrderedDict[tuple[int, str], Array] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._view = self._load()
+
+    def __reduce__(self) -> tuple[type[ArrowSource], tuple[Path, Infos, index_cache.Where]]:
+        return ArrowSource, (self.folder, self._infos, self._cache)
+
+    @property
+    def spec(self) -> Spec:
+        """The columns and spaces."""
+        return self._view.spec
+
+    @property
+    def offsets(self) -> Int:
+        """`[E + 1]` int64 first step row of each episode, and the end."""
+        return self._view.offsets
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The dataset's entries as stored, with totals as they really are."""
+        return self._view.metadata
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the states of all files and the spec."""
+        return self._view.fingerprint
+
+    @property
+    def blocks(self) -> Int | None:
+        """Parquet is decoded by the episode; any row of an Arrow file is cheap."""
+        packed = any(p.suffix == ".parquet" for p in self._view.parts[:1])
+        return self._view.offsets if packed else None
+
+    @property
+    def numbers(self) -> Int:
+        """`[E]` int64 the names of the episodes' directories; `0 .. E - 1` in a sound dataset."""
+        return self._view.numbers
+
+    @property
+    def suffix(self) -> str:
+        """ "arrow" or "parquet", by the files."""
+        return (
+            self._view.parts[0].suffix[1:] if self._view.parts else str(self._view.metadata.get("data_format", "arrow"))
+        )
+
+    @property
+    def frames(self) -> frozenset[str]:
+        """The columns that are stored as JPEG."""
+        return frozenset(path for leaves in self._view.leaves for path, leaf in leaves.items() if leaf.images)
+
+    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """Each piece from its episode, in the order of the files."""
+        view, field = self._view, self.spec[column]
+        pieces, first = self._pieces(view, field, selection)
+        for e, start, length, at in zip(*(a.tolist() for a in pieces), strict=True):
+            begin = start - int(first[e])
+            out[at : at + length] = self._rows(view, column, e, begin, begin + length)
+
+    def _pieces(self, view: _View, field: Field, selection: Selection) -> tuple[Pieces, Int]:
+        first = self.rows(field.align)
+        pieces = cut(first, selection.start, selection.length, selection.at)
+        return pieces.take(np.argsort(pieces.run, kind="stable")), first
+
+    def _rows(self, view: _View, column: str, e: int, start: int, stop: int) -> Any:
+        if column.startswith(f"{columns.PRESENT}/"):
+            return e not in view.missing[column.split("/", 1)[1]]
+        leaf = view.leaves[view.which[e]].get(column)
+        if leaf is None:
+            field = view.spec[column]
+            return columns.fill_value(field).view(field.dtype).reshape(field.shape)
+        held = self._column(view, e, column, leaf)
+        if leaf.images and isinstance(held, Ragged):
+            nbytes = int(np.prod(leaf.shape, dtype=np.int64))
+            frames = [images.decode(blob, nbytes) for blob in held[start:stop].blobs()]
+            return np.stack(frames).reshape(-1, *leaf.shape)
+        return held[start:stop]
+
+    def read_ragged(self, column: str, selection: Selection) -> Ragged:
+        """Each piece from its episode."""
+        view, field = self._view, self.spec[column]
+        first = self.rows(field.align)
+        pieces = cut(first, selection.start, selection.length, selection.start)
+        found: list[Ragged] = [Ragged(np.empty(0, field.dtype), np.zeros(1, np.int64))]
+        for e, start, length, _ in zip(*(a.tolist() for a in pieces), strict=True):
+            leaf = view.leaves[view.which[e]].get(column)
+            if leaf is None:
+                found.append(Ragged(np.empty(0, field.dtype), np.zeros(length + 1, np.int64)))
+            else:
+                found.append(self._column(view, e, column, leaf)[start - int(first[e]) :][:length])
+        return spread(Ragged.concatenate(found), selection)
+
+    def _column(self, view: _View, e: int, column: str, leaf: Leaf) -> Any:
+        """A leaf of an episode, loaded or still held."""
+        key = (int(view.numbers[e]), column)
+        with self._lock:
+            if key in self._held:
+                self._held.move_to_end(key)
+                return self._held[key]
+        steps = int(view.offsets[e + 1] - view.offsets[e])
+        rows = {"step": steps, "boundary": steps + 1, "episode": 1}[leaf.align]
+        table = arrow_table.read_column(view.parts[e], column.split("/", 1)[0])
+        array = arrow_table.values(table, column, leaf, rows, view.parts[e])
+        with self._lock:
+            if key not in self._held:
+                self._held[key] = array
+                self._bytes += array.nbytes
+            while len(self._held) > HELD or (self._bytes > HELD_BYTES and len(self._held) > 1):
+                self._bytes -= self._held.popitem(last=False)[1].nbytes
+        return array
+
+    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
+        """What `metadata.json` beside each episode's file says. Raises `FormatError` for bad JSON."""
+        view = self._view
+        lengths = np.diff(view.offsets)
+        found = [metadata.read_json(self.folder / str(view.numbers[e]) / metadata.FILE) or {} for e in episodes]
+        return [metadata.episode_entries(f, int(e), int(lengths[e])) for f, e in zip(found, episodes, strict=True)]
+
+    def refresh(self) -> bool:
+        """List the directory again. Raises `StateError` if episodes that were there are not what they were."""
+        old = self._view
+        new = self._load()
+        kept = len(old.offsets)
+        if not np.array_equal(new.offsets[:kept], old.offsets) or (kept > 1 and new.spec != old.spec):
+            raise StateError(f"expected {self.folder} to have grown, got other episodes; open it again")
+        self._view = new
+        return len(new.offsets) > kept
+
+    def _load(self) -> _View:
+        entries = metadata.read_json(self.folder / metadata.FILE)
+        if entries is None:
+            warnings.warn(
+                f"{self.folder / metadata.FILE} is empty or missing: spaces and other entries are lost; write them "
+                "anew with penstock.formats.minari.recover.rebuild_metadata",
+                stacklevel=4,
+            )
+            entries = {}
+        both = {
+            "observations": metadata.space(entries, "observation_space", self.folder),
+            "actions": metadata.space(entries, "action_space", self.folder),
+        }
+        numbers, parts, rows, which, schemas, states = self._index()
+        known = spaces.leaves(both)
+        leaves = tuple(arrow_table.leaves(schema, known, self.folder) for schema in schemas)
+        offsets = offsets_of(rows - 1)
+        found = self._resolve(leaves, which, offsets, known)
+        fields = {c.path: c.field for c in found} if found else columns.of_spaces(both["observations"], both["actions"])
+        fields.update({path: c.field for path, c in columns.present(found).items()})
+        spec = Spec(fields, both["observations"], both["actions"])
+        totals = {"total_episodes": len(numbers), "total_steps": int(offsets[-1])}
+        digest = hashlib.sha256(json.dumps([states, spec.fingerprint]).encode()).hexdigest()
+        missing = {c.path: c.missing for c in found}
+        return _View(numbers, parts, states, leaves, which, spec, offsets, missing, {**entries, **totals}, digest)
+
+    def _resolve(
+        self, leaves: Sequence[Mapping[str, Leaf]], which: Int, offsets: Int, known: Mapping[str, Space]
+    ) -> list[Column]:
+        if len(which) == 0:
+            return []
+        lengths = np.diff(offsets)
+        stored: dict[str, list[Stored]] = {}
+        for number, columns_of in enumerate(leaves):
+            episode = np.flatnonzero(which == number)
+            for path, leaf in columns_of.items():
+                rows = {"step": lengths, "boundary": lengths + 1, "episode": np.ones_like(lengths)}[leaf.align][episode]
+                stored.setdefault(path, []).append(Stored(leaf.kind, leaf.dtype, leaf.shape, episode, rows))
+        for path in known:
+            if path not in stored:
+                raise FormatError(
+                    f"expected the column {path} that the space names, got {list(stored)}", path=self.folder
+                )
+        order = {name: i for i, name in enumerate((*spaces.ROOTS, *spaces.FLAGS, "infos"))}
+        ranked = sorted(stored, key=lambda path: order.get(path.split("/", 1)[0], len(order)))
+        return columns.resolve({path: stored[path] for path in ranked}, lengths, self._infos, self.folder)
+
+    def _index(self) -> tuple[Int, tuple[Path, ...], Int, Int, list[Any], list[list[Any]]]:
+        """Episodes, their files, rows and schemas; from the cache if nothing changed."""
+        numbers, parts, states = self._listed()
+        place, key = index_cache.place(self.folder, self._cache), json.dumps([str(self.folder), states])
+        if place is not None and (found := index_cache.load(place, key)) is not None:
+            header, arrays = found
+            schemas = [
+                arrow_table.arrow().ipc.read_schema(arrow_table.arrow().py_buffer(base64.b64decode(s)))
+                for s in header["schemas"]
+            ]
+            kept = len(arrays["rows"])
+            return numbers[:kept], parts[:kept], arrays["rows"], arrays["which"], schemas, states[:kept]
+        rows, which, schemas = self._scan(parts)
+        kept = len(rows)
+        if place is not None and kept >= WORTH:
+            packed = [base64.b64encode(s.serialize().to_pybytes()).decode() for s in schemas]
+            index_cache.save(place, key, {"schemas": packed}, {"rows": rows, "which": which})
+        return numbers[:kept], parts[:kept], rows, which, schemas, states[:kept]
+
+    def _listed(self) -> tuple[Int, tuple[Path, ...], list[list[Any]]]:
+        parts: list[Path] = []
+        numbers = episode_directories(self.folder)
+        for i, number in enumerate(numbers):
+            try:
+                parts.append(part(self.folder, number))
+            except FormatError as error:
+                if i + 1 < len(numbers):
+                    raise
+                warnings.warn(f"left out the last episode, which is not whole: {error}", stacklevel=6)
+        stats = [os.stat(p) for p in parts]
+        states = [[s.st_size, s.st_mtime_ns] for s in stats]
+        return np.array(numbers[: len(parts)], np.int64), tuple(parts), states
+
+    def _scan(self, parts: Sequence[Path]) -> tuple[Int, Int, list[Any]]:
+        rows: list[int] = []
+        which: list[int] = []
+        schemas: list[Any] = []
+        for i, path in enumerate(parts):
+            try:
+                schema, count = arrow_table.read_schema(path)
+            except FormatError as error:
+                if i + 1 < len(parts):
+                    raise
+                warnings.warn(f"left out the last episode, which is not whole: {error}", stacklevel=7)
+                break
+            if count < 1:
+                raise FormatError("expected at least the first observation, got no rows", path=path)
+            if not schemas or not schemas[which[-1]].equals(schema, check_metadata=True):
+                known = (n for n, s in enumerate(schemas) if s.equals(schema, check_metadata=True))
+                which.append(next(known, len(schemas)))
+                schemas[which[-1] :] = (
+                    [*schemas[which[-1] :], schema] if which[-1] == len(schemas) else schemas[which[-1] :]
+                )
+            else:
+                which.append(which[-1])
+            rows.append(count)
+        return np.array(rows, np.int64), np.array(which, np.int64), schemas

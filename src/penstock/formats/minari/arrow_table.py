@@ -1,0 +1,254 @@
+"""Columns of one episode in Arrow: from arrays of Arrow to NumPy and back. Needs PyArrow (the extra `arrow`)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.columns import under
+from penstock.core.ragged import Array, Ragged
+from penstock.core.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
+from penstock.core.spec import Align, Kind
+from penstock.errors import FormatError, PenstockError, SpecError, require
+from penstock.formats.minari.spaces import FLAGS
+
+ALIGNS = b"penstock.align"  # schema metadata: which optional columns have not T + 1 rows, as JSON
+SHAPE = b"shape"  # field metadata: the shape of a row, as "2,3"
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """How one column lies in a file: `rows` counted by `align`; `images` for JPEG frames."""
+
+    kind: Kind
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    align: Align
+    images: bool = False
+
+
+def arrow() -> Any:
+    """PyArrow. Raises `MissingExtraError`."""
+    return require("pyarrow", "arrow")
+
+
+def read_schema(path: Path) -> tuple[Any, int]:
+    """Schema and number of rows of a part. Cost: its footer."""
+    pa = arrow()
+    try:
+        if path.suffix == ".parquet":
+            meta = require("pyarrow.parquet", "arrow").read_metadata(path)
+            return meta.schema.to_arrow_schema(), int(meta.num_rows)
+        with pa.memory_map(str(path)) as file:
+            reader = pa.ipc.open_file(file)
+            return reader.schema, sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise FormatError(f"expected a whole {path.suffix[1:]} file, got {error}", path=path) from error
+
+
+def read_column(path: Path, name: str) -> Any:
+    """One top-level column of a part as one array. Raises `FormatError`. Cost: no copy where the file is Arrow."""
+    pa = arrow()
+    try:
+        if path.suffix == ".parquet":
+            table = require("pyarrow.parquet", "arrow").ParquetFile(path).read([name])
+        else:
+            with pa.memory_map(str(path)) as file:
+                table = pa.ipc.open_file(file).read_all().select([name])
+        column = table.column(0).combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+        column.validate()
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        raise FormatError(f"expected a whole column, got {error}", path=path, where=name) from error
+    return column
+
+
+def leaves(schema: Any, spaces: Mapping[str, Space], path: Path) -> dict[str, Leaf]:
+    """Every column of a schema. Raises `FormatError` for types that are not in the standard."""
+    try:
+        aligns = json.loads((schema.metadata or {}).get(ALIGNS, b"{}"))
+    except ValueError as error:
+        raise FormatError(f"expected alignments as JSON, got {error}", path=path) from error
+    found: dict[str, Leaf] = {}
+    for field in schema:
+        if field.name != "episode_id":
+            for name, kind in _fields(field.name, field, path):
+                found[name] = _leaf(name, kind, spaces.get(name), _align(name, aligns), path)
+    return found
+
+
+def _align(name: str, aligns: Any) -> Align:
+    if name in FLAGS or under("actions", name):
+        return "step"
+    told = aligns.get(name) if isinstance(aligns, dict) else None
+    return told if told in ("step", "episode") and not under("observations", name) else "boundary"
+
+
+def _fields(name: str, field: Any, path: Path) -> Iterator[tuple[str, Any]]:
+    if len(name) > 4096:
+        raise FormatError("expected columns nested less deep", path=path, where=name[:64])
+    if arrow().types.is_struct(field.type):
+        for inner in field.type:
+            yield from _fields(f"{name}/{inner.name}", inner, path)
+    else:
+        yield name, field
+
+
+def _leaf(name: str, field: Any, space: Space | None, align: Align, path: Path) -> Leaf:
+    types, kind = arrow().types, field.type
+    if types.is_fixed_size_list(kind):
+        return Leaf("array", _dtype(kind.value_type, name, path), _shape(name, field, space, path), align)
+    if types.is_string(kind) or types.is_large_string(kind):
+        return Leaf("text", np.dtype(np.uint8), (), align)
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        if isinstance(space, Box) and space.dtype == np.uint8 and space.shape:
+            return Leaf("array", np.dtype(np.uint8), space.shape, align, images=True)
+        return Leaf("ragged", np.dtype(np.uint8), (), align)
+    if types.is_list(kind) or types.is_large_list(kind):
+        return Leaf("ragged", _dtype(kind.value_type, name, path), (), align)
+    return Leaf("array", _dtype(kind, name, path), (), align)
+
+
+def _dtype(kind: Any, name: str, path: Path) -> np.dtype[Any]:
+    types = arrow().types
+    if not (types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)):
+        raise FormatError(f"expected numbers, text or structs of them, got {kind}", path=path, where=name)
+    return np.dtype(kind.to_pandas_dtype())
+
+
+def _shape(name: str, field: Any, space: Space | None, path: Path) -> tuple[int, ...]:
+    size = int(field.type.list_size)
+    shape: tuple[int, ...] = (size,)
+    if isinstance(space, (Box, MultiDiscrete, MultiBinary)):
+        shape = space.shape
+    elif field.metadata and SHAPE in field.metadata:
+        text = field.metadata[SHAPE].decode("ascii", "replace")
+        if not all(part.isdigit() and len(part) < 10 for part in text.split(",") if part):
+            raise FormatError(f"expected a shape such as '2,3', got {text!r}", path=path, where=name)
+        shape = tuple(int(part) for part in text.split(",") if part)
+    if math.prod(shape) != size:
+        raise FormatError(
+            f"expected {math.prod(shape)} values a row for shape {shape}, got {size}", path=path, where=name
+        )
+    return shape
+
+
+def values(column: Any, name: str, leaf: Leaf, rows: int, path: Path) -> Array:
+    """The first `rows` rows of the leaf `name` below an Arrow column; JPEG frames as ragged bytes.
+
+    Raises `FormatError` for missing values and malformed offsets.
+    """
+    for key in name.split("/")[1:]:
+        _no_nulls(column, 0, name, path)
+        column = column.field(key)
+    column = column.slice(0, rows)
+    _no_nulls(column, column.null_count, name, path)
+    try:
+        if leaf.images or leaf.kind != "array":
+            return _ragged(column, leaf)
+        if leaf.shape or arrow().types.is_fixed_size_list(column.type):
+            flat = column.flatten()
+            _no_nulls(flat, flat.null_count, name, path)
+            return flat.to_numpy(zero_copy_only=False).reshape(rows, *leaf.shape)
+        return column.to_numpy(zero_copy_only=False)
+    except (arrow().ArrowException, PenstockError, ValueError) as error:
+        raise FormatError(
+            f"expected {rows} rows of {leaf.dtype}{list(leaf.shape)}, got {error}", path=path, where=name
+        ) from error
+
+
+def _no_nulls(column: Any, count: int, name: str, path: Path) -> None:
+    if count:
+        raise FormatError(f"expected values in every row, got {count} missing", path=path, where=name)
+
+
+def _ragged(column: Any, leaf: Leaf) -> Ragged:
+    column = arrow().concat_arrays([column]) if column.offset == 0 else column
+    wide = str(column.type).startswith("large_")
+    listed = leaf.kind == "ragged" and not leaf.images and hasattr(column, "values")
+    raw = column.buffers()[1]
+    count = len(column) + 1
+    width = np.dtype(np.int64 if wide else np.int32)
+    if raw is None:
+        return Ragged(np.empty(0, leaf.dtype), np.zeros(count, np.int64))
+    offsets = np.frombuffer(raw, width, count, column.offset * width.itemsize).astype(np.int64)
+    if np.any(np.diff(offsets) < 0) or offsets[0] < 0:
+        raise FormatError("expected offsets that never decrease")
+    if listed:
+        data = column.values.to_numpy(zero_copy_only=False)
+    else:
+        held = column.buffers()[2]
+        data = np.frombuffer(held, np.uint8) if held is not None and held.size else np.empty(0, np.uint8)
+    if offsets[-1] > len(data):
+        raise FormatError(f"expected offsets within {len(data)} values, got {offsets[-1]}")
+    return Ragged(data[offsets[0] : offsets[-1]].astype(leaf.dtype, copy=False), offsets - offsets[0])
+
+
+def encode(columns: Mapping[str, Any], rows: int, aligns: Mapping[str, str]) -> Any:
+    """A record batch of `rows` rows out of columns by path: NumPy arrays, lists of text or bytes; short ones are padded.
+
+    Raises `SpecError` for a dtype that Arrow does not have.
+    """
+    pa = arrow()
+    tree: dict[str, Any] = {}
+    for path, value in columns.items():
+        *parents, leaf = path.split("/")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = _encoded(path, value, rows)
+    fields, arrays = zip(*(_struct(name, node) for name, node in tree.items()), strict=True)
+    note = {ALIGNS: json.dumps(dict(aligns)).encode()} if aligns else None
+    return pa.RecordBatch.from_arrays(list(arrays), schema=pa.schema(list(fields), metadata=note))
+
+
+def _struct(name: str, node: Any) -> tuple[Any, Any]:
+    if not isinstance(node, dict):
+        return node[0].with_name(name), node[1]
+    pa = arrow()
+    fields, arrays = zip(*(_struct(key, child) for key, child in node.items()), strict=True)
+    array = pa.StructArray.from_arrays(list(arrays), fields=list(fields))
+    return pa.field(name, array.type), array
+
+
+def _encoded(path: str, value: Any, rows: int) -> tuple[Any, Any]:
+    pa = arrow()
+    if isinstance(value, list):
+        array = pa.array(value + [None] * (rows - len(value)), pa.binary() if _has_bytes(value) else pa.string())
+        return pa.field(path, array.type), array
+    try:
+        kind = pa.from_numpy_dtype(value.dtype)
+    except pa.ArrowException as error:
+        raise SpecError(f"expected a dtype that Arrow has, got {value.dtype} for {path}") from error
+    short = rows - len(value)
+    padded = np.concatenate([value, np.zeros((short, *value.shape[1:]), value.dtype)]) if short else value
+    if value.ndim == 1:
+        return pa.field(path, kind), pa.array(padded, kind)
+    flat = pa.array(np.ascontiguousarray(padded).reshape(-1), kind)
+    size = math.prod(value.shape[1:])
+    array = pa.FixedSizeListArray.from_arrays(flat, type=pa.list_(kind, size))
+    return pa.field(path, array.type, metadata={SHAPE: ",".join(map(str, value.shape[1:]))}), array
+
+
+def _has_bytes(value: list[Any]) -> bool:
+    return any(isinstance(item, bytes) for item in value)
+
+
+def discrete(space: Space | None) -> bool:
+    """Whether values of a space are plain integers."""
+    return isinstance(space, Discrete)
+
+
+def as_rows(array: Array) -> npt.NDArray[Any]:
+    """An array that is not ragged. Raises `SpecError` otherwise."""
+    if isinstance(array, Ragged):
+        raise SpecError("expected rows of one length, got ragged ones")
+    return array

@@ -1,0 +1,188 @@
+"""Writing Minari's Arrow and Parquet datasets: an episode is a directory that appears whole, at a flat cost."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.core.columns import under
+from penstock.core.episode import Episode
+from penstock.core.ragged import Array, Ragged
+from penstock.core.spec import Spec
+from penstock.errors import DataError, FormatError, require
+from penstock.formats.base.writer import Writer
+from penstock.formats.minari import arrow_table, metadata, writing
+from penstock.formats.minari.arrow_source import ArrowSource, episode_directories, part
+from penstock.formats.minari.metadata import bytes_of, changed
+from penstock.formats.minari.spaces import ROOTS
+
+
+def create(path: Path, plan: writing.Plan, entries: Mapping[str, Any]) -> ArrowWriter:
+    """Make an empty dataset in `path/data`, whole or not at all, and open it for writing."""
+    arrow_table.arrow()
+    writing.install(path, lambda data: metadata.write_json(data / metadata.FILE, entries))
+    return ArrowWriter(path / "data", plan, str(entries["data_format"]))
+
+
+class ArrowWriter(Writer):
+    """Appends episodes to `folder`: each is written under a hidden name, made durable, and renamed to its number.
+
+    Writers take turns by a lock on the folder, held while an episode is being saved. Cost of a `write`: the bytes
+    and five fsyncs, whatever the number of episodes.
+    """
+
+    def __init__(self, folder: Path, plan: writing.Plan, data_format: str) -> None:
+        if data_format not in ("arrow", "parquet"):
+            raise FormatError(f"expected data_format 'arrow' or 'parquet', got {data_format!r}", path=folder)
+        self._folder, self._plan, self._format = folder, plan, data_format
+        self._bytes: tuple[int, int] | None = None
+        self._closed = False
+
+    @property
+    def spec(self) -> Spec:
+        """The columns that episodes must have."""
+        return self._plan.spec
+
+    def write(self, episode: Episode) -> int:
+        """Save one episode; it is durable when the call returns."""
+        self._check_open()
+        batch = self._batch(self._plan.check(episode))
+        with self._locked():
+            entries = self._entries()
+            number, steps = self._totals(entries)
+            size = self._size(number) + self._install(number, batch, self._plan.entries(episode, number))
+            self._bytes = (number + 1, size)
+            totals = {"total_episodes": number + 1, "total_steps": steps + len(episode)}
+            self._write_entries({**entries, **totals}, size)
+        return number
+
+    def _install(self, number: int, batch: Any, entries: Mapping[str, Any]) -> int:
+        """Put an episode's directory in place; its bytes."""
+        temporary = self._folder / f".{number}.{secrets.token_hex(6)}"
+        temporary.mkdir()
+        try:
+            path = temporary / f"part-0.{self._format}"
+            self._write_part(path, batch)
+            metadata.write_json(temporary / metadata.FILE, entries)
+            size = metadata.bytes_of(temporary)
+            os.rename(temporary, self._folder / str(number))
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        metadata.sync_directory(self._folder)
+        return size
+
+    def _write_part(self, path: Path, batch: Any) -> None:
+        pa = arrow_table.arrow()
+        with open(path, "xb") as file:
+            if self._format == "parquet":
+                table = pa.Table.from_batches([batch])
+                require("pyarrow.parquet", "arrow").write_table(
+                    table, file, compression="snappy", row_group_size=len(table) or 1
+                )
+            else:
+                with pa.ipc.new_file(file, batch.schema) as writer:
+                    writer.write_batch(batch)
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _batch(self, episode: Episode) -> Any:
+        aligns = {
+            path: field.align
+            for path, field in self._plan.spec.fields.items()
+            if field.align != "boundary" and path not in ("rewards", "terminations", "truncations")
+            and not any(under(root, path) for root in ROOTS)
+        }  # fmt: skip
+        columns = {path: self._value(path, array) for path, array in episode.columns.items()}
+        return arrow_table.encode(columns, len(episode) + 1, aligns)
+
+    def _value(self, path: str, array: Array) -> Any:
+        if (frames := self._plan.frames(path, array)) is not None:
+            return frames
+        if isinstance(array, Ragged):
+            return writing.text(array) if self._plan.spec[path].kind == "text" else array.blobs()
+        return np.asarray(array)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        handle = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+    def _entries(self) -> dict[str, Any]:
+        entries = metadata.read_json(self._folder / metadata.FILE)
+        if entries is None:
+            raise FormatError(
+                "expected metadata, got an empty file or none; write it anew with "
+                "penstock.formats.minari.recover.rebuild_metadata, then append",
+                path=self._folder / metadata.FILE,
+            )
+        return entries
+
+    def _totals(self, entries: Mapping[str, Any]) -> tuple[int, int]:
+        """The number of the next episode and the steps so far, counted anew where the stored totals are stale."""
+        number, steps = entries.get("total_episodes"), entries.get("total_steps")
+        if isinstance(number, int) and isinstance(steps, int) and number >= 0:
+            before = number == 0 or (self._folder / str(number - 1)).is_dir()
+            if before and not (self._folder / str(number)).exists():
+                return number, steps
+        self._set_aside()
+        with ArrowSource(self._folder, infos="skip", cache="off") as found:
+            return int(found.numbers.max(initial=-1)) + 1, found.steps
+
+    def _set_aside(self) -> None:
+        """Hide a last episode that is not whole, so that its number is free: what a killed writer left."""
+        numbers = episode_directories(self._folder)
+        for number in numbers[-1:]:
+            try:
+                arrow_table.read_schema(part(self._folder, number))
+            except FormatError:
+                os.rename(self._folder / str(number), self._folder / f".broken-{number}-{secrets.token_hex(4)}")
+
+    def _size(self, number: int) -> int:
+        """Bytes of the dataset, walked over once, and again only after somebody else wrote."""
+        if self._bytes is None or self._bytes[0] != number:
+            return metadata.bytes_of(self._folder)
+        return self._bytes[1]
+
+    def _write_entries(self, entries: Mapping[str, Any], size: int) -> None:
+        metadata.write_json(self._folder / metadata.FILE, {**entries, "dataset_size": metadata.megabytes(size)})
+
+    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Add or replace entries of the dataset, atomically. Raises `DataError` for those that describe the data."""
+        self._check_open()
+        with self._locked():
+            entries = changed(self._entries(), metadata)
+            self._write_entries(entries, bytes_of(self._folder))
+
+    def update_episodes(self, entries: Mapping[int, Mapping[str, Any]]) -> None:
+        """Add or replace metadata of episodes by number; `id` and `total_steps` stay.
+
+        Raises `DataError` for an episode that is not there.
+        """
+        self._check_open()
+        with self._locked():
+            for number, update in entries.items():
+                path = self._folder / str(number) / metadata.FILE
+                if not path.parent.is_dir():
+                    raise DataError(f"expected an episode that is there, got {number} in {self._folder}")
+                metadata.write_json(path, writing.merged(metadata.read_json(path) or {}, update))
+
+    def close(self) -> None:
+        """Nothing is left to do: every write has been finished."""
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DataError(f"expected an open writer, got a closed one of {self._folder}; open it again with append")

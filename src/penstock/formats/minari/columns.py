@@ -1,0 +1,177 @@
+"""From columns with their rows an episode to a spec: alignment, dtypes, and what to do where episodes differ.
+
+Required columns (observations, actions, rewards, flags) must be in every episode, with T + 1 or T rows. All others
+(infos, and what a callback added) are optional: their alignment is read off their lengths, the same in all episodes,
+T + 1 rows before T rows before one row. Where an optional column is missing from some episodes, or has another
+shape, `infos="strict"` raises, `"union"` fills what is missing with NaN, zero or "" and adds a mask column
+`present/<column>` (one bool an episode), and `"skip"` leaves the column out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.columns import under
+from penstock.core.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, Text
+from penstock.core.spec import Align, Field, Kind
+from penstock.errors import FormatError
+from penstock.formats.minari.spaces import FLAGS, ROOTS, leaves
+
+Int = npt.NDArray[np.int64]
+Infos = Literal["strict", "union", "skip"]
+
+MODES: tuple[Infos, ...] = ("strict", "union", "skip")
+PRESENT = "present"
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """How a column lies in some episodes: `rows[i]` rows in episode `episode[i]`, all of one kind, dtype and shape."""
+
+    kind: Kind
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    episode: Int
+    rows: Int
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A column that made it into the spec: its field, and which episodes lack it (none for a required one)."""
+
+    path: str
+    field: Field
+    missing: Int
+
+
+def required(path: str) -> bool:
+    """Whether the standard asks for the column."""
+    return path in FLAGS or any(under(root, path) for root in ROOTS)
+
+
+def steps(stored: Mapping[str, Sequence[Stored]], episodes: int, path: object) -> Int:
+    """`[E]` steps of every episode, told by the rewards. Raises `FormatError` where an episode has none."""
+    parts = stored.get("rewards", ())
+    found = np.full(episodes, -1, np.int64)
+    for part in parts:
+        found[part.episode] = part.rows
+    if np.any(found < 0):
+        where = f"episode {int(np.argmin(found))}/rewards"
+        raise FormatError("expected rewards in every episode, got none", path=path, where=where)
+    return found
+
+
+def resolve(
+    stored: Mapping[str, Sequence[Stored]], lengths: Int, infos: Infos, path: object
+) -> list[Column]:  # fmt: skip
+    """The columns of a dataset whose episodes have `lengths` `[E]` steps.
+
+    Raises `FormatError` naming the first column and episode that do not fit.
+    """
+    missing = [name for name in (*ROOTS, *FLAGS) if not any(under(name, column) for column in stored)]
+    if missing and len(lengths):
+        raise FormatError(f"expected the columns {list((*ROOTS, *FLAGS))}, got no {missing}", path=path)
+    found: list[Column] = []
+    for column, parts in stored.items():
+        try:
+            found.append(_column(column, parts, lengths, infos, path))
+        except FormatError:
+            if required(column) or infos != "skip":
+                raise
+    return found
+
+
+def _column(column: str, parts: Sequence[Stored], lengths: Int, infos: Infos, path: object) -> Column:
+    episode, rows = (np.concatenate([getattr(part, name) for part in parts]) for name in ("episode", "rows"))
+    absent = np.setdiff1d(np.arange(len(lengths)), episode)
+    if len(episode) + len(absent) != len(lengths):
+        raise FormatError("expected a column once in an episode, got it twice", path=path, where=column)
+    if len(absent) and (required(column) or infos != "union"):
+        hint = "" if required(column) else "; open with infos='union' to fill it in, or infos='skip' to leave it out"
+        have = f"episode {int(episode[0])} has it" if len(episode) else "none has it"
+        raise FormatError(
+            f"expected {column} in every episode, got none in {len(absent)} of {len(lengths)} ({have}){hint}",
+            path=path,
+            where=f"episode {int(absent[0])}/{column}",
+        )
+    align = _align(column, episode, rows, lengths, path)
+    return Column(column, _field(column, parts, align, path), absent)
+
+
+def _align(column: str, episode: Int, rows: Int, lengths: Int, path: object) -> Align:
+    expected = {"boundary": lengths[episode] + 1, "step": lengths[episode], "episode": np.ones_like(episode)}
+    allowed: tuple[Align, ...] = ("boundary", "step", "episode")
+    if required(column):
+        allowed = ("boundary",) if under("observations", column) else ("step",)
+    for align in allowed:
+        if np.array_equal(rows, expected[align]):
+            return align
+    wrong = rows != expected[allowed[0]]
+    if len(allowed) > 1:
+        wrong &= rows != expected["step"]
+    at = int(np.argmax(wrong)) if wrong.any() else 0
+    count = int(lengths[episode[at]])
+    wanted = f"{int(expected[allowed[0]][at])}" if len(allowed) == 1 else "T + 1, T or one, alike in all episodes,"
+    hint = "" if required(column) else "; open with infos='skip' to leave it out"
+    raise FormatError(
+        f"expected {wanted} rows for {count} steps, got {int(rows[at])}{hint}",
+        path=path,
+        where=f"episode {int(episode[at])}/{column}",
+    )
+
+
+def _field(column: str, parts: Sequence[Stored], align: Align, path: object) -> Field:
+    first = parts[0]
+    for part in parts[1:]:
+        if part.kind != first.kind or part.shape != first.shape:
+            hint = "" if required(column) else "; open with infos='skip' to leave it out"
+            raise FormatError(
+                f"expected rows of one kind and shape in all episodes, got {first.kind} {first.shape} and "
+                f"{part.kind} {part.shape}{hint}",
+                path=path,
+                where=f"episode {int(part.episode[0])}/{column}",
+            )
+    try:
+        dtype = np.result_type(*(part.dtype.newbyteorder("=") for part in parts))
+    except TypeError as error:
+        raise FormatError(f"expected dtypes that have one in common, got {error}", path=path, where=column) from error
+    return Field(dtype, first.shape, align, first.kind)
+
+
+def present(columns: Sequence[Column]) -> dict[str, Column]:
+    """The mask columns for those that are missing somewhere, by path."""
+    field = Field(np.dtype(np.bool_), (), "episode")
+    none = np.zeros(0, np.int64)
+    return {f"{PRESENT}/{c.path}": Column(f"{PRESENT}/{c.path}", field, none) for c in columns if len(c.missing)}
+
+
+def fill_value(field: Field) -> npt.NDArray[np.uint8]:
+    """The bytes of a row that stands for a missing one: NaN where the dtype has it, else zero."""
+    row = np.zeros(field.shape, field.dtype)
+    if field.dtype.kind in "fc":
+        row[...] = np.nan
+    return np.frombuffer(row.tobytes(), np.uint8)
+
+
+def of_spaces(observation_space: Space | None, action_space: Space | None) -> dict[str, Field]:
+    """The fields of a dataset without episodes, as its spaces say; flags and rewards have their usual dtypes."""
+    found = leaves({"observations": observation_space, "actions": action_space})
+    fields = {p: _of_leaf(leaf, "boundary" if under("observations", p) else "step") for p, leaf in found.items()}
+    flag = Field(np.dtype(np.bool_))
+    return {**fields, "rewards": Field(np.dtype(np.float64)), "terminations": flag, "truncations": flag}
+
+
+def _of_leaf(leaf: Space, align: Align) -> Field:
+    if isinstance(leaf, Text):
+        return Field(np.dtype(np.uint8), (), align, "text")
+    if isinstance(leaf, MultiBinary):
+        return Field(np.dtype(np.int8), leaf.shape, align)
+    if isinstance(leaf, (Box, MultiDiscrete)):
+        return Field(leaf.dtype, leaf.shape, align)
+    dtype = leaf.dtype if isinstance(leaf, Discrete) else np.dtype(np.int64)
+    return Field(dtype, (), align)

@@ -1,0 +1,184 @@
+"""The Minari format: what lies at a path, and how it is opened, created, appended to and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from penstock.core.spec import Spec
+from penstock.errors import DataError, FormatError, PenstockError, SpecError, UnknownFormatError
+from penstock.formats.base.format import Finding, Format
+from penstock.formats.minari import arrow_writer, check, hdf5_writer, ids, metadata, root, spaces, writing
+from penstock.formats.minari.arrow_source import ArrowSource, episode_directories
+from penstock.formats.minari.columns import MODES, Infos
+from penstock.formats.minari.hdf5_index import MAIN
+from penstock.formats.minari.hdf5_source import Hdf5Source, Layout
+from penstock.formats.minari.index_cache import Where
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+DATA_FORMATS = ("hdf5", "arrow", "parquet")
+MARKS = frozenset(("total_episodes", "data_format", "observation_space", "dataset_id"))
+
+
+class MinariFormat(Format):
+    """Datasets of the Minari standard: HDF5 of 0.4 and 0.5, Arrow and Parquet of 0.5.
+
+    A path may be the dataset's directory, the `data` directory in it, or an HDF5 file of episodes.
+    """
+
+    name: ClassVar[str] = "minari"
+    description: ClassVar[str] = "Minari datasets (HDF5, Arrow, Parquet), 0.4 and 0.5"
+
+    def recognises(self, path: Path) -> bool:
+        """Whether there is a Minari `metadata.json`, or an HDF5 file whose root has episodes or Minari's attributes."""
+        try:
+            folder, main = place(path)
+            if main is not None:
+                return _holds_episodes(folder / main)
+            entries = metadata.read_json(folder / metadata.FILE)
+            return entries is not None and bool(MARKS & entries.keys())
+        except (PenstockError, OSError):
+            return False
+
+    def open(
+        self, path: Path, *, infos: Infos = "strict", cache: Where = "user", **unknown: Any
+    ) -> Hdf5Source | ArrowSource:
+        """Open for reading.
+
+        `infos` says what to do where episodes differ in their optional columns: "strict" raises, "union" fills in
+        and adds masks `present/...`, "skip" leaves such columns out. `cache` says where the index of a large file is
+        kept: "user" (below `PENSTOCK_CACHE`), "beside" the data, or "off".
+
+        Raises `FormatError` for damaged data, `UnknownFormatError` where nothing lies, `TypeError` for other options.
+        """
+        if unknown or infos not in MODES or cache not in ("user", "beside", "off"):
+            raise TypeError(
+                f"expected infos in {MODES} and cache 'user', 'beside' or 'off', got {infos} {cache} {unknown}"
+            )
+        folder, main = place(path)
+        if main is not None:
+            return Hdf5Source(folder, main, infos, cache)
+        return ArrowSource(folder, infos, cache)
+
+    def create(
+        self,
+        path: Path,
+        spec: Spec,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        data_format: str = "hdf5",
+        layout: Layout = "0.5",
+        images: writing.Images = "raw",
+        statistics: bool = True,
+        **unknown: Any,
+    ) -> hdf5_writer.Hdf5Writer | arrow_writer.ArrowWriter:
+        """Create an empty dataset in the directory `path` (whole or not at all) and open it for writing.
+
+        `data_format` is "hdf5", "arrow" or "parquet"; `layout` "0.5", or "0.4" for readers of Minari 0.4 (HDF5 only);
+        `images` "raw", or "jpeg" to store image spaces as JPEG, which loses detail; `statistics` says whether the
+        `rewards_*` of each episode are computed. Columns without a space get the widest one of their dtype.
+
+        Raises `FileExistsError`, `SpecError` for columns the standard has no place for, `TypeError` for other options.
+        """
+        if unknown or data_format not in DATA_FORMATS or layout not in ("0.5", "0.4") or images not in ("raw", "jpeg"):
+            raise TypeError(
+                f"expected data_format in {DATA_FORMATS}, layout '0.5' or '0.4', images 'raw' or 'jpeg', "
+                f"got {data_format} {layout} {images} {unknown}"
+            )
+        if layout == "0.4" and (data_format != "hdf5" or images != "raw"):
+            raise TypeError("expected data_format='hdf5' and images='raw' with layout='0.4', which knows nothing else")
+        whole = spaces.check_columns(spec)
+        plan = writing.Plan.of(whole, images, statistics=statistics)
+        entries = _entries(Path(path), whole, metadata or {}, data_format, layout, images)
+        _ensure_parents(Path(path))
+        if data_format == "hdf5":
+            return hdf5_writer.create(Path(path), plan, entries, layout)
+        return arrow_writer.create(Path(path), plan, entries)
+
+    def append(self, path: Path, **unknown: Any) -> hdf5_writer.Hdf5Writer | arrow_writer.ArrowWriter:
+        """Open an existing dataset for writing more episodes, in its own layout.
+
+        A dataset without episodes takes the columns of the spaces in its metadata, and no infos.
+        Raises `FormatError` for damaged data or lost metadata, `TypeError` for options: it has none.
+        """
+        if unknown:
+            raise TypeError(f"expected no options, got {unknown}; a dataset is continued as it was begun")
+        folder, main = place(path)
+        with self.open(path, infos="skip") as source:
+            spec, stored = source.spec, source.metadata
+            layout = source.layout if isinstance(source, Hdf5Source) else "0.5"
+            encoded = stored.get("jpeg_encoding", bool(source.frames))
+        if spec.observation_space is None or spec.action_space is None:
+            raise FormatError(
+                "expected spaces in the metadata, got none; write them with "
+                "penstock.formats.minari.recover.rebuild_metadata, then append",
+                path=folder,
+            )
+        images: writing.Images = "jpeg" if encoded is True else "raw"
+        plan = writing.Plan.of(spec, images)
+        if main is not None:
+            return hdf5_writer.Hdf5Writer(folder, plan, layout, main)
+        return arrow_writer.ArrowWriter(folder, plan, str(stored.get("data_format")))
+
+    def locate(self, name: str) -> Path | None:
+        """The directory of the dataset with that id below the datasets root, or None."""
+        try:
+            path = ids.directory(name)
+        except (DataError, FormatError):
+            return None
+        return path if (path / root.DATA).is_dir() else None
+
+    def check(self, path: Path) -> Iterator[Finding]:
+        """Look for damage in detail: structure, lengths, NaN, values outside their space, totals, flags, checksums."""
+        return check.findings(path, self.open)
+
+
+def place(path: Path) -> tuple[Path, str | None]:
+    """The folder with the data, and the HDF5 file in it (None for the other back-ends).
+
+    Raises `UnknownFormatError` where there is no such thing.
+    """
+    path = Path(path)
+    if path.is_file():
+        return path.parent, path.name
+    for folder in (path / root.DATA, path):
+        if (folder / MAIN).is_file():
+            return folder, MAIN
+        if (folder / metadata.FILE).is_file() or episode_directories(folder):
+            return folder, None
+    raise UnknownFormatError(f"expected {MAIN} or {metadata.FILE} in a data directory, got neither", path=path)
+
+
+def _holds_episodes(path: Path) -> bool:
+    with open(path, "rb") as file:
+        if file.read(len(SIGNATURE)) != SIGNATURE:
+            return False
+    found = hdf5_writer.File(path)
+    names = found.root.links
+    return any(n.startswith("episode_") for n in names) or bool(MARKS & found.root.attrs.keys()) or _beside(path)
+
+
+def _beside(path: Path) -> bool:
+    entries = metadata.read_json(path.with_name(metadata.FILE)) if path.name == MAIN else None
+    return entries is not None and bool(MARKS & entries.keys())
+
+
+def _entries(
+    path: Path, spec: Spec, given: Mapping[str, Any], data_format: str, layout: Layout, images: str
+) -> dict[str, Any]:
+    if spec.observation_space is None or spec.action_space is None:
+        raise SpecError("expected both spaces")
+    entries = metadata.prepare(given, spec.observation_space, spec.action_space)
+    entries.setdefault("dataset_id", ids.id_of(path))
+    if layout == "0.4":
+        kept = {k: v for k, v in entries.items() if k not in ("data_format", "jpeg_encoding", "minari_version")}
+        return {**kept, "minari_version": metadata.LEGACY_VERSION}
+    described = {"data_format": data_format, "jpeg_encoding": images == "jpeg"}
+    return {"minari_version": metadata.VERSION, **entries, **described}
+
+
+def _ensure_parents(path: Path) -> None:
+    dataset_id = ids.id_of(path)
+    if path.resolve().is_relative_to(ids.root().resolve()) and ids.DATASET_ID.fullmatch(dataset_id):
+        root.ensure_namespace(ids.parse(dataset_id).namespace)

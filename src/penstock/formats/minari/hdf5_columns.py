@@ -1,0 +1,216 @@
+"""From the index of an HDF5 file to columns that can be read: a field and a reader for each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.hdf5 import File
+from penstock.core.ragged import offsets_of
+from penstock.core.spaces import Box, Space
+from penstock.core.spec import Align, Spec
+from penstock.errors import FormatError
+from penstock.formats.minari import columns, images
+from penstock.formats.minari.columns import Column, Infos, Stored
+from penstock.formats.minari.hdf5_index import Index, Part, by_column
+from penstock.formats.minari.ragged_rows import BlankRows, JoinedRagged, RaggedRows, RawBlobs, StringRows, VlenRows
+from penstock.formats.minari.rows import ChunkCache, FillRows, FilteredRows, JoinedRows, Rows, Share, mapped
+from penstock.formats.minari.spaces import leaves
+from penstock.kernels.rows import RowMap
+
+Int = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Readable:
+    """A dataset's spec, step offsets, one reader a column, and where compressed blocks begin (or None)."""
+
+    spec: Spec
+    offsets: Int
+    rows: Mapping[str, Rows]
+    ragged: Mapping[str, RaggedRows]
+    blocks: Int | None
+    frames: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    """One part of a column: how it lies, and what reads it."""
+
+    stored: Stored
+    rows: Rows | None
+    ragged: RaggedRows | None
+    cuts: Int | None
+
+
+def readable(
+    index: Index, files: Sequence[File], spaces: Mapping[str, Space | None], infos: Infos, path: str
+) -> Readable:
+    """Build the readers. Raises `FormatError` for columns that do not fit together or lie outside their files."""
+    assembly = _Assembly(index, files, spaces)
+    stored = {column: [piece.stored for piece in pieces] for column, pieces in assembly.pieces.items()}
+    episodes = len(index.number)
+    if episodes == 0:
+        return _empty(spaces)
+    lengths = columns.steps(stored, episodes, path)
+    found = columns.resolve(stored, lengths, infos, path)
+    for space_path in leaves(spaces):
+        if space_path not in stored:
+            raise FormatError(f"expected the column {space_path} that the space names, got {list(stored)}", path=path)
+    return assembly.join(found, lengths)
+
+
+def _empty(spaces: Mapping[str, Space | None]) -> Readable:
+    fields = columns.of_spaces(spaces["observations"], spaces["actions"])
+    rows: dict[str, Rows] = {p: FillRows(columns.fill_value(f)) for p, f in fields.items() if not f.ragged}
+    ragged: dict[str, RaggedRows] = {p: BlankRows(f.dtype) for p, f in fields.items() if f.ragged}
+    return Readable(Spec(fields, spaces["observations"], spaces["actions"]), np.zeros(1, np.int64), rows, ragged, None)
+
+
+class _Assembly:
+    def __init__(self, index: Index, files: Sequence[File], spaces: Mapping[str, Space | None]) -> None:
+        self._files, self._spaces = files, spaces
+        self._buffers = [*(file.buffer for file in files), index.inline]
+        self._cache = ChunkCache()
+        self._leaves = leaves(spaces)
+        self.pieces = {path: [self._piece(part) for part in parts] for path, parts in by_column(index)}
+
+    def _piece(self, part: Part) -> _Piece:
+        kind, dtype, shape = "array", part.dtype, part.shape
+        rows: Rows | None = None
+        ragged: RaggedRows | None = None
+        cuts = None
+        if part.kind in ("array", "string"):
+            rows, cuts = self._plain(part)
+        if part.kind == "string":
+            self._flat(part)
+            rows, ragged, kind = None, StringRows(_need(rows), dtype.itemsize), "text"
+        elif part.kind != "array":
+            self._flat(part)
+            ragged, kind = VlenRows(part, self._files), "text" if part.kind == "vlen_string" else "ragged"
+        frame = self._frame(part, rows, ragged)
+        if frame is not None:
+            (rows, shape), ragged, kind, cuts = frame, None, "array", None
+        if kind == "text":
+            dtype = np.dtype(np.uint8)
+        stored = Stored(
+            "array" if kind == "array" else "text" if kind == "text" else "ragged",
+            dtype,
+            shape,
+            part.episode,
+            part.rows,
+        )
+        return _Piece(stored, rows, ragged, cuts)
+
+    def _plain(self, part: Part) -> tuple[Rows, Int | None]:
+        if not part.filters:
+            return mapped(part, self._buffers), None
+        rows = FilteredRows(part, self._buffers, self._cache)
+        return rows, rows.cuts
+
+    @staticmethod
+    def _flat(part: Part) -> None:
+        if part.shape:
+            raise FormatError(f"expected one text or list a row, got rows of {part.shape}", where=part.column)
+
+    def _frame(self, part: Part, rows: Rows | None, ragged: RaggedRows | None) -> tuple[Rows, tuple[int, ...]] | None:
+        """Reader and shape of a part whose rows are JPEG frames, told by space, stored shape and first bytes."""
+        leaf = self._leaves.get(part.column)
+        if part.dtype != np.uint8 or not part.rows.any() or (leaf is not None and not _takes_frames(leaf)):
+            return None
+        if isinstance(ragged, VlenRows) and part.kind == "vlen":
+            blobs = ragged.blobs
+        elif rows is not None and part.kind == "array" and len(part.shape) == 1 and isinstance(leaf, Box):
+            if leaf.shape == part.shape or part.shape[0] < len(images.MAGIC):
+                return None
+            blobs = RawBlobs(rows, part.shape[0]).blobs
+        else:
+            return None
+        first = next(blobs(0, 1))
+        if not images.is_jpeg(first):
+            return None
+        shape = leaf.shape if isinstance(leaf, Box) else images.shape_of(first)
+        return images.ImageRows(blobs, math.prod(shape), part.column), shape
+
+    def join(self, found: Sequence[Column], lengths: Int) -> Readable:
+        offsets = offsets_of(lengths)
+        masks = columns.present(found)
+        fields = {c.path: c.field for c in (*found, *masks.values())}
+        rows: dict[str, Rows] = {}
+        ragged: dict[str, RaggedRows] = {}
+        for column in found:
+            first = offsets_of(_count(column.field.align, lengths))
+            pieces = self.pieces[column.path]
+            if column.field.ragged:
+                ragged[column.path] = _join_ragged(column, pieces, first)
+            else:
+                rows[column.path] = _join(column, pieces, first)
+            if len(column.missing):
+                has = np.ones(len(lengths), np.bool_)
+                has[column.missing] = False
+                rows[f"{columns.PRESENT}/{column.path}"] = RowMap.of(has)
+        spec = Spec(fields, self._spaces["observations"], self._spaces["actions"])
+        frames = {c.path for c in found if any(isinstance(p.rows, images.ImageRows) for p in self.pieces[c.path])}
+        return Readable(spec, offsets, rows, ragged, self._blocks(found, lengths, offsets), frozenset(frames))
+
+    def _blocks(self, found: Sequence[Column], lengths: Int, offsets: Int) -> Int | None:
+        """Where the blocks of the largest compressed column begin, in step rows."""
+        packed = [c for c in found if any(piece.cuts is not None for piece in self.pieces[c.path])]
+        if not packed:
+            return None
+        largest = max(packed, key=lambda c: c.field.row_bytes * (c.field.align != "episode"))
+        cuts = [offsets]
+        for piece in self.pieces[largest.path]:
+            if piece.cuts is not None and largest.field.align != "episode":
+                local = offsets_of(piece.stored.rows)
+                run = np.searchsorted(local, piece.cuts[:-1], side="right") - 1
+                episode = piece.stored.episode[run]
+                cuts.append(offsets[episode] + np.minimum(piece.cuts[:-1] - local[run], lengths[episode]))
+        return np.unique(np.concatenate(cuts))
+
+
+def _need(rows: Rows | None) -> Rows:
+    if rows is None:
+        raise FormatError("expected text with rows of its own")
+    return rows
+
+
+def _takes_frames(leaf: Space) -> bool:
+    return isinstance(leaf, Box) and leaf.dtype == np.uint8 and len(leaf.shape) > 0
+
+
+def _count(align: Align, lengths: Int) -> Int:
+    return {"step": lengths, "boundary": lengths + 1, "episode": np.ones_like(lengths)}[align]
+
+
+def _in_order(pieces: Sequence[_Piece], column: Column, episodes: int) -> bool:
+    """Whether one part holds every episode, in order, as the column's dtype."""
+    stored = pieces[0].stored
+    return len(pieces) == 1 and len(stored.episode) == episodes and stored.dtype == column.field.dtype
+
+
+def _join(column: Column, pieces: Sequence[_Piece], first: Int) -> Rows:
+    if _in_order(pieces, column, len(first) - 1):
+        return _need(pieces[0].rows)
+    shares = [Share(_need(piece.rows), piece.stored.dtype, piece.stored.episode) for piece in pieces]
+    if len(column.missing):
+        shares.append(Share(FillRows(columns.fill_value(column.field)), column.field.dtype, column.missing))
+    return JoinedRows(first, tuple(shares), column.field.dtype, column.field.shape)
+
+
+def _join_ragged(column: Column, pieces: Sequence[_Piece], first: Int) -> RaggedRows:
+    found = [(piece.ragged, piece.stored.episode) for piece in pieces if piece.ragged is not None]
+    if _in_order(pieces, column, len(first) - 1):
+        return found[0][0]
+    if len(column.missing):
+        found.append((BlankRows(column.field.dtype), column.missing))
+    owner, local = np.zeros((2, len(first) - 1), np.int64)
+    lengths = np.diff(first)
+    for number, (_, episode) in enumerate(found):
+        owner[episode], local[episode] = number, offsets_of(lengths[episode])[:-1]
+    return JoinedRagged(first, tuple(rows for rows, _ in found), owner, local, column.field.dtype)

@@ -1,0 +1,216 @@
+"""Reading Minari's HDF5 files in place: today's layout and the one before, without libhdf5 and without locks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.hdf5 import Dataset, File, Group
+from penstock.core.ragged import Ragged
+from penstock.core.selection import Selection
+from penstock.core.spaces import Space
+from penstock.core.spec import Spec
+from penstock.errors import FormatError, StateError
+from penstock.formats.base.source import Source
+from penstock.formats.minari import index_cache, metadata
+from penstock.formats.minari.columns import Infos
+from penstock.formats.minari.hdf5_columns import Readable, readable
+from penstock.formats.minari.hdf5_index import MAIN, Index, build
+from penstock.formats.minari.legacy import read_attributes, statistics_of
+from penstock.formats.minari.pieces import spread
+
+Int = npt.NDArray[np.int64]
+Layout = Literal["0.5", "0.4"]
+
+ROOT_MARKS = ("observation_space", "action_space", "total_episodes", "env_spec")
+
+
+@dataclass(frozen=True, eq=False)
+class _View:
+    """One state of the files: nothing in it changes, so that readers need no lock."""
+
+    layout: Layout
+    files: tuple[File, ...]
+    index: Index
+    data: Readable
+    metadata: Mapping[str, Any]
+    fingerprint: str
+
+
+class Hdf5Source(Source):
+    """A Minari dataset in HDF5: `folder/main`, with `metadata.json` beside it or attributes on its root.
+
+    `infos` says what to do where episodes differ in their infos (see `penstock.formats.minari.columns`); `cache`
+    where the index of a large file is kept. What is seen is the state at opening; `refresh` takes in what was
+    appended. Pickled, it is its path and options. Cost of opening: one pass over the file's headers the first
+    time, one read of the index afterwards; values are read from the memory map.
+
+    Raises `FormatError` for damaged files, `UnsafeDataError` for links that leave the folder.
+    """
+
+    def __init__(
+        self, folder: Path, main: str = MAIN, infos: Infos = "strict", cache: index_cache.Where = "user"
+    ) -> None:
+        self.folder, self.main = Path(folder).absolute(), main
+        self._infos: Infos = infos
+        self._cache: index_cache.Where = cache
+        self._view = self._load()
+
+    def __reduce__(self) -> tuple[type[Hdf5Source], tuple[Path, str, Infos, index_cache.Where]]:
+        return Hdf5Source, (self.folder, self.main, self._infos, self._cache)
+
+    @property
+    def layout(self) -> Layout:
+        """Whether metadata lies in `metadata.json` ("0.5") or on the root of the file ("0.4")."""
+        return self._view.layout
+
+    @property
+    def spec(self) -> Spec:
+        """The columns and spaces."""
+        return self._view.data.spec
+
+    @property
+    def offsets(self) -> Int:
+        """`[E + 1]` int64 first step row of each episode, and the end."""
+        return self._view.data.offsets
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The dataset's entries as stored, with totals as they really are."""
+        return self._view.metadata
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the files' states and the spec. Cost: none, it is taken at opening."""
+        return self._view.fingerprint
+
+    @property
+    def blocks(self) -> Int | None:
+        """Step rows at which the chunks of the largest compressed column begin; None where nothing is compressed."""
+        return self._view.data.blocks
+
+    @property
+    def frames(self) -> frozenset[str]:
+        """The columns that are stored as JPEG."""
+        return self._view.data.frames
+
+    @property
+    def numbers(self) -> Int:
+        """`[E]` int64 the numbers in the groups' names; `0 .. E - 1` in a sound file."""
+        return self._view.index.number
+
+    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """One gather from the memory map."""
+        raw = out.reshape(-1).view(np.uint8)
+        self._view.data.rows[column].gather(selection.start, selection.length, selection.at, raw)
+        if out.dtype == np.bool_:
+            np.not_equal(raw, 0, out=out.reshape(-1))  # a file may hold bytes that no bool has
+
+    def read_ragged(self, column: str, selection: Selection) -> Ragged:
+        """One read a run."""
+        return spread(self._view.data.ragged[column].read(selection.start, selection.length), selection)
+
+    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
+        """Attributes of the episodes' groups: seed an int, options nested, `rewards_*`, anything a user added."""
+        view = self._view
+        return [self._entries(view, int(e)) for e in episodes]
+
+    def _entries(self, view: _View, e: int) -> dict[str, Any]:
+        name = f"episode_{view.index.number[e]}"
+        file = view.files[int(view.index.group_file[e])]
+        group = file.open_object(int(view.index.group[e]), name)
+        if not isinstance(group, Group):
+            raise FormatError("expected a group, got a dataset", path=file.path, where=name)
+        stored = dict(group.attrs)
+        if view.layout == "0.4" and isinstance(rewards := group["rewards"], Dataset):
+            stored = {**statistics_of(rewards), **stored}
+        steps = int(view.data.offsets[e + 1] - view.data.offsets[e])
+        return metadata.episode_entries(stored, e, steps)
+
+    def refresh(self) -> bool:
+        """Index again if the file changed. Raises `StateError` if episodes that were there are not what they were."""
+        old = self._view
+        if _state(self.folder / self.main, old.files[0]) == _state(self.folder / self.main, File(old.files[0].path)):
+            return False
+        new = self._load()
+        kept = len(old.data.offsets)
+        if not np.array_equal(new.data.offsets[:kept], old.data.offsets) or (
+            kept > 1 and new.data.spec != old.data.spec
+        ):
+            raise StateError(f"expected {self.folder / self.main} to have grown, got other episodes; open it again")
+        self._view = new
+        return len(new.data.offsets) > kept
+
+    def _load(self) -> _View:
+        path = self.folder / self.main
+        entries = metadata.read_json(self.folder / metadata.FILE)
+        main = _open(path)
+        layout: Layout = "0.5"
+        if entries is None:
+            layout, entries = self._without_json(main)
+        spaces = {
+            "observations": metadata.space(entries, "observation_space", path),
+            "actions": metadata.space(entries, "action_space", path),
+        }
+        files, index = self._index(path, main, spaces)
+        data = readable(index, files, spaces, self._infos, str(path))
+        totals = {"total_episodes": len(data.offsets) - 1, "total_steps": int(data.offsets[-1])}
+        states = [_state(self.folder / name, file) for name, file in zip(index.files, files, strict=True)]
+        # Neither device nor inode: a copy that keeps its times is the same dataset.
+        digest = hashlib.sha256(json.dumps([[s[2:] for s in states], data.spec.fingerprint]).encode()).hexdigest()
+        return _View(layout, files, index, data, {**entries, **totals}, digest)
+
+    def _without_json(self, main: File) -> tuple[Layout, dict[str, Any]]:
+        found = read_attributes(main)
+        if any(name in found for name in ROOT_MARKS):
+            return "0.4", found
+        if (self.folder / metadata.FILE).exists():
+            warnings.warn(
+                f"{self.folder / metadata.FILE} is empty, as a killed writer leaves it: spaces and other entries are "
+                "lost; write them anew with penstock.formats.minari.recover.rebuild_metadata",
+                stacklevel=4,
+            )
+        return "0.5", {}
+
+    def _index(self, path: Path, main: File, spaces: dict[str, Space | None]) -> tuple[tuple[File, ...], Index]:
+        place = index_cache.place(path, self._cache)
+        key = json.dumps([str(path), _state(path, main), _spaces_digest(spaces)])
+        if place is not None and (found := index_cache.load(place, key)) is not None:
+            index = index_cache.unpack(*found)
+            files = (main, *(_open(self.folder / name) for name in index.files[1:]))
+            states = [_state(self.folder / name, file) for name, file in zip(index.files, files, strict=True)]
+            if states == found[0]["states"]:
+                return files, index
+        opened = {self.main: main}
+        index = build(opened, self.folder, self.main, spaces)
+        if place is not None and index.runs >= index_cache.WORTH:
+            header, arrays = index_cache.pack(index)
+            states = [_state(self.folder / name, file) for name, file in opened.items()]
+            index_cache.save(place, key, {**header, "states": states}, arrays)
+        return tuple(opened.values()), index
+
+
+def _open(path: Path) -> File:
+    if path.is_file() and path.stat().st_size == 0:
+        raise FormatError("expected an HDF5 file, got an empty one", path=path)
+    return File(path)
+
+
+def _state(path: Path, file: File) -> list[Any]:
+    """What tells one state of a file from another: place on disk, size, time of change, and the superblock seen."""
+    stat = os.stat(path)
+    return [stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns, repr(file.image.superblock)]
+
+
+def _spaces_digest(spaces: Mapping[str, Space | None]) -> str:
+    text = metadata.dumps([None if space is None else space.to_json() for space in spaces.values()])
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,190 @@
+"""Writing Minari's HDF5 files: every episode saved when `write` returns, by several writers at once if need be.
+
+The order is: the episode's group, durable; the switch of the superblock, durable; then the totals in `metadata.json`,
+replaced atomically. A crash in between leaves totals that are too small, which every reader of ours and the next
+writer put right from what is in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.hdf5 import Appender, File, VlenBytes
+from penstock.core.episode import Episode
+from penstock.core.ragged import Array, Ragged
+from penstock.core.spec import Spec
+from penstock.errors import DataError, FormatError
+from penstock.formats.base.writer import Writer
+from penstock.formats.minari import legacy, metadata, writing
+from penstock.formats.minari.hdf5_index import MAIN
+from penstock.formats.minari.hdf5_source import Hdf5Source, Layout
+from penstock.formats.minari.metadata import changed, flattened
+from penstock.formats.minari.spaces import stored_path
+
+Value = npt.NDArray[Any] | Sequence[str] | VlenBytes | None
+
+
+def create(path: Path, plan: writing.Plan, entries: Mapping[str, Any], layout: Layout) -> Hdf5Writer:
+    """Make an empty dataset in `path/data`, whole or not at all, and open it for writing."""
+
+    def fill(data: Path) -> None:
+        with Appender.create(data / MAIN) as file:
+            if layout == "0.4":
+                file.set_attrs("", legacy.attributes_of(entries))
+        (data / f".{MAIN}.lock").unlink(missing_ok=True)
+        if layout == "0.5":
+            metadata.write_json(data / metadata.FILE, entries)
+
+    writing.install(path, fill)
+    return Hdf5Writer(path / "data", plan, layout)
+
+
+class Hdf5Writer(Writer):
+    """Appends episodes to `folder/main_data.hdf5`. The file is locked only while an episode is being saved.
+
+    `main` names another file than `main_data.hdf5`. Costs of a `write`: the bytes, four fsyncs, and O(log n) for n
+    episodes in the file.
+    """
+
+    def __init__(self, folder: Path, plan: writing.Plan, layout: Layout, main: str = MAIN) -> None:
+        self._folder, self._path, self._layout = folder, folder / main, layout
+        self._plan = plan
+        self._stored = {path: stored_path(path, plan.spec) for path in plan.spec}
+        self._closed = False
+
+    @property
+    def spec(self) -> Spec:
+        """The columns that episodes must have."""
+        return self._plan.spec
+
+    def write(self, episode: Episode) -> int:
+        """Save one episode; it is durable when the call returns."""
+        return self._commit([episode])[0]
+
+    def write_all(self, episodes: Iterable[Episode]) -> list[int]:
+        """Save several, with one commit for about 8 MB. Memory: 8 MB, or one episode."""
+        return [number for batch in writing.batches(episodes) for number in self._commit(batch)]
+
+    def _commit(self, episodes: Sequence[Episode]) -> list[int]:
+        self._check_open()
+        groups = [self._group(self._plan.check(episode)) for episode in episodes]
+        with Appender.open(self._path) as file:
+            entries = self._entries()
+            first, steps = self._totals(file, entries)
+            for number, (episode, datasets) in enumerate(zip(episodes, groups, strict=True), first):
+                attrs, beside = self._attributes(episode, number)
+                file.add_group(f"episode_{number}", datasets, attrs, beside)
+            totals = {"total_episodes": first + len(groups), "total_steps": steps + sum(map(len, episodes))}
+            if self._layout == "0.4":
+                file.set_attrs("", legacy.attributes_of(totals))
+            file.commit()
+            if self._layout == "0.5":
+                self._write_entries({**entries, **totals})
+        return list(range(first, first + len(groups)))
+
+    def _entries(self) -> dict[str, Any]:
+        """The dataset's entries as they are now; called while the file is locked."""
+        if self._layout == "0.4":
+            with File(self._path) as file:
+                return legacy.read_attributes(file)
+        entries = metadata.read_json(self._folder / metadata.FILE)
+        if entries is None:
+            raise FormatError(
+                "expected metadata, got an empty file or none; write it anew with "
+                "penstock.formats.minari.recover.rebuild_metadata, then append",
+                path=self._folder / metadata.FILE,
+            )
+        return entries
+
+    def _totals(self, file: Appender, entries: Mapping[str, Any]) -> tuple[int, int]:
+        """The number of the next episode and the steps so far, counted anew where the stored totals are stale."""
+        number, steps = entries.get("total_episodes"), entries.get("total_steps")
+        if isinstance(number, int) and isinstance(steps, int) and number >= 0 and f"episode_{number}" not in file:
+            if number == 0 or f"episode_{number - 1}" in file:
+                return number, steps
+        with Hdf5Source(self._folder, self._path.name, infos="skip", cache="off") as found:
+            return int(found.numbers.max(initial=-1)) + 1, found.steps
+
+    def _write_entries(self, entries: Mapping[str, Any]) -> None:
+        size = metadata.size_of(self._folder)
+        metadata.write_json(self._folder / metadata.FILE, {**entries, "dataset_size": size})
+
+    def _group(self, episode: Episode) -> dict[str, Value]:
+        """The datasets of an episode's group by path; an empty `infos` group where none were recorded."""
+        datasets: dict[str, Value] = {"infos": None}
+        for path, array in episode.columns.items():
+            datasets[self._stored[path]] = self._value(path, array)
+        return datasets
+
+    def _value(self, path: str, array: Array) -> Value:
+        if (frames := self._plan.frames(path, array)) is not None:
+            return VlenBytes(frames)
+        if not isinstance(array, Ragged):
+            return array
+        return writing.text(array) if self._plan.spec[path].kind == "text" else VlenBytes(array.blobs())
+
+    def _attributes(self, episode: Episode, number: int) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+        """Attributes of the group, and of the datasets in it."""
+        entries = self._plan.entries(episode, number)
+        beside: dict[str, dict[str, Any]] = {}
+        if self._layout == "0.4":
+            names = {name: f"rewards_{name}" for name in legacy.STATISTICS if f"rewards_{name}" in entries}
+            beside["rewards"] = {name: np.float64(entries.pop(key)) for name, key in names.items()}
+            entries.setdefault("seed", "None")
+        return attributes(entries), beside
+
+    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Add or replace entries of the dataset, atomically. Raises `DataError` for those that describe the data."""
+        self._check_open()
+        with Appender.open(self._path) as file:
+            entries = changed(self._entries(), metadata)
+            if self._layout == "0.4":
+                file.set_attrs("", legacy.attributes_of({key: entries[key] for key in metadata}))
+            else:
+                self._write_entries(entries)
+
+    def update_episodes(self, entries: Mapping[int, Mapping[str, Any]]) -> None:
+        """Add or replace metadata of episodes by number, all with one commit; `id` and `total_steps` stay.
+
+        Raises `DataError` for an episode that is not there.
+        """
+        self._check_open()
+        with Appender.open(self._path) as file:
+            for number, update in entries.items():
+                file.set_attrs(f"episode_{number}", attributes(writing.merged({}, update)))
+
+    def close(self) -> None:
+        """Nothing is left to do: every write has been finished."""
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DataError(f"expected an open writer, got a closed one of {self._path}; open it again with append")
+
+
+def attributes(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """Entries of an episode as HDF5 attributes: nested ones flattened, numbers of 64 bits, None left out.
+
+    >>> attributes({"seed": 2**63, "options": {"a": True}, "b": None})
+    {'seed': np.uint64(9223372036854775808), 'options/a': np.True_}
+    """
+    flat: dict[str, Any] = {}
+    for name, value in entries.items():
+        if isinstance(value, Mapping):
+            flat.update(flattened(value, name))
+        else:
+            flat[name] = value
+    return {name: _scalar(value) for name, value in flat.items() if value is not None}
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, bool):
+        return np.bool_(value)
+    if isinstance(value, int):
+        return np.uint64(value) if 2**63 <= value < 2**64 else np.int64(value)
+    return np.asarray(value) if isinstance(value, (list, tuple)) else value

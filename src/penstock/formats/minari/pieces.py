@@ -1,0 +1,62 @@
+"""Cutting spans of rows where the storage changes, and putting ragged rows into a grid."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import Ragged, offsets_of
+from penstock.core.selection import Selection
+
+Int = npt.NDArray[np.int64]
+
+
+class Pieces(NamedTuple):
+    """`[m]` int64 each: piece `j` reads `length[j]` rows from row `start[j]` on, all in run `run[j]`, to place `at[j]`."""
+
+    run: Int
+    start: Int
+    length: Int
+    at: Int
+
+    def take(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.int64] | slice) -> Pieces:
+        """Some of the pieces."""
+        return Pieces(*(array[chosen] for array in self))
+
+
+def cut(first: Int, start: Int, length: Int, at: Int) -> Pieces:
+    """Cut spans at the edges of runs: run `r` owns the rows `first[r] : first[r + 1]`, and may own none.
+
+    >>> cut(np.array([0, 2, 5]), np.array([1]), np.array([3]), np.array([0]))[:3]
+    (array([0, 1]), array([1, 2]), array([1, 2]))
+    """
+    real = length > 0
+    start, length, at = start[real], length[real], at[real]
+    low = np.searchsorted(first, start, side="right") - 1
+    high = np.searchsorted(first, start + length - 1, side="right") - 1
+    counts = high - low + 1
+    span = np.repeat(np.arange(len(start)), counts)
+    run = np.arange(len(span)) - np.repeat(offsets_of(counts)[:-1] - low, counts)
+    begin = np.maximum(start[span], first[run])
+    end = np.minimum(start[span] + length[span], first[run + 1])
+    pieces = Pieces(run, begin, end - begin, at[span] + begin - start[span])
+    return pieces.take(pieces.length > 0)
+
+
+def expand(start: Int, length: Int) -> Int:
+    """Every row of the spans, one after the other.
+
+    >>> expand(np.array([5, 0]), np.array([2, 1])).tolist()
+    [5, 6, 0]
+    """
+    offsets = offsets_of(length)
+    return np.arange(offsets[-1]) + np.repeat(start - offsets[:-1], length)
+
+
+def spread(rows: Ragged, selection: Selection) -> Ragged:
+    """The selection's grid, given the rows of its spans one after the other; uncovered places are empty."""
+    lengths = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
+    lengths[expand(selection.at, selection.length)] = rows.lengths
+    return Ragged(rows.values, offsets_of(lengths))

@@ -1,0 +1,130 @@
+"""Rows of unequal length in HDF5: text and variable-length numbers, read through the headers of their datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.hdf5 import Dataset, File
+from penstock.core.ragged import Ragged, offsets_of
+from penstock.errors import FormatError
+from penstock.formats.minari.hdf5_index import Part
+from penstock.formats.minari.pieces import cut
+from penstock.formats.minari.rows import Rows
+
+Int = npt.NDArray[np.int64]
+
+
+class RaggedRows(Protocol):
+    """Ragged rows, read span by span."""
+
+    def read(self, start: Int, length: Int) -> Ragged:
+        """The rows of all spans, one after the other."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class VlenRows:
+    """Variable-length elements of a part: the header of a dataset is parsed for each piece that is read."""
+
+    part: Part
+    files: Sequence[File]
+
+    def read(self, start: Int, length: Int) -> Ragged:
+        """The elements of all spans."""
+        first = offsets_of(self.part.rows)
+        pieces = cut(first, start, length, start)
+        found = [
+            self._piece(run, begin - int(first[run]), rows)
+            for run, begin, rows in zip(pieces.run.tolist(), pieces.start.tolist(), pieces.length.tolist(), strict=True)
+        ]
+        return Ragged.concatenate(found) if found else empty(self.part.dtype)
+
+    def blobs(self, start: int, stop: int) -> Iterator[bytes]:
+        """Rows `start` to `stop` as bytes."""
+        one = np.ones(1, np.int64)
+        yield from self.read(one * start, one * (stop - start)).blobs()
+
+    def _piece(self, run: int, start: int, rows: int) -> Ragged:
+        where = f"episode {self.part.episode[run]}/{self.part.column}"
+        file = self.files[int(self.part.file[run])]
+        dataset = file.open_object(int(self.part.header[run]), where)
+        if not isinstance(dataset, Dataset):
+            raise FormatError("expected a dataset, got a group", path=file.path, where=where)
+        if not dataset.shape:
+            return Ragged(*dataset.read_vlen())
+        return Ragged(*dataset.read_vlen(start, start + rows))
+
+
+@dataclass(frozen=True, eq=False)
+class StringRows:
+    """Text of fixed length, whose trailing zeros are padding."""
+
+    rows: Rows
+    width: int
+
+    def read(self, start: Int, length: Int) -> Ragged:
+        """The texts of all spans."""
+        places = offsets_of(length)
+        raw = np.zeros((int(places[-1]), self.width), np.uint8)
+        self.rows.gather(start, length, places[:-1], raw.reshape(-1))
+        return Ragged.from_bytes(row.rstrip(b"\0") for row in (r.tobytes() for r in raw))
+
+
+@dataclass(frozen=True, eq=False)
+class BlankRows:
+    """Empty rows, for episodes that lack the column."""
+
+    dtype: np.dtype[Any]
+
+    def read(self, start: Int, length: Int) -> Ragged:
+        """As many empty rows."""
+        return Ragged(np.empty(0, self.dtype), np.zeros(int(length.sum()) + 1, np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedRagged:
+    """A ragged column whose episodes are stored in different ways: `owner[r]` is the share of run `r`, whose rows
+    begin at `local[r]` in it. `first` `[E + 1]` are the column's rows at which episodes begin."""
+
+    first: Int
+    shares: tuple[RaggedRows, ...]
+    owner: Int
+    local: Int
+    dtype: np.dtype[Any]
+
+    def read(self, start: Int, length: Int) -> Ragged:
+        """Each piece from its share."""
+        pieces = cut(self.first, start, length, start)
+        begin = self.local[pieces.run] + pieces.start - self.first[pieces.run]
+        found = [
+            self.shares[int(owner)].read(begin[i : i + 1], pieces.length[i : i + 1])
+            for i, owner in enumerate(self.owner[pieces.run])
+        ]
+        if not found:
+            return empty(self.dtype)
+        return Ragged.concatenate([Ragged(r.values.astype(self.dtype, copy=False), r.offsets) for r in found])
+
+
+def empty(dtype: np.dtype[Any]) -> Ragged:
+    """No rows."""
+    return Ragged(np.empty(0, dtype), np.zeros(1, np.int64))
+
+
+@dataclass(frozen=True, eq=False)
+class RawBlobs:
+    """Rows of bytes as `bytes`: how JPEG frames of equal length are stored."""
+
+    rows: Rows
+    width: int
+
+    def blobs(self, start: int, stop: int) -> Iterator[bytes]:
+        """Rows `start` to `stop`."""
+        raw = np.zeros((stop - start, self.width), np.uint8)
+        one = np.ones(1, np.int64)
+        self.rows.gather(one * start, one * (stop - start), one * 0, raw.reshape(-1))
+        return (row.tobytes() for row in raw)

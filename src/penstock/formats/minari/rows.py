@@ -1,0 +1,212 @@
+"""Rows of one column however they are stored: mapped, tiled, compressed, as images, or not at all."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.hdf5.filters import decode
+from penstock.core.ragged import offsets_of
+from penstock.errors import FormatError
+from penstock.formats.minari.hdf5_index import Part
+from penstock.formats.minari.pieces import cut, expand
+from penstock.kernels.rows import RowMap
+from penstock.kernels.tiles import TileMap
+
+Int = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+DECODED = 64 << 20  # bytes of decoded chunks that a source keeps
+AT_ONCE = 32 << 20  # bytes of chunks that one gather decodes before it copies
+
+
+class Rows(Protocol):
+    """Rows of one width, gathered into a buffer: what `RowMap`, `TileMap` and the classes here do."""
+
+    def gather(self, start: Int, length: Int, at: Int, out: Bytes) -> None:
+        """Copy rows `start[j] : start[j] + length[j]` to rows `at[j]` on of `out`, for every span `j`."""
+        ...
+
+
+def mapped(part: Part, buffers: Sequence[Bytes]) -> Rows:
+    """The rows of an uncompressed part, where they lie. Raises `FormatError` if one lies outside its file."""
+    item, width = part.dtype.itemsize, part.dtype.itemsize * math.prod(part.shape)
+    counts = np.diff(part.tile_first)
+    run = np.repeat(np.arange(len(counts)), counts)
+    whole = bool((part.tile_shape[:, 1:] == np.array(part.shape, np.int64)).all() and (part.tile_offset >= 0).all())
+    try:
+        if width == 0:
+            return RowMap.build(buffers, part.rows, part.rows * 0, part.rows * 0, 0)
+        if whole:
+            height = part.tile_shape[run, 0]
+            rows = np.minimum(height, part.rows[run] - (np.arange(len(run)) - part.tile_first[run]) * height)
+            return RowMap.build(buffers, rows, part.file[run], part.tile_offset, width)
+        places = (part.tile_first, part.file[run], part.tile_offset, bytes(item))
+        return TileMap.build(buffers, part.shape, item, offsets_of(part.rows), part.tile_shape, *places)
+    except IndexError as error:
+        raise FormatError(f"expected values within their file: {error}", where=part.column) from error
+
+
+class ChunkCache:
+    """Decoded chunks by file and byte, the least recently used dropped first. Shared by threads."""
+
+    def __init__(self, limit: int = DECODED) -> None:
+        self._limit = limit
+        self._held: OrderedDict[tuple[int, int], Bytes] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, key: tuple[int, int]) -> Bytes | None:
+        """The decoded chunk, if it is still there."""
+        with self._lock:
+            if key in self._held:
+                self._held.move_to_end(key)
+            return self._held.get(key)
+
+    def put(self, key: tuple[int, int], chunk: Bytes) -> None:
+        """Keep a chunk."""
+        with self._lock:
+            if key not in self._held:
+                self._bytes += chunk.nbytes
+            self._held[key] = chunk
+            while self._bytes > self._limit:
+                self._bytes -= self._held.popitem(last=False)[1].nbytes
+
+    def __reduce__(self) -> tuple[type[ChunkCache], tuple[int]]:
+        return ChunkCache, (self._limit,)
+
+
+class FilteredRows:
+    """Rows in compressed chunks: each chunk that a gather needs is decoded once, in the order of the file.
+
+    A band is one row of a run's grid of tiles, that is, all chunks that hold the same rows. `cuts` `[B + 1]` are
+    the rows at which bands begin.
+    """
+
+    def __init__(self, part: Part, buffers: Sequence[Bytes], cache: ChunkCache) -> None:
+        self._part, self._buffers, self._cache = part, buffers, cache
+        height = part.tile_shape[:, 0]
+        bands = -(-part.rows // height)
+        self._across = np.diff(part.tile_first) // np.maximum(bands, 1)
+        self._run = np.repeat(np.arange(len(bands)), bands)
+        number = np.arange(len(self._run)) - np.repeat(offsets_of(bands)[:-1], bands)
+        rows = np.minimum(height[self._run], part.rows[self._run] - number * height[self._run])
+        self.cuts = offsets_of(rows)
+        self._tile = part.tile_first[self._run] + number * self._across[self._run]
+        self._plain = part.tile_shape.prod(axis=1) * part.dtype.itemsize
+
+    def gather(self, start: Int, length: Int, at: Int, out: Bytes) -> None:
+        """Decode and copy. Memory: at most 32 MB of chunks at once, or one band."""
+        pieces = cut(self.cuts, start, length, at)
+        pieces = pieces.take(np.argsort(pieces.run, kind="stable"))
+        bands, where = np.unique(pieces.run, return_inverse=True)
+        cost = (self._plain * self._across)[self._run[bands]]
+        group = np.cumsum(cost) // AT_ONCE
+        for number in np.unique(group):
+            chosen = np.flatnonzero(group == number)
+            mine = pieces.take((where >= chosen[0]) & (where <= chosen[-1]))
+            rows = self._decoded(bands[chosen])
+            local = offsets_of(np.diff(self.cuts)[bands[chosen]])
+            band = np.searchsorted(bands[chosen], mine.run)
+            rows.gather(local[band] + mine.start - self.cuts[mine.run], mine.length, mine.at, out)
+
+    def _decoded(self, bands: Int) -> TileMap:
+        part, run = self._part, self._run[bands]
+        counts = self._across[run]
+        tiles = expand(self._tile[bands], counts)
+        owner = np.repeat(run, counts)
+        stored = part.tile_offset[tiles] >= 0
+        chunks = [self._chunk(int(r), int(t)) for r, t in zip(owner[stored], tiles[stored], strict=True)]
+        buffer = np.maximum(np.cumsum(stored) - 1, 0)
+        offset = np.where(stored, 0, -1).astype(np.int64)
+        first = offsets_of(np.diff(self.cuts)[bands])
+        shape = part.tile_shape[run]
+        item = part.dtype.itemsize
+        return TileMap.build(chunks, part.shape, item, first, shape, offsets_of(counts), buffer, offset, bytes(item))
+
+    def _chunk(self, run: int, tile: int) -> Bytes:
+        part = self._part
+        file, offset, nbytes = int(part.file[run]), int(part.tile_offset[tile]), int(part.tile_nbytes[tile])
+        chunk = self._cache.get((file, offset))
+        if chunk is None:
+            raw = self._buffers[file][offset : offset + nbytes].tobytes()
+            chunk = self._decode(raw, int(part.tile_mask[tile]), int(self._plain[run]), run, offset)
+            self._cache.put((file, offset), chunk)
+        return chunk
+
+    def _decode(self, raw: bytes, mask: int, plain: int, run: int, offset: int) -> Bytes:
+        try:
+            return np.frombuffer(decode(raw, self._part.filters, mask, plain), np.uint8)
+        except (ValueError, IndexError, OSError, ArithmeticError) as error:
+            where = f"episode {self._part.episode[run]}, {self._part.column}, chunk at byte {offset}"
+            kind = type(error) if isinstance(error, FormatError) else FormatError
+            raise kind(f"expected a chunk that decodes, got {error}", where=where) from error
+
+
+@dataclass(frozen=True, eq=False)
+class FillRows:
+    """Rows that all hold the same value, for episodes that lack the column."""
+
+    value: Bytes
+
+    def gather(self, start: Int, length: Int, at: Int, out: Bytes) -> None:
+        """Write the value."""
+        out.reshape(-1, len(self.value))[expand(at, length)] = self.value
+
+
+@dataclass(frozen=True, eq=False)
+class Share:
+    """One part of a joined column: its rows, their dtype, and its runs in the order it holds them."""
+
+    rows: Rows
+    dtype: np.dtype[Any]
+    runs: Int
+
+
+@dataclass(frozen=True, eq=False)
+class JoinedRows:
+    """A column whose episodes are stored in different ways: each run belongs to one share.
+
+    `first` `[E + 1]` are the column's rows at which episodes begin. Values of another dtype are converted.
+    """
+
+    first: Int
+    shares: tuple[Share, ...]
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    _owner: Int = field(init=False)
+    _local: Int = field(init=False)
+
+    def __post_init__(self) -> None:
+        owner, local = np.zeros((2, len(self.first) - 1), np.int64)
+        lengths = np.diff(self.first)
+        for number, share in enumerate(self.shares):
+            owner[share.runs] = number
+            local[share.runs] = offsets_of(lengths[share.runs])[:-1]
+        object.__setattr__(self, "_owner", owner)
+        object.__setattr__(self, "_local", local)
+
+    def gather(self, start: Int, length: Int, at: Int, out: Bytes) -> None:
+        """Gather from each share that is concerned."""
+        pieces = cut(self.first, start, length, at)
+        for number in np.unique(self._owner[pieces.run]):
+            share = self.shares[number]
+            mine = pieces.take(self._owner[pieces.run] == number)
+            begin = self._local[mine.run] + mine.start - self.first[mine.run]
+            if share.dtype == self.dtype:
+                share.rows.gather(begin, mine.length, mine.at, out)
+            else:
+                self._convert(share, begin, mine.length, mine.at, out)
+
+    def _convert(self, share: Share, begin: Int, length: Int, at: Int, out: Bytes) -> None:
+        places = offsets_of(length)
+        raw = np.empty((int(places[-1]), *self.shape), share.dtype)
+        share.rows.gather(begin, length, places[:-1], raw.reshape(-1).view(np.uint8))
+        out.view(self.dtype).reshape(-1, *self.shape)[expand(at, length)] = raw.astype(self.dtype)

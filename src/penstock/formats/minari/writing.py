@@ -1,0 +1,140 @@
+"""What all writers of Minari datasets share: preparing a new dataset, checking episodes, and their metadata."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from penstock.core.episode import Episode
+from penstock.core.ragged import Array, Ragged
+from penstock.core.spec import Field, Spec
+from penstock.errors import DataError, SpecError
+from penstock.formats.minari import images, metadata
+from penstock.formats.minari.spaces import is_image, of_spec
+
+Images = Literal["raw", "jpeg"]
+
+BATCH = 8 << 20  # bytes of episodes that one commit saves
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How the episodes of one dataset are written: their spec, and which columns are JPEG frames."""
+
+    spec: Spec
+    jpeg: frozenset[str]
+    statistics: bool = True
+
+    @classmethod
+    def of(cls, spec: Spec, encoding: Images, *, statistics: bool = True) -> Plan:
+        """Raises `SpecError` for ragged columns that are not bytes, and for images that JPEG cannot hold."""
+        for path, field in spec.fields.items():
+            _check_field(path, field)
+        spaces = of_spec(spec) if encoding == "jpeg" else {}
+        for path, space in spaces.items():
+            images.check_encodable(path, space)
+        return cls(spec, frozenset(path for path, space in spaces.items() if is_image(space)), statistics)
+
+    def check(self, episode: Episode) -> Episode:
+        """The episode itself, if its columns are the dataset's. Raises `SpecError` naming the first that is not."""
+        if episode.spec is self.spec:
+            return episode
+        mine, theirs = self.spec.fields, episode.spec.fields
+        if mine.keys() != theirs.keys():
+            missing, extra = sorted(mine.keys() - theirs.keys()), sorted(theirs.keys() - mine.keys())
+            raise SpecError(f"expected the columns {list(mine)}, got {missing} missing and {extra} too many")
+        for path, field in mine.items():
+            if field != theirs[path]:
+                raise SpecError(f"expected {path} as {field}, got {theirs[path]}")
+        return episode
+
+    def entries(self, episode: Episode, number: int) -> dict[str, Any]:
+        """The metadata of an episode as it is stored: `id`, `total_steps`, statistics, and what came with it."""
+        steps = len(episode)
+        given = {k: v for k, v in episode.metadata.items() if v is not None and k not in ("id", "total_steps")}
+        found = metadata.statistics(episode.rewards) if self.statistics else {}
+        if "seed" in given:
+            given["seed"] = seed_of(given["seed"])
+        return {"id": number, "total_steps": steps, **found, **given}
+
+    def frames(self, path: str, array: Array) -> list[bytes] | None:
+        """A column's rows as JPEG frames, or None where it is stored as it is."""
+        if path not in self.jpeg:
+            return None
+        return [images.encode(frame) for frame in np.asarray(array)]
+
+
+def _check_field(path: str, field: Field) -> None:
+    if field.kind == "ragged" and field.dtype != np.uint8:
+        raise SpecError(f"expected ragged columns of bytes or text, got {path} of {field.dtype}; pad it to an array")
+
+
+def seed_of(seed: Any) -> int:
+    """A seed as an int. Raises `DataError` for one that 64 bits do not hold.
+
+    >>> seed_of(np.uint64(7))
+    7
+    """
+    if not isinstance(seed, (int, np.integer)) or not -(2**63) <= int(seed) < 2**64:
+        raise DataError(f"expected a seed that 64 bits hold, got {seed!r}")
+    return int(seed)
+
+
+def bytes_of(episode: Episode) -> int:
+    """Bytes of all columns."""
+    return sum(array.nbytes for array in episode.columns.values())
+
+
+def batches(episodes: Iterable[Episode], limit: int = BATCH) -> Iterator[list[Episode]]:
+    """Episodes in lists of about `limit` bytes. Memory: one list."""
+    held: list[Episode] = []
+    size = 0
+    for episode in episodes:
+        held.append(episode)
+        size += bytes_of(episode)
+        if size >= limit:
+            yield held
+            held, size = [], 0
+    if held:
+        yield held
+
+
+def install(path: Path, fill: Callable[[Path], None]) -> None:
+    """Make the directory `path` with a `data` directory that `fill` fills, all at once or not at all.
+
+    Raises `FileExistsError` if something lies there already.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise FileExistsError(f"{path} exists already; delete it, or open it with append")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
+    data = temporary / "data"
+    try:
+        data.mkdir(parents=True)
+        fill(data)
+        metadata.sync_directory(temporary)
+        os.rename(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    metadata.sync_directory(path.parent)
+
+
+def text(column: Ragged) -> list[str]:
+    """The rows of a text column as strings. Raises `DataError` where they are not UTF-8."""
+    try:
+        return column.strings()
+    except UnicodeDecodeError as error:
+        raise DataError(f"expected text in UTF-8, got {error}") from error
+
+
+def merged(entries: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
+    """Metadata of an episode with new entries over the stored ones; `id` and `total_steps` stay."""
+    return {**entries, **{k: v for k, v in update.items() if k not in ("id", "total_steps")}}
