@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 
@@ -36,5 +35,7 @@ def _flock(fd: int, kind: int, path: str, who: str, *, wait: bool) -> None:
 def sync_folder(path: str) -> None:
     """Make the name of a new file durable."""
     fd = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
-    with contextlib.closing(os.fdopen(fd)):
+    try:
         os.fsync(fd)
+    finally:
+        os.close(fd)
