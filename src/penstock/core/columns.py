@@ -43,6 +43,13 @@ class Columns(Mapping[str, Any]):
         if wrong:
             raise SpecError(f"expected every column to have {self.n} rows, got {wrong}")
 
+    @classmethod
+    def of_flat(cls, flat: dict[str, Array], n: int) -> Columns:
+        """Columns from flat paths to arrays that the caller knows to have `n` rows each; nothing is checked."""
+        made = cls.__new__(cls)
+        made.flat, made.n = flat, n
+        return made
+
     def __getitem__(self, path: str) -> Any:
         if path in self.flat:
             return self.flat[path]
@@ -80,7 +87,9 @@ class Columns(Mapping[str, Any]):
 
     def take(self, rows: npt.NDArray[np.int64] | slice) -> Columns:
         """The given rows of every column. Cost: a copy for an index array, none for a slice of arrays."""
-        return self.map(lambda a: a[rows])
+        flat: dict[str, Array] = {path: array[rows] for path, array in self.flat.items()}
+        n = len(range(self.n)[rows]) if isinstance(rows, slice) else len(rows)
+        return Columns.of_flat(flat, n)
 
     def row(self, i: int) -> dict[str, Any]:
         """Row `i` as a nested dict, for people to look at.

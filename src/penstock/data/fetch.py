@@ -47,7 +47,7 @@ class Fetch:
             batch[read.name] = _squeezed(column) if read.squeeze else column
         for name, view in self.plan.masks:
             batch[name] = selections[view].mask()
-        return Columns(batch, n=selections[0].shape[0] if selections else 0)
+        return Columns.of_flat(batch, selections[0].shape[0] if selections else 0)
 
     def _check(self, selections: Sequence[Selection]) -> None:
         for view, selection in zip(self.plan.views, selections, strict=True):

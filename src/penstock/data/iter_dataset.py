@@ -98,8 +98,7 @@ class _Kept:
         keep = np.asarray(self.condition(columns))
         if keep.dtype != np.bool_ or keep.shape != (columns.n,):
             raise SpecError(f"expected a condition of {columns.n} bools, got {keep.dtype}{list(keep.shape)}")
-        rows = np.flatnonzero(keep)
-        return Columns(columns.take(rows).flat, n=len(rows))
+        return columns.take(np.flatnonzero(keep))
 
 
 @dataclass(frozen=True)
