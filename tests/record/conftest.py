@@ -43,6 +43,10 @@ class Toy(gymnasium.Env[Any, Any]):
         reuse = reuse and isinstance(observation_space, spaces.Box) and observation_space.shape != ()
         self._held = np.zeros(observation_space.shape, observation_space.dtype) if reuse else None
 
+    @classmethod
+    def make(cls, **how: Any) -> Toy:
+        return cls(**how)
+
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)
         if seed is not None:
@@ -92,7 +96,8 @@ class Plain:
         rows, infos = [leaves(observation, "observations")], [leaves(info, "infos")]
         rewards, terminated, truncated = [], False, False
         for action in actions:
-            assert not (terminated or truncated)
+            assert not terminated
+            assert not truncated
             observation, reward, terminated, truncated, info = self.env.step(action)
             rows.append(leaves(observation, "observations"))
             infos.append(leaves(info, "infos"))

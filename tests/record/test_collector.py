@@ -305,7 +305,7 @@ def test_env_spec_and_metadata_reach_the_writer(tmp_path, monkeypatch):
 
 
 def test_an_environment_made_by_a_function_is_recorded_without_env_spec(toy, tmp_path, monkeypatch):
-    gymnasium.register("penstock/Toy-v0", entry_point=lambda: toy())
+    gymnasium.register("penstock/Toy-v0", entry_point=toy.make)
     seen = []
     fake = type("Fake", (), {"create": lambda self, path, spec, metadata: seen.append(metadata) or MemoryWriter()})
     monkeypatch.setattr("penstock.record.sink.named", lambda name: fake())

@@ -115,6 +115,6 @@ def test_extras_must_come_at_every_step(toy, writer):
     with Collector(toy(longest=10**6), writer, on_step=sometimes, seed=0) as env:
         env.reset()
         env.step(0)
-        with pytest.raises(DataError, match="expected a value for a, got none - at row 2; .*extras must be given"):
+        with pytest.raises(DataError, match=r"expected a value for a, got none - at row 2; .*extras must be given"):
             env.step(0)
     assert [len(e) for e in writer.episodes] == [1]

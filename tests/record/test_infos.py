@@ -101,7 +101,7 @@ def test_an_info_that_differs_is_an_error_that_names_key_and_row(later, message)
 
 
 def test_a_later_episode_must_have_the_keys_of_the_first():
-    with pytest.raises(DataError, match="infos/b too - at row 0; .*union"):
+    with pytest.raises(DataError, match=r"infos/b too - at row 0; .*union"):
         record([{"a": 1}, {"a": 2}], [{"b": 1}, {"b": 1}])
     with pytest.raises(DataError, match="expected infos/d as a dict, got int"):
         record([{"d": {"a": 1}}, {"d": 3}])
@@ -167,9 +167,9 @@ def test_union_takes_narrower_values_later_but_neither_wider_nor_new_ones():
     episodes = record([{"x": 0.5}, {}], [{"x": 1}, {}], [{}, {"x": True}], record_infos="union")
     assert [e.infos["x"].dtype for e in episodes] == [np.float64] * 3
     np.testing.assert_array_equal(episodes[2].infos["x"], [np.nan, 1])
-    with pytest.raises(DataError, match="expected infos/x of int64, got float64 - at row 1; .*info_example"):
+    with pytest.raises(DataError, match=r"expected infos/x of int64, got float64 - at row 1; .*info_example"):
         record([{"x": 1}, {}], [{}, {"x": 0.5}], record_infos="union")
-    with pytest.raises(DataError, match="infos/won too - at row 1; .*info_example"):
+    with pytest.raises(DataError, match=r"infos/won too - at row 1; .*info_example"):
         record([{}, {}], [{}, {"won": True}], record_infos="union")
     with pytest.raises(DataError, match="infos/deep too"):
         record([{}, {}], [{}, {"deep": {"won": True}}], record_infos="union")

@@ -250,7 +250,7 @@ def test_the_autoreset_mode_must_be_known(toy, writer):
 def test_same_step_needs_the_final_observation(toy, writer):
     class Forgets(gymnasium.vector.VectorWrapper):
         def step(self, actions):
-            *result, infos = super().step(actions)
+            *result, _ = super().step(actions)
             return *result, {}
 
     with VectorCollector(Forgets(SyncVectorEnv([lambda: toy(longest=1)], autoreset_mode="SameStep")), writer) as envs:

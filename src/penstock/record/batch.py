@@ -79,10 +79,11 @@ class BatchBuffer:
     def set_final(self, columns: dict[str, Array], observation: Any) -> bool:
         """Put the last observation of an episode in place of the one that the batch held: the next episode's first.
 
-        Returns whether both are the same arrays of several values, which hints at an overwritten last observation.
+        Returns whether both are equal and that can hardly be chance: a hint that the last one was overwritten.
         """
         self._store_final(0, observation)
-        same = any(len(c.array[0].ravel()) > 1 for c in self._final.values() if isinstance(c, ArrayColumn))
+        arrays = [c.array[0] for c in self._final.values() if isinstance(c, ArrayColumn)]
+        same = any(a.nbytes >= 64 or (a.dtype.kind == "f" and a.size > 1) for a in arrays)
         for path, final in self._final.items():
             row, held = final.take(1), columns[path]
             if isinstance(held, Ragged):

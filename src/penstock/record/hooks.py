@@ -48,11 +48,13 @@ def reward_statistics(episode: Episode) -> dict[str, float]:
     """
     rewards = episode.rewards
     n, total = len(rewards), np.add.reduce(rewards)  # the ufuncs themselves: `std()` alone costs more than all of this
-    deviation = rewards - total / n
+    with np.errstate(invalid="ignore", over="ignore"):  # rewards may be infinite where that was allowed
+        deviation = rewards - total / n
+        variance = np.add.reduce(deviation * deviation) / n
     return {
         "rewards_sum": float(total),
         "rewards_mean": float(total / n),
-        "rewards_std": math.sqrt(np.add.reduce(deviation * deviation) / n),
+        "rewards_std": math.sqrt(variance),
         "rewards_max": float(np.maximum.reduce(rewards)),
         "rewards_min": float(np.minimum.reduce(rewards)),
     }

@@ -266,9 +266,9 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
         if self._buffer.set_final(columns, infos["final_obs"][k]) and not self._warned:
             self._warned = True
             warnings.warn(
-                "the last observation of an episode equals the first of the next: an environment that reuses its arrays "
-                "overwrites the last when it resets in the same step; copy them in the environment, or reset in the "
-                "next step; not said again",
+                "the last observation of an episode equals the first of the next: an environment that reuses its "
+                "arrays overwrites the last when it resets in the same step; copy them in the environment, or reset in "
+                "the next step; not said again",
                 RecordingWarning,
                 stacklevel=4,
             )
@@ -283,7 +283,8 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
                 refused.append(error)
             if self._mode is AutoresetMode.SAME_STEP:
                 self._about[k] = self._next_about(k)
-        self._sink.flush()
+        if closed:
+            self._sink.flush()
         if refused:
             raise refused[0]
 
