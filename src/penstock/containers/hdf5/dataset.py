@@ -267,7 +267,7 @@ class Dataset:
         at = None if start == stop else self.flat()
         if at is not None:
             first = at - self._image.base + start * row
-            return self._image.data[first : first + (stop - start) * row]
+            return self._image.view(first, (stop - start) * row, "rows")
         return self._assemble(start, stop).reshape(-1).view(np.uint8).data
 
     def _assemble(self, start: int, stop: int) -> NDArray[np.void]:

@@ -49,7 +49,7 @@ class GlobalHeap:
         start, size = found
         if nbytes > size:
             raise FormatError(f"expected {nbytes} bytes in object {index} of the heap at {address}, got {size}")
-        return self._image.data[start : start + nbytes]
+        return self._image.view(start, nbytes, "object of the global heap")
 
     def _parse(self, address: int) -> dict[int, tuple[int, int]]:
         raw = self._image.signed(address, 16, b"GCOL", "global heap collection")

@@ -145,13 +145,17 @@ class Image:
         self.data = memoryview(mapped)[self.base : self.superblock.eof if eof is None else eof]
         self.size = len(self.data)
 
-    def take(self, at: int, count: int, what: str) -> bytes:
+    def view(self, at: int, count: int, what: str) -> memoryview:
         """`count` bytes at address `at`.  Raises `FormatError` if they do not lie in the file."""
         if at < 0 or count < 0 or at + count > self.size:
             if not self.size:
                 raise DataError(f"{self.path} is closed; read it before that")
-            raise FormatError(f"{what} at byte {at} with {count} bytes lies outside the file of {self.size} bytes")
-        return bytes(self.data[at : at + count])
+            raise FormatError(f"{what} of {count} bytes at byte {at} lies outside the file of {self.size} bytes")
+        return self.data[at : at + count]
+
+    def take(self, at: int, count: int, what: str) -> bytes:
+        """A copy of what `view` gives."""
+        return bytes(self.view(at, count, what))
 
     def signed(self, at: int, count: int, signature: bytes, what: str) -> bytes:
         """Like `take`, and the bytes must begin with `signature`."""

@@ -86,7 +86,7 @@ class ObjectWriter:
         Raises `DataError` for paths that contradict each other and for values that cannot be stored.
         """
         tree = _nest(datasets)
-        missing = [path for path in dataset_attrs if path not in datasets]
+        missing = [path for path in dataset_attrs if not any(f"{name}/".startswith(f"{path}/") for name in datasets)]
         if missing:
             raise DataError(f"attributes are given for {missing[0]}, which is not among the datasets")
         return self._group(tree, "", self.attributes(attrs), dataset_attrs)

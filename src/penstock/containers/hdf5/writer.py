@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from penstock.containers.hdf5.encode import object_header
 from penstock.containers.hdf5.header import ATTRIBUTE, ATTRIBUTE_INFO, BTREE_K, Message, read_messages
-from penstock.containers.hdf5.image import UNDEFINED, Image, Superblock
+from penstock.containers.hdf5.image import SIGNATURE, UNDEFINED, Image, Superblock
 from penstock.containers.hdf5.lock import lock_for_writing, sync_folder
 from penstock.containers.hdf5.messages import Link
 from penstock.containers.hdf5.objects import ObjectWriter, Storage, Value
@@ -20,6 +20,8 @@ from penstock.containers.hdf5.root import Root
 from penstock.containers.hdf5.superblock import NEW, encode_superblock
 from penstock.containers.hdf5.tail import Tail, write_all
 from penstock.errors import DataError, LockedError
+
+FIRST_BYTES = 4096  # more than an empty file takes
 
 
 class Appender:
@@ -185,8 +187,11 @@ class Appender:
 
 
 def _is_new(fd: int) -> bool:
-    """Whether a file is empty, or was left before its first commit: then there is no superblock yet."""
-    return not any(os.pread(fd, NEW.nbytes, 0))
+    """Whether a file is empty, or was left before the first commit of a new file wrote the superblock."""
+    if os.fstat(fd).st_size >= FIRST_BYTES:
+        return False
+    raw = os.pread(fd, FIRST_BYTES, 0)
+    return not any(raw[: NEW.nbytes]) and SIGNATURE not in raw  # which a user block would precede
 
 
 def _load(path: str) -> tuple[Superblock, Root]:
