@@ -1,7 +1,8 @@
 from __future__ import annotations
 
+import multiprocessing
 import pickle
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -130,11 +131,18 @@ def test_reads_from_many_threads_agree():
     assert all(np.array_equal(a, b) for a, b in zip(expected, got, strict=True))
 
 
-def test_a_dataset_can_be_pickled():
+def read_all(dataset: MapDataset) -> tuple[list, str]:
+    return dataset[:]["observations/x"].tolist(), dataset.fingerprint
+
+
+def test_a_dataset_can_be_pickled_into_another_process():
     shuffled = data().windows(2).shuffle(seed=2)
     again = pickle.loads(pickle.dumps(shuffled))
-    assert np.array_equal(again[:]["observations/x"], shuffled[:]["observations/x"])
-    assert again.fingerprint == shuffled.fingerprint
+    expected = read_all(shuffled)
+    del shuffled
+    assert read_all(again) == expected
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        assert pool.submit(read_all, again).result() == expected
 
 
 class TwoSources(Plan):

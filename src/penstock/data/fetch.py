@@ -32,7 +32,7 @@ class Fetch:
 
     def row_bytes(self) -> int:
         """About how many bytes one sample takes; ragged columns count as one value a row."""
-        widths = [view.hi - view.lo for view in self.plan.views]
+        widths = [len(view.steps) for view in self.plan.views]
         return sum(f.row_bytes * widths[r.view] for r, f in zip(self.reads, self.fields, strict=True))
 
     def __call__(self, selections: Sequence[Selection]) -> Columns:

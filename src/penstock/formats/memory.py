@@ -50,6 +50,10 @@ class MemorySource(Source):
         self._maps = {p: RowMap.of(a) for p, a in self._columns.items() if not isinstance(a, Ragged)}
         self._fingerprint: str | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The maps hold addresses, which mean nothing in another process: they are built anew there.
+        return type(self), (self._spec, self._columns, self._offsets, self._metadata, self._episode_metadata)
+
     @classmethod
     def from_episodes(cls, episodes: Iterable[Episode], metadata: Mapping[str, Any] | None = None) -> MemorySource:
         """Gather episodes of one spec. Cost: one copy of every column. Raises `SpecError` if specs differ or none is given."""
