@@ -92,8 +92,7 @@ def sound_entries(entries: Entries) -> npt.NDArray[np.bool_]:
 
 def check_order(entries: Entries, path: Path) -> None:
     """Raise `FormatError` unless the episodes of every segment follow one another without a gap."""
-    wide = entries["start"] + entries["steps"]
-    too_far = (entries["steps"] >= _LIMIT) | (wide >= _LIMIT) | (entries["metadata"] >= _LIMIT)
+    check_limits(entries, path)
     order = np.argsort(entries["segment"], kind="stable")
     held = entries[order]
     first = np.ones(len(held), np.bool_)
@@ -103,7 +102,7 @@ def check_order(entries: Entries, path: Path) -> None:
         "start": held["start"] + held["steps"],
         "metadata": held["metadata"] + held["metadata_bytes"],
     }
-    wrong = too_far[order]
+    wrong = np.zeros(len(held), np.bool_)
     for name, after in expected.items():
         follows = np.zeros(len(held), after.dtype)
         follows[1:] = after[:-1]
@@ -113,6 +112,16 @@ def check_order(entries: Entries, path: Path) -> None:
     if wrong.any():
         bad = int(order[wrong].min())
         raise FormatError("expected the episode to follow the one before it", path=path, where=f"entry {bad}")
+
+
+def check_limits(entries: Entries, path: Path) -> None:
+    """Raise `FormatError` for numbers so large that adding them could overflow."""
+    wrong = np.zeros(len(entries), np.bool_)
+    for name in ("start", "steps", "metadata"):
+        wrong |= entries[name] >= _LIMIT
+    if wrong.any() or int(entries["steps"].astype(np.float64).sum()) >= _LIMIT:
+        where = f"entry {int(np.argmax(wrong))}"
+        raise FormatError(f"expected numbers below {_LIMIT}, got larger ones", path=path, where=where)
 
 
 def ends(entries: Entries, segment: int) -> tuple[int, int, int, int]:

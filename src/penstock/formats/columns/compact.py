@@ -1,0 +1,78 @@
+"""Rewriting a store as one segment, in the order of its episodes, and without what was damaged."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from penstock.core.episode import Episode
+from penstock.errors import ChecksumError, DataError, FormatError
+from penstock.formats.base.format import Finding
+from penstock.formats.columns import table
+from penstock.formats.columns.files import read_json
+from penstock.formats.columns.layout import METADATA, Layout
+from penstock.formats.columns.snapshot import Maps, Snapshot
+from penstock.formats.columns.writer import ColumnsWriter, building, write_store
+
+
+def compact(
+    path: str | os.PathLike[str], target: str | os.PathLike[str], *, damaged: Literal["raise", "skip"] = "raise"
+) -> list[Finding]:
+    """Write the episodes of the store at `path` into a new store at `target`, all in one segment.
+
+    Every checksum is compared on the way. `damaged="skip"` leaves out what is not as it was written, and returns what
+    that was; episodes behind it then get other numbers. `target` appears complete or not at all.
+
+    Raises `FileExistsError` if something lies at `target`, and, unless told to skip, `FormatError` and
+    `ChecksumError`. Cost: reads and writes everything once.
+    """
+    if damaged not in ("raise", "skip"):
+        raise DataError(f"expected damaged to be 'raise' or 'skip', got {damaged!r}")
+    layout, lost = Layout.read(Path(path)), list[Finding]()
+    with building(Path(target)) as folder:
+        write_store(Layout(folder, layout.spec), _metadata(layout, lost, damaged == "skip"))
+        with ColumnsWriter(folder) as writer:
+            writer.write_all(_whole(layout) if damaged == "raise" else _saved(layout, lost))
+    return lost
+
+
+def _metadata(layout: Layout, lost: list[Finding], skip: bool) -> dict[str, Any]:
+    try:
+        return read_json(layout.root / METADATA)
+    except FormatError as error:
+        if not skip:
+            raise
+        lost.append(Finding("error", METADATA, str(error)))
+        return {}
+
+
+def _whole(layout: Layout) -> Iterator[Episode]:
+    snapshot = Snapshot.open(layout.root)
+    for e in range(len(snapshot.entries)):
+        yield _checked(snapshot, e)
+
+
+def _saved(layout: Layout, lost: list[Finding]) -> Iterator[Episode]:
+    """Every episode that is whole, each judged by its own entry alone."""
+    raw, maps = table.read_bytes(layout.table), Maps()
+    entries = np.frombuffer(raw, table.ENTRY, len(raw) // table.SIZE)
+    for e, sound in enumerate(table.sound_entries(entries).tolist()):
+        try:
+            if not sound:
+                raise ChecksumError("expected the checksum of the entry to be right", path=layout.table)
+            table.check_limits(entries[e : e + 1], layout.table)
+            yield _checked(Snapshot(layout, entries[e : e + 1], maps), 0)
+        except FormatError as error:
+            lost.append(Finding("error", f"episode {e}", str(error)))
+
+
+def _checked(snapshot: Snapshot, e: int) -> Episode:
+    found, expected = snapshot.payload_check(e), int(snapshot.entries[e]["payload"])
+    if found != expected:
+        message = f"expected the checksum {expected:08x}, got {found:08x}; damaged='skip' saves the other episodes"
+        raise ChecksumError(message, path=snapshot.layout.root, where=f"episode {e}")
+    return snapshot.episode(e)

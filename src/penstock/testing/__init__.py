@@ -1,0 +1,1 @@
+"""The contracts that every format, plan and sampler must pass: pytest classes to subclass in your own tests."""

@@ -1,0 +1,128 @@
+"""Datasets of a few episodes that between them have everything a spec can say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.core.episode import Episode
+from penstock.core.ragged import Array, Ragged
+from penstock.core.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
+from penstock.core.spec import Align, Field, Kind, Spec
+
+WORDS = ("", "go", "left", "né", "日本", "a b\n", "🙂")
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """A spec, and how many steps each episode has.
+
+    >>> [len(episode) for episode in FLAT.episodes()]
+    [3, 1, 7, 2]
+    """
+
+    name: str
+    spec: Spec
+    lengths: tuple[int, ...]
+
+    def episodes(self, seed: int = 0) -> list[Episode]:
+        """The episodes, with random values and metadata."""
+        rng = np.random.default_rng(seed)
+        return [random_episode(rng, self.spec, steps, e) for e, steps in enumerate(self.lengths)]
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def random_episode(rng: np.random.Generator, spec: Spec, steps: int, e: int = 0) -> Episode:
+    """One episode of random values, with metadata of several types, some of it missing in some episodes."""
+    rows = {"step": steps, "boundary": steps + 1, "episode": 1}
+    columns = {path: random_column(rng, field, rows[field.align]) for path, field in spec.fields.items()}
+    metadata: dict[str, Any] = {"seed": int(rng.integers(1 << 40)), "total": float(rng.normal())}
+    if e % 2:
+        metadata |= {"note": str(rng.choice(WORDS)), "bonus": float(rng.normal()), "solved": bool(rng.integers(2))}
+    return Episode(spec, columns, e, metadata)
+
+
+def random_column(rng: np.random.Generator, field: Field, rows: int) -> Array:
+    """`rows` random rows of one column, NaN among floats."""
+    if field.kind == "text":
+        return Ragged.from_strings([str(rng.choice(WORDS)) for _ in range(rows)])
+    if field.kind == "ragged":
+        parts = [random_values(rng, field.dtype, (int(rng.integers(5)),)) for _ in range(rows)]
+        return (
+            Ragged.from_rows(parts, field.dtype) if parts else Ragged(np.zeros(0, field.dtype), np.zeros(1, np.int64))
+        )
+    return random_values(rng, field.dtype, (rows, *field.shape))
+
+
+def random_values(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """Random numbers of any dtype; every bit of an integer is drawn."""
+    if dtype.kind in "fc":
+        values = np.asarray(rng.normal(size=shape)).astype(dtype)
+        return np.where(rng.random(shape) < 0.1, np.array(np.nan, dtype), values).astype(dtype)
+    if dtype.kind == "b":
+        return np.asarray(rng.integers(2, size=shape)).astype(dtype)
+    raw = rng.integers(256, size=(*shape, dtype.itemsize), dtype=np.uint8)
+    return np.ascontiguousarray(raw).view(dtype).reshape(shape)
+
+
+def field(dtype: str, *shape: int, align: Align = "step", kind: Kind = "array") -> Field:
+    """A field in short.
+
+    >>> field("f4", 2, align="boundary").row_bytes
+    8
+    """
+    return Field(np.dtype(dtype), shape, align, kind)
+
+
+def _with_spaces(observations: Space, actions: Space, others: dict[str, Field] | None = None) -> Spec:
+    fields = _fields("observations", observations, "boundary") | _fields("actions", actions, "step")
+    ends = {"rewards": field("f8"), "terminations": field("?"), "truncations": field("?")}
+    return Spec(fields | ends | (others or {}), observations, actions)
+
+
+def _fields(prefix: str, space: Space, align: Align) -> dict[str, Field]:
+    return {f"{prefix}/{path}" if path else prefix: _leaf(leaf, align) for path, leaf in space.leaves()}
+
+
+def _leaf(space: Space, align: Align) -> Field:
+    if isinstance(space, Text):
+        return Field(np.dtype("u1"), (), align, "text")
+    dtype = getattr(space, "dtype", np.dtype("i1" if isinstance(space, MultiBinary) else "i8"))
+    return Field(np.dtype(dtype), getattr(space, "shape", ()), align)
+
+
+def _box(*shape: int, dtype: str = "f4") -> Box:
+    return Box(np.zeros(shape, dtype), np.ones(shape, dtype), np.dtype(dtype))
+
+
+DTYPES = ("?", "i1", "u1", "i2", "u2", "f2", "i4", "u4", "f4", "i8", "u8", "f8", "c8", "c16")
+_ARM = Dict({"arm": _box(3), "goal": Tuple((Discrete(4), _box(2, 2, dtype="f8")))})
+_MOVES = Tuple((MultiDiscrete(np.array([2, 3])), MultiBinary(4)))
+_INFOS = {f"infos/{name.replace('?', 'bool')}": field(name, *(i % 3,) * (i % 2)) for i, name in enumerate(DTYPES)}
+
+FLAT = Example("flat", _with_spaces(_box(4), Discrete(2)), (3, 1, 7, 2))
+IMAGES = Example("images", _with_spaces(_box(8, 8, 3, dtype="u1"), Discrete(2)), (2, 5, 1))
+NESTED = Example("nested", _with_spaces(_ARM, _MOVES), (4, 2, 6))
+NUMBERS = Example("numbers", _with_spaces(_box(2), Discrete(2), _INFOS), (3, 2))
+TEXT = Example("text", _with_spaces(Dict({"mission": Text(8), "where": _box(2)}), Discrete(3)), (3, 1, 4))
+RAGGED = Example(
+    "ragged",
+    _with_spaces(
+        _box(2),
+        Discrete(2),
+        {
+            "infos/legal": field("i4", kind="ragged"),
+            "infos/hits": field("f8", align="boundary", kind="ragged"),
+            "extra/name": field("u1", align="episode", kind="text"),
+            "extra/goal": field("f4", 3, align="episode"),
+        },
+    ),
+    (2, 4, 1),
+)
+EMPTY = Example("empty", RAGGED.spec, (0, 2, 0, 1, 0))
+
+EXAMPLES: tuple[Example, ...] = (FLAT, IMAGES, NESTED, NUMBERS, TEXT, RAGGED, EMPTY)
