@@ -270,7 +270,7 @@ def test_pickled_and_read_by_threads(tmp_path: Path) -> None:
         for i in range(40):
             f[f"g{i}/x"] = np.full(50, i)
             f[f"g{i}/t"] = [str(i)] * 9
-    ours = pickle.loads(pickle.dumps(File(tmp_path / "a.hdf5")))  # noqa: S301
+    ours = pickle.loads(pickle.dumps(File(tmp_path / "a.hdf5")))
 
     def total(i: int) -> int:
         return int(_dataset(ours, f"g{i}/x").read().sum()) + len(b"".join(_dataset(ours, f"g{i}/t").read_list()))

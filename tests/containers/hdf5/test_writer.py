@@ -286,9 +286,13 @@ def test_calls_that_make_no_sense(path: Path) -> None:
 
 
 def test_an_error_inside_the_block_commits_nothing(path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), Appender.create(path, fsync=False) as w:
-        w.add_group("g")
-        raise ZeroDivisionError
+    def fail() -> None:
+        with Appender.create(path, fsync=False) as w:
+            w.add_group("g")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
     with h5py.File(path) as f:
         assert len(f) == 0
 
