@@ -1,4 +1,4 @@
-# ruff: noqa: ARG001 - an intrinsic names its arguments for the caller alone
+# ruff: noqa: ARG001, PLR0912 - an intrinsic names its arguments for the caller alone; loops over axes are branches
 # pyright: reportMissingImports=false, reportCallIssue=false
 """The compiled kernels (numba, GIL released, cached on disk). Their definitions stand in `reference`."""
 
@@ -106,25 +106,65 @@ def _weave4(_context: Any, dst: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
 
 
 @_jit
-def gather_rows(first: Any, address: Any, row_bytes: int, start: Any, length: Any, at: Any, out: Any) -> None:
-    """See `reference.gather_rows`; `address[r]` is where run `r` begins in memory."""
-    base = np.int64(out.ctypes.data)
-    runs = len(first) - 1
-    run = 0
+def _bad_span(start: Any, length: Any, at: Any, rows: int, places: int) -> Any:
+    """The first span that leaves `0 : rows` or `0 : places`, or -1; in differences, for sums could wrap around."""
     for j in range(len(start)):
-        row, left = start[j], length[j]
-        place = base + at[j] * row_bytes
-        if left > 0 and not (first[run] <= row < first[run + 1]):
-            run = np.searchsorted(first[: runs + 1], row, side="right") - 1
-        while left > 0:
-            take = min(left, first[run + 1] - row)
-            size = take * row_bytes
-            _memcpy(place, address[run] + (row - first[run]) * row_bytes, size)
-            place += size
-            row += take
-            left -= take
-            if left > 0:
-                run += 1
+        span = length[j]
+        if span < 0 or not (0 <= start[j] <= rows - span) or not (0 <= at[j] <= places - span):
+            return j
+    return -1
+
+
+_AHEAD = 8
+"""Spans that are asked for before they are copied, so that memory answers several at a time."""
+
+
+@_jit
+def gather_rows(first: Any, address: Any, row_bytes: int, start: Any, length: Any, at: Any, out: Any) -> Any:
+    """See `reference.gather_rows`; `address[r]` is where run `r` begins in memory. Gives -1, or the first bad span."""
+    spans = len(start)
+    bad = _bad_span(start, length, at, first[-1], len(out) // row_bytes)
+    if bad >= 0 or len(address) == 0:
+        return bad
+    base = np.int64(out.ctypes.data)
+    source, head = np.empty(spans, np.int64), np.empty(spans, np.int64)
+    run, crossing = 0, False
+    for j in range(spans):
+        row = start[j]
+        if length[j] > 0 and not (first[run] <= row < first[run + 1]):
+            run = np.searchsorted(first, row, side="right") - 1
+        source[j] = address[run] + (row - first[run]) * row_bytes
+        head[j] = min(length[j], first[run + 1] - row) if length[j] > 0 else 0
+        crossing |= head[j] < length[j]
+    for j in range(spans):
+        if j + _AHEAD < spans:
+            _prefetch_lines(source[j + _AHEAD], min(head[j + _AHEAD] * row_bytes, 512))
+        _memcpy(base + at[j] * row_bytes, source[j], head[j] * row_bytes)
+    if crossing:
+        for j in range(spans):
+            if head[j] < length[j]:
+                _gather_rest(first, address, row_bytes, start[j] + head[j], length[j] - head[j], at[j] + head[j], base)
+    return -1
+
+
+@_jit
+def _gather_rest(first: Any, address: Any, row_bytes: int, row: int, left: int, at: int, base: int) -> None:
+    """What of a span lies in later runs; `row` begins one."""
+    run = np.searchsorted(first, row, side="right") - 1
+    while left > 0:
+        take = min(left, first[run + 1] - row)
+        _memcpy(base + at * row_bytes, address[run] + (row - first[run]) * row_bytes, take * row_bytes)
+        row += take
+        at += take
+        left -= take
+        run += 1
+
+
+@_jit
+def _prefetch_lines(begin: int, size: int) -> None:
+    """The cache lines of `size` bytes; `size` may be 0."""
+    for line in range(begin, begin + size, 64):
+        _prefetch(line)
 
 
 @_jit
@@ -139,12 +179,15 @@ def gather_tiles(
     start: Any,
     length: Any,
     at: Any,
+    row_bytes: int,
     out: Any,
-) -> None:
+) -> Any:
     """See `reference.gather_tiles`; `address[t]` is where tile `t` begins in memory, -1 where it is missing, and
     `axes[layout[r]]` `[4, 2]` is size and tile size along a row, the last axis in bytes."""
-    row_bytes = out.shape[1]
     base = np.int64(out.ctypes.data)
+    bad = _bad_span(start, length, at, first[-1], len(out) // row_bytes)
+    if bad >= 0:
+        return bad
     run = 0
     for j in range(len(start)):
         row, left = start[j], length[j]
@@ -170,6 +213,7 @@ def gather_tiles(
             place += take * row_bytes
             row += take
             left -= take
+    return -1
 
 
 @_jit
@@ -185,8 +229,7 @@ def _tiled_row(address: Any, tile: int, last: int, skip: int, form: Any, fill: A
                 if woven and _all_here(address, tile, n3):
                     if tile + 2 * n3 <= last:
                         for i in range(tile + n3, tile + 2 * n3):
-                            for line in range(skip, skip + c0 * c1 * c2, 64):
-                                _prefetch(address[i] + line)
+                            _prefetch_lines(address[i] + skip, c0 * c1 * c2)
                     for i0 in range(min(c0, n0 - b0)):
                         for i1 in range(min(c1, n1 - b1)):
                             line = skip + (i0 * c1 + i1) * c2
@@ -259,18 +302,24 @@ def _weave(address: Any, tile: int, line: int, channels: int, count: int, to: in
 
 
 @_jit
-def locate(cuts: Any, guide: Any, shift: int, index: Any, group: Any, place: Any) -> None:
+def locate(table: Any, guide: Any, shift: int, index: Any, out: Any) -> None:
     """See `reference.locate`; the guide bounds each search to the groups that begin within `1 << shift` indices."""
-    for i in range(len(index)):
+    n, columns = len(index), table.shape[1]
+    guides, base = np.int64(guide.ctypes.data), np.int64(table.ctypes.data)
+    for i in range(n):
+        if i + 32 < n:
+            _prefetch(guides + 8 * (index[i + 32] >> shift))
+            _prefetch(base + 8 * columns * guide[index[i + 16] >> shift])
         lo, hi = guide[index[i] >> shift], guide[(index[i] >> shift) + 1]
         while lo < hi:
             middle = (lo + hi + 1) >> 1
-            if cuts[middle] <= index[i]:
+            if table[middle, 0] <= index[i]:
                 lo = middle
             else:
                 hi = middle - 1
-        group[i] = lo
-        place[i] = index[i] - cuts[lo]
+        out[0, i] = index[i] - table[lo, 0]
+        for c in range(1, columns):
+            out[c, i] = table[lo, c]
 
 
 _GOLDEN, _MIX_1, _MIX_2 = np.uint64(GOLDEN), np.uint64(MIX_1), np.uint64(MIX_2)

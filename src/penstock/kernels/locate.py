@@ -15,37 +15,42 @@ Int = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """Indices `0 : n` cut into groups: group `g` owns `cuts[g] : cuts[g + 1]`.
+    """Indices `0 : n` cut into groups: group `g` owns `table[g, 0] : table[g + 1, 0]`.
 
-    `guide[j]` is the group of index `j << shift`; about one guide entry a group, so that a search begins next to
-    where it ends. Memory: 16 bytes a group or a little more, nothing per index.
+    The other columns of `table` are what is known of each group, beside its begin so that one look into memory finds
+    both. `guide[j]` is the group of index `j << shift`; there is about one guide entry a group, so that a search
+    begins next to where it ends. Memory: 8 bytes a group and column and 16 more, nothing per index.
 
-    >>> groups = Groups.of(np.array([2, 0, 3]))
+    >>> groups = Groups.of(np.array([2, 0, 3]), np.array([7, 8, 9]))
     >>> [part.tolist() for part in groups.locate(np.array([0, 1, 2, 4]))]
-    [[0, 0, 2, 2], [0, 1, 0, 2]]
+    [[0, 1, 0, 2], [7, 7, 9, 9]]
     """
 
-    cuts: Int
+    table: Int
     guide: Int
     shift: int
 
     @classmethod
-    def of(cls, sizes: Int) -> Groups:
-        """Groups of the given `[G]` sizes. Cost: a running sum and a sorted search."""
+    def of(cls, sizes: Int, *known: Int) -> Groups:
+        """Groups of the given `[G]` sizes, and `[G]` columns of what is known of them. Cost: some passes over `G`."""
         cuts = offsets_of(sizes)
         n = int(cuts[-1])
+        table = np.zeros((len(cuts), 1 + len(known)), np.int64)
+        table[:, 0] = cuts
+        for c, column in enumerate(known):
+            table[:-1, 1 + c] = column
         shift = max(0, (n // max(len(sizes), 1)).bit_length() - 1)
         starts = np.arange(((n - 1) >> shift) + 1 if n else 0) << shift
         guide = np.searchsorted(cuts, np.append(starts, max(n - 1, 0)), side="right") - 1
-        return cls(cuts, guide, shift)
+        return cls(table, guide, shift)
 
     @property
     def n(self) -> int:
         """How many indices there are."""
-        return int(self.cuts[-1])
+        return int(self.table[-1, 0])
 
-    def locate(self, index: Int) -> tuple[Int, Int]:
-        """`[n]` group of each index in `0 : n`, and `[n]` place within the group."""
-        group, place = np.empty(len(index), np.int64), np.empty(len(index), np.int64)
-        kernels().locate(self.cuts, self.guide, self.shift, index, group, place)
-        return group, place
+    def locate(self, index: Int) -> Int:
+        """`[1 + c, n]`: the place of each index (in `0 : n`) within its group, and what is known of that group."""
+        out = np.empty((self.table.shape[1], len(index)), np.int64)
+        kernels().locate(self.table, self.guide, self.shift, index, out)
+        return out

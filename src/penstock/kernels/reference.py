@@ -65,16 +65,18 @@ def gather_tiles(
                     row[box] = slab[tuple(slice(n) for n in row[box].shape)]
 
 
-def locate(cuts: Int, _guide: Int, _shift: int, index: Int, group: Int, place: Int) -> None:
-    """`group[i]` is the last group that begins at or before `index[i]`, `place[i]` the distance from its begin.
+def locate(table: Int, _guide: Int, _shift: int, index: Int, out: Int) -> None:
+    """`out[0]` is how far `index` is from the begin of the last group that begins at or before it (`table[:, 0]`),
+    `out[1:]` the other columns of that group.
 
-    >>> group, place = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    >>> locate(np.array([0, 2, 2, 5]), np.array([0, 2]), 1, np.array([1, 2]), group, place)
-    >>> group.tolist(), place.tolist()
-    ([0, 2], [1, 0])
+    >>> out = np.zeros((2, 2), np.int64)
+    >>> locate(np.array([[0, 7], [2, 8], [2, 9], [5, 0]]), np.array([0, 2]), 1, np.array([1, 2]), out)
+    >>> out.tolist()
+    [[1, 0], [7, 9]]
     """
-    group[:] = np.searchsorted(cuts, index, side="right") - 1
-    place[:] = index - cuts[group]
+    group = np.searchsorted(table[:, 0], index, side="right") - 1
+    out[:] = table[group].T
+    out[0] = index - out[0]
 
 
 ROUNDS = 6

@@ -79,28 +79,32 @@ class RowMap:
         `out` is C-contiguous bytes that hold whole rows. Cost: one copy of the bytes read, with the GIL released.
         Raises `IndexError` if a span leaves the map or the buffer, before anything is copied.
         """
-        target = target_of(out, self.row_bytes)
-        check_spans(start, length, at, self.n, len(target))
-        if self.row_bytes == 0 or len(start) == 0:
+        if self.row_bytes == 0:
             return
-        if kernels() is reference:
-            reference.gather_rows(self.buffers, self.first, self.buffer, self.offset, start, length, at, target)
-        else:
-            kernels().gather_rows(self.first, self.address, self.row_bytes, start, length, at, target)
+        target, kernel = flat(out, self.row_bytes), kernels()
+        if kernel is reference:
+            check_spans(start, length, at, self.n, len(target) // self.row_bytes)
+            places = target.reshape(-1, self.row_bytes)
+            reference.gather_rows(self.buffers, self.first, self.buffer, self.offset, start, length, at, places)
+        elif kernel.gather_rows(self.first, self.address, self.row_bytes, start, length, at, target) >= 0:
+            check_spans(start, length, at, self.n, len(target) // self.row_bytes)
 
 
-def target_of(out: Bytes, row_bytes: int) -> Bytes:
-    """`out` as `[places, row_bytes]`. Raises `IndexError` if it does not hold whole rows."""
-    if row_bytes and out.size % row_bytes:
-        raise IndexError(f"expected a buffer of whole rows of {row_bytes} bytes, got {out.size} bytes")
-    return out.reshape(-1, row_bytes) if row_bytes else out.reshape(0, 0)
+def flat(out: Bytes, row_bytes: int) -> Bytes:
+    """`out` as `[bytes]`. Raises `IndexError` if it is not whole rows of bytes in one piece."""
+    if out.dtype != np.uint8 or not out.flags.c_contiguous or out.size % row_bytes:
+        raise IndexError(
+            f"expected a C-contiguous buffer of uint8 with whole rows of {row_bytes} bytes, "
+            f"got {out.dtype} with strides {out.strides} and {out.nbytes} bytes"
+        )
+    return out.reshape(-1)
 
 
 def check_spans(start: Int, length: Int, at: Int, rows: int, places: int) -> None:
     """Raise `IndexError` if a span leaves the rows or the places."""
-    if len(start) == 0:
-        return
-    if start.min() < 0 or length.min() < 0 or (start + length).max() > rows:
-        raise IndexError(f"expected rows within 0:{rows}, got {start.min()}:{(start + length).max()}")
-    if at.min() < 0 or (at + length).max() > places:
-        raise IndexError(f"expected places within 0:{places}, got {at.min()}:{(at + length).max()}")
+    # Ends are compared as differences, for a sum could wrap around.
+    for what, begin, limit in (("rows", start, rows), ("places", at, places)):
+        bad = (length < 0) | (begin < 0) | (begin > limit - length)
+        if bad.any():
+            j = int(np.argmax(bad))
+            raise IndexError(f"expected {what} within 0:{limit}, got {length[j]} from {begin[j]} on in span {j}")

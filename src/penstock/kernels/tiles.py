@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from penstock.kernels import reference
 from penstock.kernels.dispatch import kernels
-from penstock.kernels.rows import check_spans, target_of
+from penstock.kernels.rows import check_spans, flat
 
 Int = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -111,20 +111,23 @@ class TileMap:
         tiles are wide, with the GIL released. More than four split axes take the NumPy definition.
         Raises `IndexError` if a span leaves the map or the buffer, before anything is copied.
         """
-        target = target_of(out, self.row_bytes)
-        check_spans(start, length, at, self.n, len(target))
-        if self.row_bytes == 0 or len(start) == 0:
+        if self.row_bytes == 0:
             return
-        if kernels() is reference or self.axes.shape[1] > AXES:
+        target, kernel = flat(out, self.row_bytes), kernels()
+        places = len(target) // self.row_bytes
+        if kernel is reference or self.axes.shape[1] > AXES:
+            check_spans(start, length, at, self.n, places)
             reference.gather_tiles(
-                self.buffers, self.row_shape, self.first, self.tile_shape, self.tile_first,
-                self.tile_buffer, self.tile_offset, self.fill, start, length, at, target,
+                self.buffers, self.row_shape, self.first, self.tile_shape, self.tile_first, self.tile_buffer,
+                self.tile_offset, self.fill, start, length, at, target.reshape(places, self.row_bytes),
             )  # fmt: skip
-        else:
-            kernels().gather_tiles(
-                self.first, self.tile_shape, self.tile_first, self.address, self.layout, self.axes, self.fill,
-                start, length, at, target,
-            )  # fmt: skip
+            return
+        bad = kernel.gather_tiles(
+            self.first, self.tile_shape, self.tile_first, self.address, self.layout, self.axes, self.fill,
+            start, length, at, self.row_bytes, target,
+        )  # fmt: skip
+        if bad >= 0:
+            check_spans(start, length, at, self.n, places)
 
 
 def _columns(shapes: Int, row_shape: tuple[int, ...]) -> Int:

@@ -47,7 +47,7 @@ class Anchored(Plan):
         stride: int = 1,
         pad: Pad = "drop",
     ) -> None:
-        self._episodes, self._stride, self._pad = episodes, stride, pad
+        self._stride, self._pad = stride, pad
         _check_names([name for name, *_ in (*outputs, *masks)])
         self._views = tuple(dict.fromkeys(view for _, _, view in outputs))
         number = {view: i for i, view in enumerate(self._views)}
@@ -59,13 +59,8 @@ class Anchored(Plan):
         ranges = [view for view in self._views if view.align != "episode"]
         self._first, spare = _room(ranges) if pad == "drop" else (0, 0)
         anchors = episodes.length - self._first - spare
-        self._samples = Groups.of(np.maximum(0, -(-anchors // stride)))
-        self._row = {
-            "step": episodes.start,
-            "boundary": episodes.start + episodes.index,
-            "episode": episodes.index,
-        }
-        self._one_source = not episodes.source.any()
+        sizes = np.maximum(0, -(-anchors // stride))
+        self._samples = Groups.of(sizes, episodes.source, episodes.index, episodes.start, episodes.length)
 
     @property
     def views(self) -> tuple[View, ...]:
@@ -91,24 +86,22 @@ class Anchored(Plan):
         return self._samples.n
 
     def resolve(self, positions: Int) -> tuple[Selection, ...]:
-        """Find episode `e` and anchor step `t` of each position, then the rows of every view."""
+        """Find episode and anchor step `t` of each position, then the rows of every view."""
         _, place = epochs(checked(self, positions), len(self))
-        e, i = self._samples.locate(place)
+        i, source, index, start, length = self._samples.locate(place)
         t = i * self._stride + self._first
-        return tuple(self._select(view, e, t) for view in self._views)
+        first_row = {"step": start, "boundary": start + index, "episode": index}
+        return tuple(self._select(view, source, first_row[view.align], t, length) for view in self._views)
 
-    def _select(self, view: View, e: Int, t: Int) -> Selection:
-        row = self._row[view.align][e]
-        source = np.zeros(len(e), np.int64) if self._one_source else self._episodes.source[e]
+    def _select(self, view: View, source: Int, row: Int, t: Int, length: Int) -> Selection:
         if view.align == "episode":
             return _whole(source, row, 1)
         if view.every > 1:
             return _picked(source, row + t, view.steps)
         if self._pad == "drop":
-            return _whole(source, row + t + view.lo, view.hi - view.lo)
-        limit = self._episodes.length[e] + view.end
-        clipped = _clipped(source, row, t, limit, view)
-        return clipped if self._pad == "zero" else _repeated(clipped, source, row, t, limit, view)
+            return _whole(source, row + (t + view.lo), view.hi - view.lo)
+        clipped = _clipped(source, row, t, length + view.end, view)
+        return clipped if self._pad == "zero" else _repeated(clipped, source, row, t, length + view.end, view)
 
 
 def _room(views: Sequence[View]) -> tuple[int, int]:

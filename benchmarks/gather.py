@@ -1,0 +1,135 @@
+"""What fetching costs: spans out of arrays and out of tiles, against NumPy in the same run.
+
+Claims: one thread gathers 3 M windows/s of 16 steps by 3 columns from an array in cache, planning included, and
+4 M single records/s at random out of memory; image rows cut into byte tiles come at 100 k rows/s.
+
+    python benchmarks/gather.py
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from penstock.core.selection import Selection
+from penstock.kernels.rows import RowMap
+from penstock.kernels.tiles import TileMap
+from penstock.plan import Episodes, Shuffle, Windows
+
+BLOCK = 4096
+
+
+def best(call: Callable[[int], object], repeats: int = 30) -> float:
+    call(0)
+    times: list[float] = []
+    for i in range(1, repeats + 1):
+        begin = time.perf_counter()
+        call(i)
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def windows_of_three_columns(steps: int) -> None:
+    """`steps` rows of 64, 8 and 4 bytes."""
+    lengths = np.full(steps // 1000, 1000)
+    columns = {
+        "observations": np.zeros((steps, 16), "f4"),
+        "actions": np.zeros((steps, 2), "f4"),
+        "rewards": np.zeros(steps, "f4"),
+    }
+    for column in columns.values():
+        column[...] = 1
+    maps = {path: RowMap.of(array) for path, array in columns.items()}
+    zeros = np.zeros(len(lengths), np.int64)
+    episodes = Episodes(
+        zeros, np.arange(len(lengths)), np.cumsum(lengths) - lengths, lengths, dict.fromkeys(columns, "step"), "x"
+    )
+    plan = Shuffle(0).reorder(Windows(16).plan(episodes))
+    out = {path: np.zeros((256 * 16, *a.shape[1:]), a.dtype).reshape(-1).view(np.uint8) for path, a in columns.items()}
+
+    def block(i: int) -> None:
+        (selection,) = plan.resolve(np.arange(i * BLOCK, (i + 1) * BLOCK))
+        for lo in range(0, BLOCK, 256):
+            batch = selection.samples(lo, lo + 256)
+            for path, rows in maps.items():
+                rows.gather(batch.start, batch.length, batch.at, out[path])
+
+    def fancy(i: int) -> None:
+        (selection,) = plan.resolve(np.arange(i * BLOCK, (i + 1) * BLOCK))
+        for lo in range(0, BLOCK, 256):
+            rows = selection.samples(lo, lo + 256).start[:, None] + np.arange(16)
+            for array in columns.values():
+                array[rows]
+
+    ours, numpys = best(block), best(fancy)
+    size = sum(a.nbytes for a in columns.values()) / 1e6
+    print(
+        f"windows of 16 x 3 columns, {size:,.0f} MB   {BLOCK / ours / 1e6:6.2f} M windows/s, {numpys / ours:4.1f} x NumPy indexing"
+    )
+
+
+def records(row_bytes: int, megabytes: int) -> None:
+    array = np.ones((megabytes * 1_000_000 // row_bytes, row_bytes), np.uint8)
+    rng = np.random.default_rng(0)
+    rows = RowMap.of(array)
+    picks = [rng.integers(0, len(array), BLOCK) for _ in range(31)]
+    one, at, out = np.ones(BLOCK, np.int64), np.arange(BLOCK), np.zeros((BLOCK, row_bytes), np.uint8)
+    ours = best(lambda i: rows.gather(picks[i], one, at, out))
+    others = [rng.integers(0, len(array), BLOCK) for _ in range(31)]
+    numpys = best(lambda i: np.take(array, others[i], axis=0, out=out, mode="clip"))
+    print(
+        f"single rows of {row_bytes:>5} bytes, {megabytes:>5} MB    {BLOCK / ours / 1e6:6.2f} M rows/s,    {numpys / ours:4.1f} x np.take"
+    )
+
+
+def overhead() -> None:
+    rows = RowMap.of(np.zeros((100, 8), np.uint8))
+    one, out = np.ones(1, np.int64), np.zeros((1, 8), np.uint8)
+    seconds = best(lambda _: [rows.gather(one, one, one - 1, out) for _ in range(1000)]) / 1000
+    print(f"one call for one row                {seconds * 1e6:6.2f} us")
+
+
+def tiled(name: str, steps: int, row_shape: tuple[int, ...], tile: tuple[int, ...], dtype: str) -> None:
+    itemsize = np.dtype(dtype).itemsize
+    grid = [-(-n // c) for n, c in zip((steps, *row_shape), tile, strict=True)]
+    count, size = int(np.prod(grid)), int(np.prod(tile)) * itemsize
+    buffer = np.ones(count * size, np.uint8)
+    zero = np.zeros(count, np.int64)
+    ends = np.array([0, steps]), np.array([tile]), np.array([0, count])
+    tiles = TileMap.build([buffer], row_shape, itemsize, *ends, zero, np.arange(count) * size, bytes(itemsize))
+    dense = np.ones((steps, tiles.row_bytes), np.uint8)
+    rng = np.random.default_rng(0)
+    picks = [np.sort(rng.integers(0, steps, 256)) for _ in range(31)]
+    one, at, out = np.ones(256, np.int64), np.arange(256), np.zeros((256, tiles.row_bytes), np.uint8)
+    ours = best(lambda i: tiles.gather(picks[i], one, at, out))
+    numpys = best(lambda i: np.take(dense, picks[i], axis=0, out=out, mode="clip"))
+    print(
+        f"{name:<36}{256 / ours / 1e3:6.0f} k rows/s,    {numpys / ours:4.2f} x np.take of whole rows, {256 * tiles.row_bytes / ours / 1e9:.1f} GB/s"
+    )
+
+
+def selection_costs() -> None:
+    n = np.arange(BLOCK)
+    selection = Selection(n * 0, n, n * 0 + 16, n * 16, (BLOCK, 16))
+    print(f"samples(256, 512)                   {best(lambda _: selection.samples(256, 512)) * 1e6:6.2f} us")
+    print(f"mask of 256 windows                 {best(lambda _: selection.samples(256, 512).mask()) * 1e6:6.2f} us")
+
+
+def main() -> None:
+    overhead()
+    selection_costs()
+    windows_of_three_columns(20_000)
+    windows_of_three_columns(20_000_000)
+    for row_bytes in (8, 68, 1024):
+        records(row_bytes, 1)
+        records(row_bytes, 1500)
+    tiled("frames 84x84x4 in tiles 63x21x21x1", 5000, (84, 84, 4), (63, 21, 21, 1), "u1")
+    tiled("frames 210x160x3 in tiles 32x27x40x1", 1000, (210, 160, 3), (32, 27, 40, 1), "u1")
+    tiled("17 doubles in tiles 126x5", 200_000, (17,), (126, 5), "f8")
+    tiled("whole rows in tiles 100x17", 200_000, (17,), (100, 17), "f8")
+
+
+if __name__ == "__main__":
+    main()
