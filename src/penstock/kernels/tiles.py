@@ -88,10 +88,10 @@ class TileMap:
         bases = np.array([b.ctypes.data for b in buffers], np.int64)
         address = np.where(tile_offset < 0, -1, tile_offset)
         address[tile_offset >= 0] += bases[tile_buffer[tile_offset >= 0]]
-        axes = np.array([_joined(row_shape, s, itemsize) for s in shapes[:, 1:].tolist()], np.int64)
+        axes = _axes(shapes, row_shape, itemsize)
         return cls(
             tuple(buffers), tuple(row_shape), itemsize, first, tile_shape, tile_first, tile_buffer, tile_offset,
-            np.frombuffer(fill, np.uint8).copy(), address, layout, axes.reshape(len(shapes), -1, 2),
+            np.frombuffer(fill, np.uint8).copy(), address, layout, axes,
         )  # fmt: skip
 
     @property
@@ -172,13 +172,20 @@ def _check_tiles(buffers: Sequence[Bytes], first: Int, size: Int, buffer: Int, o
         )
 
 
+def _axes(shapes: Int, row_shape: tuple[int, ...], itemsize: int) -> Int:
+    """`[K, A, 2]` size and tile size of the axes of a row that tiles cut, the last in bytes; `A` is at least `AXES`,
+    with axes of one element in front."""
+    joined = [_joined(row_shape, shape, itemsize) for shape in shapes[:, 1:].tolist()]
+    width = max([AXES, *map(len, joined)])
+    return np.array([[(1, 1)] * (width - len(axes)) + axes for axes in joined], np.int64).reshape(-1, width, 2)
+
+
 def _joined(row_shape: tuple[int, ...], tile: list[int], itemsize: int) -> list[tuple[int, int]]:
-    """Size and tile size of each axis of a row, the last in bytes, after joining every axis that tiles do not cut to
-    the one before it; at least `AXES` of them, with axes of one element in front."""
+    """Size and tile size along a row, after joining every axis that tiles do not cut to the one before it."""
     axes: list[tuple[int, int]] = []
     for n, c in reversed([*zip(row_shape, tile, strict=True), (itemsize, itemsize)]):
         if axes and axes[0][0] == axes[0][1]:
             axes[0] = (n * axes[0][0], c * axes[0][1])
         else:
             axes.insert(0, (n, c))
-    return [(1, 1)] * (AXES - len(axes)) + axes
+    return axes
