@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock.core.columns import Columns
 from penstock.core.ragged import Array, Ragged, offsets_of
@@ -14,6 +15,8 @@ from penstock.core.spec import Field
 from penstock.errors import SpecError
 from penstock.formats.base.source import Source
 from penstock.plan.base import Plan, Read
+
+Empty = Callable[[tuple[int, ...], np.dtype[Any]], npt.NDArray[Any]]
 
 
 class Fetch:
@@ -35,15 +38,17 @@ class Fetch:
         widths = [len(view.steps) for view in self.plan.views]
         return sum(f.row_bytes * widths[r.view] for r, f in zip(self.reads, self.fields, strict=True))
 
-    def __call__(self, selections: Sequence[Selection]) -> Columns:
+    def __call__(self, selections: Sequence[Selection], empty: Empty = np.empty) -> Columns:
         """One row a sample: `[n, L, *shape]` columns, `[n, *shape]` where the plan squeezes, and `[n, L]` bool masks.
+
+        `empty(shape, dtype)` allocates the columns.
 
         Raises `ExpiredRowError` for rows that a source no longer has.
         """
         self._check(selections)
         batch: dict[str, Array] = {}
         for read, field in zip(self.reads, self.fields, strict=True):
-            column = self._read(read.column, field, selections[read.view])
+            column = self._read(read.column, field, selections[read.view], empty)
             batch[read.name] = _squeezed(column) if read.squeeze else column
         for name, view in self.plan.masks:
             batch[name] = selections[view].mask()
@@ -54,12 +59,13 @@ class Fetch:
             for number, source in enumerate(self.sources):
                 source.check(view.align, selection.of(number) if len(self.sources) > 1 else selection)
 
-    def _read(self, column: str, field: Field, selection: Selection) -> Array:
+    def _read(self, column: str, field: Field, selection: Selection, empty: Empty) -> Array:
         n, length = selection.shape
         if field.ragged:
             return self._read_ragged(column, selection).reshape(n, length)
-        allocate = np.empty if selection.complete else np.zeros
-        out: Any = allocate((n * length, *field.shape), field.dtype)
+        out = empty((n * length, *field.shape), field.dtype)
+        if not selection.complete:
+            out.fill(0)
         for source, part in self._parts(selection):
             source.read_array(column, part, out)
         return out.reshape(n, length, *field.shape)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from penstock.core.columns import Columns, under
 from penstock.core.selection import Selection
-from penstock.data.fetch import Fetch
+from penstock.data.fetch import Empty, Fetch
 from penstock.data.iter_dataset import BlockIterator, IteratorState, IterDataset
 from penstock.data.keys import keys
 from penstock.errors import PlanError, SpecError, StateError
@@ -107,9 +107,9 @@ class MapDataset:
             raise PlanError("expected a dataset with samples, got an empty one; check its filters and window length")
         return self.plan.resolve(positions)
 
-    def read(self, selections: Sequence[Selection]) -> Columns:
-        """Fetch selections, unmapped."""
-        return self._fetch(selections)
+    def read(self, selections: Sequence[Selection], empty: Empty = np.empty) -> Columns:
+        """Fetch selections, unmapped, into columns that `empty(shape, dtype)` allocates."""
+        return self._fetch(selections, empty)
 
     def mapped(self, columns: Columns, positions: Int) -> Columns:
         """Apply the map functions to what was read for `positions`."""

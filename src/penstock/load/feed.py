@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,13 +11,15 @@ import numpy as np
 from penstock.core.columns import Columns
 from penstock.data.iter_dataset import BlockIterator, IterDataset
 from penstock.data.map_dataset import MapDataset
+from penstock.data.recycler import Recycler
 from penstock.errors import StateError, WorkerError
 
 State = dict[str, Any]
 Job = Callable[[], list[tuple[Columns, State]]]
 
 PLAN_BLOCK = 4096  # positions planned and fetched by one call, so that its cost is spread over their batches
-JOB_BYTES = 64 << 20  # a job never holds more than this, unless a single batch does
+JOB_BYTES = 32 << 20  # a job never holds more than this, unless a single batch does
+RECYCLED_BYTES = 1 << 30  # memory of consumed jobs that is kept for the next ones
 
 
 class Feed(Protocol):
@@ -55,6 +57,7 @@ class PositionFeed:
     drop_last: bool
 
     threads: None = None
+    recycler: Recycler = field(default_factory=lambda: Recycler(RECYCLED_BYTES), compare=False, repr=False)
 
     @property
     def fingerprint(self) -> str:
@@ -87,7 +90,7 @@ class PositionFeed:
     def _batches(self, lo: int, hi: int, after: int) -> list[tuple[Columns, State]]:
         positions = np.arange(lo, hi)
         try:
-            block = self.dataset.read(self.dataset.resolve(positions))
+            block = self.dataset.read(self.dataset.resolve(positions), self.recycler.empty)
             cuts = range(0, hi - lo, self.batch_size)
             return [
                 (
