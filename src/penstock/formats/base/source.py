@@ -13,7 +13,7 @@ from penstock.core.columns import Columns
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
 from penstock.core.selection import Selection
-from penstock.core.spec import Align, Field, Spec
+from penstock.core.spec import ALIGNS, Align, Field, Spec
 from penstock.errors import ExpiredRowError
 
 Int = npt.NDArray[np.int64]
@@ -138,18 +138,15 @@ class Source(ABC):
         if not -len(self) <= e < len(self):
             raise IndexError(f"expected an episode within 0:{len(self)}, got {e}")
         e %= len(self)
-        columns = {path: self._whole(path, e) for path in self.spec}
+        spans = {align: _span(*self.episode_rows(align, e)) for align in ALIGNS}
+        columns = {path: self._whole(path, field, spans[field.align]) for path, field in self.spec.items()}
         return Episode(self.spec, columns, e, self.episode_metadata([e])[0])
 
-    def _whole(self, column: str, e: int) -> Array:
-        field = self.spec[column]
-        start, stop = self.episode_rows(field.align, e)
-        one = np.ones(1, np.int64)
-        selection = Selection(one * 0, one * start, one * (stop - start), one * 0, (1, stop - start))
+    def _whole(self, column: str, field: Field, span: Selection) -> Array:
         if field.ragged:
-            return self.read_ragged(column, selection)
-        out = np.empty((stop - start, *field.shape), field.dtype)
-        self.read_array(column, selection, out)
+            return self.read_ragged(column, span)
+        out = np.empty((span.shape[1], *field.shape), field.dtype)
+        self.read_array(column, span, out)
         return out
 
     def episodes(self) -> Iterator[Episode]:
@@ -169,6 +166,12 @@ class Source(ABC):
             if name not in table:
                 table[name] = _number_column([entry.get(name) for entry in stored])
         return Columns(table)
+
+
+def _span(start: int, stop: int) -> Selection:
+    """Rows `start:stop` as a grid of one sample."""
+    zero = np.zeros(1, np.int64)
+    return Selection(zero, np.array([start]), np.array([stop - start]), zero, (1, stop - start))
 
 
 def _is_number(value: object) -> bool:
