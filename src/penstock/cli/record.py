@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,9 +37,10 @@ def record(
     Example: penstock record CartPole-v1 -n 100 -o cartpole --seed 0
     """
     act, entry = _policy(policy), named(format)
-    with _progress(quiet=as_json) as progress, Collector(_make(env), out, format=entry.name, record_infos=infos) as made:
+    collector = Collector(_make(env), out, format=entry.name, record_infos=infos)
+    with closing(collector), _progress(quiet=as_json) as progress:
         task = progress.add_task(env, total=episodes)
-        done = rollout(made, act, episodes=episodes, seed=seed, on_episode=lambda *_: progress.advance(task))
+        done = rollout(collector, act, episodes=episodes, seed=seed, on_episode=lambda *_: progress.advance(task))
     summary = {
         "path": str(out),
         "format": entry.name,

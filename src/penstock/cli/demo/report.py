@@ -1,0 +1,73 @@
+"""What the demo shows at the end: a table, and a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.demo.road import Result
+from penstock.cli.info import bytes_at
+from penstock.cli.show import size, sparkline
+from penstock.errors import require
+
+PLAYERS = {"random": "#9aa0a6", "clone": "#00897b", "expert": "#f9a825"}
+
+
+def table(results: Sequence[Result]) -> RenderableType:
+    """One row a task, and below it what the checks say."""
+    names = ("task", "episodes", "steps", "on disk", *PLAYERS, "loss", "samples/s", "waiting")
+    shown = Table(*names, title="Returns are means over episodes", title_justify="left", title_style="dim")
+    for result in results:
+        disk = (f"{path.name.split('-')[-1]} {size(bytes_at(path))}" for path in _datasets(result))
+        means = (f"{np.mean(result.returns[player]):.1f}" for player in PLAYERS)
+        counts = (f"{result.episodes:,}", f"{result.steps:,}")
+        losses, speed = sparkline(result.straight.losses, 16), f"{result.straight.rate:,.0f}"
+        waiting = f"{result.straight.waiting_share:.1%}"
+        shown.add_row(result.task.env_id, *counts, "\n".join(disk), *means, losses, speed, waiting)
+    return Group(shown, *(_verdict(result, check) for result in results for check in result.checks))
+
+
+def _datasets(result: Result) -> tuple[Path, Path]:
+    return result.recorded.path, result.recorded.copy
+
+
+def _verdict(result: Result, check: str) -> Text:
+    held = result.checks[check]
+    return Text(f"{'✓' if held else '✗'} {result.task.name}: {check}", style="green" if held else "red")
+
+
+def draw(results: Sequence[Result], file: Path) -> None:
+    """Four panels as PNG: returns of all players, losses, samples a second, share of the time spent waiting."""
+    figure: Any = require("matplotlib.figure", "demo").Figure(figsize=(11, 7), layout="constrained")
+    returns, losses, speed, waiting = figure.subplots(2, 2).ravel()
+    names = [result.task.name for result in results]
+    _draw_returns(returns, results, names)
+    for result in results:
+        losses.plot(np.array(result.straight.losses) / result.straight.losses[0], label=result.task.name)
+    losses.set(title="Loss, as a share of the first", xlabel="batch", yscale="log")
+    losses.legend(frameon=False)
+    speed.bar(names, [result.straight.rate for result in results], color=PLAYERS["clone"])
+    speed.set(title="Samples a second while training", yscale="log")
+    waiting.bar(names, [100 * result.straight.waiting_share for result in results], color=PLAYERS["clone"])
+    waiting.set(title="Time spent waiting for data, %", ylim=(0, 100))
+    for axes in (returns, losses, speed, waiting):
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(file, dpi=120)
+
+
+def _draw_returns(axes: Any, results: Sequence[Result], names: Sequence[str]) -> None:
+    """Returns, scaled so that chance is 0 and the expert is 1."""
+    for i, (player, color) in enumerate(PLAYERS.items()):
+        means = np.array([np.mean(result.returns[player]) for result in results])
+        low, high = (np.array([np.mean(r.returns[other]) for r in results]) for other in ("random", "expert"))
+        bars = axes.bar(np.arange(len(names)) + (i - 1) * 0.27, (means - low) / (high - low), 0.25, color=color)
+        axes.bar_label(bars, [f"{mean:.4g}" for mean in means], padding=2, fontsize=8)
+        bars.set_label(player)
+    axes.set(title="Mean return (chance 0, expert 1)", xticks=np.arange(len(names)), xticklabels=names)
+    axes.legend(frameon=False)

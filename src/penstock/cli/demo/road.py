@@ -1,0 +1,94 @@
+"""The whole road of one task: record, copy, train, stop, resume, evaluate, compare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import penstock
+from penstock.cli.demo.learner import Clone, Player
+from penstock.cli.demo.recording import Recorded, record
+from penstock.cli.demo.tasks import Task
+from penstock.cli.demo.training import Progress, Training, resume, samples
+from penstock.cli.show import spread
+
+COMPARED = 512  # samples that are read from both formats
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one task gave: its data, the uninterrupted training, what the checks say, the clone's returns."""
+
+    task: Task
+    recorded: Recorded
+    episodes: int
+    steps: int
+    straight: Progress
+    clone: list[float]
+    checks: dict[str, bool]
+
+    @property
+    def returns(self) -> dict[str, list[float]]:
+        """The returns of all players."""
+        return {"random": self.recorded.random, "expert": self.recorded.expert, "clone": self.clone}
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain data, the losses of all batches included."""
+        return {
+            "task": self.task.env_id,
+            "datasets": {self.task.format: str(self.recorded.path), self.task.copy: str(self.recorded.copy)},
+            "episodes": self.episodes,
+            "steps": self.steps,
+            "returns": {player: spread(returns) for player, returns in self.returns.items()},
+            "losses": self.straight.losses,
+            "samples_per_second": self.straight.rate,
+            "waiting_share": self.straight.waiting_share,
+            "checks": self.checks,
+        }
+
+
+def travel(task: Task, folder: Path) -> Result:
+    """Go the whole road. Files are written below `folder`, which exists."""
+    recorded = record(task, folder)
+    with penstock.open(recorded.path) as data, penstock.open(recorded.copy) as copy:
+        episodes, steps = len(data), data.steps
+        same = same_samples(samples(task, data), samples(task, copy))
+    training = Training(task, recorded.path)
+    total = task.epochs * len(training.loader)
+    straight = training.run(total)
+    halves = interrupted(task, recorded, folder / f"{task.name}.pt", total)
+    clone = evaluate(task, training.clone)
+    checks = {
+        "both formats give the same samples": same,
+        "resumed batches are the same": [d for half in halves for d in half.digests] == straight.digests,
+        "resumed weights are the same": halves[-1].weights == straight.weights,
+        "the clone is better than chance": float(np.mean(clone)) > float(np.mean(recorded.random)),
+    }
+    return Result(task, recorded, episodes, steps, straight, clone, checks)
+
+
+def interrupted(task: Task, recorded: Recorded, saved: Path, total: int) -> list[Progress]:
+    """The same training, stopped in the middle of an epoch, and continued in another process."""
+    first = Training(task, recorded.path)
+    head = first.run(total // 2 + 1)
+    first.save(saved)
+    return [head, resume(task, recorded.path, saved, total - len(head.losses))]
+
+
+def evaluate(task: Task, clone: Clone) -> list[float]:
+    """The clone's returns in the environment itself."""
+    player = Player(clone, task.history)
+    played = penstock.rollout(
+        task.make(), player, episodes=task.test_episodes, seed=7, on_episode=lambda *_: player.reset()
+    )
+    return played.returns
+
+
+def same_samples(one: penstock.MapDataset, other: penstock.MapDataset) -> bool:
+    """Whether both have as many samples, and the same ones at the first positions."""
+    positions = np.arange(min(COMPARED, len(one)))
+    a, b = one.batch(positions), other.batch(positions)
+    return len(one) == len(other) and list(a) == list(b) and all(np.array_equal(a[c], b[c]) for c in a)

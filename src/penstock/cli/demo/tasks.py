@@ -1,0 +1,137 @@
+"""The environments of the demo, each with an expert that needs no training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import require
+
+Policy = Callable[[Any], Any]
+Float = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One environment: how it is made, who plays it how often, and where the episodes go.
+
+    `history` is how many observations the learner sees at a time. `worth` is the condition on episodes that it learns
+    from. The episodes are recorded in `format` and copied into `copy`.
+    """
+
+    name: str
+    env_id: str
+    make: Callable[[], gymnasium.Env[Any, Any]]
+    expert: Callable[[gymnasium.Env[Any, Any]], Policy]
+    worth: str
+    format: str
+    copy: str
+    expert_episodes: int
+    random_episodes: int
+    test_episodes: int
+    epochs: int
+    history: int = 1
+
+    def quick(self) -> Task:
+        """A fraction of it, to see that all parts work."""
+        return replace(self, expert_episodes=2, random_episodes=2, test_episodes=1, epochs=1)
+
+
+def lean(gains: Float) -> Callable[[gymnasium.Env[Any, Any]], Policy]:
+    """A linear controller of two actions: 1 where `gains @ observation` is positive, else 0.
+
+    >>> lean(np.array([0.1, 0.3, 4.0, 1.5]))(gymnasium.make("CartPole-v1"))(np.array([0, 0, 0.1, 0]))
+    1
+    """
+    return lambda _: lambda observation: int(gains @ observation > 0)
+
+
+def push(gains: Float, noise: float, limit: float) -> Callable[[gymnasium.Env[Any, Any]], Policy]:
+    """A linear controller of one force, `gains @ observation` within `limit`, and noise that shows it more states.
+
+    >>> push(np.array([10.0]), 0.0, 3.0)(gymnasium.make("CartPole-v1"))(np.array([1.0]))
+    array([3.], dtype=float32)
+    """
+
+    def expert(_: gymnasium.Env[Any, Any]) -> Policy:
+        draw = np.random.default_rng(0).normal
+        return lambda observation: np.clip([gains @ observation + draw(0, noise)], -limit, limit).astype(np.float32)
+
+    return expert
+
+
+def make_pong() -> gymnasium.Env[Any, Any]:
+    """Pong as 80 x 80 grey pixels, without the score and the frame, cut after 600 steps."""
+    ale = require("ale_py", "atari")
+    ale.ALEInterface.setLoggerMode(ale.LoggerMode.Error)
+    gymnasium.register_envs(ale)
+    env = gymnasium.make("ALE/Pong-v5", obs_type="grayscale", max_episode_steps=600)
+    pixels = gymnasium.spaces.Box(0, 255, (80, 80), np.uint8)
+    return gymnasium.wrappers.TransformObservation(env, lambda frame: frame[34:194:2, ::2], pixels)
+
+
+BALL, PADDLE = 54, 51  # where the console keeps the two heights
+UP, STAY, DOWN = 2, 0, 3
+
+
+def follow_the_ball(env: gymnasium.Env[Any, Any]) -> Policy:
+    """Moves the paddle to the height of the ball, which it reads from the console's memory."""
+    ale: Any = env.unwrapped
+
+    def policy(_: Any) -> int:
+        memory = ale.ale.getRAM()
+        below = int(memory[BALL]) - int(memory[PADDLE]) - 7
+        if memory[BALL] == 0 or abs(below) < 5:
+            return STAY
+        return DOWN if below > 0 else UP
+
+    return policy
+
+
+TASKS = (
+    Task(
+        "cartpole",
+        "CartPole-v1",
+        lambda: gymnasium.make("CartPole-v1"),
+        lean(np.array([0.1, 0.3, 4.0, 1.5])),
+        worth="rewards_sum >= 400",
+        format="columns",
+        copy="minari",
+        expert_episodes=30,
+        random_episodes=200,
+        test_episodes=10,
+        epochs=2,
+    ),
+    Task(
+        "pendulum",
+        "InvertedPendulum-v5",
+        lambda: gymnasium.make("InvertedPendulum-v5"),
+        push(np.array([0.3, 8.0, 0.6, 1.2]), 0.5, 3.0),
+        worth="rewards_sum >= 500",
+        format="minari",
+        copy="columns",
+        expert_episodes=15,
+        random_episodes=200,
+        test_episodes=3,
+        epochs=2,
+    ),
+    Task(
+        "pong",
+        "ALE/Pong-v5",
+        make_pong,
+        follow_the_ball,
+        worth="rewards_sum >= -6",
+        format="minari",
+        copy="columns",
+        expert_episodes=6,
+        random_episodes=2,
+        test_episodes=2,
+        epochs=12,
+        history=2,
+    ),
+)

@@ -1,0 +1,119 @@
+"""Imitate the episodes of a dataset, stop anywhere, and go on exactly there, in another process if need be."""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+import torch
+
+import penstock
+from penstock.cli.demo.learner import Clone
+from penstock.cli.demo.tasks import TASKS, Task
+from penstock.core.columns import Columns
+
+BATCH_SIZE = 128
+LEARNING_RATE = 3e-3
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a stretch of training did: a loss and a digest for every batch, and a digest of the weights at its end."""
+
+    losses: list[float]
+    digests: list[str]
+    weights: str
+    rate: float
+    waiting_share: float
+
+
+def samples(task: Task, data: penstock.EpisodeDataset) -> penstock.MapDataset:
+    """One sample a step of the episodes worth imitating: the last `h` observations and the action, `[n, h, ...]` and
+    `[n, 1, ...]`. The first steps of an episode see its first observation repeated.
+    """
+    recent = {"observations": (1 - task.history, 1)}
+    windows = data.where(task.worth).windows(1, pad="repeat", columns=recent)
+    return windows.select("observations", "actions").shuffle(seed=0)
+
+
+class Training:
+    """A clone, its optimiser and its loader, which are saved and loaded together."""
+
+    def __init__(self, task: Task, path: Path) -> None:
+        torch.manual_seed(0)
+        torch.set_num_threads(1)  # the network is small: a second thread would cost more than it does
+        data = penstock.open(path)
+        self.loader = penstock.Loader(samples(task, data), BATCH_SIZE, drop_last=True, threads=1)
+        self.clone = Clone(data.spec, task.history)
+        self.optimiser = torch.optim.Adam(self.clone.parameters(), LEARNING_RATE)
+        self._losses: list[float] = []
+        self._digests: list[str] = []
+
+    def run(self, batches: int) -> Progress:
+        """Learn from so many more batches, however many epochs that takes."""
+        end = len(self._losses) + batches
+        while len(self._losses) < end:
+            with closing(iter(self.loader)) as epoch:
+                for batch in epoch:
+                    self._learn(batch)
+                    if len(self._losses) == end:
+                        break
+        stats = self.loader.stats
+        return Progress(self._losses, self._digests, digest(self.weights()), stats.rate, stats.waiting_share)
+
+    def weights(self) -> dict[str, npt.NDArray[Any]]:
+        """The weights of the clone."""
+        return {name: weight.numpy() for name, weight in self.clone.state_dict().items()}
+
+    def save(self, file: Path) -> None:
+        """Write all that is needed to go on: weights, optimiser, and where the loader stands."""
+        parts = {"clone": self.clone, "optimiser": self.optimiser, "loader": self.loader}
+        torch.save({name: part.state_dict() for name, part in parts.items()}, file)
+
+    def load(self, file: Path) -> None:
+        """Go on where `save` was called."""
+        saved = torch.load(file, weights_only=True)
+        self.clone.load_state_dict(saved["clone"])
+        self.optimiser.load_state_dict(saved["optimiser"])
+        self.loader.load_state_dict(saved["loader"])
+
+    def _learn(self, batch: Columns) -> None:
+        loss = self.clone.loss(*(torch.from_numpy(batch[name]) for name in ("observations", "actions")))
+        self.optimiser.zero_grad()
+        loss.backward()
+        self.optimiser.step()
+        self._losses.append(loss.item())
+        self._digests.append(digest(batch))
+
+
+def resume(task: Task, path: Path, saved: Path, batches: int) -> Progress:
+    """Go on from `saved` for so many batches in a process of its own, which starts with nothing but these arguments."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(_resume, task.name, path, saved, batches).result()
+
+
+def _resume(name: str, path: Path, saved: Path, batches: int) -> Progress:
+    task = next(task for task in TASKS if task.name == name)
+    training = Training(task, path)
+    training.load(saved)
+    return training.run(batches)
+
+
+def digest(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+    """Names and bytes of some arrays, in 16 hexadecimal digits.
+
+    >>> import numpy as np
+    >>> digest({"a": np.zeros(2)}) == digest({"a": np.ones(2)})
+    False
+    """
+    total = hashlib.sha256()
+    for name, array in arrays.items():
+        total.update(name.encode() + array.tobytes())
+    return total.hexdigest()[:16]
