@@ -148,7 +148,7 @@ def gather_rows(first: Any, address: Any, row_bytes: int, start: Any, length: An
 
 
 @_jit
-def _gather_rest(first: Any, address: Any, row_bytes: int, row: int, left: int, at: int, base: int) -> None:
+def _gather_rest(first: Any, address: Any, row_bytes: int, row: int, left: int, at: int, base: Any) -> None:
     """What of a span lies in later runs; `row` begins one."""
     run = np.searchsorted(first, row, side="right") - 1
     while left > 0:
@@ -250,7 +250,7 @@ def _tiled_row(address: Any, tile: int, last: int, skip: int, form: Any, fill: A
 
 
 @_jit
-def _all_here(address: Any, tile: int, count: int) -> bool:
+def _all_here(address: Any, tile: int, count: int) -> Any:
     return np.all(address[tile : tile + count] != -1)
 
 

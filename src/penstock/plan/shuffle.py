@@ -53,6 +53,8 @@ class Shuffle(PlanTransform):
 
     def order(self, k: Int, n: int) -> Int:
         """Where positions `k` of a sequence of epochs of `n` samples lie in the unshuffled sequence."""
+        if len(k) == 0:
+            return k
         epoch, x = epochs(k, n)
         if self.block is None or self.pool is None:
             return epoch * n + permute(x, np.full(len(x), n), epoch, self.seed)

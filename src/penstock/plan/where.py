@@ -25,9 +25,9 @@ class Where(EpisodeTransform):
     """The episodes for which `condition` holds, in their order, as a dense table with an honest length.
 
     `condition` is an expression over the metadata columns, such as `"rewards_sum >= 100 and total_steps > 20"`:
-    comparisons, `and`, `or`, `not`, numbers, column names, and `+ - * / %`. A comparison with a missing value is
-    False. Or it is a function from the metadata `Columns` to `[E]` bool; then the fingerprint is that of the chosen
-    episodes.
+    comparisons, `and`, `or`, `not`, numbers, column names, and `+ - * / %` (in float64). A comparison with a missing
+    value is False. Or it is a function from the metadata `Columns` to `[E]` bool; then the fingerprint is that of the
+    chosen episodes.
 
     Raises `PlanError` for anything else in the expression, unknown columns, and results that are not booleans.
     Cost: the metadata of every episode, read once.
@@ -93,14 +93,16 @@ def _evaluate(text: str, table: Columns) -> Bool:
         with np.errstate(all="ignore"):
             return np.asarray(_value(_parse(text), table))
     except (OverflowError, RecursionError) as error:
-        raise PlanError(f"expected numbers within 64 bits and an expression of modest depth, got {text!r}") from error
+        raise PlanError(
+            f"expected an expression of modest depth with numbers that fit a float64, got {text!r}"
+        ) from error
 
 
 def _value(node: ast.expr, table: Columns) -> Any:  # noqa: PLR0911 - one return a kind of node
     """The value of an expression: `[E]` or scalar. The only syntax that is known is what stands here."""
     match node:
-        case ast.Constant(value=bool() | int() | float()):
-            return np.asarray(node.value)
+        case ast.Constant(value=bool() | int() | float() as value):
+            return np.asarray(value if -(2**63) <= value < 2**63 else float(value))
         case ast.Name(id=name):
             return _column(name, table)
         case ast.Compare():
@@ -114,7 +116,8 @@ def _value(node: ast.expr, table: Columns) -> Any:  # noqa: PLR0911 - one return
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_number(operand, table)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
-            return _ARITHMETIC[type(op)](_number(left, table), _number(right, table))
+            sides = [np.asarray(_number(side, table), np.float64) for side in (left, right)]
+            return _ARITHMETIC[type(op)](*sides)
         case _:
             raise PlanError(
                 f"expected comparisons, and, or, not, numbers, column names and + - * / %, got {ast.unparse(node)!r}"
@@ -135,7 +138,7 @@ def _truth(node: ast.expr, table: Columns) -> Bool:
 
 
 def _number(node: ast.expr, table: Columns) -> Any:
-    """A value to calculate with. Booleans count as 0 and 1; floats, where a zero may be divided by, follow IEEE."""
+    """A value to compare or calculate with; booleans count as 0 and 1."""
     value = _value(node, table)
     return value.astype(np.int64) if value.dtype == np.bool_ else value
 

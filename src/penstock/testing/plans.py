@@ -1,0 +1,181 @@
+"""The contract of plans: subclass `PlanContract`, say how the plan is made, and its tests are yours."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.columns import under
+from penstock.core.selection import Selection
+from penstock.core.spec import Align
+from penstock.errors import PlanError
+from penstock.plan.base import Plan
+from penstock.plan.episodes import Episodes
+
+Int = npt.NDArray[np.int64]
+
+
+class PlanContract(ABC):
+    """What every plan must do, as tests for pytest.
+
+        class TestWindows(PlanContract):
+            def episodes(self): return episodes_of([3, 0, 8])
+            def plan(self, episodes): return Windows(2).plan(episodes)
+
+    `distinct` says whether the samples of an epoch all differ (not so for `Repeat`), `same_samples` whether every
+    epoch has the same ones (not so for a share of a shuffled plan).
+    """
+
+    distinct: bool = True
+    same_samples: bool = True
+
+    @abstractmethod
+    def episodes(self) -> Episodes:
+        """Episodes of some unequal lengths; the same ones every time."""
+
+    @abstractmethod
+    def plan(self, episodes: Episodes) -> Plan:
+        """The plan under test; a new one every time."""
+
+    def test_the_parts_name_each_other(self) -> None:
+        """Reads and masks name views that there are, and names differ."""
+        plan = self.plan(self.episodes())
+        names = [*(read.name for read in plan.reads), *(name for name, _ in plan.masks)]
+        assert not [pair for pair in _pairs(names) if under(*pair)]
+        assert len(set(plan.views)) == len(plan.views)
+        assert all(0 <= view < len(plan.views) for view in [*(r.view for r in plan.reads), *(v for _, v in plan.masks)])
+        for read in plan.reads:
+            assert self.episodes().aligns[read.column] == plan.views[read.view].align
+            assert not read.squeeze or len(plan.views[read.view].steps) == 1
+
+    def test_selections_are_well_formed(self) -> None:
+        """One grid a view; spans ordered, apart, not empty, and none across samples."""
+        plan = self.plan(self.episodes())
+        k = np.arange(2 * len(plan))
+        for view, selection in zip(plan.views, plan.resolve(k), strict=True):
+            width = len(view.steps)
+            assert selection.shape == (len(k), width)
+            assert all(a.dtype == np.int64 for a in (selection.source, selection.start, selection.length, selection.at))
+            ends = selection.at + selection.length
+            assert np.all(selection.length > 0)
+            assert np.all(ends[:-1] <= selection.at[1:])
+            assert np.all(selection.at // width == (ends - 1) // width)
+
+    def test_a_sample_lies_in_one_episode(self) -> None:
+        """All rows of all views of a sample belong to the same episode of the same source."""
+        episodes = self.episodes()
+        plan = self.plan(episodes)
+        selections = plan.resolve(np.arange(2 * len(plan)))
+        owners = [_owners(episodes, v.align, s) for v, s in zip(plan.views, selections, strict=True)]
+        joined = np.concatenate(
+            [np.where(s.rows() < 0, -1, o) for o, s in zip(owners, selections, strict=True)], axis=1
+        )
+        for sample in joined:
+            assert len(set(sample.tolist()) - {-1}) <= 1
+
+    def test_resolving_in_parts_is_resolving(self) -> None:
+        """`resolve(a ++ b) = resolve(a) ++ resolve(b)`, also through `Selection.samples`."""
+        plan = self.plan(self.episodes())
+        k = np.random.default_rng(0).permutation(3 * len(plan))
+        whole = _grids(plan, k)
+        for cut in {0, 1, len(k) // 3, len(k)} & set(range(len(k) + 1)):
+            for grid, one, other in zip(whole, _grids(plan, k[:cut]), _grids(plan, k[cut:]), strict=True):
+                np.testing.assert_array_equal(grid, np.concatenate([one, other]))
+            for grid, selection in zip(whole, plan.resolve(k), strict=True):
+                np.testing.assert_array_equal(grid[cut:], _grid(selection.samples(cut, len(k))))
+
+    def test_epochs_hold_the_same_samples(self) -> None:
+        """Each epoch has every sample as often as any other epoch; once, if samples are distinct."""
+        plan = self.plan(self.episodes())
+        n = len(plan)
+        epochs = [_samples(plan, np.arange(e * n, (e + 1) * n)) for e in (0, 1, 5)]
+        assert not self.same_samples or sorted(epochs[0]) == sorted(epochs[1]) == sorted(epochs[2])
+        assert not self.distinct or all(len(set(samples)) == n for samples in epochs)
+
+    def test_the_same_plan_again_is_equal(self) -> None:
+        """A plan is a function of its parameters: made anew, it has the fingerprint and gives the selections."""
+        one, other = self.plan(self.episodes()), self.plan(self.episodes())
+        k = np.arange(2 * len(one))
+        assert (one.fingerprint, len(one), one.views, one.reads, one.masks) == (
+            other.fingerprint, len(other), other.views, other.reads, other.masks,
+        )  # fmt: skip
+        assert _samples(one, k) == _samples(other, k)
+
+    def test_no_positions_give_no_samples(self) -> None:
+        """An empty request is answered with empty grids."""
+        plan = self.plan(self.episodes())
+        shapes = [selection.shape for selection in plan.resolve(np.zeros(0, np.int64))]
+        assert shapes == [(0, len(view.steps)) for view in plan.views]
+
+    def test_positions_begin_at_zero(self) -> None:
+        """A negative position is an error."""
+        _raises_plan_error(self.plan(self.episodes()), -1)
+
+    def test_no_episodes_make_an_empty_plan(self) -> None:
+        """Without episodes a plan is empty, and any position of it an error."""
+        nothing = self.episodes().take(np.zeros(0, np.int64), "nothing")
+        plan = self.plan(nothing)
+        assert len(plan) == 0
+        _raises_plan_error(plan, 0)
+
+
+def episodes_of(lengths: Sequence[int], aligns: dict[str, Align] | None = None, lead: int = 0) -> Episodes:
+    """Episodes of the given lengths, numbered from `lead` on as if as many empty ones came before.
+
+    >>> episodes_of([2, 3]).start.tolist()
+    [0, 2]
+    """
+    length = np.array(lengths, np.int64)
+    columns = aligns or {"observations": "boundary", "actions": "step", "rewards": "step", "seed": "episode"}
+    start = np.cumsum(length) - length
+    return Episodes(
+        np.zeros(len(length), np.int64), np.arange(len(length)) + lead, start, length, columns, f"{lengths} {lead}"
+    )
+
+
+def _pairs(names: Sequence[str]) -> list[tuple[str, str]]:
+    return [(a, b) for i, a in enumerate(names) for j, b in enumerate(names) if i != j]
+
+
+def _grid(selection: Selection) -> Int:
+    """`[n, 3 L]`: row, source and whether it is real, of each place; -1 where nothing is."""
+    parts = (selection.rows(), _spread(selection, selection.source), selection.mask())
+    return np.concatenate([np.asarray(part, np.int64) for part in parts], axis=1)
+
+
+def _spread(selection: Selection, values: Any) -> Int:
+    """`[n, L]`: the value of the span that covers each place, -1 where none does."""
+    out = np.full(selection.shape[0] * selection.shape[1], -1)
+    for at, length, value in zip(selection.at.tolist(), selection.length.tolist(), values.tolist(), strict=True):
+        out[at : at + length] = value
+    return out.reshape(selection.shape)
+
+
+def _grids(plan: Plan, k: Int) -> list[Int]:
+    return [_grid(selection) for selection in plan.resolve(k)]
+
+
+def _samples(plan: Plan, k: Int) -> list[tuple[int, ...]]:
+    """What each sample reads, in all views."""
+    return [tuple(row) for row in np.concatenate(_grids(plan, k), axis=1).tolist()] if len(k) else []
+
+
+def _owners(episodes: Episodes, align: Align, selection: Selection) -> Int:
+    """`[n, L]` which of the episodes the row of each place belongs to; -2 if to none."""
+    first = {"step": episodes.start, "boundary": episodes.start + episodes.index, "episode": episodes.index}[align]
+    count = {"step": episodes.length, "boundary": episodes.length + 1, "episode": episodes.length * 0 + 1}[align]
+    row, source = selection.rows()[..., None], _spread(selection, selection.source)[..., None]
+    mine = (row >= first) & (row < first + count) & (source == episodes.source)
+    return np.where(mine.any(axis=-1), mine.argmax(axis=-1), -2)
+
+
+def _raises_plan_error(plan: Plan, position: int) -> None:
+    try:
+        plan.resolve(np.array([position]))
+    except PlanError:
+        return
+    raise AssertionError(f"expected PlanError for position {position} of {len(plan)} samples")
