@@ -12,6 +12,7 @@ from penstock.formats.base.source import Source
 from penstock.formats.base.writer import Writer
 from penstock.formats.columns import FORMAT
 from penstock.formats.columns.compact import compact
+from penstock.testing.examples import EMPTY, NESTED
 from penstock.testing.sources import SourceContract
 from penstock.testing.writers import WriterContract
 
@@ -38,6 +39,8 @@ class TestSegments(SourceContract):
 
 
 class TestCompacted(SourceContract):
+    examples = (NESTED, EMPTY)
+
     def open(self, path: Path, episodes: Sequence[Episode]) -> Source:
         compact(stored(path, episodes, 3), path / "compact")
         assert len(list((path / "compact" / "segments").iterdir())) == 1

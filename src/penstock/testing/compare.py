@@ -49,7 +49,7 @@ def brute_force(rows: Sequence[npt.NDArray[np.generic]], field: Field, selection
         for i in range(int(length)):
             grid[at + i] = np.asarray(rows[start + i])
     if field.ragged:
-        values = np.concatenate([np.zeros(0, field.dtype), *grid])
+        values = np.concatenate([np.zeros(0, field.dtype), *grid]).astype(field.dtype)
         return Ragged(values, offsets_of([len(row) for row in grid]), (n, width))
     return np.array(grid, field.dtype).reshape(n, width, *field.shape)
 

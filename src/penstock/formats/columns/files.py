@@ -74,9 +74,9 @@ def write_at(fd: int, data: Any, position: int) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """The object in a JSON file. Raises `FormatError` for anything else."""
     with opened(path) as fd, open(fd, "rb", closefd=False) as file:
-        text = file.read(_LARGEST_JSON + 1)
-    if len(text) > _LARGEST_JSON:
-        raise UnsafeDataError(f"expected at most {_LARGEST_JSON} bytes of JSON, got more", path=path)
+        if (size := os.fstat(fd).st_size) > _LARGEST_JSON:
+            raise UnsafeDataError(f"expected at most {_LARGEST_JSON} bytes of JSON, got {size}", path=path)
+        text = file.read(size)
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:

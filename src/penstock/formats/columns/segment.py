@@ -72,6 +72,7 @@ class Segment:
             self.unsynced += array.nbytes
         write_at(self._texts, text, self._text_end)
         check = zlib.crc32(text, check)
+        self.unsynced += len(text)
         return table.pack(self.number, self._episodes, self._start, steps, self._text_end, len(text), 0, check)
 
     def advance(self, steps: int, text: bytes) -> None:
@@ -81,7 +82,9 @@ class Segment:
         self._text_end += len(text)
 
     def sync(self) -> None:
-        """Flush everything to the disk itself."""
+        """Flush everything to the disk itself; nothing to do where nothing was written."""
+        if not self.unsynced:
+            return
         for fd in self._files:
             os.fsync(fd)
         sync_folder(self._folder)
