@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from penstock.cli.demo.report import draw, table
+from penstock.cli.demo.report import draw, tables
 from penstock.cli.demo.road import Result, travel
 from penstock.cli.demo.tasks import TASKS
 from penstock.cli.show import Json, print_json
@@ -37,7 +37,7 @@ def demo(
     if as_json:
         print_json([result.to_json() for result in results])
     else:
-        console.print(table(results))
+        console.print(tables(results))
         console.print(f"Picture and datasets are in {out}; look at one with: penstock info {results[0].recorded.path}")
     if not all(held for result in results for held in result.checks.values()):
         raise typer.Exit(1)

@@ -1,4 +1,4 @@
-"""What the demo shows at the end: a table, and a picture."""
+"""What the demo shows at the end: three tables, and a picture."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -19,27 +20,41 @@ from penstock.errors import require
 PLAYERS = {"random": "#9aa0a6", "clone": "#00897b", "expert": "#f9a825"}
 
 
-def table(results: Sequence[Result]) -> RenderableType:
-    """One row a task, and below it what the checks say."""
-    names = ("task", "episodes", "steps", "on disk", *PLAYERS, "loss", "samples/s", "waiting")
-    shown = Table(*names, title="Returns are means over episodes", title_justify="left", title_style="dim")
+def tables(results: Sequence[Result]) -> RenderableType:
+    """What was recorded, what was learned, and what the checks say, a row a task."""
+    return Group(_recorded(results), Text(), _learned(results), Text(), _checked(results))
+
+
+def _recorded(results: Sequence[Result]) -> Table:
+    shown = _table("Recorded", "task", "environment", "episodes", "steps", "columns", "minari")
     for result in results:
-        disk = (f"{path.name.split('-')[-1]} {size(bytes_at(path))}" for path in _datasets(result))
-        means = (f"{np.mean(result.returns[player]):.1f}" for player in PLAYERS)
-        counts = (f"{result.episodes:,}", f"{result.steps:,}")
-        losses, speed = sparkline(result.straight.losses, 16), f"{result.straight.rate:,.0f}"
-        waiting = f"{result.straight.waiting_share:.1%}"
-        shown.add_row(result.task.env_id, *counts, "\n".join(disk), *means, losses, speed, waiting)
-    return Group(shown, *(_verdict(result, check) for result in results for check in result.checks))
+        task = result.task
+        paths = {task.format: result.recorded.path, task.copy: result.recorded.copy}
+        sizes = (size(bytes_at(paths[name])) for name in ("columns", "minari"))
+        shown.add_row(task.name, task.env_id, f"{result.episodes:,}", f"{result.steps:,}", *sizes)
+    return shown
 
 
-def _datasets(result: Result) -> tuple[Path, Path]:
-    return result.recorded.path, result.recorded.copy
+def _learned(results: Sequence[Result]) -> Table:
+    shown = _table("Learned (mean returns)", "task", *PLAYERS, "loss", "samples/s", "waiting")
+    for result in results:
+        means = (f"{np.mean(result.returns[player]):,.1f}" for player in PLAYERS)
+        straight = result.straight
+        speed = (f"{straight.rate:,.0f}", f"{straight.waiting_share:.1%}")
+        shown.add_row(result.task.name, *means, sparkline(straight.losses, 16), *speed)
+    return shown
 
 
-def _verdict(result: Result, check: str) -> Text:
-    held = result.checks[check]
-    return Text(f"{'✓' if held else '✗'} {result.task.name}: {check}", style="green" if held else "red")
+def _checked(results: Sequence[Result]) -> Table:
+    shown = _table("Checked", "", *(result.task.name for result in results))
+    for check in results[0].checks:
+        marks = (Text("yes", "green") if result.checks[check] else Text("NO", "bold red") for result in results)
+        shown.add_row(check, *marks)
+    return shown
+
+
+def _table(title: str, *columns: str) -> Table:
+    return Table(*columns, title=title, title_justify="left", title_style="bold cyan", box=SIMPLE_HEAD, pad_edge=False)
 
 
 def draw(results: Sequence[Result], file: Path) -> None:

@@ -21,7 +21,7 @@ class Task:
     """One environment: how it is made, who plays it how often, and where the episodes go.
 
     `history` is how many observations the learner sees at a time. `worth` is the condition on episodes that it learns
-    from. The episodes are recorded in `format` and copied into `copy`.
+    from. The episodes are recorded in `format` and copied into `copy`. `judged`: must it beat chance?
     """
 
     name: str
@@ -36,10 +36,11 @@ class Task:
     test_episodes: int
     epochs: int
     history: int = 1
+    judged: bool = True
 
     def quick(self) -> Task:
         """A fraction of it, to see that all parts work."""
-        return replace(self, expert_episodes=2, random_episodes=2, test_episodes=1, epochs=1)
+        return replace(self, expert_episodes=2, random_episodes=2, test_episodes=1, epochs=1, judged=False)
 
 
 def lean(gains: Float) -> Callable[[gymnasium.Env[Any, Any]], Policy]:
