@@ -31,6 +31,10 @@ def best(call: Callable[[int], object], repeats: int = 30) -> float:
     return min(times)
 
 
+def line(what: str, rate: str, ratio: float | None = None) -> None:
+    print(f"{what:<42}{rate:>28}" + ("" if ratio is None else f"{ratio:>8.2f} x NumPy, same rows in one array"))
+
+
 def windows_of_three_columns(steps: int) -> None:
     """`steps` rows of 64, 8 and 4 bytes."""
     lengths = np.full(steps // 1000, 1000)
@@ -65,9 +69,7 @@ def windows_of_three_columns(steps: int) -> None:
 
     ours, numpys = best(block), best(fancy)
     size = sum(a.nbytes for a in columns.values()) / 1e6
-    print(
-        f"windows of 16 x 3 columns, {size:,.0f} MB   {BLOCK / ours / 1e6:6.2f} M windows/s, {numpys / ours:4.1f} x NumPy indexing"
-    )
+    line(f"windows of 16 x 3 columns, {size:,.0f} MB", f"{BLOCK / ours / 1e6:.2f} M windows/s", numpys / ours)
 
 
 def records(row_bytes: int, megabytes: int) -> None:
@@ -79,16 +81,14 @@ def records(row_bytes: int, megabytes: int) -> None:
     ours = best(lambda i: rows.gather(picks[i], one, at, out))
     others = [rng.integers(0, len(array), BLOCK) for _ in range(31)]
     numpys = best(lambda i: np.take(array, others[i], axis=0, out=out, mode="clip"))
-    print(
-        f"single rows of {row_bytes:>5} bytes, {megabytes:>5} MB    {BLOCK / ours / 1e6:6.2f} M rows/s,    {numpys / ours:4.1f} x np.take"
-    )
+    line(f"single rows of {row_bytes} bytes, {megabytes} MB", f"{BLOCK / ours / 1e6:.2f} M rows/s", numpys / ours)
 
 
 def overhead() -> None:
     rows = RowMap.of(np.zeros((100, 8), np.uint8))
     one, out = np.ones(1, np.int64), np.zeros((1, 8), np.uint8)
     seconds = best(lambda _: [rows.gather(one, one, one - 1, out) for _ in range(1000)]) / 1000
-    print(f"one call for one row                {seconds * 1e6:6.2f} us")
+    line("one call for one row", f"{seconds * 1e6:.2f} us")
 
 
 def tiled(name: str, steps: int, row_shape: tuple[int, ...], tile: tuple[int, ...], dtype: str) -> None:
@@ -105,16 +105,15 @@ def tiled(name: str, steps: int, row_shape: tuple[int, ...], tile: tuple[int, ..
     one, at, out = np.ones(256, np.int64), np.arange(256), np.zeros((256, tiles.row_bytes), np.uint8)
     ours = best(lambda i: tiles.gather(picks[i], one, at, out))
     numpys = best(lambda i: np.take(dense, picks[i], axis=0, out=out, mode="clip"))
-    print(
-        f"{name:<36}{256 / ours / 1e3:6.0f} k rows/s,    {numpys / ours:4.2f} x np.take of whole rows, {256 * tiles.row_bytes / ours / 1e9:.1f} GB/s"
-    )
+    line(name, f"{256 / ours / 1e3:.0f} k rows/s, {256 * tiles.row_bytes / ours / 1e9:.1f} GB/s", numpys / ours)
 
 
 def selection_costs() -> None:
     n = np.arange(BLOCK)
     selection = Selection(n * 0, n, n * 0 + 16, n * 16, (BLOCK, 16))
-    print(f"samples(256, 512)                   {best(lambda _: selection.samples(256, 512)) * 1e6:6.2f} us")
-    print(f"mask of 256 windows                 {best(lambda _: selection.samples(256, 512).mask()) * 1e6:6.2f} us")
+    line("samples(256, 512)", f"{best(lambda _: selection.samples(256, 512)) * 1e6:.2f} us")
+    batch = selection.samples(256, 512)
+    line("mask of 256 windows of 16", f"{best(lambda _: batch.mask()) * 1e6:.2f} us")
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,10 +39,17 @@ class Selection:
 
     def mask(self) -> npt.NDArray[np.bool_]:
         """`[n, L]` bool, True where real data lies."""
-        edges = np.zeros(self.shape[0] * self.shape[1] + 1, np.int8)
-        real: Any = slice(None) if self.real is None else self.real
-        np.add.at(edges, self.at[real], 1)
-        np.add.at(edges, self.at[real] + self.length[real], -1)
+        n, width = self.shape
+        at, length = self.at, self.length
+        if self.real is not None:
+            at, length = at[self.real], length[self.real]
+        begin = at - np.arange(n) * width if len(at) == n else None
+        if begin is not None and np.all((begin >= 0) & (begin < width)):  # one span a sample
+            step = np.arange(width)
+            return (step >= begin[:, None]) & (step < (begin + length)[:, None])
+        edges = np.zeros(n * width + 1, np.int8)
+        np.add.at(edges, at, 1)
+        np.add.at(edges, at + length, -1)
         return (np.cumsum(edges[:-1], dtype=np.int8) > 0).reshape(self.shape)
 
     def rows(self) -> Int:
@@ -62,7 +68,7 @@ class Selection:
     def samples(self, lo: int, hi: int) -> Selection:
         """The samples `lo:hi` alone, as a grid of `hi - lo` by `L`. Cost: a binary search and views."""
         width = self.shape[1]
-        a, b = np.searchsorted(self.at, (lo * width, hi * width)).tolist()
+        a, b = int(self.at.searchsorted(lo * width)), int(self.at.searchsorted(hi * width))
         real = None if self.real is None else self.real[a:b]
         return Selection(
             self.source[a:b], self.start[a:b], self.length[a:b], self.at[a:b] - lo * width, (hi - lo, width), real

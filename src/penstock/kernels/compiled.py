@@ -188,32 +188,43 @@ def gather_tiles(
     bad = _bad_span(start, length, at, first[-1], len(out) // row_bytes)
     if bad >= 0:
         return bad
-    run = 0
+    runs = np.searchsorted(first, start, side="right") - 1
     for j in range(len(start)):
-        row, left = start[j], length[j]
+        if row_bytes <= 4096 and j + _AHEAD < len(start) and length[j + _AHEAD] > 0:
+            ahead = runs[j + _AHEAD]
+            tile, across, skip, slab = _tiles_of(
+                start[j + _AHEAD] - first[ahead], tile_first[ahead], tile_shape[ahead, 0], axes[layout[ahead]]
+            )
+            for i in range(tile, tile + across):
+                _prefetch_lines(address[i] + skip, slab)
+        run, row, left = runs[j], start[j], length[j]
         place = base + at[j] * row_bytes
         while left > 0:
-            if not (first[run] <= row < first[run + 1]):
+            if row >= first[run + 1]:
                 run = np.searchsorted(first, row, side="right") - 1
-            form = axes[layout[run]]
-            height = tile_shape[run, 0]
-            down = (row - first[run]) // height
-            inside = row - first[run] - down * height
-            take = min(left, height - inside, first[run + 1] - row)
-            across, slab = 1, 1
-            for axis in range(4):
-                across *= (form[axis, 0] + form[axis, 1] - 1) // form[axis, 1]
-                slab *= form[axis, 1]
-            tile = tile_first[run] + down * across
+            height, form = tile_shape[run, 0], axes[layout[run]]
+            tile, across, skip, slab = _tiles_of(row - first[run], tile_first[run], height, form)
+            take = min(left, height - (row - first[run]) % height, first[run + 1] - row)
             if across == 1 and slab == row_bytes and address[tile] != -1:
-                _memcpy(place, address[tile] + inside * slab, take * row_bytes)
+                _memcpy(place, address[tile] + skip, take * row_bytes)
             else:
                 for i in range(take):
-                    _tiled_row(address, tile, tile + across, (inside + i) * slab, form, fill, place + i * row_bytes)
+                    _tiled_row(address, tile, tile + across, skip + i * slab, form, fill, place + i * row_bytes)
             place += take * row_bytes
             row += take
             left -= take
     return -1
+
+
+@_jit
+def _tiles_of(row: int, tile: int, height: int, form: Any) -> Any:
+    """The first tile of a run's row, how many lie side by side, where in each the row begins, and its bytes there."""
+    across, slab = 1, 1
+    for axis in range(4):
+        across *= (form[axis, 0] + form[axis, 1] - 1) // form[axis, 1]
+        slab *= form[axis, 1]
+    down = row // height
+    return tile + down * across, across, (row - down * height) * slab, slab
 
 
 @_jit
