@@ -32,6 +32,8 @@ def digest(value):
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return hashlib.sha256("\0".join(value).encode()).hexdigest()[:16]
     array = np.ascontiguousarray(value)
+    if array.dtype == object and array.size and isinstance(array.flat[0], dict):  # Minari reads nested infos of Arrow so
+        return digest({key: np.stack([row[key] for row in array.flat]) for key in array.flat[0]})
     head = f"{array.dtype.str}{array.shape}".encode()
     return hashlib.sha256(head + array.tobytes()).hexdigest()[:16]
 
@@ -180,11 +182,20 @@ def our_episode(episode):
     return {**found, "seed": episode.metadata.get("seed"), "options": options}
 
 
-def rewrite(path, target, **options):
+ENV_SPEC = (  # Minari 0.4 does not load a dataset without one
+    '{"id": "Foo-v0", "entry_point": "a:b", "reward_threshold": null, "nondeterministic": false, '
+    '"max_episode_steps": null, "order_enforce": true, "autoreset": false, "disable_env_checker": false, '
+    '"apply_api_compatibility": false, "additional_wrappers": [], "vector_entry_point": null}'
+)
+
+
+def rewrite(path, target, entries=None, **options):
     from penstock.formats.minari import FORMAT
 
-    with FORMAT.open(path) as source, FORMAT.create(target, source.spec, source.metadata, **options) as writer:
-        writer.write_all(source.episodes())
+    with FORMAT.open(path) as source:
+        given = {k: v for k, v in source.metadata.items() if k != "dataset_id"}
+        with FORMAT.create(target, source.spec, {**given, **(entries or {})}, **options) as writer:
+            writer.write_all(source.episodes())
 
 
 def differences(left, right, ignore=()):
@@ -260,7 +271,7 @@ def legacy_copies(top, ids):
     copies = {}
     for dataset_id in ids:
         target = f"legacy-{dataset_id.split('/hdf5-')[1]}"
-        rewrite(top / dataset_id, top / target, layout="0.4")
+        rewrite(top / dataset_id, top / target, {"env_spec": ENV_SPEC}, layout="0.4")
         copies[target] = dataset_id
     return copies
 
@@ -277,7 +288,7 @@ def legacy_read(ids):
                 {**{n: digest(getattr(ep, n)) for n in ARRAYS}, "seed": None if ep.seed in (None, "None") else int(ep.seed)}
                 for ep in dataset.iterate_episodes()
             ]
-            pair = [json.loads(serialize_space(s)) for s in (dataset.observation_space, dataset.action_space)]
+            pair = [json.loads(serialize_space(s)) for s in (dataset.spec.observation_space, dataset.spec.action_space)]
             found[dataset_id] = {
                 "spaces": pair,
                 "totals": [int(dataset.total_episodes), int(dataset.total_steps)],

@@ -30,7 +30,7 @@ from penstock.formats.minari.pieces import Pieces, cut, spread
 
 Int = npt.NDArray[np.int64]
 
-HELD = 128  # columns of episodes that stay loaded; each keeps a file mapped
+HELD = 256  # episodes that stay open; each keeps a file open where it is large
 HELD_BYTES = 256 << 20
 WORTH = 64  # episodes from which keeping an index is worth a file
 SUFFIXES = (".arrow", ".parquet")
@@ -69,11 +69,46 @@ class _View:
     fingerprint: str
 
 
+@dataclass(frozen=True, eq=False)
+class _Open:
+    """An episode's file, and the columns that were read from it."""
+
+    part: arrow_table.Part
+    arrays: dict[str, Array]
+
+
+class _Held:
+    """The episodes that were used last, shared by threads."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[int, _Open] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, number: int, path: Path) -> _Open:
+        """The episode, opened if it is not held any more."""
+        with self._lock:
+            if number in self._open:
+                self._open.move_to_end(number)
+                return self._open[number]
+        opened = _Open(arrow_table.Part(path), {})
+        with self._lock:
+            return self._open.setdefault(number, opened)
+
+    def grow(self, nbytes: int) -> None:
+        """Count the bytes of a column that was loaded, and let go of the episodes that are one too many."""
+        with self._lock:
+            self._bytes += nbytes
+            while len(self._open) > HELD or (self._bytes > HELD_BYTES and len(self._open) > 1):
+                _, dropped = self._open.popitem(last=False)
+                self._bytes -= sum(array.nbytes for array in dropped.arrays.values())
+
+
 class ArrowSource(Source):
     """A Minari dataset in Arrow or Parquet: `folder/<episode>/part-0.arrow`, and `metadata.json` beside each.
 
-    Columns of an episode are loaded when one of its rows is asked for, and the last ones used stay loaded (128, or
-    256 MB). Arrow files are memory-mapped. Episodes at the end whose file is not whole, as a killed writer leaves
+    Columns of an episode are loaded when one of its rows is asked for, and the last episodes used stay loaded (256, or
+    256 MB). Large Arrow files are memory-mapped. Episodes at the end whose file is not whole, as a killed writer leaves
     them, are left out with a warning. Cost of opening: the footer of each file the first time, a stat afterwards.
 
     Raises `FormatError` for damaged files, `MissingExtraError` without PyArrow.
@@ -83,9 +118,7 @@ class ArrowSource(Source):
         self.folder = Path(folder).absolute()
         self._infos: Infos = infos
         self._cache: index_cache.Where = cache
-        self._held: OrderedDict[tuple[int, str], Array] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
+        self._held = _Held()
         self._view = self._load()
 
     def __reduce__(self) -> tuple[type[ArrowSource], tuple[Path, Infos, index_cache.Where]]:
@@ -177,21 +210,14 @@ class ArrowSource(Source):
 
     def _column(self, view: _View, e: int, column: str, leaf: Leaf) -> Any:
         """A leaf of an episode, loaded or still held."""
-        key = (int(view.numbers[e]), column)
-        with self._lock:
-            if key in self._held:
-                self._held.move_to_end(key)
-                return self._held[key]
-        steps = int(view.offsets[e + 1] - view.offsets[e])
-        rows = {"step": steps, "boundary": steps + 1, "episode": 1}[leaf.align]
-        table = arrow_table.read_column(view.parts[e], column.split("/", 1)[0])
-        array = arrow_table.values(table, column, leaf, rows, view.parts[e])
-        with self._lock:
-            if key not in self._held:
-                self._held[key] = array
-                self._bytes += array.nbytes
-            while len(self._held) > HELD or (self._bytes > HELD_BYTES and len(self._held) > 1):
-                self._bytes -= self._held.popitem(last=False)[1].nbytes
+        held = self._held.get(int(view.numbers[e]), view.parts[e])
+        array = held.arrays.get(column)
+        if array is None:
+            steps = int(view.offsets[e + 1] - view.offsets[e])
+            rows = {"step": steps, "boundary": steps + 1, "episode": 1}[leaf.align]
+            table = held.part.column(column.split("/", 1)[0])
+            array = held.arrays[column] = arrow_table.values(table, column, leaf, rows, view.parts[e])
+            self._held.grow(array.nbytes)
         return array
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
@@ -254,9 +280,8 @@ class ArrowSource(Source):
                 raise FormatError(
                     f"expected the column {path} that the space names, got {list(stored)}", path=self.folder
                 )
-        order = {name: i for i, name in enumerate((*spaces.ROOTS, *spaces.FLAGS, "infos"))}
-        ranked = sorted(stored, key=lambda path: order.get(path.split("/", 1)[0], len(order)))
-        return columns.resolve({path: stored[path] for path in ranked}, lengths, self._infos, self.folder)
+        ranked = {path: stored[path] for path in columns.in_order(stored, known)}
+        return columns.resolve(ranked, lengths, self._infos, self.folder)
 
     def _index(self) -> tuple[Int, tuple[Path, ...], Int, Int, list[Any], list[list[Any]]]:
         """Episodes, their files, rows and schemas; from the cache if nothing changed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,13 @@ import numpy.typing as npt
 
 from penstock.core.columns import under
 from penstock.core.ragged import Array, Ragged
-from penstock.core.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
+from penstock.core.spaces import Box, MultiBinary, MultiDiscrete, Space
 from penstock.core.spec import Align, Kind
 from penstock.errors import FormatError, PenstockError, SpecError, require
 from penstock.formats.minari.spaces import FLAGS
 
 ALIGNS = b"penstock.align"  # schema metadata: which optional columns have not T + 1 rows, as JSON
+MAPPED = 1 << 20  # bytes from which a file is mapped instead of read, which keeps it open
 SHAPE = b"shape"  # field metadata: the shape of a row, as "2,3"
 
 
@@ -53,22 +55,41 @@ def read_schema(path: Path) -> tuple[Any, int]:
         raise FormatError(f"expected a whole {path.suffix[1:]} file, got {error}", path=path) from error
 
 
-def read_column(path: Path, name: str) -> Any:
-    """One top-level column of a part as one array. Raises `FormatError`. Cost: no copy where the file is Arrow."""
-    pa = arrow()
-    try:
-        if path.suffix == ".parquet":
-            table = require("pyarrow.parquet", "arrow").ParquetFile(path).read([name])
-        else:
-            with pa.memory_map(str(path)) as file:
-                table = pa.ipc.open_file(file).read_all().select([name])
-        column = table.column(0).combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
-        column.validate()
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
-        raise FormatError(f"expected a whole column, got {error}", path=path, where=name) from error
-    return column
+class Part:
+    """The file of an episode, opened: small Arrow files are read, large ones mapped, Parquet is decoded by the column.
+
+    Raises `FormatError` if it is not whole.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock, pa = path, threading.Lock(), arrow()
+        try:
+            if path.suffix == ".parquet":
+                self._file: Any = require("pyarrow.parquet", "arrow").ParquetFile(path)
+                return
+            small = path.stat().st_size < MAPPED
+            raw = pa.py_buffer(path.read_bytes()) if small else pa.memory_map(str(path))
+            self._file = pa.ipc.open_file(raw).read_all()
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise FormatError(f"expected a whole {path.suffix[1:]} file, got {error}", path=path) from error
+
+    def column(self, name: str) -> Any:
+        """One top-level column as one array. Cost: no copy where the file is Arrow. Raises `FormatError`."""
+        pa = arrow()
+        try:
+            column = self._table(name).column(0).combine_chunks()
+            if isinstance(column, pa.ChunkedArray):
+                column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+            column.validate()
+        except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+            raise FormatError(f"expected a whole column, got {error}", path=self._path, where=name) from error
+        return column
+
+    def _table(self, name: str) -> Any:
+        if self._path.suffix != ".parquet":
+            return self._file.select([name])
+        with self._lock:  # a Parquet file is read by one thread at a time; and its own threads do not survive a fork
+            return self._file.read([name], use_threads=False)
 
 
 def leaves(schema: Any, spaces: Mapping[str, Space], path: Path) -> dict[str, Leaf]:
@@ -130,15 +151,19 @@ def _shape(name: str, field: Any, space: Space | None, path: Path) -> tuple[int,
     if isinstance(space, (Box, MultiDiscrete, MultiBinary)):
         shape = space.shape
     elif field.metadata and SHAPE in field.metadata:
-        text = field.metadata[SHAPE].decode("ascii", "replace")
-        if not all(part.isdigit() and len(part) < 10 for part in text.split(",") if part):
-            raise FormatError(f"expected a shape such as '2,3', got {text!r}", path=path, where=name)
-        shape = tuple(int(part) for part in text.split(",") if part)
+        shape = _told_shape(field.metadata[SHAPE], size)
     if math.prod(shape) != size:
         raise FormatError(
             f"expected {math.prod(shape)} values a row for shape {shape}, got {size}", path=path, where=name
         )
     return shape
+
+
+def _told_shape(raw: bytes, size: int) -> tuple[int, ...]:
+    """The shape that field metadata tells: as "2,3", or (Minari 0.5.0) one byte a dimension."""
+    parts = raw.decode("ascii", "replace").split(",") if raw else []
+    shape = tuple(int(part) for part in parts) if all(p.isdigit() and len(p) < 10 for p in parts) else None
+    return shape if shape is not None and math.prod(shape) == size else tuple(raw)
 
 
 def values(column: Any, name: str, leaf: Leaf, rows: int, path: Path) -> Array:
@@ -154,6 +179,8 @@ def values(column: Any, name: str, leaf: Leaf, rows: int, path: Path) -> Array:
     try:
         if leaf.images or leaf.kind != "array":
             return _ragged(column, leaf)
+        if math.prod(leaf.shape) == 0:
+            return np.empty((rows, *leaf.shape), leaf.dtype)
         if leaf.shape or arrow().types.is_fixed_size_list(column.type):
             flat = column.flatten()
             _no_nulls(flat, flat.null_count, name, path)
@@ -221,6 +248,8 @@ def _struct(name: str, node: Any) -> tuple[Any, Any]:
 
 def _encoded(path: str, value: Any, rows: int) -> tuple[Any, Any]:
     pa = arrow()
+    if isinstance(value, Ragged):
+        return _encoded_lists(path, value, rows)
     if isinstance(value, list):
         array = pa.array(value + [None] * (rows - len(value)), pa.binary() if _has_bytes(value) else pa.string())
         return pa.field(path, array.type), array
@@ -234,21 +263,17 @@ def _encoded(path: str, value: Any, rows: int) -> tuple[Any, Any]:
         return pa.field(path, kind), pa.array(padded, kind)
     flat = pa.array(np.ascontiguousarray(padded).reshape(-1), kind)
     size = math.prod(value.shape[1:])
-    array = pa.FixedSizeListArray.from_arrays(flat, type=pa.list_(kind, size))
+    # Not from_arrays, which divides by the size; a size of zero would end the process.
+    array = pa.Array.from_buffers(pa.list_(kind, size), rows, [None], children=[flat])
     return pa.field(path, array.type, metadata={SHAPE: ",".join(map(str, value.shape[1:]))}), array
+
+
+def _encoded_lists(path: str, value: Ragged, rows: int) -> tuple[Any, Any]:
+    pa = arrow()
+    offsets = np.concatenate([value.offsets, np.full(rows - len(value), value.offsets[-1])])
+    array = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), pa.array(value.values))
+    return pa.field(path, array.type), array
 
 
 def _has_bytes(value: list[Any]) -> bool:
     return any(isinstance(item, bytes) for item in value)
-
-
-def discrete(space: Space | None) -> bool:
-    """Whether values of a space are plain integers."""
-    return isinstance(space, Discrete)
-
-
-def as_rows(array: Array) -> npt.NDArray[Any]:
-    """An array that is not ragged. Raises `SpecError` otherwise."""
-    if isinstance(array, Ragged):
-        raise SpecError("expected rows of one length, got ragged ones")
-    return array

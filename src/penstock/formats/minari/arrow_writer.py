@@ -5,8 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-import shutil
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from penstock.core.columns import under
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Spec
-from penstock.errors import DataError, FormatError, require
+from penstock.errors import DataError, FormatError, SpecError, require
 from penstock.formats.base.writer import Writer
 from penstock.formats.minari import arrow_table, metadata, writing
 from penstock.formats.minari.arrow_source import ArrowSource, episode_directories, part
@@ -26,8 +26,14 @@ from penstock.formats.minari.spaces import ROOTS
 
 
 def create(path: Path, plan: writing.Plan, entries: Mapping[str, Any]) -> ArrowWriter:
-    """Make an empty dataset in `path/data`, whole or not at all, and open it for writing."""
+    """Make an empty dataset in `path/data`, whole or not at all, and open it for writing.
+
+    Raises `SpecError` for rows without values, which Parquet has no place for.
+    """
     arrow_table.arrow()
+    for column, field in plan.spec.fields.items():
+        if entries["data_format"] == "parquet" and 0 in field.shape:
+            raise SpecError(f"expected rows with values in Parquet, got {column} of {field.shape}; use data_format='arrow'")
     writing.install(path, lambda data: metadata.write_json(data / metadata.FILE, entries))
     return ArrowWriter(path / "data", plan, str(entries["data_format"]))
 
@@ -36,7 +42,7 @@ class ArrowWriter(Writer):
     """Appends episodes to `folder`: each is written under a hidden name, made durable, and renamed to its number.
 
     Writers take turns by a lock on the folder, held while an episode is being saved. Cost of a `write`: the bytes
-    and five fsyncs, whatever the number of episodes.
+    and six fsyncs, whatever the number of episodes.
     """
 
     def __init__(self, folder: Path, plan: writing.Plan, data_format: str) -> None:
@@ -53,31 +59,44 @@ class ArrowWriter(Writer):
 
     def write(self, episode: Episode) -> int:
         """Save one episode; it is durable when the call returns."""
-        self._check_open()
-        batch = self._batch(self._plan.check(episode))
-        with self._locked():
-            entries = self._entries()
-            number, steps = self._totals(entries)
-            size = self._size(number) + self._install(number, batch, self._plan.entries(episode, number))
-            self._bytes = (number + 1, size)
-            totals = {"total_episodes": number + 1, "total_steps": steps + len(episode)}
-            self._write_entries({**entries, **totals}, size)
-        return number
+        return self._commit([episode])[0]
 
-    def _install(self, number: int, batch: Any, entries: Mapping[str, Any]) -> int:
-        """Put an episode's directory in place; its bytes."""
-        temporary = self._folder / f".{number}.{secrets.token_hex(6)}"
-        temporary.mkdir()
-        try:
-            path = temporary / f"part-0.{self._format}"
-            self._write_part(path, batch)
-            metadata.write_json(temporary / metadata.FILE, entries)
-            size = metadata.bytes_of(temporary)
-            os.rename(temporary, self._folder / str(number))
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
-        metadata.sync_directory(self._folder)
+    def write_all(self, episodes: Iterable[Episode]) -> list[int]:
+        """Save several, with one update of the totals for about 8 MB. Memory: 8 MB, or one episode."""
+        return [number for batch in writing.batches(episodes) for number in self._commit(batch)]
+
+    def _commit(self, episodes: Sequence[Episode]) -> list[int]:
+        self._check_open()
+        batches = [self._batch(self._plan.check(episode)) for episode in episodes]
+        with self._locked(), tempfile.TemporaryDirectory(prefix=".new-", dir=self._folder) as staging:
+            entries = self._entries()
+            first, steps = self._totals(entries)
+            size = self._size(first)
+            numbers = list(range(first, first + len(episodes)))
+            for number, batch, episode in zip(numbers, batches, episodes, strict=True):
+                self._stage(Path(staging) / str(number), batch, self._plan.entries(episode, number))
+            size += self._install(Path(staging), numbers)
+            totals = {"total_episodes": numbers[-1] + 1, "total_steps": steps + sum(map(len, episodes))}
+            self._write_entries({**entries, **totals}, size)
+            self._bytes = (numbers[-1] + 1, size)
+        return numbers
+
+    def _stage(self, directory: Path, batch: Any, entries: Mapping[str, Any]) -> None:
+        directory.mkdir()
+        (directory / metadata.FILE).write_text(metadata.dumps(entries))
+        self._write_part(directory / f"part-0.{self._format}", batch)
+
+    def _install(self, staging: Path, numbers: Sequence[int]) -> int:
+        """Make the staged episodes last, then move them to their place in order; their bytes."""
+        size = 0
+        for directory in (staging / str(number) for number in numbers):
+            for path in directory.iterdir():
+                size += path.stat().st_size
+                metadata.sync(path)
+            metadata.sync(directory)
+        for number in numbers:
+            os.rename(staging / str(number), self._folder / str(number))
+        metadata.sync(self._folder)
         return size
 
     def _write_part(self, path: Path, batch: Any) -> None:
@@ -91,8 +110,6 @@ class ArrowWriter(Writer):
             else:
                 with pa.ipc.new_file(file, batch.schema) as writer:
                     writer.write_batch(batch)
-            file.flush()
-            os.fsync(file.fileno())
 
     def _batch(self, episode: Episode) -> Any:
         aligns = {
@@ -108,7 +125,9 @@ class ArrowWriter(Writer):
         if (frames := self._plan.frames(path, array)) is not None:
             return frames
         if isinstance(array, Ragged):
-            return writing.text(array) if self._plan.spec[path].kind == "text" else array.blobs()
+            if self._plan.spec[path].kind == "text":
+                return writing.text(array)
+            return array.blobs() if array.dtype == np.uint8 else array
         return np.asarray(array)
 
     @contextmanager

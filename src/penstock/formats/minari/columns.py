@@ -9,7 +9,7 @@ shape, `infos="strict"` raises, `"union"` fills what is missing with NaN, zero o
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -175,3 +175,10 @@ def _of_leaf(leaf: Space, align: Align) -> Field:
         return Field(leaf.dtype, leaf.shape, align)
     dtype = leaf.dtype if isinstance(leaf, Discrete) else np.dtype(np.int64)
     return Field(dtype, (), align)
+
+
+def in_order(paths: Iterable[str], known: Mapping[str, Space]) -> list[str]:
+    """The standard's columns first, in its order and in that of the spaces; then the others as they come."""
+    roots = {name: i for i, name in enumerate((*ROOTS, *FLAGS, "infos"))}
+    leaf = {path: i for i, path in enumerate(known)}
+    return sorted(paths, key=lambda path: (roots.get(path.split("/", 1)[0], len(roots)), leaf.get(path, len(leaf))))

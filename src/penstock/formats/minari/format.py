@@ -17,6 +17,7 @@ from penstock.formats.minari.hdf5_source import Hdf5Source, Layout
 from penstock.formats.minari.index_cache import Where
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
+LOOK = 8  # episodes that tell the columns of a dataset that is continued
 DATA_FORMATS = ("hdf5", "arrow", "parquet")
 MARKS = frozenset(("total_episodes", "data_format", "observation_space", "dataset_id"))
 
@@ -105,7 +106,7 @@ class MinariFormat(Format):
         if unknown:
             raise TypeError(f"expected no options, got {unknown}; a dataset is continued as it was begun")
         folder, main = place(path)
-        with self.open(path, infos="skip") as source:
+        with _look(folder, main) as source:
             spec, stored = source.spec, source.metadata
             layout = source.layout if isinstance(source, Hdf5Source) else "0.5"
             encoded = stored.get("jpeg_encoding", bool(source.frames))
@@ -132,6 +133,13 @@ class MinariFormat(Format):
     def check(self, path: Path) -> Iterator[Finding]:
         """Look for damage in detail: structure, lengths, NaN, values outside their space, totals, flags, checksums."""
         return check.findings(path, self.open)
+
+
+def _look(folder: Path, main: str | None) -> Hdf5Source | ArrowSource:
+    """A few episodes, whose columns the next ones must have."""
+    if main is None:
+        return ArrowSource(folder, "skip")
+    return Hdf5Source(folder, main, "skip", "off", LOOK)
 
 
 def place(path: Path) -> tuple[Path, str | None]:

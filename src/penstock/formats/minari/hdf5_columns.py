@@ -78,7 +78,9 @@ class _Assembly:
         self._buffers = [*(file.buffer for file in files), index.inline]
         self._cache = ChunkCache()
         self._leaves = leaves(spaces)
-        self.pieces = {path: [self._piece(part) for part in parts] for path, parts in by_column(index)}
+        found = by_column(index)
+        ordered = columns.in_order(found, self._leaves)
+        self.pieces = {path: [self._piece(part) for part in found[path]] for path in ordered}
 
     def _piece(self, part: Part) -> _Piece:
         kind, dtype, shape = "array", part.dtype, part.shape

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -78,8 +77,10 @@ class Index:
         return sum(len(part.rows) for part in self.parts)
 
 
-def build(files: dict[str, File], folder: Path, main: str, spaces: dict[str, Space | None]) -> Index:
-    """Index the episodes of the main file and of the files its external links lead to.
+def build(
+    files: dict[str, File], folder: Path, main: str, spaces: dict[str, Space | None], last: int | None = None
+) -> Index:
+    """Index the episodes of the main file and of the files its external links lead to; the `last` ones alone if told.
 
     `files` holds the main file under its name, and is filled with the others. Raises `FormatError` for anything
     malformed and `UnsafeDataError` for a link that leaves the folder. Cost: about 40 us a dataset.
@@ -87,6 +88,7 @@ def build(files: dict[str, File], folder: Path, main: str, spaces: dict[str, Spa
     builder = _Builder(spaces, sum(len(file.buffer) for file in files.values()))
     root = files[main].root
     found = sorted((int(m[1]), name) for name in root.links if (m := EPISODE.fullmatch(name)))
+    found = found if last is None else found[-last:]
     for _, name in found:
         file, group = _follow(files, folder, main, name, root.links[name])
         builder.size = sum(len(f.buffer) for f in files.values())
@@ -261,10 +263,9 @@ def _product(numbers: tuple[int, ...]) -> int:
     return out
 
 
-def by_column(index: Index) -> Iterator[tuple[str, list[Part]]]:
-    """Every column with its parts: the standard's first, in its order, then the others as the file has them."""
+def by_column(index: Index) -> dict[str, list[Part]]:
+    """Every column with its parts."""
     columns: dict[str, list[Part]] = {}
     for part in index.parts:
         columns.setdefault(part.column, []).append(part)
-    order = {name: i for i, name in enumerate((*ROOTS, *FLAGS, "infos"))}
-    yield from sorted(columns.items(), key=lambda item: order.get(item[0].split("/", 1)[0], len(order)))
+    return columns

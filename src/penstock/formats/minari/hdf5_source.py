@@ -26,7 +26,7 @@ from penstock.formats.minari.columns import Infos
 from penstock.formats.minari.hdf5_columns import Readable, readable
 from penstock.formats.minari.hdf5_index import MAIN, Index, build
 from penstock.formats.minari.legacy import read_attributes, statistics_of
-from penstock.formats.minari.pieces import spread
+from penstock.formats.minari.pieces import expand, spread
 
 Int = npt.NDArray[np.int64]
 Layout = Literal["0.5", "0.4"]
@@ -50,7 +50,7 @@ class Hdf5Source(Source):
     """A Minari dataset in HDF5: `folder/main`, with `metadata.json` beside it or attributes on its root.
 
     `infos` says what to do where episodes differ in their infos (see `penstock.formats.minari.columns`); `cache`
-    where the index of a large file is kept. What is seen is the state at opening; `refresh` takes in what was
+    where the index of a large file is kept; `last` asks for the last episodes alone, for a quick look. What is seen is the state at opening; `refresh` takes in what was
     appended. Pickled, it is its path and options. Cost of opening: one pass over the file's headers the first
     time, one read of the index afterwards; values are read from the memory map.
 
@@ -58,15 +58,20 @@ class Hdf5Source(Source):
     """
 
     def __init__(
-        self, folder: Path, main: str = MAIN, infos: Infos = "strict", cache: index_cache.Where = "user"
+        self,
+        folder: Path,
+        main: str = MAIN,
+        infos: Infos = "strict",
+        cache: index_cache.Where = "user",
+        last: int | None = None,
     ) -> None:
-        self.folder, self.main = Path(folder).absolute(), main
+        self.folder, self.main, self._last = Path(folder).absolute(), main, last
         self._infos: Infos = infos
         self._cache: index_cache.Where = cache
         self._view = self._load()
 
-    def __reduce__(self) -> tuple[type[Hdf5Source], tuple[Path, str, Infos, index_cache.Where]]:
-        return Hdf5Source, (self.folder, self.main, self._infos, self._cache)
+    def __reduce__(self) -> tuple[type[Hdf5Source], tuple[Path, str, Infos, index_cache.Where, int | None]]:
+        return Hdf5Source, (self.folder, self.main, self._infos, self._cache, self._last)
 
     @property
     def layout(self) -> Layout:
@@ -112,8 +117,10 @@ class Hdf5Source(Source):
         """One gather from the memory map."""
         raw = out.reshape(-1).view(np.uint8)
         self._view.data.rows[column].gather(selection.start, selection.length, selection.at, raw)
-        if out.dtype == np.bool_:
-            np.not_equal(raw, 0, out=out.reshape(-1))  # a file may hold bytes that no bool has
+        if out.dtype == np.bool_ and out.size:  # a file may hold bytes that no bool has
+            places = slice(None) if selection.complete else expand(selection.at, selection.length)
+            rows = raw.reshape(len(out), -1)
+            rows[places] = rows[places] != 0
 
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         """One read a run."""
@@ -182,7 +189,7 @@ class Hdf5Source(Source):
         return "0.5", {}
 
     def _index(self, path: Path, main: File, spaces: dict[str, Space | None]) -> tuple[tuple[File, ...], Index]:
-        place = index_cache.place(path, self._cache)
+        place = index_cache.place(path, self._cache) if self._last is None else None
         key = json.dumps([str(path), _state(path, main), _spaces_digest(spaces)])
         if place is not None and (found := index_cache.load(place, key)) is not None:
             index = index_cache.unpack(*found)
@@ -191,7 +198,7 @@ class Hdf5Source(Source):
             if states == found[0]["states"]:
                 return files, index
         opened = {self.main: main}
-        index = build(opened, self.folder, self.main, spaces)
+        index = build(opened, self.folder, self.main, spaces, self._last)
         if place is not None and index.runs >= index_cache.WORTH:
             header, arrays = index_cache.pack(index)
             states = [_state(self.folder / name, file) for name, file in opened.items()]

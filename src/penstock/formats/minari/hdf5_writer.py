@@ -18,7 +18,7 @@ from penstock.containers.hdf5 import Appender, File, VlenBytes
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Spec
-from penstock.errors import DataError, FormatError
+from penstock.errors import DataError, FormatError, SpecError
 from penstock.formats.base.writer import Writer
 from penstock.formats.minari import legacy, metadata, writing
 from penstock.formats.minari.hdf5_index import MAIN
@@ -30,7 +30,15 @@ Value = npt.NDArray[Any] | Sequence[str] | VlenBytes | None
 
 
 def create(path: Path, plan: writing.Plan, entries: Mapping[str, Any], layout: Layout) -> Hdf5Writer:
-    """Make an empty dataset in `path/data`, whole or not at all, and open it for writing."""
+    """Make an empty dataset in `path/data`, whole or not at all, and open it for writing.
+
+    Raises `SpecError` for ragged columns of numbers, which have no place in the file.
+    """
+    for column, field in plan.spec.fields.items():
+        if field.kind == "ragged" and field.dtype != np.uint8:
+            raise SpecError(
+                f"expected ragged columns of bytes or text, got {column} of {field.dtype}; pad it to an array"
+            )
 
     def fill(data: Path) -> None:
         with Appender.create(data / MAIN) as file:

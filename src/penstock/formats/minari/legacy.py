@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.containers.hdf5 import Dataset, File
 
+JOINED = ("author", "author_email")
 STATISTICS = ("max", "min", "mean", "std", "sum")
 
 
@@ -36,11 +37,12 @@ def statistics_of(rewards: Dataset) -> dict[str, Any]:
 
 
 def attributes_of(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """Dataset entries as 0.4 keeps them: text and numbers, lists joined by "; "."""
+    """Dataset entries as 0.4 keeps them: text, numbers, lists of them; authors joined by "; "."""
     found: dict[str, Any] = {}
     for name, value in entries.items():
         if isinstance(value, (list, tuple, set, frozenset)):
-            found[name] = "; ".join(str(item) for item in value)
+            items = [str(item) for item in value]
+            found[name] = "; ".join(items) if name in JOINED else items
         elif value is not None:
             found[name] = np.int64(value) if isinstance(value, int) and not isinstance(value, bool) else value
     return found

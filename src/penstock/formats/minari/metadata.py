@@ -68,11 +68,11 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync_directory(path.parent)
+    sync(path.parent)
 
 
-def sync_directory(path: Path) -> None:
-    """Make names that were created or replaced in a directory last."""
+def sync(path: Path) -> None:
+    """Make the bytes of a file, or the names in a directory, last."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -193,8 +193,18 @@ def statistics(rewards: Any) -> dict[str, float]:
     values = np.asarray(rewards, np.float64)
     if len(values) == 0:
         return {}
-    names = ("sum", "mean", "std", "max", "min")
-    return {f"rewards_{name}": float(getattr(values, name)()) for name in names}
+    total = float(values.sum())
+    mean = total / len(values)
+    spread = values - mean
+    deviation = math.sqrt(float(spread @ spread) / len(values))
+    low, high = float(values.min()), float(values.max())
+    return {
+        "rewards_sum": total,
+        "rewards_mean": mean,
+        "rewards_std": deviation,
+        "rewards_max": high,
+        "rewards_min": low,
+    }
 
 
 def size_of(data: Path) -> float:

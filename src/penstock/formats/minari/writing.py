@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
-from penstock.core.spec import Field, Spec
+from penstock.core.spec import Spec
 from penstock.errors import DataError, SpecError
 from penstock.formats.minari import images, metadata
 from penstock.formats.minari.spaces import is_image, of_spec
@@ -34,9 +34,7 @@ class Plan:
 
     @classmethod
     def of(cls, spec: Spec, encoding: Images, *, statistics: bool = True) -> Plan:
-        """Raises `SpecError` for ragged columns that are not bytes, and for images that JPEG cannot hold."""
-        for path, field in spec.fields.items():
-            _check_field(path, field)
+        """Raises `SpecError` for images that JPEG cannot hold."""
         spaces = of_spec(spec) if encoding == "jpeg" else {}
         for path, space in spaces.items():
             images.check_encodable(path, space)
@@ -69,11 +67,6 @@ class Plan:
         if path not in self.jpeg:
             return None
         return [images.encode(frame) for frame in np.asarray(array)]
-
-
-def _check_field(path: str, field: Field) -> None:
-    if field.kind == "ragged" and field.dtype != np.uint8:
-        raise SpecError(f"expected ragged columns of bytes or text, got {path} of {field.dtype}; pad it to an array")
 
 
 def seed_of(seed: Any) -> int:
@@ -119,12 +112,12 @@ def install(path: Path, fill: Callable[[Path], None]) -> None:
     try:
         data.mkdir(parents=True)
         fill(data)
-        metadata.sync_directory(temporary)
+        metadata.sync(temporary)
         os.rename(temporary, path)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    metadata.sync_directory(path.parent)
+    metadata.sync(path.parent)
 
 
 def text(column: Ragged) -> list[str]:
