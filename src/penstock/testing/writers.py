@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -208,10 +209,11 @@ def numbered(e: int, example: Example = FLAT) -> Episode:
     return random_episode(np.random.default_rng(e), example.spec, e % 40, e)
 
 
-def killed_after(reports: int, work: Callable[[], Iterator[int]]) -> list[int]:
+def killed_after(reports: int, work: Callable[[], Iterator[int]], delay: float = 0.0) -> list[int]:
     """Run `work` in a process, kill it with SIGKILL after so many of its numbers, and give all that came.
 
-    The numbers come through a pipe, so those on their way when the process dies are counted as well.
+    `delay` seconds pass in between. The numbers come through a pipe, so those on their way when the process dies are
+    counted as well.
     """
     read, write = os.pipe()
     with warnings.catch_warnings():
@@ -222,6 +224,8 @@ def killed_after(reports: int, work: Callable[[], Iterator[int]]) -> list[int]:
     with open(read, "rb") as pipe:
         first = pipe.read(8 * reports)
         assert child.pid is not None
+        if delay:
+            time.sleep(delay)
         os.kill(child.pid, signal.SIGKILL)
         child.join()
         raw = first + pipe.read()

@@ -20,7 +20,7 @@ def test_three_lines_of_numpy_read_a_store(tmp_path: Path) -> None:
     episodes = FLAT.episodes()
     with ColumnsWriter.create(tmp_path / "store", FLAT.spec) as writer:
         writer.write_all(episodes)
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    code = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
     assert len(code.splitlines()) == 3
     names: dict[str, Any] = {"np": np, "store": tmp_path / "store"}
     exec(code, names)  # noqa: S102  the page of this repository
