@@ -1,0 +1,133 @@
+"""The metadata that a new dataset gets from those who create it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from penstock.compat.minari.dataset.ids import parse_dataset_id
+from penstock.compat.minari.environments import EnvLike, average_return, spec_of, spec_to_json
+from penstock.compat.minari.storage.datasets_root_dir import get_dataset_path
+from penstock.errors import DataError
+from penstock.formats.minari.metadata import VERSION
+
+Policy = Callable[[Any], Any]
+
+_PURPOSE = {
+    "code_permalink": "reproducibility, link versioned code",
+    "author": "longevity, name an author",
+    "author_email": "longevity, give contact information",
+    "algorithm_name": "reproducibility, name the algorithm",
+    "description": "longevity, describe the dataset",
+}
+
+
+class RandomPolicy:
+    """Draws actions from the action space of `env`, seeded 123: what `ref_min_score` is measured with."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        self.action_space = env.action_space
+        self.action_space.seed(123)
+
+    def __call__(self, observation: Any) -> Any:
+        """A random action."""
+        return self.action_space.sample()
+
+
+def free_path(dataset_id: str) -> Path:
+    """Where a new dataset will lie. Nothing is created.
+
+    Raises `DataError` if the id is malformed or taken.
+    """
+    parse_dataset_id(dataset_id)
+    path = get_dataset_path(dataset_id)
+    if path.exists():
+        raise DataError(
+            f"A Minari dataset with ID {dataset_id} already exists and it cannot be overridden. Use another name or "
+            "version."
+        )
+    return path
+
+
+def dataset_metadata(
+    dataset_id: str,
+    env_spec: EnvSpec | None,
+    told: Mapping[str, Any],
+    scores: Mapping[str, Any],
+    eval_env: EnvLike | None,
+) -> dict[str, Any]:
+    """The entries of a new dataset's metadata; warns about each that is missing.
+
+    Arguments: `told`, the texts under their names, and `requirements`; `scores`, the arguments of `reference_scores`.
+    """
+    for name, purpose in _PURPOSE.items():
+        if told.get(name) is None:
+            warnings.warn(f"`{name}` is set to None. It is recommended for {purpose}.", stacklevel=4)
+    entries: dict[str, Any] = {"dataset_id": dataset_id, "minari_version": VERSION}
+    entries |= {name: value for name, value in told.items() if value is not None}
+    for name in ("author", "author_email"):
+        if name in entries:
+            entries[name] = as_set(entries[name])
+    if env_spec is None:
+        warnings.warn("env_spec is None: no environment can be recovered from this dataset", stacklevel=4)
+    if eval_env is None:
+        warnings.warn(
+            f"`eval_env` is set to None. The environment that collected the data ({env_spec}) stands for it; pass "
+            "another one, its id or its spec, if that is to be evaluated in",
+            stacklevel=4,
+        )
+    eval_spec = spec_of(eval_env, "eval_env")
+    stored = spec_to_json(eval_spec)
+    return {
+        **entries,
+        **({"eval_env_spec": stored} if stored else {}),
+        **reference_scores(eval_spec or env_spec, **scores),
+    }
+
+
+def as_set(value: str | Iterable[str]) -> set[str]:
+    """One name or several, as a set.
+
+    >>> as_set("me")
+    {'me'}
+    """
+    return {value} if isinstance(value, str) else {str(name) for name in value}
+
+
+def reference_scores(
+    spec: EnvSpec | None,
+    ref_min_score: float | None = None,
+    ref_max_score: float | None = None,
+    expert_policy: Policy | None = None,
+    num_episodes_average_score: int = 100,
+) -> dict[str, Any]:
+    """The entries `ref_min_score`, `ref_max_score` and `num_episodes_average_score`, as far as they are known.
+
+    With an `expert_policy` the highest score is its mean return; a lowest that is missing is the mean return of random
+    actions. Only then is the environment made.
+
+    Raises `DataError` if both are given, or there is no environment to measure in.
+    """
+    if expert_policy is not None and ref_max_score is not None:
+        raise DataError("Can't pass a value for `expert_policy` and `ref_max_score` at the same time.")
+    if expert_policy is None and ref_max_score is None:
+        return {} if ref_min_score is None else {"ref_min_score": ref_min_score}
+    if expert_policy is not None or ref_min_score is None:
+        if spec is None:
+            raise DataError("expected an environment to measure reference scores in; pass `env` or both scores")
+        env = gymnasium.make(spec)
+        if ref_min_score is None:
+            ref_min_score = average_return(env, RandomPolicy(env), num_episodes_average_score)
+        if expert_policy is not None:
+            ref_max_score = average_return(env, expert_policy, num_episodes_average_score)
+        env.close()
+    return {
+        "ref_max_score": ref_max_score,
+        "ref_min_score": ref_min_score,
+        "num_episodes_average_score": num_episodes_average_score,
+    }

@@ -1,0 +1,131 @@
+"""Recorded episodes that are not a dataset yet, in a hidden directory of the datasets root that outlives a crash."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.compat.minari.dataset.minari_storage import MinariStorage
+from penstock.compat.minari.dataset.staging import install
+from penstock.compat.minari.storage.datasets_root_dir import get_dataset_path
+from penstock.core.episode import Episode
+from penstock.errors import DataError
+from penstock.formats.minari import root
+
+_PREFIX = ".collecting-"
+_LOCK = ".lock"  # held by the process that collects
+
+PATIENCE = 1.0  # seconds that closed episodes may wait in memory for others, to be saved with one commit
+BATCH = 8 << 20  # bytes that may wait
+
+Begin = Callable[[Path], MinariStorage]
+
+
+class Collection:
+    """Episodes that will be a dataset. `begin` makes the storage in a data directory, when the first are saved.
+
+    Episodes are saved in batches, when the first of them has waited for a second, and by `flush`.
+    """
+
+    def __init__(self, begin: Begin) -> None:
+        self._begin = begin
+        self._waiting: list[Episode] = []
+        self._bytes = 0
+        self._since = 0.0
+        self._storage: MinariStorage | None = None
+        self._lock = -1
+        self.episodes = 0
+
+    @property
+    def path(self) -> Path | None:
+        """The hidden directory; None before anything is saved."""
+        return None if self._storage is None else self._storage.data_path.parent
+
+    def add(self, episode: Episode) -> None:
+        """Take a closed episode. Raises `OSError` if the disk is full; what waits is kept for the next time."""
+        if not self._waiting:
+            self._since = time.monotonic()
+        self._waiting.append(episode)
+        self._bytes += sum(array.nbytes for array in episode.columns.values())
+        self.episodes += 1
+        if self._bytes > BATCH or time.monotonic() - self._since > PATIENCE:
+            self.flush()
+
+    def flush(self) -> None:
+        """Save what waits."""
+        if self._waiting:
+            self.storage().append(self._waiting)
+            self._waiting, self._bytes = [], 0
+
+    def storage(self) -> MinariStorage:
+        """The storage that episodes are saved in, made if need be."""
+        if self._storage is None:
+            path = get_dataset_path() / f"{_PREFIX}{secrets.token_hex(8)}"
+            path.mkdir()
+            self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._storage = self._begin(path / root.DATA)
+        return self._storage
+
+    def become(self, path: Path) -> None:
+        """Move everything to the place of a dataset. Raises `DataError` if it is taken."""
+        self.flush()
+        storage = self.storage()
+        storage.close()
+        _install(storage.data_path.parent, path)
+        self.release()
+
+    def discard(self) -> None:
+        """Delete everything."""
+        path = self.path
+        self.release()
+        if path is not None:
+            shutil.rmtree(path)
+
+    def release(self) -> None:
+        """Let go of the directory, and forget what waits."""
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._lock, self._storage, self._waiting, self._bytes, self.episodes = -1, None, [], 0, 0
+
+
+def unfinished() -> list[Path]:
+    """Directories of recordings that were never made a dataset, and whose process is gone.
+
+    >>> import os
+    >>> _ = os.environ.setdefault("MINARI_DATASETS_PATH", "/tmp/penstock-doctest")
+    >>> unfinished()
+    []
+    """
+    return [path for path in sorted(get_dataset_path().glob(f"{_PREFIX}*")) if _is_left(path)]
+
+
+def _is_left(path: Path) -> bool:
+    try:
+        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(lock)
+    return (path / root.DATA).is_dir()
+
+
+def finish(path: Path, place: Path) -> None:
+    """Make an unfinished recording the dataset at `place`. Raises `DataError` if it is none, or is still growing."""
+    if path not in unfinished():
+        raise DataError(f"expected one of the unfinished recordings {[str(p) for p in unfinished()]}, got {path}")
+    _install(path, place)
+
+
+def _install(path: Path, place: Path) -> None:
+    (path / _LOCK).unlink()
+    install(path, place)

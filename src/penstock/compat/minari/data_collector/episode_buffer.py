@@ -1,0 +1,113 @@
+"""One episode in the making, filled step by step or handed in whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from penstock.compat.minari.dataset.step_data import StepData, singular
+from penstock.errors import DataError
+
+_STEP_KEYS = frozenset(StepData.__annotations__)
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeBuffer:
+    """One episode: values are lists that grow, or arrays of a whole episode, in the structure of the spaces.
+
+    A new buffer has the first observation alone. Arrays are copied when they are taken in, so an environment may
+    reuse its own.
+
+    >>> buffer = EpisodeBuffer(observations=np.zeros(2))
+    >>> step = {"observation": np.ones(2), "action": 1, "reward": 0.5, "terminated": True, "truncated": False}
+    >>> grown = buffer.add_step_data({**step, "info": {}})
+    >>> len(grown), len(grown.observations)
+    (1, 2)
+    """
+
+    id: int | None = None
+    seed: int | None = None
+    options: dict[str, Any] | None = None
+    observations: Any = None
+    actions: Any = None
+    rewards: Any = field(default_factory=list[Any])
+    terminations: Any = field(default_factory=list[Any])
+    truncations: Any = field(default_factory=list[Any])
+    infos: dict[str, Any] | None = None
+    extras: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("observations", "infos", "extras"):
+            object.__setattr__(self, name, _copied(getattr(self, name)))
+
+    def add_step_data(self, step_data: StepData | Mapping[str, Any]) -> EpisodeBuffer:
+        """This episode with one more step, whose keys are singular or plural. The lists are shared, not copied.
+
+        Raises `DataError` if the structure of a value differs from that of the steps before.
+        """
+        step = singular(step_data)
+        extras = {key: value for key, value in step.items() if key not in _STEP_KEYS}
+        return replace(
+            self,
+            observations=_joined(self.observations, step["observation"], "observation"),
+            actions=_joined(self.actions, step["action"], "action", first=True),
+            rewards=_joined(self.rewards, step["reward"], "reward"),
+            terminations=_joined(self.terminations, step["terminated"], "terminated"),
+            truncations=_joined(self.truncations, step["truncated"], "truncated"),
+            infos=_joined(self.infos, step["info"], "info", first=True),
+            extras=_joined(self.extras, extras, "extras", first=True) if extras or self.extras else None,
+        )
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+
+def _joined(held: Any, value: Any, where: str, first: bool = False) -> Any:
+    """`value` appended to each leaf of `held`; with `first`, None starts lists of one value."""
+    if held is None:
+        return _listed(value) if first else _copied(value)
+    if isinstance(value, Mapping):
+        return _joined_dict(held, value, where)
+    if isinstance(value, tuple):
+        if not isinstance(held, tuple) or len(held) != len(value):
+            raise DataError(f"expected {_shape_of(held)}, got a tuple of {len(value)} - at {where}")
+        return tuple(_joined(h, v, f"{where}/{i}") for i, (h, v) in enumerate(zip(held, value, strict=True)))
+    if isinstance(held, (Mapping, tuple)):
+        raise DataError(f"expected {_shape_of(held)}, got a {type(value).__name__} - at {where}")
+    if isinstance(held, list):
+        held.append(_copied(value))
+        return held
+    return [held, _copied(value)]
+
+
+def _joined_dict(held: Any, value: Mapping[str, Any], where: str) -> dict[str, Any]:
+    if not isinstance(held, Mapping) or held.keys() != value.keys():
+        raise DataError(
+            f"expected {_shape_of(held)}, got the keys {sorted(value)} - at {where}; every step needs the same keys: "
+            "fill in what is missing in a StepDataCallback, or collect with record_infos='union'"
+        )
+    return {key: _joined(held[key], value[key], f"{where}/{key}") for key in held}
+
+
+def _shape_of(held: Any) -> str:
+    if isinstance(held, Mapping):
+        return f"the keys {sorted(held)}"
+    return f"a tuple of {len(held)}" if isinstance(held, tuple) else "a single value"
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _listed(inner) for key, inner in value.items()}
+    return tuple(_listed(inner) for inner in value) if isinstance(value, tuple) else [_copied(value)]
+
+
+def _copied(value: Any) -> Any:
+    """Arrays copied, containers of them rebuilt; lists are the caller's buffers and stay themselves."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, Mapping):
+        return {key: _copied(inner) for key, inner in value.items()}
+    return tuple(_copied(inner) for inner in value) if isinstance(value, tuple) else value

@@ -1,0 +1,1 @@
+"""Datasets: reading, filtering, sampling, and the storage below."""

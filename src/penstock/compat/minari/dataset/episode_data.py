@@ -1,0 +1,64 @@
+"""One episode as the user of a dataset gets it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True, eq=False)
+class EpisodeData:
+    """One episode of T steps: `observations` and `infos` have T + 1 rows, everything else T.
+
+    `observations` and `actions` have the structure of their spaces (arrays, dicts, tuples, lists of strings).
+    `extras` holds what the step callback recorded beyond the standard's keys, as nested dicts.
+
+    >>> flags = np.zeros(1, bool)
+    >>> EpisodeData(0, np.zeros((2, 3)), np.zeros(1), np.ones(1), flags, flags, {}).total_steps
+    1
+    """
+
+    id: int
+    observations: Any
+    actions: Any
+    rewards: npt.NDArray[Any]
+    terminations: npt.NDArray[np.bool_]
+    truncations: npt.NDArray[np.bool_]
+    infos: dict[str, Any]
+    extras: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def total_steps(self) -> int:
+        """How many steps the episode has."""
+        return len(self)
+
+    def __repr__(self) -> str:
+        parts = {
+            "id": self.id,
+            "total_steps": len(self),
+            "observations": _outline(self.observations),
+            "actions": _outline(self.actions),
+            "rewards": f"ndarray of {len(self.rewards)} floats",
+            "terminations": f"ndarray of {len(self.terminations)} bools",
+            "truncations": f"ndarray of {len(self.truncations)} bools",
+            "infos": f"dict with the following keys: {list(self.infos)}",
+        }
+        return f"EpisodeData({', '.join(f'{name}={text}' for name, text in parts.items())})"
+
+
+def _outline(value: Any) -> str:
+    match value:
+        case np.ndarray():
+            return f"ndarray of shape {value.shape} and dtype {value.dtype}"
+        case dict():
+            return "{" + ", ".join(f"{key}: {_outline(inner)}" for key, inner in value.items()) + "}"
+        case tuple():
+            return "(" + ", ".join(_outline(inner) for inner in value) + ")"
+        case _:
+            return repr(value)

@@ -1,0 +1,24 @@
+"""Which releases' datasets can be read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import penstock.compat.minari as door
+from penstock.errors import require
+
+
+def is_supported(version: Any) -> bool:
+    """Whether a dataset written by `version` can be read: a release, or a range such as the `~=0.4` of old files.
+
+    >>> is_supported("0.5.4"), is_supported("~=0.4"), is_supported("9.0"), is_supported(None)
+    (True, True, False, False)
+    """
+    if version in door.supported_dataset_versions:
+        return True
+    specifiers: Any = require("packaging.specifiers", "minari")
+    try:
+        wanted = specifiers.SpecifierSet(version)
+    except (specifiers.InvalidSpecifier, AttributeError, TypeError):
+        return False
+    return bool(wanted) and any(wanted.contains(release) for release in door.supported_dataset_versions)

@@ -1,0 +1,194 @@
+"""Environments of datasets: their specs as JSON, and building them again without running what a file names."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import json
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec, WrapperSpec
+
+from penstock.errors import DataError, FormatError, SpecError, UnsafeDataError, require
+from penstock.formats.minari.metadata import VERSION
+
+Env = gymnasium.Env[Any, Any]
+EnvLike = str | Env | EnvSpec
+
+# Wrappers of other modules run code that a file chose; those of `rendering` write files to folders that it chose.
+_SAFE_WRAPPERS = "gymnasium.wrappers."
+_UNSAFE_WRAPPERS = "gymnasium.wrappers.rendering"
+
+
+def spec_of(env: EnvLike | None, name: str) -> EnvSpec | None:
+    """The spec of an environment, of its id, or the spec itself. Raises `SpecError` for anything else."""
+    match env:
+        case None:
+            return None
+        case str():
+            return gymnasium.spec(env)
+        case EnvSpec():
+            return env
+        case gymnasium.Env():
+            return env.spec
+        case _:
+            raise SpecError(
+                f"Unsupported env type: expected `{name}` as str, EnvSpec or gym.Env, got {type(env).__name__}"
+            )
+
+
+def spec_to_json(spec: EnvSpec | None) -> str | None:
+    """The JSON of a spec; an entry point that is a class or function is written by its name.
+
+    Warns and gives None for a spec that has no JSON (an entry point that is a lambda, arguments that are objects):
+    the environment can then not be recovered from the dataset.
+
+    >>> "CartPole" in (spec_to_json(gymnasium.spec("CartPole-v1")) or "")
+    True
+    """
+    if spec is None:
+        return None
+    named = dataclasses.replace(spec, entry_point=entry_point_name(spec), vector_entry_point=_vector_name(spec))
+    try:
+        return named.to_json()
+    except (TypeError, ValueError) as error:
+        warnings.warn(
+            f"env_spec is not serializable ({error}); the environment cannot be recovered from the dataset",
+            stacklevel=2,
+        )
+        return None
+
+
+def entry_point_name(spec: EnvSpec) -> Any:
+    """The entry point as "module:name" if something importable has it; else the object itself."""
+    point = spec.entry_point
+    if point is None or isinstance(point, str):
+        return point
+    name = str(getattr(point, "__qualname__", "<"))
+    return point if "<" in name else f"{getattr(point, '__module__', '')}:{name}"
+
+
+def _vector_name(spec: EnvSpec) -> Any:
+    return spec.vector_entry_point if isinstance(spec.vector_entry_point, str) else None
+
+
+def spec_from_json(stored: Any, where: str) -> EnvSpec | None:
+    """Read a stored spec, of this or an older gymnasium; unknown fields are left out. Nothing is imported or made.
+
+    Raises `FormatError` for text that is not a spec.
+
+    >>> spec_from_json('{"id": "CartPole-v1", "autoreset": false, "additional_wrappers": []}', "env_spec").id
+    'CartPole-v1'
+    """
+    if stored is None:
+        return None
+    try:
+        data = dict(json.loads(stored))
+        wrappers = tuple(WrapperSpec(**wrapper) for wrapper in data.get("additional_wrappers") or ())
+        known = {field.name for field in dataclasses.fields(EnvSpec) if field.init}
+        spec = EnvSpec(**{name: value for name, value in data.items() if name in known})
+        spec.additional_wrappers = wrappers
+        return spec
+    except (TypeError, ValueError, RecursionError, gymnasium.error.Error) as error:
+        raise FormatError(f"expected the JSON of a Gymnasium spec: {error}", where=where) from error
+
+
+def recover(spec: EnvSpec, trust: bool, **kwargs: Any) -> Env:
+    """Make the environment of a stored spec.
+
+    Unless `trust`, its id must be registered with the same entry point, and its wrappers must be gymnasium's own.
+
+    Raises `UnsafeDataError` if not so, `ModuleNotFoundError` if the entry point's package is not installed.
+    """
+    if not trust:
+        _check_registered(spec)
+        for wrapper in spec.additional_wrappers:
+            point = wrapper.entry_point
+            if not point.startswith(_SAFE_WRAPPERS) or point.startswith(_UNSAFE_WRAPPERS):
+                raise UnsafeDataError(
+                    f"expected wrappers of gymnasium, got {wrapper.name} from {point!r} in the dataset's metadata, "
+                    "which would run its code; pass trust=True if you know where the dataset comes from"
+                )
+    return gymnasium.make(spec, **kwargs)
+
+
+def _check_registered(spec: EnvSpec) -> None:
+    known = gymnasium.registry.get(spec.id)
+    if known is None:
+        module = str(spec.entry_point).partition(":")[0]
+        package = module.partition(".")[0]
+        if package.isidentifier() and importlib.util.find_spec(package) is None:
+            raise ModuleNotFoundError(
+                f"No module named '{module}'; install the package that has {spec.id}", name=module
+            )
+        raise UnsafeDataError(
+            f"expected a registered environment, got {spec.id!r} with the entry point {spec.entry_point!r}; import the "
+            "package that registers it, or pass trust=True if you know where the dataset comes from"
+        )
+    if entry_point_name(known) != spec.entry_point:
+        raise UnsafeDataError(
+            f"expected {spec.id} with its registered entry point {entry_point_name(known)!r}, got {spec.entry_point!r} "
+            "in the dataset's metadata; pass trust=True if you know where the dataset comes from"
+        )
+
+
+def check_requirements(requirements: Iterable[str]) -> None:
+    """Warn about each pip-style requirement that is malformed, not installed, or installed in another version."""
+    parsing: Any = require("packaging.requirements", "minari")
+    for text in requirements:
+        try:
+            requirement = parsing.Requirement(text)
+        except parsing.InvalidRequirement:
+            warnings.warn(f"Ignoring malformed requirement `{text}`", stacklevel=3)
+            continue
+        installed = _installed(requirement.name)
+        if installed is None:
+            warnings.warn(
+                f'Package {requirement.name} is not installed. Install it with `pip install "{text}"`', stacklevel=3
+            )
+        elif not requirement.specifier.contains(installed, prereleases=True):
+            warnings.warn(
+                f"Installed {requirement.name} {installed} does not meet {requirement.specifier}. We recommend to "
+                f'install the required version with `pip install "{text}"`',
+                stacklevel=3,
+            )
+
+
+def _installed(package: str) -> str | None:
+    if package.lower() == "minari":
+        return VERSION  # this door stands in for it
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def describe(spec: EnvSpec) -> Mapping[str, str]:
+    """What there is to show about a spec. The environment is not made."""
+    shown = ("entry_point", "nondeterministic", "order_enforce", "disable_env_checker", "kwargs", "additional_wrappers")
+    limits = {name: str(getattr(spec, name)) for name in ("max_episode_steps", "reward_threshold")}
+    code = {name: f"`{getattr(spec, name)}`" for name in (*shown, "vector_entry_point")}
+    return {"ID": spec.id, "entry_point": code.pop("entry_point"), **limits, **code}
+
+
+def average_return(env: Env, policy: Any, episodes: int) -> float:
+    """The mean undiscounted return of `policy` over `episodes`, of which the first is reset with the seed 123.
+
+    Raises `DataError` if `episodes` is not positive.
+    """
+    if episodes < 1:
+        raise DataError(f"expected at least one episode to average over, got {episodes}")
+    returns: list[float] = []
+    observation, _ = env.reset(seed=123)
+    while len(returns) < episodes:
+        total, done = 0.0, False
+        while not done:
+            observation, reward, terminated, truncated, _ = env.step(policy(observation))
+            total, done = total + float(reward), terminated or truncated
+        returns.append(total)
+        observation, _ = env.reset()
+    return sum(returns) / episodes

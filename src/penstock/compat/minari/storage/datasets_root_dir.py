@@ -1,0 +1,22 @@
+"""The root that local datasets lie below."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.formats.minari import ids
+
+
+def get_dataset_path(dataset_id: str | None = None) -> Path:
+    """The directory of a dataset or namespace, or the root (which is created) without an argument.
+
+    Raises `UnsafeDataError` for a name that would leave the root.
+
+    >>> import os
+    >>> _ = os.environ.setdefault("MINARI_DATASETS_PATH", "/tmp/penstock-doctest")
+    >>> get_dataset_path("D4RL/door/human-v2").name
+    'human-v2'
+    """
+    base = ids.root()
+    base.mkdir(parents=True, exist_ok=True)
+    return ids.inside(dataset_id, base) if dataset_id else base

@@ -1,0 +1,76 @@
+"""The datasets of this machine: list, load, delete."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.compat.minari.dataset.ids import latest, parse_dataset_id
+from penstock.compat.minari.dataset.minari_dataset import MinariDataset
+from penstock.compat.minari.dataset.minari_storage import MinariStorage
+from penstock.compat.minari.dataset.versions import is_supported
+from penstock.compat.minari.storage import hosting
+from penstock.compat.minari.storage.datasets_root_dir import get_dataset_path
+from penstock.errors import FormatError
+from penstock.formats.minari import ids, root
+
+
+def load_dataset(dataset_id: str, download: bool = False) -> MinariDataset:
+    """Open a dataset; with `download`, one that is not here is fetched from the hub first. Nothing is executed.
+
+    Raises `FileNotFoundError` if it is not here, `DataError` for a malformed id, `FormatError` for a broken dataset.
+    """
+    parse_dataset_id(dataset_id)
+    path = get_dataset_path(dataset_id)
+    if not (path / root.DATA).is_dir():
+        if not download:
+            raise FileNotFoundError(
+                f"Dataset {dataset_id} not found locally at {path}. Use download=True to download the dataset."
+            )
+        hosting.download_dataset(dataset_id)
+    return MinariDataset(path / root.DATA)
+
+
+def list_local_datasets(
+    latest_version: bool = False, compatible_minari_version: bool = False, prefix: str | None = None
+) -> dict[str, dict[str, Any]]:
+    """Ids of the local datasets and their raw metadata; `prefix` is a directory below the root. Nothing is executed.
+
+    Datasets that cannot be read, or whose metadata has another id, are warned about and left out. Arguments:
+    `latest_version` keeps the highest version of each name, `compatible_minari_version` what can be read here.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for dataset_id in root.datasets(get_dataset_path(), prefix):
+        try:
+            metadata = _checked(dataset_id)
+        except (OSError, ValueError) as error:
+            warnings.warn(f"Misconfigured dataset named {dataset_id}: {error}", stacklevel=2)
+            continue
+        if not compatible_minari_version or is_supported(metadata.get("minari_version")):
+            found[dataset_id] = metadata
+    return {key: found[key] for key in latest(list(found))} if latest_version else found
+
+
+def _checked(dataset_id: str) -> dict[str, Any]:
+    parse_dataset_id(dataset_id)
+    metadata = dict(MinariStorage.read_raw_metadata(get_dataset_path(dataset_id) / root.DATA))
+    stored: Mapping[str, Any] = metadata
+    if stored.get("dataset_id") != dataset_id:
+        raise FormatError(f"expected the id of its directory in its metadata, got {stored.get('dataset_id')!r}")
+    return metadata
+
+
+def delete_dataset(dataset_id: str) -> None:
+    """Delete a local dataset with all its files.
+
+    Raises `DataError` for a malformed id, `FileNotFoundError` if there is no such dataset.
+    """
+    parse_dataset_id(dataset_id)
+    root.delete_dataset(dataset_id, get_dataset_path())
+    print(f"Dataset {dataset_id} deleted!")
+
+
+def dataset_directory(dataset_id: str) -> str:
+    """Where a dataset lies or would lie, for messages. Raises `UnsafeDataError` for names that leave the root."""
+    return str(ids.inside(dataset_id, get_dataset_path()))

@@ -1,0 +1,181 @@
+"""Nothing found in a dataset is executed, and no id leaves the datasets root."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+from typer.testing import CliRunner
+
+from penstock.compat import minari
+from penstock.compat.minari import MinariDataset
+from penstock.compat.minari.cli import app
+from penstock.compat.minari.storage import get_dataset_path
+from penstock.errors import DataError, FormatError, UnsafeDataError
+
+BAD_IDS = [
+    "",
+    ".",
+    "..",
+    "../x",
+    "../x-v0",
+    "/etc-v0",
+    "a/../../x-v0",
+    "~/x-v0",
+    "a\\..\\x-v0",
+    "aa/x",
+    "x.y-v0",
+    "aa//",
+]
+
+Collect = Callable[..., MinariDataset]
+
+
+@pytest.mark.parametrize("dataset_id", BAD_IDS)
+def test_ids_are_checked_before_the_disk_is_touched(dataset_id: str, root: Path, collect: Collect) -> None:
+    outside = root.parent / "x"
+    (outside / "data").mkdir(parents=True)
+    dataset = collect("box/test-v0")
+    for refused in (
+        lambda: minari.delete_dataset(dataset_id),
+        lambda: minari.load_dataset(dataset_id),
+        lambda: minari.load_dataset(dataset_id, download=True),
+        lambda: minari.upload_dataset(dataset_id, "token"),
+        lambda: minari.combine_datasets([dataset], dataset_id),
+        lambda: minari.create_dataset_from_buffers(dataset_id, []),
+    ):
+        with pytest.raises(ValueError, match="expected"):
+            refused()
+    assert (outside / "data").exists()
+    assert sorted(path.name for path in root.iterdir()) == ["box"]
+
+
+def test_a_path_never_leaves_the_root(root: Path) -> None:
+    (root.parent / "secret").mkdir()
+    (root / "link").symlink_to(root.parent / "secret")
+    for name in ("../secret", "link", "/etc"):
+        with pytest.raises(UnsafeDataError):
+            get_dataset_path(name)
+    assert get_dataset_path() == root
+
+
+@pytest.fixture
+def poisoned(collect: Collect) -> Callable[..., MinariDataset]:
+    """A dataset whose metadata names another environment."""
+
+    def make(**changes: Any) -> MinariDataset:
+        path = collect("box/test-v0").storage.data_path / "metadata.json"
+        entries = json.loads(path.read_text())
+        for name in ("env_spec", "eval_env_spec"):
+            entries[name] = json.dumps({**json.loads(entries[name]), **changes})
+        path.write_text(json.dumps(entries))
+        return minari.load_dataset("box/test-v0")
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"entry_point": "os:system", "kwargs": {"command": "touch executed"}},
+        {"id": "Other-v0", "entry_point": "os:system", "kwargs": {"command": "touch executed"}},
+        {"id": "json.tool:Other-v0"},
+        {"additional_wrappers": [{"name": "x", "entry_point": "os:system", "kwargs": {"command": "touch executed"}}]},
+        {
+            "additional_wrappers": [
+                {
+                    "name": "RecordVideo",
+                    "entry_point": "gymnasium.wrappers.rendering:RecordVideo",
+                    "kwargs": {"video_folder": "executed"},
+                }
+            ]
+        },
+    ],
+)
+def test_an_environment_of_a_file_is_not_run(
+    poisoned: Callable[..., MinariDataset], changes: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    dataset = poisoned(**changes)
+    minari.list_local_datasets()
+    assert dataset.env_spec is not None
+    assert dataset.spec.env_spec is not None
+    assert CliRunner().invoke(app, ["show", "box/test-v0"]).exit_code == 0
+    for eval_env in (False, True):
+        with pytest.raises(UnsafeDataError, match="trust=True"):
+            dataset.recover_environment(eval_env)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_trust_is_an_argument(poisoned: Callable[..., MinariDataset]) -> None:
+    point = "gymnasium.envs.classic_control.mountain_car:MountainCarEnv"
+    dataset = poisoned(id="Unregistered-v0", entry_point=point, kwargs={})
+    assert type(dataset.recover_environment(trust=True).unwrapped).__name__ == "MountainCarEnv"
+
+
+def test_a_missing_package_is_named(poisoned: Callable[..., MinariDataset]) -> None:
+    dataset = poisoned(id="Absent-v0", entry_point="absent_package.envs:Absent")
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'absent_package.envs'"):
+        dataset.recover_environment()
+
+
+def test_missing_spaces_are_read_off_the_columns(collect: Collect, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = collect("box/test-v0").storage.data_path / "metadata.json"
+    entries = json.loads(path.read_text())
+    path.write_text(json.dumps({k: v for k, v in entries.items() if not k.endswith("_space")}))
+    monkeypatch.setattr(gymnasium, "make", None)
+    dataset = minari.load_dataset("box/test-v0")
+    assert dataset.observation_space.shape == (2,)
+    assert dataset.action_space.contains(dataset[0].actions[0])
+
+
+def test_a_spec_of_an_older_gymnasium_is_read(poisoned: Callable[..., MinariDataset]) -> None:
+    dataset = poisoned(
+        id="CartPole-v1", entry_point=gymnasium.spec("CartPole-v1").entry_point, kwargs={}, autoreset=False
+    )
+    assert dataset.recover_environment().unwrapped.spec is not None
+
+
+@pytest.mark.parametrize("stored", ["", "[", '{"id": "no version!"}', "[1]", "{}"])
+def test_a_spec_that_is_none_is_a_format_error(collect: Collect, stored: str) -> None:
+    path = collect("box/test-v0").storage.data_path / "metadata.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "env_spec": stored}))
+    dataset = minari.load_dataset("box/test-v0")
+    with pytest.raises(FormatError, match="spec"):
+        _ = dataset.env_spec
+
+
+def test_an_emptied_metadata_file_is_told_apart(collect: Collect, recwarn: pytest.WarningsRecorder) -> None:
+    (collect("box/test-v0").storage.data_path / "metadata.json").write_bytes(b"")
+    with pytest.raises(FormatError, match="killed writer"):
+        minari.load_dataset("box/test-v0")
+    with pytest.warns(UserWarning, match="Misconfigured dataset named box/test-v0"):
+        assert minari.list_local_datasets() == {}
+
+
+def test_an_id_that_is_not_its_place_is_left_out(collect: Collect, root: Path) -> None:
+    collect("box/test-v0")
+    (root / "box" / "test-v0").rename(root / "box" / "moved-v0")
+    with pytest.warns(UserWarning, match="Misconfigured dataset named box/moved-v0"):
+        assert minari.list_local_datasets() == {}
+
+
+def test_requirements_warn(collect: Collect) -> None:
+    dataset = collect("box/test-v0", requirements=["mal<formed@@3", "absent-package", "minari<0.1", "numpy>=2"])
+    with pytest.warns(UserWarning) as caught:
+        dataset.recover_environment()
+    told = [str(warning.message) for warning in caught]
+    assert len(told) == 3
+    assert "malformed" in told[0]
+    assert "absent-package is not installed" in told[1]
+    assert "required version" in told[2]
+
+
+def test_a_refused_id_leaves_nothing_behind(root: Path, about: dict[str, Any]) -> None:
+    with pytest.raises(DataError, match="Malformed dataset ID"):
+        minari.create_dataset_from_buffers("no/version", [], env="CartPole-v1", **about)
+    assert list(root.iterdir()) == []
