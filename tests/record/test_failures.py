@@ -332,3 +332,36 @@ def test_nan_is_reported_once_and_not_as_outside_too(toy, writer):
     env.reset()
     with pytest.warns(RecordingWarning, match="expected finite observations"):
         env.step(0)
+
+
+def test_bounds_are_inclusive_and_what_passes_is_what_the_space_contains(toy):
+    rng = np.random.default_rng(0)
+    spaces = [
+        gymnasium.spaces.Box(np.array([0, -np.inf], np.float32), np.array([1, 1], np.float32)),
+        gymnasium.spaces.Box(0, 3, (), np.float64),
+        gymnasium.spaces.Box(1, 3, (2, 2), np.uint8),
+        gymnasium.spaces.Discrete(3, start=1),
+        gymnasium.spaces.MultiDiscrete([3, 2], start=[1, 1]),
+        gymnasium.spaces.MultiBinary((2, 2)),
+    ]
+    seen = set()
+    for space in spaces * 30:
+        action = np.asarray(rng.integers(0, 4, space.shape)).astype(space.dtype)[()]
+        env = Collector(toy(action_space=space, longest=1), MemoryWriter(), outside="error", seed=0)
+        env.reset()
+        inside = space.contains(np.asarray(action))
+        seen.add((id(space), inside))
+        if inside:
+            env.step(action)
+        else:
+            with pytest.raises(DataError, match=r"expected in .* actions"):
+                env.step(action)
+    assert len(seen) == 2 * len(spaces)
+
+
+def test_an_action_that_is_not_finite(toy, writer):
+    box = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    env = Collector(toy(action_space=box, longest=1), writer, seed=0)
+    env.reset()
+    with pytest.raises(DataError, match="expected finite actions"):
+        env.step(np.array([np.nan, 0], np.float32))
