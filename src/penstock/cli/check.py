@@ -21,9 +21,9 @@ def check(
     location: Annotated[str, typer.Argument(metavar="PATH_OR_ID", help="A path, or an id that a format knows.")],
     as_json: Json = False,
 ) -> None:
-    """Look for damage in a dataset, reading everything once.
+    """Look for damage in a dataset; exit code 1 if there is any.
 
-    Exit code 0 if it is sound (warnings allowed), 1 if there are errors, 2 if it cannot be opened at all.
+    Reads everything once. Warnings alone are exit code 0; 2 means that it cannot be opened at all.
 
     Example: penstock check ./cartpole
     """

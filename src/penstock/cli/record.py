@@ -24,7 +24,9 @@ def record(
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="How many episodes.")] = 10,
     format: Annotated[str, typer.Option("--format", help="A format that writes, see `penstock formats`.")] = "columns",
     seed: Annotated[int | None, typer.Option("--seed", help="Of the resets and the random actions.")] = None,
-    infos: Annotated[bool, typer.Option("--infos", help="Record infos too.")] = False,
+    infos: Annotated[
+        bool, typer.Option("--infos", help="Record infos too, with masks of those that come and go.")
+    ] = False,
     policy: Annotated[
         str, typer.Option("--policy", help="random, or module:function from an observation to an action.")
     ] = "random",
@@ -37,7 +39,7 @@ def record(
     Example: penstock record CartPole-v1 -n 100 -o cartpole --seed 0
     """
     act, entry = _policy(policy), named(format)
-    collector = Collector(_make(env), out, format=entry.name, record_infos=infos)
+    collector = Collector(_make(env), out, format=entry.name, record_infos="union" if infos else False)
     with closing(collector), _progress(quiet=as_json) as progress:
         task = progress.add_task(env, total=episodes)
         done = rollout(collector, act, episodes=episodes, seed=seed, on_episode=lambda *_: progress.advance(task))

@@ -68,7 +68,7 @@ def draw(results: Sequence[Result], file: Path) -> None:
     losses.set(title="Loss, as a share of the first", xlabel="batch", yscale="log")
     losses.legend(frameon=False)
     speed.bar(names, [result.straight.rate for result in results], color=PLAYERS["clone"])
-    speed.set(title="Samples a second while training", yscale="log")
+    speed.set(title="Samples a second while training")
     waiting.bar(names, [100 * result.straight.waiting_share for result in results], color=PLAYERS["clone"])
     waiting.set(title="Time spent waiting for data, %", ylim=(0, 100))
     for axes in (returns, losses, speed, waiting):
@@ -82,7 +82,9 @@ def _draw_returns(axes: Any, results: Sequence[Result], names: Sequence[str]) ->
         means = np.array([np.mean(result.returns[player]) for result in results])
         low, high = (np.array([np.mean(r.returns[other]) for r in results]) for other in ("random", "expert"))
         bars = axes.bar(np.arange(len(names)) + (i - 1) * 0.27, (means - low) / (high - low), 0.25, color=color)
-        axes.bar_label(bars, [f"{mean:.4g}" for mean in means], padding=2, fontsize=8)
+        axes.bar_label(bars, [f"{mean:,.1f}" for mean in means], padding=2, fontsize=8)
         bars.set_label(player)
-    axes.set(title="Mean return (chance 0, expert 1)", xticks=np.arange(len(names)), xticklabels=names)
-    axes.legend(frameon=False)
+    axes.set(
+        title="Mean return (chance 0, expert 1)", xticks=np.arange(len(names)), xticklabels=names, ylim=(None, 1.3)
+    )
+    axes.legend(frameon=False, ncols=len(PLAYERS), loc="upper left")

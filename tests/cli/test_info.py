@@ -1,0 +1,93 @@
+"""`penstock info` against what lies there, counted without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock.cli.info import bytes_at, episode_returns, render, space_text, summarise
+from penstock.cli.show import BARS
+from penstock.core.spec import Field, Spec
+from penstock.formats.base.format import named
+from tests.cli.conftest import Call
+
+
+def test_json_agrees_with_the_episodes(call: Call, recording: Path) -> None:
+    told = call("info", recording, "--json").json
+    with penstock.open(recording) as data:
+        episodes = list(data)
+        spec = data.spec
+    lengths, returns = [len(e) for e in episodes], [e.total_reward for e in episodes]
+    assert (told["path"], told["format"]) == (str(recording), "columns")
+    assert (told["episodes"], told["steps"]) == (4, sum(lengths))
+    assert told["lengths"] == {"min": min(lengths), "mean": np.mean(lengths), "max": max(lengths)}
+    assert told["returns"] == {"min": min(returns), "mean": np.mean(returns), "max": max(returns)}
+    assert told["bytes"] == sum(p.stat().st_size for p in recording.rglob("*") if p.is_file())
+    assert list(told["columns"]) == list(spec)
+    assert told["columns"]["observations"] == {"dtype": "<f4", "shape": [4], "align": "boundary", "kind": "array"}
+    assert told["action_space"] == {"type": "Discrete", "dtype": "int64", "start": 0, "n": 2}
+    assert told["metadata"]["author"] == "me"
+
+
+def test_unbounded_spaces_are_json(call: Call, recording: Path) -> None:
+    low = call("info", recording, "--json").json["observation_space"]["low"]
+    assert low[1] is None or low[1] < -1e30
+
+
+def test_the_picture_for_people(call: Call, recording: Path) -> None:
+    answer = call("info", recording)
+    assert answer.code == 0
+    for text in ("cartpole", "columns", "4 of", "observations", "boundary", "Discrete(2)", "author", "me"):
+        assert text in answer.out
+    assert any(bar in answer.out for bar in BARS)
+
+
+def source_of(rewards: list[float], offsets: list[int], shape: tuple[int, ...] = ()) -> penstock.MemorySource:
+    spec = Spec({"rewards": Field(np.dtype("float64"), shape)})
+    values = np.zeros((offsets[-1], *shape)) if shape else np.array(rewards, np.float64)
+    return penstock.MemorySource(spec, {"rewards": values}, np.array(offsets))
+
+
+def test_returns_are_summed_over_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.cli.info.BLOCK", 3)
+    returns = episode_returns(source_of([1, 2, 3, 4, 5, 6, 7], [0, 2, 2, 6, 7]))
+    assert returns is not None
+    assert returns.tolist() == [3, 0, 18, 7]
+
+
+def test_rewards_of_another_shape_have_no_returns() -> None:
+    assert episode_returns(source_of([], [0, 2], shape=(3,))) is None
+
+
+def test_a_dataset_without_episodes(tmp_path: Path) -> None:
+    source = source_of([], [0])
+    summary = summarise(named("columns"), tmp_path, source, np.diff(source.offsets), np.zeros(0))
+    assert (summary["episodes"], summary["lengths"], summary["returns"]) == (0, None, None)
+    assert render(summary, np.diff(source.offsets), np.zeros(0))
+
+
+def test_bytes_of_a_single_file(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"12345")
+    assert bytes_at(tmp_path / "a") == bytes_at(tmp_path) == 5
+
+
+@pytest.mark.parametrize(
+    ("space", "text"),
+    [
+        (penstock.spaces.Discrete(3), "Discrete(3)"),
+        (penstock.spaces.MultiBinary((2, 2)), "MultiBinary([2, 2])"),
+        (penstock.spaces.MultiDiscrete(np.array([2, 3])), "MultiDiscrete([2, 3])"),
+        (penstock.spaces.Text(5), "Text(5 characters)"),
+        (penstock.spaces.Box(np.zeros(2), np.ones(2), np.dtype("f4")), "Box(float32[2] in 0 .. 1)"),
+        (penstock.spaces.Tuple((penstock.spaces.Discrete(2),)), "Tuple(Discrete(2))"),
+    ],
+)
+def test_spaces_in_one_line(space: penstock.spaces.Space, text: str) -> None:
+    assert space_text(space.to_json()) == text
+
+
+def test_no_space_in_one_line() -> None:
+    assert space_text(None) == "not stored"

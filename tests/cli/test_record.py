@@ -1,0 +1,72 @@
+"""`penstock record`, and what it recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import penstock
+from tests.cli.conftest import Call
+
+
+@pytest.mark.parametrize("format", ["columns", "minari"])
+def test_what_is_told_lies_there(call: Call, tmp_path: Path, format: str) -> None:
+    out = tmp_path / "data"
+    told = call("record", "CartPole-v1", "-n", 3, "-o", out, "--format", format, "--seed", 0, "--json").json
+    with penstock.open(out) as data:
+        assert (told["episodes"], told["steps"], told["format"]) == (len(data), data.steps, format)
+        assert told["lengths"]["max"] == max(len(episode) for episode in data)
+        assert told["returns"]["mean"] == np.mean([episode.total_reward for episode in data])
+
+
+def test_the_same_seed_records_the_same(call: Call, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        assert call("record", "CartPole-v1", "-n", 2, "-o", tmp_path / name, "--seed", 5).code == 0
+    with penstock.open(tmp_path / "a") as a, penstock.open(tmp_path / "b") as b:
+        for one, other in zip(a, b, strict=True):
+            np.testing.assert_array_equal(one.observations, other.observations)
+            np.testing.assert_array_equal(one.actions, other.actions)
+
+
+def test_infos_that_come_and_go_are_columns(call: Call, tmp_path: Path) -> None:
+    answer = call("record", "InvertedPendulum-v5", "-n", 1, "-o", tmp_path / "data", "--seed", 0, "--infos")
+    assert answer.code == 0
+    assert "1 episodes" in answer.out
+    with penstock.open(tmp_path / "data") as data:
+        assert "infos/reward_survive" in data.spec
+
+
+def never_left(observation: object) -> int:
+    return 1
+
+
+def test_a_policy_by_name(call: Call, tmp_path: Path) -> None:
+    policy = f"{never_left.__module__}:{never_left.__name__}"
+    assert call("record", "CartPole-v1", "-n", 1, "-o", tmp_path / "data", "--policy", policy).code == 0
+    with penstock.open(tmp_path / "data") as data:
+        assert set(data[0].actions.tolist()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("Nothing-v9", "-n", 1), "Nothing"),
+        (("no_such_module:Env-v0", "-n", 1), "no_such_module"),
+        (("CartPole-v1", "-n", 0), "--episodes"),
+        (("CartPole-v1", "--policy", "expert"), "module:function"),
+        (("CartPole-v1", "--format", "tapes"), "expected a format among"),
+    ],
+)
+def test_usage_errors(call: Call, tmp_path: Path, arguments: tuple[object, ...], complaint: str) -> None:
+    answer = call("record", *arguments, "-o", tmp_path / "data")
+    assert answer.code == 2
+    assert complaint in answer.err
+    assert not (tmp_path / "data").exists()
+
+
+def test_nothing_is_overwritten(call: Call, recording: Path) -> None:
+    answer = call("record", "CartPole-v1", "-n", 1, "-o", recording)
+    assert answer.code == 2
+    assert answer.err.startswith("FileExistsError: ")

@@ -1,0 +1,49 @@
+"""Bars, sizes and JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.cli.show import BARS, plain, size, sparkline, spread
+
+NUMBERS = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=200)
+
+
+@given(NUMBERS, st.integers(1, 50))
+def test_a_sparkline_is_as_long_as_it_may_be(values: list[float], width: int) -> None:
+    line = sparkline(values, width)
+    assert len(line) == min(width, len(values))
+    assert set(line) <= set(BARS)
+
+
+def test_a_sparkline_shows_least_and_greatest() -> None:
+    assert sparkline([3, 9, 6]) == "▁█▅"
+    assert sparkline([5, 5]) == "▁▁"
+    assert sparkline([0, 0, 8, 8], width=2) == "▁█"
+
+
+def test_a_sparkline_of_nothing_is_empty() -> None:
+    assert sparkline([]) == sparkline([np.nan, np.inf]) == ""
+
+
+@pytest.mark.parametrize(
+    ("n", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (31_000_000, "31.0 MB"), (4e9, "4.0 GB"), (5e15, "5000.0 TB")],
+)
+def test_sizes(n: float, text: str) -> None:
+    assert size(n) == text
+
+
+def test_plain_values() -> None:
+    given_ = {1: np.arange(2), "a": [np.float32(0.5), np.nan], "p": Path("x"), "b": b"x", "t": True, "n": None}
+    assert plain(given_) == {"1": [0, 1], "a": [0.5, None], "p": "x", "b": "b'x'", "t": True, "n": None}
+    assert plain(np.array([np.inf, 1.0])) == [None, 1.0]
+
+
+def test_spread_of_nothing() -> None:
+    assert spread([]) is None
