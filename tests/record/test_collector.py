@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import DataError, SpecError
+from penstock.formats.base.format import named
 from penstock.record.collector import Collector
 from penstock.record.hooks import reward_statistics, seed_stream
 from penstock.record.memory import MemoryWriter
@@ -286,6 +287,25 @@ def test_targets_that_cannot_be(toy, tmp_path):
         Collector(toy(), 3)
     with pytest.raises(SpecError, match="record_infos"):
         Collector(toy(), MemoryWriter(), record_infos="some")
+
+
+@pytest.mark.parametrize("format", ["columns", "minari"])
+def test_a_path_becomes_a_dataset_that_holds_what_memory_holds(toy, space, writer, tmp_path, format):
+    for target, how in ((writer, {}), (tmp_path / "data", {"format": format, "metadata": {"author": "me"}})):
+        with Collector(toy(space, space), target, seed=3, record_infos=True, **how) as env:
+            drive(env, 5)
+    with named(format).open(tmp_path / "data") as source:
+        assert source.metadata["author"] in ("me", ["me"])
+        assert len(source) == len(writer.episodes)
+        for stored, kept in zip(source.episodes(), writer.episodes, strict=True):
+            assert stored.metadata["seed"] == kept.metadata["seed"]
+            assert stored.spec.observation_space == kept.spec.observation_space
+            for path, column in kept.columns.items():
+                held = stored.columns[path]
+                if kept.spec[path].ragged:
+                    assert held.strings() == column.strings()
+                else:
+                    np.testing.assert_array_equal(held, column)
 
 
 def test_env_spec_and_metadata_reach_the_writer(tmp_path, monkeypatch):

@@ -338,7 +338,7 @@ def test_bounds_are_inclusive_and_what_passes_is_what_the_space_contains(toy):
     rng = np.random.default_rng(0)
     spaces = [
         gymnasium.spaces.Box(np.array([0, -np.inf], np.float32), np.array([1, 1], np.float32)),
-        gymnasium.spaces.Box(0, 3, (), np.float64),
+        gymnasium.spaces.Box(0, 2, (), np.float64),
         gymnasium.spaces.Box(1, 3, (2, 2), np.uint8),
         gymnasium.spaces.Discrete(3, start=1),
         gymnasium.spaces.MultiDiscrete([3, 2], start=[1, 1]),
