@@ -1,4 +1,3 @@
-# ruff: noqa: ARG001, PLR0912 - an intrinsic names its arguments for the caller alone; loops over axes are branches
 # pyright: reportMissingImports=false, reportCallIssue=false
 """The compiled kernels (numba, GIL released, cached on disk). Their definitions stand in `reference`."""
 
@@ -8,101 +7,11 @@ from typing import Any
 
 import numba
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
+from penstock.kernels.intrinsics import memcpy, move1, move4, move8, prefetch, set_byte, weave3, weave4
 from penstock.kernels.reference import GOLDEN, MIX_1, MIX_2, ROUNDS, SMALL
 
 _jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
-
-
-@intrinsic
-def _memcpy(_context: Any, dst: Any, src: Any, size: Any) -> Any:
-    """`memcpy(dst, src, size)` on int64 addresses: 4 to 6 times a byte loop."""
-
-    def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        pointer = ir.IntType(8).as_pointer()
-        to, source = (builder.inttoptr(a, pointer) for a in args[:2])
-        cgutils.raw_memcpy(builder, to, source, args[2], 1)
-
-    return types.void(types.int64, types.int64, types.int64), codegen
-
-
-def _mover(size: int) -> Any:
-    """An intrinsic that copies `size` bytes from address to address, in one load and one store."""
-
-    @intrinsic
-    def move(_context: Any, dst: Any, src: Any) -> Any:
-        def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            pointer = ir.IntType(8 * size).as_pointer()
-            to, source = (builder.inttoptr(a, pointer) for a in args)
-            builder.store(builder.load(source, align=1), to, align=1)
-
-        return types.void(types.int64, types.int64), codegen
-
-    return move
-
-
-_move1, _move4, _move8 = _mover(1), _mover(4), _mover(8)
-
-
-@intrinsic
-def _set_byte(_context: Any, dst: Any, value: Any) -> Any:
-    """Write one byte to an address."""
-
-    def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        builder.store(args[1], builder.inttoptr(args[0], ir.IntType(8).as_pointer()), align=1)
-
-    return types.void(types.int64, types.uint8), codegen
-
-
-def _weaver(builder: Any, to: Any, sources: Any) -> None:
-    """Sixteen bytes of each source, woven: a0 b0 c0 ... a1 b1 c1 ..."""
-    vector, count = ir.VectorType(ir.IntType(8), 16), len(sources)
-    loaded = [builder.load(builder.inttoptr(a, vector.as_pointer()), align=1) for a in sources]
-
-    def shuffled(one: Any, other: Any, mask: list[int]) -> Any:
-        return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(ir.IntType(32), len(mask)), mask))
-
-    join = list(range(32))
-    front = shuffled(loaded[0], loaded[1], join)
-    back = shuffled(loaded[2], loaded[-1], join)
-    woven = shuffled(front, back, [c * 16 + i for i in range(16) for c in range(count)])
-    target = builder.inttoptr(to, ir.VectorType(ir.IntType(8), 16 * count).as_pointer())
-    builder.store(woven, target, align=1)
-
-
-@intrinsic
-def _prefetch(_context: Any, address: Any) -> Any:
-    """Ask for the cache line at an address; never faults."""
-
-    def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        word = ir.IntType(32)
-        pointer = ir.IntType(8).as_pointer()
-        kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
-        name = "llvm.prefetch.p0i8"
-        function = cgutils.get_or_insert_function(builder.module, kind, name)
-        builder.call(function, [builder.inttoptr(args[0], pointer), word(0), word(3), word(1)])
-
-    return types.void(types.int64), codegen
-
-
-@intrinsic
-def _weave3(_context: Any, dst: Any, a: Any, b: Any, c: Any) -> Any:
-    def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        _weaver(builder, args[0], args[1:])
-
-    return types.void(*(types.int64,) * 4), codegen
-
-
-@intrinsic
-def _weave4(_context: Any, dst: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
-    def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        _weaver(builder, args[0], args[1:])
-
-    return types.void(*(types.int64,) * 5), codegen
 
 
 @_jit
@@ -117,6 +26,7 @@ def _bad_span(start: Any, length: Any, at: Any, rows: int, places: int) -> Any:
 
 _AHEAD = 8
 """Spans that are asked for before they are copied, so that memory answers several at a time."""
+_TILES_AHEAD = 8
 
 
 @_jit
@@ -139,7 +49,7 @@ def gather_rows(first: Any, address: Any, row_bytes: int, start: Any, length: An
     for j in range(spans):
         if j + _AHEAD < spans:
             _prefetch_lines(source[j + _AHEAD], min(head[j + _AHEAD] * row_bytes, 512))
-        _memcpy(base + at[j] * row_bytes, source[j], head[j] * row_bytes)
+        memcpy(base + at[j] * row_bytes, source[j], head[j] * row_bytes)
     if crossing:
         for j in range(spans):
             if head[j] < length[j]:
@@ -153,7 +63,7 @@ def _gather_rest(first: Any, address: Any, row_bytes: int, row: int, left: int, 
     run = np.searchsorted(first, row, side="right") - 1
     while left > 0:
         take = min(left, first[run + 1] - row)
-        _memcpy(base + at * row_bytes, address[run] + (row - first[run]) * row_bytes, take * row_bytes)
+        memcpy(base + at * row_bytes, address[run] + (row - first[run]) * row_bytes, take * row_bytes)
         row += take
         at += take
         left -= take
@@ -163,8 +73,8 @@ def _gather_rest(first: Any, address: Any, row_bytes: int, row: int, left: int, 
 @_jit
 def _prefetch_lines(begin: int, size: int) -> None:
     """The cache lines of `size` bytes; `size` may be 0."""
-    for line in range(begin, begin + size, 64):
-        _prefetch(line)
+    for line in range(begin & -64, begin + size, 64):
+        prefetch(line)
 
 
 @_jit
@@ -190,13 +100,15 @@ def gather_tiles(
         return bad
     runs = np.searchsorted(first, start, side="right") - 1
     for j in range(len(start)):
-        if row_bytes <= 4096 and j + _AHEAD < len(start) and length[j + _AHEAD] > 0:
-            ahead = runs[j + _AHEAD]
+        soon = j + (_AHEAD if row_bytes <= 4096 else 1)
+        if soon < len(start) and length[soon] > 0:
+            ahead = runs[soon]
+            form = axes[layout[ahead]]
             tile, across, skip, slab = _tiles_of(
-                start[j + _AHEAD] - first[ahead], tile_first[ahead], tile_shape[ahead, 0], axes[layout[ahead]]
+                start[soon] - first[ahead], tile_first[ahead], tile_shape[ahead, 0], form
             )
-            for i in range(tile, tile + across):
-                _prefetch_lines(address[i] + skip, slab)
+            for i in range(tile, tile + min(across, _TILES_AHEAD)):
+                _prefetch_lines(address[i] + skip, min(slab, 512))
         run, row, left = runs[j], start[j], length[j]
         place = base + at[j] * row_bytes
         while left > 0:
@@ -206,7 +118,7 @@ def gather_tiles(
             tile, across, skip, slab = _tiles_of(row - first[run], tile_first[run], height, form)
             take = min(left, height - (row - first[run]) % height, first[run + 1] - row)
             if across == 1 and slab == row_bytes and address[tile] != -1:
-                _memcpy(place, address[tile] + skip, take * row_bytes)
+                memcpy(place, address[tile] + skip, take * row_bytes)
             else:
                 for i in range(take):
                     _tiled_row(address, tile, tile + across, skip + i * slab, form, fill, place + i * row_bytes)
@@ -229,35 +141,47 @@ def _tiles_of(row: int, tile: int, height: int, form: Any) -> Any:
 
 @_jit
 def _tiled_row(address: Any, tile: int, last: int, skip: int, form: Any, fill: Any, place: int) -> None:
-    """One row out of the tiles side by side from number `tile` on; in each, the row lies `skip` bytes in."""
+    """One row out of the tiles `tile : last` side by side; in each, the row lies `skip` bytes in."""
     n0, n1, n2, n3 = form[0, 0], form[1, 0], form[2, 0], form[3, 0]
     c0, c1, c2, c3 = form[0, 1], form[1, 1], form[2, 1], form[3, 1]
-    woven = c3 == 1 and 3 <= n3 <= 4
+    if c3 == 1 and 3 <= n3 <= 4 and _all_here(address, tile, last - tile):
+        _woven_row(address, tile, last, skip, form, place)
+        return
     for b0 in range(0, n0, c0):
         for b1 in range(0, n1, c1):
             for b2 in range(0, n2, c2):
-                corner = place + ((b0 * n1 + b1) * n2 + b2) * n3
-                if woven and _all_here(address, tile, n3):
-                    if tile + 2 * n3 <= last:
-                        for i in range(tile + n3, tile + 2 * n3):
-                            _prefetch_lines(address[i] + skip, c0 * c1 * c2)
-                    for i0 in range(min(c0, n0 - b0)):
-                        for i1 in range(min(c1, n1 - b1)):
-                            line = skip + (i0 * c1 + i1) * c2
-                            _weave(address, tile, line, n3, min(c2, n2 - b2), corner + (i0 * n1 + i1) * n2 * n3)
-                    tile += n3
-                    continue
                 for b3 in range(0, n3, c3):
+                    corner = place + ((b0 * n1 + b1) * n2 + b2) * n3 + b3
+                    count, unit = min(c2, n2 - b2), min(c3, n3 - b3)
                     for i0 in range(min(c0, n0 - b0)):
                         for i1 in range(min(c1, n1 - b1)):
-                            to = corner + b3 + (i0 * n1 + i1) * n2 * n3
-                            count, unit = min(c2, n2 - b2), min(c3, n3 - b3)
+                            to = corner + (i0 * n1 + i1) * n2 * n3
                             if address[tile] == -1:
                                 _fill_lines(to, n3, fill, count, unit)
                             else:
                                 source = address[tile] + skip + (i0 * c1 + i1) * c2 * c3
                                 _copy_lines(to, n3, source, c3, count, unit)
                     tile += 1
+
+
+@_jit
+def _woven_row(address: Any, tile: int, last: int, skip: int, form: Any, place: int) -> None:
+    """One row whose last axis is 3 or 4 bytes, each in a tile of its own: those tiles are woven together, while the
+    next ones are asked for."""
+    n0, n1, n2, n3 = form[0, 0], form[1, 0], form[2, 0], form[3, 0]
+    c0, c1, c2 = form[0, 1], form[1, 1], form[2, 1]
+    for b0 in range(0, n0, c0):
+        for b1 in range(0, n1, c1):
+            for b2 in range(0, n2, c2):
+                if tile + 2 * n3 <= last:
+                    for i in range(tile + n3, tile + 2 * n3):
+                        _prefetch_lines(address[i] + skip, c0 * c1 * c2)
+                corner = place + ((b0 * n1 + b1) * n2 + b2) * n3
+                for i0 in range(min(c0, n0 - b0)):
+                    for i1 in range(min(c1, n1 - b1)):
+                        line = skip + (i0 * c1 + i1) * c2
+                        _weave(address, tile, line, n3, min(c2, n2 - b2), corner + (i0 * n1 + i1) * n2 * n3)
+                tile += n3
 
 
 @_jit
@@ -270,7 +194,7 @@ def _fill_lines(to: int, step: int, fill: Any, count: int, unit: int) -> None:
     """`count` pieces of `unit` bytes, `step` apart, filled with the bytes of one element over and over."""
     for i in range(count):
         for byte in range(unit):
-            _set_byte(to + i * step + byte, fill[byte % len(fill)])
+            set_byte(to + i * step + byte, fill[byte % len(fill)])
 
 
 @_jit
@@ -278,16 +202,16 @@ def _copy_lines(to: int, to_step: int, source: int, source_step: int, count: int
     """`count` pieces of `unit` bytes, `to_step` and `source_step` apart."""
     if unit == 1:
         for i in range(count):
-            _move1(to + i * to_step, source + i * source_step)
+            move1(to + i * to_step, source + i * source_step)
     elif unit == 4:
         for i in range(count):
-            _move4(to + i * to_step, source + i * source_step)
+            move4(to + i * to_step, source + i * source_step)
     elif unit == 8:
         for i in range(count):
-            _move8(to + i * to_step, source + i * source_step)
+            move8(to + i * to_step, source + i * source_step)
     else:
         for i in range(count):
-            _memcpy(to + i * to_step, source + i * source_step, unit)
+            memcpy(to + i * to_step, source + i * source_step, unit)
 
 
 @_jit
@@ -297,18 +221,18 @@ def _weave(address: Any, tile: int, line: int, channels: int, count: int, to: in
     d = address[tile + channels - 1] + line
     if count < 16:
         for i in range(count):
-            _move1(to + i * channels, a + i)
-            _move1(to + i * channels + 1, b + i)
-            _move1(to + i * channels + 2, c + i)
-            _move1(to + i * channels + channels - 1, d + i)
+            move1(to + i * channels, a + i)
+            move1(to + i * channels + 1, b + i)
+            move1(to + i * channels + 2, c + i)
+            move1(to + i * channels + channels - 1, d + i)
         return
     i = 0
     while i < count:
         i = min(i, count - 16)  # the last sixteen may overlap the ones before: written twice, and the same
         if channels == 4:
-            _weave4(to + 4 * i, a + i, b + i, c + i, d + i)
+            weave4(to + 4 * i, a + i, b + i, c + i, d + i)
         else:
-            _weave3(to + 3 * i, a + i, b + i, c + i)
+            weave3(to + 3 * i, a + i, b + i, c + i)
         i += 16
 
 
@@ -319,8 +243,8 @@ def locate(table: Any, guide: Any, shift: int, index: Any, out: Any) -> None:
     guides, base = np.int64(guide.ctypes.data), np.int64(table.ctypes.data)
     for i in range(n):
         if i + 32 < n:
-            _prefetch(guides + 8 * (index[i + 32] >> shift))
-            _prefetch(base + 8 * columns * guide[index[i + 16] >> shift])
+            prefetch(guides + 8 * (index[i + 32] >> shift))
+            prefetch(base + 8 * columns * guide[index[i + 16] >> shift])
         lo, hi = guide[index[i] >> shift], guide[(index[i] >> shift) + 1]
         while lo < hi:
             middle = (lo + hi + 1) >> 1
