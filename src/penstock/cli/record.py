@@ -24,9 +24,7 @@ def record(
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="How many episodes.")] = 10,
     format: Annotated[str, typer.Option("--format", help="A format that writes, see `penstock formats`.")] = "columns",
     seed: Annotated[int | None, typer.Option("--seed", help="Of the resets and the random actions.")] = None,
-    infos: Annotated[
-        bool, typer.Option("--infos", help="Record infos too, with masks of those that come and go.")
-    ] = False,
+    infos: Annotated[bool, typer.Option("--infos", help="Record infos too, with masks of what is missing.")] = False,
     policy: Annotated[
         str, typer.Option("--policy", help="random, or module:function from an observation to an action.")
     ] = "random",
