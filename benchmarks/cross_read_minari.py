@@ -32,7 +32,7 @@ def digest(value):
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return hashlib.sha256("\0".join(value).encode()).hexdigest()[:16]
     array = np.ascontiguousarray(value)
-    if array.dtype == object and array.size and isinstance(array.flat[0], dict):  # Minari reads nested infos of Arrow so
+    if array.dtype == object and array.size and isinstance(array.flat[0], dict):  # so are nested infos of Arrow read
         return digest({key: np.stack([row[key] for row in array.flat]) for key in array.flat[0]})
     head = f"{array.dtype.str}{array.shape}".encode()
     return hashlib.sha256(head + array.tobytes()).hexdigest()[:16]
@@ -47,7 +47,7 @@ def spaces():
     f4 = np.float32
     box = s.Box(-1, 1, (3,), f4)
     image = s.Box(0, 255, (40, 36, 3), np.uint8)
-    found = {
+    return {
         "box-f4": box,
         "box-f8-unbounded": s.Box(-np.inf, np.inf, (2, 2), np.float64),
         "box-scalar": s.Box(-1, 1, (), f4),
@@ -64,7 +64,6 @@ def spaces():
         "image": image,
         "stack": s.Box(0, 255, (84, 84, 4), np.uint8),
     }
-    return found
 
 
 def stacked(space, samples):
@@ -142,7 +141,7 @@ def describe(dataset):
                 "seed": entries.get("seed"),
                 "options": json.loads(json.dumps(entries.get("options"), default=float)),
             }
-            for episode, entries in zip(dataset.iterate_episodes(), metadata)
+            for episode, entries in zip(dataset.iterate_episodes(), metadata, strict=True)
         ],
     }
 
@@ -285,7 +284,10 @@ def legacy_read(ids):
         try:
             dataset = minari.load_dataset(dataset_id)
             episodes = [
-                {**{n: digest(getattr(ep, n)) for n in ARRAYS}, "seed": None if ep.seed in (None, "None") else int(ep.seed)}
+                {
+                    **{n: digest(getattr(ep, n)) for n in ARRAYS},
+                    "seed": None if str(ep.seed) == "None" else int(ep.seed),
+                }
                 for ep in dataset.iterate_episodes()
             ]
             pair = [json.loads(serialize_space(s)) for s in (dataset.spec.observation_space, dataset.spec.action_space)]

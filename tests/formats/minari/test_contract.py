@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-
-import pytest
+from types import MappingProxyType
 
 from penstock.core.spec import Spec
 from penstock.formats.minari import FORMAT
@@ -31,14 +30,8 @@ _SOLID = _without(_REAL, "solid numbers", lambda f: 0 in f.shape)  # Parquet has
 _PARQUET = (FLAT, IMAGES, NESTED, _SOLID, TEXT, _BYTES, _EMPTY, RAGGED)
 
 
-@pytest.fixture(autouse=True)
-def _cache(monkeypatch, tmp_path):
-    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / ".cache"))
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "root"))
-
-
 class _Source(SourceContract):
-    options = {}
+    options = MappingProxyType({})
 
     def open(self, path, episodes):
         target = path / "dataset-v0"
@@ -48,7 +41,7 @@ class _Source(SourceContract):
 
 
 class _Writer(WriterContract):
-    options = {}
+    options = MappingProxyType({})
     several = True
     growing = True
 
@@ -91,29 +84,29 @@ class TestHdf5Writer(_Writer):
 
 class TestLegacySource(_Source):
     examples = _HDF5
-    options = {"layout": "0.4"}
+    options = MappingProxyType({"layout": "0.4"})
 
 
 class TestLegacyWriter(_Writer):
     examples = (NESTED, TEXT)
-    options = {"layout": "0.4"}
+    options = MappingProxyType({"layout": "0.4"})
 
 
 class TestArrowSource(_Source):
     examples = _ARROW
-    options = {"data_format": "arrow"}
+    options = MappingProxyType({"data_format": "arrow"})
 
 
 class TestArrowWriter(_Writer):
     examples = (NESTED, TEXT, RAGGED)
-    options = {"data_format": "arrow"}
+    options = MappingProxyType({"data_format": "arrow"})
 
 
 class TestParquetSource(_Source):
     examples = _PARQUET
-    options = {"data_format": "parquet"}
+    options = MappingProxyType({"data_format": "parquet"})
 
 
 class TestParquetWriter(_Writer):
     examples = (NESTED, TEXT, RAGGED)
-    options = {"data_format": "parquet"}
+    options = MappingProxyType({"data_format": "parquet"})

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.core.columns import under
 from penstock.core.ragged import Array, Ragged
@@ -172,10 +171,9 @@ def values(column: Any, name: str, leaf: Leaf, rows: int, path: Path) -> Array:
     Raises `FormatError` for missing values and malformed offsets.
     """
     for key in name.split("/")[1:]:
-        _no_nulls(column, 0, name, path)
         column = column.field(key)
     column = column.slice(0, rows)
-    _no_nulls(column, column.null_count, name, path)
+    _no_nulls(column.null_count, name, path)
     try:
         if leaf.images or leaf.kind != "array":
             return _ragged(column, leaf)
@@ -183,7 +181,7 @@ def values(column: Any, name: str, leaf: Leaf, rows: int, path: Path) -> Array:
             return np.empty((rows, *leaf.shape), leaf.dtype)
         if leaf.shape or arrow().types.is_fixed_size_list(column.type):
             flat = column.flatten()
-            _no_nulls(flat, flat.null_count, name, path)
+            _no_nulls(flat.null_count, name, path)
             return flat.to_numpy(zero_copy_only=False).reshape(rows, *leaf.shape)
         return column.to_numpy(zero_copy_only=False)
     except (arrow().ArrowException, PenstockError, ValueError) as error:
@@ -192,7 +190,7 @@ def values(column: Any, name: str, leaf: Leaf, rows: int, path: Path) -> Array:
         ) from error
 
 
-def _no_nulls(column: Any, count: int, name: str, path: Path) -> None:
+def _no_nulls(count: int, name: str, path: Path) -> None:
     if count:
         raise FormatError(f"expected values in every row, got {count} missing", path=path, where=name)
 
@@ -220,7 +218,7 @@ def _ragged(column: Any, leaf: Leaf) -> Ragged:
 
 
 def encode(columns: Mapping[str, Any], rows: int, aligns: Mapping[str, str]) -> Any:
-    """A record batch of `rows` rows out of columns by path: NumPy arrays, lists of text or bytes; short ones are padded.
+    """A record batch of `rows` rows out of columns by path: arrays, lists of text or bytes; short ones are padded.
 
     Raises `SpecError` for a dtype that Arrow does not have.
     """

@@ -6,7 +6,7 @@ import fcntl
 import os
 import secrets
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,9 @@ def create(path: Path, plan: writing.Plan, entries: Mapping[str, Any]) -> ArrowW
     arrow_table.arrow()
     for column, field in plan.spec.fields.items():
         if entries["data_format"] == "parquet" and 0 in field.shape:
-            raise SpecError(f"expected rows with values in Parquet, got {column} of {field.shape}; use data_format='arrow'")
+            raise SpecError(
+                f"expected rows with values in Parquet, got {column} of {field.shape}; use data_format='arrow'"
+            )
     writing.install(path, lambda data: metadata.write_json(data / metadata.FILE, entries))
     return ArrowWriter(path / "data", plan, str(entries["data_format"]))
 
@@ -131,7 +133,7 @@ class ArrowWriter(Writer):
         return np.asarray(array)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self) -> Generator[None]:
         handle = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
@@ -153,21 +155,27 @@ class ArrowWriter(Writer):
         """The number of the next episode and the steps so far, counted anew where the stored totals are stale."""
         number, steps = entries.get("total_episodes"), entries.get("total_steps")
         if isinstance(number, int) and isinstance(steps, int) and number >= 0:
-            before = number == 0 or (self._folder / str(number - 1)).is_dir()
+            before = number == 0 or self._whole(number - 1)
             if before and not (self._folder / str(number)).exists():
                 return number, steps
         self._set_aside()
-        with ArrowSource(self._folder, infos="skip", cache="off") as found:
+        found = ArrowSource(self._folder, infos="skip", cache="off")
+        with found:
             return int(found.numbers.max(initial=-1)) + 1, found.steps
 
     def _set_aside(self) -> None:
         """Hide a last episode that is not whole, so that its number is free: what a killed writer left."""
-        numbers = episode_directories(self._folder)
-        for number in numbers[-1:]:
-            try:
-                arrow_table.read_schema(part(self._folder, number))
-            except FormatError:
+        for number in episode_directories(self._folder)[-1:]:
+            if not self._whole(number):
                 os.rename(self._folder / str(number), self._folder / f".broken-{number}-{secrets.token_hex(4)}")
+
+    def _whole(self, number: int) -> bool:
+        """Whether the file of an episode is there, to its footer."""
+        try:
+            arrow_table.read_schema(part(self._folder, number))
+        except (FormatError, FileNotFoundError):
+            return False
+        return True
 
     def _size(self, number: int) -> int:
         """Bytes of the dataset, walked over once, and again only after somebody else wrote."""

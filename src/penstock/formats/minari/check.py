@@ -80,14 +80,14 @@ def _episode(source: Source, e: int, spaces: dict[str, Space]) -> Iterator[Findi
 
 
 def _column(source: Source, e: int, path: str, space: Space | None) -> Iterator[Finding]:
-    where, shown = f"episode {e}/{path}", 0
+    where, shown = f"episode {e}/{path}", dict.fromkeys(("NaN", "value outside its space"), 0)
     for start, rows in _chunks(source, path, e):
         for kind, bad in _judge(path, rows, space):
-            for i in bad[: SHOWN - shown].tolist():
+            for i in bad[: SHOWN - shown[kind]].tolist():
                 yield Finding(
                     "error" if kind == "NaN" else "warning", where, f"expected no {kind}, got one in row {start + i}"
                 )
-                shown += 1
+                shown[kind] += 1
 
 
 def _judge(path: str, rows: Array, space: Space | None) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:

@@ -75,7 +75,7 @@ def resolve(
     """
     missing = [name for name in (*ROOTS, *FLAGS) if not any(under(name, column) for column in stored)]
     if missing and len(lengths):
-        raise FormatError(f"expected the columns {list((*ROOTS, *FLAGS))}, got no {missing}", path=path)
+        raise FormatError(f"expected the columns {[*ROOTS, *FLAGS]}, got no {missing}", path=path)
     found: list[Column] = []
     for column, parts in stored.items():
         try:

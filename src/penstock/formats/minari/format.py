@@ -106,7 +106,8 @@ class MinariFormat(Format):
         if unknown:
             raise TypeError(f"expected no options, got {unknown}; a dataset is continued as it was begun")
         folder, main = place(path)
-        with _look(folder, main) as source:
+        source = _look(folder, main)
+        with source:
             spec, stored = source.spec, source.metadata
             layout = source.layout if isinstance(source, Hdf5Source) else "0.5"
             encoded = stored.get("jpeg_encoding", bool(source.frames))

@@ -226,9 +226,18 @@ class _Builder:
 def _part(key: Key, runs: _Runs) -> Part:
     tables = [np.asarray(table, np.int64) for table in runs.table]
     offset, nbytes, mask = np.concatenate(tables, axis=1) if tables else np.zeros((3, 0), np.int64)
-    numbers = (np.array(a, np.int64) for a in (runs.episode, runs.rows, runs.file, runs.header))
-    shapes = np.array(runs.tile_shape, np.int64).reshape(len(runs.rows), -1)
-    return Part(*key, *numbers, shapes, offsets_of(runs.tiles), offset, nbytes, mask)
+    return Part(
+        *key,
+        episode=np.array(runs.episode, np.int64),
+        rows=np.array(runs.rows, np.int64),
+        file=np.array(runs.file, np.int64),
+        header=np.array(runs.header, np.int64),
+        tile_shape=np.array(runs.tile_shape, np.int64).reshape(len(runs.rows), -1),
+        tile_first=offsets_of(runs.tiles),
+        tile_offset=offset,
+        tile_nbytes=nbytes,
+        tile_mask=mask,
+    )
 
 
 def _grid(dataset: Dataset, shape: tuple[int, ...], chunk: tuple[int, ...], nbytes: int) -> Int:

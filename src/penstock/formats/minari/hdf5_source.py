@@ -39,6 +39,7 @@ class _View:
     """One state of the files: nothing in it changes, so that readers need no lock."""
 
     layout: Layout
+    states: list[list[Any]]
     files: tuple[File, ...]
     index: Index
     data: Readable
@@ -50,9 +51,10 @@ class Hdf5Source(Source):
     """A Minari dataset in HDF5: `folder/main`, with `metadata.json` beside it or attributes on its root.
 
     `infos` says what to do where episodes differ in their infos (see `penstock.formats.minari.columns`); `cache`
-    where the index of a large file is kept; `last` asks for the last episodes alone, for a quick look. What is seen is the state at opening; `refresh` takes in what was
-    appended. Pickled, it is its path and options. Cost of opening: one pass over the file's headers the first
-    time, one read of the index afterwards; values are read from the memory map.
+    where the index of a large file is kept; `last` asks for the last episodes alone, for a quick look. What is seen
+    is the state at opening; `refresh` takes in what was appended. Pickled, it is its path and options. Cost of
+    opening: one pass over the file's headers the first time, one read of the index afterwards; values are read from
+    the memory map.
 
     Raises `FormatError` for damaged files, `UnsafeDataError` for links that leave the folder.
     """
@@ -146,7 +148,8 @@ class Hdf5Source(Source):
     def refresh(self) -> bool:
         """Index again if the file changed. Raises `StateError` if episodes that were there are not what they were."""
         old = self._view
-        if _state(self.folder / self.main, old.files[0]) == _state(self.folder / self.main, File(old.files[0].path)):
+        path = self.folder / self.main
+        if old.states[0] == _state(path, _open(path)):
             return False
         new = self._load()
         kept = len(old.data.offsets)
@@ -174,7 +177,7 @@ class Hdf5Source(Source):
         states = [_state(self.folder / name, file) for name, file in zip(index.files, files, strict=True)]
         # Neither device nor inode: a copy that keeps its times is the same dataset.
         digest = hashlib.sha256(json.dumps([[s[2:] for s in states], data.spec.fingerprint]).encode()).hexdigest()
-        return _View(layout, files, index, data, {**entries, **totals}, digest)
+        return _View(layout, states, files, index, data, {**entries, **totals}, digest)
 
     def _without_json(self, main: File) -> tuple[Layout, dict[str, Any]]:
         found = read_attributes(main)

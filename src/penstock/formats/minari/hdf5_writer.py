@@ -112,10 +112,12 @@ class Hdf5Writer(Writer):
     def _totals(self, file: Appender, entries: Mapping[str, Any]) -> tuple[int, int]:
         """The number of the next episode and the steps so far, counted anew where the stored totals are stale."""
         number, steps = entries.get("total_episodes"), entries.get("total_steps")
-        if isinstance(number, int) and isinstance(steps, int) and number >= 0 and f"episode_{number}" not in file:
-            if number == 0 or f"episode_{number - 1}" in file:
+        if isinstance(number, int) and isinstance(steps, int) and number >= 0:
+            before = number == 0 or f"episode_{number - 1}" in file
+            if before and f"episode_{number}" not in file:
                 return number, steps
-        with Hdf5Source(self._folder, self._path.name, infos="skip", cache="off") as found:
+        found = Hdf5Source(self._folder, self._path.name, infos="skip", cache="off")
+        with found:
             return int(found.numbers.max(initial=-1)) + 1, found.steps
 
     def _write_entries(self, entries: Mapping[str, Any]) -> None:

@@ -38,7 +38,8 @@ def parse(dataset_id: str) -> DatasetId:
     match = DATASET_ID.fullmatch(dataset_id)
     if match is None:
         raise DataError(
-            f"expected an id of the form (namespace/)name-v(version), of letters, digits, '-' and '_', got {dataset_id!r}"
+            "expected an id of the form (namespace/)name-v(version), of letters, digits, '-' and '_', "
+            f"got {dataset_id!r}"
         )
     namespace, name, version = match.group("namespace", "name", "version")
     return DatasetId(namespace, name, None if version is None else int(version))

@@ -117,5 +117,5 @@ def unpack(header: Mapping[str, Any], arrays: Arrays) -> Index:
             filters,
         )
         parts.append(Part(*described, *(arrays[f"{i}/{name}"] for name in _PART_ARRAYS)))
-    totals = (arrays[name] for name in ("number", "group", "group_file", "inline"))
-    return Index(tuple(header["files"]), *totals, tuple(parts))
+    number, group, group_file, inline = (arrays[name] for name in ("number", "group", "group_file", "inline"))
+    return Index(tuple(header["files"]), number, group, group_file, inline, tuple(parts))

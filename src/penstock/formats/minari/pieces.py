@@ -14,7 +14,7 @@ Int = npt.NDArray[np.int64]
 
 
 class Pieces(NamedTuple):
-    """`[m]` int64 each: piece `j` reads `length[j]` rows from row `start[j]` on, all in run `run[j]`, to place `at[j]`."""
+    """Piece `j` takes `length[j]` rows from row `start[j]` on, all in run `run[j]`, to place `at[j]`; `[m]` int64."""
 
     run: Int
     start: Int
