@@ -1,0 +1,37 @@
+"""What a type checker has to know about the public names. Checked by `make check`, never run."""
+
+from __future__ import annotations
+
+from typing import Any, assert_type
+
+import penstock
+
+
+def episodes(data: penstock.EpisodeDataset) -> None:
+    """Indexing gives an episode, choosing gives a dataset."""
+    assert_type(data[0], penstock.Episode)
+    assert_type(data.where("total_steps > 3"), penstock.EpisodeDataset)
+    assert_type(data.split(0.5, 0.5), tuple[penstock.EpisodeDataset, ...])
+    assert_type(data.spec["rewards"], penstock.Field)
+
+
+def samples(windows: penstock.MapDataset) -> None:
+    """An integer gives a record, a slice or a list columns."""
+    assert_type(windows[0], dict[str, Any])
+    assert_type(windows[:4], penstock.Columns)
+    assert_type(windows[[0, 1]], penstock.Columns)
+    assert_type(windows.shuffle(seed=0).shard(0, 2), penstock.MapDataset)
+    assert_type(windows.iterate(8).rebatch(4), penstock.IterDataset)
+
+
+def loading(loader: penstock.Loader) -> None:
+    """Batches are columns, a state is plain."""
+    for batch in loader:
+        assert_type(batch, penstock.Columns)
+    assert_type(loader.state_dict(), dict[str, Any])
+
+
+def opening(path: str) -> None:
+    """The lazy names are typed."""
+    assert_type(penstock.open(path), penstock.EpisodeDataset)
+    assert_type(penstock.from_arrays({}, []), penstock.EpisodeDataset)
