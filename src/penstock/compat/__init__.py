@@ -1,0 +1,1 @@
+"""The doors: other libraries' names over our own code."""
