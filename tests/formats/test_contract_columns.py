@@ -12,7 +12,7 @@ from penstock.formats.base.source import Source
 from penstock.formats.base.writer import Writer
 from penstock.formats.columns import FORMAT
 from penstock.formats.columns.compact import compact
-from penstock.testing.examples import EMPTY, NESTED
+from penstock.testing.examples import EMPTY, IMAGES, NESTED, NUMBERS, RAGGED
 from penstock.testing.sources import SourceContract
 from penstock.testing.writers import WriterContract
 
@@ -45,6 +45,31 @@ class TestCompacted(SourceContract):
         compact(stored(path, episodes, 3), path / "compact")
         assert len(list((path / "compact" / "segments").iterdir())) == 1
         return FORMAT.open(path / "compact")
+
+
+class TestPacked(SourceContract):
+    examples = (IMAGES, NUMBERS, RAGGED, EMPTY)
+
+    def open(self, path: Path, episodes: Sequence[Episode]) -> Source:
+        first = FORMAT.create(path / "store", episodes[0].spec, compression=6, block_steps=2)
+        with first, FORMAT.append(path / "store") as second:
+            for e, episode in enumerate(episodes):
+                assert (first, second)[e % 2].write(episode) == e
+        return FORMAT.open(path / "store")
+
+
+class TestPackedWriter(WriterContract):
+    several = True
+    growing = True
+
+    def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any]) -> Writer:
+        return FORMAT.create(path, spec, metadata, compression=1, block_steps=3)
+
+    def append(self, path: Path) -> Writer:
+        return FORMAT.append(path)
+
+    def open(self, path: Path) -> Source:
+        return FORMAT.open(path)
 
 
 class TestWriter(WriterContract):

@@ -50,9 +50,9 @@ def same(path: Path, episodes: list[Any]) -> None:
             assert_same_episode(found, expected)
 
 
-def calls_of_a_write(tmp_path: Path, name: str, sync: Any) -> int:
+def calls_of_a_write(tmp_path: Path, name: str, sync: Any, level: int | None = None) -> int:
     with pytest.MonkeyPatch.context() as patch:
-        writer = ColumnsWriter.create(tmp_path / "count", RAGGED.spec, sync=sync)
+        writer = ColumnsWriter.create(tmp_path / "count", RAGGED.spec, sync=sync, compression=level, block_steps=2)
         disk = FailingDisk(patch, name, OSError())
         writer.write(EPISODES[1])
         return disk.calls
@@ -60,15 +60,16 @@ def calls_of_a_write(tmp_path: Path, name: str, sync: Any) -> int:
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), KeyboardInterrupt()], ids=["full", "interrupt"])
 @pytest.mark.parametrize("tears", [False, True], ids=["nothing", "half"])
+@pytest.mark.parametrize("level", [None, 6], ids=["raw", "packed"])
 def test_a_write_that_fails_at_any_position(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, tears: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, tears: bool, level: int | None
 ) -> None:
-    calls = calls_of_a_write(tmp_path, "pwrite", "close")
+    calls = calls_of_a_write(tmp_path, "pwrite", "close", level)
     assert calls >= len(RAGGED.spec) + 2
     disk = FailingDisk(monkeypatch, "pwrite", error)
     for position in range(calls):
         path = tmp_path / str(position)
-        with ColumnsWriter.create(path, RAGGED.spec) as writer:
+        with ColumnsWriter.create(path, RAGGED.spec, compression=level, block_steps=2) as writer:
             writer.write(EPISODES[0])
             disk.good, disk.tears = position, tears
             with pytest.raises(type(error)):

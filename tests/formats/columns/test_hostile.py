@@ -62,6 +62,13 @@ SPECS: dict[str, Change] = {
     "a name too long": lambda d: d["spec"]["fields"].update({"x" * 999: d["spec"]["fields"]["rewards"]}),
     "a name that is no Unicode": lambda d: d["spec"]["fields"].update({"\ud800": d["spec"]["fields"]["rewards"]}),
     "an unknown compression": lambda d: d.update(compression={"name": "pickle"}),
+    "a level too high": lambda d: d.update(compression={"name": "zlib", "steps": 2, "levels": {"rewards": 10}}),
+    "blocks of nothing": lambda d: d.update(compression={"name": "zlib", "steps": 0, "levels": {"rewards": 1}}),
+    "blocks without end": lambda d: d.update(compression={"name": "zlib", "steps": 1 << 40, "levels": {"rewards": 1}}),
+    "nothing is compressed": lambda d: d.update(compression={"name": "zlib", "steps": 2, "levels": {}}),
+    "no such column": lambda d: d.update(compression={"name": "zlib", "steps": 2, "levels": {"x": 1}}),
+    "a ragged one": lambda d: d.update(compression={"name": "zlib", "steps": 2, "levels": {"infos/legal": 1}}),
+    "values that are raw": lambda d: d.update(compression={"name": "zlib", "steps": 2, "levels": {"rewards": 1}}),
     "a column without files": lambda d: d["spec"]["fields"].update({"../../x": d["spec"]["fields"]["rewards"]}),
     "rows wider than the files": field_of("rewards", dtype="<c16"),
 }

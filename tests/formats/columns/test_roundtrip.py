@@ -18,6 +18,7 @@ from penstock.core.spec import Field, Spec
 from penstock.errors import FormatError
 from penstock.formats.columns import FORMAT, table
 from penstock.formats.columns.compact import compact
+from penstock.formats.columns.packing import packable
 from penstock.formats.columns.source import ColumnsSource
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.testing.compare import assert_same_array, assert_same_episode, brute_force, random_selection, rows_of
@@ -56,26 +57,34 @@ def _sound(name: str) -> bool:
     writers=st.integers(1, 3),
     metadata=METADATA,
     seed=st.integers(0, 1 << 32),
+    level=st.none() | st.integers(0, 9),
 )
-def test_any_dataset(spec: Spec, lengths: list[int], writers: int, metadata: dict[str, Any], seed: int) -> None:
+def test_any_dataset(
+    spec: Spec, lengths: list[int], writers: int, metadata: dict[str, Any], seed: int, level: int | None
+) -> None:
     rng = np.random.default_rng(seed)
-    episodes = [_text_as_bytes(rng, random_episode(rng, spec, n, e), metadata) for e, n in enumerate(lengths)]
+    episodes = [_described(rng, random_episode(rng, spec, n, e), metadata) for e, n in enumerate(lengths)]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "store"
-        held = [ColumnsWriter.create(path, spec, metadata), *(ColumnsWriter(path) for _ in range(writers - 1))]
+        held = [_created(path, spec, metadata, level), *(ColumnsWriter(path) for _ in range(writers - 1))]
         for e, episode in enumerate(episodes):
             assert held[rng.integers(writers)].write(episode) == e
         for writer in held:
             writer.close()
         _same(path, episodes, metadata, rng)
         assert list(FORMAT.check(path)) == []
-        compact(path, path.with_name("compact"))
+        compact(path, path.with_name("compact"), compression=None if seed % 2 else "keep")
         with ColumnsSource(path) as a, ColumnsSource(path.with_name("compact")) as b:
             assert a.fingerprint == b.fingerprint
             _same(b.path, episodes, metadata, rng)
 
 
-def _text_as_bytes(rng: np.random.Generator, episode: Episode, metadata: dict[str, Any]) -> Episode:
+def _created(path: Path, spec: Spec, metadata: dict[str, Any], level: int | None) -> ColumnsWriter:
+    able = any(packable(field) for field in spec.values())
+    return ColumnsWriter.create(path, spec, metadata, compression=level if able else None, block_steps=2)
+
+
+def _described(rng: np.random.Generator, episode: Episode, metadata: dict[str, Any]) -> Episode:
     return Episode(episode.spec, episode.columns, episode.id, {**metadata, "seed": int(rng.integers(9))})
 
 

@@ -19,9 +19,14 @@ from penstock.testing.examples import RAGGED
 EPISODES = RAGGED.episodes()
 
 
+@pytest.fixture(params=[None, 6], ids=["raw", "packed"])
+def level(request: pytest.FixtureRequest) -> int | None:
+    return request.param
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
-    with ColumnsWriter.create(tmp_path / "store", RAGGED.spec) as writer:
+def store(tmp_path: Path, level: int | None) -> Path:
+    with ColumnsWriter.create(tmp_path / "store", RAGGED.spec, compression=level, block_steps=1) as writer:
         writer.write_all(EPISODES)
     return tmp_path / "store"
 
@@ -42,8 +47,8 @@ def files_with_sizes(path: Path) -> dict[Path, int]:
     return {file: file.stat().st_size for file in sorted((path / "segments").rglob("*")) if file.is_file()}
 
 
-def sizes_before_the_last(store: Path, tmp_path: Path) -> dict[Path, int]:
-    with ColumnsWriter.create(tmp_path / "short", RAGGED.spec) as writer:
+def sizes_before_the_last(store: Path, tmp_path: Path, level: int | None) -> dict[Path, int]:
+    with ColumnsWriter.create(tmp_path / "short", RAGGED.spec, compression=level, block_steps=1) as writer:
         writer.write_all(EPISODES[:-1])
     short = files_with_sizes(tmp_path / "short")
     return {store / file.relative_to(tmp_path / "short"): size for file, size in short.items()}
@@ -65,8 +70,8 @@ def test_the_last_entry_at_every_byte(store: Path) -> None:
         assert list(FORMAT.check(store)) == []
 
 
-def test_the_last_rows_at_every_byte_before_their_entry(store: Path, tmp_path: Path) -> None:
-    before, after = sizes_before_the_last(store, tmp_path), files_with_sizes(store)
+def test_the_last_rows_at_every_byte_before_their_entry(store: Path, tmp_path: Path, level: int | None) -> None:
+    before, after = sizes_before_the_last(store, tmp_path, level), files_with_sizes(store)
     entries = (store / "episodes").stat().st_size
     contents = {file: file.read_bytes() for file in after}
     for file, start in before.items():
@@ -82,8 +87,8 @@ def test_the_last_rows_at_every_byte_before_their_entry(store: Path, tmp_path: P
     same(store, EPISODES)
 
 
-def test_rows_missing_behind_a_whole_entry(store: Path, tmp_path: Path) -> None:
-    before, after = sizes_before_the_last(store, tmp_path), files_with_sizes(store)
+def test_rows_missing_behind_a_whole_entry(store: Path, tmp_path: Path, level: int | None) -> None:
+    before, after = sizes_before_the_last(store, tmp_path, level), files_with_sizes(store)
     for file, start in before.items():
         for size in {start, (start + after[file]) // 2, after[file] - 1} - {after[file]}:
             broken = tmp_path / "broken"
@@ -102,14 +107,18 @@ def test_rows_missing_behind_a_whole_entry(store: Path, tmp_path: Path) -> None:
             shutil.rmtree(broken)
 
 
-def test_every_flipped_byte_is_found(store: Path, tmp_path: Path) -> None:
+def test_every_flipped_byte_is_found(store: Path, level: int | None) -> None:
     for file in [store / "episodes", *files_with_sizes(store)]:
         whole = file.read_bytes()
         for position in range(0, len(whole), max(len(whole) // 40, 1)):
             changed = bytearray(whole)
             changed[position] ^= 1 << position % 8
             file.write_bytes(changed)
-            assert "error" in [finding.level for finding in FORMAT.check(store)], (file, position)
+            found = [finding.level for finding in FORMAT.check(store)]
+            if found == [] and level is not None and file.name.endswith(".values"):
+                same(store, EPISODES)  # the bits that fill up the last byte of a deflated block say nothing
+            else:
+                assert "error" in found, (file, position)
         file.write_bytes(whole)
     assert list(FORMAT.check(store)) == []
 

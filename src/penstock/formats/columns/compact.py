@@ -15,17 +15,23 @@ from penstock.formats.base.format import Finding
 from penstock.formats.columns import table
 from penstock.formats.columns.files import read_json
 from penstock.formats.columns.layout import METADATA, Layout
+from penstock.formats.columns.packing import Compression, Packing
 from penstock.formats.columns.snapshot import Maps, Snapshot
 from penstock.formats.columns.writer import ColumnsWriter, building, write_store
 
 
 def compact(
-    path: str | os.PathLike[str], target: str | os.PathLike[str], *, damaged: Literal["raise", "skip"] = "raise"
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    damaged: Literal["raise", "skip"] = "raise",
+    compression: Compression | Literal["keep"] = "keep",
 ) -> list[Finding]:
     """Write the episodes of the store at `path` into a new store at `target`, all in one segment.
 
     Every checksum is compared on the way. `damaged="skip"` leaves out what is not as it was written, and returns what
-    that was; episodes behind it then get other numbers. `target` appears complete or not at all.
+    that was; episodes behind it then get other numbers. `compression` is that of
+    `ColumnsWriter.create`, or "keep". `target` appears complete or not at all.
 
     Raises `FileExistsError` if something lies at `target`, and, unless told to skip, `FormatError` and
     `ChecksumError`. Cost: reads and writes everything once.
@@ -34,7 +40,8 @@ def compact(
         raise DataError(f"expected damaged to be 'raise' or 'skip', got {damaged!r}")
     layout, lost = Layout.read(Path(path)), list[Finding]()
     with building(Path(target)) as folder:
-        write_store(Layout(folder, layout.spec), _metadata(layout, lost, damaged == "skip"))
+        packing = layout.packing if compression == "keep" else Packing.of(layout.spec, compression)
+        write_store(Layout(folder, layout.spec, packing), _metadata(layout, lost, damaged == "skip"))
         with ColumnsWriter(folder) as writer:
             writer.write_all(_whole(layout) if damaged == "raise" else _saved(layout, lost))
     return lost

@@ -6,12 +6,12 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from penstock.core.spec import Field, Spec
 from penstock.errors import FormatError, SpecError
 from penstock.formats.columns.files import read_json, write_json
+from penstock.formats.columns.packing import Packing
 
 MARKER = "penstock-columns"
 VERSION = 1
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """The folder `root` of a store, its spec, and the zlib level of its values (None: raw).
+    """The folder `root` of a store, its spec, and how its values are compressed (None: raw).
 
     >>> from penstock.core.spec import Field
     >>> import numpy as np
@@ -36,7 +36,7 @@ class Layout:
 
     root: Path
     spec: Spec
-    level: int | None = None
+    packing: Packing | None = None
 
     @property
     def table(self) -> Path:
@@ -74,7 +74,7 @@ class Layout:
             check_column(path, column)
             if Field.from_json(column.to_json()) != column:
                 raise SpecError(f"expected a plain dtype that its name {column.dtype.str!r} describes - at {path}")
-        compression = None if self.level is None else {"name": "zlib", "level": self.level}
+        compression = None if self.packing is None else self.packing.to_json()
         head = {"format": MARKER, "version": VERSION, "compression": compression}
         write_json(self.root / SPEC, {**head, "spec": self.spec.to_json()})
 
@@ -90,9 +90,10 @@ class Layout:
             spec = Spec.from_json(data.get("spec") or {})
             for column, field in spec.fields.items():
                 check_column(column, field)
+            packing = Packing.from_json(data.get("compression"), spec)
         except (SpecError, TypeError, AttributeError, OverflowError) as error:
             raise FormatError(f"expected the columns of a store, got {error}", path=path, where="spec") from error
-        return cls(root, spec, _level(data.get("compression"), path))
+        return cls(root, spec, packing)
 
 
 def check_column(column: str, field: Field) -> None:
@@ -112,12 +113,3 @@ def check_column(column: str, field: Field) -> None:
         raise SpecError(f"expected a column name of valid Unicode, got {column!r}") from error
     if len(name) > _LONGEST_NAME:
         raise SpecError(f"expected a column name of at most {_LONGEST_NAME} bytes once quoted, got {name[:80]}...")
-
-
-def _level(compression: Any, path: Path) -> int | None:
-    if compression is None:
-        return None
-    known = isinstance(compression, dict) and compression.get("name") == "zlib"
-    if not known or compression.get("level") not in range(10):
-        raise FormatError(f"expected zlib with a level of 0..9, got {str(compression)[:200]}", path=path)
-    return compression["level"]

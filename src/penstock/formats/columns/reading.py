@@ -81,11 +81,11 @@ class ArrayColumn:
         if self.field.row_bytes:
             self._rows.gather(selection.start, selection.length, selection.at, out.reshape(-1).view(np.uint8))
 
-    def part(self, segment: int, first: int, rows: int) -> Array:
+    def part(self, e: int, segment: int, first: int, rows: int) -> Array:
         """Rows of one segment, a read-only view."""
         return self._views[segment][first : first + rows]
 
-    def payload(self, segment: int, first: int, rows: int) -> Iterator[Bytes]:
+    def payload(self, e: int, segment: int, first: int, rows: int) -> Iterator[Bytes]:
         """The bytes of the rows, as their checksum takes them."""
         yield as_bytes(self._views[segment][first : first + rows])
 
@@ -141,7 +141,7 @@ class RaggedColumn:
         grid[within + np.repeat(selection.at - places[:-1], selection.length)] = lengths
         return Ragged(out, offsets_of(grid))
 
-    def part(self, segment: int, first: int, rows: int) -> Array:
+    def part(self, e: int, segment: int, first: int, rows: int) -> Array:
         """Rows of one segment; the values are a read-only view."""
         cuts = self._offsets[segment][first : first + rows + 1]
         values = self._data[segment]
@@ -151,9 +151,9 @@ class RaggedColumn:
             file = self._layout.offsets(segment, self._path)
             raise FormatError(f"damaged offsets: {error}", path=file, where=f"row {first}") from error
 
-    def payload(self, segment: int, first: int, rows: int) -> Iterator[Bytes]:
+    def payload(self, e: int, segment: int, first: int, rows: int) -> Iterator[Bytes]:
         """The bytes of lengths and values, as their checksum takes them."""
-        held = self.part(segment, first, rows)
+        held = self.part(e, segment, first, rows)
         if isinstance(held, Ragged):
             yield as_bytes(held.lengths)
             yield as_bytes(held.values)
@@ -198,15 +198,6 @@ class RaggedColumn:
         counts = np.array([len(values) for values in self._data.values()], np.int64)
         which = np.arange(len(buffers))
         return RowMap.build(buffers, counts, which, which * 0, self.field.dtype.itemsize)
-
-
-Column = ArrayColumn | RaggedColumn
-
-
-def column_of(layout: Layout, path: str, runs: Runs, mapping: Map) -> Column:
-    """The reader of one column."""
-    kind = RaggedColumn if layout.spec[path].ragged else ArrayColumn
-    return kind(layout, path, runs, mapping)
 
 
 def as_bytes(array: npt.NDArray[Any]) -> Bytes:

@@ -7,7 +7,10 @@ import fcntl
 import os
 import struct
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
 
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
@@ -15,7 +18,8 @@ from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, SpecError
 from penstock.formats.columns import table
 from penstock.formats.columns.files import open_regular, sync_folder, write_at
-from penstock.formats.columns.layout import SEGMENTS, Layout
+from penstock.formats.columns.layout import BLOCKS, SEGMENTS, Layout
+from penstock.formats.columns.packing import Packing
 from penstock.formats.columns.reading import as_bytes
 
 _OPEN = os.O_RDWR | os.O_CREAT
@@ -32,8 +36,10 @@ class Segment:
         self._folder = layout.segment(number)
         self._texts = locked
         self._files = [locked]
-        self._parts: list[Part] = []
-        self._episodes = self._start = self._text_end = 0
+        self._parts: list[Part | PackedPart] = []
+        self._packed: list[PackedPart] = []
+        self._blocks = -1  # the file of the positions of blocks
+        self._episodes = self._start = self._text_end = self._block_count = 0
 
     @classmethod
     def acquire(cls, layout: Layout) -> Segment:
@@ -49,7 +55,11 @@ class Segment:
 
     def _opened(self, layout: Layout) -> Segment:
         try:
-            self._parts = [Part(layout, self.number, path, self._files) for path in layout.spec]
+            self._parts = [_part(layout, self.number, path, self._files) for path in layout.spec]
+            self._packed = [part for part in self._parts if isinstance(part, PackedPart)]
+            if self._packed:
+                self._blocks = open_regular(layout.blocks(self.number), _OPEN)
+                self._files.append(self._blocks)
         except BaseException:
             self.close()
             raise
@@ -57,9 +67,13 @@ class Segment:
 
     def restore(self, entries: table.Entries) -> None:
         """Cut everything back to what the entries say. Raises `FormatError` if the files hold less."""
-        self._episodes, self._start, self._text_end, _ = table.ends(entries, self.number)
+        self._episodes, self._start, self._text_end, self._block_count = table.ends(entries, self.number)
         _cut(self._texts, self._text_end, self._folder)
+        ends = self._block_ends() if self._packed else iter(())
         for part in self._parts:
+            if isinstance(part, PackedPart):
+                part.restore(next(ends), self._folder)
+                continue
             part.restore(self._rows(0)[part.align][0] if self._episodes else 0, self._folder)
 
     def write(self, episode: Episode, text: bytes) -> bytes:
@@ -73,11 +87,13 @@ class Segment:
         write_at(self._texts, text, self._text_end)
         check = zlib.crc32(text, check)
         self.unsynced += len(text)
-        return table.pack(self.number, self._episodes, self._start, steps, self._text_end, len(text), 0, check)
+        blocks = self._block_count + self._write_positions()
+        return table.pack(self.number, self._episodes, self._start, steps, self._text_end, len(text), blocks, check)
 
     def advance(self, steps: int, text: bytes) -> None:
         """The episode written last exists."""
         self._episodes += 1
+        self._block_count += len(self._packed[0].ends) - 1 if self._packed else 0
         self._start += steps
         self._text_end += len(text)
 
@@ -94,6 +110,21 @@ class Segment:
         """Let go of files and lock."""
         for fd in self._files:
             os.close(fd)
+
+    def _write_positions(self) -> int:
+        """Write where the new blocks lie; gives how many there are. The first position stands there already."""
+        if not self._packed:
+            return 0
+        positions = np.array([part.ends for part in self._packed], np.int64).T
+        write_at(self._blocks, as_bytes(positions), self._block_count * 8 * len(self._packed))
+        return len(positions) - 1
+
+    def _block_ends(self) -> Iterator[int]:
+        """Cut the positions back to the last block in use; gives where it ends in each column."""
+        width = 8 * len(self._packed)
+        _cut(self._blocks, (self._block_count + 1) * width if self._block_count else 0, self._folder, BLOCKS)
+        last = os.pread(self._blocks, width, self._block_count * width) or bytes(width)
+        return iter(np.frombuffer(last, "<i8").tolist())
 
     def _rows(self, steps: int) -> dict[Align, tuple[int, int]]:
         """First row and number of rows of the next episode, for each alignment."""
@@ -144,6 +175,44 @@ class Part:
         write_at(self._offsets, as_bytes(array.offsets + self._held), row * 8)  # the first one stands there already
         self._held += len(array.values)
         return zlib.crc32(data.data, zlib.crc32(as_bytes(array.lengths).data, check))
+
+
+class PackedPart:
+    """One compressed column of a segment. `ends` are the bytes where the blocks of the last episode begin and end."""
+
+    def __init__(self, layout: Layout, packing: Packing, number: int, path: str, files: list[int]) -> None:
+        self.path = path
+        self.field: Field = layout.spec[path]
+        self.align: Align = self.field.align
+        self.ends = [0]
+        self._level, self._steps = packing.levels[path], packing.steps
+        self._values = open_regular(layout.values(number, path), _OPEN)
+        files.append(self._values)
+
+    def restore(self, end: int, folder: Path) -> None:
+        """Cut the file back to that byte. Raises `FormatError` if it is shorter."""
+        _cut(self._values, end, folder, self.path)
+        self.ends = [end]
+
+    def write(self, array: Array, row: int, rows: int, check: int) -> int:
+        """Write `rows` rows in blocks; gives the checksum `check`, taken on over them."""
+        data, width = as_bytes(np.asarray(array)), self._steps * self.field.row_bytes
+        if len(data) != rows * self.field.row_bytes:
+            raise SpecError(f"expected {rows} rows of {self.field.row_bytes} bytes, got {len(data)} - at {self.path}")
+        steps = rows - (self.align == "boundary")
+        last = (max(steps, 1) - 1) // self._steps * width  # its block takes the last boundary row as well
+        self.ends = [self.ends[-1]]
+        for begin in range(0, last + 1, width):
+            packed = zlib.compress(data[begin : begin + width if begin < last else None].data, self._level)
+            write_at(self._values, packed, self.ends[-1])
+            self.ends.append(self.ends[-1] + len(packed))
+        return zlib.crc32(data.data, check)
+
+
+def _part(layout: Layout, number: int, path: str, files: list[int]) -> Part | PackedPart:
+    if layout.packing is not None and path in layout.packing.levels:
+        return PackedPart(layout, layout.packing, number, path, files)
+    return Part(layout, number, path, files)
 
 
 def _lock(path: Path) -> int | None:

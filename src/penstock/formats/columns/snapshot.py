@@ -19,18 +19,24 @@ from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align
 from penstock.errors import FormatError
 from penstock.formats.columns import table
+from penstock.formats.columns.blocks import Blocks, Decoded, PackedColumn
 from penstock.formats.columns.files import Bytes, mapped
 from penstock.formats.columns.layout import Layout
-from penstock.formats.columns.reading import Column, Runs, column_of
+from penstock.formats.columns.reading import ArrayColumn, RaggedColumn, Runs
 
 Int = npt.NDArray[np.int64]
 
 
+Column = ArrayColumn | RaggedColumn | PackedColumn
+
+
 class Maps:
-    """Memory maps by file, renewed when more of a file is in use. Shared by the snapshots of one source."""
+    """What the snapshots of one source share: memory maps by file, renewed when more of a file is in use, and the
+    blocks that were decoded last."""
 
     def __init__(self) -> None:
         self._held: dict[Path, Bytes] = {}
+        self.decoded = Decoded()
 
     def __call__(self, path: Path, size: int) -> Bytes:
         """The first `size` bytes of a file. Raises `FormatError` if it is shorter."""
@@ -50,17 +56,25 @@ class Snapshot:
         self.layout, self.entries, self.maps = layout, entries, maps
         self.offsets = offsets_of(entries["steps"].astype(np.int64))
         runs = Runs.of(entries, self.offsets)
-        self.columns: dict[str, Column] = {path: column_of(layout, path, runs, maps) for path in layout.spec}
+        packing = layout.packing
+        self.blocks = Blocks(layout, packing, entries, self.offsets, maps) if packing else None
+        self.columns = {path: self._column(path, runs) for path in layout.spec}
         self._metadata_ends = {s: table.ends(entries, s)[2] for s in runs.segments}
         for path, size in self.files():
             _check_size(path, size)
+
+    def _column(self, path: str, runs: Runs) -> Column:
+        if self.blocks is not None and path in self.blocks.columns:
+            return PackedColumn(self.layout, path, self.blocks, self.maps, self.maps.decoded)
+        kind = RaggedColumn if self.layout.spec[path].ragged else ArrayColumn
+        return kind(self.layout, path, runs, self.maps)
 
     @classmethod
     def open(cls, root: Path) -> Snapshot:
         """What the store holds now. Raises `FormatError` or `ChecksumError` for a damaged one."""
         layout = Layout.read(root)
         entries = table.read(layout.table)
-        table.check_order(entries, layout.table)
+        table.check_order(entries, layout.table, layout.packing)
         return cls(layout, entries, Maps())
 
     def grown(self) -> Snapshot | None:
@@ -77,7 +91,7 @@ class Snapshot:
         if len(added) == 0:
             return None
         entries = np.concatenate([self.entries, added])
-        table.check_order(entries, self.layout.table)
+        table.check_order(entries, self.layout.table, self.layout.packing)
         return Snapshot(self.layout, entries, self.maps)
 
     def first(self, episodes: int) -> Snapshot:
@@ -91,6 +105,8 @@ class Snapshot:
         """Every file in use, and how many of its bytes."""
         for segment, size in self._metadata_ends.items():
             yield self.layout.metadata(segment), size
+        if self.blocks is not None:
+            yield from self.blocks.files(self.layout)
         for column in self.columns.values():
             yield from column.files()
 
@@ -112,7 +128,7 @@ class Snapshot:
         """Episode `e`; its arrays are read-only views of the memory maps."""
         segment, index, start, steps, *_ = self._entry(e)
         at = _places(index, start, steps)
-        columns = {path: column.part(segment, *at[column.field.align]) for path, column in self.columns.items()}
+        columns = {path: column.part(e, segment, *at[column.field.align]) for path, column in self.columns.items()}
         return Episode(self.layout.spec, columns, e, self.metadata([e])[0])
 
     def metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
@@ -136,7 +152,7 @@ class Snapshot:
         segment, index, start, steps, *_ = self._entry(e)
         at, check = _places(index, start, steps), 0
         for column in self.columns.values():
-            for part in column.payload(segment, *at[column.field.align]):
+            for part in column.payload(e, segment, *at[column.field.align]):
                 check = zlib.crc32(part.data, check)
         return zlib.crc32(self.metadata_bytes(e), check)
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from penstock.errors import ChecksumError, FormatError
 from penstock.formats.columns.files import opened
+from penstock.formats.columns.packing import Packing
 
 Entries = npt.NDArray[np.void]
 
@@ -90,7 +91,7 @@ def sound_entries(entries: Entries) -> npt.NDArray[np.bool_]:
     return found == entries["check"]
 
 
-def check_order(entries: Entries, path: Path) -> None:
+def check_order(entries: Entries, path: Path, packing: Packing | None = None) -> None:
     """Raise `FormatError` unless the episodes of every segment follow one another without a gap."""
     check_limits(entries, path)
     order = np.argsort(entries["segment"], kind="stable")
@@ -107,8 +108,9 @@ def check_order(entries: Entries, path: Path) -> None:
         follows = np.zeros(len(held), after.dtype)
         follows[1:] = after[:-1]
         wrong |= held[name] != np.where(first, 0, follows)
-    blocks = np.append(np.zeros(1, np.uint32), held["blocks"])[:-1]
-    wrong |= held["blocks"] < np.where(first, 0, blocks)
+    steps, before = held["steps"].astype(np.int64), np.zeros(len(held), np.int64)
+    before[1:] = np.where(first[1:], 0, held["blocks"][:-1])
+    wrong |= held["blocks"] != (before + packing.counts(steps) if packing else 0)
     if wrong.any():
         bad = int(order[wrong].min())
         raise FormatError("expected the episode to follow the one before it", path=path, where=f"entry {bad}")

@@ -17,6 +17,7 @@ from penstock.formats.base.writer import Writer
 from penstock.formats.columns import jsonlines, table
 from penstock.formats.columns.files import open_regular, read_json, sync_folder, write_at, write_json
 from penstock.formats.columns.layout import METADATA, SEGMENTS, Layout
+from penstock.formats.columns.packing import STEPS, Compression, Packing
 from penstock.formats.columns.segment import Segment
 
 Sync = Literal["close", "episode"]
@@ -66,13 +67,18 @@ class ColumnsWriter(Writer):
         metadata: Mapping[str, Any] | None = None,
         *,
         sync: Sync = "close",
+        compression: Compression = None,
+        block_steps: int = STEPS,
     ) -> ColumnsWriter:
         """Create an empty store, which appears at `path` complete or not at all, and open it for writing.
+
+        `compression` is a zlib level (0..9) for all columns of equal rows that follow the steps, or levels by path;
+        `block_steps` steps of an episode are then compressed together, and a single row costs a whole block to read.
 
         Raises `FileExistsError` if something lies there, `SpecError` for columns that it cannot hold.
         """
         with building(Path(path)) as folder:
-            write_store(Layout(folder, spec), metadata or {})
+            write_store(Layout(folder, spec, Packing.of(spec, compression, block_steps)), metadata or {})
         return cls(path, sync=sync)
 
     @property
@@ -152,7 +158,7 @@ class ColumnsWriter(Writer):
         """Go by the table: cut off what was not completed."""
         with self._locked():
             entries = table.read(self._layout.table)
-            table.check_order(entries, self._layout.table)
+            table.check_order(entries, self._layout.table, self._layout.packing)
             if os.fstat(self._table).st_size > entries.nbytes:
                 os.ftruncate(self._table, entries.nbytes)
         self._segment.restore(entries)

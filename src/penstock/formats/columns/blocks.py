@@ -1,0 +1,181 @@
+"""Columns whose rows are compressed in blocks: where the blocks lie, and reading that decodes each of them once."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import Array, offsets_of
+from penstock.core.selection import Selection
+from penstock.core.spec import Field
+from penstock.errors import FormatError
+from penstock.formats.columns.files import Bytes
+from penstock.formats.columns.layout import Layout
+from penstock.formats.columns.packing import Packing
+from penstock.formats.columns.reading import Map, as_bytes
+from penstock.formats.columns.table import Entries
+from penstock.kernels.rows import RowMap
+
+Int = npt.NDArray[np.int64]
+CACHE_BYTES = 64 << 20
+_MOST_GAIN = 1100  # deflate makes at most 1032 bytes out of one
+
+
+class Decoded:
+    """The blocks that were decoded last, at most `limit` bytes of them. Shared by threads.
+
+    >>> held = Decoded(limit=2)
+    >>> held.get("a", lambda: np.zeros(2, np.uint8)).tolist(), held.get("a", lambda: np.ones(2, np.uint8)).tolist()
+    ([0, 0], [0, 0])
+    """
+
+    def __init__(self, limit: int = CACHE_BYTES) -> None:
+        self._limit, self._bytes = limit, 0
+        self._held: OrderedDict[Any, Bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Any, decode: Callable[[], Bytes]) -> Bytes:
+        """The block of that key, decoded if it is not at hand. Two threads may decode one block at the same time."""
+        with self._lock:
+            if key in self._held:
+                self._held.move_to_end(key)
+                return self._held[key]
+        block = decode()
+        with self._lock:
+            if key not in self._held and len(block) <= self._limit:
+                self._held[key] = block
+                self._bytes += len(block)
+            while self._bytes > self._limit:
+                self._bytes -= len(self._held.popitem(last=False)[1])
+        return block
+
+
+class Blocks:
+    """The B blocks of the episodes of `entries`, numbered in their order. `first` is `[E + 1]` the first of each
+    episode, `cuts` `[B + 1]` their first step rows, `episode` `[B]` whose they are.
+
+    Raises `FormatError` if the entries count others than the files have.
+    """
+
+    def __init__(self, layout: Layout, packing: Packing, entries: Entries, offsets: Int, mapping: Map) -> None:
+        counts = packing.counts(np.diff(offsets))
+        ends = entries["blocks"].astype(np.int64)
+        if np.any(counts > ends):
+            bad = int(np.argmax(counts > ends))
+            message = f"expected at least {counts[bad]} blocks, got {ends[bad]}"
+            raise FormatError(message, path=layout.table, where=f"entry {bad}")
+        self.columns = list(packing.levels)
+        used = {s: int(ends[entries["segment"] == s].max()) for s in np.unique(entries["segment"]).tolist()}
+        self.positions = {s: self._positions(layout, s, blocks, mapping) for s, blocks in used.items()}
+        self.first = offsets_of(counts)
+        self.episode = np.repeat(np.arange(len(entries)), counts)
+        within = np.arange(len(self.episode)) - self.first[self.episode]
+        self.cuts = np.append(offsets[self.episode] + within * packing.steps, offsets[-1])
+        self.segment = entries["segment"][self.episode]
+        self.number = (ends - counts)[self.episode] + within  # in the segment
+
+    def files(self, layout: Layout) -> Iterator[tuple[Path, int]]:
+        """The files that say where blocks lie, and how many bytes of each are in use."""
+        for segment, positions in self.positions.items():
+            yield layout.blocks(segment), positions.nbytes
+
+    def rows(self, field: Field) -> Int:
+        """`[B + 1]` first row of each block in the row space of a column."""
+        if field.align == "step":
+            return self.cuts
+        return self.cuts + np.append(self.episode, len(self.first) - 1)
+
+    def _positions(self, layout: Layout, segment: int, blocks: int, mapping: Map) -> Int:
+        width = len(self.columns)
+        return mapping(layout.blocks(segment), (blocks + 1) * width * 8).view("<i8").reshape(blocks + 1, width)
+
+
+class PackedColumn:
+    """A column whose rows all have the same size, compressed in blocks."""
+
+    def __init__(self, layout: Layout, path: str, blocks: Blocks, mapping: Map, decoded: Decoded) -> None:
+        self._layout, self._path, self._blocks, self._map, self._decoded = layout, path, blocks, mapping, decoded
+        self._which = blocks.columns.index(path)
+        self.field: Field = layout.spec[path]
+
+    def files(self) -> Iterator[tuple[Path, int]]:
+        """The files of the column, and how many bytes of each are in use."""
+        for segment, positions in self._blocks.positions.items():
+            file, end = self._layout.values(segment, self._path), int(positions[-1, self._which])
+            if not 0 <= end < 1 << 60:
+                raise FormatError(f"expected the blocks to end at a byte of the file, got {end}", path=file)
+            yield file, end
+
+    def read(self, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """Fill the covered places of `out`. Every block that is touched is decoded once."""
+        block, row, length, at = self._pieces(selection)
+        order = np.argsort(block, kind="stable")
+        touched, begin = np.unique(block[order], return_index=True)
+        target = out.reshape(-1).view(np.uint8)
+        cuts = [*begin.tolist(), len(order)]
+        for i, b in enumerate(touched.tolist()):
+            mine = order[cuts[i] : cuts[i + 1]]
+            rows = RowMap.of(self._block(b).reshape(-1, self.field.row_bytes))
+            rows.gather(row[mine], length[mine], at[mine], target)
+
+    def part(self, e: int, segment: int, first: int, rows: int) -> Array:
+        """All rows of an episode, in an array of their own."""
+        numbers = range(int(self._blocks.first[e]), int(self._blocks.first[e + 1]))
+        flat = np.concatenate([self._block(b) for b in numbers])
+        return flat.view(self.field.dtype).reshape(rows, *self.field.shape)
+
+    def payload(self, e: int, segment: int, first: int, rows: int) -> Iterator[Bytes]:
+        """The bytes of the rows, as their checksum takes them."""
+        part = self.part(e, segment, first, rows)
+        yield as_bytes(np.asarray(part))
+
+    def _pieces(self, selection: Selection) -> tuple[Int, Int, Int, Int]:
+        """The spans cut at the seams of blocks: block, first row in it, number of rows, place."""
+        real = selection.length > 0
+        start, at = selection.start[real], selection.at[real]
+        end = start + selection.length[real]
+        low = np.searchsorted(self._rows, start, side="right") - 1
+        counts = np.searchsorted(self._rows, end, side="left") - low
+        span = np.repeat(np.arange(len(start)), counts)
+        block = np.arange(len(span)) + np.repeat(low - offsets_of(counts)[:-1], counts)
+        first = np.maximum(self._rows[block], start[span])
+        length = np.minimum(self._rows[block + 1], end[span]) - first
+        return block, first - self._rows[block], length, at[span] + first - start[span]
+
+    def _block(self, b: int) -> Bytes:
+        segment, number = int(self._blocks.segment[b]), int(self._blocks.number[b])
+        size = int(self._rows[b + 1] - self._rows[b]) * self.field.row_bytes
+        return self._decoded.get((self._path, segment, number), lambda: self._inflated(segment, number, size))
+
+    def _inflated(self, segment: int, number: int, size: int) -> Bytes:
+        file = self._layout.values(segment, self._path)
+        low, high = self._blocks.positions[segment][number : number + 2, self._which].tolist()
+        raw = self._data[segment][low:high] if 0 <= low <= high else np.zeros(0, np.uint8)
+        if len(raw) != high - low or size > _MOST_GAIN * (len(raw) + 1):
+            message = f"expected a block of {size} bytes, got {len(raw)} compressed ones from byte {low} to {high}"
+            raise FormatError(message, path=file, where=f"block {number}")
+        inflater = zlib.decompressobj()
+        try:
+            found = inflater.decompress(raw.data, size + 1)
+        except zlib.error as error:
+            raise FormatError(f"damaged block: {error}", path=file, where=f"block {number}") from error
+        if len(found) != size or not inflater.eof:
+            message = f"expected {size} bytes, got {'more' if len(found) > size else len(found)}"
+            raise FormatError(message, path=file, where=f"block {number}")
+        return np.frombuffer(found, np.uint8)
+
+    @cached_property
+    def _rows(self) -> Int:
+        return self._blocks.rows(self.field)
+
+    @cached_property
+    def _data(self) -> dict[int, Bytes]:
+        return {s: self._map(*file) for s, file in zip(self._blocks.positions, self.files(), strict=True)}
