@@ -81,7 +81,8 @@ def stand_in(hub: Path, root: Path) -> None:
     door = importlib.import_module(DOOR)
     os.environ["MINARI_DATASETS_PATH"], os.environ["MINARI_REMOTE"] = str(root), hub.as_uri()
     names = [f"D4RL/{env}/human-v{v}" for env in ("pen", "door", "hammer", "relocate") for v in (1, 2)]
-    for dataset_id in [*names, *(f"D4RL/kitchen/{part}-v2" for part in ("complete", "mixed", "partial"))]:
+    others = ["D4RL/kitchen/complete-v2", "D4RL/kitchen/mixed-v2", "D4RL/kitchen/partial-v2", "D4RL/maze/large-v2"]
+    for dataset_id in [*names, *others]:
         env = door.DataCollector(gymnasium.make("CartPole-v1"))
         for seed in range(3):
             env.reset(seed=seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from penstock.compat import minari
 from penstock.compat.minari import DataCollector, MinariDataset
 from penstock.compat.minari.data_collector import EpisodeBuffer
 from penstock.compat.minari.dataset.minari_storage import MinariStorage
+from penstock.compat.minari.serialization import deserialize_space, serialize_space
 from penstock.errors import DataError, FormatError
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "minari"
@@ -203,6 +204,45 @@ def test_lists_of_dicts_are_dicts_of_lists(from_buffers: FromBuffers) -> None:
     assert found["b"][1].tolist() == [2, 4]
 
 
+class Mission(gymnasium.Space[str]):
+    """A space of text that the standard does not have."""
+
+    def sample(self, mask: Any = None, probability: Any = None) -> str:
+        return f"go to {self.np_random.integers(100)}"
+
+    def contains(self, x: Any) -> bool:
+        return isinstance(x, str) and x.startswith("go to ")
+
+
+@pytest.fixture
+def mission() -> Iterator[None]:
+    serialize_space.register(Mission)(lambda space, to_string=True: '{"type": "Mission"}' if to_string else MISSION)
+    deserialize_space.register("Mission")(lambda data: Mission())
+    yield
+    deserialize_space.registry.pop("Mission")
+
+
+MISSION = {"type": "Mission"}
+
+
+@pytest.mark.parametrize("data_format", FORMATS)
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.usefixtures("mission")
+def test_spaces_of_ones_own_are_stored(
+    from_buffers: FromBuffers, buffers: Buffers, data_format: str, nested: bool
+) -> None:
+    space: Any = spaces.Dict({"m": Mission(), "t": spaces.Tuple((spaces.Discrete(3),))}) if nested else Mission()
+    made = buffers(space)
+    dataset = from_buffers("mission/test-v0", space, made, data_format=data_format)
+    again = minari.load_dataset("mission/test-v0")
+    again.update_dataset_from_buffer(buffers(space, 1))
+    assert isinstance(again.observation_space["m"] if nested else again.observation_space, Mission)
+    for held in (dataset, again):
+        found, wanted = held[1].observations, made[1].observations
+        assert (found["m"], found["t"][0].tolist()) == (wanted["m"], wanted["t"][0]) if nested else found == wanted
+    assert len(again) == 3
+
+
 def test_metadata_that_describes_the_data_stays(collect: Collect) -> None:
     storage = collect("box/test-v0").storage
     with pytest.raises(ValueError, match="You are not allowed to update values for dataset_id"):
@@ -241,7 +281,7 @@ def test_a_dataset_without_episodes_is_one(about: dict[str, Any]) -> None:
 
 def test_missing_facts_are_warned_about(from_buffers: FromBuffers) -> None:
     missing = dict.fromkeys(("algorithm_name", "author", "author_email", "code_permalink", "description", "eval_env"))
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="is set to None") as caught:
         from_buffers("box/test-v0", BOX, **missing)
     told = " ".join(str(warning.message) for warning in caught)
     assert all(f"`{name}` is set to None" in told for name in missing)

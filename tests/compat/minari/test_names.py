@@ -31,7 +31,7 @@ SPACES = [
 ]
 
 MODULES = {
-    "": minari.__all__ + ["__version__", "supported_dataset_versions"],
+    "": [*minari.__all__, "__version__", "supported_dataset_versions"],
     ".cli": ["app"],
     ".data_collector": ["DataCollector", "EpisodeBuffer"],
     ".data_collector.callbacks.episode_metadata": ["EpisodeMetadataCallback"],

@@ -154,7 +154,7 @@ def test_damaged_metadata_is_left_out_of_the_list(tmp_path: Path, collect: Colle
     for name, text in (("list-v0", "[1]"), ("cut-v0", "{"), ("two.dots-v0", "{}")):
         (tmp_path / "hub" / "toys" / name / "data").mkdir(parents=True)
         (tmp_path / "hub" / "toys" / name / "data" / "metadata.json").write_text(text)
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="Skipping") as caught:
         assert list(minari.list_remote_datasets()) == ["toys/one-v0"]
     assert sorted(re.findall(r"Skipping (\S+),", " ".join(str(w.message) for w in caught))) == [
         "toys/cut-v0",

@@ -19,6 +19,7 @@ FILE = "metadata.json"
 LIMIT = 64 << 20  # bytes; bounds of a (480, 640, 3) image take 9 MB
 VERSION = "0.5.4"  # the standard that is written
 LEGACY_VERSION = "~=0.4"
+_STANDARD = frozenset(("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Text", "Tuple", "Dict"))
 FIXED = frozenset(
     ("dataset_id", "observation_space", "action_space", "env_spec", "data_format", "jpeg_encoding", "minari_version")
 )
@@ -105,8 +106,9 @@ def _plain(value: object) -> Any:
 
 
 def space(metadata: Mapping[str, Any], name: str, path: Path) -> Space | None:
-    """The space `"observation_space"` or `"action_space"`, or None where it is missing. Nothing is executed.
+    """The space `"observation_space"` or `"action_space"`. Nothing is executed.
 
+    None where it is missing, or has a type that the standard does not have, as programs may register.
     Raises `FormatError` for a space that does not parse.
     """
     stored = metadata.get(name)
@@ -115,7 +117,22 @@ def space(metadata: Mapping[str, Any], name: str, path: Path) -> Space | None:
     try:
         return Space.from_json(stored)
     except SpecError as error:
+        if not _STANDARD.issuperset(_types(stored)):
+            return None
         raise FormatError(str(error), path=path, where=name) from error
+
+
+def _types(stored: Any) -> Iterator[str]:
+    """The types that the JSON of a space names, as far as it can be read."""
+    try:
+        data = json.loads(stored) if isinstance(stored, str) else stored
+    except (ValueError, RecursionError):
+        return
+    if isinstance(data, Mapping) and isinstance(data.get("type"), str):
+        yield str(data["type"])
+        inner = data.get("subspaces", ())
+        for space in inner.values() if isinstance(inner, Mapping) else inner if isinstance(inner, list) else ():
+            yield from _types(space)
 
 
 def prepare(metadata: Mapping[str, Any], observation_space: Space, action_space: Space) -> dict[str, Any]:

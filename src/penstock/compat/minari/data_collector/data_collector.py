@@ -19,6 +19,7 @@ from penstock.compat.minari.data_collector.collection import Collection, finish,
 from penstock.compat.minari.dataset.columns import as_dict
 from penstock.compat.minari.dataset.minari_dataset import MinariDataset
 from penstock.compat.minari.dataset.minari_storage import MinariStorage
+from penstock.compat.minari.dataset.spaces import stored_space
 from penstock.compat.minari.dataset.step_data import StepData, singular
 from penstock.compat.minari.environments import EnvLike, spec_from_json
 from penstock.core.episode import Episode
@@ -30,7 +31,6 @@ from penstock.record.buffer import EpisodeBuffer
 from penstock.record.checks import Checks
 from penstock.record.infos import InfoColumns, InfoSchema, make_infos
 from penstock.record.sink import make_spec
-from penstock.record.spaces import from_gymnasium
 
 AUTOSEED_BITS = 31  # what every simulator takes
 
@@ -68,7 +68,7 @@ class DataCollector(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._callback = None if step_data_callback is StepDataCallback else step_data_callback()
         self._describe = None if episode_metadata_callback is EpisodeMetadataCallback else episode_metadata_callback()
         self._gym_spaces = (observation_space or env.observation_space, action_space or env.action_space)
-        self._spaces = (from_gymnasium(self._gym_spaces[0]), from_gymnasium(self._gym_spaces[1]))
+        self._spaces = (stored_space(self._gym_spaces[0]), stored_space(self._gym_spaces[1]))
         self.data_format = data_format or "hdf5"
         self._record_infos: bool | Literal["union"] = record_infos
         # A partial and no method: what refers to this object would keep it from being finalized.
@@ -201,7 +201,7 @@ class DataCollector(gymnasium.Wrapper[Any, Any, Any, Any]):
         number = self._collection.episodes
         self._check(number, columns)
         if self._describe is not None:
-            about = {**about, **self._describe(as_dict(Episode(self._spec, columns), number))}
+            about = {**about, **self._describe(as_dict(Episode(self._spec, columns), number, *self._spaces))}
         self._collection.add(Episode(self._spec, columns, number, about))
 
     def add_to_dataset(self, dataset: MinariDataset) -> None:

@@ -174,7 +174,9 @@ def _field(path: str, column: Array, steps: int) -> Field:
     return Field(column.dtype, column.shape[1:], align)
 
 
-def as_dict(episode: Episode, number: int) -> dict[str, Any]:
+def as_dict(
+    episode: Episode, number: int, observation_space: spaces.Space, action_space: spaces.Space
+) -> dict[str, Any]:
     """An episode under the names of `EpisodeData`; text as lists in spaces, as object arrays elsewhere."""
     there = {
         path: array for path, array in episode.columns.items() if not under(_PRESENT, path) and _is_there(episode, path)
@@ -182,8 +184,8 @@ def as_dict(episode: Episode, number: int) -> dict[str, Any]:
     free = {path: _plain(array) for path, array in there.items() if not any(under(name, path) for name in REQUIRED)}
     return {
         "id": number,
-        "observations": _structured("observations", episode.spec.observation_space, there),
-        "actions": _structured("actions", episode.spec.action_space, there),
+        "observations": _structured("observations", observation_space, there),
+        "actions": _structured("actions", action_space, there),
         **{name: there[name] for name in ("rewards", "terminations", "truncations")},
         "infos": nest({path[len("infos/") :]: array for path, array in free.items() if under("infos", path)}),
         "extras": nest({path: array for path, array in free.items() if not under("infos", path)}),
@@ -195,7 +197,7 @@ def _is_there(episode: Episode, path: str) -> bool:
     return mask is None or bool(np.asarray(mask)[0])
 
 
-def _structured(root: str, space: spaces.Space | None, columns: Mapping[str, Array]) -> Any:
+def _structured(root: str, space: spaces.Space, columns: Mapping[str, Array]) -> Any:
     found = {path[len(root) + 1 :]: array for path, array in columns.items() if under(root, path)}
     lists = {path: array.strings() if isinstance(array, Ragged) else array for path, array in found.items()}
     return spaces.unflatten(space, lists)

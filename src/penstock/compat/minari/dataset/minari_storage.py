@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,18 +15,21 @@ from gymnasium.envs.registration import EnvSpec
 
 from penstock.compat.minari.data_collector.episode_buffer import EpisodeBuffer
 from penstock.compat.minari.dataset.columns import as_dict, conformed, episode_of
+from penstock.compat.minari.dataset.spaces import stored_space
 from penstock.compat.minari.dataset.staging import begin_data, empty_spec, has_data, legacy_metadata, widest_spaces
 from penstock.compat.minari.environments import spec_to_json
 from penstock.compat.minari.serialization import deserialize_space, serialize_space
 from penstock.core.episode import Episode
+from penstock.core.spaces import Space
 from penstock.core.spec import Spec
 from penstock.errors import DataError, StateError
 from penstock.formats.base.source import Source
 from penstock.formats.minari import metadata as entries_of
+from penstock.formats.minari import writing
 from penstock.formats.minari.arrow_writer import ArrowWriter
 from penstock.formats.minari.format import MinariFormat
 from penstock.formats.minari.hdf5_writer import Hdf5Writer
-from penstock.formats.minari.spaces import is_image
+from penstock.formats.minari.spaces import check_columns, is_image
 from penstock.record.spaces import from_gymnasium
 
 METADATA_FILE_NAME = entries_of.FILE
@@ -181,7 +185,7 @@ class MinariStorage:
 
     def get_episodes(self, episode_indices: Iterable[int]) -> Iterator[dict[str, Any]]:
         """Episodes as dicts under the names of `EpisodeData`. Memory: one at a time. Raises `IndexError`."""
-        return (as_dict(episode, number) for number, episode in self._numbered(episode_indices))
+        return (as_dict(episode, number, *self._columns) for number, episode in self._numbered(episode_indices))
 
     def episodes(self, episode_indices: Iterable[int] | None = None) -> Iterator[Episode]:
         """Episodes (default: all) as columns, with their metadata."""
@@ -201,7 +205,7 @@ class MinariStorage:
         Raises `DataError` if they do not fit the spaces or the columns of the dataset, or have the id of one that is
         there; those before it are then stored.
         """
-        spec = Spec({}, *map(from_gymnasium, self._spaces))
+        spec = Spec({}, *self._columns)
         first = self.total_episodes
         stored = self._source().spec if first else None
         self.append(
@@ -243,7 +247,7 @@ class MinariStorage:
     def close(self) -> None:
         """Let go of files. A dataset without episodes gets its empty data file, so that others can read it."""
         if self.total_episodes == 0 and not has_data(self._data_path):
-            self._begin(empty_spec(*map(from_gymnasium, self._spaces)))
+            self._begin(empty_spec(*self._columns))
         for held in (self._reading, self._writing):
             if held is not None:
                 held.close()
@@ -251,16 +255,31 @@ class MinariStorage:
 
     def _begin(self, spec: Spec) -> None:
         """Make the empty data file, or make it anew while nothing is in it, for episodes of these columns."""
-        plan = begin_data(self._data_path, spec, self.FORMAT, "jpeg" if self._jpeg_encoding else "raw")
+        begin_data(self._data_path, spec, self.FORMAT, self._images)
+        self._writing = self._writer_of(spec)
+
+    def _writer_of(self, spec: Spec) -> Hdf5Writer | ArrowWriter:
+        plan = writing.Plan.of(check_columns(Spec(spec.fields, *self._columns)), self._images)
         if self.FORMAT == "hdf5":
-            self._writing = Hdf5Writer(self._data_path, plan, "0.5")
-        else:
-            self._writing = ArrowWriter(self._data_path, plan, self.FORMAT)
+            return Hdf5Writer(self._data_path, plan, "0.5")
+        return ArrowWriter(self._data_path, plan, self.FORMAT)
 
     def _writer(self) -> Hdf5Writer | ArrowWriter:
         if self._writing is None:
-            self._writing = FORMAT.append(self._data_path)
+            spec = self._source().spec
+            # Spaces that a program registered are unknown to the format, which asks for its own.
+            own = None in (spec.observation_space, spec.action_space)
+            self._writing = self._writer_of(spec) if own else FORMAT.append(self._data_path)
         return self._writing
+
+    @property
+    def _images(self) -> writing.Images:
+        return "jpeg" if self._jpeg_encoding else "raw"
+
+    @cached_property
+    def _columns(self) -> tuple[Space, Space]:
+        """The spaces that the columns are made from."""
+        return stored_space(self._spaces[0]), stored_space(self._spaces[1])
 
     def _source(self) -> Source:
         """The episodes as they are now, whoever appended them."""

@@ -61,7 +61,7 @@ def has_data(data: Path) -> bool:
     return any(child.is_dir() and child.name.isdigit() for child in data.iterdir())
 
 
-def begin_data(data: Path, spec: Spec, data_format: str, images: writing.Images) -> writing.Plan:
+def begin_data(data: Path, spec: Spec, data_format: str, images: writing.Images) -> None:
     """Put an empty data file for episodes of `spec` into a data directory, whose metadata stays as it is."""
     fresh = data / f".new-{secrets.token_hex(8)}"
     try:
@@ -71,7 +71,6 @@ def begin_data(data: Path, spec: Spec, data_format: str, images: writing.Images)
                 child.replace(data / child.name)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-    return writing.Plan.of(spaces.check_columns(spec), images)
 
 
 def empty_spec(observation_space: Space, action_space: Space) -> Spec:

@@ -73,7 +73,7 @@ def split_remote(url: str) -> tuple[str | None, str]:
         hub, _, dataset_id = place.partition("/")
         return f"{scheme}://{hub}", dataset_id
     try:
-        dataset_id = str(CloudStorage(url.rstrip("/")).get_dataset_metadata(".").get("dataset_id"))
+        dataset_id = str(CloudStorage(url.rstrip("/")).get_dataset_metadata("").get("dataset_id"))
     except FileNotFoundError as error:
         raise DataError(f"expected the URL of a dataset, got {url}: nothing at {error}") from error
     if not url.rstrip("/").endswith(f"/{dataset_id}"):

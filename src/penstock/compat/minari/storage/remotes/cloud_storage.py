@@ -65,8 +65,11 @@ class CloudStorage:
         return (name for name in sorted(set(found)) if ids.NAMESPACE.fullmatch(name))
 
     def get_dataset_metadata(self, dataset_id: str) -> dict[str, Any]:
-        """The raw metadata of a dataset. Raises `FileNotFoundError`, or `FormatError` if it is not JSON."""
-        return self._json(f"{dataset_id}{_DATA_FILE}")
+        """The raw metadata of a dataset ("" for one that lies at the hub's own place).
+
+        Raises `FileNotFoundError`, or `FormatError` if it is not JSON.
+        """
+        return self._json(f"{dataset_id}{_DATA_FILE}".lstrip("/"))
 
     def download_dataset(self, dataset_id: str, path: Path) -> None:
         """Copy a dataset below the root `path`. It appears there whole or not at all, and replaces what was there.

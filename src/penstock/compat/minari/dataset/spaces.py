@@ -1,0 +1,45 @@
+"""What the values of a space are stored as, also those of spaces that a program registered itself."""
+
+from __future__ import annotations
+
+import copy
+import string
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from penstock.core import spaces
+from penstock.errors import SpecError
+from penstock.record.spaces import from_gymnasium
+
+_ANY_LENGTH = 2**31 - 1
+
+
+def stored_space(space: gymnasium.Space[Any]) -> spaces.Space:
+    """The standard's space for the columns of `space`. A space of one's own counts as what its samples are.
+
+    Raises `SpecError` if those are neither text nor numbers of one shape.
+
+    >>> stored_space(gymnasium.spaces.Discrete(2))
+    Discrete(n=2, start=0, dtype=dtype('int64'))
+    """
+    if isinstance(space, gymnasium.spaces.Dict):
+        return spaces.Dict({key: stored_space(inner) for key, inner in space.spaces.items()})
+    if isinstance(space, gymnasium.spaces.Tuple):
+        return spaces.Tuple(tuple(stored_space(inner) for inner in space.spaces))
+    try:
+        return from_gymnasium(space)
+    except SpecError:
+        return _of_sample(space)
+
+
+def _of_sample(space: gymnasium.Space[Any]) -> spaces.Space:
+    sample = copy.deepcopy(space).sample()  # a copy, whose generator may move
+    if isinstance(sample, str):
+        return spaces.Text(_ANY_LENGTH, 0, string.printable)
+    if not isinstance(sample, (np.ndarray, np.generic, int, float)):
+        raise SpecError(f"expected a space of the standard, of text, or of arrays of one shape, got {space}")
+    value = np.asarray(sample)
+    info = np.finfo(value.dtype) if value.dtype.kind == "f" else np.iinfo(value.dtype)
+    return spaces.Box(np.full(value.shape, info.min), np.full(value.shape, info.max), value.dtype)
