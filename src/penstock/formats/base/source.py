@@ -17,6 +17,7 @@ from penstock.core.spec import ALIGNS, Align, Field, Spec
 from penstock.errors import ExpiredRowError
 
 Int = npt.NDArray[np.int64]
+_PLAIN = frozenset((bool, int, float))
 
 
 class Source(ABC):
@@ -175,10 +176,16 @@ def _span(start: int, stop: int) -> Selection:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (bool, int, float, np.integer, np.floating, np.bool_))
+    return type(value) in _PLAIN or isinstance(value, (int, float, np.integer, np.floating, np.bool_))
 
 
 def _number_column(values: list[Any]) -> npt.NDArray[Any]:
-    if all(isinstance(v, (int, np.integer)) for v in values) and all(-(2**63) <= v < 2**63 for v in values):
-        return np.array(values, np.int64)
+    types = set(map(type, values))  # one look at each value: there are as many as episodes
+    if all(issubclass(t, (int, np.integer)) for t in types):
+        try:
+            return np.array(values, np.int64)
+        except OverflowError:
+            return np.array(values, np.float64)
+    if types <= _PLAIN:
+        return np.array(values, np.float64)
     return np.array([float(v) if _is_number(v) else np.nan for v in values], np.float64)
