@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ def _episode(source: Source, e: int, spaces: dict[str, Space]) -> Iterator[Findi
 
 
 def _column(source: Source, e: int, path: str, space: Space | None) -> Iterator[Finding]:
-    where, shown = f"episode {e}/{path}", dict.fromkeys(("NaN", "value outside its space"), 0)
+    where, shown = f"episode {e}/{path}", Counter[str]()
     for start, rows in _chunks(source, path, e):
         for kind, bad in _judge(path, rows, space):
             for i in bad[: SHOWN - shown[kind]].tolist():

@@ -7,7 +7,7 @@ import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +31,7 @@ from penstock.formats.minari.pieces import expand, spread
 Int = npt.NDArray[np.int64]
 Layout = Literal["0.5", "0.4"]
 
+HELD = 1 << 16  # episodes whose metadata stays decoded
 ROOT_MARKS = ("observation_space", "action_space", "total_episodes", "env_spec")
 
 
@@ -45,6 +46,7 @@ class _View:
     data: Readable
     metadata: Mapping[str, Any]
     fingerprint: str
+    entries: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
 
 
 class Hdf5Source(Source):
@@ -131,9 +133,18 @@ class Hdf5Source(Source):
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """Attributes of the episodes' groups: seed an int, options nested, `rewards_*`, anything a user added."""
         view = self._view
-        return [self._entries(view, int(e)) for e in episodes]
+        return [_copied(self._entries(view, int(e))) for e in episodes]
 
     def _entries(self, view: _View, e: int) -> dict[str, Any]:
+        """The entries of an episode, decoded once; the last 65536 are held."""
+        held = view.entries.get(e)
+        if held is None:
+            if len(view.entries) >= HELD:
+                view.entries.clear()
+            held = view.entries[e] = self._decoded(view, e)
+        return held
+
+    def _decoded(self, view: _View, e: int) -> dict[str, Any]:
         name = f"episode_{view.index.number[e]}"
         file = view.files[int(view.index.group_file[e])]
         group = file.open_object(int(view.index.group[e]), name)
@@ -224,3 +235,8 @@ def _state(path: Path, file: File) -> list[Any]:
 def _spaces_digest(spaces: Mapping[str, Space | None]) -> str:
     text = metadata.dumps([None if space is None else space.to_json() for space in spaces.values()])
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _copied(entries: dict[str, Any]) -> dict[str, Any]:
+    """A copy whose nested dicts are the caller's own."""
+    return {key: _copied(value) if isinstance(value, dict) else value for key, value in entries.items()}
