@@ -57,7 +57,9 @@ class Reference:
     def __init__(self, python: str, root: Path) -> None:
         self.root = root
         script = str(Path(minari_reference.__file__))  # -P: this folder has a minari.py of its own
-        self.process = subprocess.Popen([python, "-P", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [python, "-P", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
 
     def ask(self, **request: Any) -> dict[str, Any]:
         assert self.process.stdin is not None

@@ -23,7 +23,21 @@ if TYPE_CHECKING:
     from penstock.data.iter_dataset import IterDataset
     from penstock.data.map_dataset import MapDataset
     from penstock.data.open import open
-    from penstock.errors import (ChecksumError, DataError, ExpiredRowError, FormatError, LockedError, MissingExtraError, PenstockError, PlanError, SpecError, StateError, UnknownFormatError, UnsafeDataError, WorkerError)
+    from penstock.errors import (
+        ChecksumError,
+        DataError,
+        ExpiredRowError,
+        FormatError,
+        LockedError,
+        MissingExtraError,
+        PenstockError,
+        PlanError,
+        SpecError,
+        StateError,
+        UnknownFormatError,
+        UnsafeDataError,
+        WorkerError,
+    )
     from penstock.formats.base.format import Format
     from penstock.formats.base.source import Source
     from penstock.formats.base.writer import Writer

@@ -107,8 +107,7 @@ def test_an_error_in_a_worker_reaches_the_caller_and_the_state_stays(threads):
     loader = Loader(data, 100, threads=threads)
     seen = []
     with pytest.raises(WorkerError, match=r"positions .* could not be loaded: ValueError: a bad row") as error:
-        for batch in loader:
-            seen.extend(batch["x"].tolist())
+        seen.extend(x for batch in loader for x in batch["x"].tolist())
     assert isinstance(error.value.__cause__, ValueError)
     assert seen == list(range(len(seen)))
     assert loader.state_dict()["position"] == len(seen)

@@ -56,7 +56,10 @@ class MemorySource(Source):
 
     @classmethod
     def from_episodes(cls, episodes: Iterable[Episode], metadata: Mapping[str, Any] | None = None) -> MemorySource:
-        """Gather episodes of one spec. Cost: one copy of every column. Raises `SpecError` if specs differ or none is given."""
+        """Gather episodes of one spec. Cost: one copy of every column.
+
+        Raises `SpecError` if specs differ, or no episode is given.
+        """
         held = list(episodes)
         if not held:
             raise SpecError("expected at least one episode, for their spec is the dataset's; got none")
