@@ -436,7 +436,8 @@ def test_metadata_that_names_a_command_runs_nothing(tmp_path):
     [
         '{"type": "Box", "dtype": "float32", "shape": [1099511627776], "low": [0], "high": [1]}',
         '{"type": "Box", "dtype": "O", "shape": [1], "low": [0], "high": [1]}',
-        '{"type": "Nothing"}',
+        '{"type": "Box"}',
+        '{"type": "Tuple", "subspaces": [' * 900 + "]}" * 900,
         '{"type": "Tuple", "subspaces": ' * 2000,
         "[1, 2]",
         "7",
@@ -446,6 +447,13 @@ def test_hostile_spaces_are_format_errors(tmp_path, space):
     folder = write_h5(tmp_path / "x-v0", [raw_episode(3)], entries={"observation_space": space})
     with pytest.raises(FormatError, match="observation_space"):
         FORMAT.open(folder)
+
+
+def test_a_space_of_ones_own_is_left_to_who_knows_it(tmp_path):
+    space = '{"type": "Dict", "subspaces": {"mission": {"type": "MissionSpace"}}}'
+    folder = write_h5(tmp_path / "x-v0", [raw_episode(3)], entries={"observation_space": space})
+    with FORMAT.open(folder) as source:
+        assert (source.spec.observation_space, source.metadata["observation_space"]) == (None, space)
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '"x"', "[" * 100_000])

@@ -125,14 +125,15 @@ def space(metadata: Mapping[str, Any], name: str, path: Path) -> Space | None:
 def _types(stored: Any) -> Iterator[str]:
     """The types that the JSON of a space names, as far as it can be read."""
     try:
-        data = json.loads(stored) if isinstance(stored, str) else stored
+        waiting = [json.loads(stored) if isinstance(stored, str) else stored]
     except (ValueError, RecursionError):
         return
-    if isinstance(data, Mapping) and isinstance(data.get("type"), str):
-        yield str(data["type"])
-        inner = data.get("subspaces", ())
-        for space in inner.values() if isinstance(inner, Mapping) else inner if isinstance(inner, list) else ():
-            yield from _types(space)
+    while waiting:
+        data = waiting.pop()
+        if isinstance(data, Mapping) and isinstance(data.get("type"), str):
+            yield str(data["type"])
+            inner = data.get("subspaces")
+            waiting.extend(inner.values() if isinstance(inner, Mapping) else inner if isinstance(inner, list) else ())
 
 
 def prepare(metadata: Mapping[str, Any], observation_space: Space, action_space: Space) -> dict[str, Any]:
