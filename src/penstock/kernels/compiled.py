@@ -95,48 +95,102 @@ def gather_tiles(
     """See `reference.gather_tiles`; `address[t]` is where tile `t` begins in memory, -1 where it is missing, and
     `axes[layout[r]]` `[4, 2]` is size and tile size along a row, the last axis in bytes."""
     base = np.int64(out.ctypes.data)
+    spans = len(start)
     bad = _bad_span(start, length, at, first[-1], len(out) // row_bytes)
     if bad >= 0:
         return bad
-    runs = np.searchsorted(first, start, side="right") - 1
-    for j in range(len(start)):
-        soon = j + (_AHEAD if row_bytes <= 4096 else 1)
-        if soon < len(start) and length[soon] > 0:
-            ahead = runs[soon]
-            form = axes[layout[ahead]]
-            tile, across, skip, slab = _tiles_of(
-                start[soon] - first[ahead], tile_first[ahead], tile_shape[ahead, 0], form
-            )
-            for i in range(tile, tile + min(across, _TILES_AHEAD)):
-                _prefetch_lines(address[i] + skip, min(slab, 512))
-        run, row, left = runs[j], start[j], length[j]
-        place = base + at[j] * row_bytes
-        while left > 0:
-            if row >= first[run + 1]:
+    across, slab = _sides(axes)
+    # Of each span's first tiles: layout, first tile, how far in the row begins, and how many rows they hold of it.
+    heads = np.empty((spans, 4), np.int64)
+    run, crossing = 0, False
+    for j in range(spans):
+        row = start[j]
+        if length[j] > 0 and not (first[run] <= row < first[run + 1]):
+            run = np.searchsorted(first, row, side="right") - 1
+        _head(row, run, length[j], first, tile_shape, tile_first, layout, across, slab, heads[j])
+        crossing |= heads[j, 3] < length[j]
+    ahead = _AHEAD if row_bytes <= 4096 else 1
+    for j in range(spans):
+        if j + ahead < spans:
+            _prefetch_tiles(address, heads[j + ahead], across, slab)
+        _rows_of(address, heads[j], across, slab, axes, fill, base + at[j] * row_bytes, row_bytes)
+    if crossing:
+        head = np.empty(4, np.int64)
+        for j in range(spans):
+            done = heads[j, 3]
+            while done < length[j]:
+                row = start[j] + done
                 run = np.searchsorted(first, row, side="right") - 1
-            height, form = tile_shape[run, 0], axes[layout[run]]
-            tile, across, skip, slab = _tiles_of(row - first[run], tile_first[run], height, form)
-            take = min(left, height - (row - first[run]) % height, first[run + 1] - row)
-            if across == 1 and slab == row_bytes and address[tile] != -1:
-                memcpy(place, address[tile] + skip, take * row_bytes)
-            else:
-                for i in range(take):
-                    _tiled_row(address, tile, tile + across, skip + i * slab, form, fill, place + i * row_bytes)
-            place += take * row_bytes
-            row += take
-            left -= take
+                _head(row, run, length[j] - done, first, tile_shape, tile_first, layout, across, slab, head)
+                _rows_of(address, head, across, slab, axes, fill, base + (at[j] + done) * row_bytes, row_bytes)
+                done += head[3]
     return -1
 
 
 @_jit
-def _tiles_of(row: int, tile: int, height: int, form: Any) -> Any:
-    """The first tile of a run's row, how many lie side by side, where in each the row begins, and its bytes there."""
-    across, slab = 1, 1
-    for axis in range(4):
-        across *= (form[axis, 0] + form[axis, 1] - 1) // form[axis, 1]
-        slab *= form[axis, 1]
-    down = row // height
-    return tile + down * across, across, (row - down * height) * slab, slab
+def _sides(axes: Any) -> Any:
+    """`[K]` how many tiles lie side by side across a row, and how many bytes of it are in each."""
+    across, slab = np.ones(len(axes), np.int64), np.ones(len(axes), np.int64)
+    for k in range(len(axes)):
+        for axis in range(4):
+            across[k] *= (axes[k, axis, 0] + axes[k, axis, 1] - 1) // axes[k, axis, 1]
+            slab[k] *= axes[k, axis, 1]
+    return across, slab
+
+
+@_jit
+def _head(
+    row: int,
+    run: int,
+    length: int,
+    first: Any,
+    tile_shape: Any,
+    tile_first: Any,
+    layout: Any,
+    across: Any,
+    slab: Any,
+    head: Any,
+) -> None:
+    """Fill `head` with what the tiles side by side that hold `row` have of a span; empty spans read nothing."""
+    if length == 0:
+        head[:] = 0
+        return
+    k, height, inside = layout[run], tile_shape[run, 0], row - first[run]
+    down = inside // height
+    inside -= down * height
+    head[0] = k
+    head[1] = tile_first[run] + down * across[k]
+    head[2] = inside * slab[k]
+    head[3] = min(length, height - inside, first[run + 1] - row)
+
+
+@_jit
+def _prefetch_tiles(address: Any, head: Any, across: Any, slab: Any) -> None:
+    """Ask for the first lines of the first tiles of a span."""
+    k, tile = head[0], head[1]
+    if head[3] > 0:
+        for i in range(tile, tile + min(across[k], _TILES_AHEAD)):
+            _prefetch_lines(address[i] + head[2], min(slab[k] * head[3], 512))
+
+
+@_jit
+def _rows_of(address: Any, head: Any, across: Any, slab: Any, axes: Any, fill: Any, place: Any, row_bytes: int) -> None:
+    """The rows that tiles side by side hold of a span. Where tiles cut a row once only, tile by tile."""
+    k, tile, skip, rows = head[0], head[1], head[2], head[3]
+    form = axes[k]
+    if form[0, 0] == 1 and form[1, 0] == 1 and form[2, 0] == 1:
+        width = slab[k]
+        for i in range(across[k]):
+            unit, to = min(width, row_bytes - i * width), place + i * width
+            if address[tile + i] == -1:
+                _fill_lines(to, row_bytes, fill, rows, unit)
+            elif unit == row_bytes and width == row_bytes:
+                memcpy(to, address[tile + i] + skip, rows * row_bytes)
+            else:
+                _copy_lines(to, row_bytes, address[tile + i] + skip, width, rows, unit)
+        return
+    for i in range(rows):
+        _tiled_row(address, tile, tile + across[k], skip + i * slab[k], form, fill, place + i * row_bytes)
 
 
 @_jit
@@ -209,6 +263,10 @@ def _copy_lines(to: int, to_step: int, source: int, source_step: int, count: int
     elif unit == 8:
         for i in range(count):
             move8(to + i * to_step, source + i * source_step)
+    elif unit <= 64 and unit % 8 == 0:
+        for i in range(count):
+            for byte in range(0, unit, 8):
+                move8(to + i * to_step + byte, source + i * source_step + byte)
     else:
         for i in range(count):
             memcpy(to + i * to_step, source + i * source_step, unit)

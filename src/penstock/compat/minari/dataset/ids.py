@@ -33,8 +33,8 @@ def gen_dataset_id(namespace: str | None, dataset_name: str, version: int | None
 def latest(dataset_ids: list[str]) -> list[str]:
     """The ids with the highest version of each name, in their order.
 
-    >>> latest(["a/b-v0", "a/b-v2", "a/c-v1"])
-    ['a/b-v2', 'a/c-v1']
+    >>> latest(["door/human-v0", "door/human-v2", "pen-v1"])
+    ['door/human-v2', 'pen-v1']
     """
     newest: dict[tuple[str | None, str], int] = {}
     for namespace, name, version in map(parse_dataset_id, dataset_ids):

@@ -22,7 +22,7 @@ def stored_space(space: gymnasium.Space[Any]) -> spaces.Space:
     Raises `SpecError` if those are neither text nor numbers of one shape.
 
     >>> stored_space(gymnasium.spaces.Discrete(2))
-    Discrete(n=2, start=0, dtype=dtype('int64'))
+    Discrete(n=2, start=0)
     """
     if isinstance(space, gymnasium.spaces.Dict):
         return spaces.Dict({key: stored_space(inner) for key, inner in space.spaces.items()})

@@ -12,11 +12,10 @@ def get_dataset_path(dataset_id: str | None = None) -> Path:
 
     Raises `UnsafeDataError` for a name that would leave the root.
 
-    >>> import os
-    >>> _ = os.environ.setdefault("MINARI_DATASETS_PATH", "/tmp/penstock-doctest")
     >>> get_dataset_path("D4RL/door/human-v2").name
     'human-v2'
     """
-    base = ids.root()
-    base.mkdir(parents=True, exist_ok=True)
-    return ids.inside(dataset_id, base) if dataset_id else base
+    if dataset_id:
+        return ids.inside(dataset_id)
+    ids.root().mkdir(parents=True, exist_ok=True)
+    return ids.root()

@@ -13,7 +13,7 @@ from penstock.compat.minari.dataset.versions import is_supported
 from penstock.compat.minari.storage import hosting
 from penstock.compat.minari.storage.datasets_root_dir import get_dataset_path
 from penstock.errors import FormatError
-from penstock.formats.minari import ids, root
+from penstock.formats.minari import root
 
 
 def load_dataset(dataset_id: str, download: bool = False) -> MinariDataset:
@@ -69,8 +69,3 @@ def delete_dataset(dataset_id: str) -> None:
     parse_dataset_id(dataset_id)
     root.delete_dataset(dataset_id, get_dataset_path())
     print(f"Dataset {dataset_id} deleted!")
-
-
-def dataset_directory(dataset_id: str) -> str:
-    """Where a dataset lies or would lie, for messages. Raises `UnsafeDataError` for names that leave the root."""
-    return str(ids.inside(dataset_id, get_dataset_path()))
