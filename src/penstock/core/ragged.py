@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ class Ragged:
         n = len(self.offsets) - 1
         if n < 0 or self.offsets[0] != 0 or self.offsets[-1] != len(self.values) or np.any(np.diff(self.offsets) < 0):
             raise SpecError(
-                f"expected offsets that start at 0, never decrease and end at {len(self.values)} (the number of values), "
+                f"expected offsets from 0 that never decrease and end at {len(self.values)}, the number of values, "
                 f"got {n + 1} offsets {_ends(self.offsets)}"
             )
         object.__setattr__(self, "grid", self.grid or (n,))
@@ -127,7 +128,7 @@ class Ragged:
     def blobs(self) -> list[bytes]:
         """Each row as `bytes`, in flat order."""
         data, cuts = self.values.tobytes(), (self.offsets * self.values.itemsize).tolist()
-        return [data[a:b] for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+        return [data[a:b] for a, b in pairwise(cuts)]
 
     @staticmethod
     def concatenate(parts: Sequence[Ragged]) -> Ragged:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from penstock.core.ragged import Array, Ragged
 from penstock.errors import SpecError
 
+INT64 = np.dtype("int64")
 _NUMBERS = "biufc"  # NumPy kinds that a space may have
 
 
@@ -61,7 +62,8 @@ class Space(ABC):
             if isinstance(error, SpecError):
                 raise
             raise SpecError(
-                f"expected a space of type {', '.join(_READERS)} as the Minari standard writes it, got {_short(data)}: {error}"
+                f"expected a space of type {', '.join(_READERS)} as the Minari standard writes it, "
+                f"got {_short(data)}: {error}"
             ) from error
 
 
@@ -142,7 +144,7 @@ class MultiDiscrete(Space):
 
     nvec: npt.NDArray[Any]
     start: npt.NDArray[Any] | None = None
-    dtype: np.dtype[Any] = np.dtype("int64")
+    dtype: np.dtype[Any] = INT64
 
     type: ClassVar[str] = "MultiDiscrete"
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -106,6 +107,11 @@ class Spec(Mapping[str, Field]):
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
+
+    @cached_property
+    def aligns(self) -> tuple[Align, ...]:
+        """The alignments that some column has."""
+        return tuple(align for align in ALIGNS if any(field.align == align for field in self.fields.values()))
 
     def paths(self, prefix: str) -> list[str]:
         """The columns at or below `prefix`. Raises `KeyError` if there are none."""

@@ -54,7 +54,7 @@ class EpisodeDataset:
         return self.source.episode(int(self.episodes.index[i]))
 
     def __iter__(self) -> Iterator[Episode]:
-        return (self.source.episode(e) for e in self.episodes.index.tolist())
+        return self.source.episodes(self.episodes.index.tolist())
 
     def __enter__(self) -> EpisodeDataset:
         return self

@@ -100,30 +100,46 @@ def gather_tiles(
     if bad >= 0:
         return bad
     across, slab = _sides(axes)
-    # Of each span's first tiles: layout, first tile, how far in the row begins, and how many rows they hold of it.
-    heads = np.empty((spans, 4), np.int64)
+    # The tiles side by side that hold the first rows of each span, where in them those begin, and how many they hold.
+    kind, tile = np.empty(spans, np.int64), np.empty(spans, np.int64)
+    skip, held = np.empty(spans, np.int64), np.empty(spans, np.int64)
     run, crossing = 0, False
     for j in range(spans):
         row = start[j]
         if length[j] > 0 and not (first[run] <= row < first[run + 1]):
             run = np.searchsorted(first, row, side="right") - 1
-        _head(row, run, length[j], first, tile_shape, tile_first, layout, across, slab, heads[j])
-        crossing |= heads[j, 3] < length[j]
+        k, height, inside = layout[run], tile_shape[run, 0], row - first[run]
+        down = inside // height
+        inside -= down * height
+        kind[j], tile[j], skip[j] = k, tile_first[run] + down * across[k], inside * slab[k]
+        held[j] = max(0, min(length[j], height - inside, first[run + 1] - row))
+        crossing |= held[j] < length[j]
     ahead = _AHEAD if row_bytes <= 4096 else 1
     for j in range(spans):
-        if j + ahead < spans:
-            _prefetch_tiles(address, heads[j + ahead], across, slab)
-        _rows_of(address, heads[j], across, slab, axes, fill, base + at[j] * row_bytes, row_bytes)
+        soon = j + ahead
+        if soon < spans and held[soon] > 0:
+            k = kind[soon]
+            for i in range(tile[soon], tile[soon] + min(across[k], _TILES_AHEAD)):
+                _prefetch_lines(address[i] + skip[soon], min(slab[k] * held[soon], 512))
+        k = kind[j]
+        _rows_of(
+            address, tile[j], skip[j], held[j], across[k], slab[k], axes, k, fill, base + at[j] * row_bytes, row_bytes
+        )
     if crossing:
-        head = np.empty(4, np.int64)
         for j in range(spans):
-            done = heads[j, 3]
+            done = held[j]
             while done < length[j]:
                 row = start[j] + done
                 run = np.searchsorted(first, row, side="right") - 1
-                _head(row, run, length[j] - done, first, tile_shape, tile_first, layout, across, slab, head)
-                _rows_of(address, head, across, slab, axes, fill, base + (at[j] + done) * row_bytes, row_bytes)
-                done += head[3]
+                k, height, inside = layout[run], tile_shape[run, 0], row - first[run]
+                down = inside // height
+                inside -= down * height
+                take = min(length[j] - done, height - inside, first[run + 1] - row)
+                _rows_of(
+                    address, tile_first[run] + down * across[k], inside * slab[k], take, across[k], slab[k], axes, k,
+                    fill, base + (at[j] + done) * row_bytes, row_bytes,
+                )  # fmt: skip
+                done += take
     return -1
 
 
@@ -139,58 +155,35 @@ def _sides(axes: Any) -> Any:
 
 
 @_jit
-def _head(
-    row: int,
-    run: int,
-    length: int,
-    first: Any,
-    tile_shape: Any,
-    tile_first: Any,
-    layout: Any,
-    across: Any,
-    slab: Any,
-    head: Any,
+def _rows_of(
+    address: Any,
+    tile: int,
+    skip: int,
+    rows: int,
+    across: int,
+    slab: int,
+    axes: Any,
+    k: int,
+    fill: Any,
+    place: Any,
+    row_bytes: int,
 ) -> None:
-    """Fill `head` with what the tiles side by side that hold `row` have of a span; empty spans read nothing."""
-    if length == 0:
-        head[:] = 0
-        return
-    k, height, inside = layout[run], tile_shape[run, 0], row - first[run]
-    down = inside // height
-    inside -= down * height
-    head[0] = k
-    head[1] = tile_first[run] + down * across[k]
-    head[2] = inside * slab[k]
-    head[3] = min(length, height - inside, first[run + 1] - row)
-
-
-@_jit
-def _prefetch_tiles(address: Any, head: Any, across: Any, slab: Any) -> None:
-    """Ask for the first lines of the first tiles of a span."""
-    k, tile = head[0], head[1]
-    if head[3] > 0:
-        for i in range(tile, tile + min(across[k], _TILES_AHEAD)):
-            _prefetch_lines(address[i] + head[2], min(slab[k] * head[3], 512))
-
-
-@_jit
-def _rows_of(address: Any, head: Any, across: Any, slab: Any, axes: Any, fill: Any, place: Any, row_bytes: int) -> None:
-    """The rows that tiles side by side hold of a span. Where tiles cut a row once only, tile by tile."""
-    k, tile, skip, rows = head[0], head[1], head[2], head[3]
-    form = axes[k]
-    if form[0, 0] == 1 and form[1, 0] == 1 and form[2, 0] == 1:
-        width = slab[k]
-        for i in range(across[k]):
-            unit, to = min(width, row_bytes - i * width), place + i * width
-            if address[tile + i] == -1:
+    """`rows` rows of a span out of the `across` tiles side by side from `tile` on. Where tiles cut a row along one
+    axis only, each tile's pieces are copied together."""
+    if axes[k, 0, 0] == 1 and axes[k, 1, 0] == 1 and axes[k, 2, 0] == 1:
+        for i in range(across):
+            unit, to = min(slab, row_bytes - i * slab), place + i * slab
+            source = address[tile + i]
+            if source == -1:
                 _fill_lines(to, row_bytes, fill, rows, unit)
-            elif unit == row_bytes and width == row_bytes:
-                memcpy(to, address[tile + i] + skip, rows * row_bytes)
+            elif slab == row_bytes:
+                memcpy(to, source + skip, rows * row_bytes)
             else:
-                _copy_lines(to, row_bytes, address[tile + i] + skip, width, rows, unit)
+                _copy_lines(to, row_bytes, source + skip, slab, rows, unit)
         return
+    form = axes[k]
     for i in range(rows):
-        _tiled_row(address, tile, tile + across[k], skip + i * slab[k], form, fill, place + i * row_bytes)
+        _tiled_row(address, tile, tile + across, skip + i * slab, form, fill, place + i * row_bytes)
 
 
 @_jit

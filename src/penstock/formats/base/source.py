@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from penstock.errors import ExpiredRowError
 
 Int = npt.NDArray[np.int64]
 _PLAIN = frozenset((bool, int, float))
+
+
+BLOCK_BYTES = 4 << 20  # short episodes are iterated in blocks of about this size
 
 
 class Source(ABC):
@@ -101,6 +104,14 @@ class Source(ABC):
         e = np.arange(len(self.offsets))
         return {"step": self.offsets, "boundary": self.offsets + e, "episode": e}[align]
 
+    def rows_between(self, align: Align, first: int, last: int) -> Int:
+        """`[last - first + 1]` int64: the part `first : last + 1` of `rows(align)`, at the cost of that part alone."""
+        e = np.arange(first, last + 1)
+        if align == "episode":
+            return e
+        offsets = self.offsets[first : last + 1]
+        return offsets + e if align == "boundary" else offsets
+
     def episode_rows(self, align: Align, e: int) -> tuple[int, int]:
         """First row of episode `e` and the first after it, in the row space of one alignment. Cost: O(1)."""
         if align == "episode":
@@ -136,12 +147,16 @@ class Source(ABC):
 
     def episode(self, e: int) -> Episode:
         """Episode `e` whole, with its metadata; negative numbers count from the end. Raises `IndexError`."""
-        if not -len(self) <= e < len(self):
-            raise IndexError(f"expected an episode within 0:{len(self)}, got {e}")
-        e %= len(self)
-        spans = {align: _span(*self.episode_rows(align, e)) for align in ALIGNS}
-        columns = {path: self._whole(path, field, spans[field.align]) for path, field in self.spec.items()}
-        return Episode(self.spec, columns, e, self.episode_metadata([e])[0])
+        offsets, spec = self.offsets, self.spec
+        n = len(offsets) - 1
+        if not -n <= e < n:
+            raise IndexError(f"expected an episode within 0:{n}, got {e}")
+        e %= n
+        start, stop = int(offsets[e]), int(offsets[e + 1])
+        rows = {"step": (start, stop), "boundary": (start + e, stop + e + 1), "episode": (e, e + 1)}
+        spans = {align: _span(*rows[align]) for align in spec.aligns}
+        columns = {path: self._whole(path, field, spans[field.align]) for path, field in spec.fields.items()}
+        return Episode.trusted(spec, columns, e, Deferred(self, e))
 
     def _whole(self, column: str, field: Field, span: Selection) -> Array:
         if field.ragged:
@@ -150,9 +165,33 @@ class Source(ABC):
         self.read_array(column, span, out)
         return out
 
-    def episodes(self) -> Iterator[Episode]:
-        """Every episode, one after the other. Memory: one episode at a time."""
-        return (self.episode(e) for e in range(len(self)))
+    def episodes(self, order: Iterable[int] | None = None) -> Iterator[Episode]:
+        """Every episode, or those of `order`, one after the other; numbers that follow one another are read together.
+
+        Memory: about 4 MiB, or one episode. An array that is kept may keep what was read with it.
+        """
+        for first, last in _runs(range(len(self)) if order is None else order, self._together()):
+            yield from [self.episode(first)] if first == last else self._block(first, last)
+
+    def _together(self) -> int:
+        """How many episodes of average length are worth one read."""
+        bytes_a_step = sum(field.row_bytes for field in self.spec.values() if not field.ragged)
+        bytes_an_episode = max(bytes_a_step * self.steps // max(len(self), 1), 1)
+        return 1 if bytes_an_episode > BLOCK_BYTES // 16 else BLOCK_BYTES // bytes_an_episode
+
+    def _block(self, first: int, last: int) -> Iterator[Episode]:
+        """Episodes `first` to `last`, out of one read of every column."""
+        ends: dict[Align, list[int]] = {}
+        spans: dict[Align, Selection] = {}
+        for align in ALIGNS:
+            begin = self.episode_rows(align, first)[0]
+            cuts = self.rows_between(align, first, last + 1) - begin
+            ends[align], spans[align] = cuts.tolist(), _span(begin, begin + int(cuts[-1]))
+        fields = self.spec.items()
+        whole = [(path, self._whole(path, f, spans[f.align]), ends[f.align]) for path, f in fields]
+        for i in range(last - first + 1):
+            columns = {path: array[cuts[i] : cuts[i + 1]] for path, array, cuts in whole}
+            yield Episode.trusted(self.spec, columns, first + i, Deferred(self, first + i))
 
     def table(self) -> Columns:
         """One row an episode: `id`, `total_steps`, and every metadata entry that is a number in some episode.
@@ -167,6 +206,51 @@ class Source(ABC):
             if name not in table:
                 table[name] = _number_column([entry.get(name) for entry in stored])
         return Columns(table)
+
+
+@final
+class Deferred(Mapping[str, Any]):
+    """The metadata of one episode, read when it is first looked at."""
+
+    __slots__ = ("_episode", "_held", "_source")
+
+    def __init__(self, source: Source, episode: int) -> None:
+        self._source, self._episode = source, episode
+        self._held: dict[str, Any] | None = None
+
+    def _read(self) -> dict[str, Any]:
+        if self._held is None:
+            self._held = self._source.episode_metadata([self._episode])[0]
+        return self._held
+
+    def __getitem__(self, name: str) -> Any:
+        return self._read()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __repr__(self) -> str:
+        return repr(self._read())
+
+    def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
+        return dict, (self._read(),)
+
+
+def _runs(order: Iterable[int], most: int) -> Iterator[tuple[int, int]]:
+    """First and last of each run of numbers that follow one another, of at most `most`."""
+    first = last = -1
+    for e in order:
+        if first >= 0 and e == last + 1 and e - first < most:
+            last = e
+            continue
+        if first >= 0:
+            yield first, last
+        first = last = e
+    if first >= 0:
+        yield first, last
 
 
 def _span(start: int, stop: int) -> Selection:

@@ -122,9 +122,11 @@ class Hdf5Source(Source):
         raw = out.reshape(-1).view(np.uint8)
         self._view.data.rows[column].gather(selection.start, selection.length, selection.at, raw)
         if out.dtype == np.bool_ and out.size:  # a file may hold bytes that no bool has
-            places = slice(None) if selection.complete else expand(selection.at, selection.length)
-            rows = raw.reshape(len(out), -1)
-            rows[places] = rows[places] != 0
+            if selection.complete:
+                np.not_equal(raw, 0, out=out.reshape(-1))
+            else:
+                rows, places = raw.reshape(len(out), -1), expand(selection.at, selection.length)
+                rows[places] = rows[places] != 0
 
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         """One read a run."""
