@@ -2,6 +2,7 @@
 PYTHON ?= python3
 JOBS ?= 2
 BIN := .venv/bin
+REFERENCE := .build/reference/bin/python
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 # torch comes first and by its exact version, so that no later requirement can bring another build of it.
 TORCH := torch==2.13.0
@@ -22,11 +23,23 @@ check: .venv/dev.stamp ## lint, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-bench: .venv/dev.stamp ## every script in benchmarks/, one after the other
-	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
+bench: .venv/dev.stamp .build/reference.stamp ## every measurement of the README, the original beside it: half an hour
+	$(BIN)/python benchmarks/import_time.py
+	$(BIN)/python benchmarks/gather.py
+	$(BIN)/python benchmarks/plan.py
+	$(BIN)/python benchmarks/minari.py --reference-python $(REFERENCE)
+	$(BIN)/python benchmarks/collect.py --reference-python $(REFERENCE)
+	$(BIN)/python benchmarks/cross_read_minari.py --reference-python $(REFERENCE)
+	$(BIN)/python benchmarks/kill_recording.py
 
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+.build/reference.stamp:
+	@echo "installing the released Minari into .build/reference, to be measured beside"
+	$(PYTHON) -m venv .build/reference
+	$(REFERENCE) -m pip install -qq --disable-pip-version-check 'minari[hdf5,arrow,create]==0.5.4' pillow 'gymnasium[mujoco]'
+	@touch $@
 
 clean: ## remove the environment and everything built
 	rm -rf .venv .build out

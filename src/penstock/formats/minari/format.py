@@ -72,13 +72,15 @@ class MinariFormat(Format):
         layout: Layout = "0.5",
         images: writing.Images = "raw",
         statistics: bool = True,
+        sync: writing.Sync = "close",
         **unknown: Any,
     ) -> hdf5_writer.Hdf5Writer | arrow_writer.ArrowWriter:
         """Create an empty dataset in the directory `path` (whole or not at all) and open it for writing.
 
         `data_format` is "hdf5", "arrow" or "parquet"; `layout` "0.5", or "0.4" for readers of Minari 0.4 (HDF5 only);
         `images` "raw", or "jpeg" to store image spaces as JPEG, which loses detail; `statistics` says whether the
-        `rewards_*` of each episode are computed. Columns without a space get the widest one of their dtype.
+        `rewards_*` of each episode are computed; `sync` whether episodes are flushed to the disk itself one by one
+        ("episode") or at `close`. Columns without a space get the widest one of their dtype.
 
         Raises `FileExistsError`, `SpecError` for columns the standard has no place for, `TypeError` for other options.
         """
@@ -89,22 +91,25 @@ class MinariFormat(Format):
             )
         if layout == "0.4" and (data_format != "hdf5" or images != "raw"):
             raise TypeError("expected data_format='hdf5' and images='raw' with layout='0.4', which knows nothing else")
+        writing.each(sync)  # refused before anything is made
         whole = spaces.check_columns(spec)
         plan = writing.Plan.of(whole, images, statistics=statistics)
         entries = _entries(Path(path), whole, metadata or {}, data_format, layout, images)
         _ensure_parents(Path(path))
         if data_format == "hdf5":
-            return hdf5_writer.create(Path(path), plan, entries, layout)
-        return arrow_writer.create(Path(path), plan, entries)
+            return hdf5_writer.create(Path(path), plan, entries, layout, sync)
+        return arrow_writer.create(Path(path), plan, entries, sync)
 
-    def append(self, path: Path, **unknown: Any) -> hdf5_writer.Hdf5Writer | arrow_writer.ArrowWriter:
+    def append(
+        self, path: Path, *, sync: writing.Sync = "close", **unknown: Any
+    ) -> hdf5_writer.Hdf5Writer | arrow_writer.ArrowWriter:
         """Open an existing dataset for writing more episodes, in its own layout.
 
         A dataset without episodes takes the columns of the spaces in its metadata, and no infos.
-        Raises `FormatError` for damaged data or lost metadata, `TypeError` for options: it has none.
+        Raises `FormatError` for damaged data or lost metadata, `TypeError` for options other than `sync`.
         """
         if unknown:
-            raise TypeError(f"expected no options, got {unknown}; a dataset is continued as it was begun")
+            raise TypeError(f"expected no option but sync, got {unknown}; a dataset is continued as it was begun")
         folder, main = place(path)
         source = _look(folder, main)
         with source:
@@ -120,8 +125,8 @@ class MinariFormat(Format):
         images: writing.Images = "jpeg" if encoded is True else "raw"
         plan = writing.Plan.of(spec, images)
         if main is not None:
-            return hdf5_writer.Hdf5Writer(folder, plan, layout, main)
-        return arrow_writer.ArrowWriter(folder, plan, str(stored.get("data_format")))
+            return hdf5_writer.Hdf5Writer(folder, plan, layout, main, sync=sync)
+        return arrow_writer.ArrowWriter(folder, plan, str(stored.get("data_format")), sync)
 
     def locate(self, name: str) -> Path | None:
         """The directory of the dataset with that id below the datasets root, or None."""

@@ -1,8 +1,8 @@
 """Writing Minari's HDF5 files: every episode saved when `write` returns, by several writers at once if need be.
 
-The order is: the episode's group, durable; the switch of the superblock, durable; then the totals in `metadata.json`,
-replaced atomically. A crash in between leaves totals that are too small, which every reader of ours and the next
-writer put right from what is in the file.
+The order is: the episode's group; the switch of the superblock; then the totals in `metadata.json`, replaced
+atomically. A crash in between leaves totals that are too small, which every reader of ours and the next writer put
+right from what is in the file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from penstock.formats.minari.spaces import stored_path
 Value = npt.NDArray[Any] | Sequence[str] | VlenBytes | None
 
 
-def create(path: Path, plan: writing.Plan, entries: Mapping[str, Any], layout: Layout) -> Hdf5Writer:
+def create(
+    path: Path, plan: writing.Plan, entries: Mapping[str, Any], layout: Layout, sync: writing.Sync = "close"
+) -> Hdf5Writer:
     """Make an empty dataset in `path/data`, whole or not at all, and open it for writing.
 
     Raises `SpecError` for ragged columns of numbers, which have no place in the file.
@@ -49,17 +51,21 @@ def create(path: Path, plan: writing.Plan, entries: Mapping[str, Any], layout: L
             metadata.write_json(data / metadata.FILE, entries)
 
     writing.install(path, fill)
-    return Hdf5Writer(path / "data", plan, layout)
+    return Hdf5Writer(path / "data", plan, layout, sync=sync)
 
 
 class Hdf5Writer(Writer):
     """Appends episodes to `folder/main_data.hdf5`. The file is locked only while an episode is being saved.
 
-    `main` names another file than `main_data.hdf5`. Costs of a `write`: the bytes, four fsyncs, and O(log n) for n
-    episodes in the file.
+    `main` names another file than `main_data.hdf5`. With `sync="close"` a saved episode survives a kill of the process
+    at once, and a loss of power after `close`; with "episode" it survives both when `write` returns, at the cost of
+    four fsyncs. Else a `write` costs the bytes, and O(log n) for n episodes in the file.
     """
 
-    def __init__(self, folder: Path, plan: writing.Plan, layout: Layout, main: str = MAIN) -> None:
+    def __init__(
+        self, folder: Path, plan: writing.Plan, layout: Layout, main: str = MAIN, *, sync: writing.Sync = "close"
+    ) -> None:
+        self._each = writing.each(sync)
         self._folder, self._path, self._layout = folder, folder / main, layout
         self._plan = plan
         self._stored = {path: stored_path(path, plan.spec) for path in plan.spec}
@@ -71,7 +77,7 @@ class Hdf5Writer(Writer):
         return self._plan.spec
 
     def write(self, episode: Episode) -> int:
-        """Save one episode; it is durable when the call returns."""
+        """Save one episode."""
         return self._commit([episode])[0]
 
     def write_all(self, episodes: Iterable[Episode]) -> list[int]:
@@ -81,7 +87,7 @@ class Hdf5Writer(Writer):
     def _commit(self, episodes: Sequence[Episode]) -> list[int]:
         self._check_open()
         groups = [self._group(self._plan.check(episode)) for episode in episodes]
-        with Appender.open(self._path) as file:
+        with Appender.open(self._path, fsync=self._each) as file:
             entries = self._entries()
             first, steps = self._totals(file, entries)
             for number, (episode, datasets) in enumerate(zip(episodes, groups, strict=True), first):
@@ -122,7 +128,7 @@ class Hdf5Writer(Writer):
 
     def _write_entries(self, entries: Mapping[str, Any]) -> None:
         size = metadata.size_of(self._folder)
-        metadata.write_json(self._folder / metadata.FILE, {**entries, "dataset_size": size})
+        metadata.write_json(self._folder / metadata.FILE, {**entries, "dataset_size": size}, durable=self._each)
 
     def _group(self, episode: Episode) -> dict[str, Value]:
         """The datasets of an episode's group by path; an empty `infos` group where none were recorded."""
@@ -151,7 +157,7 @@ class Hdf5Writer(Writer):
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
         """Add or replace entries of the dataset, atomically. Raises `DataError` for those that describe the data."""
         self._check_open()
-        with Appender.open(self._path) as file:
+        with Appender.open(self._path, fsync=self._each) as file:
             entries = changed(self._entries(), metadata)
             if self._layout == "0.4":
                 file.set_attrs("", legacy.attributes_of({key: entries[key] for key in metadata}))
@@ -164,12 +170,16 @@ class Hdf5Writer(Writer):
         Raises `DataError` for an episode that is not there.
         """
         self._check_open()
-        with Appender.open(self._path) as file:
+        with Appender.open(self._path, fsync=self._each) as file:
             for number, update in entries.items():
                 file.set_attrs(f"episode_{number}", attributes(writing.merged({}, update)))
 
     def close(self) -> None:
-        """Nothing is left to do: every write has been finished."""
+        """Flush what was written to the disk itself, where that was not done for every episode."""
+        if not self._closed and not self._each:
+            for path in (self._path, self._folder / metadata.FILE, self._folder):
+                if path.exists():
+                    metadata.sync(path)
         self._closed = True
 
     def _check_open(self) -> None:

@@ -52,11 +52,11 @@ def _object(raw: bytes, path: Path) -> dict[str, Any]:
     return found
 
 
-def write_json(path: Path, data: Mapping[str, Any]) -> None:
+def write_json(path: Path, data: Mapping[str, Any], *, durable: bool = True) -> None:
     """Replace a file by the JSON of `data`, atomically: a reader or a crash sees the old one or the new one.
 
     NumPy numbers and arrays, sets and paths are written as JSON has them. Raises `DataError` for other objects.
-    Cost: two fsyncs.
+    Cost: two fsyncs, none if it need not be `durable`.
     """
     raw = dumps(data).encode()
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
@@ -64,12 +64,14 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
         with open(temporary, "xb") as file:
             file.write(raw)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    sync(path.parent)
+    if durable:
+        sync(path.parent)
 
 
 def sync(path: Path) -> None:

@@ -20,8 +20,16 @@ from penstock.formats.minari import images, metadata
 from penstock.formats.minari.spaces import is_image, of_spec
 
 Images = Literal["raw", "jpeg"]
+Sync = Literal["close", "episode"]
 
 BATCH = 8 << 20  # bytes of episodes that one commit saves
+
+
+def each(sync: Sync) -> bool:
+    """Whether every episode is flushed to the disk itself. Raises `TypeError` for an unknown `sync`."""
+    if sync not in ("close", "episode"):
+        raise TypeError(f"expected sync to be 'close' or 'episode', got {sync!r}")
+    return sync == "episode"
 
 
 @dataclass(frozen=True, eq=False)
