@@ -99,7 +99,7 @@ def gather_tiles(
     bad = _bad_span(start, length, at, first[-1], len(out) // row_bytes)
     if bad >= 0:
         return bad
-    across, slab = _sides(axes)
+    across, slab, plain = _sides(axes)
     # The tiles side by side that hold the first rows of each span, where in them those begin, and how many they hold.
     kind, tile = np.empty(spans, np.int64), np.empty(spans, np.int64)
     skip, held = np.empty(spans, np.int64), np.empty(spans, np.int64)
@@ -108,11 +108,8 @@ def gather_tiles(
         row = start[j]
         if length[j] > 0 and not (first[run] <= row < first[run + 1]):
             run = np.searchsorted(first, row, side="right") - 1
-        k, height, inside = layout[run], tile_shape[run, 0], row - first[run]
-        down = inside // height
-        inside -= down * height
-        kind[j], tile[j], skip[j] = k, tile_first[run] + down * across[k], inside * slab[k]
-        held[j] = max(0, min(length[j], height - inside, first[run + 1] - row))
+        kind[j], tile[j], skip[j], most = _lies(row, run, first, tile_shape, tile_first, layout, across, slab)
+        held[j] = max(0, min(length[j], most))
         crossing |= held[j] < length[j]
     ahead = _AHEAD if row_bytes <= 4096 else 1
     for j in range(spans):
@@ -121,69 +118,72 @@ def gather_tiles(
             k = kind[soon]
             for i in range(tile[soon], tile[soon] + min(across[k], _TILES_AHEAD)):
                 _prefetch_lines(address[i] + skip[soon], min(slab[k] * held[soon], 512))
-        k = kind[j]
-        _rows_of(
-            address, tile[j], skip[j], held[j], across[k], slab[k], axes, k, fill, base + at[j] * row_bytes, row_bytes
-        )
+        k, place = kind[j], base + at[j] * row_bytes
+        _copy_rows(address, tile[j], skip[j], held[j], across[k], slab[k], plain[k], axes, k, fill, place, row_bytes)
     if crossing:
         for j in range(spans):
-            done = held[j]
-            while done < length[j]:
-                row = start[j] + done
+            while held[j] < length[j]:
+                row, place = start[j] + held[j], base + (at[j] + held[j]) * row_bytes
                 run = np.searchsorted(first, row, side="right") - 1
-                k, height, inside = layout[run], tile_shape[run, 0], row - first[run]
-                down = inside // height
-                inside -= down * height
-                take = min(length[j] - done, height - inside, first[run + 1] - row)
-                _rows_of(
-                    address, tile_first[run] + down * across[k], inside * slab[k], take, across[k], slab[k], axes, k,
-                    fill, base + (at[j] + done) * row_bytes, row_bytes,
-                )  # fmt: skip
-                done += take
+                k, t, s, most = _lies(row, run, first, tile_shape, tile_first, layout, across, slab)
+                take = min(length[j] - held[j], most)
+                _copy_rows(address, t, s, take, across[k], slab[k], plain[k], axes, k, fill, place, row_bytes)
+                held[j] += take
     return -1
 
 
 @_jit
 def _sides(axes: Any) -> Any:
-    """`[K]` how many tiles lie side by side across a row, and how many bytes of it are in each."""
+    """`[K]` of each layout: how many tiles lie side by side across a row, how many bytes each has for it, and whether
+    they cut it along one axis only."""
     across, slab = np.ones(len(axes), np.int64), np.ones(len(axes), np.int64)
+    plain = np.ones(len(axes), np.bool_)
     for k in range(len(axes)):
         for axis in range(4):
             across[k] *= (axes[k, axis, 0] + axes[k, axis, 1] - 1) // axes[k, axis, 1]
             slab[k] *= axes[k, axis, 1]
-    return across, slab
+            plain[k] &= axis == 3 or (axes[k, axis, 0] == 1 and axes[k, axis, 1] == 1)
+    return across, slab, plain
 
 
 @_jit
-def _rows_of(
+def _lies(row: int, run: int, first: Any, tile_shape: Any, tile_first: Any, layout: Any, across: Any, slab: Any) -> Any:
+    """Layout and first tile of a row, where in its tiles it begins, and how many rows from it on they hold."""
+    k, height, inside = layout[run], tile_shape[run, 0], row - first[run]
+    down = inside // height
+    inside -= down * height
+    return k, tile_first[run] + down * across[k], inside * slab[k], min(height - inside, first[run + 1] - row)
+
+
+@_jit
+def _copy_rows(
     address: Any,
     tile: int,
     skip: int,
     rows: int,
     across: int,
     slab: int,
+    plain: bool,
     axes: Any,
     k: int,
     fill: Any,
     place: Any,
     row_bytes: int,
 ) -> None:
-    """`rows` rows of a span out of the `across` tiles side by side from `tile` on. Where tiles cut a row along one
-    axis only, each tile's pieces are copied together."""
-    if axes[k, 0, 0] == 1 and axes[k, 1, 0] == 1 and axes[k, 2, 0] == 1:
-        for i in range(across):
-            unit, to = min(slab, row_bytes - i * slab), place + i * slab
-            source = address[tile + i]
-            if source == -1:
-                _fill_lines(to, row_bytes, fill, rows, unit)
-            elif slab == row_bytes:
-                memcpy(to, source + skip, rows * row_bytes)
-            else:
-                _copy_lines(to, row_bytes, source + skip, slab, rows, unit)
+    """`rows` rows out of the `across` tiles side by side from `tile` on; of plain tiles, all pieces of one together."""
+    if not plain:
+        form = axes[k]
+        for i in range(rows):
+            _tiled_row(address, tile, tile + across, skip + i * slab, form, fill, place + i * row_bytes)
         return
-    form = axes[k]
-    for i in range(rows):
-        _tiled_row(address, tile, tile + across, skip + i * slab, form, fill, place + i * row_bytes)
+    for i in range(across):
+        unit, to, source = min(slab, row_bytes - i * slab), place + i * slab, address[tile + i]
+        if source == -1:
+            _fill_lines(to, row_bytes, fill, rows, unit)
+        elif slab == row_bytes:
+            memcpy(to, source + skip, rows * row_bytes)
+        else:
+            _copy_lines(to, row_bytes, source + skip, slab, rows, unit)
 
 
 @_jit
