@@ -38,13 +38,19 @@ KINDS = ("cheetah", "small", "image")
 
 @dataclass
 class Row:
-    """One line of the table: ours against the peer, in `unit` a second (or bytes), and the aim."""
+    """One line of the table: ours against the peer, in `unit` a second (or bytes), the aim, and what NumPy takes for
+    the same rows out of memory maps of flat files."""
 
     what: str
     ours: float
     peer: float | None
     unit: str
     aim: str
+    numpy: float | None = None
+
+    @property
+    def beside(self) -> tuple[str, str]:
+        return ("", "") if self.numpy is None else (f"{self.numpy:,.0f}", f"{self.ours / self.numpy:.2f} x")
 
     @property
     def ratio(self) -> str:
@@ -146,6 +152,24 @@ def batches(dataset: penstock.MapDataset, samples: int, steps: int, threads: int
     return done * steps
 
 
+def by_numpy(store: Path, kind: str, steps: int, batches: int) -> int:
+    """Random batches by fancy indexing of memory maps, all columns and next observations where `steps` is 1."""
+    spec, folder = spec_of(kind), store / "segments" / "0"
+    maps = {
+        name: np.memmap(folder / f"{name}.values", field.dtype, "r").reshape(-1, *field.shape)
+        for name, field in spec.items()
+    }
+    rng = np.random.default_rng(0)
+    for _ in range(batches):
+        rows = rng.integers(0, len(maps["rewards"]) - steps, 256)
+        index = rows if steps == 1 else rows[:, None] + np.arange(steps)
+        for column in maps.values():
+            column[index]
+        if steps == 1:
+            maps["observations"][rows + 1]
+    return batches * 256 * steps
+
+
 def write_ours(kind: str, scale: float, name: str, path: Path, **options: Any) -> dict[str, float]:
     held = list(episodes(kind, scale))
     metadata = {"dataset_id": f"bench/{kind}-ours-v0"} if name == "minari" else {}
@@ -194,7 +218,9 @@ def measure(kind: str, reference: Reference, folder: Path, scale: float, seconds
         for task in ("iterate", "episode", "transition")
     }
     order = np.random.default_rng(0).integers(0, n, 200 if kind == "image" else 2000).tolist()
-    samples = 4096 if kind == "image" else 1 << 18
+    samples = 1 << 14 if kind == "image" else 1 << 18
+    few = (4, 2) if kind == "image" else (200, 20)
+    numpy = [rate(lambda n=n, s=s: by_numpy(store, kind, s, n), seconds) for n, s in zip(few, (1, 16), strict=True)]
     for label, data in opened.items():
         yield Row(
             f"{kind}: iterate {label}",
@@ -219,6 +245,7 @@ def measure(kind: str, reference: Reference, folder: Path, scale: float, seconds
                 peer["transition"],
                 "steps/s",
                 ">= 100 k" if kind == "image" else ">= 2 M",
+                numpy[0],
             )
             yield Row(
                 f"{kind}: windows 256x16, {label}, {threads} thr.",
@@ -226,6 +253,7 @@ def measure(kind: str, reference: Reference, folder: Path, scale: float, seconds
                 peer["transition"],
                 "steps/s",
                 ">= 100 k" if kind == "image" else ">= 2 M",
+                numpy[1],
             )
 
 
@@ -241,14 +269,22 @@ def main() -> None:
     os.environ["PENSTOCK_CACHE"] = str(folder / "cache")
     reference = Reference(asked.reference_python, folder / "reference")
     table = Table(
-        "what", "ours", "reference", "ratio", "unit", "aim", title="penstock beside Minari, same files, same run"
+        "what",
+        "ours",
+        "reference",
+        "ratio",
+        "NumPy",
+        "ours / NumPy",
+        "unit",
+        "aim",
+        title="penstock beside Minari, same files, same run",
     )
     try:
         for kind in asked.kinds:
             for row in measure(kind, reference, folder, asked.scale, asked.seconds):
                 peer = "" if row.peer is None else f"{row.peer:,.0f}"
-                table.add_row(row.what, f"{row.ours:,.0f}", peer, row.ratio, row.unit, row.aim)
-                print(row.what, f"{row.ours:,.0f}", peer, row.ratio, file=sys.stderr, flush=True)
+                table.add_row(row.what, f"{row.ours:,.0f}", peer, row.ratio, *row.beside, row.unit, row.aim)
+                print(row.what, f"{row.ours:,.0f}", peer, row.ratio, *row.beside, file=sys.stderr, flush=True)
     finally:
         reference.close()
         if asked.out is None:

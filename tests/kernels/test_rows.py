@@ -44,9 +44,8 @@ def test_spans_across_runs_equal_numpy(data: Any, row_bytes: int) -> None:
     for kernel in (compiled, reference):
         out = np.full_like(want, 9)
         if kernel is compiled:
-            assert (
-                compiled.gather_rows(rows.first, rows.address, row_bytes, start, length, at[:-1], out.reshape(-1)) == -1
-            )
+            runs = rows.first, rows.guide, rows.shift, rows.address
+            assert compiled.gather_rows(*runs, row_bytes, start, length, at[:-1], out.reshape(-1)) == -1
         else:
             reference.gather_rows(rows.buffers, rows.first, rows.buffer, rows.offset, start, length, at[:-1], out)
         np.testing.assert_array_equal(out, want)

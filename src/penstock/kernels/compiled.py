@@ -24,13 +24,28 @@ def _bad_span(start: Any, length: Any, at: Any, rows: int, places: int) -> Any:
     return -1
 
 
+@_jit
+def _run_of(first: Any, guide: Any, shift: int, row: int) -> Any:
+    """The run that holds a row; the guide bounds the search. See `locate.guide_of`."""
+    lo, hi = guide[row >> shift], guide[(row >> shift) + 1]
+    while lo < hi:
+        middle = (lo + hi + 1) >> 1
+        if first[middle] <= row:
+            lo = middle
+        else:
+            hi = middle - 1
+    return lo
+
+
 _AHEAD = 8
 """Spans that are asked for before they are copied, so that memory answers several at a time."""
 _TILES_AHEAD = 8
 
 
 @_jit
-def gather_rows(first: Any, address: Any, row_bytes: int, start: Any, length: Any, at: Any, out: Any) -> Any:
+def gather_rows(
+    first: Any, guide: Any, shift: int, address: Any, row_bytes: int, start: Any, length: Any, at: Any, out: Any
+) -> Any:
     """See `reference.gather_rows`; `address[r]` is where run `r` begins in memory. Gives -1, or the first bad span."""
     spans = len(start)
     bad = _bad_span(start, length, at, first[-1], len(out) // row_bytes)
@@ -42,7 +57,7 @@ def gather_rows(first: Any, address: Any, row_bytes: int, start: Any, length: An
     for j in range(spans):
         row = start[j]
         if length[j] > 0 and not (first[run] <= row < first[run + 1]):
-            run = np.searchsorted(first, row, side="right") - 1
+            run = _run_of(first, guide, shift, row)
         source[j] = address[run] + (row - first[run]) * row_bytes
         head[j] = min(length[j], first[run + 1] - row) if length[j] > 0 else 0
         crossing |= head[j] < length[j]
@@ -80,6 +95,8 @@ def _prefetch_lines(begin: int, size: int) -> None:
 @_jit
 def gather_tiles(
     first: Any,
+    guide: Any,
+    shift: int,
     tile_shape: Any,
     tile_first: Any,
     address: Any,
@@ -107,7 +124,7 @@ def gather_tiles(
     for j in range(spans):
         row = start[j]
         if length[j] > 0 and not (first[run] <= row < first[run + 1]):
-            run = np.searchsorted(first, row, side="right") - 1
+            run = _run_of(first, guide, shift, row)
         kind[j], tile[j], skip[j], most = _lies(row, run, first, tile_shape, tile_first, layout, across, slab)
         held[j] = max(0, min(length[j], most))
         crossing |= held[j] < length[j]
@@ -124,7 +141,7 @@ def gather_tiles(
         for j in range(spans):
             while held[j] < length[j]:
                 row, place = start[j] + held[j], base + (at[j] + held[j]) * row_bytes
-                run = np.searchsorted(first, row, side="right") - 1
+                run = _run_of(first, guide, shift, row)
                 k, t, s, most = _lies(row, run, first, tile_shape, tile_first, layout, across, slab)
                 take = min(length[j] - held[j], most)
                 _copy_rows(address, t, s, take, across[k], slab[k], plain[k], axes, k, fill, place, row_bytes)

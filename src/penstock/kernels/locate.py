@@ -13,6 +13,20 @@ from penstock.kernels.dispatch import kernels
 Int = npt.NDArray[np.int64]
 
 
+def guide_of(cuts: Int) -> tuple[Int, int]:
+    """`guide` and `shift` for groups that begin at `cuts[:-1]` and end at `cuts[-1]`: `guide[j]` is the group of index
+    `j << shift`, and the last entry that of the last index.
+
+    >>> guide, shift = guide_of(np.array([0, 2, 2, 5]))
+    >>> guide.tolist(), shift
+    ([0, 0, 2, 2, 2, 2], 0)
+    """
+    n, groups = int(cuts[-1]), len(cuts) - 1
+    shift = max(0, (n // max(groups, 1)).bit_length() - 1)
+    starts = np.arange(((n - 1) >> shift) + 1 if n else 0) << shift
+    return np.searchsorted(cuts, np.append(starts, max(n - 1, 0)), side="right") - 1, shift
+
+
 @dataclass(frozen=True, eq=False)
 class Groups:
     """Indices `0 : n` cut into groups: group `g` owns `table[g, 0] : table[g + 1, 0]`.
@@ -34,15 +48,11 @@ class Groups:
     def of(cls, sizes: Int, *known: Int) -> Groups:
         """Groups of the given `[G]` sizes, and `[G]` columns of what is known of them. Cost: some passes over `G`."""
         cuts = offsets_of(sizes)
-        n = int(cuts[-1])
         table = np.zeros((len(cuts), 1 + len(known)), np.int64)
         table[:, 0] = cuts
         for c, column in enumerate(known):
             table[:-1, 1 + c] = column
-        shift = max(0, (n // max(len(sizes), 1)).bit_length() - 1)
-        starts = np.arange(((n - 1) >> shift) + 1 if n else 0) << shift
-        guide = np.searchsorted(cuts, np.append(starts, max(n - 1, 0)), side="right") - 1
-        return cls(table, guide, shift)
+        return cls(table, *guide_of(cuts))
 
     @property
     def n(self) -> int:

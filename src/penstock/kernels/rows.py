@@ -12,6 +12,7 @@ import numpy.typing as npt
 from penstock.core.ragged import offsets_of
 from penstock.kernels import reference
 from penstock.kernels.dispatch import kernels
+from penstock.kernels.locate import guide_of
 
 Int = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -38,6 +39,8 @@ class RowMap:
     offset: Int
     row_bytes: int
     address: Int
+    guide: Int
+    shift: int
 
     @classmethod
     def build(cls, buffers: Sequence[Bytes], rows: Int, buffer: Int, offset: Int, row_bytes: int) -> RowMap:
@@ -58,7 +61,7 @@ class RowMap:
             )
         bases = np.array([b.ctypes.data for b in buffers], np.int64)
         address = bases[buffer] + offset if len(rows) else np.zeros(0, np.int64)
-        return cls(tuple(buffers), first, buffer, offset, row_bytes, address)
+        return cls(tuple(buffers), first, buffer, offset, row_bytes, address, *guide_of(first))
 
     @classmethod
     def of(cls, array: npt.NDArray[Any]) -> RowMap:
@@ -86,7 +89,12 @@ class RowMap:
             check_spans(start, length, at, self.n, len(target) // self.row_bytes)
             places = target.reshape(-1, self.row_bytes)
             reference.gather_rows(self.buffers, self.first, self.buffer, self.offset, start, length, at, places)
-        elif kernel.gather_rows(self.first, self.address, self.row_bytes, start, length, at, target) >= 0:
+        elif (
+            kernel.gather_rows(
+                self.first, self.guide, self.shift, self.address, self.row_bytes, start, length, at, target
+            )
+            >= 0
+        ):
             check_spans(start, length, at, self.n, len(target) // self.row_bytes)
 
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from penstock.kernels import reference
 from penstock.kernels.dispatch import kernels
+from penstock.kernels.locate import guide_of
 from penstock.kernels.rows import check_spans, flat
 
 Int = npt.NDArray[np.int64]
@@ -53,6 +54,8 @@ class TileMap:
     address: Int
     layout: Int
     axes: Int
+    guide: Int
+    shift: int
 
     @classmethod
     def build(
@@ -91,7 +94,7 @@ class TileMap:
         axes = _axes(shapes, row_shape, itemsize)
         return cls(
             tuple(buffers), tuple(row_shape), itemsize, first, tile_shape, tile_first, tile_buffer, tile_offset,
-            np.frombuffer(fill, np.uint8).copy(), address, layout, axes,
+            np.frombuffer(fill, np.uint8).copy(), address, layout, axes, *guide_of(first),
         )  # fmt: skip
 
     @property
@@ -123,8 +126,8 @@ class TileMap:
             )  # fmt: skip
             return
         bad = kernel.gather_tiles(
-            self.first, self.tile_shape, self.tile_first, self.address, self.layout, self.axes, self.fill,
-            start, length, at, self.row_bytes, target,
+            self.first, self.guide, self.shift, self.tile_shape, self.tile_first, self.address, self.layout, self.axes,
+            self.fill, start, length, at, self.row_bytes, target,
         )  # fmt: skip
         if bad >= 0:
             check_spans(start, length, at, self.n, places)
