@@ -32,7 +32,8 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """
     try:
         with open(path, "rb") as file:
-            raw = file.read(LIMIT + 1)
+            # Asked for one byte more than there is, for a buffer of the limit's size would be allocated whole.
+            raw = file.read(min(os.fstat(file.fileno()).st_size, LIMIT) + 1)
     except (FileNotFoundError, NotADirectoryError):
         return None
     if len(raw) > LIMIT:

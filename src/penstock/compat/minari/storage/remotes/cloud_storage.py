@@ -37,7 +37,7 @@ class CloudStorage:
         fsspec: Any = require("fsspec", "remote")
         self.scheme, separator, place = name.partition("://")
         if self.scheme in _PACKAGES:
-            require(_PACKAGES[self.scheme], "remote")
+            require(_PACKAGES[self.scheme], "hf" if self.scheme == "hf" else "gcp")
         options = {"token": token} if token is not None and self.scheme in _PACKAGES else {}
         url = name if separator and self.scheme not in SINGLE_ROOT else _native(self.scheme, place, name)
         try:
@@ -158,7 +158,7 @@ class CloudStorage:
 
     def _groups(self) -> list[str]:
         """The repositories of an organisation on `hf`."""
-        hub: Any = require("huggingface_hub", "remote")
+        hub: Any = require("huggingface_hub", "hf")
         return [str(found.id).partition("/")[2] for found in hub.HfApi().list_datasets(author=self.name)]
 
     def _registered(self, kind: str) -> Iterator[str]:
@@ -181,7 +181,7 @@ class CloudStorage:
 
     def _make_group(self, name: str) -> None:
         if self.scheme == "hf":
-            hub: Any = require("huggingface_hub", "remote")
+            hub: Any = require("huggingface_hub", "hf")
             repository = f"{self.name}/{name.partition('/')[0]}"
             hub.HfApi(token=self.fs.token).create_repo(repository, repo_type="dataset", exist_ok=True)
 
