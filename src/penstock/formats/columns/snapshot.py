@@ -129,7 +129,7 @@ class Snapshot:
         segment, index, start, steps, *_ = self._entry(e)
         at = _places(index, start, steps)
         columns = {path: column.part(e, segment, *at[column.field.align]) for path, column in self.columns.items()}
-        return Episode(self.layout.spec, columns, e, self.metadata([e])[0])
+        return Episode.trusted(self.layout.spec, columns, e, self.metadata([e])[0])
 
     def metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """The metadata of the given episodes. Cost: one pass of the JSON parser over all of them."""
