@@ -212,5 +212,5 @@ def test_what_cannot_be_reached_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     with pytest.raises(DataError, match="fsspec URL"):
         get_cloud_storage("nonsense://place")
     monkeypatch.setitem(__import__("sys").modules, "gcsfs", None)
-    with pytest.raises(MissingExtraError, match="remote"):
+    with pytest.raises(MissingExtraError, match=r"penstock\[gcp\]"):
         get_cloud_storage("gcp://bucket")
