@@ -77,3 +77,18 @@ def test_no_pass_over_a_dataset_holds_it(tmp_path, name, options):
         assert peak(work) < BOUND
     again = penstock.open(second)
     assert (len(again), again[0].rewards[0], again[-1].metadata["seed"]) == (EPISODES, 50.0, EPISODES - 1)
+
+
+def test_episodes_of_any_lengths_are_read_in_bounded_blocks_and_in_order():
+    lengths = [1] * 3000 + [4000] * 6 + [0, 2] * 5
+    data = penstock.from_arrays({"x": np.arange(sum(lengths) * 128.0).reshape(-1, 128)}, lengths=lengths)
+    source = data.source
+    sizes = []
+    read_array = source.read_array
+    source.read_array = lambda column, selection, out: (sizes.append(out.nbytes), read_array(column, selection, out))
+    for order in (range(len(lengths)), [3001, 3002, 0, 1, 2, 5, 4]):
+        for e, episode in zip(order, source.episodes(order), strict=True):
+            assert episode.id == e
+            assert np.array_equal(episode.columns["x"][:, 0], data.source.episode(e).columns["x"][:, 0])
+    assert max(sizes) <= 4 << 20
+    assert len(sizes) < 2 * len(lengths) + 100

@@ -72,6 +72,17 @@ def test_resume_with_another_batch_size_and_drop_last():
     assert taken(second)[:5] == dataset().batch(np.arange(N, N + 5))["x"].tolist()
 
 
+def test_a_rest_smaller_than_a_batch_is_dropped_and_the_next_epoch_begins():
+    first = Loader(dataset(n=100), 30, threads=1)
+    taken(first, 3)
+    second = Loader(dataset(n=100), 40, threads=1, drop_last=True)
+    second.load_state_dict(first.state_dict())
+    assert taken(second) == dataset(n=100).batch(np.arange(100, 180))["x"].tolist()
+    assert taken(second) == dataset(n=100).batch(np.arange(200, 280))["x"].tolist()
+    small = Loader(dataset(n=100), 400, drop_last=True)
+    assert taken(small) == taken(small) == []
+
+
 def test_the_state_is_what_was_consumed_not_what_was_prefetched():
     loader = Loader(dataset(), 10, threads=2, prefetch=5)
     iterator = iter(loader)

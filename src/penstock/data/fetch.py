@@ -22,7 +22,7 @@ Empty = Callable[[tuple[int, ...], np.dtype[Any]], npt.NDArray[Any]]
 class Fetch:
     """Reads what a plan's selections name. Stateless between calls, and safe in any number of threads.
 
-    `columns` keeps only the outputs at or below these names; None keeps all.
+    `reads` are those of the plan's outputs that are wanted.
 
     Raises `SpecError` if two sources disagree about a column.
     """

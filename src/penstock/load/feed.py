@@ -79,6 +79,8 @@ class PositionFeed:
         if size == 0:
             return
         end = (position // size + 1) * size
+        if self.drop_last and end - position < self.batch_size:  # what is left of the epoch is dropped
+            position, end = end, end + size
         last = end - (end - position) % self.batch_size if self.drop_last else end
         row_bytes = max(self.dataset.row_bytes(), 1)
         rows = min(PLAN_BLOCK, max(JOB_BYTES // row_bytes, 1))

@@ -20,7 +20,8 @@ Int = npt.NDArray[np.int64]
 _PLAIN = frozenset((bool, int, float))
 
 
-BLOCK_BYTES = 4 << 20  # short episodes are iterated in blocks of about this size
+BLOCK_BYTES = 4 << 20  # short episodes are iterated in blocks of at most about this size
+LEAST_STEP_BYTES = 64  # a step counts for as much at least, for ragged columns say nothing of their size
 
 
 class Source(ABC):
@@ -170,14 +171,10 @@ class Source(ABC):
 
         Memory: about 4 MiB, or one episode. An array that is kept may keep what was read with it.
         """
-        for first, last in _runs(range(len(self)) if order is None else order, self._together()):
+        bytes_a_step = sum(field.row_bytes for field in self.spec.values())
+        budget = max(BLOCK_BYTES // max(bytes_a_step, LEAST_STEP_BYTES), 1)
+        for first, last in _runs(range(len(self)) if order is None else order, self.offsets, budget):
             yield from [self.episode(first)] if first == last else self._block(first, last)
-
-    def _together(self) -> int:
-        """How many episodes of average length are worth one read."""
-        bytes_a_step = sum(field.row_bytes for field in self.spec.values() if not field.ragged)
-        bytes_an_episode = max(bytes_a_step * self.steps // max(len(self), 1), 1)
-        return 1 if bytes_an_episode > BLOCK_BYTES // 16 else BLOCK_BYTES // bytes_an_episode
 
     def _block(self, first: int, last: int) -> Iterator[Episode]:
         """Episodes `first` to `last`, out of one read of every column."""
@@ -239,16 +236,20 @@ class Deferred(Mapping[str, Any]):
         return dict, (self._read(),)
 
 
-def _runs(order: Iterable[int], most: int) -> Iterator[tuple[int, int]]:
-    """First and last of each run of numbers that follow one another, of at most `most`."""
-    first = last = -1
+def _runs(order: Iterable[int], offsets: Int, budget: int) -> Iterator[tuple[int, int]]:
+    """First and last of each run of numbers that follow one another and have at most `budget` steps together."""
+    first = last = end = -1  # `end` is the last step row that the run may reach
     for e in order:
-        if first >= 0 and e == last + 1 and e - first < most:
+        stop = int(offsets[e + 1])
+        if first >= 0 and e == last + 1 and stop <= end:
             last = e
             continue
         if first >= 0:
             yield first, last
         first = last = e
+        start = int(offsets[e])
+        # A long episode stands alone: nothing is gained by reading it with others.
+        end = start + budget if (stop - start) * 16 <= budget else start
     if first >= 0:
         yield first, last
 

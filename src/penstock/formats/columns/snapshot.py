@@ -136,10 +136,10 @@ class Snapshot:
         texts = [self.metadata_bytes(e) for e in episodes]
         try:
             found = json.loads(f"[{b','.join(texts).decode('ascii')}]")
-            if len(found) == len(texts) and all(type(entry) is dict for entry in found):
-                return found
         except (ValueError, RecursionError):
-            pass  # found below, where it is known which of them is damaged
+            found = []  # one of them is damaged; which one is found out below
+        if len(found) == len(texts) and all(type(entry) is dict for entry in found):
+            return found
         return [self._parsed(text, e) for text, e in zip(texts, episodes, strict=True)]
 
     def metadata_bytes(self, e: int) -> memoryview:

@@ -16,9 +16,7 @@ import numpy as np
 from penstock.core.columns import under
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
-from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError, SpecError, require
-from penstock.formats.base.writer import Writer
 from penstock.formats.minari import arrow_table, metadata, writing
 from penstock.formats.minari.arrow_source import ArrowSource, episode_directories, part
 from penstock.formats.minari.metadata import bytes_of, changed
@@ -40,7 +38,7 @@ def create(path: Path, plan: writing.Plan, entries: Mapping[str, Any], sync: wri
     return ArrowWriter(path / "data", plan, str(entries["data_format"]), sync)
 
 
-class ArrowWriter(Writer):
+class ArrowWriter(writing.DatasetWriter):
     """Appends episodes to `folder`: each is written under a hidden name and renamed to its number.
 
     Writers take turns by a lock on the folder, held while an episode is being saved. Cost of a `write`: the bytes,
@@ -49,26 +47,12 @@ class ArrowWriter(Writer):
     """
 
     def __init__(self, folder: Path, plan: writing.Plan, data_format: str, sync: writing.Sync = "close") -> None:
-        self._each = writing.each(sync)
-        self._waiting: list[Path] = []  # written since the last flush to the disk itself
+        super().__init__(folder, plan, sync)
         if data_format not in ("arrow", "parquet"):
             raise FormatError(f"expected data_format 'arrow' or 'parquet', got {data_format!r}", path=folder)
-        self._folder, self._plan, self._format = folder, plan, data_format
+        self._format = data_format
+        self._waiting: list[Path] = []  # episodes written since the last flush to the disk itself
         self._bytes: tuple[int, int] | None = None
-        self._closed = False
-
-    @property
-    def spec(self) -> Spec:
-        """The columns that episodes must have."""
-        return self._plan.spec
-
-    def write(self, episode: Episode) -> int:
-        """Save one episode."""
-        return self._commit([episode])[0]
-
-    def write_all(self, episodes: Iterable[Episode]) -> list[int]:
-        """Save several, with one update of the totals for about 8 MB. Memory: 8 MB, or one episode."""
-        return [number for batch in writing.batches(episodes) for number in self._commit(batch)]
 
     def _commit(self, episodes: Sequence[Episode]) -> list[int]:
         self._check_open()
@@ -96,8 +80,8 @@ class ArrowWriter(Writer):
         size = 0
         for directory in (staging / str(number) for number in numbers):
             size += sum(path.stat().st_size for path in directory.iterdir())
-            if self._each:
-                _sync_all(directory)
+            for path in _files(directory) if self._each else ():
+                metadata.sync(path)
         for number in numbers:
             os.rename(staging / str(number), self._folder / str(number))
         if self._each:
@@ -145,16 +129,6 @@ class ArrowWriter(Writer):
             yield
         finally:
             os.close(handle)
-
-    def _entries(self) -> dict[str, Any]:
-        entries = metadata.read_json(self._folder / metadata.FILE)
-        if entries is None:
-            raise FormatError(
-                "expected metadata, got an empty file or none; write it anew with "
-                "penstock.formats.minari.recover.rebuild_metadata, then append",
-                path=self._folder / metadata.FILE,
-            )
-        return entries
 
     def _totals(self, entries: Mapping[str, Any]) -> tuple[int, int]:
         """The number of the next episode and the steps so far, counted anew where the stored totals are stale."""
@@ -213,21 +187,13 @@ class ArrowWriter(Writer):
                     raise DataError(f"expected an episode that is there, got {number} in {self._folder}")
                 metadata.write_json(path, writing.merged(metadata.read_json(path) or {}, update))
 
-    def close(self) -> None:
-        """Flush what was written to the disk itself, where that was not done for every episode."""
-        if not self._closed and not self._each:
-            for directory in self._waiting:
-                _sync_all(directory)
-            metadata.sync(self._folder / metadata.FILE)
-            metadata.sync(self._folder)
-        self._closed = True
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise DataError(f"expected an open writer, got a closed one of {self._folder}; open it again with append")
+    def _unflushed(self) -> Iterable[Path]:
+        """The files of the episodes, the directories they are named in, and the totals."""
+        for directory in self._waiting:
+            yield from _files(directory)
+        yield from (self._folder / metadata.FILE, self._folder)
 
 
-def _sync_all(directory: Path) -> None:
-    for path in directory.iterdir():
-        metadata.sync(path)
-    metadata.sync(directory)
+def _files(directory: Path) -> Iterable[Path]:
+    """The files of an episode's directory, then the directory itself."""
+    return [*directory.iterdir(), directory]

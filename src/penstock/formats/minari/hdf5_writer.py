@@ -17,9 +17,7 @@ import numpy.typing as npt
 from penstock.containers.hdf5 import Appender, File, VlenBytes
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
-from penstock.core.spec import Spec
-from penstock.errors import DataError, FormatError, SpecError
-from penstock.formats.base.writer import Writer
+from penstock.errors import SpecError
 from penstock.formats.minari import legacy, metadata, writing
 from penstock.formats.minari.hdf5_index import MAIN
 from penstock.formats.minari.hdf5_source import Hdf5Source, Layout
@@ -54,7 +52,7 @@ def create(
     return Hdf5Writer(path / "data", plan, layout, sync=sync)
 
 
-class Hdf5Writer(Writer):
+class Hdf5Writer(writing.DatasetWriter):
     """Appends episodes to `folder/main_data.hdf5`. The file is locked only while an episode is being saved.
 
     `main` names another file than `main_data.hdf5`. With `sync="close"` a saved episode survives a kill of the process
@@ -65,24 +63,9 @@ class Hdf5Writer(Writer):
     def __init__(
         self, folder: Path, plan: writing.Plan, layout: Layout, main: str = MAIN, *, sync: writing.Sync = "close"
     ) -> None:
-        self._each = writing.each(sync)
-        self._folder, self._path, self._layout = folder, folder / main, layout
-        self._plan = plan
+        super().__init__(folder, plan, sync)
+        self._path, self._layout = folder / main, layout
         self._stored = {path: stored_path(path, plan.spec) for path in plan.spec}
-        self._closed = False
-
-    @property
-    def spec(self) -> Spec:
-        """The columns that episodes must have."""
-        return self._plan.spec
-
-    def write(self, episode: Episode) -> int:
-        """Save one episode."""
-        return self._commit([episode])[0]
-
-    def write_all(self, episodes: Iterable[Episode]) -> list[int]:
-        """Save several, with one commit for about 8 MB. Memory: 8 MB, or one episode."""
-        return [number for batch in writing.batches(episodes) for number in self._commit(batch)]
 
     def _commit(self, episodes: Sequence[Episode]) -> list[int]:
         self._check_open()
@@ -106,14 +89,7 @@ class Hdf5Writer(Writer):
         if self._layout == "0.4":
             with File(self._path) as file:
                 return legacy.read_attributes(file)
-        entries = metadata.read_json(self._folder / metadata.FILE)
-        if entries is None:
-            raise FormatError(
-                "expected metadata, got an empty file or none; write it anew with "
-                "penstock.formats.minari.recover.rebuild_metadata, then append",
-                path=self._folder / metadata.FILE,
-            )
-        return entries
+        return super()._entries()
 
     def _totals(self, file: Appender, entries: Mapping[str, Any]) -> tuple[int, int]:
         """The number of the next episode and the steps so far, counted anew where the stored totals are stale."""
@@ -174,17 +150,10 @@ class Hdf5Writer(Writer):
             for number, update in entries.items():
                 file.set_attrs(f"episode_{number}", attributes(writing.merged({}, update)))
 
-    def close(self) -> None:
-        """Flush what was written to the disk itself, where that was not done for every episode."""
-        if not self._closed and not self._each:
-            for path in (self._path, self._folder / metadata.FILE, self._folder):
-                if path.exists():
-                    metadata.sync(path)
-        self._closed = True
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise DataError(f"expected an open writer, got a closed one of {self._path}; open it again with append")
+    def _unflushed(self) -> Iterable[Path]:
+        """The file, its metadata where they lie beside it, and the names of both."""
+        beside = [self._folder / metadata.FILE] if self._layout == "0.5" else []
+        return [self._path, *beside, self._folder]
 
 
 def attributes(entries: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.columns import under
-from penstock.core.spaces import Box, Dict, Space, Text, Tuple
+from penstock.core.spaces import Box, Dict, Space, Tuple
 from penstock.core.spec import Field, Spec
 from penstock.errors import SpecError
 
@@ -153,8 +153,3 @@ def _widest(path: str, field: Field) -> Space:
 def outside(space: Space, rows: Any, limit: int) -> Iterator[int]:
     """Numbers of the first `limit` rows that are not members of a leaf space."""
     yield from np.flatnonzero(~space.contains(rows))[:limit].tolist()
-
-
-def is_text(space: Space | None) -> bool:
-    """Whether a leaf space is text."""
-    return isinstance(space, Text)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,8 @@ import numpy as np
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Spec
-from penstock.errors import DataError, SpecError
+from penstock.errors import DataError, FormatError, SpecError
+from penstock.formats.base.writer import Writer
 from penstock.formats.minari import images, metadata
 from penstock.formats.minari.spaces import is_image, of_spec
 
@@ -30,6 +32,61 @@ def each(sync: Sync) -> bool:
     if sync not in ("close", "episode"):
         raise TypeError(f"expected sync to be 'close' or 'episode', got {sync!r}")
     return sync == "episode"
+
+
+class DatasetWriter(Writer):
+    """What the writers of all back-ends share. Abstract: a back-end saves episodes in `_commit`.
+
+    With `sync="close"` a saved episode survives a kill of the process at once, and a loss of power after `close`; with
+    "episode" both when `write` returns.
+    """
+
+    def __init__(self, folder: Path, plan: Plan, sync: Sync) -> None:
+        self._folder, self._plan, self._each = folder, plan, each(sync)
+        self._closed = False
+
+    @property
+    def spec(self) -> Spec:
+        """The columns that episodes must have."""
+        return self._plan.spec
+
+    def write(self, episode: Episode) -> int:
+        """Save one episode."""
+        return self._commit([episode])[0]
+
+    def write_all(self, episodes: Iterable[Episode]) -> list[int]:
+        """Save several, with one commit for about 8 MB. Memory: 8 MB, or one episode."""
+        return [number for batch in batches(episodes) for number in self._commit(batch)]
+
+    @abstractmethod
+    def _commit(self, episodes: Sequence[Episode]) -> list[int]:
+        """Save the episodes, all or none, and the new totals; their numbers."""
+
+    @abstractmethod
+    def _unflushed(self) -> Iterable[Path]:
+        """The files and directories that `close` has to flush to the disk itself."""
+
+    def _entries(self) -> dict[str, Any]:
+        """The dataset's entries as they are now. Raises `FormatError` if they are lost."""
+        entries = metadata.read_json(self._folder / metadata.FILE)
+        if entries is None:
+            raise FormatError(
+                "expected metadata, got an empty file or none; write it anew with "
+                "penstock.formats.minari.recover.rebuild_metadata, then append",
+                path=self._folder / metadata.FILE,
+            )
+        return entries
+
+    def close(self) -> None:
+        """Flush what was written to the disk itself, where that was not done for every episode."""
+        if not self._closed and not self._each:
+            for path in self._unflushed():
+                metadata.sync(path)
+        self._closed = True
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise DataError(f"expected an open writer, got a closed one of {self._folder}; open it again with append")
 
 
 @dataclass(frozen=True, eq=False)
