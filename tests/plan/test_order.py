@@ -100,7 +100,10 @@ def test_repeat_counts_epochs_on(times: int, n: int) -> None:
 @pytest.mark.parametrize(
     ("chain", "message"),
     [
-        ((Shuffle(1),), r"expected Shuffle\(seed=1, .*\) after Steps, Windows or Pairs, got it after 'Episodes'"),
+        (
+            (Shuffle(1),),
+            r"expected Shuffle\(seed=1, .*\) after Steps, Windows, .* got it after 'Episodes'",
+        ),
         ((Split(), Shard(0, 2)), r"expected Shard.* got it after Split\(sizes=\(0.9, 0.1\)"),
         ((Steps(), Windows(2)), r"expected Windows\(.* before the samples are cut, got it after Steps"),
         ((Steps(), Shuffle(1), Where("id > 1")), r"expected Where\(.* got it after Shuffle\(seed=1"),

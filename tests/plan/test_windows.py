@@ -42,7 +42,7 @@ def batch(source: MemorySource, plan: Plan, k: Any = None) -> dict[str, list[Any
     for read in plan.reads:
         column: Any = source.read([read.column], selections[read.view])[read.column]
         out[read.name] = (column[:, 0] if read.squeeze else column).tolist()
-    return out | {name: selections[view].mask().astype(int).tolist() for name, view in plan.masks}
+    return out | {mark.name: selections[mark.view].mask().astype(int).tolist() for mark in plan.marks}
 
 
 def window(e: int, rows: range, limit: int, pad: str) -> tuple[list[int], list[int]]:
@@ -151,7 +151,7 @@ def test_a_longer_prefix_wins() -> None:
 def test_columns_of_one_range_share_their_mask() -> None:
     episodes = episodes_of([4], {"infos/before": "boundary", "infos/during": "step", "actions": "step"})
     plan = Windows(2, pad="zero", columns={"infos": (0, 2)}).plan(episodes)
-    assert [name for name, _ in plan.masks] == ["mask", "infos_mask"]
+    assert [mark.name for mark in plan.marks] == ["mask", "infos_mask"]
     assert {view.end for view in plan.views} == {0}
 
 
@@ -159,7 +159,7 @@ def test_outputs_in_the_order_of_the_columns() -> None:
     plan = Windows(2, pad="zero", columns={"next_observations": ("observations", 1, 3)}).plan(episodes_of([4]))
     assert [r.name for r in plan.reads] == ["observations", "actions", "rewards", "seed", "next_observations"]
     assert [r.squeeze for r in plan.reads] == [False, False, False, True, False]
-    assert [name for name, _ in plan.masks] == ["mask", "next_observations_mask"]
+    assert [mark.name for mark in plan.marks] == ["mask", "next_observations_mask"]
 
 
 @pytest.mark.parametrize(

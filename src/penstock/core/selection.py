@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,10 @@ class Selection:
     `[m]` int64, spans are ordered by `at`, do not overlap, and none crosses a sample. Padding is what no span covers.
     `real` `[m]` bool is False for spans that only repeat an edge to fill padding, None where all are real.
 
+    Where a sample is several sequences one after the other (a pack), `segment` `[m]` int64 is the number of the
+    sequence that a span belongs to, from 1 in every sample, and `position` `[m]` int64 the place of the span's first
+    row in that sequence. None where every sample is one sequence.
+
     >>> one = np.array([0, 1])
     >>> Selection(one * 0, one * 10, one * 0 + 3, one * 4, (2, 4)).mask().astype(int).tolist()
     [[1, 1, 1, 0], [1, 1, 1, 0]]
@@ -31,6 +36,8 @@ class Selection:
     at: Int
     shape: tuple[int, int]
     real: npt.NDArray[np.bool_] | None = None
+    segment: Int | None = None
+    position: Int | None = None
 
     @property
     def complete(self) -> bool:
@@ -69,13 +76,35 @@ class Selection:
         """The samples `lo:hi` alone, as a grid of `hi - lo` by `L`. Cost: a binary search and views."""
         width = self.shape[1]
         a, b = int(self.at.searchsorted(lo * width)), int(self.at.searchsorted(hi * width))
-        real = None if self.real is None else self.real[a:b]
-        return Selection(
-            self.source[a:b], self.start[a:b], self.length[a:b], self.at[a:b] - lo * width, (hi - lo, width), real
-        )
+        return self._spans(slice(a, b), lo * width, hi - lo)
 
     def of(self, source: int) -> Selection:
         """The spans that read from one source; the grid stays whole."""
-        mine = self.source == source
-        real = None if self.real is None else self.real[mine]
-        return Selection(self.source[mine], self.start[mine], self.length[mine], self.at[mine], self.shape, real)
+        return self._spans(self.source == source, 0, self.shape[0])
+
+    def by_source(self) -> list[tuple[int, Selection]]:
+        """Every source that is read from, with the spans that read from it. Cost: a sort, and a copy of the spans."""
+        if len(self.source) == 0:
+            return []
+        order = np.argsort(self.source, kind="stable")
+        numbers, first = np.unique(self.source[order], return_index=True)
+        cuts = [*first.tolist()[1:], len(order)]
+        spans = [order[a:b] for a, b in zip(first.tolist(), cuts, strict=True)]
+        return [
+            (number, self._spans(rows, 0, self.shape[0])) for number, rows in zip(numbers.tolist(), spans, strict=True)
+        ]
+
+    def _spans(self, chosen: slice | npt.NDArray[Any], first: int, n: int) -> Selection:
+        segment, position = (None if extra is None else extra[chosen] for extra in (self.segment, self.position))
+        real = None if self.real is None else self.real[chosen]
+        at = self.at[chosen] - first if first else self.at[chosen]
+        return Selection(
+            self.source[chosen],
+            self.start[chosen],
+            self.length[chosen],
+            at,
+            (n, self.shape[1]),
+            real,
+            segment,
+            position,
+        )

@@ -12,6 +12,7 @@ from penstock.core.columns import Columns
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Field
+from penstock.data.marks import marked
 from penstock.errors import SpecError
 from penstock.formats.base.source import Source
 from penstock.plan.base import Plan, Read
@@ -31,7 +32,7 @@ class Fetch:
         self.sources = tuple(sources)
         self.plan = plan
         self.reads = tuple(reads)
-        self.fields = [_common_field(self.sources, read.column) for read in self.reads]
+        self.fields = [_common_field(self.sources, read) for read in self.reads]
 
     def row_bytes(self) -> int:
         """About how many bytes one sample takes; ragged columns count as one value a row."""
@@ -39,56 +40,63 @@ class Fetch:
         return sum(f.row_bytes * widths[r.view] for r, f in zip(self.reads, self.fields, strict=True))
 
     def __call__(self, selections: Sequence[Selection], empty: Empty = np.empty) -> Columns:
-        """One row a sample: `[n, L, *shape]` columns, `[n, *shape]` where the plan squeezes, and `[n, L]` bool masks.
+        """One row a sample: `[n, L, *shape]` columns, `[n, *shape]` where the plan squeezes, and the plan's marks.
 
         `empty(shape, dtype)` allocates the columns.
 
         Raises `ExpiredRowError` for rows that a source no longer has.
         """
-        self._check(selections)
+        parts = [self._parts(selection) for selection in selections]
+        self._check(parts)
         batch: dict[str, Array] = {}
         for read, field in zip(self.reads, self.fields, strict=True):
-            column = self._read(read.column, field, selections[read.view], empty)
+            column = self._read(read, field, selections[read.view], parts[read.view], empty)
             batch[read.name] = _squeezed(column) if read.squeeze else column
-        for name, view in self.plan.masks:
-            batch[name] = selections[view].mask()
+        for mark in self.plan.marks:
+            batch[mark.name] = marked(mark, selections[mark.view])
         return Columns.of_flat(batch, selections[0].shape[0] if selections else 0)
 
-    def _check(self, selections: Sequence[Selection]) -> None:
-        for view, selection in zip(self.plan.views, selections, strict=True):
-            for number, source in enumerate(self.sources):
-                source.check(view.align, selection.of(number) if len(self.sources) > 1 else selection)
-
-    def _read(self, column: str, field: Field, selection: Selection, empty: Empty) -> Array:
-        n, length = selection.shape
-        if field.ragged:
-            return self._read_ragged(column, selection).reshape(n, length)
-        out = empty((n * length, *field.shape), field.dtype)
-        if not selection.complete:
-            out.fill(0)
-        for source, part in self._parts(selection):
-            source.read_array(column, part, out)
-        return out.reshape(n, length, *field.shape)
-
-    def _read_ragged(self, column: str, selection: Selection) -> Ragged:
-        parts = [source.read_ragged(column, part) for source, part in self._parts(selection)]
-        return parts[0] if len(parts) == 1 else _overlaid(parts)
-
-    def _parts(self, selection: Selection) -> list[tuple[Source, Selection]]:
+    def _parts(self, selection: Selection) -> list[tuple[int, Selection]]:
+        """Each source that is read from, with its spans."""
         if len(self.sources) == 1:
-            return [(self.sources[0], selection)]
-        return [(self.sources[number], selection.of(number)) for number in np.unique(selection.source).tolist()]
+            return [(0, selection)]
+        return selection.by_source()
+
+    def _check(self, parts: Sequence[Sequence[tuple[int, Selection]]]) -> None:
+        for view, view_parts in zip(self.plan.views, parts, strict=True):
+            if view.align != "values":  # reading values checks them against the rows that they belong to
+                for number, part in view_parts:
+                    self.sources[number].check(view.align, part)
+
+    def _read(
+        self, read: Read, field: Field, selection: Selection, parts: Sequence[tuple[int, Selection]], empty: Empty
+    ) -> Array:
+        n, length = selection.shape
+        named = [(self.sources[number], column, part) for number, part in parts if (column := read.of(number))]
+        values = self.plan.views[read.view].align == "values"
+        if field.ragged and not values:
+            rows = [source.read_ragged(column, part) for source, column, part in named]
+            return _overlaid(rows, field, n * length).reshape(n, length)
+        shape = () if values else field.shape
+        out = empty((n * length, *shape), field.dtype)
+        if not selection.complete or len(named) < len(parts):
+            out.fill(read.fill)
+        for source, column, part in named:
+            (source.read_values if values else source.read_array)(column, part, out)
+        return out.reshape(n, length, *shape)
 
 
 def _squeezed(column: Array) -> Array:
     return column.reshape(len(column)) if isinstance(column, Ragged) else column[:, 0]
 
 
-def _overlaid(parts: Sequence[Ragged]) -> Ragged:
+def _overlaid(parts: Sequence[Ragged], field: Field, places: int) -> Ragged:
     # Each part has the whole grid and fills its own places, so a place's rows add up.
-    lengths = np.sum([part.lengths for part in parts], axis=0)
+    if len(parts) == 1:
+        return parts[0]
+    lengths = np.sum([part.lengths for part in parts], axis=0) if parts else np.zeros(places, np.int64)
     offsets = offsets_of(lengths)
-    values = np.empty(int(offsets[-1]), parts[0].dtype)
+    values = np.empty(int(offsets[-1]), field.dtype)
     for part in parts:
         rows = np.flatnonzero(part.lengths)
         index = np.arange(len(part.values)) + np.repeat(offsets[rows] - part.offsets[rows], part.lengths[rows])
@@ -96,9 +104,10 @@ def _overlaid(parts: Sequence[Ragged]) -> Ragged:
     return Ragged(values, offsets)
 
 
-def _common_field(sources: Sequence[Source], column: str) -> Field:
-    fields = [source.spec[column] for source in sources]
-    for number, field in enumerate(fields):
-        if field != fields[0]:
-            raise SpecError(f"expected {column} as {fields[0]} in every source, got {field} - in source {number}")
-    return fields[0]
+def _common_field(sources: Sequence[Source], read: Read) -> Field:
+    named = [(number, source.spec[column]) for number, source in enumerate(sources) if (column := read.of(number))]
+    first = named[0][1]
+    for number, field in named:
+        if (field.dtype, field.shape, field.kind) != (first.dtype, first.shape, first.kind):
+            raise SpecError(f"expected {read.name} as {first} in every source, got {field} - in source {number}")
+    return first

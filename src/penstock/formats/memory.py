@@ -14,7 +14,7 @@ from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec
 from penstock.errors import SpecError
-from penstock.formats.base.source import Source
+from penstock.formats.base.source import Source, check_values
 from penstock.kernels.rows import RowMap
 
 Int = npt.NDArray[np.int64]
@@ -48,6 +48,7 @@ class MemorySource(Source):
         self._episode_metadata = [dict(m) for m in episode_metadata or [{}] * (len(offsets) - 1)]
         self._columns = {path: _fitting(self, path, columns[path]) for path in spec}
         self._maps = {p: RowMap.of(a) for p, a in self._columns.items() if not isinstance(a, Ragged)}
+        self._values: dict[str, RowMap] = {}  # of ragged columns, made when first read
         self._fingerprint: str | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -103,10 +104,26 @@ class MemorySource(Source):
 
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         """One gather of values."""
+        return gather_ragged(self._ragged(column), selection)
+
+    def value_offsets(self, column: str) -> Int:
+        """As they were handed in."""
+        return self._ragged(column).offsets
+
+    def read_values(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """One gather."""
+        held = self._ragged(column)
+        check_values(column, held.offsets, selection)
+        values = self._values.get(column) or self._values.setdefault(
+            column, RowMap.of(np.ascontiguousarray(held.values))
+        )
+        values.gather(selection.start, selection.length, selection.at, out.reshape(-1).view(np.uint8))
+
+    def _ragged(self, column: str) -> Ragged:
         held = self._columns[column]
         if not isinstance(held, Ragged):
             raise KeyError(f"column {column!r} is not ragged")
-        return gather_ragged(held, selection)
+        return held
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """What was handed in about each episode."""

@@ -411,3 +411,19 @@ def permute(x: Any, size: Any, stream: Any, seed: Any, inverse: bool, out: Any) 
         for i in range(count):
             out[begin + i] = np.int64(value[i])
         begin += count
+
+
+@_jit
+def paint(at: Any, length: Any, value: Any, slope: int, out: Any) -> None:
+    """See `reference.paint`."""
+    end = 0
+    for j in range(len(at)):
+        begin = at[j]
+        for i in range(end, begin):
+            out[i] = 0
+        first = value[j]
+        end = begin + length[j]
+        for i in range(begin, end):
+            out[i] = first + slope * (i - begin)
+    for i in range(end, len(out)):
+        out[i] = 0

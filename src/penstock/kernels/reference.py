@@ -123,3 +123,16 @@ def _cipher(x: Any, n: int, key: Any, inverse: bool) -> Any:
         step = (hashed * m) >> np.uint64(32)
         halves[turned] = (halves[turned] + (m - step if inverse else step)) % m
     return halves[0] * np.uint64(b) + halves[1]
+
+
+def paint(at: Int, length: Int, value: Int, slope: int, out: npt.NDArray[np.int32]) -> None:
+    """Row `i` of span `j` is `value[j] + slope * i`, at the places `at[j] + i` of `out`; all other places are 0.
+
+    >>> out = np.empty(5, np.int32)
+    >>> paint(np.array([0, 3]), np.array([2, 2]), np.array([7, 1]), 1, out)
+    >>> out.tolist()
+    [7, 8, 0, 1, 2]
+    """
+    out[:] = 0
+    for place, rows, first in zip(at.tolist(), length.tolist(), value.tolist(), strict=True):
+        out[place : place + rows] = first + slope * np.arange(rows)

@@ -13,7 +13,7 @@ from penstock.core.columns import under
 from penstock.core.selection import Selection
 from penstock.errors import PlanError
 from penstock.kernels.locate import Groups
-from penstock.plan.base import Plan, Read, View, chained, checked, epochs
+from penstock.plan.base import Mark, Plan, Read, View, chained, checked
 from penstock.plan.episodes import Episodes
 
 Int = npt.NDArray[np.int64]
@@ -54,7 +54,7 @@ class Anchored(Plan):
         self._reads = tuple(
             Read(name, column, number[view], squeeze or view.align == "episode") for name, column, view in outputs
         )
-        self._masks = tuple((name, number[view]) for name, view in masks)
+        self._marks = tuple(Mark(name, number[view]) for name, view in masks)
         self._fingerprint = chained(episodes.fingerprint, transform)
         ranges = [view for view in self._views if view.align != "episode"]
         self._first, spare = _room(ranges) if pad == "drop" else (0, 0)
@@ -73,9 +73,9 @@ class Anchored(Plan):
         return self._reads
 
     @property
-    def masks(self) -> tuple[tuple[str, int], ...]:
+    def marks(self) -> tuple[Mark, ...]:
         """A mask for every range that is padded."""
-        return self._masks
+        return self._marks
 
     @property
     def fingerprint(self) -> str:
@@ -87,11 +87,18 @@ class Anchored(Plan):
 
     def resolve(self, positions: Int) -> tuple[Selection, ...]:
         """Find episode and anchor step `t` of each position, then the rows of every view."""
-        _, place = epochs(checked(self, positions), len(self))
+        _, place = self.locate(checked(self, positions))
         i, source, index, start, length = self._samples.locate(place)
         t = i * self._stride + self._first
-        first_row = {"step": start, "boundary": start + index, "episode": index}
-        return tuple(self._select(view, source, first_row[view.align], t, length) for view in self._views)
+        rows = {"step": start, "boundary": start + index, "episode": index}
+        return tuple(self._select(view, source, rows[view.align], t, length) for view in self._views)
+
+    def lengths(self, positions: Int) -> tuple[Int, ...]:
+        """The width of each view, where nothing is padded; otherwise what is left inside the episode."""
+        if self._pad != "drop":
+            return super().lengths(positions)
+        n = len(checked(self, positions))
+        return tuple(np.full(n, len(view.steps)) for view in self._views)
 
     def _select(self, view: View, source: Int, row: Int, t: Int, length: Int) -> Selection:
         if view.align == "episode":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,8 @@ from penstock.errors import PlanError
 from penstock.plan.episodes import Episodes
 
 Int = npt.NDArray[np.int64]
+RowSpace = Align | Literal["values"]
+MarkKind = Literal["mask", "segment_ids", "positions", "lengths", "cu_seqlens", "sources", "present"]
 
 
 @dataclass(frozen=True)
@@ -23,39 +26,73 @@ class View:
     space of `align`. For `"episode"` it is the one row of the sample's episode, and `lo, hi` are 0, 1.
 
     Rows lie inside their episode: `0 : T + end`, where `end` is 1 for boundary rows that may be the observation
-    after the last step, and 0 otherwise.
+    after the last step, and 0 otherwise. `"values"` is the space of the values of one ragged `column`, laid end to
+    end: a row of that column is a range of them.
     """
 
-    align: Align
+    align: RowSpace
     lo: int
     hi: int
     every: int = 1
     end: int = 0
+    column: str = ""
 
     @property
     def steps(self) -> range:
         """The rows, counted from the anchor."""
         return range(self.lo, self.hi, self.every)
 
+    @property
+    def axis(self) -> tuple[int, int, int, int, str]:
+        """Views with one axis have as many rows as each other in every sample."""
+        return self.lo, self.hi, self.every, self.end, self.column
+
 
 @dataclass(frozen=True)
 class Read:
     """One output column: `name` in the batch is `column` of the source, read through view number `view`.
 
-    `squeeze` drops the step axis, for views of one row where a batch is `[n, ...]` and not `[n, 1, ...]`.
+    `squeeze` drops the step axis, for views of one row where a batch is `[n, ...]` and not `[n, 1, ...]`. Padding is
+    `fill`. Where sources have other names for it, `columns` has one for each source, None for a source without it;
+    it is empty where all have `column`.
     """
 
     name: str
     column: str
     view: int
     squeeze: bool = False
+    fill: int | float = 0
+    columns: tuple[str | None, ...] = ()
+
+    def of(self, source: int) -> str | None:
+        """The column of one source."""
+        return self.columns[source] if self.columns else self.column
+
+
+@dataclass(frozen=True)
+class Mark:
+    """An output that follows from the spans of view number `view`, and from no values.
+
+    `"mask"` `[n, L]` bool: what is real. `"segment_ids"` `[n, L]` int32: which sequence of its pack a row belongs to,
+    from 1; 0 in padding. `"positions"` `[n, L]` int32: its place in that sequence; 0 in padding. `"lengths"`
+    `[n, width]` int32 rows of each sequence. `"cu_seqlens"` `[n, width + 1]` int32: their running sum from 0.
+    `"sources"` `[n, width]` int32: which source each sequence is from, -1 where there is none. `"present"` `[n]` bool:
+    whether the sample's source is one of `having`.
+    """
+
+    name: str
+    view: int
+    kind: MarkKind = "mask"
+    width: int = 0
+    having: tuple[int, ...] = ()
 
 
 class Plan(ABC):
     """A pure function from positions to selections: `resolve(a ++ b) = resolve(a) ++ resolve(b)`.
 
-    Position `k` is sample `k % len` of epoch `k // len`. Planning is done for many positions at once (a few
-    thousand or more): the cost of a call is spread over them.
+    Positions count through the epochs: with epochs of one length, position `k` is sample `k % len` of epoch
+    `k // len`. Only packs of a mix have epochs of unequal lengths; `start`, `sizes` and `locate` hold for all. Planning
+    is done for many positions at once (a few thousand or more): the cost of a call is spread over them.
     """
 
     @property
@@ -70,17 +107,34 @@ class Plan(ABC):
 
     @property
     @abstractmethod
-    def masks(self) -> tuple[tuple[str, int], ...]:
-        """Output name and view number of every mask that the batch carries; empty where nothing is padded."""
+    def marks(self) -> tuple[Mark, ...]:
+        """What the batch carries besides columns: masks where something is padded, segment ids where it is packed."""
 
     @property
     @abstractmethod
     def fingerprint(self) -> str:
         """A digest of the episodes, the parameters and the seed: equal plans give equal selections."""
 
+    @property
+    def steady(self) -> bool:
+        """Whether every epoch has the same samples, in whatever order."""
+        return True
+
     @abstractmethod
     def __len__(self) -> int:
-        """Samples in one epoch."""
+        """Samples in one epoch; in the first, where they differ."""
+
+    def start(self, epoch: int) -> int:
+        """The first position of an epoch."""
+        return epoch * len(self)
+
+    def sizes(self, epoch: Int) -> Int:
+        """`[n]` int64 samples in each of the epochs `[n]`."""
+        return np.full(len(epoch), len(self))
+
+    def locate(self, k: Int) -> tuple[Int, Int]:
+        """`[n]` epoch of each position, and `[n]` place in it."""
+        return epochs(k, len(self))
 
     @abstractmethod
     def resolve(self, positions: Int) -> tuple[Selection, ...]:
@@ -88,6 +142,10 @@ class Plan(ABC):
 
         Raises `PlanError` for negative positions, and for any position of an empty plan.
         """
+
+    def lengths(self, positions: Int) -> tuple[Int, ...]:
+        """For each view the `[n]` int64 rows that the samples at `positions` have there, padding not counted."""
+        return tuple(real_rows(selection) for selection in self.resolve(positions))
 
 
 class Reordered(Plan):
@@ -108,14 +166,23 @@ class Reordered(Plan):
         return self.upstream.reads
 
     @property
-    def masks(self) -> tuple[tuple[str, int], ...]:
+    def marks(self) -> tuple[Mark, ...]:
         """Those of the plan below."""
-        return self.upstream.masks
+        return self.upstream.marks
 
     @property
     def fingerprint(self) -> str:
         """Digest of the plan below and this transform."""
         return self._fingerprint
+
+    @property
+    def steady(self) -> bool:
+        """As the plan below."""
+        return self.upstream.steady
+
+    def lengths(self, positions: Int) -> tuple[Int, ...]:
+        """Those of the plan below, at its own positions."""
+        return self.upstream.lengths(self.positions(checked(self, positions)))
 
     def resolve(self, positions: Int) -> tuple[Selection, ...]:
         """The selections of the plan below, at its own positions."""
@@ -135,7 +202,7 @@ class EpisodeTransform(ABC):
 
 
 class SampleTransform(ABC):
-    """Episodes to a plan: `Steps`, `Windows`, `Pairs`. A frozen dataclass; one a chain."""
+    """Episodes to a plan: `Steps`, `Windows`, `Pairs`, `Sequences`. A frozen dataclass; one a chain."""
 
     @abstractmethod
     def plan(self, episodes: Episodes) -> Plan:
@@ -143,7 +210,7 @@ class SampleTransform(ABC):
 
 
 class PlanTransform(ABC):
-    """Plan to plan: `Shuffle`, `Repeat`, `Shard`. A frozen dataclass."""
+    """Plan to plan: `Shuffle`, `Repeat`, `Shard`, `Pack`. A frozen dataclass."""
 
     @abstractmethod
     def reorder(self, plan: Plan) -> Plan:
@@ -173,6 +240,19 @@ def checked(plan: Plan, positions: Int) -> Int:
             "no episode that is left has room for one sample"
         )
     return k
+
+
+def real_rows(selection: Selection) -> Int:
+    """`[n]` int64 rows of each sample that are real.
+
+    >>> one = np.ones(2, np.int64)
+    >>> real_rows(Selection(one, one, one, np.array([0, 3]), (3, 2))).tolist()
+    [1, 1, 0]
+    """
+    sample, length = selection.at // selection.shape[1], selection.length
+    if selection.real is not None:
+        sample, length = sample[selection.real], length[selection.real]
+    return np.bincount(sample, length, selection.shape[0]).astype(np.int64)
 
 
 def epochs(k: Int, n: int) -> tuple[Int, Int]:
@@ -211,7 +291,8 @@ def _step(stage: Episodes | Plan, transform: Transform, before: object) -> Episo
             return transform.plan(stage)
         _known(transform, before)
         raise PlanError(
-            f"expected {transform!r} after Steps, Windows or Pairs, got it after {before!r}, which has no samples yet"
+            f"expected {transform!r} after Steps, Windows, Pairs or Sequences, got it after {before!r}, "
+            "which has no samples yet"
         )
     if isinstance(transform, PlanTransform):
         return transform.reorder(stage)

@@ -17,15 +17,23 @@ from penstock.formats.base.source import Source
 Int = npt.NDArray[np.int64]
 
 
+Extents = Callable[[str], tuple[Int, Int]]
+
+
 def _empty_table() -> Columns:
     return Columns({})
+
+
+def _no_extents(column: str) -> tuple[Int, Int]:
+    raise KeyError(f"no ragged column {column!r}")
 
 
 @dataclass(frozen=True, eq=False)
 class Episodes:
     """`[E]` episodes in their order: episode `index[e]` of source `source[e]`, whose `length[e]` steps begin at
     step row `start[e]`. `aligns` tells the alignment of every column; `table` gives the metadata columns, one row
-    an episode, read only if a condition asks.
+    an episode, read only if a condition asks. `ragged` are the ragged columns of numbers with one row an episode;
+    `extents(column)` tells where the values of that row begin, `[E]`, and how many there are, `[E]`.
 
     >>> from penstock.formats.memory import MemorySource
     >>> from penstock.core.spec import Field, Spec
@@ -41,6 +49,8 @@ class Episodes:
     aligns: Mapping[str, Align]
     fingerprint: str
     table: Callable[[], Columns] = field(default=_empty_table, repr=False)
+    ragged: tuple[str, ...] = ()
+    extents: Extents = field(default=_no_extents, repr=False)
 
     @classmethod
     def of(cls, source: Source) -> Episodes:
@@ -48,6 +58,12 @@ class Episodes:
         n = len(source)
         aligns: dict[str, Align] = {path: column.align for path, column in source.spec.items()}
         offsets = source.offsets
+        ragged = tuple(path for path, f in source.spec.items() if f.kind == "ragged" and f.align == "episode")
+
+        def extents(column: str) -> tuple[Int, Int]:
+            cuts = source.value_offsets(column)
+            return cuts[:-1], np.diff(cuts)
+
         return cls(
             np.zeros(n, np.int64),
             np.arange(n),
@@ -56,6 +72,8 @@ class Episodes:
             aligns,
             source.fingerprint,
             source.table,
+            ragged,
+            extents,
         )
 
     def __len__(self) -> int:
@@ -69,6 +87,11 @@ class Episodes:
     def take(self, chosen: Int, why: str) -> Episodes:
         """The chosen rows, in that order. `why` goes into the fingerprint, beside the rows themselves."""
         rows = np.asarray(chosen, np.int64)
+
+        def extents(column: str) -> tuple[Int, Int]:
+            start, length = self.extents(column)
+            return start[rows], length[rows]
+
         digest = hashlib.sha256(f"{self.fingerprint} {why} ".encode() + rows.tobytes()).hexdigest()
         return Episodes(
             self.source[rows],
@@ -78,6 +101,8 @@ class Episodes:
             self.aligns,
             digest,
             lambda: self.table().take(rows),
+            self.ragged,
+            extents,
         )
 
     def columns(self, prefix: str) -> list[str]:

@@ -41,7 +41,23 @@ class Repeated(Reordered):
         self._times = transform.times
 
     def __len__(self) -> int:
-        return len(self.upstream) * self._times
+        return self.upstream.start(self._times)
+
+    def start(self, epoch: int) -> int:
+        """Where the first of its epochs below begins."""
+        return self.upstream.start(epoch * self._times)
+
+    def sizes(self, epoch: Int) -> Int:
+        """What its epochs below have together."""
+        if self.upstream.steady:
+            return super().sizes(epoch)
+        return np.array([self.start(e + 1) - self.start(e) for e in epoch.tolist()], np.int64)
+
+    def locate(self, k: Int) -> tuple[Int, Int]:
+        """Through the epochs below."""
+        epoch = self.upstream.locate(k)[0] // self._times
+        begin = {e: self.start(e) for e in np.unique(epoch).tolist()}
+        return epoch, k - np.array([begin[e] for e in epoch.tolist()], np.int64)
 
     def positions(self, k: Int) -> Int:
         """The same ones: epoch `j` of this plan begins with epoch `j * times` of the one below."""

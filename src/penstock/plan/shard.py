@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from penstock.plan.base import Plan, PlanTransform, Reordered, epochs, settle
+from penstock.plan.base import Plan, PlanTransform, Reordered, settle
 
 Int = npt.NDArray[np.int64]
 
@@ -47,5 +47,5 @@ class Share(Reordered):
 
     def positions(self, k: Int) -> Int:
         """Every `count`-th position of the same epoch."""
-        epoch, j = epochs(k, len(self))
+        epoch, j = self.locate(k)
         return epoch * len(self.upstream) + j * self._count + self._index

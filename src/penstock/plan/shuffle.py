@@ -56,9 +56,13 @@ class Shuffle(PlanTransform):
         if len(k) == 0:
             return k
         epoch, x = epochs(k, n)
+        return epoch * n + self.within(epoch, x, np.full(len(x), n))
+
+    def within(self, epoch: Int, x: Int, size: Int) -> Int:
+        """Where place `x[i]` of epoch `epoch[i]`, which has `size[i]` samples, lies in that epoch unshuffled."""
         if self.block is None or self.pool is None:
-            return epoch * n + permute(x, np.full(len(x), n), epoch, self.seed)
-        return epoch * n + _pooled(x, epoch, n, min(self.block, n), self.pool, self.seed)
+            return permute(x, size, epoch, self.seed)
+        return _pooled(x, epoch, size, np.minimum(self.block, size), self.pool, self.seed)
 
 
 class Shuffled(Reordered):
@@ -73,12 +77,25 @@ class Shuffled(Reordered):
     def __len__(self) -> int:
         return len(self.upstream)
 
+    def start(self, epoch: int) -> int:
+        """As the plan below."""
+        return self.upstream.start(epoch)
+
+    def sizes(self, epoch: Int) -> Int:
+        """As the plan below."""
+        return self.upstream.sizes(epoch)
+
+    def locate(self, k: Int) -> tuple[Int, Int]:
+        """As the plan below."""
+        return self.upstream.locate(k)
+
     def positions(self, k: Int) -> Int:
         """Through the cipher of each epoch."""
-        return self._shuffle.order(k, len(self))
+        epoch, x = self.locate(k)
+        return k - x + self._shuffle.within(epoch, x, self.sizes(epoch))
 
 
-def _pooled(x: Int, epoch: Int, n: int, block: int, pool: int, seed: int) -> Int:
+def _pooled(x: Int, epoch: Int, n: Int, block: Int, blocks_a_pool: int, seed: int) -> Int:
     """Blocks in permuted order, laid end to end and cut into pools of `pool` blocks; each pool shuffled.
 
     The short block comes at some place `last` of that order. To keep arithmetic regular, everything behind its end
@@ -86,9 +103,8 @@ def _pooled(x: Int, epoch: Int, n: int, block: int, pool: int, seed: int) -> Int
     """
     blocks = -(-n // block)
     missing = blocks * block - n
-    pool = min(pool, blocks)
-    count = np.full(len(x), blocks)
-    last = permute(count - 1, count, epoch, seed, inverse=True)
+    pool = np.minimum(blocks_a_pool, blocks)
+    last = permute(blocks - 1, blocks, epoch, seed, inverse=True)
     short = last // pool  # the pool with the short block
 
     end = np.minimum((short + 1) * pool, blocks) * block - missing
@@ -99,4 +115,4 @@ def _pooled(x: Int, epoch: Int, n: int, block: int, pool: int, seed: int) -> Int
     stream = epoch * -(-blocks // pool) + number
     place = begin + permute(x - begin, size, stream, (seed + 1) % (1 << 64))
     whole = np.where(place < (last + 1) * block - missing, place, place + missing)
-    return permute(whole // block, count, epoch, seed) * block + whole % block
+    return permute(whole // block, blocks, epoch, seed) * block + whole % block

@@ -44,10 +44,12 @@ class PlanContract(ABC):
     def test_the_parts_name_each_other(self) -> None:
         """Reads and masks name views that there are, and names differ."""
         plan = self.plan(self.episodes())
-        names = [*(read.name for read in plan.reads), *(name for name, _ in plan.masks)]
+        names = [*(read.name for read in plan.reads), *(mark.name for mark in plan.marks)]
         assert not [pair for pair in _pairs(names) if under(*pair)]
         assert len(set(plan.views)) == len(plan.views)
-        assert all(0 <= view < len(plan.views) for view in [*(r.view for r in plan.reads), *(v for _, v in plan.masks)])
+        assert all(
+            0 <= view < len(plan.views) for view in [*(r.view for r in plan.reads), *(m.view for m in plan.marks)]
+        )
         for read in plan.reads:
             assert self.episodes().aligns[read.column] == plan.views[read.view].align
             assert not read.squeeze or len(plan.views[read.view].steps) == 1
@@ -100,8 +102,8 @@ class PlanContract(ABC):
         """A plan is a function of its parameters: made anew, it has the fingerprint and gives the selections."""
         one, other = self.plan(self.episodes()), self.plan(self.episodes())
         k = np.arange(2 * len(one))
-        assert (one.fingerprint, len(one), one.views, one.reads, one.masks) == (
-            other.fingerprint, len(other), other.views, other.reads, other.masks,
+        assert (one.fingerprint, len(one), one.views, one.reads, one.marks) == (
+            other.fingerprint, len(other), other.views, other.reads, other.marks,
         )  # fmt: skip
         assert _samples(one, k) == _samples(other, k)
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from penstock.core.columns import Columns
 from penstock.core.episode import Episode
-from penstock.core.ragged import Array, Ragged
+from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import ALIGNS, Align, Field, Spec
 from penstock.errors import ExpiredRowError
@@ -21,6 +21,7 @@ _PLAIN = frozenset((bool, int, float))
 
 
 BLOCK_BYTES = 4 << 20  # short episodes are iterated in blocks of at most about this size
+ROWS = 4096  # ragged rows that are read at a time to measure them
 LEAST_STEP_BYTES = 64  # a step counts for as much at least, for ragged columns say nothing of their size
 
 
@@ -73,6 +74,34 @@ class Source(ABC):
         raise KeyError(
             f"{type(self).__name__} has no ragged column {column!r} (selection of {len(selection.at)} spans)"
         )
+
+    def value_offsets(self, column: str) -> Int:
+        """`[rows + 1]` int64: row `r` of a ragged column has the values `offsets[r] : offsets[r + 1]` of all.
+
+        Cost: here one pass over the column; a source that stores offsets has them at hand.
+        """
+        field = self.spec[column]
+        rows = int(self.rows(field.align)[-1])
+        lengths = [self._ragged_rows(column, a, min(a + ROWS, rows)).lengths for a in range(0, rows, ROWS)]
+        return offsets_of(np.concatenate(lengths) if lengths else [])
+
+    def read_values(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """Fill the covered places of `out` `[n * L]` with values of a ragged column, numbered as by `value_offsets`.
+
+        Raises `ExpiredRowError` for values that there are not. Cost: here the rows that hold them are read whole.
+        """
+        offsets = self.value_offsets(column)
+        check_values(column, offsets, selection)
+        for start, length, at in zip(
+            *(a.tolist() for a in (selection.start, selection.length, selection.at)), strict=True
+        ):
+            a, b = np.searchsorted(offsets, [start, start + length - 1], side="right").tolist()
+            values = self._ragged_rows(column, a - 1, b).values
+            skipped = start - int(offsets[a - 1])
+            out[at : at + length] = values[skipped : skipped + length]
+
+    def _ragged_rows(self, column: str, first: int, last: int) -> Ragged:
+        return self.read_ragged(column, _span(first, last))
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """What is stored about each of the given episodes (seed, options, statistics, anything else)."""
@@ -234,6 +263,15 @@ class Deferred(Mapping[str, Any]):
 
     def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
         return dict, (self._read(),)
+
+
+def check_values(column: str, offsets: Int, selection: Selection) -> None:
+    """Raise `ExpiredRowError` if a span lies outside the values of a ragged column."""
+    if len(selection.start) == 0:
+        return
+    lo, hi = int(selection.start.min()), int((selection.start + selection.length).max())
+    if lo < 0 or hi > offsets[-1]:
+        raise ExpiredRowError(f"expected values of {column} within 0:{offsets[-1]}, got {lo}:{hi}")
 
 
 def _runs(order: Iterable[int], offsets: Int, budget: int) -> Iterator[tuple[int, int]]:
