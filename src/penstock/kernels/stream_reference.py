@@ -1,0 +1,154 @@
+"""What packing a stream means: best fit into at most so many open packs, none of them open for too long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Int = npt.NDArray[np.int64]
+
+OUT, OPENED = 1, 2  # flags of a sequence: its pack is closed; it was the first of its pack
+PROBES = 64
+"""Packs that are looked at for one sequence; with one column of up to `_FINEST` places the first always fits."""
+_FINEST, _FINE = 1 << 16, 1 << 10
+
+
+def scales(capacity: Int) -> Int:
+    """`[C]` into how many steps the room of each column is divided for the keys of packs.
+
+    >>> scales(np.array([2048])).tolist(), scales(np.array([8192, 100])).tolist()
+    ([2048], [1024, 100])
+    """
+    return np.minimum(capacity, _FINEST if len(capacity) == 1 else _FINE)
+
+
+@dataclass(eq=False)
+class Pack:
+    """An open pack: `room` `[C]` is left of each column; `listed` counts up whenever a pack changes."""
+
+    serial: int
+    room: Int
+    count: int = 0
+    key: int = 0
+    listed: int = 0
+
+
+@dataclass(eq=False)
+class OpenPacks:
+    """The open packs, oldest first, and what bounds them."""
+
+    capacity: Int
+    most: int
+    limit: int
+    age: int
+    packs: list[Pack] = field(default_factory=list[Pack])
+    number: int = 0
+    listings: int = 0
+
+    def key(self, room: Int) -> int:
+        """What is left, summed over columns as shares of their capacity: 1 and more."""
+        return 1 + int((room * scales(self.capacity) // self.capacity).sum())
+
+    def fitting(self, size: Int, probes: int) -> Pack | None:
+        """The pack with the least left that has room, of the first `probes` with a key that allows it."""
+        least = self.key(size)
+        wide = sorted((p for p in self.packs if p.key >= least), key=lambda p: (p.key, p.listed))
+        return next((p for p in wide[: probes if probes > 0 else None] if np.all(size <= p.room)), None)
+
+    def opened(self) -> Pack:
+        """A new pack."""
+        self.packs.append(Pack(self.number, self.capacity.copy()))
+        self.number += 1
+        return self.packs[-1]
+
+    def put(self, pack: Pack, size: Int) -> None:
+        """A sequence into a pack; one without room for another has the key 0."""
+        pack.room = pack.room - size
+        pack.count += 1
+        full = bool(np.any(pack.room == 0)) or pack.count >= self.most
+        pack.key = 0 if full else self.key(pack.room)
+        self.listings += 1
+        pack.listed = self.listings
+
+    def due(self) -> Pack | None:
+        """The pack that has to go before the next sequence comes: a full one; the fullest of too many; one too old."""
+        fullest = min(self.packs, key=lambda p: (p.key, p.listed), default=None)
+        if fullest is not None and (fullest.key == 0 or len(self.packs) > self.limit):
+            return fullest
+        return next((p for p in self.packs[:1] if self.number - p.serial > self.age), None)
+
+
+def open_packs(capacity: Int, most: int, limit: int, age: int) -> OpenPacks:
+    """No pack open yet. `capacity` `[C]` int64 places of each column, `most` sequences in a pack, at most `limit` open
+    packs, and none that is open while `age` others are opened after it."""
+    return OpenPacks(capacity, most, limit, age)
+
+
+def pack_stream(
+    state: Any, sizes: Int, final: bool, pack: Int, opened: npt.NDArray[np.bool_], closed: Int
+) -> tuple[int, int]:
+    """Pack sequences of `sizes` `[n, C]` one after the other, until all are in a pack or `closed` is full.
+
+    Writes the serial of each one's pack to `pack` `[n]` and whether it was its first to `opened` `[n]`, and the serials
+    of the packs that were closed, in order, to `closed` `[w]`, `w >= 1`. With `final`, packs are closed after the last
+    sequence until none is open, oldest first. Gives how many sequences were taken, and how many packs closed. A call
+    that stops with `closed` full goes on with the next call as if it had not stopped.
+
+    >>> pack, opened, closed = np.zeros(3, np.int64), np.zeros(3, bool), np.zeros(9, np.int64)
+    >>> state = open_packs(np.array([4]), 9, 9, 9)
+    >>> pack_stream(state, np.array([[3], [2], [1]]), True, pack, opened, closed), pack.tolist(), closed[:2].tolist()
+    ((3, 2), [0, 1, 0], [0, 1])
+    """
+    taken = done = 0
+    while True:
+        leaving = state.due()
+        if leaving is None and taken == len(sizes):
+            if not final or not state.packs:
+                return taken, done
+            leaving = state.packs[0]
+        if leaving is not None:
+            state.packs.remove(leaving)
+            closed[done] = leaving.serial
+            done += 1
+            if done == len(closed):
+                return taken, done
+            continue
+        found = state.fitting(sizes[taken], PROBES)
+        opened[taken] = found is None
+        chosen = found or state.opened()
+        state.put(chosen, sizes[taken])
+        pack[taken] = chosen.serial
+        taken += 1
+
+
+def repack_stream(state: Any, sizes: Int, flags: npt.NDArray[np.uint8], pack: Int) -> int:
+    """Bring back the open packs of an earlier run, from its sequences since the oldest that is still in an open pack.
+
+    `flags` `[n]` says of each sequence whether it is `OUT`, and whether it `OPENED` its pack; none may be `OUT` whose
+    pack is open. Writes the serial of each one's pack, -1 for those that are out. Gives -1, or the first sequence that
+    cannot have been packed so.
+
+    Those still open went to the first pack that had room in the order of keys, among more packs than there are now; so
+    it is also the first among those that are left, and nothing else has to be known.
+
+    >>> pack = np.zeros(3, np.int64)
+    >>> state = open_packs(np.array([4]), 9, 9, 9)
+    >>> repack_stream(state, np.array([[3], [2], [1]]), np.array([3, 2, 0], np.uint8), pack), pack.tolist()
+    (-1, [-1, 1, 1])
+    """
+    for i, flag in enumerate(flags.tolist()):
+        pack[i] = -1
+        if flag & OUT:
+            state.number += bool(flag & OPENED)
+            continue
+        if flag & OPENED and len(state.packs) > state.limit:
+            return i
+        chosen = state.opened() if flag & OPENED else state.fitting(sizes[i], -1)
+        if chosen is None:
+            return i
+        state.put(chosen, sizes[i])
+        pack[i] = chosen.serial
+    return -1
