@@ -9,6 +9,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.kernels.mixing_reference import earliest_deadline as earliest_deadline
+from penstock.kernels.mixing_reference import mix_table as mix_table
+from penstock.kernels.mixing_reference import mix_tree as mix_tree
+
+from penstock.kernels.packing_reference import (
+    best_fit as best_fit,
+    concat as concat,
+    count_decreasing as count_decreasing,
+    first_fit as first_fit,
+    group as group,
+    lay as lay,
+    open_fit as open_fit,
+    pack_ranks as pack_ranks,
+    pack_slots as pack_slots,
+    sort_decreasing as sort_decreasing,
+)
+
 Int = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 

@@ -1,0 +1,93 @@
+"""What the kernels of mixing compute, in Python and NumPy: the compiled ones in `mixing` must equal these."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Int = npt.NDArray[np.int64]
+UInt = npt.NDArray[np.uint64]
+
+
+def earliest_deadline(release: Int, deadline: Int, out: Int) -> int:
+    """Fill each slot with the job that is released, not yet done and due first (the lower number on a tie).
+
+    `release[J]` ascends; a job may stand in slots `release : deadline + 1`. `out[n]` gets job numbers. Gives -1, or
+    the first slot that no job could fill or that came too late for its job.
+
+    >>> out = np.zeros(3, np.int64)
+    >>> earliest_deadline(np.array([0, 0, 1]), np.array([2, 0, 1]), out), out.tolist()
+    (-1, [1, 2, 0])
+    """
+    jobs, waiting, seen = len(release), [np.int64(0) for _ in range(0)], 0
+    for slot in range(len(out)):
+        while seen < jobs and release[seen] <= slot:
+            heapq.heappush(waiting, deadline[seen] * jobs + seen)
+            seen += 1
+        if len(waiting) == 0:
+            return slot
+        due = heapq.heappop(waiting)
+        out[slot] = due % jobs
+        if due // jobs < slot:
+            return slot
+    return -1
+
+
+def mix_table(k: Int, table: Any, step: Int, source: Int, rank: Int) -> None:
+    """Picks `k` of an order that repeats: `table[P]` has source and rank of each place, `step[D]` picks a period.
+
+    >>> source, rank = np.zeros(2, np.int64), np.zeros(2, np.int64)
+    >>> mix_table(np.array([2, 4]), np.array([[0, 0], [1, 0], [0, 1]], np.uint32), np.array([2, 1]), source, rank)
+    >>> source.tolist(), rank.tolist()
+    ([0, 1], [1, 1])
+    """
+    turn, place = np.divmod(k, len(table))
+    source[:] = table[place, 0]
+    rank[:] = turn * step[source] + table[place, 1]
+
+
+def mix_tree(k: Int, first: Int, child: Int, pieces: UInt, source: Int, rank: Int) -> None:
+    """Picks `k` of a tree of two-way splits, from the root (node 0) down to a source (`~child`).
+
+    The pieces of a node are rows `first[node] : first[node + 1]` of `pieces`: from pick number `begin` of the node on,
+    its left child has got `left + (frac + (n - begin) * slope) / 2^63` of the first `n`, rounded down. The last row
+    of each node is never reached.
+    """
+    node, n = np.zeros(len(k), np.int64), k.astype(np.uint64)
+    inner = np.ones(len(k), np.bool_)
+    while inner.any():
+        at, here = node[inner], n[inner]
+        count = _left(at, here, first, pieces)
+        goes_left = _left(at, here + np.uint64(1), first, pieces) > count
+        node[inner] = np.where(goes_left, child[at, 0], child[at, 1])
+        n[inner] = np.where(goes_left, count, here - count)
+        inner = node >= 0
+    source[:] = ~node
+    rank[:] = n.astype(np.int64)
+
+
+def _left(node: Int, n: UInt, first: Int, pieces: UInt) -> UInt:
+    """How many of the first `n` picks of each node go to its left child."""
+    piece = first[node]
+    while True:
+        later = pieces[piece + 1, 0] <= n
+        if not later.any():
+            break
+        piece = piece + later
+    begin, left, frac, slope = pieces[piece].T
+    return left + _scaled(n - begin, slope, frac)
+
+
+def _scaled(n: UInt, slope: UInt, frac: UInt) -> UInt:
+    """`(n * slope + frac) >> 63` without losing a bit, from products of halves."""
+    half, low = np.uint64(32), np.uint64(0xFFFFFFFF)
+    a, b, c, d = n >> half, n & low, slope >> half, slope & low
+    middle = a * d + (b * d >> half)
+    other = b * c + (middle & low)
+    high = a * c + (middle >> half) + (other >> half)
+    lower = n * slope
+    total = lower + frac
+    return ((high + (total < lower)) << np.uint64(1)) | (total >> np.uint64(63))

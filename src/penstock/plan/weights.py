@@ -1,0 +1,163 @@
+"""Weights of a mix as exact shares: of samples, from sizes, of rows; and what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from math import isfinite
+from numbers import Rational, Real
+
+from penstock.errors import PlanError
+
+Weight = int | float | Fraction | Decimal | str
+
+
+def shares(weights: Sequence[Weight]) -> tuple[Fraction, ...]:
+    """The weights as fractions that add up to one, with nothing rounded.
+
+    A float counts as the decimal number that it prints as: 0.1 is 1/10, not 3602879701896397/2^55, so that
+    `(0.5, 0.3, 0.2)` repeats after ten picks. Strings are numbers or fractions, such as `"1/3"`. A source with weight
+    zero is never picked.
+
+    Raises `PlanError` for negative, infinite or missing numbers, and where no weight is above zero.
+
+    >>> [str(share) for share in shares([0.5, 0.3, 0.2])]
+    ['1/2', '3/10', '1/5']
+    """
+    exact = [_exact(weight, i) for i, weight in enumerate(weights)]
+    total = sum(exact, Fraction(0))
+    if total == 0:
+        raise PlanError(f"expected at least one weight above zero, got {list(weights)}")
+    return tuple(weight / total for weight in exact)
+
+
+def proportional(sizes: Sequence[int], maximum: int | None = None, temperature: float = 1) -> tuple[Fraction, ...]:
+    """Shares by size: `min(size, maximum) ** (1 / temperature)`; a high temperature evens them out.
+
+    Arguments: `sizes`, samples of each source; `maximum`, above which a source counts no more; `temperature`, above
+    zero. At temperature one the shares are exact. Raises `PlanError` for other values. Source: the rates of T5, section
+    3.5.2 of Raffel et al., "Exploring the Limits of Transfer Learning" (2020).
+
+    >>> [str(share) for share in proportional([100, 300, 900], maximum=300)]
+    ['1/7', '3/7', '3/7']
+    """
+    if not (isfinite(temperature) and temperature > 0) or (maximum is not None and maximum < 1):
+        raise PlanError(
+            f"expected a temperature above zero and a maximum of 1 or more, got {temperature} and {maximum}"
+        )
+    capped = [size if maximum is None else min(size, maximum) for size in sizes]
+    return shares(capped if temperature == 1 else [size ** (1 / temperature) if size > 0 else size for size in capped])
+
+
+def nested(outer: Sequence[Weight], inner: Sequence[Sequence[Weight] | None]) -> tuple[Fraction, ...]:
+    """Shares of a mix of mixes, one after the other: each source has its share of its mix's share.
+
+    `inner[i]` are the weights inside part `i`, or None where that part is a single source.
+
+    >>> [str(share) for share in nested([1, 1], [None, [1, 3]])]
+    ['1/2', '1/8', '3/8']
+    """
+    if len(outer) != len(inner):
+        raise PlanError(f"expected as many inner weights as outer ones, got {len(inner)} for {len(outer)}")
+    parts = zip(shares(outer), inner, strict=True)
+    return tuple(share * each for share, part in parts for each in (shares(part) if part is not None else (1,)))
+
+
+def per_sample(wanted: Sequence[Fraction], mean_rows: Sequence[Fraction]) -> tuple[Fraction, ...]:
+    """Shares of samples that give the `wanted` shares of rows (steps, tokens), exactly.
+
+    `mean_rows` is rows by samples of each source, as `Fraction(rows, samples)`. A source that is wanted and has no
+    rows raises `PlanError`.
+
+    >>> [str(share) for share in per_sample(shares([1, 1]), [Fraction(10), Fraction(40)])]
+    ['4/5', '1/5']
+    """
+    if len(wanted) != len(mean_rows):
+        raise PlanError(f"expected the mean rows of {len(wanted)} sources, got {len(mean_rows)}")
+    for i, (share, rows) in enumerate(zip(wanted, mean_rows, strict=True)):
+        if share > 0 and rows <= 0:
+            raise PlanError(
+                f"expected samples with rows in source {i}, of which {share} is wanted, got a mean of {rows}"
+            )
+    return shares([share / rows if share else share for share, rows in zip(wanted, mean_rows, strict=True)])
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one source gives to an epoch of a mix, and which share of it that is.
+
+    `wanted` is the share in the unit that the weights were given in. `rows` is None where nobody counted them.
+    """
+
+    name: str
+    wanted: Fraction
+    samples: int
+    share_of_samples: float
+    rows: int | None = None
+    share_of_rows: float | None = None
+
+
+@dataclass(frozen=True)
+class MixReport:
+    """What a mix gives, source by source; printed, it is a table.
+
+    >>> print(MixReport.of(["a", "b"], shares([1, 1]), [5, 5], [50, 200]))
+    source  wanted  samples   share  rows   share
+    a       0.5000        5  0.5000    50  0.2000
+    b       0.5000        5  0.5000   200  0.8000
+    """
+
+    parts: tuple[Part, ...]
+
+    @classmethod
+    def of(
+        cls, names: Sequence[str], wanted: Sequence[Fraction], samples: Sequence[int], rows: Sequence[int] | None = None
+    ) -> MixReport:
+        """The report of `samples` (and `rows`) that each source gives."""
+        many, long = sum(samples) or 1, sum(rows or ()) or 1
+        return cls(
+            tuple(
+                Part(name, wanted[i], int(samples[i]), samples[i] / many)
+                if rows is None
+                else Part(name, wanted[i], int(samples[i]), samples[i] / many, int(rows[i]), rows[i] / long)
+                for i, name in enumerate(names)
+            )
+        )
+
+    def __str__(self) -> str:
+        table = [("source", "wanted", "samples", "share", "rows", "share"), *map(_cells, self.parts)]
+        used = 6 if any(part.rows is not None for part in self.parts) else 4
+        widths = [max(len(row[c]) for row in table) for c in range(used)]
+        lines = [
+            [row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:used], widths[1:], strict=True))]
+            for row in table
+        ]
+        return "\n".join("  ".join(line) for line in lines)
+
+
+def _cells(part: Part) -> tuple[str, ...]:
+    rows = ("", "") if part.rows is None else (str(part.rows), f"{part.share_of_rows:.4f}")
+    return part.name, f"{float(part.wanted):.4f}", str(part.samples), f"{part.share_of_samples:.4f}", *rows
+
+
+def _exact(weight: object, i: int) -> Fraction:
+    value = _fraction(weight)
+    if value is None or value < 0:
+        raise PlanError(f"expected a weight that is a number of zero or more, got {weight!r} for source {i}")
+    return value
+
+
+def _fraction(weight: object) -> Fraction | None:
+    """The number, floats as they print; None for what is no finite number."""
+    if isinstance(weight, bool):
+        return None
+    if isinstance(weight, Rational):
+        return Fraction(int(weight.numerator), int(weight.denominator))
+    try:
+        if isinstance(weight, Decimal | str):
+            return Fraction(weight)
+        return Fraction(Decimal(str(weight))) if isinstance(weight, Real) else None
+    except (ValueError, OverflowError, ZeroDivisionError, InvalidOperation):
+        return None
