@@ -1,4 +1,4 @@
-# pyright: reportMissingImports=false, reportCallIssue=false
+# pyright: reportMissingImports=false, reportCallIssue=false, reportUnusedImport=false
 """The compiled kernels (numba, GIL released, cached on disk). Their definitions stand in `reference`."""
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ import numba
 import numpy as np
 
 from penstock.kernels.intrinsics import memcpy, move1, move4, move8, prefetch, set_byte, weave3, weave4
-from penstock.kernels.packing import (
-    best_fit as best_fit,
-    concat as concat,
-    count_decreasing as count_decreasing,
-    first_fit as first_fit,
-    group as group,
-    lay as lay,
-    open_fit as open_fit,
-    pack_ranks as pack_ranks,
-    pack_slots as pack_slots,
-    sort_decreasing as sort_decreasing,
-)
 from penstock.kernels.mixing import earliest_deadline as earliest_deadline
 from penstock.kernels.mixing import mix_table as mix_table
 from penstock.kernels.mixing import mix_tree as mix_tree
+from penstock.kernels.packing import (  # noqa: F401 - one module has them all
+    best_fit,
+    bin_slots,
+    concat,
+    count_decreasing,
+    first_fit,
+    lay,
+    open_fit,
+    pack_ranks,
+    pack_slots,
+    sort_decreasing,
+)
 from penstock.kernels.reference import GOLDEN, MIX_1, MIX_2, ROUNDS, SMALL
 
 _jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")

@@ -1,3 +1,4 @@
+# pyright: reportUnusedImport=false
 """What each kernel computes, in NumPy. The compiled ones must equal these, at the seams too."""
 
 from __future__ import annotations
@@ -12,18 +13,17 @@ import numpy.typing as npt
 from penstock.kernels.mixing_reference import earliest_deadline as earliest_deadline
 from penstock.kernels.mixing_reference import mix_table as mix_table
 from penstock.kernels.mixing_reference import mix_tree as mix_tree
-
-from penstock.kernels.packing_reference import (
-    best_fit as best_fit,
-    concat as concat,
-    count_decreasing as count_decreasing,
-    first_fit as first_fit,
-    group as group,
-    lay as lay,
-    open_fit as open_fit,
-    pack_ranks as pack_ranks,
-    pack_slots as pack_slots,
-    sort_decreasing as sort_decreasing,
+from penstock.kernels.packing_reference import (  # noqa: F401 - one module has them all
+    best_fit,
+    bin_slots,
+    concat,
+    count_decreasing,
+    first_fit,
+    lay,
+    open_fit,
+    pack_ranks,
+    pack_slots,
+    sort_decreasing,
 )
 
 Int = npt.NDArray[np.int64]

@@ -1,0 +1,420 @@
+# pyright: reportMissingImports=false, reportCallIssue=false
+"""The compiled kernels of packing: lengths in, bins out. Their definitions stand in `packing_reference`.
+
+Bins are found by their residual (the room that is left): those of equal residual wait in a queue, and a bitmap of two
+levels says which queues hold any, so that the fullest bin an item fits into is a few instructions away.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from numba.cpython.unsafe.numbers import trailing_zeros
+
+_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+
+_ALL, _ONE, _63 = np.uint64((1 << 64) - 1), np.uint64(1), np.int64(63)
+
+
+@_jit
+def _queues(capacity: int) -> Any:
+    """Empty queues of nodes for residuals `0 : capacity + 1`: bitmap, bitmap of its words, first and last node."""
+    words = np.zeros((capacity >> 6) + 1, np.uint64)
+    tops = np.zeros((len(words) >> 6) + 1, np.uint64)
+    return words, tops, np.full(capacity + 1, -1, np.int32), np.full(capacity + 1, -1, np.int32)
+
+
+@_jit
+def _push(words: Any, tops: Any, head: Any, tail: Any, following: Any, residual: Any, node: Any) -> None:
+    following[node] = -1
+    if head[residual] < 0:
+        head[residual] = node
+        word = residual >> 6
+        words[word] |= _ONE << np.uint64(residual & _63)
+        tops[word >> 6] |= _ONE << np.uint64(word & _63)
+    else:
+        following[tail[residual]] = node
+    tail[residual] = node
+
+
+@_jit
+def _pop(words: Any, tops: Any, head: Any, following: Any, residual: Any) -> Any:
+    node = head[residual]
+    head[residual] = following[node]
+    if head[residual] < 0:
+        word = residual >> 6
+        words[word] &= ~(_ONE << np.uint64(residual & _63))
+        if words[word] == 0:
+            tops[word >> 6] &= ~(_ONE << np.uint64(word & _63))
+    return node
+
+
+@_jit
+def _least(words: Any, tops: Any, length: int) -> Any:
+    """The smallest residual of at least `length` whose queue holds a node, or -1."""
+    word = length >> 6
+    bits = words[word] & (_ALL << np.uint64(length & _63))
+    if bits != 0:
+        return (word << 6) + np.int64(trailing_zeros(bits))
+    top = (word + 1) >> 6
+    if top >= len(tops):
+        return -1
+    bits = tops[top] & (_ALL << np.uint64((word + 1) & _63))
+    while bits == 0:
+        top += 1
+        if top == len(tops):
+            return -1
+        bits = tops[top]
+    word = (top << 6) + np.int64(trailing_zeros(bits))
+    return (word << 6) + np.int64(trailing_zeros(words[word]))
+
+
+@_jit
+def count_decreasing(length: Any, capacity: int, most: int) -> Any:
+    """See `packing_reference.count_decreasing`.
+
+    A node is a row of bins with equal residual and equal number of sequences, so that a run of equal lengths moves
+    whole nodes at once.
+    """
+    histogram = np.zeros(capacity + 1, np.int32)
+    for i in range(len(length)):
+        histogram[length[i]] += 1
+    words, tops, head, tail = _queues(capacity)
+    room = len(length) + 4
+    following, bins, held = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int32)
+    free = np.full(1, -1, np.int32)  # the nodes to use again, linked; `fresh` is the first one never used
+    fresh, total, highest = 0, 0, 0
+    for size in range(capacity, -1, -1):
+        left = np.int64(histogram[size])
+        while left > 0:
+            residual = _least(words, tops, size)
+            if residual < 0:
+                each = most if size == 0 else min(capacity // size, most)
+                waiting, before, residual = (left + each - 1) // each, 0, capacity
+                total += waiting
+            else:
+                node = head[residual]
+                before, waiting = np.int64(held[node]), np.int64(bins[node])
+                each = most - before if size == 0 else min(residual // size, most - before)
+                whole = min(left // each, waiting)
+                rest = 1 if whole < waiting and left > whole * each else 0
+                if whole + rest == waiting:
+                    following[_pop(words, tops, head, following, residual)] = free[0]
+                    free[0] = node
+                else:
+                    bins[node] -= whole + rest
+            whole = min(left // each, waiting)
+            rest = left - whole * each if whole < waiting else 0
+            for part in range(2):
+                many, more = (whole, each) if part == 0 else (min(rest, 1), rest)
+                highest = max(highest, before + more if many > 0 else 0)
+                if many == 0 or before + more == most:
+                    continue
+                to = residual - more * size
+                if head[to] >= 0 and held[tail[to]] == before + more:
+                    bins[tail[to]] += many
+                    continue
+                node = np.int64(free[0])
+                if node >= 0:
+                    free[0] = following[node]
+                else:
+                    node, fresh = fresh, fresh + 1
+                bins[node], held[node] = many, before + more
+                _push(words, tops, head, tail, following, to, node)
+            left -= whole * each + rest
+    return total, highest
+
+
+@_jit
+def sort_decreasing(length: Any, capacity: int, order: Any, run: Any) -> Any:
+    """See `packing_reference.sort_decreasing`."""
+    place = np.zeros(capacity + 2, np.int64)
+    for i in range(len(length)):
+        place[length[i]] += 1
+    runs, begin = 0, 0
+    for size in range(capacity, -1, -1):
+        count = place[size]
+        place[size] = begin
+        if count > 0:
+            run[runs] = begin
+            runs += 1
+        begin += count
+    for i in range(len(length)):
+        order[place[length[i]]] = i
+        place[length[i]] += 1
+    return runs
+
+
+@_jit
+def best_fit(length: Any, capacity: int, most: int, out: Any) -> Any:
+    """See `packing_reference.best_fit`. Right behind an item, one of equal length goes into the same bin if it fits,
+    for no other bin can be fuller and still have room; so a run of them needs one search a bin."""
+    words, tops, head, tail = _queues(capacity)
+    following, held = np.empty(len(length), np.int32), np.zeros(len(length), np.int32)
+    bins, i = 0, 0
+    while i < len(length):
+        size = length[i]
+        residual = _least(words, tops, size)
+        if residual < 0:
+            node, residual = np.int64(bins), np.int64(capacity)
+            bins += 1
+        else:  # an empty item does not move its bin to another queue
+            node = np.int64(head[residual] if size == 0 else _pop(words, tops, head, following, residual))
+        stays = size == 0 and held[node] > 0
+        room = np.int64(most) - held[node]
+        while i < len(length) and length[i] == size and residual >= size and room > 0:
+            out[i] = node
+            held[node] += 1
+            residual -= size
+            room -= 1
+            i += 1
+        if stays and room == 0:
+            _pop(words, tops, head, following, residual)
+        elif room > 0 and not stays:
+            _push(words, tops, head, tail, following, residual, node)
+    return bins
+
+
+@_jit
+def first_fit(length: Any, capacity: int, most: int, out: Any) -> Any:
+    """See `packing_reference.first_fit`: a tree of the most room among the bins below each knot."""
+    leaves = 1
+    while leaves < len(length):
+        leaves *= 2
+    room = np.full(2 * leaves, capacity, np.int64)
+    held = np.zeros(leaves, np.int64)
+    bins = 0
+    for i in range(len(length)):
+        knot = 1
+        while knot < leaves:
+            knot = 2 * knot if room[2 * knot] >= length[i] else 2 * knot + 1
+        held[knot - leaves] += 1
+        out[i] = knot - leaves
+        bins = max(bins, knot - leaves + 1)
+        room[knot] = -1 if held[knot - leaves] == most else room[knot] - length[i]
+        while knot > 1:
+            knot >>= 1
+            best = max(room[2 * knot], room[2 * knot + 1])
+            if room[knot] == best:
+                break
+            room[knot] = best
+    return bins
+
+
+@_jit
+def _emit(bins: Any, begin: int, end: int, emitted: Any, done: int) -> Any:
+    for j in range(begin, end):
+        emitted[bins[j]] = done
+        done += 1
+    return done
+
+
+@_jit
+def _choose(used: Any, held: Any, open_: int, size: Any, capacity: Any, scale: Any, most: int, best: bool) -> Any:
+    """The bin of `0 : open_` for an item of `size`, or -1: the first that has room, or the one with the least of it."""
+    chosen, least = -1, np.inf
+    for j in range(open_):
+        if held[j] == most:
+            continue
+        fits, space = True, 0.0
+        for a in range(len(size)):
+            fits &= used[j, a] + size[a] <= capacity[a]
+            space += (capacity[a] - used[j, a]) * scale[a]
+        if fits and space < least:
+            chosen, least = j, space
+            if not best:
+                break
+    return chosen
+
+
+@_jit
+def open_fit(
+    length: Any,
+    capacity: Any,
+    scale: Any,
+    least: Any,
+    align: int,
+    most: int,
+    keep: int,
+    best: bool,
+    block: bool,
+    out: Any,
+) -> Any:
+    """See `packing_reference.open_fit`; the open bins lie in order of age."""
+    items, axes = length.shape
+    used, held, bins = np.empty((keep + 1, axes), np.int64), np.empty(keep + 1, np.int64), np.empty(keep + 1, np.int64)
+    emitted = np.empty(items, np.int64)
+    opened, open_, done = 0, 0, 0
+    for i in range(items):
+        if open_ > keep:  # at most one: each item opens one bin
+            done = _emit(bins, 0, 1, emitted, done)
+            open_ = _remove(used, held, bins, 0, open_)
+        j = _choose(used, held, open_, length[i], capacity, scale, most, best)
+        if j < 0:
+            if block and open_ == keep:
+                done = _emit(bins, 0, open_, emitted, done)
+                open_ = 0
+            j = open_
+            used[j, :] = 0
+            held[j], bins[j] = 0, opened
+            opened += 1
+            open_ += 1
+        out[i] = bins[j]
+        held[j] += 1
+        full, closed = True, held[j] == most
+        for a in range(axes):
+            used[j, a] += (length[i, a] + align - 1) // align * align
+            full &= used[j, a] >= capacity[a]
+            closed |= capacity[a] - used[j, a] < least[a]
+        if (full or closed) and not block:
+            done = _emit(bins, j, j + 1, emitted, done)
+            open_ = _remove(used, held, bins, j, open_)
+    _emit(bins, 0, open_, emitted, done)
+    for i in range(items):
+        out[i] = emitted[out[i]]
+    return opened
+
+
+@_jit
+def _remove(used: Any, held: Any, bins: Any, gone: int, open_: int) -> Any:
+    for j in range(gone, open_ - 1):
+        for a in range(used.shape[1]):
+            used[j, a] = used[j + 1, a]
+        held[j], bins[j] = held[j + 1], bins[j + 1]
+    return open_ - 1
+
+
+@_jit
+def _is_full(size: Any, capacity: Any) -> Any:
+    """Whether an item reaches a limit and exceeds none."""
+    reaches, exceeds = False, False
+    for a in range(len(size)):
+        reaches |= size[a] == capacity[a]
+        exceeds |= size[a] > capacity[a]
+    return reaches and not exceeds
+
+
+@_jit
+def _note(index: Any, begin: Any, size: Any, piece: int, pack: int, item: int, done: Any, take: Any) -> None:
+    """Write down one piece; where there is no room, pieces are only counted."""
+    if len(index) > 0:
+        index[piece, 0], index[piece, 1] = pack, item
+        for a in range(len(take)):
+            begin[piece, a], size[piece, a] = done[a], take[a]
+
+
+@_jit
+def concat(
+    length: Any, capacity: Any, align: int, most: int, head: int, whole: bool, index: Any, begin: Any, size: Any
+) -> Any:
+    """See `packing_reference.concat`."""
+    items, axes = length.shape
+    used, done, take = np.zeros(axes, np.int64), np.zeros(axes, np.int64), np.zeros(axes, np.int64)
+    aside = np.empty(items if whole else 0, np.int64)
+    pieces, bins, held, kept = 0, 0, 0, 0
+    for i in range(items + 1):
+        left, apart = True, i < items and whole and _is_full(length[i], capacity)
+        done[:] = 0
+        while left:
+            if (i == items and held > 0) or held == most or np.any(used >= capacity):
+                bins, held = bins + 1, 0
+                used[:] = 0
+            if held == 0 and (i == items or (bins > 0 and kept > 0)):
+                for j in range(kept):
+                    _note(index, begin, size, pieces + j, bins + j, aside[j], used, length[aside[j]])
+                pieces, bins, kept = pieces + kept, bins + kept, 0
+            if i == items or apart:
+                break
+            left = False
+            for a in range(axes):
+                reserved = head if 0 < done[a] < length[i, a] else 0
+                take[a] = min(length[i, a] - done[a], capacity[a] - used[a] - reserved)
+                used[a] += (take[a] + reserved + align - 1) // align * align
+                left |= done[a] + take[a] < length[i, a]
+            _note(index, begin, size, pieces, bins, i, done, take)
+            done += take
+            pieces += 1
+            held += 1
+        if apart:
+            aside[kept] = i
+            kept += 1
+    return pieces, bins
+
+
+@_jit
+def bin_slots(bin_of: Any, bins: int, slot: Any, cut: Any) -> None:
+    """See `packing_reference.bin_slots`."""
+    place = np.zeros(bins + 1, np.int64)
+    for i in range(len(bin_of)):
+        place[bin_of[i] + 1] += 1
+    for b in range(bins):
+        place[b + 1] += place[b]
+        cut[b] = place[b]
+    for i in range(len(bin_of)):
+        slot[place[bin_of[i]]] = i
+        place[bin_of[i]] += 1
+
+
+@_jit
+def pack_slots(pack: Any, window: Any, cut: Any, pack_first: Any, slot_first: Any, out: Any) -> Any:
+    """See `packing_reference.pack_slots`."""
+    total = 0
+    for i in range(len(pack)):
+        w, k = window[i], pack[i]
+        begin = np.int64(cut[k])
+        end = np.int64(cut[k + 1]) if k + 1 < pack_first[w + 1] else slot_first[w + 1] - slot_first[w]
+        out[0, i], out[1, i] = slot_first[w] + begin, end - begin
+        total += end - begin
+    return total
+
+
+_OF_EPOCH, _OF_WINDOW, _OF_RUN = (
+    np.uint64(0xD6E8FEB86659FD93),
+    np.uint64(0xA0761D6478BD642F),
+    np.uint64(0xE7037ED1A0B428DB),
+)
+
+
+@_jit
+def pack_ranks(
+    epoch: Any, window: Any, number: Any, extent: Any, slot: Any, slot_first: Any, run: Any, run_first: Any, out: Any
+) -> None:
+    """See `packing_reference.pack_ranks`."""
+    m = 0
+    for i in range(len(window)):
+        w = window[i]
+        runs, base = run_first[w + 1] - run_first[w], slot_first[w]
+        for j in range(extent[0, i], extent[0, i] + extent[1, i]):
+            rank = np.int64(slot[j])
+            lo, hi = np.int64(0), runs - 1
+            while lo < hi:
+                middle = (lo + hi + 1) >> 1
+                if np.int64(run[run_first[w] + middle]) <= rank:
+                    lo = middle
+                else:
+                    hi = middle - 1
+            begin, end = rank, rank + 1
+            if runs > 0:
+                begin = np.int64(run[run_first[w] + lo])
+                end = np.int64(run[run_first[w] + lo + 1]) if lo + 1 < runs else slot_first[w + 1] - base
+            key = np.uint64(epoch[i]) * _OF_EPOCH + np.uint64(number[i]) * _OF_WINDOW + np.uint64(lo) * _OF_RUN
+            out[0, m], out[1, m], out[2, m] = i, base + begin, rank - begin
+            out[3, m], out[4, m] = end - begin, np.int64(key >> np.uint64(2))
+            m += 1
+
+
+@_jit
+def lay(pack: Any, begin: Any, length: Any, align: int, head: int, out: Any) -> None:
+    """See `packing_reference.lay`."""
+    axes = length.shape[1]
+    for a in range(axes):
+        at = np.int64(0)
+        for i in range(len(pack)):
+            if i > 0 and pack[i] != pack[i - 1]:
+                at = 0
+            if head > 0 and begin[i, a] > 0 and length[i, a] > 0:
+                at += head
+            out[i, a] = at
+            at = (at + length[i, a] + align - 1) // align * align
