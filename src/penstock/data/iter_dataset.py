@@ -2,51 +2,18 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.core.columns import Columns
-from penstock.core.ragged import Array, Ragged
+from penstock.data.blocks import BlockIterator, IteratorState, Origin, concatenated
+from penstock.data.stream_items import Overlong, PackOptions
+from penstock.data.stream_pack import StreamPack
 from penstock.errors import PlanError, SpecError, StateError
-
-IteratorState = dict[str, Any]
-
-
-class BlockIterator(ABC):
-    """An iterator over blocks of columns that can say where it stands and go there."""
-
-    def __iter__(self) -> Iterator[Columns]:
-        return self
-
-    @abstractmethod
-    def __next__(self) -> Columns:
-        """The next block, of any number of rows."""
-
-    @abstractmethod
-    def state_dict(self) -> IteratorState:
-        """Where it stands, as plain JSON values: what comes next is what an iterator that loads this gives next."""
-
-    @abstractmethod
-    def load_state_dict(self, state: IteratorState) -> None:
-        """Go there. Raises `StateError` for a state of another kind of iterator."""
-
-
-class Origin(Protocol):
-    """Makes fresh iterators, and knows what they are over."""
-
-    @property
-    def fingerprint(self) -> str:
-        """A digest of data and order."""
-        ...
-
-    def __call__(self) -> BlockIterator:
-        """A fresh iterator, at the start."""
-        ...
 
 
 class IterDataset:
@@ -88,6 +55,54 @@ class IterDataset:
         if batch_size < 1:
             raise PlanError(f"expected a batch size of at least 1, got {batch_size}")
         return IterDataset(_Rebatch(self._origin, batch_size, drop_last))
+
+    def pack(
+        self,
+        length: int | Mapping[str, int],
+        *,
+        open_bins: int = 1024,
+        max_age: int | None = None,
+        overlong: Overlong = "error",
+        max_sequences: int | None = None,
+        rows: int = 256,
+        pad: float | Mapping[str, float] = 0,
+        keep: Sequence[str] = (),
+        lengths: str | os.PathLike[str] | None = None,
+    ) -> IterDataset:
+        """Lay sequences (rows of `Ragged` columns) one after the other into rows of `length` places, by best fit into
+        `open_bins` packs that are open at a time. For sequences whose lengths are known, a planned pack keeps random
+        access and an exact length; this is for those whose lengths only show as they pass.
+
+        Gives blocks of `rows` packs, each `Ragged` column as `[rows, length, ...]`, with int32 `segment_ids` (from 1, in
+        the order of the stream; 0 in padding) and `positions` (from 0 in every sequence; 0 in padding).
+
+        Arguments: `length`, places of a row: one number for all `Ragged` columns, which must then be equally long
+        sequence by sequence; or a number for each column that is packed, each of which then has its own
+        `<column>_segment_ids` and `<column>_positions`. All other columns are dropped, except the dense ones in `keep`,
+        which come out `Ragged`, a row having one entry for each of its sequences. `max_age`: a pack is given out before
+        so many others have come after its first sequence did (8 `open_bins`). `overlong`, for a sequence longer than
+        `length`: `"error"`; `"truncate_left"` and `"truncate_right"` cut off its begin or its end; `"split"` makes
+        sequences of their own out of its parts, each with positions from 0; `"drop"`. What was lost stands in
+        `iterator.passed`. `max_sequences` bounds the sequences of a row. `pad` is the value of padding, one or by
+        column. `lengths` is a file that gets the length of every sequence: see `penstock.data.lengths.read_lengths`.
+        Sequences of no length are left out.
+
+        A state says where the oldest sequence that waits comes from and which ones after it are out; it never holds
+        values. Loading it reads those again, which is at most what fits in `max_age` rows.
+
+        Raises `PlanError` for impossible arguments, `SpecError` for columns that cannot be packed, `DataError` for
+        a sequence that is too long. Cost: one copy; memory: the blocks that hold a sequence which waits.
+        Source: best fit (Johnson, "Near-optimal bin packing algorithms", 1973) on a bounded number of bins.
+
+        >>> import penstock
+        >>> words = penstock.Ragged.from_strings(["three", "ab", "c", "four"])
+        >>> data = penstock.from_arrays({"words": words}, lengths=[4]).samples()
+        >>> block = next(iter(data.iterate(4).pack(8)))
+        >>> block["segment_ids"].tolist()
+        [[1, 1, 1, 1, 1, 2, 2, 3], [1, 1, 1, 1, 0, 0, 0, 0]]
+        """
+        options = PackOptions(length, open_bins, max_age, overlong, max_sequences, rows, pad, tuple(keep), lengths)
+        return IterDataset(StreamPack(self._origin, options))
 
 
 @dataclass(frozen=True)
@@ -193,19 +208,3 @@ class _RebatchIterator(BlockIterator):
             while (block := next(self.upstream)).n == 0:
                 before = self.upstream.state_dict()
             self.held, self.offset = [(before, block)], int(state["offset"])
-
-
-def concatenated(parts: list[Columns]) -> Columns:
-    """The rows of all parts, one after the other; a single part is not copied.
-
-    >>> concatenated([Columns({"a": np.zeros(2)}), Columns({"a": np.ones(1)})])["a"].tolist()
-    [0.0, 0.0, 1.0]
-    """
-    if len(parts) == 1:
-        return parts[0]
-    return Columns({path: _joined([part.flat[path] for part in parts]) for path in parts[0]})
-
-
-def _joined(arrays: list[Array]) -> Array:
-    ragged = [a for a in arrays if isinstance(a, Ragged)]
-    return Ragged.concatenate(ragged) if ragged else np.concatenate([a for a in arrays if not isinstance(a, Ragged)])

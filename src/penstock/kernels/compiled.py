@@ -25,6 +25,9 @@ from penstock.kernels.packing import (  # noqa: F401 - one module has them all
     sort_decreasing,
 )
 from penstock.kernels.reference import GOLDEN, MIX_1, MIX_2, ROUNDS, SMALL
+from penstock.kernels.stream_packing import open_packs as open_packs
+from penstock.kernels.stream_packing import pack_stream as pack_stream
+from penstock.kernels.stream_packing import repack_stream as repack_stream
 
 _jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 

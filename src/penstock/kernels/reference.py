@@ -25,6 +25,9 @@ from penstock.kernels.packing_reference import (  # noqa: F401 - one module has 
     pack_slots,
     sort_decreasing,
 )
+from penstock.kernels.stream_reference import open_packs as open_packs
+from penstock.kernels.stream_reference import pack_stream as pack_stream
+from penstock.kernels.stream_reference import repack_stream as repack_stream
 
 Int = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

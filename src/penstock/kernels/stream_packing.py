@@ -14,9 +14,10 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from penstock.kernels.stream_reference import OUT, OPENED, PROBES, scales
+from penstock.kernels.stream_reference import FAR, OPENED, OUT, PROBES, scale_of
 
-_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+# Without counting references to the arrays, which takes ten times as long as the packing; nothing here makes an array.
+_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy", _nrt=False)
 
 # A pack's row in `nodes`: its neighbours among the packs of its key and among all open packs, what it is, and from
 # `_ROOM` on what is left of each column.
@@ -24,7 +25,7 @@ _NEXT, _PREV, _NEWER, _OLDER, _SERIAL, _COUNT, _KEY, _ROOM = range(8)
 # Places in `now`: the first unused node, how many packs are open, the next serial, the ends of the list by age.
 _FREE, _OPEN, _NUMBER, _OLDEST, _NEWEST = range(5)
 # Places in `bounds`.
-_MOST, _LIMIT, _AGE = range(3)
+_MOST, _LIMIT, _AGE, _SCALE = range(4)
 
 _6, _63, _ALL, _ONE, _NONE = np.int64(6), np.int64(63), np.uint64(2**64 - 1), np.uint64(1), np.uint64(0)
 
@@ -39,20 +40,19 @@ class OpenPacks(NamedTuple):
     now: Any
     bounds: Any
     capacity: Any
-    scale: Any
 
 
 def open_packs(capacity: Any, most: int, limit: int, age: int) -> OpenPacks:
     """No pack open. See `stream_reference.open_packs`."""
-    slots, scale = limit + 1, scales(capacity)
-    keys = int(scale.sum()) + 2
+    slots, scale = limit + 1, scale_of(capacity)
+    keys = scale + 2
     words = (keys >> 6) + 1
     nodes = np.full((slots, _ROOM + len(capacity)), -1, np.int64)
     nodes[:-1, _NEXT] = np.arange(1, slots)
     now = np.array([0, 0, 0, -1, -1], np.int64)
     bits, top = np.zeros(words, np.uint64), np.zeros((words >> 6) + 1, np.uint64)
-    bounds = np.array([most, limit, age], np.int64)
-    return OpenPacks(nodes, np.full((keys, 2), -1, np.int64), bits, top, now, bounds, capacity, scale)
+    bounds = np.array([most, limit, age, scale], np.int64)
+    return OpenPacks(nodes, np.full((keys, 2), -1, np.int64), bits, top, now, bounds, capacity)
 
 
 @intrinsic
@@ -120,21 +120,31 @@ def _list_out(nodes: Any, heads: Any, bits: Any, top: Any, node: int) -> None:
 
 
 @_jit
-def _key_of(table: Any, row: int, first: int, capacity: Any, scale: Any) -> Any:
-    """The key of the room that `table[row, first:]` says."""
-    key = 1
+def _least_share(table: Any, row: int, first: int, capacity: Any, scale: int) -> Any:
+    """The least of `table[row, first:]` as shares of the capacity, in `scale` steps, rounded down."""
+    least = scale
     for c in range(len(capacity)):
-        room = table[row, first + c]
-        key += room if scale[c] == capacity[c] else room * scale[c] // capacity[c]
-    return key
+        held = table[row, first + c]
+        least = min(least, held if scale == capacity[c] else held * scale // capacity[c])
+    return least
 
 
 @_jit
-def _fitting(
-    nodes: Any, heads: Any, bits: Any, top: Any, capacity: Any, scale: Any, sizes: Any, i: int, probes: int
+def _most_share(sizes: Any, i: int, capacity: Any, scale: int) -> Any:
+    """The most of `sizes[i]` as shares of the capacity, in `scale` steps, rounded up."""
+    most = 0
+    for c in range(len(capacity)):
+        size = sizes[i, c]
+        most = max(most, size if scale == capacity[c] else (size * scale + capacity[c] - 1) // capacity[c])
+    return most
+
+
+@_jit
+def _near(
+    nodes: Any, heads: Any, bits: Any, top: Any, capacity: Any, scale: int, sizes: Any, i: int, probes: int
 ) -> Any:
     """The first pack, by key and time of listing, that has room; -1 if none of the first `probes` has."""
-    key = _key_from(bits, top, _key_of(sizes, i, 0, capacity, scale))
+    key = _key_from(bits, top, 1 + _least_share(sizes, i, 0, capacity, scale))
     while key >= 0:
         node = heads[key, 0]
         while node >= 0:
@@ -149,6 +159,13 @@ def _fitting(
             node = nodes[node, _NEXT]
         key = _key_from(bits, top, key + 1)
     return -1
+
+
+@_jit
+def _far(heads: Any, bits: Any, top: Any, capacity: Any, scale: int, sizes: Any, i: int) -> Any:
+    """The first pack whose key alone says that it has room, or -1."""
+    key = _key_from(bits, top, 1 + _most_share(sizes, i, capacity, scale))
+    return heads[key, 0] if key >= 0 else -1
 
 
 @_jit
@@ -173,7 +190,7 @@ def _opened(nodes: Any, now: Any, capacity: Any) -> Any:
 
 @_jit
 def _put(
-    nodes: Any, heads: Any, bits: Any, top: Any, capacity: Any, scale: Any, node: int, sizes: Any, i: int, most: int
+    nodes: Any, heads: Any, bits: Any, top: Any, capacity: Any, bounds: Any, node: int, sizes: Any, i: int
 ) -> None:
     """A sequence into a pack that is in no list of keys. One without room for another has the key 0."""
     full = False
@@ -181,8 +198,9 @@ def _put(
         nodes[node, _ROOM + c] -= sizes[i, c]
         full |= nodes[node, _ROOM + c] == 0
     nodes[node, _COUNT] += 1
-    full |= nodes[node, _COUNT] >= most
-    _list_in(nodes, heads, bits, top, node, 0 if full else _key_of(nodes, node, _ROOM, capacity, scale))
+    full |= nodes[node, _COUNT] >= bounds[_MOST]
+    key = 0 if full else 1 + _least_share(nodes, node, _ROOM, capacity, bounds[_SCALE])
+    _list_in(nodes, heads, bits, top, node, key)
 
 
 @_jit
@@ -218,10 +236,10 @@ def _due(nodes: Any, heads: Any, bits: Any, top: Any, now: Any, bounds: Any) -> 
 
 
 @_jit
-def pack_stream(p: Any, sizes: Any, final: bool, pack: Any, opened: Any, closed: Any) -> Any:
+def pack_stream(p: Any, sizes: Any, final: bool, pack: Any, flags: Any, closed: Any) -> Any:
     """See `stream_reference.pack_stream`."""
-    nodes, heads, bits, top, now, bounds, capacity, scale = p
-    taken, done = 0, 0
+    nodes, heads, bits, top, now, bounds, capacity = p
+    scale, taken, done = bounds[_SCALE], 0, 0
     while True:
         node = _due(nodes, heads, bits, top, now, bounds)
         if node < 0 and taken == len(sizes):
@@ -234,35 +252,41 @@ def pack_stream(p: Any, sizes: Any, final: bool, pack: Any, opened: Any, closed:
             if done == len(closed):
                 return taken, done
             continue
-        node = _fitting(nodes, heads, bits, top, capacity, scale, sizes, taken, PROBES)
-        opened[taken] = node < 0
+        flag = 0
+        node = _near(nodes, heads, bits, top, capacity, scale, sizes, taken, PROBES)
         if node < 0:
-            node = _opened(nodes, now, capacity)
+            flag, node = FAR, _far(heads, bits, top, capacity, scale, sizes, taken)
+        if node < 0:
+            flag, node = OPENED, _opened(nodes, now, capacity)
         else:
             _list_out(nodes, heads, bits, top, node)
-        _put(nodes, heads, bits, top, capacity, scale, node, sizes, taken, bounds[_MOST])
-        pack[taken] = nodes[node, _SERIAL]
+        _put(nodes, heads, bits, top, capacity, bounds, node, sizes, taken)
+        flags[taken], pack[taken] = flag, nodes[node, _SERIAL]
         taken += 1
 
 
 @_jit
 def repack_stream(p: Any, sizes: Any, flags: Any, pack: Any) -> Any:
     """See `stream_reference.repack_stream`."""
-    nodes, heads, bits, top, now, bounds, capacity, scale = p
+    nodes, heads, bits, top, now, bounds, capacity = p
+    scale = bounds[_SCALE]
     for i in range(len(sizes)):
         pack[i] = -1
         if flags[i] & OUT:
-            now[_NUMBER] += np.int64(flags[i] & OPENED != 0)
+            now[_NUMBER] += 1 if flags[i] & OPENED else 0
             continue
         if flags[i] & OPENED:
             if now[_FREE] < 0:
                 return i
             node = _opened(nodes, now, capacity)
         else:
-            node = _fitting(nodes, heads, bits, top, capacity, scale, sizes, i, -1)
+            if flags[i] & FAR:
+                node = _far(heads, bits, top, capacity, scale, sizes, i)
+            else:
+                node = _near(nodes, heads, bits, top, capacity, scale, sizes, i, -1)
             if node < 0:
                 return i
             _list_out(nodes, heads, bits, top, node)
-        _put(nodes, heads, bits, top, capacity, scale, node, sizes, i, bounds[_MOST])
+        _put(nodes, heads, bits, top, capacity, bounds, node, sizes, i)
         pack[i] = nodes[node, _SERIAL]
     return -1

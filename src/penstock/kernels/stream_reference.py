@@ -10,19 +10,19 @@ import numpy.typing as npt
 
 Int = npt.NDArray[np.int64]
 
-OUT, OPENED = 1, 2  # flags of a sequence: its pack is closed; it was the first of its pack
+OUT, OPENED, FAR = 1, 2, 4
+"""Flags of a sequence: its pack is closed; it was the first of its pack; it went where a key alone said there is room."""
 PROBES = 64
-"""Packs that are looked at for one sequence; with one column of up to `_FINEST` places the first always fits."""
-_FINEST, _FINE = 1 << 16, 1 << 10
+"""Packs that are looked at for one sequence; with one column of up to 65 536 places the first always has room."""
 
 
-def scales(capacity: Int) -> Int:
-    """`[C]` into how many steps the room of each column is divided for the keys of packs.
+def scale_of(capacity: Int) -> int:
+    """Into how many steps the room of packs is divided for their keys: single places, for one column of usual length.
 
-    >>> scales(np.array([2048])).tolist(), scales(np.array([8192, 100])).tolist()
-    ([2048], [1024, 100])
+    >>> scale_of(np.array([2048])), scale_of(np.array([8192, 100]))
+    (2048, 4096)
     """
-    return np.minimum(capacity, _FINEST if len(capacity) == 1 else _FINE)
+    return min(int(capacity[0]), 1 << 16) if len(capacity) == 1 else 1 << 12
 
 
 @dataclass(eq=False)
@@ -49,14 +49,20 @@ class OpenPacks:
     listings: int = 0
 
     def key(self, room: Int) -> int:
-        """What is left, summed over columns as shares of their capacity: 1 and more."""
-        return 1 + int((room * scales(self.capacity) // self.capacity).sum())
+        """The least that is left of a column, as a share of its capacity: 1 and more."""
+        return 1 + int((room * scale_of(self.capacity) // self.capacity).min())
 
-    def fitting(self, size: Int, probes: int) -> Pack | None:
+    def near(self, size: Int, probes: int) -> Pack | None:
         """The pack with the least left that has room, of the first `probes` with a key that allows it."""
-        least = self.key(size)
-        wide = sorted((p for p in self.packs if p.key >= least), key=lambda p: (p.key, p.listed))
+        wide = self._from(self.key(size))
         return next((p for p in wide[: probes if probes > 0 else None] if np.all(size <= p.room)), None)
+
+    def far(self, size: Int) -> Pack | None:
+        """The pack with the least left of those whose key alone says that they have room."""
+        return next(iter(self._from(1 + int((-(-size * scale_of(self.capacity) // self.capacity)).max()))), None)
+
+    def _from(self, key: int) -> list[Pack]:
+        return sorted((p for p in self.packs if p.key >= key), key=lambda p: (p.key, p.listed))
 
     def opened(self) -> Pack:
         """A new pack."""
@@ -88,18 +94,18 @@ def open_packs(capacity: Int, most: int, limit: int, age: int) -> OpenPacks:
 
 
 def pack_stream(
-    state: Any, sizes: Int, final: bool, pack: Int, opened: npt.NDArray[np.bool_], closed: Int
+    state: Any, sizes: Int, final: bool, pack: Int, flags: npt.NDArray[np.uint8], closed: Int
 ) -> tuple[int, int]:
     """Pack sequences of `sizes` `[n, C]` one after the other, until all are in a pack or `closed` is full.
 
-    Writes the serial of each one's pack to `pack` `[n]` and whether it was its first to `opened` `[n]`, and the serials
-    of the packs that were closed, in order, to `closed` `[w]`, `w >= 1`. With `final`, packs are closed after the last
+    Writes the serial of each one's pack to `pack` `[n]` and how it came there (`OPENED`, `FAR` or 0) to `flags` `[n]`,
+    and the serials of the packs that were closed, in order, to `closed` `[w]`, `w >= 1`. With `final`, packs are closed after the last
     sequence until none is open, oldest first. Gives how many sequences were taken, and how many packs closed. A call
     that stops with `closed` full goes on with the next call as if it had not stopped.
 
-    >>> pack, opened, closed = np.zeros(3, np.int64), np.zeros(3, bool), np.zeros(9, np.int64)
+    >>> pack, flags, closed = np.zeros(3, np.int64), np.zeros(3, np.uint8), np.zeros(9, np.int64)
     >>> state = open_packs(np.array([4]), 9, 9, 9)
-    >>> pack_stream(state, np.array([[3], [2], [1]]), True, pack, opened, closed), pack.tolist(), closed[:2].tolist()
+    >>> pack_stream(state, np.array([[3], [2], [1]]), True, pack, flags, closed), pack.tolist(), closed[:2].tolist()
     ((3, 2), [0, 1, 0], [0, 1])
     """
     taken = done = 0
@@ -116,9 +122,11 @@ def pack_stream(
             if done == len(closed):
                 return taken, done
             continue
-        found = state.fitting(sizes[taken], PROBES)
-        opened[taken] = found is None
-        chosen = found or state.opened()
+        flags[taken], chosen = 0, state.near(sizes[taken], PROBES)
+        if chosen is None:
+            flags[taken], chosen = FAR, state.far(sizes[taken])
+        if chosen is None:
+            flags[taken], chosen = OPENED, state.opened()
         state.put(chosen, sizes[taken])
         pack[taken] = chosen.serial
         taken += 1
@@ -127,8 +135,7 @@ def pack_stream(
 def repack_stream(state: Any, sizes: Int, flags: npt.NDArray[np.uint8], pack: Int) -> int:
     """Bring back the open packs of an earlier run, from its sequences since the oldest that is still in an open pack.
 
-    `flags` `[n]` says of each sequence whether it is `OUT`, and whether it `OPENED` its pack; none may be `OUT` whose
-    pack is open. Writes the serial of each one's pack, -1 for those that are out. Gives -1, or the first sequence that
+    `flags` `[n]` are those that `pack_stream` wrote, and `OUT` for sequences whose pack is closed. Writes the serial of each one's pack, -1 for those that are out. Gives -1, or the first sequence that
     cannot have been packed so.
 
     Those still open went to the first pack that had room in the order of keys, among more packs than there are now; so
@@ -146,7 +153,10 @@ def repack_stream(state: Any, sizes: Int, flags: npt.NDArray[np.uint8], pack: In
             continue
         if flag & OPENED and len(state.packs) > state.limit:
             return i
-        chosen = state.opened() if flag & OPENED else state.fitting(sizes[i], -1)
+        if flag & OPENED:
+            chosen = state.opened()
+        else:
+            chosen = state.far(sizes[i]) if flag & FAR else state.near(sizes[i], -1)
         if chosen is None:
             return i
         state.put(chosen, sizes[i])

@@ -1,0 +1,62 @@
+"""Blocks of columns, one after the other: what an iterator over them is, and what makes one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+
+from penstock.core.columns import Columns
+from penstock.core.ragged import Array, Ragged
+
+IteratorState = dict[str, Any]
+
+
+class BlockIterator(ABC):
+    """An iterator over blocks of columns that can say where it stands and go there."""
+
+    def __iter__(self) -> Iterator[Columns]:
+        return self
+
+    @abstractmethod
+    def __next__(self) -> Columns:
+        """The next block, of any number of rows."""
+
+    @abstractmethod
+    def state_dict(self) -> IteratorState:
+        """Where it stands, as plain JSON values: what comes next is what an iterator that loads this gives next."""
+
+    @abstractmethod
+    def load_state_dict(self, state: IteratorState) -> None:
+        """Go there. Raises `StateError` for a state of another kind of iterator."""
+
+
+class Origin(Protocol):
+    """Makes fresh iterators, and knows what they are over."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of data and order."""
+        ...
+
+    def __call__(self) -> BlockIterator:
+        """A fresh iterator, at the start."""
+        ...
+
+
+def concatenated(parts: list[Columns]) -> Columns:
+    """The rows of all parts, one after the other; a single part is not copied.
+
+    >>> concatenated([Columns({"a": np.zeros(2)}), Columns({"a": np.ones(1)})])["a"].tolist()
+    [0.0, 0.0, 1.0]
+    """
+    if len(parts) == 1:
+        return parts[0]
+    return Columns({path: _joined([part.flat[path] for part in parts]) for path in parts[0]})
+
+
+def _joined(arrays: list[Array]) -> Array:
+    ragged = [a for a in arrays if isinstance(a, Ragged)]
+    return Ragged.concatenate(ragged) if ragged else np.concatenate([a for a in arrays if not isinstance(a, Ragged)])

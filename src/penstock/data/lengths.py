@@ -1,0 +1,168 @@
+"""Lengths of sequences, written down as they are found: the side file that lets the next pass be planned."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import FormatError, StateError
+
+Int = npt.NDArray[np.int64]
+
+KIND = "penstock-lengths-1"
+LONGEST_HEADER = 1 << 20
+_CHECK = 4  # bytes of the checksum at the end
+
+
+def read_lengths(path: str | os.PathLike[str], *, fingerprint: str | None = None) -> dict[str, Int]:
+    """`[n]` int64 length of each sequence, for every column that was written down by a pass that ended.
+
+    `fingerprint`, where given, is that of the data the lengths have to belong to.
+
+    Raises `FileNotFoundError` while the pass has not ended, `FormatError` for a damaged file, `StateError` for lengths
+    of other data. Cost: one read of 8 bytes a sequence and column.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "tokens.lengths"
+    >>> with LengthsFile(path, ["tokens"], "data-1") as file:
+    ...     file.write(0, np.array([[3], [5]]))
+    ...     file.finish(2)
+    >>> read_lengths(path)["tokens"].tolist()
+    [3, 5]
+    """
+    raw = Path(path).read_bytes()
+    header = _header(raw, path)
+    columns = header["columns"]
+    body, check = raw[raw.index(b"\n") + 1 : -_CHECK], raw[-_CHECK:]
+    width = 8 * len(columns)
+    if len(body) % width or zlib.crc32(body).to_bytes(_CHECK, "little") != check:
+        raise FormatError(f"expected whole records of {width} bytes and their checksum", path=path)
+    if fingerprint is not None and header["fingerprint"] != fingerprint:
+        raise StateError(f"expected lengths of {fingerprint}, got those of {header['fingerprint']} - in {path}")
+    table = np.frombuffer(body, "<i8").reshape(-1, len(columns)).astype(np.int64)
+    if np.any(table < 0):
+        raise FormatError("expected lengths of at least 0", path=path, where=f"record {_first_negative(table)}")
+    return {column: table[:, c].copy() for c, column in enumerate(columns)}
+
+
+def _first_negative(table: Int) -> int:
+    return int(np.argmax(np.any(table < 0, axis=1)))
+
+
+def _header(raw: bytes, path: object) -> dict[str, Any]:
+    line, _, _ = raw[:LONGEST_HEADER].partition(b"\n")
+    try:
+        header = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"expected a line of JSON, got {error}", path=path, where="byte 0") from error
+    columns = header.get("columns") if isinstance(header, dict) else None
+    named = isinstance(columns, list) and columns and all(isinstance(c, str) for c in columns)
+    if not named or header.get("kind") != KIND or not isinstance(header.get("fingerprint"), str):
+        raise FormatError(f"expected kind {KIND!r}, columns and a fingerprint", path=path, where="byte 0")
+    return header
+
+
+class LengthsFile:
+    """Writes lengths at `path`, which appears when `finish` is called; until then they lie in `path` + `.partial`.
+
+    A file is a line of JSON, one `<i8` a column for each sequence, and the CRC-32 of those. What is written is safe from
+    a kill of the process: opened again with the same `columns` and `fingerprint`, `rows` says how many sequences
+    are known. Lengths are written to the place of their sequence, so writing some again does no harm.
+
+    Raises `OSError` where the files cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], columns: Sequence[str], fingerprint: str) -> None:
+        self._path, self._columns = Path(path), list(columns)
+        header = {"kind": KIND, "columns": self._columns, "fingerprint": fingerprint}
+        self._header = json.dumps(header).encode() + b"\n"
+        self.finished = self._matches(self._path)
+        self._file = -1 if self.finished else self._open()
+
+    @property
+    def partial(self) -> Path:
+        """Where the lengths lie until the pass has ended."""
+        return self._path.with_name(self._path.name + ".partial")
+
+    @property
+    def rows(self) -> int:
+        """How many sequences are known; a torn last record does not count."""
+        size = os.stat(self._path).st_size - _CHECK if self.finished else os.fstat(self._file).st_size
+        return (size - len(self._header)) // self._width
+
+    def write(self, row: int, lengths: Int) -> None:
+        """The `[n, C]` int64 lengths of the sequences `row : row + n`. Raises `StateError` if those before are unknown."""
+        if self.finished:
+            return
+        if row > self.rows:
+            raise StateError(
+                f"expected the lengths of {row} sequences in {self.partial}, got {self.rows}; start the pass anew, "
+                "or leave `lengths` out"
+            )
+        at = len(self._header) + row * self._width
+        data = memoryview(np.ascontiguousarray(lengths, "<i8").tobytes())
+        while data:
+            written = os.pwrite(self._file, data, at)
+            data, at = data[written:], at + written
+
+    def read(self, first: int, last: int) -> Int:
+        """The `[n, C]` lengths of the sequences `first:last`, of those that are known."""
+        with open(self._path if self.finished else self.partial, "rb") as file:
+            file.seek(len(self._header) + first * self._width)
+            raw = file.read((last - first) * self._width)
+        return np.frombuffer(raw, "<i8").reshape(-1, len(self._columns)).astype(np.int64)
+
+    def finish(self, rows: int) -> None:
+        """The pass has ended after so many sequences: `path` appears, whole, and flushed to the disk."""
+        if self.finished:
+            return
+        os.ftruncate(self._file, len(self._header) + rows * self._width)
+        check = zlib.crc32(np.ascontiguousarray(self.read(0, rows), "<i8").data if rows else b"")
+        os.pwrite(self._file, check.to_bytes(_CHECK, "little"), len(self._header) + rows * self._width)
+        os.fsync(self._file)
+        os.replace(self.partial, self._path)
+        self.close()
+        self.finished = True
+
+    def close(self) -> None:
+        """Let go of the file. Closing twice is fine."""
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+
+    def __enter__(self) -> LengthsFile:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            self.close()
+
+    @property
+    def _width(self) -> int:
+        return 8 * len(self._columns)
+
+    def _matches(self, path: Path) -> bool:
+        try:
+            with open(path, "rb") as file:
+                return file.read(len(self._header)) == self._header
+        except FileNotFoundError:
+            return False
+
+    def _open(self) -> int:
+        """The partial file; a new one where what is there belongs to other data."""
+        ours = self._matches(self.partial)
+        file = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if not ours:
+            os.ftruncate(file, 0)
+            os.pwrite(file, self._header, 0)
+        return file

@@ -1,0 +1,205 @@
+"""What a stream is packed by, and the sequences of its blocks as the packer sees them: lengths, and where values lie."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.columns import Columns
+from penstock.core.ragged import Ragged
+from penstock.errors import DataError, PlanError, SpecError
+
+Int = npt.NDArray[np.int64]
+Overlong = Literal["error", "truncate_left", "truncate_right", "split", "drop"]
+
+_LONGEST = 1 << 31  # positions are int32
+
+
+@dataclass(frozen=True)
+class PackOptions:
+    """The arguments of `IterDataset.pack`. Raises `PlanError` for impossible ones."""
+
+    length: int | Mapping[str, int]
+    open_bins: int
+    max_age: int | None
+    overlong: Overlong
+    max_sequences: int | None
+    rows: int
+    pad: float | Mapping[str, float]
+    keep: tuple[str, ...]
+    lengths: str | os.PathLike[str] | None
+
+    def __post_init__(self) -> None:
+        lengths = list(self.length.values()) if isinstance(self.length, Mapping) else [self.length]
+        for name, value, least in (
+            *(("length", length, 1) for length in lengths),
+            ("open_bins", self.open_bins, 1),
+            ("rows", self.rows, 1),
+            ("max_sequences", self.most, 1),
+            ("max_age", self.age + self.open_bins, self.open_bins + 1),
+        ):
+            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+            if not whole or not least <= value < _LONGEST:
+                raise PlanError(f"expected {name} to be an integer from {least} to {_LONGEST - 1}, got {value!r}")
+        if self.overlong not in get_args(Overlong):
+            raise PlanError(f"expected overlong to be one of {get_args(Overlong)}, got {self.overlong!r}")
+        if not lengths:
+            raise PlanError("expected a length for at least one column, got none")
+
+    @property
+    def most(self) -> int:
+        """Sequences in a row."""
+        return _LONGEST - 1 if self.max_sequences is None else self.max_sequences
+
+    @property
+    def age(self) -> int:
+        """Packs that may be opened after one that is open. No more packs can go before it than those and `open_bins`
+        others, which were open when it was opened."""
+        return 7 * self.open_bins if self.max_age is None else self.max_age - self.open_bins
+
+    @property
+    def key(self) -> str:
+        """What the order of the packs, and their values, follow from."""
+        length, pad = (sorted(v.items()) if isinstance(v, Mapping) else v for v in (self.length, self.pad))
+        return repr((length, self.open_bins, self.age, self.overlong, self.most, self.rows, pad, self.keep))
+
+    def axes(self, block: Columns) -> tuple[Axis, ...]:
+        """The axes that columns are packed along, one or one a column. Raises `SpecError` if they are not as asked."""
+        ragged = [path for path, array in block.flat.items() if isinstance(array, Ragged)]
+        joint = not isinstance(self.length, Mapping)
+        axes = (Axis("", self.length, tuple(ragged)),) if joint else _apart(self.length)
+        packed = [path for axis in axes for path in axis.columns]
+        wrong = [p for p in packed if p not in ragged] + [p for p in self.keep if p in ragged or p not in block.flat]
+        flat = all(len(block[path].shape) == 1 for path in packed if path in ragged)
+        if wrong or not packed or not flat:
+            raise SpecError(
+                f"expected ragged columns of one sequence a row to pack and dense ones to keep, got {wrong or packed} "
+                f"among {block!r}"
+            )
+        names = [*packed, *self.keep, *(name for axis in axes for name in axis.marks)]
+        if len(set(names)) < len(names):
+            raise SpecError(f"expected columns with names other than those of their marks, got {sorted(names)}")
+        return axes
+
+    def padding(self, path: str, dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
+        """The value of padding as the column has it. Raises `PlanError` if the column cannot hold it."""
+        value = self.pad.get(path, 0) if isinstance(self.pad, Mapping) else self.pad
+        try:
+            held = np.asarray(value).astype(dtype)
+            fits = dtype.kind in "fc" or held == value
+        except (OverflowError, ValueError, TypeError):
+            held, fits = np.zeros((), dtype), False
+        if not fits:
+            raise PlanError(f"expected a pad value that {path}, {dtype}, can hold, got {value!r}")
+        return held
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Columns that are packed together, because their sequences have equal lengths: `capacity` places a row."""
+
+    name: str
+    capacity: int
+    columns: tuple[str, ...]
+
+    @property
+    def marks(self) -> tuple[str, str]:
+        """What segment ids and positions are called."""
+        before = f"{self.name}_" if self.name else ""
+        return f"{before}segment_ids", f"{before}positions"
+
+
+def _apart(lengths: Mapping[str, int]) -> tuple[Axis, ...]:
+    return tuple(Axis(path, int(length), (path,)) for path, length in lengths.items())
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What went into a packer: `sequences`, of them `empty` and `overlong` ones, and `lost` values of those."""
+
+    sequences: int = 0
+    empty: int = 0
+    overlong: int = 0
+    lost: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Items:
+    """The `n` sequences of a block that are packed: `sizes` `[n, A]` along each axis, `starts` `[n, A]` of their values
+    in the columns of the axis, and `row` `[n]` of the block."""
+
+    sizes: Int
+    starts: Int
+    row: Int
+
+
+def row_lengths(block: Columns, axes: tuple[Axis, ...], first: int) -> Int:
+    """`[rows, A]` length of every row along each axis. `first` is the number of the first row in the stream.
+
+    Raises `DataError` if columns that are packed together differ.
+    """
+    for axis in axes:
+        lead = block[axis.columns[0]].offsets
+        for path in axis.columns[1:]:
+            if not np.array_equal(lead, block[path].offsets):
+                row = int(np.argmax(block[path].lengths != np.diff(lead)))
+                raise DataError(
+                    f"expected {axis.columns} to be equally long, got {np.diff(lead)[row]} and "
+                    f"{block[path].lengths[row]} of {path} at sequence {first + row}; give `length` by column"
+                )
+    return np.stack([block[axis.columns[0]].lengths for axis in axes], axis=1)
+
+
+def items_of(lengths: Int, axes: tuple[Axis, ...], overlong: Overlong, before: Passed) -> tuple[Items, Passed]:
+    """The sequences of a block whose rows have `lengths` `[rows, A]`, and what has passed with them.
+
+    Raises `DataError` for one that is too long, where that is an error.
+    """
+    capacity = np.array([axis.capacity for axis in axes], np.int64)
+    row = np.arange(len(lengths))
+    sizes, starts = lengths, np.stack([_begins(lengths[:, a]) for a in range(len(axes))], axis=1)
+    long = np.any(sizes > capacity, axis=1)
+    if long.any():
+        if overlong == "error":
+            _refuse(int(np.argmax(long)), lengths, axes, before.sequences)
+        if overlong == "drop":
+            row = row[~long]
+            sizes, starts = sizes[row], starts[row]
+        elif overlong == "split":
+            row, sizes, starts = _parts(sizes, starts, capacity)
+        else:
+            starts = starts + np.maximum(sizes - capacity, 0) * (overlong == "truncate_left")
+            sizes = np.minimum(sizes, capacity)
+    real = np.any(sizes > 0, axis=1)
+    passed = Passed(
+        before.sequences + len(lengths),
+        before.empty + int(np.count_nonzero(~np.any(lengths > 0, axis=1))),
+        before.overlong + int(np.count_nonzero(long)),
+        before.lost + int(lengths.sum() - sizes.sum()),
+    )
+    return Items(np.ascontiguousarray(sizes[real]), starts[real], row[real]), passed
+
+
+def _begins(lengths: Int) -> Int:
+    return np.cumsum(lengths) - lengths
+
+
+def _parts(sizes: Int, starts: Int, capacity: Int) -> tuple[Int, Int, Int]:
+    """Row, sizes and starts of the parts: part `p` has the `p`-th `capacity` values along every axis."""
+    counts = np.maximum(np.max(-(-sizes // capacity), axis=1), 1)
+    row = np.repeat(np.arange(len(sizes)), counts)
+    skipped = (np.arange(len(row)) - np.repeat(_begins(counts), counts))[:, None] * capacity
+    return row, np.clip(sizes[row] - skipped, 0, capacity), starts[row] + skipped
+
+
+def _refuse(row: int, lengths: Int, axes: tuple[Axis, ...], first: int) -> None:
+    axis, found = next((a, n) for a, n in zip(axes, lengths[row].tolist(), strict=True) if n > a.capacity)
+    raise DataError(
+        f"expected at most {axis.capacity} {axis.columns[0]}, got {found} at sequence {first + row}; `overlong` can "
+        "truncate, split or drop it"
+    )

@@ -1,0 +1,300 @@
+"""Packing a stream of sequences of unknown lengths, with a state that says where they come from and holds none."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.columns import Columns
+from penstock.core.ragged import Array, Ragged, offsets_of
+from penstock.core.selection import Selection
+from penstock.data.blocks import BlockIterator, IteratorState, Origin, concatenated
+from penstock.data.lengths import LengthsFile
+from penstock.data.marks import marked
+from penstock.data.recycler import Recycler
+from penstock.data.stream_items import Axis, Items, PackOptions, Passed, items_of, row_lengths
+from penstock.errors import SpecError, StateError
+from penstock.kernels.dispatch import kernels
+from penstock.kernels.rows import RowMap
+from penstock.kernels.stream_reference import OUT
+from penstock.plan.base import Mark
+
+Int = npt.NDArray[np.int64]
+
+LEAST = 1024  # rows that are read at a time: smaller blocks are joined, so that none is too small to be worth a call
+RECYCLED_BYTES = 256 << 20
+
+
+@dataclass(frozen=True)
+class StreamPack:
+    """Makes the iterators of `IterDataset.pack`."""
+
+    upstream: Origin
+    options: PackOptions
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the stream, and how it is packed."""
+        return f"{self.upstream.fingerprint}/pack{self.options.key}"
+
+    def __call__(self) -> PackIterator:
+        """A fresh iterator, at the start."""
+        return PackIterator(self.upstream(), self.options, self.upstream.fingerprint)
+
+
+@dataclass(eq=False)
+class _Held:
+    """A block that has sequences which are not out: the state and what had passed before it, its items, and of each
+    the serial of its pack and its flags. The first `taken` are packed."""
+
+    before: IteratorState
+    passed: Passed
+    columns: Columns
+    items: Items
+    pack: Int = field(init=False)
+    flags: npt.NDArray[np.uint8] = field(init=False)
+    taken: int = 0
+
+    def __post_init__(self) -> None:
+        self.pack = np.full(len(self.items.row), -1)
+        self.flags = np.zeros(len(self.items.row), np.uint8)
+
+    @property
+    def out(self) -> bool:
+        """Whether nothing of it waits."""
+        return self.taken == len(self.flags) and bool(np.all(self.flags & OUT))
+
+
+class PackIterator(BlockIterator):
+    """Gives blocks of packs; see `IterDataset.pack`.
+
+    A state is that of the stream before the oldest block which has a sequence that waits, and for each sequence from
+    there on whether it is out and whether it opened its pack (compressed, a few hundred bytes to some kB). The packs
+    that are open follow from that: see `penstock.kernels.stream_reference.repack_stream`.
+    """
+
+    def __init__(self, upstream: BlockIterator, options: PackOptions, fingerprint: str) -> None:
+        self._upstream, self._options, self._fingerprint = upstream, options, fingerprint
+        self._recycler = Recycler(RECYCLED_BYTES)
+        self._start(Passed())
+
+    def _start(self, passed: Passed) -> None:
+        self.passed = passed
+        self._held: deque[_Held] = deque()
+        self._axes: tuple[Axis, ...] = ()
+        self._open: Any = None
+        self._file: LengthsFile | None = None
+        self._ended = False
+        self._to_restore: IteratorState | None = None
+
+    def __next__(self) -> Columns:
+        self._restore()
+        closed = self._closed()
+        if len(closed) == 0:
+            raise StopIteration
+        blocks = list(self._held)
+        chosen, row = _members(blocks, closed)
+        columns = self._columns(blocks, chosen, row, len(closed))
+        while self._held and self._held[0].out:
+            self._held.popleft()
+        return columns
+
+    def _closed(self) -> Int:
+        """The serials of the next packs, at most as many as a block has."""
+        closed, done = np.empty(self._options.rows, np.int64), 0
+        while done < len(closed):
+            block = self._untaken()
+            if block is None:
+                done += self._rest(closed[done:]) if self._axes else 0
+                break
+            at = block.taken
+            taken, more = self._pack(block.items.sizes[at:], closed[done:], block.pack[at:], block.flags[at:])
+            block.taken, done = at + taken, done + more
+        return closed[:done]
+
+    def _rest(self, closed: Int) -> int:
+        none = np.zeros(0, np.int64)
+        sizes = np.zeros((0, len(self._axes)), np.int64)
+        return self._pack(sizes, closed, none, none.astype(np.uint8), final=True)[1]
+
+    def _pack(
+        self, sizes: Int, closed: Int, pack: Int, flags: npt.NDArray[np.uint8], final: bool = False
+    ) -> tuple[int, int]:
+        return kernels().pack_stream(self._open, sizes, final, pack, flags, closed)
+
+    def _untaken(self) -> _Held | None:
+        """The block with the next sequence; None at the end of the stream."""
+        while not self._held or self._held[-1].taken == len(self._held[-1].flags):
+            if not self._read():
+                return None
+        return self._held[-1]
+
+    def _read(self) -> bool:
+        """Take in one block, or some small ones. False at the end of the stream."""
+        if self._ended:
+            return False
+        before, parts = self._upstream.state_dict(), list[Columns]()
+        while sum(part.n for part in parts) < LEAST and not self._ended:
+            block = next(self._upstream, None)
+            self._ended = block is None
+            if block is not None and block.n:
+                self._begin(block)
+                parts.append(self._wanted(block))
+        if parts:
+            self._take_in(before, concatenated(parts))
+        if self._ended and self._file is not None:
+            self._file.finish(self.passed.sequences)
+        return not self._ended or bool(parts)
+
+    def _begin(self, block: Columns) -> None:
+        """What follows from the first block: the axes, and with them the packs."""
+        if self._axes:
+            return
+        self._axes = axes = self._options.axes(block)
+        capacity = np.array([axis.capacity for axis in axes], np.int64)
+        self._open = kernels().open_packs(capacity, self._options.most, self._options.open_bins, self._options.age)
+        if self._options.lengths is not None:
+            names = [path for axis in axes for path in axis.columns[:1]]
+            self._file = LengthsFile(self._options.lengths, names, self._fingerprint)
+
+    def _wanted(self, block: Columns) -> Columns:
+        paths = [*(path for axis in self._axes for path in axis.columns), *self._options.keep]
+        missing = [path for path in paths if path not in block.flat]
+        if missing:
+            raise SpecError(f"expected the columns {paths} in every block, got none of {missing}")
+        return Columns({path: block.flat[path] for path in paths}, block.n)
+
+    def _take_in(self, before: IteratorState, columns: Columns) -> None:
+        lengths = row_lengths(columns, self._axes, self.passed.sequences)
+        items, passed = items_of(lengths, self._axes, self._options.overlong, self.passed)
+        if self._file is not None:
+            self._file.write(self.passed.sequences, lengths)
+        self._held.append(_Held(before, self.passed, columns, items))
+        self.passed = passed
+
+    def _columns(self, blocks: Sequence[_Held], chosen: Int, row: Int, n: int) -> Columns:
+        """Rows out of the `chosen` items of the blocks, which go to the rows `row`, in that order."""
+        cuts = offsets_of([len(block.flags) for block in blocks])
+        block = np.searchsorted(cuts, chosen, side="right") - 1
+        sizes, starts, rows = (
+            np.concatenate([getattr(b.items, name) for b in blocks])[chosen] for name in ("sizes", "starts", "row")
+        )
+        first = np.searchsorted(row, np.arange(n))
+        segment = np.arange(len(row)) - first[row] + 1
+        columns: dict[str, Array] = {}
+        for a, axis in enumerate(self._axes):
+            length, shape = sizes[:, a], (n, axis.capacity)
+            begin = np.cumsum(length) - length
+            at = begin - begin[first][row] + row * axis.capacity
+            for path in axis.columns:
+                columns[path] = self._gathered(path, blocks, block, starts[:, a], length, at, shape)
+            spans = Selection(row * 0, at, length, at, shape, None, segment, row * 0)
+            for name, kind in zip(axis.marks, ("segment_ids", "positions"), strict=True):
+                columns[name] = marked(Mark(name, 0, kind), spans)
+        for path in self._options.keep:
+            held = offsets_of([b.columns.n for b in blocks])
+            values = np.concatenate([b.columns[path] for b in blocks])[held[block] + rows]
+            columns[path] = Ragged(values, np.append(first, len(row)))
+        return Columns.of_flat(columns, n)
+
+    def _gathered(
+        self, path: str, blocks: Sequence[_Held], block: Int, start: Int, length: Int, at: Int, shape: tuple[int, int]
+    ) -> npt.NDArray[Any]:
+        """The values of one column as `[n, capacity, ...]`. Padding is a block of its own, read like the others."""
+        values = [np.ascontiguousarray(b.columns[path].values) for b in blocks]
+        inner, dtype = values[0].shape[1:], values[0].dtype
+        if any(v.shape[1:] != inner or v.dtype != dtype for v in values):
+            found = sorted({f"{v.dtype}{list(v.shape[1:])}" for v in values})
+            raise SpecError(f"expected {path} to be the same in every block, got {found}")
+        used = np.bincount(at // shape[1], length, shape[0]).astype(np.int64)
+        padded = np.flatnonzero(used < shape[1])
+        values.append(np.full((shape[1] if len(padded) else 0, *inner), self._options.padding(path, dtype), dtype))
+        counts = np.array([len(v) for v in values], np.int64)
+        which = np.arange(len(values))
+        width = dtype.itemsize * int(np.prod(inner, dtype=np.int64))
+        rows = RowMap.build([v.reshape(-1).view(np.uint8) for v in values], counts, which, which * 0, width)
+        out = self._recycler.empty((shape[0] * shape[1], *inner), dtype)
+        rows.gather(
+            np.append(start + rows.first[block], np.full(len(padded), rows.first[-2])),
+            np.append(length, shape[1] - used[padded]),
+            np.append(at, padded * shape[1] + used[padded]),
+            out.reshape(-1).view(np.uint8),
+        )
+        return out.reshape(*shape, *inner)
+
+    def state_dict(self) -> IteratorState:
+        """Where it stands. Cost: some 100 µs."""
+        if self._to_restore is not None:
+            return self._to_restore
+        first = self._held[0] if self._held else None
+        flags = [block.flags[: block.taken] for block in self._held]
+        packed = np.concatenate([*flags, np.zeros(0, np.uint8)])
+        return {
+            "upstream": first.before if first else self._upstream.state_dict(),
+            "passed": asdict(first.passed if first else self.passed),
+            "taken": len(packed),
+            "flags": base64.b64encode(zlib.compress(packed.tobytes(), 1)).decode("ascii"),
+        }
+
+    def load_state_dict(self, state: IteratorState) -> None:
+        """Go there; what waited is read again with the next block. Raises `StateError` for a foreign state."""
+        passed, flags = _checked(state)
+        self._upstream.load_state_dict(state["upstream"])
+        self._start(passed)
+        self._to_restore = state if len(flags) else None
+
+    def _restore(self) -> None:
+        """Read again what waits, and bring back the packs that are open."""
+        if self._to_restore is None:
+            return
+        _, flags = _checked(self._to_restore)
+        self._to_restore = None
+        while len(flags):
+            if not self._read():
+                raise StateError(f"expected {len(flags)} more sequences in the stream, which has changed since")
+            block = self._held[-1]
+            block.taken = taken = min(len(flags), len(block.flags))
+            block.flags[:taken] = flags[:taken]
+            sizes, flags = block.items.sizes[:taken], flags[taken:]
+            if kernels().repack_stream(self._open, sizes, block.flags[:taken], block.pack[:taken]) >= 0:
+                raise StateError("expected the sequences that the state was saved with; the stream has changed since")
+
+
+def _members(blocks: Sequence[_Held], closed: Int) -> tuple[Int, Int]:
+    """The items of packs that are closed, counted over all blocks, in the order of packs and then of the stream; and
+    which of the packs each is in. They are out from then on."""
+    lo, hi = int(closed.min()), int(closed.max())
+    place = np.full(hi - lo + 2, -1)
+    place[closed - lo] = np.arange(len(closed))
+    pack = np.concatenate([block.pack for block in blocks])
+    row = place[np.where((pack >= lo) & (pack <= hi), pack - lo, -1)]  # the last place stands for all others
+    out = row >= 0
+    cuts = offsets_of([len(block.flags) for block in blocks])
+    for block, a, b in zip(blocks, cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+        block.flags[out[a:b]] |= OUT
+    chosen = np.flatnonzero(out)
+    order = np.argsort(row[chosen], kind="stable")
+    return chosen[order], row[chosen][order]
+
+
+def _checked(state: IteratorState) -> tuple[Passed, npt.NDArray[np.uint8]]:
+    names = {"upstream", "passed", "taken", "flags"}
+    if set(state) != names:
+        raise StateError(f"expected a state with {sorted(names)}, got {sorted(state)}")
+    taken, passed = state["taken"], state["passed"]
+    try:
+        counted = Passed(**passed)
+        flags = zlib.decompressobj().decompress(base64.b64decode(state["flags"], validate=True), taken + 1)
+    except (TypeError, ValueError, binascii.Error, zlib.error) as error:
+        raise StateError(f"expected a state with counts and flags, got a damaged one: {error}") from error
+    if len(flags) != taken or any(type(n) is not int or n < 0 for n in asdict(counted).values()):
+        raise StateError(f"expected {taken} flags and counts >= 0, got {len(flags)} and {passed}")
+    return counted, np.frombuffer(flags, np.uint8)
