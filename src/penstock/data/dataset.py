@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -13,15 +15,17 @@ from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.spec import Field, Spec
 from penstock.data.map_dataset import MapDataset
+from penstock.errors import StateError
 from penstock.formats.base.source import Source
 from penstock.formats.memory import MemorySource
 from penstock.plan.anchored import Pad
 from penstock.plan.base import EpisodeTransform, SampleTransform
 from penstock.plan.episodes import Episodes
 from penstock.plan.pairs import Pairs
+from penstock.plan.sequences import Sequences
 from penstock.plan.split import Split
 from penstock.plan.steps import Steps
-from penstock.plan.where import Where
+from penstock.plan.where import TakeEpisodes, Where
 from penstock.plan.windows import Windows
 
 
@@ -37,9 +41,12 @@ class EpisodeDataset:
     (2, 5, [2.0, 3.0, 4.0])
     """
 
-    def __init__(self, source: Source, episodes: Episodes | None = None) -> None:
+    def __init__(
+        self, source: Source, episodes: Episodes | None = None, *, chosen: Sequence[EpisodeTransform] = ()
+    ) -> None:
         self.source = source
         self.episodes = Episodes.of(source) if episodes is None else episodes
+        self._chosen = tuple(chosen)  # what led from all episodes to these
 
     def __len__(self) -> int:
         return len(self.episodes)
@@ -90,9 +97,24 @@ class EpisodeDataset:
         self.source.refresh()
         return EpisodeDataset(self.source)
 
+    def until(self, episodes: int) -> EpisodeDataset | None:
+        """These episodes as they were when the source had its first `episodes` alone, chosen by the same transforms.
+
+        None if the source cannot say what its fingerprint was. Raises `StateError` if it has fewer by now.
+        """
+        if episodes > len(self.source):
+            raise StateError(
+                f"expected a source of at least {episodes} episodes, got {len(self.source)}; it has shrunk"
+            )
+        earlier = Episodes.of(self.source, episodes)
+        if earlier is None:
+            return None
+        return reduce(EpisodeDataset.choose, self._chosen, EpisodeDataset(self.source, earlier))
+
     def choose(self, transform: EpisodeTransform) -> EpisodeDataset:
         """The episodes that a transform leaves: `data.choose(Where("total_steps > 10"))`."""
-        return EpisodeDataset(self.source, transform.choose(self.episodes))
+        chosen = (*self._chosen, transform)
+        return EpisodeDataset(self.source, transform.choose(self.episodes), chosen=chosen)
 
     def where(self, condition: str | Callable[[Columns], npt.NDArray[np.bool_]]) -> EpisodeDataset:
         """The episodes whose metadata meet a condition, by `penstock.plan.Where`.
@@ -115,12 +137,11 @@ class EpisodeDataset:
 
     def take(self, episodes: Sequence[int] | npt.NDArray[np.int64]) -> EpisodeDataset:
         """The given episodes of this dataset, in that order. Raises `IndexError`."""
-        chosen = np.arange(len(self))[np.asarray(episodes, np.int64)]
-        return EpisodeDataset(self.source, self.episodes.take(chosen, "take"))
+        return self.choose(TakeEpisodes(np.arange(len(self))[np.asarray(episodes, np.int64)]))
 
     def cut(self, transform: SampleTransform) -> MapDataset:
         """The samples that a transform cuts: `data.cut(Windows(16))`."""
-        return MapDataset([self.source], transform.plan(self.episodes))
+        return MapDataset([self.source], transform.plan(self.episodes), origin=_Cut(self, transform))
 
     def samples(self, *, next_observations: bool = False) -> MapDataset:
         """Every step as a sample, by `penstock.plan.Steps`."""
@@ -141,6 +162,22 @@ class EpisodeDataset:
     def pairs(self, offset: int = 1) -> MapDataset:
         """Pairs of steps of one episode, by `penstock.plan.Pairs`."""
         return self.cut(Pairs(offset))
+
+    def sequences(self, *, final: bool = False) -> MapDataset:
+        """Every episode whole, one a sample, by `penstock.plan.Sequences`: what `pack` packs."""
+        return self.cut(Sequences(final))
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """How samples were cut from episodes."""
+
+    episodes: EpisodeDataset
+    transform: SampleTransform
+
+    def until(self, episodes: Sequence[int]) -> MapDataset | None:
+        earlier = self.episodes.until(episodes[0])
+        return None if earlier is None else earlier.cut(self.transform)
 
 
 def from_arrays(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
+from rich.progress import track
 
-from penstock.core.columns import Columns, under
+from penstock.core.columns import Columns
 from penstock.core.selection import Selection
 from penstock.data.fetch import Empty, Fetch
 from penstock.data.iter_dataset import BlockIterator, IteratorState, IterDataset
@@ -18,11 +19,15 @@ from penstock.errors import PlanError, SpecError, StateError
 from penstock.formats.base.source import Source
 from penstock.plan.base import Plan, PlanTransform, chained
 from penstock.plan.repeat import Repeat
+from penstock.plan.select import Select, Take
 from penstock.plan.shard import Shard
 from penstock.plan.shuffle import Shuffle
 
 Int = npt.NDArray[np.int64]
 MapFn = Callable[..., Mapping[str, Any]]
+
+BLOCK = 4096  # samples of a scan that are read at a time, and how many bytes of them
+BLOCK_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,22 @@ class Mapped:
         return f"map({getattr(self.fn, '__qualname__', type(self.fn).__qualname__)}, seed={self.seed})"
 
 
+class Stage(Protocol):
+    """What is done to columns after they were read: as many rows come out as went in, each of its own row alone."""
+
+    def __call__(self, columns: Columns, positions: Int) -> Columns:
+        """The columns made of those read for `[n]` int64 `positions`."""
+        ...
+
+
+class Origin(Protocol):
+    """How a dataset was made, so that it can be made again of fewer episodes."""
+
+    def until(self, episodes: Sequence[int]) -> MapDataset | None:
+        """The dataset of the first `episodes[s]` episodes of each source `s`; None if a source cannot say."""
+        ...
+
+
 class MapDataset:
     """Samples by position: what `plan` selects, read from `sources`.
 
@@ -61,14 +82,15 @@ class MapDataset:
     """
 
     def __init__(
-        self, sources: Sequence[Source], plan: Plan, maps: Sequence[Mapped] = (), columns: Sequence[str] | None = None
+        self,
+        sources: Sequence[Source],
+        plan: Plan,
+        maps: Sequence[Stage] = (),
+        origin: Origin | None = None,
     ) -> None:
-        self.sources, self.plan, self.maps, self.columns = tuple(sources), plan, tuple(maps), columns
-        wanted = plan.reads if columns is None else [r for r in plan.reads if any(under(c, r.name) for c in columns)]
-        for name in columns or ():
-            if not any(under(name, read.name) for read in plan.reads):
-                raise SpecError(f"expected a column among {[r.name for r in plan.reads]}, got {name!r}")
-        self._fetch = Fetch(self.sources, plan, wanted)
+        self.sources, self.plan, self.maps = tuple(sources), plan, tuple(maps)
+        self._origin = origin
+        self._fetch = Fetch(self.sources, plan, plan.reads)
 
     def __len__(self) -> int:
         return len(self.plan)
@@ -125,13 +147,20 @@ class MapDataset:
     def fingerprint(self) -> str:
         """A digest of data, plan and the names of the map functions."""
         digest = self.plan.fingerprint
-        for part in (*self.maps, self.columns):
-            digest = chained(digest, part)
+        for stage in self.maps:
+            digest = chained(digest, stage)
         return digest
 
     def apply(self, transform: PlanTransform) -> MapDataset:
         """The dataset in the order of another plan: `ds.apply(Shuffle(seed=3))`."""
-        return MapDataset(self.sources, transform.reorder(self.plan), self.maps, self.columns)
+        return MapDataset(self.sources, transform.reorder(self.plan), self.maps, _Derived(self, transform))
+
+    def until(self, episodes: Sequence[int]) -> MapDataset | None:
+        """This dataset as it was when source `s` had `episodes[s]` episodes, by the same transforms; None if unknown.
+
+        Raises `StateError` if a source has fewer by now.
+        """
+        return None if self._origin is None else self._origin.until(episodes)
 
     def shuffle(self, seed: int = 0, *, block: int | None = None, pool: int | None = None) -> MapDataset:
         """Another order each epoch, by `penstock.plan.Shuffle`."""
@@ -147,7 +176,29 @@ class MapDataset:
 
     def select(self, *columns: str) -> MapDataset:
         """Only the outputs at or below these names; the others are not read."""
-        return MapDataset(self.sources, self.plan, self.maps, columns)
+        return self.apply(Select(columns))
+
+    def where(self, condition: Callable[[Columns], npt.NDArray[np.bool_]], *, progress: bool = False) -> MapDataset:
+        """The samples whose values meet a condition: `condition(columns)` gives `[n]` bool for a block of samples.
+
+        One scan of the first epoch; what is left is a dense table, so the length is exact, and it can be shuffled,
+        mixed and packed as any other. Shuffle afterwards: the order is the first epoch's. `progress` shows a bar.
+
+        >>> import penstock
+        >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
+        >>> data.samples().where(lambda c: c["rewards"] > 3)[:]["rewards"].tolist()
+        [4.0, 5.0]
+        """
+        size = max(1, min(BLOCK, BLOCK_BYTES // max(self.row_bytes(), 1)))
+        kept: list[Int] = []
+        blocks = range(0, len(self), size)
+        for lo in track(blocks, "where") if progress else blocks:
+            k = np.arange(lo, min(lo + size, len(self)))
+            keep = np.asarray(condition(self.batch(k)))
+            if keep.dtype != np.bool_ or keep.shape != (len(k),):
+                raise SpecError(f"expected a condition of {len(k)} bools, got {keep.dtype}{list(keep.shape)}")
+            kept.append(k[keep])
+        return self.apply(Take(np.concatenate(kept) if kept else np.zeros(0, np.int64)))
 
     def map(self, fn: MapFn, *, seed: int | None = None) -> MapDataset:
         """Transform batches: `fn(columns)` gives a mapping with as many rows, each depending on its own row alone.
@@ -155,11 +206,28 @@ class MapDataset:
         With a `seed` it is called as `fn(columns, keys)`, `keys` being `[n]` uint64 drawn from (seed, position), so
         that random augmentation is the same whatever the batch size, the thread, or the point of resuming.
         """
-        return MapDataset(self.sources, self.plan, (*self.maps, Mapped(fn, seed)), self.columns)
+        stage = Mapped(fn, seed)
+        return MapDataset(self.sources, self.plan, (*self.maps, stage), _Derived(self, stage))
 
     def iterate(self, batch_size: int, *, epochs: int | None = 1, drop_last: bool = False) -> IterDataset:
         """The one-way door to a dataset that is only iterated: `filter`, `flat_map` and `rebatch` live there."""
         return IterDataset(_Walk(self, batch_size, epochs, drop_last))
+
+
+@dataclass(frozen=True)
+class _Derived:
+    """A dataset made of another one by a transform or a function."""
+
+    parent: MapDataset
+    step: PlanTransform | Mapped
+
+    def until(self, episodes: Sequence[int]) -> MapDataset | None:
+        earlier = self.parent.until(episodes)
+        if earlier is None or isinstance(self.step, Take):  # a table of samples says nothing of other extents
+            return None
+        if isinstance(self.step, Mapped):
+            return earlier.map(self.step.fn, seed=self.step.seed)
+        return earlier.apply(self.step)
 
 
 @dataclass(frozen=True)
@@ -189,18 +257,18 @@ class _Cursor(BlockIterator):
         self.position = 0
 
     def __next__(self) -> Columns:
-        size, step = len(self.walk.dataset), self.walk.batch_size
-        if self.walk.drop_last and size and size - self.position % size < step:
-            self.position += size - self.position % size
-        if size < (step if self.walk.drop_last else 1) or self._finished(size):
+        plan, step, last = self.walk.dataset.plan, self.walk.batch_size, self.walk.drop_last
+        if len(plan) < (step if last else 1):
             raise StopIteration
-        stop = min(self.position + step, (self.position // size + 1) * size)
-        positions = np.arange(self.position, stop)
-        self.position = stop
+        epoch = int(plan.locate(np.array([self.position]))[0][0])
+        if last and plan.start(epoch + 1) - self.position < step:
+            epoch += 1
+            self.position = plan.start(epoch)
+        if self.walk.epochs is not None and epoch >= self.walk.epochs:
+            raise StopIteration
+        positions = np.arange(self.position, min(self.position + step, plan.start(epoch + 1)))
+        self.position += len(positions)
         return self.walk.dataset.batch(positions)
-
-    def _finished(self, size: int) -> bool:
-        return self.walk.epochs is not None and self.position >= self.walk.epochs * size
 
     def state_dict(self) -> IteratorState:
         return {"position": self.position}

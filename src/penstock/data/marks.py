@@ -58,6 +58,12 @@ def _sources(mark: Mark, selection: Selection) -> npt.NDArray[Any]:
     return sources
 
 
+def _source(mark: Mark, selection: Selection) -> npt.NDArray[Any]:
+    source = np.full(selection.shape[0], -1, np.int32)
+    source[_sample(selection)] = np.searchsorted(mark.having, selection.source, side="right") - 1
+    return source
+
+
 def _present(mark: Mark, selection: Selection) -> npt.NDArray[Any]:
     present = np.zeros(selection.shape[0], np.bool_)
     present[_sample(selection)[np.isin(selection.source, mark.having)]] = True
@@ -85,5 +91,6 @@ _DRAW = {
     "lengths": _lengths,
     "cu_seqlens": _cu_seqlens,
     "sources": _sources,
+    "source": _source,
     "present": _present,
 }

@@ -16,8 +16,9 @@ from penstock.errors import PlanError
 from penstock.plan.episodes import Episodes
 
 Int = npt.NDArray[np.int64]
+BLOCK = 1 << 16  # samples whose lengths are looked at together
 RowSpace = Align | Literal["values"]
-MarkKind = Literal["mask", "segment_ids", "positions", "lengths", "cu_seqlens", "sources", "present"]
+MarkKind = Literal["mask", "segment_ids", "positions", "lengths", "cu_seqlens", "sources", "source", "present"]
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,14 @@ class Plan(ABC):
     def lengths(self, positions: Int) -> tuple[Int, ...]:
         """For each view the `[n]` int64 rows that the samples at `positions` have there, padding not counted."""
         return tuple(real_rows(selection) for selection in self.resolve(positions))
+
+    def rows(self) -> int:
+        """The rows of all samples of the first epoch, counted once for each axis. Cost: one pass over the lengths."""
+        views = {
+            self.views[read.view].axis: read.view for read in self.reads if self.views[read.view].align != "episode"
+        }
+        blocks = (np.arange(lo, min(lo + BLOCK, len(self))) for lo in range(0, len(self), BLOCK))
+        return sum(int(found[view].sum()) for k in blocks for found in [self.lengths(k)] for view in views.values())
 
 
 class Reordered(Plan):

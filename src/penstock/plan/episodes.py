@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -53,27 +54,33 @@ class Episodes:
     extents: Extents = field(default=_no_extents, repr=False)
 
     @classmethod
-    def of(cls, source: Source) -> Episodes:
-        """All episodes of one source."""
-        n = len(source)
+    @overload
+    def of(cls, source: Source) -> Episodes: ...
+    @classmethod
+    @overload
+    def of(cls, source: Source, first: int) -> Episodes | None: ...
+    @classmethod
+    def of(cls, source: Source, first: int | None = None) -> Episodes | None:
+        """All episodes of one source; or the `first` so many, None if the source cannot tell their fingerprint."""
+        n = len(source) if first is None else first
+        fingerprint = source.fingerprint if first is None else source.fingerprint_of(first)
+        if fingerprint is None:
+            return None
         aligns: dict[str, Align] = {path: column.align for path, column in source.spec.items()}
-        offsets = source.offsets
+        offsets = source.offsets[: n + 1]
         ragged = tuple(path for path, f in source.spec.items() if f.kind == "ragged" and f.align == "episode")
 
-        def extents(column: str) -> tuple[Int, Int]:
-            cuts = source.value_offsets(column)
-            return cuts[:-1], np.diff(cuts)
-
+        known = _Known(source, n)
         return cls(
             np.zeros(n, np.int64),
             np.arange(n),
             offsets[:-1],
             np.diff(offsets),
             aligns,
-            source.fingerprint,
-            source.table,
+            fingerprint,
+            known.table,
             ragged,
-            extents,
+            known.extents,
         )
 
     def __len__(self) -> int:
@@ -87,11 +94,7 @@ class Episodes:
     def take(self, chosen: Int, why: str) -> Episodes:
         """The chosen rows, in that order. `why` goes into the fingerprint, beside the rows themselves."""
         rows = np.asarray(chosen, np.int64)
-
-        def extents(column: str) -> tuple[Int, Int]:
-            start, length = self.extents(column)
-            return start[rows], length[rows]
-
+        known = _Taken(self, rows)
         digest = hashlib.sha256(f"{self.fingerprint} {why} ".encode() + rows.tobytes()).hexdigest()
         return Episodes(
             self.source[rows],
@@ -100,9 +103,9 @@ class Episodes:
             self.length[rows],
             self.aligns,
             digest,
-            lambda: self.table().take(rows),
+            known.table,
             self.ragged,
-            extents,
+            known.extents,
         )
 
     def columns(self, prefix: str) -> list[str]:
@@ -119,3 +122,33 @@ class Episodes:
         if other:
             raise PlanError(f"expected {prefix!r} to have T + 1 rows for T steps (align 'boundary'), got {other}")
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class _Known:
+    """What the source knows of its first `n` episodes."""
+
+    source: Source
+    n: int
+
+    def table(self) -> Columns:
+        return self.source.table().take(slice(0, self.n))
+
+    def extents(self, column: str) -> tuple[Int, Int]:
+        cuts = self.source.value_offsets(column)[: self.n + 1]
+        return cuts[:-1], np.diff(cuts)
+
+
+@dataclass(frozen=True, eq=False)
+class _Taken:
+    """What is known of some rows of a table of episodes."""
+
+    episodes: Episodes
+    rows: Int
+
+    def table(self) -> Columns:
+        return self.episodes.table().take(self.rows)
+
+    def extents(self, column: str) -> tuple[Int, Int]:
+        start, length = self.episodes.extents(column)
+        return start[self.rows], length[self.rows]

@@ -148,3 +148,14 @@ def _compare(op: ast.cmpop, left: Any, right: Any) -> Bool:
         raise PlanError(f"expected one of == != < <= > >=, got {type(op).__name__}")
     known = ~(np.isnan(left) | np.isnan(right))
     return known & _COMPARISONS[type(op)](left, right)
+
+
+@dataclass(frozen=True, eq=False)
+class TakeEpisodes(EpisodeTransform):
+    """The episodes in the given rows `[n]` int64 of the table, in that order."""
+
+    rows: npt.NDArray[np.int64]
+
+    def choose(self, episodes: Episodes) -> Episodes:
+        """Those rows."""
+        return episodes.take(self.rows, "take")

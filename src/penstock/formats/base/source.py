@@ -50,6 +50,10 @@ class Source(ABC):
     def fingerprint(self) -> str:
         """A digest that changes whenever what would be read changes."""
 
+    def fingerprint_of(self, episodes: int) -> str | None:
+        """What `fingerprint` was when there were only the first `episodes`; None if that cannot be told."""
+        return self.fingerprint if episodes == len(self) else None
+
     @property
     def metadata(self) -> Mapping[str, Any]:
         """What is stored about the whole dataset."""

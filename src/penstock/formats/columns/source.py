@@ -77,6 +77,10 @@ class ColumnsSource(Source):
         """A digest of the spec and the checksums of all episodes: the same for the same episodes in another store."""
         return self._snapshot.fingerprint
 
+    def fingerprint_of(self, episodes: int) -> str | None:
+        """The digest of the first episodes alone."""
+        return self._snapshot.first(episodes).fingerprint
+
     @property
     def metadata(self) -> Mapping[str, Any]:
         """What is stored about the whole dataset, as it is now."""
