@@ -12,6 +12,7 @@ from numba import types
 from numba.extending import intrinsic
 
 from penstock.kernels import mixing_reference
+from penstock.kernels.mixing_reference import BEGIN, CHILD, END, FRAC, LAST, LEFT, SLOPE
 
 _jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 
@@ -51,12 +52,15 @@ _LOW = np.uint64((1 << 63) - 1)
 _ONE = np.uint64(1)
 
 
+_CHUNK = 512
+
+
 @_jit
 def _piece_of(pieces: Any, lo: int, hi: int, n: Any) -> Any:
     """The last piece among `lo : hi + 1` that begins at or before `n`."""
     while lo < hi:
         middle = (lo + hi + 1) >> 1
-        if pieces[middle, 0] <= n:
+        if pieces[middle, BEGIN] <= n:
             lo = middle
         else:
             hi = middle - 1
@@ -64,21 +68,39 @@ def _piece_of(pieces: Any, lo: int, hi: int, n: Any) -> Any:
 
 
 @_jit
-def mix_tree(k: Any, first: Any, child: Any, pieces: Any, source: Any, rank: Any) -> None:
-    """See `mixing_reference.mix_tree`; one multiplication a level."""
-    for i in range(len(k)):
-        node, n = np.int64(0), np.uint64(k[i])
-        while node >= 0:
-            q = first[node]
-            if pieces[q + 1, 0] <= n:
-                q = _piece_of(pieces, q + 1, first[node + 1] - 2, n)
-            done, slope, frac = n - pieces[q, 0], pieces[q, 3], pieces[q, 2]
-            left = pieces[q, 1] + _scaled(done, slope, frac)
-            if n + _ONE == pieces[q + 1, 0]:
-                takes = np.int64(pieces[q + 1, 1] > left)
-            else:
-                takes = np.int64(((done * slope + frac) & _LOW) + slope > _LOW)
-            n = left if takes else n - left
-            node = child[node, 1 - takes]
-        source[i] = ~node
-        rank[i] = np.int64(n)
+def mix_tree(k: Any, pieces: Any, source: Any, rank: Any) -> None:
+    """See `mixing_reference.mix_tree`; one multiplication a level. The picks of a chunk go down level by level, so that
+    each need not wait for the one before."""
+    node, n, inner = np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.int64)
+    for base in range(0, len(k), _CHUNK):
+        many = min(_CHUNK, len(k) - base)
+        for i in range(many):
+            node[i], n[i], inner[i] = 0, np.uint64(k[base + i]), i
+        count = many
+        while count > 0:
+            count = _descend(pieces, node, n, inner, count)
+        for i in range(many):
+            source[base + i] = ~node[i]
+            rank[base + i] = np.int64(n[i])
+
+
+@_jit
+def _descend(pieces: Any, node: Any, n: Any, inner: Any, count: int) -> Any:
+    """One level down for the picks `inner[:count]`; those that are not at a source yet come first in it again."""
+    left_over = 0
+    for c in range(count):
+        i = inner[c]
+        q, here = node[i], n[i]
+        if here >= pieces[q, END]:
+            q = _piece_of(pieces, q + 1, np.int64(pieces[q, LAST]), here)
+        done, slope, frac = here - pieces[q, BEGIN], pieces[q, SLOPE], pieces[q, FRAC]
+        left = pieces[q, LEFT] + _scaled(done, slope, frac)
+        takes = np.int64(((done * slope + frac) & _LOW) + slope > _LOW)
+        if here + _ONE == pieces[q, END]:
+            takes = np.int64(pieces[q + 1, LEFT] > left)
+        n[i] = left if takes else here - left
+        child = np.int64(pieces[q, CHILD + 1 - takes])
+        node[i] = child
+        inner[left_over] = i
+        left_over += child >= 0
+    return left_over

@@ -22,7 +22,8 @@ def earliest_deadline(release: Int, deadline: Int, out: Int) -> int:
     >>> earliest_deadline(np.array([0, 0, 1]), np.array([2, 0, 1]), out), out.tolist()
     (-1, [1, 2, 0])
     """
-    jobs, waiting, seen = len(release), [np.int64(0) for _ in range(0)], 0
+    jobs, seen = len(release), 0
+    waiting = [np.int64(0) for _ in range(0)]  # empty, and numba sees what it holds
     for slot in range(len(out)):
         while seen < jobs and release[seen] <= slot:
             heapq.heappush(waiting, deadline[seen] * jobs + seen)
@@ -49,35 +50,36 @@ def mix_table(k: Int, table: Any, step: Int, source: Int, rank: Int) -> None:
     rank[:] = turn * step[source] + table[place, 1]
 
 
-def mix_tree(k: Int, first: Int, child: Int, pieces: UInt, source: Int, rank: Int) -> None:
-    """Picks `k` of a tree of two-way splits, from the root (node 0) down to a source (`~child`).
+BEGIN, LEFT, FRAC, SLOPE, END, CHILD, LAST = 0, 1, 2, 3, 4, 5, 7
+"""Columns of the pieces of a tree: eight, which is a line of the cache; two of them are children."""
 
-    The pieces of a node are rows `first[node] : first[node + 1]` of `pieces`: from pick number `begin` of the node on,
-    its left child has got `left + (frac + (n - begin) * slope) / 2^63` of the first `n`, rounded down. The last row
-    of each node is never reached.
+
+def mix_tree(k: Int, pieces: UInt, source: Int, rank: Int) -> None:
+    """Picks `k` of a tree of two-way splits, from the root (row 0) down to a source.
+
+    A node is rows `node : pieces[node, LAST] + 1` of `pieces`. From pick number `BEGIN` of the node on, before `END`, its
+    left child has got `LEFT + (FRAC + (n - BEGIN) * SLOPE) / 2^63` of the first `n`, rounded down. The children are the
+    first row of a node, or `~source`, left and right; as are all numbers here, in uint64.
     """
     node, n = np.zeros(len(k), np.int64), k.astype(np.uint64)
     inner = np.ones(len(k), np.bool_)
     while inner.any():
         at, here = node[inner], n[inner]
-        count = _left(at, here, first, pieces)
-        goes_left = _left(at, here + np.uint64(1), first, pieces) > count
-        node[inner] = np.where(goes_left, child[at, 0], child[at, 1])
+        count = _left(at, here, pieces)
+        goes_left = _left(at, here + np.uint64(1), pieces) > count
+        node[inner] = pieces.view(np.int64)[at, CHILD + ~goes_left]
         n[inner] = np.where(goes_left, count, here - count)
         inner = node >= 0
     source[:] = ~node
     rank[:] = n.astype(np.int64)
 
 
-def _left(node: Int, n: UInt, first: Int, pieces: UInt) -> UInt:
+def _left(node: Int, n: UInt, pieces: UInt) -> UInt:
     """How many of the first `n` picks of each node go to its left child."""
-    piece = first[node]
-    while True:
-        later = pieces[piece + 1, 0] <= n
-        if not later.any():
-            break
+    piece = node
+    while (later := n >= pieces[piece, END]).any():
         piece = piece + later
-    begin, left, frac, slope = pieces[piece].T
+    begin, left, frac, slope = pieces[piece, :END].T
     return left + _scaled(n - begin, slope, frac)
 
 

@@ -1,0 +1,111 @@
+"""How many samples of each source a mix aims at: straight lines between knots, in whole multiples of 2^-64."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+ONE = 1 << 64
+"""One sample. Integers of Python, so that neither long courses nor many stretches add up rounding errors."""
+
+Whole = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """The number of picks that each source should have had after `k` picks, which are whole numbers only at times.
+
+    `knots[M]` ascends from 0; `counts[M, D]` are the targets there and add up to the knot; `rates[D]` is what each pick
+    adds after the last knot, and adds up to one (or is zero, where the mix ends there). `touched[M, D]` says which
+    sources change their pace against the others at a knot.
+
+    >>> targets = Targets.of([(0, (Fraction(1, 2), Fraction(1, 2))), (4, (Fraction(1), Fraction(0)))])
+    >>> (targets.at(10) // ONE).tolist()
+    [8, 2]
+    """
+
+    knots: tuple[int, ...]
+    counts: Whole
+    rates: Whole
+    touched: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, stretches: Sequence[tuple[int, Sequence[Fraction]]]) -> Targets:
+        """Shares that hold from a position on; the first position is 0."""
+        knots = [position * ONE for position, _ in stretches]
+        rates = [_scaled(shares) for _, shares in stretches]
+        counts = [rates[0] * 0]
+        for (begin, _), (end, _), rate in zip(stretches, stretches[1:], rates, strict=False):
+            counts.append(counts[-1] + rate * (end - begin))
+        table = np.stack(counts)
+        return cls(tuple(knots), table, rates[-1], np.ones(table.shape, np.bool_))
+
+    @classmethod
+    def draining(cls, shares: Sequence[Fraction], sizes: Sequence[int]) -> Targets:
+        """Every source falls out of the mix when its size is reached, and the others share its part.
+
+        On a clock that runs by `1 / (sum of the shares left)` a pick, each source keeps its own pace to its end. Then
+        the knots are the ends, and need not lie on whole picks.
+        """
+        paces = [max((share.numerator << 128) // share.denominator, share > 0) for share in shares]
+        whole = [size if pace else 0 for size, pace in zip(sizes, paces, strict=True)]
+        ends = [Fraction(size, pace) if pace else Fraction(0) for size, pace in zip(whole, paces, strict=True)]
+        clock = sorted({Fraction(0), *ends})
+        rows = [
+            [
+                size * ONE if end <= now else pace * now.numerator * ONE // now.denominator
+                for size, pace, end in zip(whole, paces, ends, strict=True)
+            ]
+            for now in clock
+        ]
+        touched = np.array([[end == now for end in ends] for now in clock])
+        counts = np.array(rows, object)
+        return cls(tuple(int(row.sum()) for row in counts), counts, counts[0] * 0, touched)
+
+    @property
+    def picked(self) -> list[int]:
+        """The sources that are picked at all."""
+        return np.flatnonzero((self.counts[-1] > 0) | (self.rates > 0)).tolist()
+
+    def at(self, k: int) -> Whole:
+        """`[D]` targets after `k` picks."""
+        now = int(k) * ONE
+        m = bisect_right(self.knots, now) - 1
+        return self.counts[m] + self._rise(m, now - self.knots[m])
+
+    def reach(self, source: int, count: int) -> int | None:
+        """After how many picks the target of a source is at least `count`; None if that never comes."""
+        wanted, column = int(count) * ONE, self.counts[:, source].tolist()
+        for m, (low, high) in enumerate(pairwise(column)):
+            if low < wanted <= high:
+                width = self.knots[m + 1] - self.knots[m]
+                return _up(self.knots[m] + _up((wanted - low) * width, high - low), ONE)
+        rate = self.rates[source]
+        if wanted <= column[0]:
+            return 0
+        return _up(self.knots[-1] + _up((wanted - column[-1]) * ONE, rate), ONE) if rate else None
+
+    def _rise(self, m: int, since: int) -> Whole:
+        """What is added within `since` after knot `m`."""
+        if m + 1 == len(self.knots):
+            return self.rates * since // ONE
+        return (self.counts[m + 1] - self.counts[m]) * since // (self.knots[m + 1] - self.knots[m])
+
+
+def _scaled(shares: Sequence[Fraction]) -> Whole:
+    """Shares in units of 2^-64; the largest takes what rounding left."""
+    rate = np.array([share.numerator * ONE // share.denominator for share in shares], object)
+    rate[int(np.argmax(rate))] += ONE - rate.sum()
+    return rate
+
+
+def _up(a: int, b: int) -> int:
+    """`a / b`, rounded up."""
+    return -(-a // b)
