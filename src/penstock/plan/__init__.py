@@ -1,9 +1,21 @@
 """Which rows, in which order: arithmetic on integers that knows no values."""
 
-from penstock.plan.base import EpisodeTransform, Plan, PlanTransform, Read, Reordered, SampleTransform, View, apply
+from penstock.plan.base import (
+    EpisodeTransform,
+    Mark,
+    Plan,
+    PlanTransform,
+    Read,
+    Reordered,
+    SampleTransform,
+    View,
+    apply,
+)
 from penstock.plan.episodes import Episodes
 from penstock.plan.pairs import Pairs
 from penstock.plan.repeat import Repeat
+from penstock.plan.select import Select, Take
+from penstock.plan.sequences import Sequences
 from penstock.plan.shard import Shard
 from penstock.plan.shuffle import Shuffle
 from penstock.plan.split import Split
@@ -14,6 +26,7 @@ from penstock.plan.windows import Windows
 __all__ = [
     "EpisodeTransform",
     "Episodes",
+    "Mark",
     "Pairs",
     "Plan",
     "PlanTransform",
@@ -21,10 +34,13 @@ __all__ = [
     "Reordered",
     "Repeat",
     "SampleTransform",
+    "Select",
+    "Sequences",
     "Shard",
     "Shuffle",
     "Split",
     "Steps",
+    "Take",
     "View",
     "Where",
     "Windows",
