@@ -1,0 +1,418 @@
+"""`PackIndex`: which items are together in pack `k`, from lengths alone."""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import FormatError, PlanError, StateError
+from penstock.kernels.dispatch import kernels
+from penstock.plan.packing import saved
+from penstock.plan.packing.bound import bound_of
+from penstock.plan.packing.layout import Layout, Lengths
+from penstock.plan.packing.rule import Rule
+from penstock.plan.packing.store import Found, Store
+from penstock.plan.packing.tally import Tally, tally_of
+from penstock.plan.packing.window import EXACT, Window, count_window, cut_overlong, plan_window
+
+Int = npt.NDArray[np.int64]
+Keep = Literal["auto", "memory", "recompute"]
+
+_AUTO = 256 << 20
+_REMEMBERED = 16
+_WIDEST = (1 << 31) - 8  # kernels count the items of a window in 32 bits
+
+
+class Pieces(NamedTuple):
+    """What is in some packs: `m` pieces, pack after pack, in their order in the pack.
+
+    `pack` `[m]`: which of the packs asked for, from 0. `item` `[m]`. `begin` and `length` `[m, A]`: rows
+    `begin : begin + length` of the item, on each axis (0 rows are possible). `at` `[m, A]`: the row of the pack where
+    they go.
+    """
+
+    pack: Int
+    item: Int
+    begin: Int
+    length: Int
+    at: Int
+
+
+@dataclass(frozen=True)
+class PackReport:
+    """What packing did. `rows`, `lost` (cut off or dropped) and `efficiency` (share of the room of all packs that rows
+    fill) have an entry an axis; `lower_bound` is a number of packs that no method can do without."""
+
+    items: int
+    packs: int
+    pieces: int
+    rows: tuple[int, ...]
+    lower_bound: int
+    efficiency: tuple[float, ...]
+    most_sequences: int
+    truncated: int
+    split: int
+    dropped: int
+    own_packs: int
+    lost: tuple[int, ...]
+
+    @property
+    def excess(self) -> float:
+        """Packs above the bound, as a share of it."""
+        return self.packs / self.lower_bound - 1 if self.lower_bound else 0.0
+
+
+class PackIndex:
+    """`n` items in `len(index)` packs: pack `k` of epoch `e` is a pure function of rule, lengths, `e` and `k`.
+
+    Items are packed in windows of `window` items, each for itself, so that a pack is known once its window is planned,
+    and planning `n` items needs memory for one. Which items share a window never changes, and neither does the number
+    of packs; where the rule `exchanges`, items of equal length change places in every epoch. With a given order, the
+    packs of all epochs are alike. Packs of one window follow one another, for best fit decreasing those of the longest
+    items first: shuffle them.
+
+    Arguments:
+
+    * `lengths`: `[n]` or `[n, A]` integers of any dtype, in memory or mapped (never copied whole), or a function from
+      `[m]` int64 items to their `[m]` or `[m, A]` lengths, with `n`. Several threads may call it at once.
+    * `window`: items planned together, a multiple of `block`; None for all. Larger ones need fewer packs (65 536 are
+      within 0.2 % of planning all at once) and more time for a pack whose window is not at hand.
+    * `block`: items that stay neighbours when a window is drawn from the whole set.
+    * `keep`: `"memory"` keeps every plan, about 5 bytes an item; `"recompute"` a running sum of packs, 8 bytes a
+      window, and the last 16 plans; `"auto"` is memory up to 256 MB.
+    * `threads`: for planning, at the first use.
+
+    Raises `PlanError` for lengths that are negative, of another shape than the capacity, or not allowed to be so long.
+    Cost: the first use plans every window: with best fit decreasing on one axis some ns an item. Then about a
+    microsecond a piece, and for each window that is not at hand the time to plan it.
+
+    >>> index = PackIndex([5, 3, 4, 4, 2], Rule(8))
+    >>> len(index), index.pieces([0, 1]).item.tolist()
+    (3, [0, 1, 2, 3])
+    """
+
+    def __init__(
+        self,
+        lengths: npt.ArrayLike | Lengths,
+        rule: Rule,
+        *,
+        n: int | None = None,
+        window: int | None = 65536,
+        block: int = 64,
+        keep: Keep = "auto",
+        threads: int = 1,
+    ) -> None:
+        self.rule = rule
+        self._lengths, self.n = _settled(lengths, n)
+        self._window, self._block = _window(window, block, self.n)
+        if keep not in ("auto", "memory", "recompute") or threads < 1:
+            raise PlanError(
+                f"expected keep 'auto', 'memory' or 'recompute' and at least 1 thread, got {keep!r}, {threads}"
+            )
+        self._keep, self._threads = keep, threads
+        self._sections: tuple[int, ...] = (self.n,)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._layout = Layout(self._lengths, self.rule, self._sections, self._window, self._block)
+        self._stored = self._keep == "memory" or (self._keep == "auto" and 5 * self.n <= _AUTO)
+        self._first = np.zeros(1, np.int64)  # the first pack of each window that is planned, and the end
+        self._tally = Tally.none(len(self.rule.capacity))
+        self._store: Store | None = None
+        self._recent: OrderedDict[int, Store] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        self._ready()
+        return int(self._first[-1])
+
+    @property
+    def most_sequences(self) -> int:
+        """The most pieces in any pack."""
+        self._ready()
+        return self._tally.most
+
+    @property
+    def width(self) -> tuple[int, ...]:
+        """The most rows a pack needs, per axis: the capacity, or the longest item that has a pack of its own."""
+        self._ready()
+        return tuple(max(a, b) for a, b in zip(self.rule.capacity, self._tally.longest, strict=True))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the plan that is kept, without lengths."""
+        self._ready()
+        return self._first.nbytes + (self._store.nbytes if self._store else 0)
+
+    def pieces(self, packs: npt.ArrayLike, epoch: npt.ArrayLike = 0) -> Pieces:
+        """What `[n]` packs, in any order and any number of times, hold in the epoch, or in `[n]` epochs.
+
+        Raises `PlanError` for packs outside `0 : len(index)` and negative epochs. Cost: see the class.
+        """
+        self._ready()
+        pack, epochs = np.asarray(packs, np.int64).ravel(), np.asarray(epoch, np.int64)
+        if len(pack) and not (pack.min() >= 0 and pack.max() < self._first[-1]):
+            raise PlanError(f"expected packs of 0 to {self._first[-1] - 1}, got {pack.min()} to {pack.max()}")
+        if epochs.size and epochs.min() < 0:
+            raise PlanError(f"expected epochs of 0 or more, got {epochs.min()}")
+        epochs = np.ascontiguousarray(np.broadcast_to(epochs, pack.shape))
+        window = np.searchsorted(self._first, pack, side="right") - 1
+        return self._laid(self._found(pack, window, epochs))
+
+    def _laid(self, found: Found) -> Pieces:
+        """The rows of each piece, and their place in the pack."""
+        item = self._layout.items(self._layout.first[found.window] + found.local)
+        if found.rows is None:
+            begin, length = self._rows(self._layout.lengths_of(item), found.part)
+        else:
+            begin, length = found.rows
+            if (length < 0).any():  # a pack of its own
+                length = np.where(length < 0, self._layout.lengths_of(item), length)
+        at = np.empty_like(length)
+        kernels().lay(found.pack, begin, length, self.rule.align, self.rule.head, at)
+        return Pieces(found.pack, item, begin, length, at)
+
+    def _rows(self, lengths: Int, part: Int | None) -> tuple[Int, Int]:
+        limit, overlong = np.array(self.rule.capacity, np.int64), self.rule.overlong
+        if overlong == "split":
+            begin = np.minimum(limit * (0 if part is None else part[:, None]), lengths)
+            return begin, np.minimum(lengths - begin, limit)
+        if overlong == "truncate_left":
+            begin = np.maximum(lengths - limit, 0)
+            return begin, lengths - begin
+        return np.zeros_like(lengths), np.minimum(lengths, limit) if overlong == "truncate_right" else lengths
+
+    def _found(self, pack: Int, window: Int, epoch: Int) -> Found:
+        seed = self.rule.seed_for("exchange")
+        if self._store is not None:
+            return self._store.find(pack, window, window, epoch, seed)
+        order = np.argsort(window, kind="stable")
+        cuts = np.flatnonzero(np.diff(window[order])) + 1
+        groups = [g for g in np.split(order, cuts) if len(g)]
+        found = [self._found_in(int(window[g[0]]), pack[g], window[g], epoch[g], seed) for g in groups]
+        if len(found) == 1:
+            return found[0]
+        whole = [np.concatenate([g[f.pack] for g, f in zip(groups, found, strict=True)] or [pack])]
+        back = np.argsort(whole[0], kind="stable")
+        parts = [f.part if f.part is not None else np.zeros(len(f.pack), np.int64) for f in found]
+        shape = (-1, len(self.rule.capacity))
+        begin, size = ([f.rows[i].reshape(shape) for f in found if f.rows is not None] for i in (0, 1))
+        return Found(
+            whole[0][back],
+            _gathered([f.window for f in found], back),
+            _gathered([f.local for f in found], back),
+            _gathered(parts, back),
+            (_gathered(begin, back), _gathered(size, back)) if begin else None,
+        )
+
+    def _found_in(self, w: int, pack: Int, window: Int, epoch: Int, seed: int) -> Found:
+        with self._lock:
+            store = self._recent.get(w)
+            if store is not None:
+                self._recent.move_to_end(w)
+        if store is None:
+            store = Store.of([self._planned(w)])
+            with self._lock:
+                self._recent[w] = store
+                while len(self._recent) > _REMEMBERED:
+                    self._recent.popitem(last=False)
+        return store.find(pack - self._first[w], np.zeros_like(pack), window, epoch, seed)
+
+    def _planned(self, w: int) -> Window:
+        return plan_window(self.rule, cut_overlong(self.rule, self._layout.lengths_in(w)), w)
+
+    def _ready(self) -> None:
+        """Plan the windows that are not planned yet."""
+        if len(self._first) > len(self._layout):
+            return
+        with self._lock:
+            todo = range(len(self._first) - 1, len(self._layout))
+            if len(todo) == 0:
+                return
+            step = max(1, _AUTO // 8 // (self._window * 8))
+            counts, stores, tally = [self._first[-1:]], [self._store] if self._store else [], self._tally
+            for begin in range(0, len(todo), step):
+                done = list(self._mapped(todo[begin : begin + step]))
+                counts.append(np.array([each.packs for each, _ in done], np.int64))
+                tally = Tally.sum([tally, *(each for each, _ in done)])
+                if self._stored:
+                    stores.append(Store.of([window for _, window in done if window is not None]))
+            if self._stored:
+                self._store = Store.join(stores)
+            self._tally = tally
+            # Last, for it is what says that all is planned.
+            self._first = np.append(self._first[:-1], np.cumsum(np.concatenate(counts)))
+
+    def _mapped(self, windows: range) -> Iterator[tuple[Tally, Window | None]]:
+        if self._threads == 1:
+            yield from map(self._counted, windows)
+            return
+        with ThreadPoolExecutor(self._threads) as pool:
+            yield from pool.map(self._counted, windows)
+
+    def _counted(self, w: int) -> tuple[Tally, Window | None]:
+        lengths = self._layout.lengths_in(w)
+        parts = cut_overlong(self.rule, lengths)
+        counted = None if self._stored else count_window(self.rule, parts)
+        window = None if counted else plan_window(self.rule, parts, w)
+        return tally_of(self.rule, lengths, parts, counted or window), window if self._stored else None
+
+    def report(self) -> PackReport:
+        """What packing did with the items. Cost: reads all lengths once more, for the bound."""
+        packs, tally = len(self), self._tally
+        room = [packs * limit for limit in self.rule.capacity]
+        return PackReport(
+            items=self.n,
+            packs=packs,
+            pieces=tally.pieces,
+            rows=tally.rows,
+            lower_bound=self._lower_bound(),
+            efficiency=tuple(rows / most if most else 1.0 for rows, most in zip(tally.rows, room, strict=True)),
+            most_sequences=tally.most,
+            truncated=tally.truncated,
+            split=tally.split,
+            dropped=tally.dropped,
+            own_packs=tally.own,
+            lost=tally.lost,
+        )
+
+    def _lower_bound(self) -> int:
+        own = self._tally.own
+        short = [rows - far for rows, far in zip(self._tally.rows, self._tally.own_rows, strict=True)]
+        bounds = [-(-rows // limit) + own for rows, limit in zip(short, self.rule.capacity, strict=True)]
+        if self.rule.method == "concat_split" or max(self.rule.capacity) > EXACT:
+            return max(bounds)
+        counts = [np.zeros(limit + 1, np.int64) for limit in self.rule.capacity]
+        for w in range(len(self._layout)):
+            rows = cut_overlong(self.rule, self._layout.lengths_in(w)).rows
+            counts = [count + np.bincount(rows[:, a], minlength=len(count)) for a, count in enumerate(counts)]
+        return max(bound_of(np.arange(len(count)), count, len(count) - 1) + own for count in counts)
+
+    def extended(self, n: int, lengths: npt.ArrayLike | Lengths | None = None) -> PackIndex:
+        """The index when data has grown to `n` items: packs stay what they are, the new items get windows of their own
+        behind them. `lengths` are those of all items; they may be left out for a function.
+
+        Raises `PlanError` where there are fewer items than before.
+
+        >>> index = PackIndex([5, 3, 4], Rule(8))
+        >>> grown = index.extended(5, [5, 3, 4, 4, 2])
+        >>> len(index), len(grown), grown.pieces([2]).item.tolist()
+        (2, 3, [3, 4])
+        """
+        known, count = _settled(self._lengths if lengths is None else lengths, n)
+        if count < self.n:
+            raise PlanError(f"expected {self.n} items or more, for that many are packed, got {count}")
+        grown = object.__new__(PackIndex)
+        grown.__dict__.update(self.__dict__, n=count, _lengths=known)
+        grown._sections = self._sections if count == self.n else (*(s for s in self._sections if s), count)
+        self._ready()
+        grown._begin()
+        grown._stored = self._stored
+        grown._first, grown._tally, grown._store = self._first, self._tally, self._store
+        return grown
+
+    def to_bytes(self) -> bytes:
+        """The plan as bytes: sums of packs, and the packs themselves where they are kept; no lengths."""
+        self._ready()
+        arrays = {"first": self._first} | (vars(self._store) if self._store else {})
+        return saved.to_bytes(self._header() | {"tally": vars(self._tally)}, arrays)
+
+    @classmethod
+    def from_bytes(
+        cls, data: bytes, lengths: npt.ArrayLike | Lengths, rule: Rule, *, n: int | None = None, threads: int = 1
+    ) -> PackIndex:
+        """The index that `to_bytes` was called on, without planning.
+
+        Raises `StateError` if it was made with another rule, another number of items, or lengths that differ in its
+        first or last window; `FormatError` for bytes that are no saved plan.
+
+        >>> index = PackIndex([5, 3, 4], Rule(8))
+        >>> len(PackIndex.from_bytes(index.to_bytes(), [5, 3, 4], Rule(8)))
+        2
+        """
+        header, arrays = saved.from_bytes(data)
+        try:
+            keep: Keep = "memory" if header["stored"] else "recompute"
+            sizes = {"window": int(header["window"]), "block": int(header["block"])}
+            index = cls(lengths, rule, n=n, keep=keep, threads=threads, **sizes)
+            index._sections = tuple(map(int, header["sections"]))
+            tally = {name: tuple(v) if isinstance(v, list) else v for name, v in header.pop("tally").items()}
+            index._restore(header, arrays, Tally(**tally))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FormatError(f"expected a saved plan, got one without what it needs: {error!r}") from error
+        return index
+
+    def _restore(self, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], tally: Tally) -> None:
+        sections = np.array(self._sections, np.int64)
+        if header["n"] != self.n or header["rule"] != repr(self.rule):
+            raise StateError(
+                f"expected a plan of {self.n} items by {self.rule}, got one of {header['n']} by {header['rule']}; "
+                "plan anew"
+            )
+        if not (len(sections) and sections[-1] == self.n and (np.diff(sections, prepend=0) >= 0).all()):
+            raise FormatError(f"expected sections that end at {self.n}, got {header['sections']}")
+        self._begin()
+        if header["probe"] != self._header()["probe"]:
+            raise StateError("expected the lengths that the plan was made from, got others; plan anew")
+        first = arrays.pop("first")
+        if len(first) != len(self._layout) + 1 or first[0] != 0 or (np.diff(first) < 0).any():
+            raise FormatError(f"expected {len(self._layout) + 1} rising sums of packs, got {len(first)}")
+        if self._stored:
+            self._store = Store(**arrays)
+            self._store.check(np.diff(self._layout.first), len(self.rule.capacity), self.rule.method == "concat_split")
+            if not np.array_equal(self._store.pack_first, first):
+                raise FormatError("expected the packs that the sums count, got others")
+        self._first, self._tally = first, tally
+
+    def _header(self) -> dict[str, Any]:
+        ends = sorted({0, len(self._layout) - 1}) if len(self._layout) else []
+        probe = [zlib.crc32(self._layout.lengths_in(w).astype("<i8").tobytes()) for w in ends]
+        return {
+            "rule": repr(self.rule),
+            "n": self.n,
+            "sections": self._sections,
+            "window": self._window,
+            "block": self._block,
+            "stored": self._stored,
+            "probe": probe,
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_recent")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock(), _recent=OrderedDict())
+
+
+def _gathered(arrays: list[Int], order: Int) -> Int:
+    return np.concatenate(arrays)[order] if arrays else np.empty(0, np.int64)
+
+
+def _settled(lengths: npt.ArrayLike | Lengths, n: int | None) -> tuple[Lengths, int]:
+    """Lengths as a plain array or the function, and how many items there are."""
+    if callable(lengths):
+        if n is None or n < 0:
+            raise PlanError(f"expected n, the number of items, with a function for lengths, got {n}")
+        return lengths, int(n)
+    raw = np.asarray(lengths)
+    raw = raw if raw.size else raw.astype(np.int64)
+    if raw.dtype.kind not in "iu" or raw.ndim not in (1, 2) or not 0 <= (len(raw) if n is None else n) <= len(raw):
+        raise PlanError(f"expected integer lengths [n] or [n, A], got {raw.dtype} {list(raw.shape)} with n={n}")
+    return raw, len(raw) if n is None else int(n)
+
+
+def _window(window: int | None, block: int, n: int) -> tuple[int, int]:
+    if block < 1 or (window is not None and (window < block or window % block)):
+        raise PlanError(f"expected a window that is a multiple of a block of at least 1, got {window} and {block}")
+    window = (1 << 62) // block * block if window is None else window
+    if min(window, n) >= _WIDEST:
+        raise PlanError(f"expected windows of fewer than 2^31 items, got {min(window, n)}")
+    return int(window), int(block)

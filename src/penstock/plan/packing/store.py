@@ -1,0 +1,146 @@
+"""The packs of several windows, laid end to end in narrow integers, and how packs are read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import offsets_of
+from penstock.errors import FormatError
+from penstock.kernels.dispatch import kernels
+from penstock.kernels.permute import permute
+from penstock.plan.packing.window import Window
+
+Int = npt.NDArray[np.int64]
+Narrow = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What some packs hold, pack after pack: `pack[m]`, which of those asked for; `window[m]`; `local[m]`, the place in
+    the window, and `part[m]` of the item there; and `[m, A]` `begin` and `size`, if the store has them."""
+
+    pack: Int
+    window: Int
+    local: Int
+    part: Int | None
+    rows: tuple[Int, Int] | None
+
+
+@dataclass(frozen=True)
+class Store:
+    """Windows as in `Window`, one behind the other. Window `w` owns packs `pack_first[w] : pack_first[w + 1]`, slots
+    and ranks `slot_first[w] : ...` and runs `run_first[w] : ...`; `cut`, `slot`, `local` and `run` count from the
+    window's own, in 2 bytes where no window has more than 65 536 slots or items, else 4."""
+
+    pack_first: Int
+    slot_first: Int
+    run_first: Int
+    cut: Narrow
+    slot: Narrow
+    local: Narrow
+    run: Narrow
+    part: Narrow
+    begin: Int
+    size: Int
+
+    @classmethod
+    def of(cls, windows: Sequence[Window]) -> Store:
+        """The windows, in order."""
+        widest = max((int(w.local.max(initial=len(w.slot) - 1)) for w in windows), default=0)
+        narrow = np.uint16 if widest < 1 << 16 else np.uint32
+        firsts = [offsets_of(np.array([len(column(w)) for w in windows], np.int64)) for column in (_cut, _slot, _run)]
+        joined = {name: _joined([getattr(w, name) for w in windows]) for name in ("cut", "slot", "local", "run")}
+        has_parts = any(len(w.part) for w in windows)
+        parts = [_padded(w.part, len(w.slot)) for w in windows] if has_parts else []
+        rows = [_joined([getattr(w, name) for w in windows]) for name in ("begin", "size")]
+        arrays = {name: array.astype(narrow) for name, array in joined.items()}
+        return cls(*firsts, **arrays, part=_joined(parts).astype(np.uint32), begin=rows[0], size=rows[1])
+
+    @classmethod
+    def join(cls, stores: Sequence[Store]) -> Store:
+        """The windows of all stores, in order."""
+        firsts = [_chained([getattr(s, name) for s in stores]) for name in ("pack_first", "slot_first", "run_first")]
+        names = ("cut", "slot", "local", "run")
+        arrays: dict[str, Any] = {name: np.concatenate([getattr(s, name) for s in stores]) for name in names}
+        has_parts = any(len(s.part) for s in stores)
+        parts = [_padded(s.part, len(s.slot)) for s in stores] if has_parts else []
+        rows = [_joined([getattr(s, name) for s in stores if len(s.slot)]) for name in ("begin", "size")]
+        return cls(*firsts, **arrays, part=_joined(parts).astype(np.uint32), begin=rows[0], size=rows[1])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory."""
+        return sum(getattr(self, field.name).nbytes for field in fields(self))
+
+    def find(self, pack: Int, window: Int, number: Int, epoch: Int, seed: int) -> Found:
+        """What `[n]` packs (numbers within the store) of `[n]` windows of the store hold in `[n]` epochs; `number` is
+        that of the window in the whole plan."""
+        extent = np.empty((2, len(pack)), np.int64)
+        total = kernels().pack_slots(pack, window, self.cut, self.pack_first, self.slot_first, extent)
+        out = np.empty((5, total), np.int64)
+        tables = self.slot, self.slot_first, self.run, self.run_first
+        kernels().pack_ranks(epoch, window, number, extent, *tables, out)
+        of, base, place, size, stream = out
+        rank = base + (permute(place, size, stream, seed) if len(self.run) else place)
+        part = self.part[rank].astype(np.int64) if len(self.part) else None
+        rows = (self.begin[rank], self.size[rank]) if len(self.begin) else None
+        return Found(of, number[of], self.local[rank].astype(np.int64), part, rows)
+
+    def check(self, items: Int, axes: int, exact: bool) -> None:
+        """Raise `FormatError` unless every number in the store is one that a plan of windows of `[w]` items may hold,
+        so that no read leaves the arrays."""
+        slots, packs = np.diff(self.slot_first), np.diff(self.pack_first)
+        firsts = self.pack_first, self.slot_first, self.run_first
+        sizes = len(self.cut), len(self.slot), len(self.run)
+        good = all(len(f) == len(items) + 1 and f[0] == 0 and f[-1] == n for f, n in zip(firsts, sizes, strict=True))
+        good = good and all((np.diff(f) >= 0).all() for f in firsts) and len(self.local) == len(self.slot)
+        good = good and len(self.part) in (0, len(self.slot)) and self.begin.shape == self.size.shape
+        good = good and self.begin.shape == ((len(self.slot), axes) if exact and len(self.slot) else (0,))
+        good = good and bool(((packs > 0) == (slots > 0)).all())
+        good = good and _below(self.slot, slots, slots) and _below(self.local, slots, items)
+        good = good and _rising(self.cut, packs, slots) and _rising(self.run, np.diff(self.run_first), slots)
+        if not good:
+            raise FormatError("expected the packs of a plan, got numbers that leave it; plan anew")
+
+
+def _cut(window: Window) -> Int:
+    return window.cut
+
+
+def _slot(window: Window) -> Int:
+    return window.slot
+
+
+def _run(window: Window) -> Int:
+    return window.run
+
+
+def _joined(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    full = [array for array in arrays if len(array)]
+    return np.concatenate(full) if full else np.empty(0, np.int64)
+
+
+def _padded(part: npt.NDArray[Any], slots: int) -> npt.NDArray[Any]:
+    return part if len(part) == slots else np.append(part, np.zeros(slots - len(part), np.int64))
+
+
+def _chained(offsets: Sequence[Int]) -> Int:
+    return offsets_of(np.concatenate([np.diff(o) for o in offsets]))
+
+
+def _below(values: Narrow, counts: Int, limits: Int) -> bool:
+    """Whether each of `counts[w]` values of window `w` is below `limits[w]`."""
+    return bool((values < np.repeat(limits, counts)).all())
+
+
+def _rising(values: Narrow, counts: Int, limits: Int) -> bool:
+    """Whether the values of each window begin at 0, rise, and stay below its limit."""
+    first = (offsets_of(counts)[:-1])[counts > 0]
+    step = np.diff(values.astype(np.int64), prepend=-1)
+    step[first] = 1
+    return bool((values[first] == 0).all() and (step > 0).all()) and _below(values, counts, limits)

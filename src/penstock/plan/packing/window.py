@@ -1,0 +1,179 @@
+"""The packs of one window: parts of its items, placed by the method of the rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import PlanError
+from penstock.kernels.dispatch import kernels
+from penstock.kernels.permute import permute
+from penstock.plan.packing.rule import Rule
+
+Int = npt.NDArray[np.int64]
+
+EXACT = 1 << 22
+"""The most units of a capacity whose bins are found by their residual, which takes a table of that size."""
+OPEN = 1024
+"""The bins that stay open where the best among them is searched one by one."""
+_MOST = 1 << 31
+_COMPARED = 1 << 26  # shares of larger limits are not told apart by doubles
+_ANY = 1 << 62
+_NONE = np.empty(0, np.int64)
+
+
+class Parts(NamedTuple):
+    """What of a window is packed: part `part[j]` of the item at place `local[j]`, `rows[j]` rows of it; and the places
+    of those that get a pack of their own."""
+
+    local: Int
+    part: Int
+    rows: Int
+    own: Int
+    over: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """The packs of one window. Pack `b` owns `slot[cut[b] : cut[b + 1]]`; a slot holds a rank, and rank `r` is part
+    `part[r]` of the item at place `local[r]` (all parts are 0 where `part` is empty). Ranks of one run are of equal
+    lengths: run `q` is `run[q] : run[q + 1]`; there are none where nothing changes places. Where items are cut
+    anywhere, `begin` and `size` `[m, A]` are the rows of each rank, and else they are empty.
+    """
+
+    cut: Int
+    slot: Int
+    local: Int
+    part: Int
+    run: Int
+    begin: Int
+    size: Int
+
+
+def cut_overlong(rule: Rule, lengths: Int) -> Parts:
+    """The `[m, A]` lengths of a window after `rule.overlong` was applied."""
+    limit = np.array(rule.capacity, np.int64)
+    everyone = np.arange(len(lengths))
+    over = (lengths > limit).any(1) if len(lengths) and (lengths.max(axis=0) > limit).any() else None
+    if over is None or not over.any():
+        return Parts(everyone, _NONE, lengths, _NONE, 0)
+    many = int(np.count_nonzero(over))
+    if rule.overlong in ("drop", "own_pack"):
+        kept = np.flatnonzero(~over)
+        return Parts(kept, _NONE, lengths[kept], np.flatnonzero(over) if rule.overlong == "own_pack" else _NONE, many)
+    if rule.overlong != "split":
+        return Parts(everyone, _NONE, np.minimum(lengths, limit), _NONE, many)
+    if rule.method == "concat_split":
+        return Parts(everyone, _NONE, lengths, _NONE, many)
+    count = np.maximum(-(-lengths // limit).max(axis=1), 1)
+    if count.sum() > _MOST:
+        raise PlanError(f"expected at most 2^31 parts in a window, got {count.sum()}; take a smaller window")
+    local = np.repeat(everyone, count)
+    part = np.arange(len(local)) - np.repeat(np.cumsum(count) - count, count)
+    rows = np.clip(lengths[local] - part[:, None] * limit, 0, limit)
+    return Parts(local, part, rows, _NONE, many)
+
+
+def binding_axes(rule: Rule, rows: Int) -> tuple[Int, Int, int]:
+    """`[m, A]` rows and `[A]` limits in units of the alignment, where it divides the limits, and the alignment left to
+    respect; without axes that some other decides: `rows[a] / limit[a] <= rows[b] / limit[b]` for every item, so that
+    what fits on `b` fits on `a`."""
+    limit, align = np.array(rule.capacity, np.int64), rule.align
+    if (limit % align == 0).all():
+        rows, limit, align = -(-rows // align) if align > 1 else rows, limit // align, 1
+    if align > 1 or len(limit) == 1 or limit.max() > _COMPARED:
+        return rows, limit, align
+    share = rows / limit
+    kept = list(range(len(limit)))
+    for a in range(len(limit)):
+        if any(b != a and (share[:, a] <= share[:, b]).all() for b in kept):
+            kept.remove(a)
+    return rows[:, kept], limit[kept], 1
+
+
+def is_exact(limit: Int, align: int) -> bool:
+    """Whether bins can be found by their residual."""
+    return len(limit) == 1 and align == 1 and int(limit[0]) <= EXACT
+
+
+def count_window(rule: Rule, parts: Parts) -> tuple[int, int] | None:
+    """Packs and most sequences in one, from the histogram of lengths alone; None where that does not tell."""
+    rows, limit, align = binding_axes(rule, parts.rows)
+    if rule.method != "best_fit_decreasing" or not is_exact(limit, align):
+        return None
+    packs, most = kernels().count_decreasing(np.ascontiguousarray(rows[:, 0]), int(limit[0]), rule.most)
+    return packs + len(parts.own), max(most, min(len(parts.own), 1))
+
+
+def plan_window(rule: Rule, parts: Parts, number: int) -> Window:
+    """The packs of window `number`, which names its random order for good."""
+    if rule.method == "concat_split":
+        return _with_own(_concatenated(rule, parts), parts)
+    rows, limit, align = binding_axes(rule, parts.rows)
+    m = len(rows)
+    order, run = _ranked(rows, limit, align) if rule.exchanges else (np.arange(m), _NONE)
+    sequence = np.arange(m)
+    if rule.method == "random_fit":
+        sequence = permute(sequence, np.full(m, m), np.full(m, number), rule.seed_for("order"))
+    bin_of = np.empty(m, np.int64)
+    packs = _fit(rule, np.ascontiguousarray(rows[order[sequence]]), limit, align, bin_of)
+    slot, cut = np.empty(m, np.int64), np.empty(packs, np.int64)
+    kernels().bin_slots(bin_of, packs, slot, cut)
+    part = parts.part[order] if len(parts.part) else _NONE
+    return _with_own(Window(cut, sequence[slot], parts.local[order], part, run, _NONE, _NONE), parts)
+
+
+def _with_own(window: Window, parts: Parts) -> Window:
+    """Behind all others, a pack for each item that has one of its own; each is a run of its own, too."""
+    if len(parts.own) == 0:
+        return window
+    m = len(window.slot)
+    more = np.arange(m, m + len(parts.own))
+    axes = window.begin.shape[1:]
+    begin, size = window.begin, window.size
+    if len(axes):
+        begin = np.concatenate([begin, np.zeros((len(more), *axes), np.int64)])
+        size = np.concatenate([size, np.full((len(more), *axes), -1)])
+    run = np.append(window.run, more) if len(window.run) or m == 0 else _NONE
+    cut, slot = np.append(window.cut, more), np.append(window.slot, more)
+    return Window(cut, slot, np.append(window.local, parts.own), window.part, run, begin, size)
+
+
+def _ranked(rows: Int, limit: Int, align: int) -> tuple[Int, Int]:
+    """Decreasing by the largest share of a limit: the item of each rank, and where runs of equal items begin."""
+    m = len(rows)
+    if is_exact(limit, align):
+        order, run = np.empty(m, np.int64), np.empty(m, np.int64)
+        runs = kernels().sort_decreasing(np.ascontiguousarray(rows[:, 0]), int(limit[0]), order, run)
+        return order, run[:runs].copy()
+    order = np.lexsort((*(-rows.T[::-1]), -(rows / limit).max(axis=1)))
+    ranked = rows[order]
+    return order, np.flatnonzero(np.append(True, (ranked[1:] != ranked[:-1]).any(1))[:m])
+
+
+def _fit(rule: Rule, rows: Int, limit: Int, align: int, bin_of: Int) -> int:
+    """The bin of each of `[m, A]` rows, in the order they come; gives the number of bins."""
+    if rule.open_bins is None and rule.method != "next_fit" and is_exact(limit, align):
+        fit = kernels().first_fit if rule.method == "first_fit" else kernels().best_fit
+        return fit(np.ascontiguousarray(rows[:, 0]), int(limit[0]), rule.most, bin_of)
+    keep = 1 if rule.method == "next_fit" else min(rule.open_bins or OPEN, max(len(rows), 1))
+    least = rows.min(axis=0, initial=_ANY) if rule.exchanges else np.zeros(len(limit), np.int64)
+    best, block = rule.method not in ("first_fit", "next_fit"), rule.flush == "block"
+    return kernels().open_fit(rows, limit, 1 / limit, least, align, rule.most, keep, best, block, bin_of)
+
+
+def _concatenated(rule: Rule, parts: Parts) -> Window:
+    limit, axes = np.array(rule.capacity, np.int64), len(rule.capacity)
+    wanted = np.ascontiguousarray(parts.rows), limit, rule.align, rule.most, rule.head, rule.whole
+    index, begin, size = (np.empty((0, columns), np.int64) for columns in (2, axes, axes))
+    least = int(-(-wanted[0] // limit).max(axis=1, initial=0).sum())
+    if least > _MOST:
+        raise PlanError(f"expected at most 2^31 parts in a window, got {least}; take a smaller window")
+    pieces, packs = kernels().concat(*wanted, index, begin, size)
+    index, begin, size = (np.empty((pieces, columns), np.int64) for columns in (2, axes, axes))
+    kernels().concat(*wanted, index, begin, size)
+    cut = np.searchsorted(index[:, 0], np.arange(packs))
+    return Window(cut, np.arange(pieces), parts.local[index[:, 1]], _NONE, _NONE, begin, size)
