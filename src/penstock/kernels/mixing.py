@@ -20,19 +20,22 @@ earliest_deadline: Any = _jit(mixing_reference.earliest_deadline)
 
 
 @_jit
-def mix_table(k: Any, table: Any, step: Any, source: Any, rank: Any) -> None:
-    """See `mixing_reference.mix_table`; divides only where the period changes."""
-    period = len(table)
-    turn, base = np.int64(0), np.int64(0)
+def mix_table(k: Any, table: Any, segments: Any, base: Any, step: Any, source: Any, rank: Any) -> None:
+    """See `mixing_reference.mix_table`; searches and divides only where a segment or its turn changes."""
+    g, turn, begin, end, shift = 0, np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     for i in range(len(k)):
-        place = k[i] - base
-        if place < 0 or place >= period:
-            turn = k[i] // period
-            base = turn * period
-            place = k[i] - base
+        if k[i] < begin or k[i] >= end:
+            g = np.searchsorted(segments[:, 0], k[i], side="right") - 1
+            turn = (k[i] - segments[g, 0]) // segments[g, 2]
+            begin = segments[g, 0] + turn * segments[g, 2]
+            end = begin + segments[g, 2]
+            if g + 1 < len(segments):
+                end = min(end, segments[g + 1, 0])
+            shift = segments[g, 1] - begin
+        place = k[i] + shift
         s = np.int64(table[place, 0])
         source[i] = s
-        rank[i] = turn * step[s] + np.int64(table[place, 1])
+        rank[i] = base[g, s] + turn * step[g, s] + np.int64(table[place, 1])
 
 
 @intrinsic
@@ -56,7 +59,7 @@ _CHUNK = 512
 
 
 @_jit
-def _piece_of(pieces: Any, lo: int, hi: int, n: Any) -> Any:
+def _piece_of(pieces: Any, lo: Any, hi: Any, n: Any) -> Any:
     """The last piece among `lo : hi + 1` that begins at or before `n`."""
     while lo < hi:
         middle = (lo + hi + 1) >> 1

@@ -37,17 +37,22 @@ def earliest_deadline(release: Int, deadline: Int, out: Int) -> int:
     return -1
 
 
-def mix_table(k: Int, table: Any, step: Int, source: Int, rank: Int) -> None:
-    """Picks `k` of an order that repeats: `table[P]` has source and rank of each place, `step[D]` picks a period.
+def mix_table(k: Int, table: Any, segments: Int, base: Int, step: Int, source: Int, rank: Int) -> None:
+    """Picks `k` of an order in which stretches of a table repeat.
+
+    `table[P]` has source and rank of each place. Segment `g` begins with pick `segments[g, 0]` at place
+    `segments[g, 1]`, repeats after `segments[g, 2]` places, and adds `base[g]`, and `step[g]` a turn, to ranks `[D]`.
 
     >>> source, rank = np.zeros(2, np.int64), np.zeros(2, np.int64)
-    >>> mix_table(np.array([2, 4]), np.array([[0, 0], [1, 0], [0, 1]], np.uint32), np.array([2, 1]), source, rank)
+    >>> table, one = np.array([[0, 0], [1, 0], [0, 1]], np.uint32), np.array([[0, 0, 3]])
+    >>> mix_table(np.array([2, 4]), table, one, np.array([[0, 0]]), np.array([[2, 1]]), source, rank)
     >>> source.tolist(), rank.tolist()
     ([0, 1], [1, 1])
     """
-    turn, place = np.divmod(k, len(table))
-    source[:] = table[place, 0]
-    rank[:] = turn * step[source] + table[place, 1]
+    g = np.searchsorted(segments[:, 0], k, side="right") - 1
+    turn, place = np.divmod(k - segments[g, 0], segments[g, 2])
+    source[:], local = table[segments[g, 1] + place].T
+    rank[:] = base[g, source] + turn * step[g, source] + local
 
 
 BEGIN, LEFT, FRAC, SLOPE, END, CHILD, LAST = 0, 1, 2, 3, 4, 5, 7
@@ -57,9 +62,9 @@ BEGIN, LEFT, FRAC, SLOPE, END, CHILD, LAST = 0, 1, 2, 3, 4, 5, 7
 def mix_tree(k: Int, pieces: UInt, source: Int, rank: Int) -> None:
     """Picks `k` of a tree of two-way splits, from the root (row 0) down to a source.
 
-    A node is rows `node : pieces[node, LAST] + 1` of `pieces`. From pick number `BEGIN` of the node on, before `END`, its
-    left child has got `LEFT + (FRAC + (n - BEGIN) * SLOPE) / 2^63` of the first `n`, rounded down. The children are the
-    first row of a node, or `~source`, left and right; as are all numbers here, in uint64.
+    A node is rows `node : pieces[node, LAST] + 1` of `pieces`. From pick number `BEGIN` of the node on and before
+    `END`, its left child has got `LEFT + (FRAC + (n - BEGIN) * SLOPE) / 2^63` of the first `n`, rounded down. The
+    children, left and right, are the first row of a node, or `~source`. All numbers are uint64.
     """
     node, n = np.zeros(len(k), np.int64), k.astype(np.uint64)
     inner = np.ones(len(k), np.bool_)

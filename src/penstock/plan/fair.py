@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,11 @@ Table = npt.NDArray[np.uint32]
 
 LIMIT = 1 << 20
 """Picks in the longest table; it takes 8 bytes a pick."""
+
+KEPT = 5
+"""Periods of a long stretch that are planned."""
+
+ENDLESS = 1 << 62
 
 UNIT = 1 << 22
 """Parts of a sample in which a table counts: a square of `LIMIT` of them still fits 64 bits."""
@@ -45,63 +52,160 @@ class Order(ABC):
 
 
 class FairTable(Order):
-    """A table of `P` picks, over and over (or once, where a mix is no longer).
+    """A table of picks, of which stretches repeat.
 
     The j-th pick of a source may stand where its target lies within `j + e` to `j + 1 - e` samples (before the pick),
     `e = 1 / (2 D - 2)`; filling each place with the pick that is allowed there and due first meets all of these. So
     counts stay within `1 - e` of their targets: the best there is for any `D`. Shares may change on the way. Source:
     Tijdeman, "The chairman assignment problem" (1980); for the rule, Jackson's on unit jobs with release and due dates.
-    Cost: 50 ns a pick to build; memory 8 bytes a pick, and as much again for `place`.
+
+    Constant shares repeat after a period, from zero to zero. Where shares change, what is owed crosses the seam, and
+    picks before it look ahead. Between seams the order soon repeats too: of a long stretch `KEPT` periods are planned,
+    one that gave each source its exact part is repeated, and nothing changes for what follows.
+
+    Cost: 0.4 us a pick in the table to build; memory 8 bytes a pick, and as much again for `counts` and `place`.
     """
 
     def __init__(self, at: Int, target: Int) -> None:
-        """Targets `[B, D]` in `UNIT`s at picks `at[B]`, from 0 to the length of the table."""
+        """The order of targets `[B, D]` in `UNIT`s at picks `at[B]`, from 0 to the length of the table."""
         used = max(int(np.count_nonzero(target[-1])), 2)
         slack = UNIT // (2 * used - 2)
-        self.table = _table(at, target, slack)
-        self.step = np.bincount(self.table[:, 0], minlength=target.shape[1])
-        # What shares were rounded by, a unit for each stretch, is part of the bound.
+        # What targets were rounded by, a unit for each piece, is part of the bound.
         self.bound = 1 - (slack - (len(at) - 2)) / UNIT
+        self.table = _table(at, target, slack)
+        self._total = np.bincount(self.table[:, 0], minlength=target.shape[1])
+        self._lay([(0, 0, ENDLESS, self._total * 0, self._total * 0)])
 
     @classmethod
     def repeating(cls, weights: Sequence[int]) -> FairTable:
-        """The order of whole-numbered weights, which repeats after their sum."""
+        """The order of constant weights, which repeats after their sum."""
         period = sum(weights)
-        return cls(np.array([0, period]), np.array([[0] * len(weights), weights], np.int64) * UNIT)
+        table = cls(np.array([0, period]), np.array([[0] * len(weights), weights], np.int64) * UNIT)
+        table._lay([(0, 0, period, table._total * 0, table._total)])
+        return table
 
     @classmethod
-    def once(cls, targets: Targets, length: int) -> FairTable:
-        """The order of the first `length` picks."""
-        whole = {edge for knot in targets.knots for edge in (knot // ONE, -(-knot // ONE)) if edge < length}
-        at = sorted(whole | {0, length})
-        exact = [targets.at(k) for k in at]
-        rises = [
-            _rounded(high - low, (b - a) * UNIT)
-            for low, high, a, b in zip(exact[:-1], exact[1:], at[:-1], at[1:], strict=True)
-        ]
-        return cls(np.array(at), np.cumsum([np.zeros(exact[0].shape, np.int64), *rises], axis=0))
+    def of(cls, targets: Targets, length: int | None) -> FairTable | None:
+        """The order of the first `length` picks, or of all; None where it does not fit into a table."""
+        folds = _folds(targets, length)
+        picks = folds[-1].end
+        if picks > LIMIT or len(targets.knots) * 4 > UNIT // (2 * len(targets.picked)):
+            return None
+        at, target = _points(targets, folds)
+        table = cls(at, target)
+        return table if table._unfold(folds) else None
 
     def picks(self, k: Int, source: Int, rank: Int) -> None:
         """From the table."""
-        kernels().mix_table(k, self.table, self.step, source, rank)
+        kernels().mix_table(k, self.table, self.segments, self.base, self.step, source, rank)
 
     def counts(self, k: int) -> Int:
-        """Whole periods, and a search in the places of each source."""
-        turn, rest = divmod(k, len(self.table))
-        places, cuts = self._places
-        within = [bisect_left(places, rest, lo, hi) - lo for lo, hi in zip(cuts[:-1], cuts[1:], strict=True)]
-        return turn * self.step + np.array(within, np.int64)
+        """What came before the segment, whole turns, and a search in the places of each source."""
+        g = int(np.searchsorted(self.segments[:, 0], k, side="right")) - 1
+        begin, first, period = self.segments[g].tolist()
+        turn, rest = divmod(k - begin, period)
+        return self.base[g] + turn * self.step[g] + self._before(first + rest)
 
     def place(self, source: int, j: int) -> int:
         """From the places of the source."""
+        g = bisect_right(range(len(self.segments)), j, key=lambda g: self._begun[g, source]) - 1
+        begin, first, period = self.segments[g].tolist()
+        step = int(self.step[g, source])
+        turn = (j - int(self._begun[g, source])) // step if step else 0
         places, cuts = self._places
-        turn, within = divmod(j, int(self.step[source]))
-        return turn * len(self.table) + int(places[cuts[source] + within])
+        return begin + turn * period + int(places[cuts[source] + j - turn * step - int(self.base[g, source])]) - first
+
+    def _lay(self, segments: Sequence[tuple[int, int, int, Int, Int]]) -> None:
+        """Segments as the kernel reads them: begin, place, period, base, step."""
+        self.segments = np.array([segment[:3] for segment in segments], np.int64)
+        self.base, self.step = (np.stack([segment[i] for segment in segments]).astype(np.int64) for i in (3, 4))
+
+    def _unfold(self, folds: Sequence[Fold]) -> bool:
+        """Repeat a period of each stretch that has been shortened; False where none gave the exact parts."""
+        shift, base, none = 0, self._total * 0, self._total * 0
+        segments: list[tuple[int, int, int, Int, Int]] = [(0, 0, ENDLESS, none, none)]
+        for fold in folds:
+            if fold.left_out == 0:
+                continue
+            starts = range(fold.begin, fold.begin + (KEPT - 1) * fold.period + 1, fold.period)
+            exact = (s for s in starts if (self._parts(s, s + fold.period) == fold.weights).all())
+            start = next(exact, None)
+            if start is None:
+                return False
+            segments.append((start + shift, start, fold.period, base, np.array(fold.weights)))
+            if fold.left_out < ENDLESS:
+                shift, base = shift + fold.left_out * fold.period, base + fold.left_out * np.array(fold.weights)
+                segments.append((start + shift + fold.period, start + fold.period, ENDLESS, base, none))
+        self._lay(segments)
+        return True
+
+    def _parts(self, begin: int, end: int) -> Int:
+        return np.bincount(self.table[begin:end, 0], minlength=len(self._total))
+
+    def _before(self, place: int) -> Int:
+        """`[D]` picks in the first `place` places."""
+        places, cuts = self._places
+        return np.array([bisect_left(places, place, lo, hi) - lo for lo, hi in pairwise(cuts)], np.int64)
 
     @cached_property
     def _places(self) -> tuple[Int, list[int]]:
         """Places in the table, source after source, and where those of each source begin."""
-        return np.argsort(self.table[:, 0], kind="stable"), offsets_of(self.step).tolist()
+        return np.argsort(self.table[:, 0], kind="stable"), offsets_of(self._total).tolist()
+
+    @cached_property
+    def _begun(self) -> Int:
+        """`[G, D]` picks of each source before each segment."""
+        return self.base + np.stack([self._before(int(place)) for place in self.segments[:, 1]])
+
+
+class Fold(NamedTuple):
+    """A stretch of constant weights in the table: places `begin : end`, from the first whole pick on, and how many
+    periods of it were left out, or `ENDLESS`."""
+
+    begin: int
+    end: int
+    period: int
+    left_out: int
+    weights: tuple[int, ...]
+
+
+def _folds(targets: Targets, length: int | None) -> list[Fold]:
+    """The stretches up to `length`, each with at most `KEPT` periods and a rest."""
+    folds: list[Fold] = []
+    out = 0
+    for knot, after, weights in zip(targets.knots, [*targets.knots[1:], None], targets.weights, strict=True):
+        begin, period = -(-knot // ONE), max(sum(weights), 1)
+        end = length if after is None else after // ONE if length is None else min(after // ONE, length)
+        if length is not None and begin >= length:
+            folds.append(Fold(length - out, length - out, period, 0, weights))
+            break
+        if end is None:
+            folds.append(Fold(begin - out, begin - out + KEPT * period, period, ENDLESS, weights))
+            break
+        left_out = max((end - begin) // period - KEPT, 0)
+        folds.append(Fold(begin - out, end - out - left_out * period, period, left_out, weights))
+        out += left_out * period
+    return folds
+
+
+def _points(targets: Targets, folds: Sequence[Fold]) -> tuple[Int, Int]:
+    """Whole picks at which the targets of the folded stretches may bend, and the targets there in `UNIT`s."""
+    points: dict[int, Any] = {}
+    out, lost = 0, targets.counts[0] * 0
+    for fold in folds:
+        whole = max(fold.end - fold.begin, 0) // fold.period
+        for place in (fold.begin, fold.begin + whole * fold.period, fold.end if fold.end > fold.begin else fold.begin):
+            back = 0 if fold.left_out == ENDLESS or place == fold.begin else fold.left_out
+            points[place] = targets.at(place + out + back * fold.period) - lost - back * _many(fold) * ONE
+        if fold.left_out < ENDLESS:
+            out, lost = out + fold.left_out * fold.period, lost + fold.left_out * _many(fold) * ONE
+    at = sorted(points)
+    rises = [_rounded(points[b] - points[a], (b - a) * UNIT) for a, b in pairwise(at)]
+    return np.array(at), np.cumsum([np.zeros(len(lost), np.int64), *rises], axis=0)
+
+
+def _many(fold: Fold) -> Any:
+    return np.array(fold.weights, object)
 
 
 def _table(at: Int, target: Int, slack: int) -> Table:

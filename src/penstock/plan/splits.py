@@ -158,8 +158,7 @@ def _sources(tree: Tree) -> list[int]:
 def _pieces(targets: Targets, below: list[int], under: list[int]) -> list[list[int]]:
     """The straight pieces of `F` for a node with the sources `below`, `under` its left child: begin, whole part and
     fraction (in 2^-63) of `F + 1/2` there, and slope."""
-    kept = targets.touched[:, below].any(axis=1)
-    kept[0] = True
+    kept = np.flatnonzero(targets.touched[:, below].any(axis=1) | (np.arange(len(targets.knots)) == 0))
     n, left = (targets.counts[kept][:, some].sum(axis=1).tolist() for some in (below, under))
     n.append(n[-1] + int(targets.rates[below].sum()))
     left.append(left[-1] + int(targets.rates[under].sum()))
@@ -179,7 +178,7 @@ def _joined(rows: list[list[int]], row: list[int]) -> list[int]:
     """The next piece, moved by the last bits that slopes lost, so that no pick gives its left child none or two."""
     if not rows:
         return row
-    begin, whole, part, slope = row
+    begin, whole, _, slope = row
     least = rows[-1][1] + (((begin - 1 - rows[-1][0]) * rows[-1][3] + rows[-1][2]) >> 63)
     if whole > least + 1:
         return [begin, least + 1, TOP - 1, slope]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
+from math import gcd, lcm
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,8 @@ class Targets:
 
     `knots[M]` ascends from 0; `counts[M, D]` are the targets there and add up to the knot; `rates[D]` is what each pick
     adds after the last knot, and adds up to one (or is zero, where the mix ends there). `touched[M, D]` says which
-    sources change their pace against the others at a knot.
+    sources change their pace against the others at a knot. After knot `m`, each turn of `sum(weights[m])` picks adds
+    exactly `weights[m]`, up to the next knot.
 
     >>> targets = Targets.of([(0, (Fraction(1, 2), Fraction(1, 2))), (4, (Fraction(1), Fraction(0)))])
     >>> (targets.at(10) // ONE).tolist()
@@ -35,6 +37,7 @@ class Targets:
     counts: Whole
     rates: Whole
     touched: npt.NDArray[np.bool_]
+    weights: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, stretches: Sequence[tuple[int, Sequence[Fraction]]]) -> Targets:
@@ -45,7 +48,8 @@ class Targets:
         for (begin, _), (end, _), rate in zip(stretches, stretches[1:], rates, strict=False):
             counts.append(counts[-1] + rate * (end - begin))
         table = np.stack(counts)
-        return cls(tuple(knots), table, rates[-1], np.ones(table.shape, np.bool_))
+        weights = tuple(_whole(shares) for _, shares in stretches)
+        return cls(tuple(knots), table, rates[-1], np.ones(table.shape, np.bool_), weights)
 
     @classmethod
     def draining(cls, shares: Sequence[Fraction], sizes: Sequence[int]) -> Targets:
@@ -67,7 +71,11 @@ class Targets:
         ]
         touched = np.array([[end == now for end in ends] for now in clock])
         counts = np.array(rows, object)
-        return cls(tuple(int(row.sum()) for row in counts), counts, counts[0] * 0, touched)
+        weights = tuple(
+            _whole([share if end > now else Fraction(0) for share, end in zip(shares, ends, strict=True)])
+            for now in clock
+        )
+        return cls(tuple(int(row.sum()) for row in counts), counts, counts[0] * 0, touched, weights)
 
     @property
     def picked(self) -> list[int]:
@@ -104,6 +112,13 @@ def _scaled(shares: Sequence[Fraction]) -> Whole:
     rate = np.array([share.numerator * ONE // share.denominator for share in shares], object)
     rate[int(np.argmax(rate))] += ONE - rate.sum()
     return rate
+
+
+def _whole(shares: Sequence[Fraction]) -> tuple[int, ...]:
+    """The least whole numbers in the ratio of the shares."""
+    common = lcm(*(share.denominator for share in shares))
+    numbers = [share.numerator * (common // share.denominator) for share in shares]
+    return tuple(number // max(gcd(*numbers), 1) for number in numbers)
 
 
 def _up(a: int, b: int) -> int:
