@@ -27,27 +27,34 @@ def _queues(capacity: int) -> Any:
 
 
 @_jit
-def _push(words: Any, tops: Any, head: Any, tail: Any, following: Any, residual: Any, node: Any) -> None:
-    following[node] = -1
+def _splice(words: Any, tops: Any, head: Any, tail: Any, following: Any, residual: Any, first: Any, last: Any) -> None:
+    """Put the nodes `first` to `last`, which follow one another, at the end of a queue."""
+    following[last] = -1
     if head[residual] < 0:
-        head[residual] = node
+        head[residual] = first
         word = residual >> 6
         words[word] |= _ONE << np.uint64(residual & _63)
         tops[word >> 6] |= _ONE << np.uint64(word & _63)
     else:
-        following[tail[residual]] = node
-    tail[residual] = node
+        following[tail[residual]] = first
+    tail[residual] = last
+
+
+@_jit
+def _cut(words: Any, tops: Any, head: Any, residual: Any, node: Any) -> None:
+    """Let a queue begin at `node`; it is empty if that is -1."""
+    head[residual] = node
+    if node < 0:
+        word = residual >> 6
+        words[word] &= ~(_ONE << np.uint64(residual & _63))
+        if words[word] == 0:
+            tops[word >> 6] &= ~(_ONE << np.uint64(word & _63))
 
 
 @_jit
 def _pop(words: Any, tops: Any, head: Any, following: Any, residual: Any) -> Any:
     node = head[residual]
-    head[residual] = following[node]
-    if head[residual] < 0:
-        word = residual >> 6
-        words[word] &= ~(_ONE << np.uint64(residual & _63))
-        if words[word] == 0:
-            tops[word >> 6] &= ~(_ONE << np.uint64(word & _63))
+    _cut(words, tops, head, residual, following[node])
     return node
 
 
@@ -122,7 +129,7 @@ def count_decreasing(length: Any, capacity: int, most: int) -> Any:
                 else:
                     node, fresh = fresh, fresh + 1
                 bins[node], held[node] = many, before + more
-                _push(words, tops, head, tail, following, to, node)
+                _splice(words, tops, head, tail, following, to, node, node)
             left -= whole * each + rest
     return total, highest
 
@@ -149,31 +156,56 @@ def sort_decreasing(length: Any, capacity: int, order: Any, run: Any) -> Any:
 
 @_jit
 def best_fit(length: Any, capacity: int, most: int, out: Any) -> Any:
-    """See `packing_reference.best_fit`. Right behind an item, one of equal length goes into the same bin if it fits,
-    for no other bin can be fuller and still have room; so a run of them needs one search a bin."""
+    """See `packing_reference.best_fit`.
+
+    Right behind an item, one of equal length goes into the same bin if it fits, for no other bin can be fuller and
+    still have room. So a run of equal lengths fills one bin of a queue after the other, and these move on together.
+    """
     words, tops, head, tail = _queues(capacity)
     following, held = np.empty(len(length), np.int32), np.zeros(len(length), np.int32)
-    bins, i = 0, 0
+    bins, i, end = 0, 0, 0
     while i < len(length):
         size = length[i]
+        while end <= i or (end < len(length) and length[end] == size):
+            end += 1
         residual = _least(words, tops, size)
-        if residual < 0:
-            node, residual = np.int64(bins), np.int64(capacity)
+        fresh = residual < 0
+        node = np.int64(bins)
+        if fresh:
+            residual = np.int64(capacity)
+        else:
+            node = np.int64(head[residual])
+        each = residual // size if size > 0 else len(length) + 1
+        first, last = np.int64(-1), np.int64(-1)
+        while node >= 0 and end - i >= each and held[node] + each < most:
+            out[i : i + each] = node
+            i += each
+            held[node] += each
+            if first < 0:
+                first = node
+            elif fresh:
+                following[last] = node
+            last = node
+            bins += 1 if fresh else 0
+            node = np.int64(bins) if fresh else np.int64(following[node])
+        if first >= 0:
+            if not fresh:
+                _cut(words, tops, head, residual, node)
+            _splice(words, tops, head, tail, following, residual - each * size, first, last)
+            continue
+        stays = size == 0 and not fresh  # an empty item does not move its bin to another queue
+        if fresh:
             bins += 1
-        else:  # an empty item does not move its bin to another queue
-            node = np.int64(head[residual] if size == 0 else _pop(words, tops, head, following, residual))
-        stays = size == 0 and held[node] > 0
-        room = np.int64(most) - held[node]
-        while i < len(length) and length[i] == size and residual >= size and room > 0:
-            out[i] = node
-            held[node] += 1
-            residual -= size
-            room -= 1
-            i += 1
-        if stays and room == 0:
+        elif not stays:
             _pop(words, tops, head, following, residual)
-        elif room > 0 and not stays:
-            _push(words, tops, head, tail, following, residual, node)
+        take = min(end - i, each, np.int64(most) - held[node])
+        out[i : i + take] = node
+        i += take
+        held[node] += take
+        if stays and held[node] == most:
+            _pop(words, tops, head, following, residual)
+        elif held[node] < most and not stays:
+            _splice(words, tops, head, tail, following, residual - take * size, node, node)
     return bins
 
 

@@ -114,16 +114,23 @@ def plan_window(rule: Rule, parts: Parts, number: int) -> Window:
         return _with_own(_concatenated(rule, parts), parts)
     rows, limit, align = binding_axes(rule, parts.rows)
     m = len(rows)
-    order, run = _ranked(rows, limit, align) if rule.exchanges else (np.arange(m), _NONE)
-    sequence = np.arange(m)
+    order, run = _ranked(rows, limit, align) if rule.exchanges else (None, _NONE)
+    sequence = None
     if rule.method == "random_fit":
-        sequence = permute(sequence, np.full(m, m), np.full(m, number), rule.seed_for("order"))
+        sequence = permute(np.arange(m), np.full(m, m), np.full(m, number), rule.seed_for("order"))
     bin_of = np.empty(m, np.int64)
-    packs = _fit(rule, np.ascontiguousarray(rows[order[sequence]]), limit, align, bin_of)
+    packs = _fit(rule, _taken(_taken(rows, order), sequence), limit, align, bin_of)
     slot, cut = np.empty(m, np.int64), np.empty(packs, np.int64)
     kernels().bin_slots(bin_of, packs, slot, cut)
-    part = parts.part[order] if len(parts.part) else _NONE
-    return _with_own(Window(cut, sequence[slot], parts.local[order], part, run, _NONE, _NONE), parts)
+    slot = slot if sequence is None else sequence[slot]
+    local = _taken(parts.local, order) if parts.over or order is None else order
+    part = _taken(parts.part, order) if len(parts.part) else _NONE
+    return _with_own(Window(cut, slot, local, part, run, _NONE, _NONE), parts)
+
+
+def _taken(values: Int, order: Int | None) -> Int:
+    """`values[order]`, or all in the order they have."""
+    return values if order is None else values.take(order, axis=0)
 
 
 def _with_own(window: Window, parts: Parts) -> Window:
