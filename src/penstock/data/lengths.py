@@ -57,14 +57,14 @@ def _first_negative(table: Int) -> int:
 
 
 def _header(raw: bytes, path: object) -> dict[str, Any]:
-    line, _, _ = raw[:LONGEST_HEADER].partition(b"\n")
+    line, end, _ = raw[:LONGEST_HEADER].partition(b"\n")
     try:
         header = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"expected a line of JSON, got {error}", path=path, where="byte 0") from error
     columns = header.get("columns") if isinstance(header, dict) else None
     named = isinstance(columns, list) and columns and all(isinstance(c, str) for c in columns)
-    if not named or header.get("kind") != KIND or not isinstance(header.get("fingerprint"), str):
+    if not end or not named or header.get("kind") != KIND or not isinstance(header.get("fingerprint"), str):
         raise FormatError(f"expected kind {KIND!r}, columns and a fingerprint", path=path, where="byte 0")
     return header
 

@@ -194,7 +194,8 @@ def _parts(sizes: Int, starts: Int, capacity: Int) -> tuple[Int, Int, Int]:
     counts = np.maximum(np.max(-(-sizes // capacity), axis=1), 1)
     row = np.repeat(np.arange(len(sizes)), counts)
     skipped = (np.arange(len(row)) - np.repeat(_begins(counts), counts))[:, None] * capacity
-    return row, np.clip(sizes[row] - skipped, 0, capacity), starts[row] + skipped
+    found = np.clip(sizes[row] - skipped, 0, capacity)
+    return row, found, np.where(found > 0, starts[row] + skipped, 0)  # a part of nothing may begin behind the end
 
 
 def _refuse(row: int, lengths: Int, axes: tuple[Axis, ...], first: int) -> None:

@@ -206,8 +206,10 @@ class PackIterator(BlockIterator):
     def _gathered(
         self, path: str, blocks: Sequence[_Held], block: Int, start: Int, length: Int, at: Int, shape: tuple[int, int]
     ) -> npt.NDArray[Any]:
-        """The values of one column as `[n, capacity, ...]`. Padding is a block of its own, read like the others."""
-        values = [np.ascontiguousarray(b.columns[path].values) for b in blocks]
+        """The values of one column as `[n, capacity, ...]`, in the machine's order of bytes. Padding is a block of its
+        own, read like the others."""
+        held = [b.columns[path].values for b in blocks]
+        values = [np.ascontiguousarray(v, v.dtype.newbyteorder("=")) for v in held]
         inner, dtype = values[0].shape[1:], values[0].dtype
         if any(v.shape[1:] != inner or v.dtype != dtype for v in values):
             found = sorted({f"{v.dtype}{list(v.shape[1:])}" for v in values})
