@@ -9,9 +9,7 @@ import numba
 import numpy as np
 
 from penstock.kernels.intrinsics import memcpy, move1, move4, move8, prefetch, set_byte, weave3, weave4
-from penstock.kernels.mixing import earliest_deadline as earliest_deadline
-from penstock.kernels.mixing import mix_table as mix_table
-from penstock.kernels.mixing import mix_tree as mix_tree
+from penstock.kernels.mixing import earliest_deadline, mix_table, mix_tree  # noqa: F401 - one module has them all
 from penstock.kernels.packing import (  # noqa: F401 - one module has them all
     best_fit,
     bin_slots,

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.mixing_reference import earliest_deadline as earliest_deadline
-from penstock.kernels.mixing_reference import mix_table as mix_table
-from penstock.kernels.mixing_reference import mix_tree as mix_tree
+from penstock.kernels.mixing_reference import earliest_deadline, mix_table, mix_tree  # noqa: F401 - one module has them all
 from penstock.kernels.packing_reference import (  # noqa: F401 - one module has them all
     best_fit,
     bin_slots,
