@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
-from penstock.core.spec import Field, Spec
 from penstock.data.dataset import EpisodeDataset
 from penstock.errors import ExpiredRowError
 from penstock.formats.memory import MemorySource
 from penstock.plan import Episodes, Plan, Sequences
+from penstock.testing.examples import two_columns
 from penstock.testing.plans import PlanContract, episodes_of
 
 
@@ -50,28 +49,8 @@ def test_final_reads_the_observation_after_the_last_step():
     assert batch["actions_mask"].sum(axis=1).tolist() == [4, 0, 5]
 
 
-def two_columns(lengths: list[tuple[int, int]]) -> EpisodeDataset:
-    """Records with tokens of two kinds: inputs count from 1, targets from 1001."""
-    spec = Spec(
-        {
-            "inputs": Field(np.dtype("i4"), (), "episode", "ragged"),
-            "targets": Field(np.dtype("i4"), (), "episode", "ragged"),
-            "name": Field(np.dtype("u1"), (), "episode", "text"),
-            "weight": Field(np.dtype("f4"), (), "episode"),
-        }
-    )
-    total = [sum(each) for each in zip(*lengths, strict=True)]
-    columns = {
-        "inputs": Ragged(np.arange(total[0], dtype="i4") + 1, np.cumsum([0] + [a for a, _ in lengths])),
-        "targets": Ragged(np.arange(total[1], dtype="i4") + 1001, np.cumsum([0] + [b for _, b in lengths])),
-        "name": Ragged.from_strings([f"r{i}" for i in range(len(lengths))]),
-        "weight": np.arange(len(lengths), dtype="f4"),
-    }
-    return EpisodeDataset(MemorySource(spec, columns, np.arange(len(lengths) + 1)))
-
-
 def test_ragged_columns_have_an_axis_of_their_own():
-    batch = two_columns([(3, 1), (0, 2), (2, 4)]).sequences()[[2, 0, 1]]
+    batch = EpisodeDataset(two_columns([(3, 1), (0, 2), (2, 4)])).sequences()[[2, 0, 1]]
     assert batch["inputs"].tolist() == [[4, 5, 0], [1, 2, 3], [0, 0, 0]]
     assert batch["targets"].tolist() == [[1004, 1005, 1006, 1007], [1001, 0, 0, 0], [1002, 1003, 0, 0]]
     assert batch["inputs_mask"].sum(axis=1).tolist() == [2, 3, 0]
@@ -81,7 +60,7 @@ def test_ragged_columns_have_an_axis_of_their_own():
 
 
 def test_chosen_episodes_keep_their_values():
-    chosen = two_columns([(3, 1), (0, 2), (2, 4)]).take([2, 0]).sequences()
+    chosen = EpisodeDataset(two_columns([(3, 1), (0, 2), (2, 4)])).take([2, 0]).sequences()
     assert chosen[:]["inputs"].tolist() == [[4, 5, 0], [1, 2, 3]]
     assert [rows.tolist() for rows in chosen.plan.lengths(np.arange(2))][:2] == [[2, 3], [4, 1]]
 
@@ -95,7 +74,7 @@ def test_lengths_are_those_of_the_spans():
 
 
 def test_values_are_read_in_place_or_by_rows():
-    source = two_columns([(3, 1), (0, 2), (2, 4)]).source
+    source = two_columns([(3, 1), (0, 2), (2, 4)])
     start, length = np.array([1, 4]), np.array([3, 1])
     selection = Selection(start * 0, start, length, np.array([0, 4]), (1, 6))
 

@@ -23,7 +23,8 @@ class Selection:
 
     Where a sample is several sequences one after the other (a pack), `segment` `[m]` int64 is the number of the
     sequence that a span belongs to, from 1 in every sample, and `position` `[m]` int64 the place of the span's first
-    row in that sequence. None where every sample is one sequence.
+    row in that sequence. None where every sample is one sequence. `headed` `[m]` bool is True for spans with a row of
+    their sequence in front of them that no source has (a mark of its beginning).
 
     >>> one = np.array([0, 1])
     >>> Selection(one * 0, one * 10, one * 0 + 3, one * 4, (2, 4)).mask().astype(int).tolist()
@@ -38,6 +39,7 @@ class Selection:
     real: npt.NDArray[np.bool_] | None = None
     segment: Int | None = None
     position: Int | None = None
+    headed: npt.NDArray[np.bool_] | None = None
 
     @property
     def complete(self) -> bool:
@@ -76,11 +78,15 @@ class Selection:
         """The samples `lo:hi` alone, as a grid of `hi - lo` by `L`. Cost: a binary search and views."""
         width = self.shape[1]
         a, b = int(self.at.searchsorted(lo * width)), int(self.at.searchsorted(hi * width))
-        return self._spans(slice(a, b), lo * width, hi - lo)
+        return self._part(slice(a, b), lo * width, hi - lo)
 
     def of(self, source: int) -> Selection:
         """The spans that read from one source; the grid stays whole."""
-        return self._spans(self.source == source, 0, self.shape[0])
+        return self.spans(self.source == source)
+
+    def spans(self, chosen: npt.NDArray[Any]) -> Selection:
+        """The chosen spans alone (indices that rise, or `[m]` bool); the grid stays whole."""
+        return self._part(chosen, 0, self.shape[0])
 
     def by_source(self) -> list[tuple[int, Selection]]:
         """Every source that is read from, with the spans that read from it. Cost: a sort, and a copy of the spans."""
@@ -91,20 +97,12 @@ class Selection:
         cuts = [*first.tolist()[1:], len(order)]
         spans = [order[a:b] for a, b in zip(first.tolist(), cuts, strict=True)]
         return [
-            (number, self._spans(rows, 0, self.shape[0])) for number, rows in zip(numbers.tolist(), spans, strict=True)
+            (number, self.spans(rows)) for number, rows in zip(numbers.tolist(), spans, strict=True)
         ]
 
-    def _spans(self, chosen: slice | npt.NDArray[Any], first: int, n: int) -> Selection:
+    def _part(self, chosen: slice | npt.NDArray[Any], first: int, n: int) -> Selection:
         segment, position = (None if extra is None else extra[chosen] for extra in (self.segment, self.position))
-        real = None if self.real is None else self.real[chosen]
+        real, headed = (None if extra is None else extra[chosen] for extra in (self.real, self.headed))
         at = self.at[chosen] - first if first else self.at[chosen]
-        return Selection(
-            self.source[chosen],
-            self.start[chosen],
-            self.length[chosen],
-            at,
-            (n, self.shape[1]),
-            real,
-            segment,
-            position,
-        )
+        spans = (self.source[chosen], self.start[chosen], self.length[chosen], at)
+        return Selection(*spans, (n, self.shape[1]), real, segment, position, headed)

@@ -83,6 +83,8 @@ class Fetch:
             out.fill(read.fill)
         for source, column, part in named:
             (source.read_values if values else source.read_array)(column, part, out)
+        if selection.headed is not None:
+            out[selection.at[selection.headed] - 1] = read.head
         return out.reshape(n, length, *shape)
 
 

@@ -18,6 +18,7 @@ from penstock.data.keys import keys
 from penstock.errors import PlanError, SpecError, StateError
 from penstock.formats.base.source import Source
 from penstock.plan.base import Plan, PlanTransform, chained
+from penstock.plan.pack import Pack
 from penstock.plan.repeat import Repeat
 from penstock.plan.select import Select, Take
 from penstock.plan.shard import Shard
@@ -199,6 +200,24 @@ class MapDataset:
                 raise SpecError(f"expected a condition of {len(k)} bools, got {keep.dtype}{list(keep.shape)}")
             kept.append(k[keep])
         return self.apply(Take(np.concatenate(kept) if kept else np.zeros(0, np.int64)))
+
+    def pack(self, length: int | Mapping[str, int], **options: Any) -> MapDataset:
+        """Several samples in one row, by `penstock.plan.Pack`, which names the options.
+
+        Raises `PlanError` after `map`: lengths must be known, so map the packs, or `penstock.measure` the function.
+
+        >>> import penstock
+        >>> data = penstock.from_arrays({"tokens": np.arange(9)}, lengths=[4, 3, 2])
+        >>> packs = data.sequences().pack(6)
+        >>> len(packs), sorted(packs[:]["segment_ids"].sum(axis=1).tolist())
+        (2, [3, 8])
+        """
+        if self.maps:
+            raise PlanError(
+                f"expected a dataset without functions to pack, got {list(self.maps)}; map the packs instead, or use "
+                "penstock.measure for a function that changes lengths"
+            )
+        return self.apply(Pack(length, **options))
 
     def map(self, fn: MapFn, *, seed: int | None = None) -> MapDataset:
         """Transform batches: `fn(columns)` gives a mapping with as many rows, each depending on its own row alone.

@@ -42,7 +42,8 @@ def _positions(_: Mark, selection: Selection) -> npt.NDArray[Any]:
 
 def _lengths(mark: Mark, selection: Selection) -> npt.NDArray[Any]:
     lengths = np.zeros((selection.shape[0], mark.width), np.int32)
-    np.add.at(lengths, (_sample(selection), _segment(selection) - 1), selection.length.astype(np.int32))
+    rows = selection.length if selection.headed is None else selection.length + selection.headed
+    np.add.at(lengths, (_sample(selection), _segment(selection) - 1), rows.astype(np.int32))
     return lengths
 
 
@@ -80,7 +81,10 @@ def _segment(selection: Selection) -> Int:
 
 def _painted(selection: Selection, value: Int, slope: int) -> npt.NDArray[np.int32]:
     out = np.empty(selection.shape[0] * selection.shape[1], np.int32)
-    kernels().paint(selection.at, selection.length, value, slope, out)
+    at, length = selection.at, selection.length
+    if selection.headed is not None:
+        at, length, value = at - selection.headed, length + selection.headed, value - slope * selection.headed
+    kernels().paint(at, length, value, slope, out)
     return out.reshape(selection.shape)
 
 

@@ -12,6 +12,7 @@ from penstock.plan.base import (
     apply,
 )
 from penstock.plan.episodes import Episodes
+from penstock.plan.pack import Pack
 from penstock.plan.pairs import Pairs
 from penstock.plan.repeat import Repeat
 from penstock.plan.select import Select, Take
@@ -27,6 +28,7 @@ __all__ = [
     "EpisodeTransform",
     "Episodes",
     "Mark",
+    "Pack",
     "Pairs",
     "Plan",
     "PlanTransform",

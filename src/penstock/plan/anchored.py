@@ -95,10 +95,15 @@ class Anchored(Plan):
 
     def lengths(self, positions: Int) -> tuple[Int, ...]:
         """The width of each view, where nothing is padded; otherwise what is left inside the episode."""
-        if self._pad != "drop":
+        if self.even is None:
             return super().lengths(positions)
         n = len(checked(self, positions))
-        return tuple(np.full(n, len(view.steps)) for view in self._views)
+        return tuple(np.full(n, rows) for rows in self.even)
+
+    @property
+    def even(self) -> tuple[int, ...] | None:
+        """The width of each view, where nothing is padded."""
+        return tuple(len(view.steps) for view in self._views) if self._pad == "drop" else None
 
     def _select(self, view: View, source: Int, row: Int, t: Int, length: Int) -> Selection:
         if view.align == "episode":

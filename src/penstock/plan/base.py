@@ -54,8 +54,8 @@ class Read:
     """One output column: `name` in the batch is `column` of the source, read through view number `view`.
 
     `squeeze` drops the step axis, for views of one row where a batch is `[n, ...]` and not `[n, 1, ...]`. Padding is
-    `fill`. Where sources have other names for it, `columns` has one for each source, None for a source without it;
-    it is empty where all have `column`.
+    `fill`, and a row that only marks the beginning of a sequence is `head`. Where sources have other names for it,
+    `columns` has one for each source, None for a source without it; it is empty where all have `column`.
     """
 
     name: str
@@ -63,6 +63,7 @@ class Read:
     view: int
     squeeze: bool = False
     fill: int | float = 0
+    head: int | float = 0
     columns: tuple[str | None, ...] = ()
 
     def of(self, source: int) -> str | None:
@@ -121,6 +122,11 @@ class Plan(ABC):
         """Whether every epoch has the same samples, in whatever order."""
         return True
 
+    @property
+    def even(self) -> tuple[int, ...] | None:
+        """The rows that every sample has in each view, padding not counted; None where samples differ."""
+        return None
+
     @abstractmethod
     def __len__(self) -> int:
         """Samples in one epoch; in the first, where they differ."""
@@ -153,6 +159,8 @@ class Plan(ABC):
         views = {
             self.views[read.view].axis: read.view for read in self.reads if self.views[read.view].align != "episode"
         }
+        if self.even is not None:
+            return len(self) * sum(self.even[view] for view in views.values())
         blocks = (np.arange(lo, min(lo + BLOCK, len(self))) for lo in range(0, len(self), BLOCK))
         return sum(int(found[view].sum()) for k in blocks for found in [self.lengths(k)] for view in views.values())
 
@@ -188,6 +196,11 @@ class Reordered(Plan):
     def steady(self) -> bool:
         """As the plan below."""
         return self.upstream.steady
+
+    @property
+    def even(self) -> tuple[int, ...] | None:
+        """As the plan below."""
+        return self.upstream.even
 
     def lengths(self, positions: Int) -> tuple[Int, ...]:
         """Those of the plan below, at its own positions."""

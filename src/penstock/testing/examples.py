@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from penstock.core.episode import Episode
-from penstock.core.ragged import Array, Ragged
+from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
 from penstock.core.spec import Align, Field, Kind, Spec
+from penstock.formats.memory import MemorySource
 
 WORDS = ("", "go", "left", "né", "日本", "a b\n", "🙂")
 
@@ -67,6 +69,30 @@ def random_values(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[i
         return np.asarray(rng.integers(2, size=shape)).astype(dtype)
     raw = rng.integers(256, size=(*shape, dtype.itemsize), dtype=np.uint8)
     return np.ascontiguousarray(raw).view(dtype).reshape(shape)
+
+
+def two_columns(lengths: Sequence[tuple[int, int]]) -> MemorySource:
+    """Records with tokens of two kinds, as many as each pair says: inputs count from 1, targets from 1001.
+
+    >>> two_columns([(2, 1), (1, 0)]).value_offsets("inputs").tolist()
+    [0, 2, 3]
+    """
+    spec = Spec(
+        {
+            "inputs": Field(np.dtype("i4"), (), "episode", "ragged"),
+            "targets": Field(np.dtype("i4"), (), "episode", "ragged"),
+            "name": Field(np.dtype("u1"), (), "episode", "text"),
+            "weight": Field(np.dtype("f4"), (), "episode"),
+        }
+    )
+    inputs, targets = (offsets_of([pair[side] for pair in lengths]) for side in (0, 1))
+    columns = {
+        "inputs": Ragged(np.arange(inputs[-1], dtype="i4") + 1, inputs),
+        "targets": Ragged(np.arange(targets[-1], dtype="i4") + 1001, targets),
+        "name": Ragged.from_strings([f"r{i}" for i in range(len(lengths))]),
+        "weight": np.arange(len(lengths), dtype="f4"),
+    }
+    return MemorySource(spec, columns, np.arange(len(lengths) + 1))
 
 
 def field(dtype: str, *shape: int, align: Align = "step", kind: Kind = "array") -> Field:

@@ -1,0 +1,271 @@
+"""A mix of plans: which plan each sample is from is a schedule's matter; here their selections are laid together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.selection import Selection
+from penstock.errors import PlanError
+from penstock.plan.base import Mark, Plan, Read, View, chained, checked
+from penstock.plan.schedule import Course
+
+Int = npt.NDArray[np.int64]
+ENDLESS = 1 << 62
+"""The length of a mix that never ends."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One plan of a mix: its name, and how many sources it reads from."""
+
+    name: str
+    plan: Plan
+    sources: int
+
+
+class Mixed(Plan):
+    """Sample `k` is the next sample, in its own order, of the part that `course` picks at `k`.
+
+    The sources of the parts are numbered one part after the other. `label` is a column `[n]` int32 that tells which
+    part a sample is from; None for no such column. Parts must have the same outputs, as wide as each other; with
+    `union` an output that a part lacks is padding there, with a mark `<output>_present`, and narrow ones are padded.
+
+    Raises `PlanError` where parts differ, naming the difference.
+    """
+
+    def __init__(
+        self, parts: Sequence[Part], course: Course, *, label: str | None = "source", union: bool = False
+    ) -> None:
+        self.parts, self.course, self._label, self._union = tuple(parts), course, label, union
+        first = np.cumsum([0] + [part.sources for part in parts])
+        self._first, self._sources = first[:-1].tolist(), int(first[-1])
+        joined = _Joined(self.parts, union)
+        self._views, self._below = joined.views()
+        self._reads = tuple(self._read(name, view, joined) for name, view in joined.outputs.items())
+        self._marks = self._made_marks(joined)
+        digest = [(part.name, part.plan.fingerprint) for part in parts]
+        changes = [(at, [str(share) for share in shares]) for at, shares in course.stretches]
+        self._fingerprint = chained(f"mix until {course.stop}", (digest, changes, label, union))
+        # What each part has given when an epoch of the mix ends; endless mixes have one epoch.
+        self._each_epoch = course.offset(1) if course.length is not None else np.zeros(len(parts), np.int64)
+
+    def _read(self, name: str, view: int, joined: _Joined) -> Read:
+        reads = [joined.reads[c].get(name) for c in range(len(self.parts))]
+        columns = [
+            None if read is None else read.of(source)
+            for read, part in zip(reads, self.parts, strict=True)
+            for source in range(part.sources)
+        ]
+        model = next(read for read in reads if read is not None)
+        if all(column == model.column for column in columns):
+            return replace(model, view=view, columns=())
+        return replace(model, view=view, columns=tuple(columns))
+
+    def _made_marks(self, joined: _Joined) -> tuple[Mark, ...]:
+        marks = [replace(model, view=view) for model, view in joined.marks]
+        for read in self._reads:
+            having = tuple(source for source in range(self._sources) if read.of(source) is not None)
+            if len(having) < self._sources:
+                marks.append(Mark(f"{read.name}_present", joined.whole, "present", having=having))
+        if self._label is not None:
+            if any(read.name == self._label for read in self._reads):
+                raise PlanError(f"expected no output named {self._label!r}, which tells the part; choose another label")
+            marks.append(Mark(self._label, joined.whole, "source", having=tuple(self._first)))
+        return tuple(marks)
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """One for each way in which the parts' views go together."""
+        return self._views
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """The outputs of all parts."""
+        return self._reads
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """The parts' marks, and which part a sample is from."""
+        return self._marks
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the parts and the course."""
+        return self._fingerprint
+
+    @property
+    def steady(self) -> bool:
+        """Whether every epoch has the same samples: only where each part is used up in every epoch."""
+        whole = all(
+            part.plan.steady and not self._each_epoch[c] % max(len(part.plan), 1) for c, part in enumerate(self.parts)
+        )
+        return whole and self.course.length == int(self._each_epoch.sum())
+
+    @property
+    def even(self) -> tuple[int, ...] | None:
+        """As the parts, if they agree."""
+        below: list[tuple[int, ...]] = []
+        for c, part in enumerate(self.parts):
+            even = part.plan.even
+            if even is None:
+                return None
+            below.append(tuple(0 if (view := way[c]) is None else even[view] for way in self._below))
+        return below[0] if len(set(below)) == 1 else None
+
+    def __len__(self) -> int:
+        return ENDLESS if self.course.length is None else self.course.length
+
+    def picks(self, positions: Int) -> tuple[Int, Int]:
+        """`[n]` the part of each position, and `[n]` the position within that part's plan."""
+        epoch, place = self.locate(checked(self, positions))
+        part, j = self.course.picks(place)
+        return part, j + epoch * self._each_epoch[part]
+
+    def resolve(self, positions: Int) -> tuple[Selection, ...]:
+        """Each part resolves its own samples."""
+        found: list[tuple[int, Int, tuple[Selection, ...]]] = []
+        for part, mine, j in self._by_part(positions):
+            found.append((part, mine, self.parts[part].plan.resolve(j)))
+        return tuple(
+            self._laid(number, len(view.steps), found, len(positions)) for number, view in enumerate(self._views)
+        )
+
+    def lengths(self, positions: Int) -> tuple[Int, ...]:
+        """Those of each part; 0 where it lacks the view."""
+        lengths = [np.zeros(len(positions), np.int64) for _ in self._views]
+        for part, mine, j in self._by_part(positions):
+            below = self.parts[part].plan.lengths(j)
+            for number, rows in enumerate(lengths):
+                if (view := self._below[number][part]) is not None:
+                    rows[mine] = below[view]
+        return tuple(lengths)
+
+    def _by_part(self, positions: Int) -> list[tuple[int, Int, Int]]:
+        """Each part that is picked, with the samples `[m]` it gives and their positions in its plan."""
+        part, j = self.picks(positions)
+        order = np.argsort(part, kind="stable")
+        numbers, first = np.unique(part[order], return_index=True)
+        cuts = np.append(first, len(order)).tolist()
+        return [(p, mine := order[cuts[i] : cuts[i + 1]], j[mine]) for i, p in enumerate(numbers.tolist())]
+
+    def _laid(
+        self, number: int, width: int, found: Sequence[tuple[int, Int, tuple[Selection, ...]]], n: int
+    ) -> Selection:
+        """The spans of all parts in one grid, ordered by place."""
+        pieces: list[Selection] = []
+        for part, mine, selections in found:
+            if (view := self._below[number][part]) is not None:
+                pieces.append(_moved(selections[view], mine, width, self._first[part]))
+        return _merged(pieces, (n, width))
+
+
+class _Joined:
+    """The outputs of the parts by name, and the distinct ways in which their views go together.
+
+    A way is a tuple with the view of each part, None for a part that lacks it.
+    """
+
+    def __init__(self, parts: Sequence[Part], union: bool) -> None:
+        self.parts, self.union = parts, union
+        self.reads = [{read.name: read for read in part.plan.reads} for part in parts]
+        self.ways: dict[tuple[int | None, ...], int] = {}
+        self.outputs: dict[str, int] = {}
+        for name in dict.fromkeys(name for reads in self.reads for name in reads):
+            self.outputs[name] = self._way(name, [reads[name].view if name in reads else None for reads in self.reads])
+            squeezed = {reads[name].squeeze for reads in self.reads if name in reads}
+            if len(squeezed) > 1:
+                raise PlanError(f"expected {name} with as many axes in every part, got {self._told(name)}")
+        self.marks = self._joined_marks()
+        complete = [number for way, number in self.ways.items() if None not in way]
+        if not complete:
+            raise PlanError(f"expected an output that every part has, got {[list(reads) for reads in self.reads]}")
+        self.whole = complete[0]
+
+    def views(self) -> tuple[tuple[View, ...], tuple[tuple[int | None, ...], ...]]:
+        """The view of each way, as wide as the widest part, and the ways."""
+        views: list[View] = []
+        for way in self.ways:
+            held = [part.plan.views[v] for part, v in zip(self.parts, way, strict=True) if v is not None]
+            widest = max(held, key=lambda view: len(view.steps))
+            views.append(widest)
+        return tuple(views), tuple(self.ways)
+
+    def _way(self, name: str, views: Sequence[int | None]) -> int:
+        way = tuple(views)
+        lacking = [part.name for part, view in zip(self.parts, way, strict=True) if view is None]
+        if lacking and not self.union:
+            raise PlanError(
+                f"expected {name!r} in every part of a mix, got none in {lacking}; "
+                "select() what all have, or union=True"
+            )
+        held = [part.plan.views[v] for part, v in zip(self.parts, way, strict=True) if v is not None]
+        if len({view.align == "values" for view in held}) > 1:
+            raise PlanError(f"expected {name!r} as values of a ragged column in every part or in none, got {held}")
+        if len({len(view.steps) for view in held}) > 1 and not self.union:
+            raise PlanError(f"expected {name!r} as wide in every part of a mix, got {self._told(name)}; or union=True")
+        return self.ways.setdefault(way, len(self.ways))
+
+    def _told(self, name: str) -> dict[str, int]:
+        return {
+            part.name: len(part.plan.views[reads[name].view].steps)
+            for part, reads in zip(self.parts, self.reads, strict=True)
+            if name in reads
+        }
+
+    def _joined_marks(self) -> list[tuple[Mark, int]]:
+        """Marks that some part has, over the view they draw on in every part."""
+        joined: list[tuple[Mark, int]] = []
+        held = [{mark.name: mark for mark in part.plan.marks if mark.kind != "source"} for part in self.parts]
+        for name in dict.fromkeys(name for marks in held for name in marks):
+            model = next(marks[name] for marks in held if name in marks)
+            if len({(marks[name].kind, marks[name].width) for marks in held if name in marks}) > 1:
+                raise PlanError(
+                    f"expected {name!r} to be the same mark in every part, got {[m.get(name) for m in held]}"
+                )
+            if all(name in marks for marks in held):
+                joined.append((model, self._way(name, [marks[name].view for marks in held])))
+            elif self.union or model.kind == "mask":
+                joined.append((model, self._beside(name, held)))
+            else:
+                raise PlanError(f"expected {name!r} in every part of a mix, got it in some; or union=True")
+        return joined
+
+    def _beside(self, name: str, held: Sequence[dict[str, Mark]]) -> int:
+        """The way of an output that parts with this mark read through its view: in the others it tells what is real."""
+        for way, number in self.ways.items():
+            if all(way[c] == marks[name].view for c, marks in enumerate(held) if name in marks) and None not in way:
+                return number
+        raise PlanError(f"expected an output under {name!r} that every part has, got none; select() what all have")
+
+
+def _moved(selection: Selection, mine: Int, width: int, first_source: int) -> Selection:
+    """The spans of samples `[m]` at their places in a grid as wide as `width`."""
+    below = selection.shape[1]
+    sample = selection.at // below
+    at = mine[sample] * width + selection.at - sample * below
+    return replace(selection, source=selection.source + first_source, at=at, shape=(0, width))
+
+
+def _merged(pieces: Sequence[Selection], shape: tuple[int, int]) -> Selection:
+    none = np.zeros(0, np.int64)
+    if not pieces:
+        return Selection(none, none, none, none, shape)
+    order = np.argsort(np.concatenate([p.at for p in pieces]), kind="stable")
+    source, start, length, at = (
+        np.concatenate([getattr(p, name) for p in pieces])[order] for name in ("source", "start", "length", "at")
+    )
+    real = segment = position = None
+    if any(p.real is not None for p in pieces):
+        real = np.concatenate([np.ones(len(p.at), np.bool_) if p.real is None else p.real for p in pieces])[order]
+    if any(p.segment is not None for p in pieces):
+        segment = np.concatenate([np.ones_like(p.at) if p.segment is None else p.segment for p in pieces])[order]
+        position = np.concatenate([_positions(p) for p in pieces])[order]
+    return Selection(source, start, length, at, shape, real, segment, position)
+
+
+def _positions(selection: Selection) -> Int:
+    return selection.at % selection.shape[1] if selection.position is None else selection.position

@@ -1,0 +1,311 @@
+"""What `Pack` makes of a plan: packs are found in an index of lengths, and their spans laid one after the other."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import offsets_of
+from penstock.core.selection import Selection
+from penstock.errors import PlanError
+from penstock.plan.base import Mark, Plan, Read, View, chained, checked
+from penstock.plan.packing.even import EvenIndex
+from penstock.plan.packing.index import PackIndex, PackReport, Pieces
+
+if TYPE_CHECKING:
+    from penstock.plan.pack import Pack
+
+Int = npt.NDArray[np.int64]
+HELD = 3  # indexes of epochs that are kept at hand, where every epoch has its own
+
+
+class Packed(Plan):
+    """Pack `k` of an epoch: the pieces that the index of that epoch names, as rows of the plan below.
+
+    Where the plan below has the same samples every epoch, one index serves for all; else each epoch has one.
+    """
+
+    def __init__(
+        self,
+        upstream: Plan,
+        transform: Pack,
+        limits: Mapping[str, int],
+        pad: Mapping[str, float],
+        head: Mapping[str, float],
+    ) -> None:
+        self.upstream, self._pack = upstream, transform
+        self._fingerprint = chained(upstream.fingerprint, transform)
+        self._axes = _axes(upstream, limits)
+        self._rule = transform.rule(tuple(axis.limit for axis in self._axes))
+        self._single = upstream.steady and not transform.repack
+        self._indexes: dict[int, PackIndex | EvenIndex] = {}
+        self._starts: list[int] = [0]
+        self._lock = threading.RLock()
+        self._width = self._widths()
+        self._slots = self._most_sequences()
+        self._reads = tuple(
+            replace(r, squeeze=False, fill=pad.get(r.name, 0), head=head.get(r.name, 0)) for r in upstream.reads
+        )
+        self._views = tuple(self._view(number, view) for number, view in enumerate(upstream.views))
+        self._marks = self._made_marks()
+
+    def _widths(self) -> Sequence[int]:
+        if self._pack.overlong != "own_pack":
+            return self._rule.capacity
+        if not self._single:
+            raise PlanError(
+                "expected overlong other than 'own_pack' where every epoch is planned anew, for rows have one width"
+            )
+        return [int(width) for width in self._index(0).width]
+
+    def _most_sequences(self) -> int:
+        if self._pack.max_sequences is not None:
+            return self._pack.max_sequences
+        rows = [r.name for r in self.upstream.reads if self.upstream.views[r.view].align == "episode"]
+        tables = [kind for kind in self._pack.marks if kind in ("lengths", "cu_seqlens", "sources")]
+        if not rows and not tables:
+            return 1
+        if not self._single:
+            raise PlanError(f"expected max_sequences, for it is the width of {rows + tables}; got None")
+        return max(1, self._index(0).most_sequences)
+
+    def _view(self, number: int, view: View) -> View:
+        if view.align == "episode":
+            return replace(view, lo=0, hi=self._slots)
+        axis = self._axis_of(number)
+        return replace(view, hi=view.lo + (self._width[axis] if axis >= 0 else 1), every=1)
+
+    def _axis_of(self, number: int) -> int:
+        return next((a for a, axis in enumerate(self._axes) if number in axis.views), -1)
+
+    def _made_marks(self) -> tuple[Mark, ...]:
+        one = len(self._axes) == 1
+        return tuple(
+            Mark(kind if one else f"{name}_{kind}", axis.views[0], kind, self._slots)
+            for axis in self._axes
+            for name in (axis.names[:1] if one else axis.names)
+            for kind in self._pack.marks
+        )
+
+    @property
+    def views(self) -> tuple[View, ...]:
+        """Those of the plan below, as wide as a pack."""
+        return self._views
+
+    @property
+    def reads(self) -> tuple[Read, ...]:
+        """Those of the plan below."""
+        return self._reads
+
+    @property
+    def marks(self) -> tuple[Mark, ...]:
+        """Segment ids, positions, and what else was asked for; of every column, where lengths differ."""
+        return self._marks
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the plan below and the transform."""
+        return self._fingerprint
+
+    @property
+    def steady(self) -> bool:
+        """Whether every epoch has the same rows in as many packs, in whatever company."""
+        return self._single
+
+    def __len__(self) -> int:
+        return len(self._index(0)) if len(self.upstream) else 0
+
+    def start(self, epoch: int) -> int:
+        """By product, or where every epoch is planned anew, by planning those before."""
+        if self._single or len(self.upstream) == 0:
+            return epoch * len(self)
+        with self._lock:
+            while len(self._starts) <= epoch:
+                self._starts.append(self._starts[-1] + len(self._index(len(self._starts) - 1)))
+            return self._starts[epoch]
+
+    def sizes(self, epoch: Int) -> Int:
+        """The packs of each epoch."""
+        if self._single:
+            return super().sizes(epoch)
+        found = {e: self.start(e + 1) - self.start(e) for e in np.unique(epoch).tolist()}
+        return np.array([found[e] for e in epoch.tolist()], np.int64)
+
+    def locate(self, k: Int) -> tuple[Int, Int]:
+        """By division, or by search over the epochs planned so far."""
+        if self._single or len(k) == 0:
+            return super().locate(k)
+        last, epoch = int(k.max()), len(self._starts) - 1
+        while self.start(epoch) <= last:
+            epoch += 1
+        starts = np.array(self._starts[: epoch + 1])
+        found = np.searchsorted(starts, k, side="right") - 1
+        return found, k - starts[found]
+
+    def report(self, epoch: int = 0) -> PackReport:
+        """What an epoch's packs hold, against the least that could hold it. Plans the epoch if it must."""
+        return self._index(0 if self._single else epoch).report()
+
+    def resolve(self, positions: Int) -> tuple[Selection, ...]:
+        """The pieces of each pack, and the rows of every piece."""
+        epoch, place = self.locate(checked(self, positions))
+        pieces, items = self._pieces(epoch, place)
+        layout = _Layout.of(pieces, self._rule.head, len(place))
+        below = self.upstream.resolve(items)
+        continued = self._pack.positions == "continue"
+        return tuple(
+            layout.slots(selection, len(view.steps))
+            if view.align == "episode"
+            else layout.rows(selection, max(0, self._axis_of(number)), len(view.steps), continued)
+            for number, (view, selection) in enumerate(zip(self._views, below, strict=True))
+        )
+
+    def _pieces(self, epoch: Int, place: Int) -> tuple[Pieces, Int]:
+        """The pieces of packs `[n]`, and the position of each in the plan below."""
+        if self._single:
+            pieces = self._index(0).pieces(place, epoch)
+            return pieces, pieces.item
+        parts: list[Pieces] = []
+        for e in dict.fromkeys(epoch.tolist() or [0]):
+            mine = np.flatnonzero(epoch == e)
+            found = self._index(e).pieces(place[mine], 0)
+            parts.append(found._replace(pack=mine[found.pack], item=found.item + self.upstream.start(e)))
+        joined = parts[0] if len(parts) == 1 else _joined(parts)
+        return joined, joined.item
+
+    def _index(self, epoch: int) -> PackIndex | EvenIndex:
+        with self._lock:
+            if epoch not in self._indexes:
+                while len(self._indexes) >= HELD:
+                    self._indexes.pop(next(iter(self._indexes)))
+                self._indexes[epoch] = self._planned(epoch)
+            return self._indexes[epoch]
+
+    def _planned(self, epoch: int) -> PackIndex | EvenIndex:
+        first = self.upstream.start(epoch)
+        n = self.upstream.start(epoch + 1) - first
+        views = [axis.views[0] for axis in self._axes]
+
+        def lengths(item: Int) -> Int:
+            found = self.upstream.lengths(item + first)
+            return found[views[0]] if len(views) == 1 else np.stack([found[view] for view in views], axis=1)
+
+        even = self.upstream.even
+        if even is not None and (index := EvenIndex.of(n, [even[view] for view in views], self._rule)):
+            return index
+        return self._kept(lengths, n, epoch)
+
+    def _kept(self, lengths: Callable[[Int], Int], n: int, epoch: int) -> PackIndex:
+        """The index of an epoch, out of the folder of plans if it is there, else planned and left there."""
+        path = None if self._pack.cache is None else Path(self._pack.cache) / f"{self._fingerprint}-{epoch}.pack"
+        if path is not None and path.exists():
+            return PackIndex.from_bytes(path.read_bytes(), lengths, self._rule, n=n)
+        threads = os.cpu_count() or 1
+        index = PackIndex(lengths, self._rule, n=n, window=self._pack.window, keep=self._pack.keep, threads=threads)
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            new = path.with_suffix(f".{os.getpid()}.new")
+            new.write_bytes(index.to_bytes())
+            new.replace(path)
+        return index
+
+    def __reduce__(self) -> tuple[type[Packed], tuple[object, ...]]:
+        # Indexes hold functions and a lock; another process plans again, or reads the folder of plans.
+        limits = {name: axis.limit for axis in self._axes for name in axis.names}
+        pad, head = ({r.name: getattr(r, which) for r in self._reads} for which in ("fill", "head"))
+        return Packed, (self.upstream, self._pack, limits, pad, head)
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """Views that have as many rows as each other in every sample, the outputs read through them, and their limit."""
+
+    views: tuple[int, ...]
+    names: tuple[str, ...]
+    limit: int
+
+
+def _axes(plan: Plan, limits: Mapping[str, int]) -> tuple[_Axis, ...]:
+    groups: dict[tuple[object, ...], list[Read]] = {}
+    for read in plan.reads:
+        view = plan.views[read.view]
+        if view.align != "episode":
+            groups.setdefault(view.axis, []).append(read)
+    if not groups:
+        raise PlanError(f"expected columns with rows to pack, got {[r.name for r in plan.reads]}")
+    axes: list[_Axis] = []
+    for reads in groups.values():
+        limit = {limits[read.name] for read in reads}
+        if len(limit) > 1:
+            raise PlanError(f"expected one length for {[r.name for r in reads]}, which have the same rows, got {limit}")
+        views = tuple(dict.fromkeys(read.view for read in reads))
+        axes.append(_Axis(views, tuple(read.name for read in reads), limit.pop()))
+    return tuple(axes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Layout:
+    """Where the `m` pieces of `n` packs lie: piece `i` is number `number[i]` of its pack. With `head`, pieces that
+    continue an item have so many rows free in front of them."""
+
+    pieces: Pieces
+    number: Int
+    head: int
+    n: int
+
+    @classmethod
+    def of(cls, pieces: Pieces, head: int, n: int) -> _Layout:
+        first = np.searchsorted(pieces.pack, pieces.pack)  # of each piece: the first of its pack
+        return cls(pieces, np.arange(len(first)) - first, head, n)
+
+    def slots(self, below: Selection, width: int) -> Selection:
+        """One place a piece, for episode columns."""
+        item = below.at // below.shape[1]
+        at = self.pieces.pack[item] * width + self.number[item]
+        return Selection(
+            below.source, below.start, below.length, at, (self.n, width), None, self.number[item] + 1, at * 0
+        )
+
+    def rows(self, below: Selection, axis: int, width: int, continued: bool) -> Selection:
+        """The spans of each piece one after the other from its offset on, cut to its part."""
+        if below.real is not None:
+            below = below.spans(below.real)
+        item, within = below.at // below.shape[1], _within(below)
+        pieces = self.pieces
+        begin = pieces.begin[item, axis]
+        lo = np.maximum(within, begin)
+        rows = np.minimum(within + below.length, begin + pieces.length[item, axis]) - lo
+        at = pieces.pack[item] * width + pieces.at[item, axis] + lo - begin
+        headed = (lo == begin) & (begin > 0) if self.head else None
+        position = lo if continued else lo - begin + (0 if headed is None else (begin > 0) * self.head)
+        made = Selection(
+            below.source,
+            below.start + (lo - within),
+            rows,
+            at,
+            (self.n, width),
+            None,
+            self.number[item] + 1,
+            position,
+            headed,
+        )
+        return made if (rows > 0).all() else made.spans(rows > 0)
+
+
+def _within(selection: Selection) -> Int:
+    """`[m]` how many rows of its sample come before each span, padding not counted."""
+    sample = selection.at // selection.shape[1]
+    before = offsets_of(selection.length)[:-1]
+    return before - before[np.searchsorted(sample, sample)]
+
+
+def _joined(parts: Sequence[Pieces]) -> Pieces:
+    order = np.argsort(np.concatenate([part.pack for part in parts]), kind="stable")
+    return Pieces(*(np.concatenate(arrays)[order] for arrays in zip(*parts, strict=True)))

@@ -1,0 +1,278 @@
+"""Packs as plans: what lies in them, through every method, and that they behave as any plan does."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import penstock
+from penstock.core.columns import Columns
+from penstock.data.dataset import EpisodeDataset
+from penstock.data.map_dataset import MapDataset
+from penstock.errors import PlanError
+from penstock.plan import Episodes, Pack, Plan, Sequences, Shuffle, Steps, Windows
+from penstock.testing.examples import two_columns
+from penstock.testing.plans import PlanContract, episodes_of
+
+METHODS = ["best_fit_decreasing", "random_fit", "best_fit", "first_fit", "next_fit", "concat_split"]
+
+
+class TestPack(PlanContract):
+    same_samples = False  # companions change
+
+    def episodes(self) -> Episodes:
+        return episodes_of([3, 0, 8, 1, 5, 5, 5, 2, 2])
+
+    def plan(self, episodes: Episodes) -> Plan:
+        return Pack(10).reorder(Sequences().plan(episodes))
+
+    def test_a_sample_lies_in_one_episode(self) -> None:
+        """A pack lies in several."""
+
+
+class TestPackOfShuffledWindows(TestPack):
+    def plan(self, episodes: Episodes) -> Plan:
+        windows = Windows(4, stride=2, pad="zero").plan(episodes)
+        return Shuffle(3).reorder(Pack(10, method="best_fit", open_bins=3).reorder(Shuffle(1).reorder(windows)))
+
+
+class TestPackOfEqualWindows(TestPack):
+    def plan(self, episodes: Episodes) -> Plan:
+        return Pack(10, align=4).reorder(Windows(3).plan(episodes))
+
+
+class TestEveryEpochPlannedAnew(TestPack):
+    def plan(self, episodes: Episodes) -> Plan:
+        return Pack(12, method="next_fit", repack=True, max_sequences=6).reorder(Shuffle(1).reorder(Sequences().plan(episodes)))
+
+    def test_epochs_hold_the_same_samples(self) -> None:
+        """Epochs have other packs, in unequal number, of the same rows."""
+        plan = self.plan(self.episodes())
+        counts = plan.sizes(np.arange(12))
+        assert len(set(counts.tolist())) > 1
+        assert [plan.start(e) for e in range(13)] == [0, *np.cumsum(counts).tolist()]
+        for e in (0, 1, 7):
+            rows = plan.resolve(np.arange(plan.start(e), plan.start(e + 1)))[1].rows()
+            assert sorted(rows[rows >= 0].tolist()) == list(range(31))
+        epoch, place = plan.locate(np.arange(plan.start(12)))
+        assert np.array_equal(np.bincount(epoch), counts)
+        assert np.array_equal(place, np.concatenate([np.arange(n) for n in counts]))
+
+
+def tokens(lengths: list[int]) -> EpisodeDataset:
+    """Documents: row `i` of all has the token `i + 1`."""
+    return penstock.from_arrays({"tokens": np.arange(sum(lengths)) + 1}, lengths)
+
+
+def sequences_of(batch: Columns, column: str = "tokens", prefix: str = "") -> list[tuple[int, ...]]:
+    """Every sequence of every pack, by the marks of the batch; checks that marks and padding fit."""
+    ids, positions, values = batch[f"{prefix}segment_ids"], batch[f"{prefix}positions"], batch[column]
+    assert ids.dtype == positions.dtype == np.int32
+    found: list[tuple[int, ...]] = []
+    for row in range(batch.n):
+        assert not positions[row][ids[row] == 0].any()
+        held = ids[row][ids[row] > 0]
+        assert np.all(np.diff(held) >= 0)
+        for number in np.unique(held).tolist():
+            mine = ids[row] == number
+            found.append(tuple(values[row][mine].tolist()))
+    return found
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.lists(st.integers(0, 12), min_size=1, max_size=60),
+    st.integers(1, 20),
+    st.sampled_from(METHODS),
+    st.sampled_from(["truncate_left", "truncate_right", "split", "drop", "own_pack"]),
+    st.integers(1, 4),
+    st.integers(0, 3),
+)
+def test_every_token_is_in_one_place(lengths, limit, method, overlong, align, epoch):
+    plan = tokens(lengths).sequences().pack(limit, method=method, overlong=overlong, align=align, pad=-1)
+    k = np.arange(plan.plan.start(epoch), plan.plan.start(epoch + 1))
+    batch = plan.batch(k)
+    found = Counter(sequences_of(batch))
+    first = np.cumsum(lengths) - lengths
+    documents = [range(a + 1, a + n + 1) for a, n in zip(first.tolist(), lengths, strict=True) if n]
+    if method != "concat_split":
+        assert found == Counter(tuple(p) for d in documents for p in expected(d, limit, overlong))
+    elif overlong in ("split", "own_pack"):
+        assert sorted(t for each in found.elements() for t in each) == list(range(1, sum(lengths) + 1))
+    used = batch["segment_ids"] > 0
+    assert np.all(batch["tokens"][~used] == -1)
+    starts = (batch["positions"] == 0) & used
+    assert not np.any(np.nonzero(starts)[1] % align)
+    report = plan.plan.report()
+    assert (report.packs, report.lower_bound <= report.packs) == (len(k), True)
+    assert report.rows[0] == used.sum() and report.rows[0] + report.lost[0] == sum(lengths)
+
+
+def expected(document: range, limit: int, overlong: str) -> list[range]:
+    if len(document) <= limit or overlong == "own_pack":
+        return [document]
+    if overlong == "split":
+        return [document[i : i + limit] for i in range(0, len(document), limit)]
+    return {"truncate_left": [document[-limit:]], "truncate_right": [document[:limit]], "drop": []}[overlong]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 30), min_size=2, max_size=80), st.sampled_from(METHODS), st.integers(0, 5))
+def test_random_access_is_iteration(lengths, method, seed):
+    packs = tokens(lengths).sequences().pack(32, method=method, seed=seed).shuffle(seed)
+    k = np.random.default_rng(seed).integers(0, 3 * len(packs), 40)
+    whole = packs.batch(np.arange(3 * len(packs)))
+    for name in whole:
+        np.testing.assert_array_equal(whole[name][k], packs.batch(k)[name])
+    assert [r["tokens"].tolist() for r in packs] == whole["tokens"][: len(packs)].tolist()
+
+
+def test_companions_change_and_the_number_of_packs_does_not():
+    packs = tokens(np.random.default_rng(0).integers(1, 20, 400).tolist()).sequences().pack(40)
+    epochs = [{tuple(row) for row in packs.batch(np.arange(len(packs)) + e * len(packs))["tokens"]} for e in range(3)]
+    assert len(epochs[0] & epochs[1]) < len(packs) / 4
+    assert len(epochs[1] & epochs[2]) < len(packs) / 4
+    fixed = tokens([5, 3, 7, 1] * 20).sequences().pack(16, method="first_fit", open_bins=4)
+    assert np.array_equal(fixed[:]["tokens"], fixed.batch(np.arange(len(fixed)) + len(fixed))["tokens"])
+
+
+def test_equal_windows_are_packed_by_arithmetic():
+    windows = tokens([50] * 40).windows(3)
+    packs = windows.pack(16)
+    assert len(packs) == -(-len(windows) // 5)
+    seen = sorted(sequences_of(packs[:]))
+    assert seen == sorted(tuple(row) for row in windows[:]["tokens"].tolist())
+    assert len(windows.pack(16, max_sequences=2)) == len(windows) // 2
+    assert (packs[:]["tokens"] != packs.batch(np.arange(len(packs)) + len(packs))["tokens"]).any()
+
+
+def test_two_columns_have_ids_of_their_own_that_agree():
+    lengths = [(3, 1), (0, 2), (2, 4), (5, 5), (1, 0)]
+    packs = EpisodeDataset(two_columns(lengths)).sequences().pack(
+        {"inputs": 6, "targets": 8}, marks=("segment_ids", "positions", "lengths"), pad={"inputs": -1}
+    )
+    batch = packs[:]
+    assert batch["inputs"].shape[1:] == (6,) and batch["targets"].shape[1:] == (8,)
+    for column, base in (("inputs", 1), ("targets", 1001)):
+        pieces = sorted(sequences_of(batch, column, f"{column}_"))
+        rows = [n for n in (pair[base > 1] for pair in lengths) if n]
+        first = np.cumsum(rows) - rows + base
+        assert pieces == [tuple(range(a, a + n)) for a, n in zip(first.tolist(), rows, strict=True)]
+    names = [word for pack in batch["name"] for word in pack.strings() if word]
+    assert sorted(names) == [f"r{i}" for i in range(5)]
+    for i in range(batch.n):
+        slots = [w.decode() for w in batch["name"][i].blobs()]
+        for place, name in enumerate(slots):
+            if name:
+                number = int(name[1:])
+                assert batch["inputs_lengths"][i, place] == lengths[number][0]
+                assert batch["targets_lengths"][i, place] == lengths[number][1]
+                assert batch["weight"][i, place] == number
+    assert not (batch["inputs"][batch["inputs_segment_ids"] == 0] != -1).any()
+
+
+def test_tables_of_sequences():
+    packs = tokens([3, 4, 2]).sequences().pack(10, marks=("lengths", "cu_seqlens", "sources"))
+    batch = packs[:]
+    assert sorted(batch["lengths"][0].tolist()) == [2, 3, 4]
+    assert batch["cu_seqlens"][0].tolist() == [0, *np.cumsum(batch["lengths"][0]).tolist()]
+    assert batch["sources"].tolist() == [[0, 0, 0]]
+
+
+@pytest.mark.parametrize("positions", ["restart", "continue"])
+def test_positions_of_parts(positions):
+    batch = tokens([7]).sequences().pack(4, overlong="split", positions=positions)[:]
+    rows = {tuple(row[row > 0].tolist()): p for row, p in zip(batch["tokens"], batch["positions"].tolist(), strict=True)}
+    assert rows[1, 2, 3, 4] == [0, 1, 2, 3]
+    assert rows[5, 6, 7][:3] == ([0, 1, 2] if positions == "restart" else [4, 5, 6])
+
+
+def test_a_head_row_stands_before_what_continues_and_no_token_is_lost():
+    packs = tokens([6, 5]).sequences().pack(4, method="concat_split", head=-7, positions="continue")
+    batch = packs[:]
+    assert batch["tokens"].tolist() == [[1, 2, 3, 4], [-7, 5, 6, 7], [-7, 8, 9, 10], [-7, 11, 0, 0]]
+    assert batch["segment_ids"].tolist() == [[1, 1, 1, 1], [1, 1, 1, 2], [1, 1, 1, 1], [1, 1, 0, 0]]
+    assert batch["positions"].tolist() == [[0, 1, 2, 3], [3, 4, 5, 0], [0, 1, 2, 3], [3, 4, 0, 0]]
+    restarted = tokens([6, 5]).sequences().pack(4, method="concat_split", head=-7)[:]
+    assert restarted["positions"].tolist()[1:] == [[0, 1, 2, 0], [0, 1, 2, 3], [0, 1, 0, 0]]
+
+
+def test_padding_of_windows_is_left_out():
+    windows = tokens([5, 3]).windows(4, past=1, pad="repeat", stride=3)
+    packs = windows.pack(8, method="next_fit")
+    batch = packs[:]
+    rows, mask = windows[:]["tokens"], windows[:]["mask"]
+    assert sequences_of(batch) == [tuple(row[real].tolist()) for row, real in zip(rows, mask, strict=True)]
+    assert "mask" not in batch
+
+
+def test_plans_are_kept_by_fingerprint(tmp_path):
+    lengths = np.random.default_rng(0).integers(1, 20, 300).tolist()
+    packs = tokens(lengths).sequences().pack(32, cache=tmp_path)
+    rows = packs[:]["tokens"].tolist()
+    (saved,) = tmp_path.iterdir()
+    assert saved.name.startswith(packs.plan.fingerprint)
+    again = tokens(lengths).sequences().pack(32, cache=tmp_path)
+    assert again[:]["tokens"].tolist() == rows == tokens(lengths).sequences().pack(32)[:]["tokens"].tolist()
+    assert again.fingerprint == tokens(lengths).sequences().pack(32, keep="recompute").fingerprint
+    saved.write_bytes(saved.read_bytes()[:-1])
+    with pytest.raises(penstock.FormatError):
+        len(tokens(lengths).sequences().pack(32, cache=tmp_path))
+
+
+def test_every_way_to_keep_a_plan_gives_the_same_packs():
+    lengths = np.random.default_rng(1).integers(1, 30, 2000).tolist()
+    k = np.random.default_rng(2).integers(0, 900, 200)
+    batches = [
+        tokens(lengths).sequences().pack(40, window=256, keep=keep).batch(k)["tokens"] for keep in ("memory", "recompute")
+    ]
+    np.testing.assert_array_equal(*batches)
+
+
+def test_packs_can_be_pickled():
+    packs = tokens([3, 4, 2, 9, 5]).sequences().pack(10, pad=-1).shuffle(1)
+    again = pickle.loads(pickle.dumps(packs))
+    assert again.fingerprint == packs.fingerprint
+    assert np.array_equal(again[:]["tokens"], packs[:]["tokens"])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda d: d.sequences().pack(3), "3"),
+        (lambda d: d.sequences().pack(0), "length to be an integer of at least 1, got 0"),
+        (lambda d: d.sequences().pack({"token": 8}), r"length for columns among \['tokens'\], got 'token'"),
+        (lambda d: d.sequences().pack(8).pack(8), "packs; pack once"),
+        (lambda d: d.sequences().pack(8, marks=("mask",)), r"marks among .* got \['mask'\]"),
+        (lambda d: d.sequences().pack(8, method="worst_fit"), "'worst_fit'"),
+        (lambda d: d.sequences().pack(8, positions="go on"), "'go on'"),
+        (lambda d: d.sequences().map(lambda c: c).pack(8), "map the packs instead"),
+        (lambda d: d.sequences().pack(8, repack=True, marks=("lengths",)), "expected max_sequences"),
+        (lambda d: d.sequences().pack(2, repack=True, overlong="own_pack"), "one width"),
+    ],
+)
+def test_what_cannot_be_packed_says_so(make: Any, message: str):
+    with pytest.raises(PlanError, match=message):
+        len(make(tokens([5, 2, 4])))
+
+
+def test_columns_of_one_axis_need_one_limit():
+    data = penstock.from_arrays({"x": np.zeros(5), "y": np.zeros(5)}, lengths=[5])
+    with pytest.raises(PlanError, match=r"one length for \['x', 'y'\]"):
+        data.sequences().pack({"x": 4, "y": 8})
+    with pytest.raises(PlanError, match=r"a length for every column, got none for \['y'\]"):
+        data.sequences().pack({"x": 8})
+    assert list(data.sequences().select("x").pack({"x": 8})[:]) == ["x", "segment_ids", "positions"]
+
+
+def test_steps_are_packed_too():
+    packs: MapDataset = tokens([5, 4]).samples().pack(4)
+    assert isinstance(packs.plan, Plan) and len(packs) == 3
+    assert sorted(t for each in sequences_of(packs[:]) for t in each) == list(range(1, 10))
+    assert Steps().plan(episodes_of([3])).even == (1, 1, 1)
