@@ -1,7 +1,7 @@
 """torchdata: StatefulDataLoader over a distributed sampler, and a graph of nodes for the mix.
 
-States are kept per rank, as the docs show; nothing in torchdata reshards them. torchtitan, which rests on it, stops with
-"dataloader resharding is not supported yet" when the number of ranks changes; Accelerate loads rank 0's state everywhere.
+States are kept per rank, as the docs show; nothing in torchdata reshards them. torchtitan, which rests on it, refuses
+another number of ranks ("dataloader resharding is not supported yet"); Accelerate loads rank 0's state everywhere.
 The second is tried here, as the first only refuses.
 """
 
