@@ -28,11 +28,12 @@ SEES: dict[str, tuple[str, ...]] = {
     "formats": (),
     "formats.base": (*GROUND, "kernels", "formats"),
     "formats.memory": (*GROUND, "kernels", "formats.base"),
+    "formats.records": (*GROUND, "kernels", "formats.base"),
     "formats.columns": (*GROUND, "kernels", "containers", "formats.base"),
     "formats.minari": (*GROUND, "kernels", "containers", "formats.base"),
     "plan": (*GROUND, "kernels", "formats.base"),
     "record": (*GROUND, "formats.base"),
-    "data": (*GROUND, "kernels", "plan", "formats.base", "formats.memory"),
+    "data": (*GROUND, "kernels", "plan", "formats.base", "formats.memory", "formats.records"),
     "load": (*GROUND, "kernels", "plan", "formats.base", "data"),
     "testing": (*GROUND, "kernels", "plan", "formats.base", "formats.memory", "data"),
 }

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from penstock.core.spec import Field, Spec
     from penstock.data.dataset import EpisodeDataset, from_arrays
     from penstock.data.iter_dataset import IterDataset
+    from penstock.data.lengths import read_lengths
     from penstock.data.map_dataset import MapDataset
+    from penstock.data.measure import measure
     from penstock.data.open import open
+    from penstock.data.records import from_records
     from penstock.errors import (
         ChecksumError,
         DataError,
@@ -96,7 +99,10 @@ __all__ = [
     "WorkerError",
     "Writer",
     "from_arrays",
+    "from_records",
+    "measure",
     "open",
+    "read_lengths",
     "rollout",
     "rollout_vector",
     "spaces",
@@ -142,7 +148,10 @@ _HOME = {
     "WorkerError": "penstock.errors:WorkerError",
     "Writer": "penstock.formats.base.writer:Writer",
     "from_arrays": "penstock.data.dataset:from_arrays",
+    "from_records": "penstock.data.records:from_records",
+    "measure": "penstock.data.measure:measure",
     "open": "penstock.data.open:open",
+    "read_lengths": "penstock.data.lengths:read_lengths",
     "rollout": "penstock.record.rollout:rollout",
     "rollout_vector": "penstock.record.rollout:rollout_vector",
     "spaces": "penstock.core.spaces",

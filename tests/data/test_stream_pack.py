@@ -202,7 +202,7 @@ def test_a_window_that_covers_the_data_needs_no_more_packs_than_first_fit() -> N
     ],
 )
 def test_what_is_too_long(overlong: Any, expected: list[list[int]], lost: int) -> None:
-    iterator = iter(stream([2, 7, 0, 4][:2] + [4, 0]).pack(4, overlong=overlong))
+    iterator = iter(stream([2, 7, 4, 0]).pack(4, overlong=overlong))
     assert sorted(s for row in pieces(list(iterator)) for s in row) == expected
     passed = iterator.passed
     assert (passed.sequences, passed.empty, passed.overlong, passed.lost) == (4, 1, 1, lost)
@@ -358,9 +358,10 @@ def test_damaged_lengths_are_refused(tmp_path: Path) -> None:
     sound = path.read_bytes()
     for i in range(len(sound)):
         path.write_bytes(sound[:i] + bytes([sound[i] ^ 1]) + sound[i + 1 :])
-        with pytest.raises((FormatError, StateError)):
-            if list(read_lengths(path, fingerprint="f")) != ["a", "b"]:
-                raise FormatError("other names")
+        try:
+            assert list(read_lengths(path, fingerprint="f")) != ["a", "b"]  # a name is damaged, and nothing else
+        except (FormatError, StateError):
+            continue
     for i in range(len(sound)):
         path.write_bytes(sound[:i])
         with pytest.raises(FormatError):

@@ -116,6 +116,11 @@ class MapDataset:
         numbers = np.where(numbers < 0, numbers + len(self), numbers)
         return self.batch(numbers) if numbers.ndim else self.batch(numbers[None]).row(0)
 
+    def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
+        """The records of many integers, read at once: what torch's `DataLoader` asks of a map-style dataset."""
+        columns = self[list(indices)]
+        return [columns.row(i) for i in range(columns.n)]
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self[i] for i in range(len(self)))
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,21 +12,16 @@ import numpy.typing as npt
 
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged, offsets_of
-from penstock.core.selection import Selection
 from penstock.core.spec import Field, Spec
 from penstock.data.blocks import concatenated
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.lengths import LengthsFile, read_lengths
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import DataError, PlanError, SpecError
-from penstock.formats.base.source import Source, check_values
-from penstock.formats.memory import gather_ragged
-from penstock.kernels.rows import RowMap
+from penstock.formats.records import MadeSource
 
 Int = npt.NDArray[np.int64]
 Records = Callable[[Columns], Mapping[str, Any]]
-
-KEPT = 8  # results of the function that are kept, so that all columns of a batch cost one call
 
 
 def measure(
@@ -131,18 +124,17 @@ class _Records:
             )
 
 
-class MeasuredSource(Source):
-    """The source behind `measure`: `lengths` `[n]` of each ragged column are known, values are made when read.
-
-    What the function made of the last few sets of records is kept, so that reading several columns calls it once.
-    """
+class MeasuredSource(MadeSource):
+    """The source behind `measure`: `lengths` `[n]` of each ragged column are known, values are made when read."""
 
     def __init__(self, dataset: MapDataset, fn: Records, block: int, name: str, lengths: Mapping[str, Int]) -> None:
+        super().__init__(len(dataset))
         self._records, self._name, self._lengths = _Records(dataset, fn, block), name, dict(lengths)
         self._values = {path: offsets_of(held) for path, held in self._lengths.items()}
-        self._offsets = np.arange(len(dataset) + 1)
-        self._kept: OrderedDict[bytes, Columns] = OrderedDict()
-        self._lock = threading.Lock()
+        digest = hashlib.sha256(name.encode())
+        for held in self._lengths.values():
+            digest.update(held.tobytes())
+        self._fingerprint = digest.hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
         held = self._records
@@ -154,64 +146,16 @@ class MeasuredSource(Source):
         return self._records.spec
 
     @property
-    def offsets(self) -> Int:
-        """`[n + 1]` int64: every record is an episode of one step."""
-        return self._offsets
-
-    @property
     def fingerprint(self) -> str:
         """A digest of data, name and version of the function, and all lengths."""
-        return _digest(self._name, *(offsets.tobytes().hex() for offsets in self._values.values()))
-
-    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
-        """One call of the function, and a gather."""
-        numbers, chosen = self._chosen(selection)
-        rows = RowMap.of(np.asarray(self._made(numbers)[column]))
-        rows.gather(chosen.start, chosen.length, chosen.at, out.reshape(-1).view(np.uint8))
-
-    def read_ragged(self, column: str, selection: Selection) -> Ragged:
-        """One call of the function, and a gather."""
-        numbers, chosen = self._chosen(selection)
-        return gather_ragged(self._made(numbers)[column], chosen)
+        return self._fingerprint
 
     def value_offsets(self, column: str) -> Int:
         """As measured. Cost: none."""
         return self._values[column]
 
-    def read_values(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
-        """One call of the function on the records that hold the values, and a gather."""
-        offsets = self.value_offsets(column)
-        check_values(column, offsets, selection)
-        real = selection.length > 0
-        start, length = selection.start[real], selection.length[real]
-        first, last = (np.searchsorted(offsets, ends, side="right") - 1 for ends in (start, start + length - 1))
-        numbers = _numbers(first, last + 1 - first)
-        made: Ragged = self._made(numbers)[column]
-        begin = made.offsets[np.searchsorted(numbers, first)] + start - offsets[first]
-        values = RowMap.of(np.ascontiguousarray(made.values))
-        values.gather(begin, length, selection.at[real], out.reshape(-1).view(np.uint8))
-
-    def _chosen(self, selection: Selection) -> tuple[Int, Selection]:
-        """The records that are read, sorted, and the selection of them among those."""
-        numbers = _numbers(selection.start, selection.length)
-        start = np.searchsorted(numbers, selection.start)
-        start[selection.length == 0] = 0
-        return numbers, Selection(selection.source, start, selection.length, selection.at, selection.shape)
-
-    def _made(self, numbers: Int) -> Columns:
-        key = numbers.tobytes()
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        made = self._checked(numbers)
-        with self._lock:
-            self._kept[key] = made
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        return made
-
-    def _checked(self, numbers: Int) -> Columns:
+    def make(self, numbers: Int) -> Columns:
+        """One call of the function for `block` of them; lengths must be as measured."""
         if len(numbers) == 0:
             return self._records(np.zeros(1, np.int64)).take(np.zeros(0, np.int64))
         made = self._records(numbers)
@@ -224,12 +168,6 @@ class MeasuredSource(Source):
                     f"at record {numbers[i]}; change `version` with the function, so that it is measured anew"
                 )
         return made
-
-
-def _numbers(first: Int, count: Int) -> Int:
-    """`[m]` the numbers in the ranges `first : first + count`, each once, sorted."""
-    places = offsets_of(count)
-    return np.unique(np.arange(places[-1]) + np.repeat(first - places[:-1], count))
 
 
 def _field(path: str, array: npt.NDArray[Any] | Ragged) -> Field:

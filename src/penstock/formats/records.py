@@ -1,0 +1,274 @@
+"""Records of other libraries as a source: whatever has `__len__` and `__getitem__`, read where it is."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.columns import SEPARATOR, Columns
+from penstock.core.ragged import Array, Ragged, offsets_of
+from penstock.core.selection import Selection
+from penstock.core.spec import Field, Spec
+from penstock.errors import SpecError
+from penstock.formats.base.source import Source, check_values
+from penstock.kernels.rows import RowMap
+
+Int = npt.NDArray[np.int64]
+
+KEPT = 8  # sets of records that are kept, so that all columns of a batch cost one look at its records
+FIRST = 16  # records that are looked at to find out what there is
+BLOCK = 4096  # records that are read at a time to find out the lengths of all
+
+
+class RandomAccess(Protocol):
+    """What a source of records has; Grain's `RandomAccessDataSource`, a list and a map-style torch dataset do."""
+
+    def __len__(self) -> int:
+        """How many records there are."""
+        ...
+
+    def __getitem__(self, index: int, /) -> Any:
+        """One record."""
+        ...
+
+
+class MadeSource(Source):
+    """Records that are made when they are read, all columns at once: each is an episode of one step.
+
+    A subclass defines `make`. What was made of the last few sets of records is kept, so that reading the columns of a
+    batch one by one makes them once.
+    """
+
+    def __init__(self, records: int) -> None:
+        self._offsets = np.arange(records + 1)
+        self._kept: OrderedDict[bytes, Columns] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def make(self, numbers: Int) -> Columns:
+        """All columns of the records `[n]`, sorted, with a row a record, in the dtypes of the spec."""
+
+    @property
+    def offsets(self) -> Int:
+        """`[n + 1]` int64: every record is an episode of one step."""
+        return self._offsets
+
+    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """Its records made, and a gather."""
+        numbers, chosen = _chosen(selection)
+        rows = RowMap.of(np.asarray(self._made(numbers)[column]))
+        rows.gather(chosen.start, chosen.length, chosen.at, out.reshape(-1).view(np.uint8))
+
+    def read_ragged(self, column: str, selection: Selection) -> Ragged:
+        """Its records made, and a gather."""
+        numbers, chosen = _chosen(selection)
+        held, rows = self._made(numbers)[column], chosen.rows().ravel()
+        lengths = np.zeros(len(rows), np.int64)
+        lengths[rows >= 0] = held.lengths[rows[rows >= 0]]
+        return Ragged(held.take(rows[rows >= 0]).values, offsets_of(lengths))
+
+    def read_values(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """The records that hold the values made, and a gather."""
+        offsets = self.value_offsets(column)
+        check_values(column, offsets, selection)
+        real = selection.length > 0
+        start, length = selection.start[real], selection.length[real]
+        first, last = (np.searchsorted(offsets, ends, side="right") - 1 for ends in (start, start + length - 1))
+        numbers = _numbers(first, last + 1 - first)
+        made: Ragged = self._made(numbers)[column]
+        begin = made.offsets[np.searchsorted(numbers, first)] + start - offsets[first]
+        values = RowMap.of(np.ascontiguousarray(made.values))
+        values.gather(begin, length, selection.at[real], out.reshape(-1).view(np.uint8))
+
+    def _made(self, numbers: Int) -> Columns:
+        key = numbers.tobytes()
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        made = self.make(numbers)
+        with self._lock:
+            self._kept[key] = made
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+        return made
+
+
+class RecordSource(MadeSource):
+    """Records of any `source` with `__len__` and `__getitem__`, whose items are dicts (nested; a tuple counts as a dict
+    with the keys "0", "1", ...) of numbers, arrays, lists of numbers, text and bytes.
+
+    A record is an episode of one step. Numbers and arrays of one shape are columns of steps. 1-d arrays of different
+    lengths, bytes (as uint8) and text are ragged columns aligned with episodes; their lengths are only known once all
+    records were read, which happens when they are first asked for. What is what is told by the first 16 records.
+
+    Arguments: `columns`, the names of those that are wanted, or a mapping of their names to a `Field` for what the first
+    records do not tell; `fingerprint`, which names the data: it has to be another one when the data change. Without one
+    it is made of the source's `repr` and length. `source` is called from any number of threads.
+
+    Raises `SpecError`, when opened or when read, for records that do not fit, with their number. Cost: a call of
+    `source[i]` for every record that is read (or one of `source.__getitems__` for many, where it has that).
+
+    >>> source = RecordSource([{"x": 1, "words": [1, 2]}, {"x": 2, "words": [3]}])
+    >>> {path: field.kind for path, field in source.spec.items()}, source.value_offsets("words").tolist()
+    ({'x': 'array', 'words': 'ragged'}, [0, 2, 3])
+    """
+
+    def __init__(
+        self,
+        source: RandomAccess,
+        columns: Sequence[str] | Mapping[str, Field] | None = None,
+        fingerprint: str | None = None,
+    ) -> None:
+        super().__init__(len(source))
+        self._source, self._named = source, fingerprint
+        self._spec = _spec(source, columns)
+        self._values: dict[str, Int] = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._source, dict(self._spec.fields), self._named)
+
+    @property
+    def spec(self) -> Spec:
+        """What the first records told."""
+        return self._spec
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the columns and the fingerprint that was given, or the source's `repr` and length."""
+        named = f"{len(self)} {self._source!r}" if self._named is None else self._named
+        return hashlib.sha256(f"{self._spec.fingerprint} {named}".encode()).hexdigest()
+
+    def make(self, numbers: Int) -> Columns:
+        """Every record asked for, and checked."""
+        held = [dict(_leaves(item, number)) for number, item in self._items(numbers)]
+        return Columns(
+            {path: _column(path, field, held, numbers) for path, field in self._spec.items()}, len(numbers)
+        )
+
+    def value_offsets(self, column: str) -> Int:
+        """`[n + 1]` int64 where the values of each record begin. Cost: the first time, all records are read."""
+        if not self._spec[column].ragged:
+            raise KeyError(f"column {column!r} is not ragged")
+        if not self._values:
+            ragged = [path for path, field in self._spec.items() if field.ragged]
+            parts = [self.make(np.arange(a, min(a + BLOCK, len(self)))) for a in range(0, len(self), BLOCK)]
+            lengths = {path: [part[path].lengths for part in parts] for path in ragged}
+            self._values = {p: offsets_of(np.concatenate([*found, np.zeros(0, np.int64)])) for p, found in lengths.items()}
+        return self._values[column]
+
+    def _items(self, numbers: Int) -> Iterator[tuple[int, Any]]:
+        order = numbers.tolist()
+        many = getattr(self._source, "__getitems__", None)
+        return zip(order, many(order) if many and order else (self._source[i] for i in order), strict=True)
+
+
+def _spec(source: RandomAccess, columns: Sequence[str] | Mapping[str, Field] | None) -> Spec:
+    known = dict(columns) if isinstance(columns, Mapping) else {}
+    names = None if columns is None else list(columns)
+    if names is not None and len(known) == len(names) and names:
+        return Spec(known)
+    first = [dict(_leaves(source[i], i)) for i in range(min(FIRST, len(source)))]
+    if not first:
+        raise SpecError("expected at least one record, or a Field for every column; got none")
+    names = list(first[0]) if names is None else names
+    return Spec({path: _field(path, [_leaf(path, record, i) for i, record in enumerate(first)]) for path in names})
+
+
+def _field(path: str, values: list[Any]) -> Field:
+    """What fits all values."""
+    kinds = {type(v) if isinstance(v, (str, bytes)) else np.ndarray for v in values}
+    if len(kinds) > 1:
+        raise SpecError(f"expected {path} to be of one kind, got {sorted(k.__name__ for k in kinds)} in the first records")
+    if not isinstance(values[0], np.ndarray):
+        return Field(np.dtype(np.uint8), (), "episode", "text" if isinstance(values[0], str) else "ragged")
+    dtype = np.result_type(*{v.dtype for v in values})
+    shapes = {v.shape for v in values}
+    if len(shapes) == 1:
+        return Field(dtype, values[0].shape)
+    if {len(shape) for shape in shapes} != {1}:
+        raise SpecError(f"expected {path} to have one shape, or one dimension, got {sorted(shapes)} in the first records")
+    return Field(dtype, (), "episode", "ragged")
+
+
+def _column(path: str, field: Field, records: Sequence[Mapping[str, Any]], numbers: Int) -> Array:
+    values = [_leaf(path, record, number) for record, number in zip(records, numbers.tolist(), strict=True)]
+    for value, number in zip(values, numbers.tolist(), strict=True):
+        _check(path, field, value, number)
+    if field.kind == "text":
+        return Ragged.from_strings(values)
+    if not field.ragged:
+        out = np.empty((len(values), *field.shape), field.dtype)
+        for i, value in enumerate(values):
+            out[i] = value
+        return out
+    rows = [np.frombuffer(v, np.uint8) if isinstance(v, bytes) else v for v in values]
+    joined = np.concatenate([*rows, np.zeros(0, field.dtype)])
+    return Ragged(joined.astype(field.dtype, copy=False), offsets_of([len(row) for row in rows]))
+
+
+def _check(path: str, field: Field, value: Any, number: int) -> None:
+    if isinstance(value, str):
+        fits = field.kind == "text"
+    elif isinstance(value, bytes):
+        fits = field.kind == "ragged" and field.dtype == np.uint8
+    else:
+        shaped = value.ndim == 1 if field.ragged else value.shape == field.shape
+        fits = field.kind != "text" and shaped and np.can_cast(value.dtype, field.dtype, "safe")
+    if not fits:
+        got = f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+        expected = field.kind if field.ragged else f"{field.dtype}{list(field.shape)}"
+        raise SpecError(
+            f"expected {path} as {expected} of {field.dtype}, got {got} - at record {number}; `columns` may say otherwise"
+        )
+
+
+def _leaf(path: str, record: Mapping[str, Any], number: int) -> Any:
+    """One value as an array, text or bytes."""
+    if path not in record:
+        raise SpecError(f"expected {path}, got a record with {sorted(record)} - at record {number}")
+    value = record[path]
+    if isinstance(value, (str, bytes)):
+        return value
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of unequal lengths
+        array = np.asarray(None)
+    if array.dtype.kind not in "biufcmM":
+        raise SpecError(f"expected {path} as numbers, text or bytes, got {type(value).__name__} - at record {number}")
+    return array
+
+
+def _leaves(item: Any, number: int, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Paths and values of a nested record."""
+    if isinstance(item, tuple):
+        item = {str(i): value for i, value in enumerate(item)}
+    if not isinstance(item, Mapping):
+        raise SpecError(f"expected a dict, got {type(item).__name__} - at record {number}")
+    for key, value in item.items():
+        path = f"{before}{key}"
+        if isinstance(value, (Mapping, tuple)):
+            yield from _leaves(value, number, path + SEPARATOR)
+        else:
+            yield path, value
+
+
+def _chosen(selection: Selection) -> tuple[Int, Selection]:
+    """The records that are read, sorted, and the selection of them among those."""
+    numbers = _numbers(selection.start, selection.length)
+    start = np.searchsorted(numbers, selection.start)
+    start[selection.length == 0] = 0
+    return numbers, Selection(selection.source, start, selection.length, selection.at, selection.shape)
+
+
+def _numbers(first: Int, count: Int) -> Int:
+    """`[m]` the numbers in the ranges `first : first + count`, each once, sorted."""
+    places = offsets_of(count)
+    return np.unique(np.arange(places[-1]) + np.repeat(first - places[:-1], count))
