@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from penstock.core.selection import Selection
 from penstock.errors import PlanError
 from penstock.plan.base import Mark, Plan, Read, View, chained, checked
 from penstock.plan.schedule import Course
+from penstock.plan.weights import MixReport
 
 Int = npt.NDArray[np.int64]
 ENDLESS = 1 << 62
@@ -119,6 +121,11 @@ class Mixed(Plan):
     def __len__(self) -> int:
         return ENDLESS if self.course.length is None else self.course.length
 
+    def report(self) -> MixReport:
+        """The shares of samples and rows that an epoch gives to each part, beside the wanted ones."""
+        mean = [Fraction(part.plan.rows(), max(len(part.plan), 1)) for part in self.parts]
+        return self.course.realised([part.name for part in self.parts], mean)
+
     def picks(self, positions: Int) -> tuple[Int, Int]:
         """`[n]` the part of each position, and `[n]` the position within that part's plan."""
         epoch, place = self.locate(checked(self, positions))
@@ -205,7 +212,7 @@ class _Joined:
         held = [part.plan.views[v] for part, v in zip(self.parts, way, strict=True) if v is not None]
         if len({view.align == "values" for view in held}) > 1:
             raise PlanError(f"expected {name!r} as values of a ragged column in every part or in none, got {held}")
-        if len({len(view.steps) for view in held}) > 1 and not self.union:
+        if len({len(view.steps) for view in held if not view.whole}) > 1 and not self.union:
             raise PlanError(f"expected {name!r} as wide in every part of a mix, got {self._told(name)}; or union=True")
         return self.ways.setdefault(way, len(self.ways))
 

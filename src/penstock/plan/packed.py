@@ -80,7 +80,7 @@ class Packed(Plan):
         if view.align == "episode":
             return replace(view, lo=0, hi=self._slots)
         axis = self._axis_of(number)
-        return replace(view, hi=view.lo + (self._width[axis] if axis >= 0 else 1), every=1)
+        return replace(view, hi=view.lo + (self._width[axis] if axis >= 0 else 1), every=1, whole=False)
 
     def _axis_of(self, number: int) -> int:
         return next((a for a, axis in enumerate(self._axes) if number in axis.views), -1)

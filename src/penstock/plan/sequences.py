@@ -78,7 +78,7 @@ class Whole(Plan):
         self._rows.append(rows)
         if align == "episode" and not column:
             return EPISODE
-        return View("values" if column else align, 0, max(1, int(rows.max(initial=0))), end=end, column=column)
+        return View("values" if column else align, 0, max(1, int(rows.max(initial=0))), end=end, column=column, whole=True)
 
     @property
     def views(self) -> tuple[View, ...]:

@@ -48,7 +48,7 @@ class Targets:
         for (begin, _), (end, _), rate in zip(stretches, stretches[1:], rates, strict=False):
             counts.append(counts[-1] + rate * (end - begin))
         table = np.stack(counts)
-        weights = tuple(_whole(shares) for _, shares in stretches)
+        weights = tuple(tuple(_whole(shares)) for _, shares in stretches)
         return cls(tuple(knots), table, rates[-1], np.ones(table.shape, np.bool_), weights)
 
     @classmethod
@@ -62,20 +62,13 @@ class Targets:
         whole = [size if pace else 0 for size, pace in zip(sizes, paces, strict=True)]
         ends = [Fraction(size, pace) if pace else Fraction(0) for size, pace in zip(whole, paces, strict=True)]
         clock = sorted({Fraction(0), *ends})
-        rows = [
-            [
-                size * ONE if end <= now else pace * now.numerator * ONE // now.denominator
-                for size, pace, end in zip(whole, paces, ends, strict=True)
-            ]
-            for now in clock
-        ]
-        touched = np.array([[end == now for end in ends] for now in clock])
-        counts = np.array(rows, object)
-        weights = tuple(
-            _whole([share if end > now else Fraction(0) for share, end in zip(shares, ends, strict=True)])
-            for now in clock
-        )
-        return cls(tuple(int(row.sum()) for row in counts), counts, counts[0] * 0, touched, weights)
+        last = np.searchsorted(np.array(clock, object), np.array(ends, object))
+        now = np.arange(len(clock))[:, None]
+        counts = np.stack([np.array(paces, object) * (t.numerator * ONE) // t.denominator for t in clock])
+        counts = np.where(now >= last, np.array(whole, object) * ONE, counts)
+        parts = _whole(shares)
+        weights = tuple(_reduced(np.where(row < last, parts, 0).tolist()) for row in now)
+        return cls(tuple(counts.sum(axis=1).tolist()), counts, counts[0] * 0, now == last, weights)
 
     @property
     def picked(self) -> list[int]:
@@ -114,11 +107,16 @@ def _scaled(shares: Sequence[Fraction]) -> Whole:
     return rate
 
 
-def _whole(shares: Sequence[Fraction]) -> tuple[int, ...]:
-    """The least whole numbers in the ratio of the shares."""
+def _whole(shares: Sequence[Fraction]) -> Whole:
+    """`[D]` least whole numbers in the ratio of the shares."""
     common = lcm(*(share.denominator for share in shares))
-    numbers = [share.numerator * (common // share.denominator) for share in shares]
-    return tuple(number // max(gcd(*numbers), 1) for number in numbers)
+    return np.array(_reduced([share.numerator * (common // share.denominator) for share in shares]), object)
+
+
+def _reduced(numbers: Sequence[int]) -> tuple[int, ...]:
+    """Without common factors."""
+    factor = max(gcd(*numbers), 1)
+    return tuple(number // factor for number in numbers)
 
 
 def _up(a: int, b: int) -> int:
