@@ -3,23 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock.core.columns import Columns
 from penstock.data.iter_dataset import BlockIterator, IterDataset
 from penstock.data.map_dataset import MapDataset
 from penstock.data.recycler import Recycler
 from penstock.errors import StateError, WorkerError
+from penstock.load.ranks import Ranks
+from penstock.load.skips import LARGEST, Skips
+from penstock.load.ticket import Batch, Ticket
 
+Int = npt.NDArray[np.int64]
 State = dict[str, Any]
-Job = Callable[[], list[tuple[Columns, State]]]
+Batches = list[tuple[Batch, State]]
+Timed = Callable[[str, Callable[[], Any]], Any]
+"""Does the work of a stage, and may measure it."""
 
 PLAN_BLOCK = 4096  # positions planned and fetched by one call, so that its cost is spread over their batches
 JOB_BYTES = 32 << 20  # a job never holds more than this, unless a single batch does
-RECYCLED_BYTES = 1 << 30  # memory of consumed jobs that is kept for the next ones
+ALONE = Ranks()
+LEAST_JOBS = 4  # and no more than this part of the memory, so that several fit
+COUNTED_SOURCES = 16  # a state says how many episodes each source has, if there are no more than this
+
+
+@dataclass(frozen=True)
+class Job:
+    """Work for one thread: a call that gives some batches, and about how many bytes they take.
+
+    The call does each of its stages through the function that it is given. No batches end the epoch.
+    """
+
+    work: Callable[[Timed], Batches]
+    nbytes: int = 0
+
+    def run(self) -> Batches:
+        """The batches, each with the state that says it was consumed."""
+        return self.work(_untimed)
+
+
+def _untimed(_: str, work: Callable[[], Any]) -> Any:
+    return work()
 
 
 class Feed(Protocol):
@@ -39,25 +68,69 @@ class Feed(Protocol):
         """The state before the first batch."""
         ...
 
-    def jobs(self, state: State) -> Iterator[Job]:
-        """The jobs from `state` to the end of its epoch. A job that gives no batch ends it."""
+    def epoch(self, state: State) -> int | None:
+        """Which epoch `jobs` gives from `state` on; None if there is none to give, or nobody counts them."""
         ...
 
-    def check(self, state: State) -> None:
-        """Raise `StateError` unless `jobs` can start there."""
+    def jobs(self, state: State) -> Iterator[Job]:
+        """The jobs from `state` to the end of its epoch."""
+        ...
+
+    def about(self) -> State:
+        """What a saved state says besides where the consumer stands."""
+        ...
+
+    def resumed(self, saved: State) -> tuple[Feed, State]:
+        """The feed and the state that were saved as `{**about(), **state}`. Raises `StateError` for anything else."""
         ...
 
 
 @dataclass(frozen=True)
+class Stretch:
+    """What there is to give of an epoch: the kept samples `lo : hi`, and the position `after` the epoch."""
+
+    epoch: int
+    lo: int
+    hi: int
+    after: int
+
+
+class RowSize:
+    """Bytes that one sample takes: estimated, until a job has been measured. Ragged columns are known no earlier."""
+
+    def __init__(self, estimate: int) -> None:
+        self.nbytes, self.measured = max(estimate, 1), False
+
+    def measure(self, block: Columns) -> None:
+        """Take a block into account; the largest mean counts."""
+        if block.n:
+            self.nbytes, self.measured = max(self.nbytes, -(-block.nbytes // block.n)), True
+
+
+@dataclass(frozen=True)
 class PositionFeed:
-    """Feeds a `MapDataset`: state `{"position": p}`, `p` samples having been consumed since the first epoch."""
+    """Feeds a `MapDataset`: state `{"position": p}`, the samples before position `p` of its order having been consumed.
+
+    Samples are counted in two ways: a *position* counts all, a *kept* number those that are not skipped. Batches are
+    cut from the kept samples of an epoch, and each rank takes its share of every batch.
+    """
 
     dataset: MapDataset
     batch_size: int
-    drop_last: bool
+    drop_last: bool = False
+    ranks: Ranks = ALONE
+    memory: int = 1 << 30
+    skips: Skips = field(default_factory=Skips)
 
     threads: None = None
-    recycler: Recycler = field(default_factory=lambda: Recycler(RECYCLED_BYTES), compare=False, repr=False)
+    recycler: Recycler = field(init=False, compare=False, repr=False)
+    row: RowSize = field(init=False, compare=False, repr=False)
+    digest: str = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "recycler", Recycler(self.memory))
+        object.__setattr__(self, "row", RowSize(self.dataset.row_bytes()))
+        object.__setattr__(self, "digest", self.dataset.plan.fingerprint[:8])
 
     @property
     def fingerprint(self) -> str:
@@ -68,46 +141,120 @@ class PositionFeed:
         """Position 0."""
         return {"position": 0}
 
-    def batches(self) -> int:
-        """Batches in one epoch from its start."""
-        n = len(self.dataset)
-        return n // self.batch_size if self.drop_last else -(-n // self.batch_size)
+    def batches(self, epoch: int) -> int:
+        """Batches in an epoch from its start, which are as many for every rank."""
+        if len(self.dataset) == 0:
+            return 0
+        lo, hi = (self.skips.kept_before(self.dataset.plan.start(e)) for e in (epoch, epoch + 1))
+        return (hi - lo) // self.batch_size if self.drop_last else -(-(hi - lo) // self.batch_size)
+
+    def stretch(self, position: int) -> Stretch | None:
+        """What is given from a position on: the rest of its epoch, or a later one if that has no batch left."""
+        if len(self.dataset) == 0:
+            return None
+        for _ in range(2 * len(self.skips) + 3):  # each range touches two epochs in part; whole ones are alike
+            rest = self.rest(position)
+            if rest.lo < rest.hi:
+                return rest
+            position = rest.after
+        return None
+
+    def rest(self, position: int) -> Stretch:
+        """What there is from a position on of its epoch, or of the next one that is not skipped to its end."""
+        plan, skips = self.dataset.plan, self.skips
+        lo = skips.kept_before(position)
+        epoch = int(plan.locate(np.array([skips.position(lo)]))[0][0])
+        after = plan.start(epoch + 1)
+        hi = skips.kept_before(after)
+        return Stretch(epoch, lo, hi - (hi - lo) % self.batch_size if self.drop_last else hi, after)
+
+    def batch(self, stretch: Stretch, lo: int) -> tuple[Batch, State]:
+        """The one batch whose samples, of all ranks, begin with the kept sample `lo` of a stretch."""
+        return self._load(lo, min(lo + self.batch_size, stretch.hi), stretch, _untimed)[0]
+
+    def epoch(self, state: State) -> int | None:
+        """By the plan."""
+        stretch = self.stretch(int(state["position"]))
+        return stretch and stretch.epoch
 
     def jobs(self, state: State) -> Iterator[Job]:
-        """One job for about `PLAN_BLOCK` positions."""
-        size, position = len(self.dataset), int(state["position"])
-        if size == 0:
+        """One job for about `PLAN_BLOCK` positions; the first is one batch, which also measures what a row takes."""
+        stretch = self.stretch(int(state["position"]))
+        if stretch is None:
             return
-        end = (position // size + 1) * size
-        if self.drop_last and end - position < self.batch_size:  # what is left of the epoch is dropped
-            position, end = end, end + size
-        last = end - (end - position) % self.batch_size if self.drop_last else end
-        row_bytes = max(self.dataset.row_bytes(), 1)
-        rows = min(PLAN_BLOCK, max(JOB_BYTES // row_bytes, 1))
-        step = max(rows // self.batch_size, 1) * self.batch_size
-        for lo in range(position, last, step):
-            hi = min(lo + step, last)
-            yield lambda lo=lo, hi=hi: self._batches(lo, hi, end if hi == last else hi)
+        lo = stretch.lo
+        while lo < stretch.hi:
+            hi = min(lo + self._samples_a_job(), stretch.hi)
+            yield Job(
+                lambda timed, lo=lo, hi=hi: self._load(lo, hi, stretch, timed),
+                (hi - lo) * self.row.nbytes // self.ranks.world,
+            )
+            lo = hi
 
-    def _batches(self, lo: int, hi: int, after: int) -> list[tuple[Columns, State]]:
-        positions = np.arange(lo, hi)
+    def _samples_a_job(self) -> int:
+        if not self.row.measured:
+            return self.batch_size
+        rows = min(PLAN_BLOCK, max(min(JOB_BYTES, self.memory // LEAST_JOBS) // self.row.nbytes, 1))
+        return max(rows * self.ranks.world // self.batch_size, 1) * self.batch_size
+
+    def _load(self, lo: int, hi: int, stretch: Stretch, timed: Timed) -> Batches:
         try:
-            block = self.dataset.read(self.dataset.resolve(positions), self.recycler.empty)
-            cuts = range(0, hi - lo, self.batch_size)
-            return [
-                (
-                    self.dataset.mapped(block.take(slice(a, a + self.batch_size)), positions[a : a + self.batch_size]),
-                    {"position": after if a + self.batch_size >= hi - lo else lo + a + self.batch_size},
-                )
-                for a in cuts
-            ]
+            kept, cuts = self.shares(lo, hi)
+            positions = self.skips.positions(kept)
+            selections = timed("plan", lambda: self.dataset.resolve(positions))
+            block = timed("fetch", lambda: self.dataset.read(selections, self.recycler.empty))
+            self.row.measure(block)
+            batches = timed("map", lambda: self._cut(block, positions, cuts, lo))
+            nexts = range(lo + self.batch_size, hi, self.batch_size)
+            after = [*self.skips.positions(np.array(nexts, np.int64)).tolist(), self._after(hi, stretch)]
+            return [(batch, {"position": position}) for batch, position in zip(batches, after, strict=True)]
         except Exception as error:
-            raise WorkerError(f"positions {lo}:{hi} could not be loaded: {type(error).__name__}: {error}") from error
+            where = f"{self.skips.position(lo)}:{self.skips.position(hi - 1) + 1}"
+            raise WorkerError(f"positions {where} could not be loaded: {type(error).__name__}: {error}") from error
 
-    def check(self, state: State) -> None:
-        """A state has one position, at least 0."""
-        if set(state) != {"position"} or type(state["position"]) is not int or state["position"] < 0:
-            raise StateError(f"expected a state with one position >= 0, got {state}")
+    def _after(self, hi: int, stretch: Stretch) -> int:
+        return stretch.after if hi == stretch.hi else self.skips.position(hi)
+
+    def shares(self, lo: int, hi: int) -> tuple[Int, Int]:
+        """`[n]` kept numbers of this rank's rows of the batches of `lo : hi`, and `[batches + 1]` where each begins."""
+        first = np.arange(lo, hi, self.batch_size)
+        begin, end = self.ranks.share(np.minimum(self.batch_size, hi - first))
+        cuts = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - begin)])
+        kept = np.arange(cuts[-1]) + np.repeat(first + begin - cuts[:-1], end - begin)
+        return kept, cuts
+
+    def _cut(self, block: Columns, positions: Int, cuts: Int, lo: int) -> list[Batch]:
+        """The batches of a block, mapped, with their tickets."""
+        edges = cuts.tolist()
+        batches: list[Batch] = []
+        for number, (a, b) in enumerate(pairwise(edges)):
+            rows = self.dataset.mapped(block.take(slice(a, b)), positions[a:b])
+            first = int(positions[a]) if a < b else self.skips.position(lo + number * self.batch_size)
+            count = int(positions[b - 1]) + 1 - first if a < b else 0
+            batches.append(Batch.of(rows, Ticket(first, count, self.digest)))
+        return batches
+
+    def about(self) -> State:
+        """Which positions are skipped, and how many episodes each source had."""
+        sources = self.dataset.sources
+        counts = {"episodes": [len(source) for source in sources]} if len(sources) <= COUNTED_SOURCES else {}
+        return {"skipped": self.skips.to_json(), **counts}
+
+    def resumed(self, saved: State) -> tuple[PositionFeed, State]:
+        """A position within `0 : 2^62`, and ranges to skip."""
+        rest = {**saved}
+        rest.pop("episodes", None)
+        if set(rest) != {"position", "skipped"} or not _is_position(rest["position"]):
+            raise StateError(f"expected a state with a position within 0:2^62 and skipped ranges, got {saved}")
+        return self.skipping(Skips.from_json(rest["skipped"])), {"position": rest["position"]}
+
+    def skipping(self, skips: Skips) -> PositionFeed:
+        """The same feed, leaving out other positions."""
+        return replace(self, skips=skips)
+
+
+def _is_position(value: object) -> bool:
+    return type(value) is int and 0 <= value <= LARGEST
 
 
 @dataclass(frozen=True)
@@ -127,21 +274,29 @@ class BlockFeed:
         """A fresh iterator's state."""
         return iter(self.dataset).state_dict()
 
+    def epoch(self, state: State) -> None:
+        """Nobody counts them."""
+
     def jobs(self, state: State) -> Iterator[Job]:
         """One job a block."""
         iterator = iter(self.dataset)
         iterator.load_state_dict(state)
         while True:
-            yield lambda: _next_block(iterator)
+            yield Job(lambda timed: timed("blocks", lambda: _next_block(iterator)))
 
-    def check(self, state: State) -> None:
+    def about(self) -> State:
+        """Nothing."""
+        return {}
+
+    def resumed(self, saved: State) -> tuple[BlockFeed, State]:
         """A state that a fresh iterator takes."""
-        iter(self.dataset).load_state_dict(state)
+        iter(self.dataset).load_state_dict(saved)
+        return self, saved
 
 
-def _next_block(iterator: BlockIterator) -> list[tuple[Columns, State]]:
+def _next_block(iterator: BlockIterator) -> Batches:
     try:
         block = next(iterator, None)
-        return [] if block is None else [(block, iterator.state_dict())]
+        return [] if block is None else [(Batch.of(block, None), iterator.state_dict())]
     except Exception as error:
         raise WorkerError(f"a block could not be loaded: {type(error).__name__}: {error}") from error

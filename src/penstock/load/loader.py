@@ -2,58 +2,42 @@
 
 from __future__ import annotations
 
-import time
-from collections import deque
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable
+from typing import TypeVar
 
-from penstock.core.columns import Columns
 from penstock.data.iter_dataset import IterDataset
 from penstock.data.map_dataset import MapDataset
-from penstock.errors import PlanError, StateError
-from penstock.load.feed import BlockFeed, Feed, Job, PositionFeed, State
+from penstock.errors import PlanError
+from penstock.load.cursor import Cursor, Grown, Skippable
+from penstock.load.engine import Flow, LoaderIterator, LoaderStats
+from penstock.load.explain import Explanation, explain
+from penstock.load.feed import BlockFeed, Feed, PositionFeed, State
+from penstock.load.ranks import Ranks, check_ranks, ranks
+from penstock.load.ticket import Batch, Ticket
+from penstock.load.why import Why, why
 
-VERSION = 1
-
-
-@dataclass
-class LoaderStats:
-    """What a loader has done: batches and samples given out, and how long the consumer waited for them.
-
-    `elapsed` counts seconds between the first request and the last delivery of each epoch, `waited` those of them
-    spent inside the loader.
-
-    >>> LoaderStats(batches=2, samples=512, elapsed=4.0, waited=1.0).waiting_share
-    0.25
-    """
-
-    batches: int = 0
-    samples: int = 0
-    elapsed: float = 0.0
-    waited: float = 0.0
-
-    @property
-    def waiting_share(self) -> float:
-        """The part of the time that the consumer waited, 0 to 1."""
-        return self.waited / self.elapsed if self.elapsed else 0.0
-
-    @property
-    def rate(self) -> float:
-        """Samples a second, the consumer's own work included."""
-        return self.samples / self.elapsed if self.elapsed else 0.0
+T = TypeVar("T")
 
 
 class Loader:
     """Iterates a dataset in batches; each `for` loop is one epoch, or the rest of one after `load_state_dict`.
 
-    `dataset` is a `MapDataset`, cut into batches of `batch_size` (the last of an epoch is short unless `drop_last`),
-    or an `IterDataset`, whose blocks are the batches. `threads` plan and fetch ahead (0 does it in the caller);
-    `prefetch` is how many jobs of some thousand samples wait ready, at most `threads + 1` by default. The order and
-    the content of the batches do not depend on `threads` or `prefetch`.
+    `dataset` is a `MapDataset`, cut into batches of `batch_size` samples (the last of an epoch is short unless
+    `drop_last`), or an `IterDataset`, whose blocks are the batches.
 
-    `state_dict()` is below 1 kB and says what the consumer has taken, whatever was prefetched; `load_state_dict` seeks
-    in O(1). The batch size may change between the two.
+    `batch_size` counts the samples of all ranks together: of a batch of `m` samples, rank `r` of `R` gets the rows
+    `r * m // R : (r + 1) * m // R`. Nothing has to divide evenly, and every rank gets as many batches; in a short last
+    batch a share may have no rows. `rank` and `world` are given, or found: in `torch.distributed` or `jax.distributed`
+    if initialised, else in the environment (`RANK`, `WORLD_SIZE`), else this process is alone.
+
+    `threads` plan and fetch ahead (0 does it in the caller); `prefetch` is how many jobs of some thousand samples are
+    in flight, `threads + 1` by default. Left out, both set themselves: from one job on, one more each time that the
+    consumer waits, up to the cores. `memory` bounds the bytes in flight, and those kept to be used again; by default
+    1 GiB or a quarter of what is free. None of them changes the order or the content of the batches.
+
+    Every batch of a `MapDataset` has a `ticket`, which `why` and `skip` take. `state_dict()` is below 1 kB and says
+    what the consumer has taken, whatever was prefetched; `load_state_dict` seeks in O(1). Batch size, ranks and threads
+    may change between the two.
 
     Raises `PlanError` for impossible arguments; `WorkerError` out of the loop if a batch could not be loaded.
 
@@ -72,134 +56,135 @@ class Loader:
         batch_size: int | None = None,
         *,
         drop_last: bool = False,
-        threads: int = 2,
+        rank: int | None = None,
+        world: int | None = None,
+        threads: int | None = None,
         prefetch: int | None = None,
+        memory: int | None = None,
     ) -> None:
-        self._feed = _feed(dataset, batch_size, drop_last)
-        if threads < 0 or (prefetch is not None and prefetch < 1):
-            raise PlanError(f"expected threads >= 0 and prefetch >= 1, got {threads} and {prefetch}")
-        self.threads = threads if self._feed.threads is None else min(threads, self._feed.threads)
-        self.prefetch = prefetch or self.threads + 1
+        self.ranks = ranks(rank, world)
+        self.flow = Flow(threads, prefetch, memory, 1 if isinstance(dataset, IterDataset) else None)
         self.stats = LoaderStats()
-        self._state = self._feed.start()
+        self._cursor = Cursor(_feed(dataset, batch_size, drop_last, self.ranks, self.flow.memory))
 
     def __len__(self) -> int:
-        """Batches in a whole epoch. Raises `TypeError` for an `IterDataset`, whose length nobody knows."""
-        if not isinstance(self._feed, PositionFeed):
-            raise TypeError("an IterDataset has no length; count its batches as they come")
-        return self._feed.batches()
+        """Batches in the whole epoch that is under way, or next, without what is skipped; as many on every rank.
 
-    def __iter__(self) -> LoaderIterator:
+        Raises `TypeError` for an `IterDataset`, whose length nobody knows.
+        """
+        feed = self._cursor.feed
+        if not isinstance(feed, PositionFeed):
+            raise TypeError("an IterDataset has no length; count its batches as they come")
+        epoch = feed.epoch(self._cursor.state)
+        return 0 if epoch is None else feed.batches(epoch)
+
+    @property
+    def even(self) -> bool:
+        """Whether every rank gets as many rows of every batch."""
+        feed = self._cursor.feed
+        return self.ranks.world == 1 or (
+            isinstance(feed, PositionFeed) and feed.drop_last and feed.batch_size % self.ranks.world == 0
+        )
+
+    def __iter__(self) -> LoaderIterator[Batch]:
         """The batches from the current state to the end of its epoch."""
-        return LoaderIterator(self)
+        return self.through(_as_it_is, ahead=0)
+
+    def through(self, hand_over: Callable[[Batch], T], *, ahead: int = 1) -> LoaderIterator[T]:
+        """The same batches, each passed through `hand_over` while the consumer still has the one `ahead` before it.
+
+        This is what copies to devices are made of. The state is that of the batch that the consumer has.
+
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
+        >>> list(Loader(data.samples(), batch_size=3).through(lambda batch: batch["rewards"].sum()))
+        [np.float64(3.0), np.float64(12.0)]
+        """
+        return LoaderIterator(self._cursor, self.flow, self.stats, hand_over, ahead)
 
     def state_dict(self) -> State:
-        """Where the consumer stands: plain JSON values, below 1 kB."""
-        return {"version": VERSION, "fingerprint": self._feed.fingerprint, **self._state}
+        """Where the consumer stands: plain JSON values, below 1 kB with up to three dozen skipped ranges.
 
-    def load_state_dict(self, state: State) -> None:
-        """Continue where `state` was taken, at the next `iter()`.
-
-        Raises `StateError` if it belongs to another dataset, plan or version, naming both.
+        `position` is that of the next sample in the dataset's order, whatever the rank; each range takes some 20 bytes.
         """
-        rest = dict(state)
-        version, fingerprint = rest.pop("version", None), rest.pop("fingerprint", None)
-        if version != VERSION:
-            raise StateError(f"expected a state of version {VERSION}, got version {version}")
-        if fingerprint != self._feed.fingerprint:
-            raise StateError(
-                f"expected a state of the dataset and plan with fingerprint {self._feed.fingerprint}, got one of "
-                f"{fingerprint}; build the dataset with the same data, transforms and seeds as the run that saved it"
-            )
-        self._feed.check(rest)
-        self._state = rest
+        return self._cursor.saved()
 
-    def _consumed(self, state: State) -> None:
-        self._state = state
+    def load_state_dict(self, state: State, grown: Grown = "refuse") -> None:
+        """Continue where `state` was taken, at the next `iter()`; a loop that is running goes on from there if it is in
+        the same epoch, and ends if not.
 
-    def _jobs(self) -> Iterator[Job]:
-        return self._feed.jobs(self._state)
+        Where episodes were appended to the data since, `grown` says what to do: `"refuse"` it; `"finish_epoch"`, the
+        rest of the epoch from the data as it was, and then the next epoch from all; or `"next_epoch"`, at once. Skipped
+        ranges are dropped with the order that they were positions of.
 
-    def _restart(self) -> None:
-        # A positional state runs on into the next epoch by itself; a stream begins anew.
-        if not isinstance(self._feed, PositionFeed):
-            self._state = self._feed.start()
+        Raises `StateError` if it belongs to another dataset, plan or version, naming both. Cost: O(1).
+        """
+        self._cursor.load(state, grown)
 
+    def skip(self, what: Skippable) -> None:
+        """Leave out the samples of a ticket, or those at positions `lo : hi` (a pair or a `range`), from here on.
 
-class LoaderIterator(Iterator[Columns]):
-    """One epoch of a `Loader`. Leaving it early (`close`, or garbage collection) stops its threads."""
+        Later batches are made of what remains, and keep their size. What was consumed already stays as it was. The
+        ranges are part of the state; all ranks have to skip the same. Cost: arithmetic in the number of ranges.
 
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-        self._jobs = loader._jobs()  # pyright: ignore[reportPrivateUsage]
-        self._pool = ThreadPoolExecutor(loader.threads, "penstock-loader") if loader.threads else None
-        self._pending: deque[Future[list[tuple[Columns, State]]]] = deque()
-        self._ready: deque[tuple[Columns, State]] = deque()
-        self._last = time.perf_counter()
+        Raises `StateError` for a ticket of another plan, `PlanError` for an `IterDataset` or an odd range.
 
-    def __next__(self) -> Columns:
-        asked = time.perf_counter()
-        while not self._ready:
-            batches = self._next_job()
-            if not batches:
-                self._loader._restart()  # pyright: ignore[reportPrivateUsage]
-                self.close()
-                raise StopIteration
-            self._ready.extend(batches)
-        batch, state = self._ready.popleft()
-        self._loader._consumed(state)  # pyright: ignore[reportPrivateUsage]
-        self._count(batch, asked)
-        return batch
+        >>> import numpy as np, penstock
+        >>> loader = Loader(penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples(), batch_size=2)
+        >>> loader.skip((1, 3))
+        >>> [batch["x"].tolist() for batch in loader]
+        [[0, 3], [4, 5]]
+        """
+        self._cursor.skip(what)
 
-    def _next_job(self) -> list[tuple[Columns, State]]:
-        if self._pool is None:
-            job = next(self._jobs, None)
-            return job() if job else []
-        self._submit(self._pool)
-        if not self._pending:
-            return []
-        try:
-            batches = self._pending.popleft().result()
-        except BaseException:
-            self.close()
-            raise
-        self._submit(self._pool)
-        return batches
+    def why(self, ticket: Ticket | str, column: str | None = None) -> Why:
+        """Which episodes and rows a ticket names, of whatever rank and whether skipped or not, as a table.
 
-    def _submit(self, pool: ThreadPoolExecutor) -> None:
-        while len(self._pending) < self._loader.prefetch and (job := next(self._jobs, None)):
-            self._pending.append(pool.submit(job))
+        `column` asks for the rows that this output was read from; by default those of the widest range of steps.
+        Raises `StateError` for a ticket of another plan. Cost: planning the rows anew; nothing is read.
 
-    def _count(self, batch: Columns, asked: float) -> None:
-        now, stats = time.perf_counter(), self._loader.stats
-        stats.batches += 1
-        stats.samples += batch.n
-        stats.waited += now - asked
-        stats.elapsed += now - self._last
-        self._last = now
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
+        >>> loader = Loader(data.samples(), batch_size=5)
+        >>> loader.why(next(iter(loader)).ticket).table["episode"].tolist()
+        [0, 0, 1, 1, 1]
+        """
+        parsed = Ticket.parse(ticket)
+        feed = self._cursor.owner(parsed)
+        return why(feed.dataset, parsed, feed.skips, column)
 
-    def close(self) -> None:
-        """Cancel what is prefetched and end the threads. Closing twice is fine."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
-        self._pending.clear()
-        self._ready.clear()
-        self._jobs = iter(())
+    def explain(self, batches: int = 64) -> Explanation:
+        """Measure every stage on the next batches, beside what this machine's memory can do, and name the bottleneck.
 
-    def __del__(self) -> None:
-        if getattr(self, "_pool", None) is not None:
-            self.close()
+        The loader's state stays as it is. Cost: loads so many batches twice, and some 100 MB of memory for a moment.
+        """
+        return self.explain_through(None, batches)
+
+    def explain_through(self, hand_over: Callable[[Batch], object] | None, batches: int) -> Explanation:
+        """As `explain`, with a `hand_over` such as `through` takes as a stage of its own."""
+        return explain(self._cursor, self.flow, self.stats, batches, hand_over)
 
 
-def _feed(dataset: MapDataset | IterDataset, batch_size: int | None, drop_last: bool) -> Feed:
+def _as_it_is(batch: Batch) -> Batch:
+    return batch
+
+
+def _feed(
+    dataset: MapDataset | IterDataset, batch_size: int | None, drop_last: bool, shares: Ranks, memory: int
+) -> Feed:
     if isinstance(dataset, IterDataset):
         if batch_size is not None or drop_last:
             raise PlanError(
                 f"expected no batch_size and drop_last for an IterDataset, whose blocks are the batches, "
                 f"got {batch_size} and {drop_last}; call its rebatch({batch_size}, drop_last={drop_last})"
             )
+        if shares.world > 1:
+            raise PlanError(
+                f"expected one process to load an IterDataset, whose blocks have no shares, got rank {shares.rank} of "
+                f"{shares.world}; call shard({shares.rank}, {shares.world}) before iterate, and give rank=0, world=1"
+            )
         return BlockFeed(dataset)
     if batch_size is None or batch_size < 1:
         raise PlanError(f"expected a batch_size of at least 1 for a MapDataset, got {batch_size}")
-    return PositionFeed(dataset, batch_size, drop_last)
+    check_ranks(dataset.plan, batch_size, shares)
+    return PositionFeed(dataset, batch_size, drop_last, shares, memory)

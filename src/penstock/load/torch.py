@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,8 +11,13 @@ from penstock.core.columns import Columns, nest
 from penstock.core.ragged import Array, Ragged
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError, StateError, require
-from penstock.load.feed import PositionFeed, State
+from penstock.load.adapter import Adapter
+from penstock.load.cursor import Cursor
+from penstock.load.feed import PositionFeed, State, Stretch
 from penstock.load.loader import Loader
+from penstock.load.ranks import check_ranks, ranks
+from penstock.load.staging import Staging
+from penstock.load.ticket import Batch, Ticket
 
 if TYPE_CHECKING:
     import torch
@@ -24,7 +29,15 @@ else:
     _Iterable = torch.utils.data.IterableDataset
 
 
-def to_torch(columns: Columns, device: str | torch.device | None = None, *, pin: bool = False) -> dict[str, Any]:
+class Tensors(dict[str, Any]):
+    """A batch as nested dicts of tensors, with the `ticket` of its rows; None where there is none."""
+
+    def __init__(self, tree: Mapping[str, Any] = {}, ticket: Ticket | None = None) -> None:
+        super().__init__(tree)
+        self.ticket = ticket
+
+
+def to_torch(columns: Columns, device: str | torch.device | None = None, *, pin: bool = False) -> Tensors:
     """A batch as nested dicts of tensors, sharing memory with the arrays where no device is named.
 
     A `Ragged` column becomes `{"values": ..., "offsets": ...}`. With `pin` the tensors are copied to page-locked memory
@@ -36,27 +49,45 @@ def to_torch(columns: Columns, device: str | torch.device | None = None, *, pin:
     >>> to_torch(Columns({"observations": {"x": np.zeros((2, 3), "f4")}}))["observations"]["x"].shape
     torch.Size([2, 3])
     """
-    return nest({path: _tensors(array, device, pin) for path, array in columns.flat.items()})
+    tensors = {path: _moved(tensor, device, pin) for path, tensor in shared(columns).items()}
+    return Tensors(nest(tensors), columns.ticket if isinstance(columns, Batch) and columns.has_ticket else None)
 
 
-def _tensors(array: Array, device: str | torch.device | None, pin: bool) -> Any:
+def shared(columns: Columns) -> dict[str, torch.Tensor]:
+    """Tensors by path, on the memory of the arrays; a `Ragged` column gives `<path>/values` and `<path>/offsets`.
+
+    >>> list(shared(Columns({"t": Ragged.from_strings(["ab"])})))
+    ['t/values', 't/offsets']
+    """
+    flat: dict[str, torch.Tensor] = {}
+    for path, array in columns.flat.items():
+        flat.update({name: _tensor(part) for name, part in _dense(path, array)})
+    return flat
+
+
+def _dense(path: str, array: Array) -> list[tuple[str, np.ndarray[Any, Any]]]:
     if isinstance(array, Ragged):
-        return {"values": _tensor(array.values, device, pin), "offsets": _tensor(array.offsets, device, pin)}
-    return _tensor(array, device, pin)
+        return [(f"{path}/values", array.values), (f"{path}/offsets", array.offsets)]
+    return [(path, array)]
 
 
-def _tensor(array: np.ndarray[Any, Any], device: str | torch.device | None, pin: bool) -> torch.Tensor:
-    tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
+def _tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
+    usable = array.flags.writeable and min(array.strides, default=0) >= 0
+    return torch.from_numpy(array if usable else array.copy())
+
+
+def _moved(tensor: torch.Tensor, device: str | torch.device | None, pin: bool) -> torch.Tensor:
     if pin:
         tensor = tensor.pin_memory()
     return tensor if device is None else tensor.to(device, non_blocking=pin)
 
 
-class TorchLoader:
+class TorchLoader(Adapter[Tensors]):
     """A `Loader` whose batches are nested dicts of tensors on a device, copied one batch ahead of the consumer.
 
-    `pin` defaults to True exactly when `device` is a CUDA device. The state is the loader's: that of the batch that
-    the consumer has, not of the one under way.
+    `pin` defaults to True exactly when `device` is a CUDA device. Copies then go through page-locked memory that is
+    used again, in the order of the current stream. Each batch has its `ticket`. The state is the loader's: that of the
+    batch that the consumer has, not of the one under way.
 
     >>> import penstock
     >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
@@ -65,43 +96,24 @@ class TorchLoader:
     """
 
     def __init__(self, loader: Loader, device: str | torch.device | None = None, *, pin: bool | None = None) -> None:
-        self.loader = loader
+        super().__init__(loader, ahead=1)
         self.device = None if device is None else torch.device(device)
         self.pin = (self.device is not None and self.device.type == "cuda") if pin is None else pin
-        self._state = loader.state_dict()
+        self._staging = Staging(self.device, pin=True) if self.pin and self.device is not None else None
 
-    def __len__(self) -> int:
-        return len(self.loader)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        self.loader.load_state_dict(self._state)
-        ahead: tuple[dict[str, Any], State] | None = None
-        for batch in self.loader:
-            current = (to_torch(batch, self.device, pin=self.pin), self.loader.state_dict())
-            if ahead is not None:
-                tensors, self._state = ahead
-                yield tensors
-            ahead = current
-        if ahead is not None:
-            tensors, self._state = ahead
-            yield tensors
-        self._state = self.loader.state_dict()
-
-    def state_dict(self) -> State:
-        """Where the consumer stands, as `Loader.state_dict`."""
-        return dict(self._state)
-
-    def load_state_dict(self, state: State) -> None:
-        """Continue there at the next `iter()`. Raises `StateError` as `Loader.load_state_dict`."""
-        self.loader.load_state_dict(state)
-        self._state = dict(state)
+    def hand_over(self, batch: Batch) -> Tensors:
+        """The batch as tensors, its copy begun."""
+        if self._staging is None:
+            return to_torch(batch, self.device, pin=self.pin)
+        return Tensors(nest(self._staging.copied(shared(batch))), batch.ticket if batch.has_ticket else None)
 
 
-class TorchDataset(torch.utils.data.Dataset[dict[str, Any]]):
+class TorchDataset(torch.utils.data.Dataset[Tensors]):
     """A map-style dataset whose item is a whole batch: `DataLoader(TorchDataset(ds, 256), batch_size=None)`.
 
-    Item `b` holds samples `b * batch_size` on of one epoch. A `sampler` of PyTorch may reorder batches; the order of
-    samples is the dataset's own `shuffle`. `epoch` chooses whose order it is.
+    Item `b` holds this rank's share of batch `b` of one epoch. A `sampler` of PyTorch may reorder batches; the order of
+    samples is the dataset's own `shuffle`. `epoch` chooses whose order it is. `batch_size`, `rank` and `world` are as
+    in `Loader`.
 
     >>> import penstock
     >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
@@ -110,20 +122,64 @@ class TorchDataset(torch.utils.data.Dataset[dict[str, Any]]):
     [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
     """
 
-    def __init__(self, dataset: MapDataset, batch_size: int, *, drop_last: bool = False, epoch: int = 0) -> None:
-        if batch_size < 1 or epoch < 0:
-            raise PlanError(f"expected batch_size >= 1 and epoch >= 0, got {batch_size} and {epoch}")
-        self._feed = PositionFeed(dataset, batch_size, drop_last)
+    def __init__(
+        self,
+        dataset: MapDataset,
+        batch_size: int,
+        *,
+        drop_last: bool = False,
+        epoch: int = 0,
+        rank: int | None = None,
+        world: int | None = None,
+    ) -> None:
+        if epoch < 0:
+            raise PlanError(f"expected epoch >= 0, got {epoch}")
+        self._feed = _feed(dataset, batch_size, drop_last, rank, world)
         self.epoch = epoch
 
     def __len__(self) -> int:
-        return self._feed.batches()
+        return self._feed.batches(self.epoch)
 
-    def __getitem__(self, b: int) -> dict[str, Any]:
+    def __getitem__(self, b: int) -> Tensors:
         """Batch `b`. Raises `IndexError` beyond the last."""
         if not 0 <= b < len(self):
             raise IndexError(f"expected a batch within 0:{len(self)}, got {b}")
-        return to_torch(_batch(self._feed, self.epoch, b))
+        rest = self._feed.rest(self._feed.dataset.plan.start(self.epoch))
+        return to_torch(self._feed.batch(rest, rest.lo + b * self._feed.batch_size)[0])
+
+
+class TorchSamples(torch.utils.data.Dataset[dict[str, Any]]):
+    """A map-style dataset whose item is one sample, for trainers that bring a sampler of their own.
+
+    Batches are fetched whole and come as `Tensors` already, so the loader has nothing to collate:
+    `DataLoader(samples, batch_size=64, sampler=..., collate_fn=samples.collate)`. Who keeps to the dataset's own order
+    has exact resume and ranks from `TorchStream` or `TorchLoader` instead.
+
+    >>> import penstock
+    >>> samples = TorchSamples(penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6]).samples())
+    >>> batches = torch.utils.data.DataLoader(samples, batch_size=4, collate_fn=samples.collate)
+    >>> [batch["rewards"].tolist() for batch in batches]
+    [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
+    """
+
+    def __init__(self, dataset: MapDataset) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, i: int) -> dict[str, Any]:
+        """Sample `i` as nested dicts. Raises `IndexError`."""
+        return self.dataset[i]
+
+    def __getitems__(self, numbers: Sequence[int]) -> Tensors:
+        """The samples of a batch, in one fetch."""
+        return to_torch(self.dataset[list(numbers)])
+
+    @staticmethod
+    def collate(batch: Tensors) -> Tensors:
+        """What `__getitems__` gave, as it is."""
+        return batch
 
 
 class TorchStream(_Iterable):
@@ -131,8 +187,15 @@ class TorchStream(_Iterable):
     `torchdata`'s `StatefulDataLoader`.
 
     Worker `w` of `W` loads batches `w`, `w + W`, ...; the loader takes them in turn, so the order is the same for any
-    `num_workers`. Each `iter()` is one epoch, the next one counting on. The iterator has `state_dict` and
-    `load_state_dict`, which is the protocol that `StatefulDataLoader` asks of a dataset's iterator.
+    `num_workers`. Of each batch it loads the share of this rank; `batch_size`, `rank` and `world` are as in `Loader`.
+
+    Each `iter()` is one epoch, the next one counting on. Workers that are started anew for every epoch cannot know how
+    many there were: call `set_epoch` before each, or keep them (`persistent_workers=True`).
+
+    The iterator has `state_dict` and `load_state_dict`, which is the protocol that `StatefulDataLoader` asks of a
+    dataset's iterator. That protocol keeps the number of workers; to change it, take `stream_state` of what
+    `StatefulDataLoader.state_dict` gave: it is the state of a `Loader`, which a new stream of any number of workers and
+    ranks takes in `load_state_dict`, as does a `Loader`.
 
     >>> import penstock
     >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
@@ -141,53 +204,132 @@ class TorchStream(_Iterable):
     [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
     """
 
-    def __init__(self, dataset: MapDataset, batch_size: int, *, drop_last: bool = False) -> None:
+    def __init__(
+        self,
+        dataset: MapDataset,
+        batch_size: int,
+        *,
+        drop_last: bool = False,
+        rank: int | None = None,
+        world: int | None = None,
+    ) -> None:
         super().__init__()
-        if batch_size < 1:
-            raise PlanError(f"expected batch_size >= 1, got {batch_size}")
-        self._feed = PositionFeed(dataset, batch_size, drop_last)
-        self.epoch = 0
+        self.cursor = Cursor(_feed(dataset, batch_size, drop_last, rank, world))
+
+    @property
+    def feed(self) -> PositionFeed:
+        """What cuts the order into batches."""
+        feed = self.cursor.feed
+        assert isinstance(feed, PositionFeed)  # `__init__` gave one
+        return feed
 
     def __len__(self) -> int:
-        return self._feed.batches()
+        epoch = self.feed.epoch(self.cursor.state)
+        return 0 if epoch is None else self.feed.batches(epoch)
 
     def __iter__(self) -> TorchStreamIterator:
         info = torch.utils.data.get_worker_info()
-        iterator = TorchStreamIterator(
-            self._feed, self.epoch, *((0, 1) if info is None else (info.id, info.num_workers))
-        )
-        self.epoch += 1
-        return iterator
+        return TorchStreamIterator(self, *((0, 1) if info is None else (info.id, info.num_workers)))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Begin the next `iter()` with an epoch."""
+        self.cursor.state = {"position": self.feed.dataset.plan.start(epoch)}
+
+    def state_dict(self) -> State:
+        """Where the next `iter()` begins, as `Loader.state_dict`."""
+        return self.cursor.saved()
+
+    def load_state_dict(self, state: State) -> None:
+        """Begin the next `iter()` where a `Loader` or `stream_state` says. Raises `StateError` for other data."""
+        self.cursor.load(state, "refuse")
 
 
-class TorchStreamIterator(Iterator[dict[str, Any]]):
-    """One epoch of a `TorchStream` in one worker; its state is the epoch and the next batch."""
+class TorchStreamIterator(Iterator[Tensors]):
+    """One epoch of a `TorchStream` in one worker; its state says which batch of that worker is next."""
 
-    def __init__(self, feed: PositionFeed, epoch: int, worker: int, workers: int) -> None:
-        self._feed, self._epoch, self._next, self._workers = feed, epoch, worker, workers
+    def __init__(self, stream: TorchStream, worker: int, workers: int) -> None:
+        self._stream, self._worker, self._workers = stream, worker, workers
+        stretch = stream.feed.stretch(stream.cursor.state["position"])
+        position = stream.cursor.state["position"]
+        self._begin(stretch or Stretch(0, 0, 0, position), worker * stream.feed.batch_size)
 
-    def __next__(self) -> dict[str, Any]:
-        if self._next >= self._feed.batches():
+    def _begin(self, stretch: Stretch, ahead: int) -> None:
+        self._feed, self._stretch, self._next = self._stream.feed, stretch, stretch.lo + ahead
+        self._stream.cursor.state = {"position": stretch.after}
+
+    def __next__(self) -> Tensors:
+        if self._next >= self._stretch.hi:
             raise StopIteration
-        batch = _batch(self._feed, self._epoch, self._next)
-        self._next += self._workers
+        batch, _ = self._feed.batch(self._stretch, self._next)
+        self._next += self._workers * self._feed.batch_size
         return to_torch(batch)
 
     def state_dict(self) -> State:
-        """Epoch, next batch of this worker, number of workers, and the fingerprint."""
-        where = {"epoch": self._epoch, "batch": self._next, "workers": self._workers}
-        return {**where, "fingerprint": self._feed.fingerprint}
+        """A loader's state at the next batch of this worker, with the epoch and the number of workers."""
+        over = self._next >= self._stretch.hi
+        position = self._stretch.after if over else self._feed.skips.position(self._next)
+        return {
+            **self._stream.cursor.saved(),
+            "position": position,
+            "epoch": self._stretch.epoch,
+            "workers": self._workers,
+        }
 
     def load_state_dict(self, state: State) -> None:
-        """Go there. Raises `StateError` for a state of other data or another number of workers."""
-        expected = {"workers": self._workers, "fingerprint": self._feed.fingerprint}
-        found = {name: state.get(name) for name in expected}
-        if found != expected:
-            raise StateError(f"expected a state with {expected}, got {found}")
-        self._epoch, self._next = int(state["epoch"]), int(state["batch"])
+        """Go there. Raises `StateError` for a state of other data or of another number of workers."""
+        saved = dict(state)
+        epoch, workers = saved.pop("epoch", None), saved.pop("workers", 1)
+        if workers not in (1, self._workers):
+            raise StateError(
+                f"expected a state of {self._workers} workers, got one of {workers}; to change their number, load "
+                "penstock.load.torch.stream_state(state) into a new TorchStream"
+            )
+        self._stream.load_state_dict(saved)
+        feed, position = self._stream.feed, int(saved["position"])
+        rest = feed.rest(position)
+        if epoch not in (None, rest.epoch):  # this worker has given all its batches of that epoch
+            end = feed.skips.kept_before(position)
+            self._begin(Stretch(int(epoch), end, end, position), 0)
+        else:
+            self._begin(rest, 0 if workers == self._workers else self._worker * feed.batch_size)
 
 
-def _batch(feed: PositionFeed, epoch: int, b: int) -> Columns:
-    size = len(feed.dataset)
-    lo = b * feed.batch_size
-    return feed.dataset.batch(np.arange(lo, min(lo + feed.batch_size, size)) + epoch * size)
+def stream_state(saved: Mapping[str, Any]) -> State:
+    """The state of a `Loader` that stands where a `StatefulDataLoader` over a `TorchStream` stood when it was saved.
+
+    Raises `StateError` if there is no such stream in it, or if batches were given since the last snapshot.
+
+    >>> import penstock
+    >>> stream = TorchStream(penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples(), 4)
+    >>> iterator = iter(stream)
+    >>> stream_state(iterator.state_dict())["position"], next(iterator)["x"].tolist()
+    (0, [0, 1, 2, 3])
+    """
+    if saved.get("_steps_since_snapshot"):
+        raise StateError(
+            f"expected a state of this very step, got one of {saved['_steps_since_snapshot']} steps ago; build the "
+            "StatefulDataLoader with snapshot_every_n_steps=1"
+        )
+    states = list(_worker_states(saved))
+    if not states:
+        raise StateError("expected the state of a StatefulDataLoader over a TorchStream, got none of its workers in it")
+    # Workers take batches in turn, so the first that one of them has not given is the first that nobody has.
+    first = min(states, key=lambda state: state["position"])
+    return {name: value for name, value in first.items() if name not in ("epoch", "workers")}
+
+
+def _worker_states(saved: Mapping[str, Any]) -> Iterator[State]:
+    if {"fingerprint", "position", "workers"} <= set(saved):
+        yield dict(saved)
+        return
+    for value in saved.values():
+        if isinstance(value, Mapping):
+            yield from _worker_states(value)
+
+
+def _feed(dataset: MapDataset, batch_size: int, drop_last: bool, rank: int | None, world: int | None) -> PositionFeed:
+    if batch_size < 1:
+        raise PlanError(f"expected batch_size >= 1, got {batch_size}")
+    shares = ranks(rank, world)
+    check_ranks(dataset.plan, batch_size, shares)
+    return PositionFeed(dataset, batch_size, drop_last, shares)

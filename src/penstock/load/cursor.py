@@ -1,0 +1,170 @@
+"""Where a loader stands, and the rules by which a saved state is taken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal, TypeGuard, get_args
+
+import numpy as np
+
+from penstock.errors import PlanError, StateError
+from penstock.load.feed import BlockFeed, Feed, PositionFeed, State
+from penstock.load.skips import Skips
+from penstock.load.ticket import Ticket
+
+VERSION = 2
+Grown = Literal["refuse", "finish_epoch", "next_epoch"]
+Skippable = Ticket | str | range | tuple[int, int]
+
+
+class Cursor:
+    """What a loader gives next: a feed, a state of it, and the feed that follows once the epoch under way has ended.
+
+    `turn` counts the changes that are not steps forward, so that a running iterator notices them.
+    """
+
+    def __init__(self, feed: Feed) -> None:
+        self._whole = feed  # of the dataset as it is now
+        self.feed = feed
+        self.state = feed.start()
+        self.turn = 0
+        self._last: int | None = None  # the epoch that is finished over the extent of an earlier dataset
+
+    def saved(self) -> State:
+        """The state to save."""
+        return {
+            "version": VERSION,
+            "fingerprint": self.feed.fingerprint,
+            **self.feed.about(),
+            **self.state,
+        }
+
+    def move(self, state: State) -> None:
+        """The consumer has taken the batch that brought this state."""
+        self.state = state
+        self._settle()
+
+    def ended(self) -> None:
+        """The epoch has been given whole. A position runs on into the next by itself; a stream begins anew."""
+        if isinstance(self.feed, BlockFeed):
+            self.state = self.feed.start()
+
+    def load(self, saved: State, grown: Grown) -> None:
+        """Take a saved state. Raises `StateError` and changes nothing if it does not belong here."""
+        if grown not in get_args(Grown):
+            raise PlanError(f"expected grown to be one of {get_args(Grown)}, got {grown!r}")
+        rest = dict(saved)
+        version, fingerprint = rest.pop("version", None), rest.pop("fingerprint", None)
+        mine = self._whole.fingerprint
+        if version != VERSION:
+            raise StateError(
+                f"expected a state of version {VERSION} of the dataset and plan {mine}, got one of version {version} "
+                f"of {fingerprint}; a state of another version of penstock cannot be continued"
+            )
+        if fingerprint == mine:
+            self.feed, self.state = self._whole.resumed(rest)
+            self._last = None
+        else:
+            self._continue(self._earlier(rest, fingerprint), rest, grown)
+        self.turn += 1
+
+    def skip(self, what: Skippable) -> None:
+        """Leave out positions from here on. Raises `StateError` for a foreign ticket, `PlanError` for an odd range."""
+        if not isinstance(self.feed, PositionFeed):
+            raise PlanError("expected a MapDataset to skip positions of, got an IterDataset, whose rows have none")
+        lo, hi = _range(what, self.feed)
+        if lo < hi:
+            self.feed = self.feed.skipping(self.feed.skips.with_range(lo, hi))
+            self.turn += 1
+
+    def owner(self, ticket: Ticket) -> PositionFeed:
+        """The feed whose plan a ticket names. Raises `StateError` for a foreign one."""
+        feeds = [feed for feed in (self.feed, self._whole) if isinstance(feed, PositionFeed)]
+        if not feeds:
+            raise StateError("expected a loader of a MapDataset, got one of an IterDataset, which has no tickets")
+        found = next((feed for feed in feeds if feed.digest == ticket.digest), feeds[-1])
+        _check_ticket(ticket, found)
+        return found
+
+    def _earlier(self, rest: State, fingerprint: object) -> PositionFeed:
+        """The feed of the dataset as it was when the state was saved. Raises `StateError` if it was another."""
+        whole = self._whole
+        counts = rest.get("episodes")
+        if isinstance(whole, PositionFeed) and _is_counts(counts, len(whole.dataset.sources)):
+            earlier = whole.dataset.until(counts)
+            if earlier is not None and earlier.fingerprint == fingerprint:
+                return replace(whole, dataset=earlier, skips=Skips())
+        raise StateError(
+            f"expected a state of the dataset and plan with fingerprint {whole.fingerprint}, got one of {fingerprint}; "
+            "build the dataset with the same data, transforms and seeds as the run that saved it"
+        )
+
+    def _continue(self, earlier: PositionFeed, rest: State, grown: Grown) -> None:
+        """Go on after the data has grown, by rule."""
+        feed, state = earlier.resumed(rest)
+        whole = self._whole
+        assert isinstance(whole, PositionFeed)  # `_earlier` gave one
+        if grown == "refuse":
+            raise StateError(_has_grown(feed, whole))
+        epoch, begun = _next_epoch(feed, state["position"])
+        self._whole = whole.skipping(Skips())  # positions name other samples now
+        if begun and grown == "finish_epoch":
+            self.feed, self.state, self._last = feed, state, epoch
+        else:
+            self._begin(epoch + begun)
+
+    def _settle(self) -> None:
+        """Over to the whole dataset, once the epoch over its earlier extent has been taken."""
+        if self._last is not None and self.feed.epoch(self.state) != self._last:
+            self._begin(self._last + 1)
+
+    def _begin(self, epoch: int) -> None:
+        whole = self._whole
+        assert isinstance(whole, PositionFeed)
+        self.feed, self.state, self._last = whole, {"position": whole.dataset.plan.start(epoch)}, None
+
+
+def _next_epoch(feed: PositionFeed, position: int) -> tuple[int, bool]:
+    """The epoch that a feed gives next, and whether some of it has been given already."""
+    plan, stretch = feed.dataset.plan, feed.stretch(position)
+    if len(plan) == 0:
+        return 0, False
+    if stretch is None:  # no epoch has a whole batch
+        return int(plan.locate(np.array([position]))[0][0]), False
+    return stretch.epoch, stretch.lo > feed.skips.kept_before(plan.start(stretch.epoch))
+
+
+def _has_grown(earlier: PositionFeed, whole: PositionFeed) -> str:
+    counts = [(len(a), len(b)) for a, b in zip(earlier.dataset.sources, whole.dataset.sources, strict=True)]
+    more = sum(now - then for then, now in counts)
+    return (
+        f"expected a state of the dataset and plan with fingerprint {whole.fingerprint}, got one of "
+        f"{earlier.fingerprint}: the data has grown by {more} episodes since. Give grown='finish_epoch' to have the "
+        "rest of the epoch from the data as it was and later epochs from all, or grown='next_epoch' to begin the next "
+        "epoch, of all data, at once"
+    )
+
+
+def _is_counts(value: object, sources: int) -> TypeGuard[list[int]]:
+    return isinstance(value, list) and len(value) == sources and all(type(n) is int and n >= 0 for n in value)
+
+
+def _range(what: Skippable, feed: PositionFeed) -> tuple[int, int]:
+    if isinstance(what, Ticket | str):
+        ticket = Ticket.parse(what)
+        _check_ticket(ticket, feed)
+        return ticket.position, ticket.stop
+    if isinstance(what, range) and what.step != 1:
+        raise PlanError(f"expected a range of consecutive positions to skip, got {what}; skip each of its parts")
+    lo, hi = (what.start, what.stop) if isinstance(what, range) else what
+    if not 0 <= lo <= hi:
+        raise PlanError(f"expected positions 0 <= lo <= hi to skip, got {lo}:{hi}")
+    return int(lo), int(hi)
+
+
+def _check_ticket(ticket: Ticket, feed: PositionFeed) -> None:
+    if ticket.digest != feed.digest:
+        raise StateError(
+            f"expected a ticket of the plan {feed.digest}, got {ticket} of the plan {ticket.digest}; build the dataset "
+            "with the same data, transforms and seeds as the run that gave it"
+        )

@@ -1,0 +1,209 @@
+"""Where a loader's time goes: every stage measured, beside what the machine can do."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from penstock.core.columns import Columns
+from penstock.errors import PlanError
+from penstock.load.cursor import Cursor
+from penstock.load.engine import Flow, LoaderIterator, LoaderStats
+from penstock.load.printed import printed
+from penstock.load.roofline import Roofline, measure_roofline
+from penstock.load.ticket import Batch
+
+SMALL_WAIT = 0.05  # a consumer that waits less is not held up
+FULL_SPEED = 0.6  # of memcpy: a stage that is as fast is bound by memory
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage, on one thread: how long it took for `samples` and the `nbytes` that it gave."""
+
+    name: str
+    seconds: float
+    samples: int
+    nbytes: int
+
+    @property
+    def rate(self) -> float:
+        """Samples a second."""
+        return self.samples / self.seconds if self.seconds else 0.0
+
+    @property
+    def speed(self) -> float:
+        """Bytes a second."""
+        return self.nbytes / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What `Loader.explain` measured. `print` shows it as a table.
+
+    `stages` on one thread, in their order; `roofline` of this machine in the same call; `delivered` samples a second of
+    the whole engine with a consumer that does nothing, on up to `threads` threads, and the `jobs` in flight then;
+    `waiting_share`, the part of the time that the real consumer has waited so far, None if it has had no batch yet.
+    """
+
+    stages: tuple[Stage, ...]
+    roofline: Roofline
+    delivered: float
+    threads: int
+    jobs: int
+    waiting_share: float | None
+
+    @property
+    def bottleneck(self) -> Stage:
+        """The stage that takes longest."""
+        return max(self.stages, key=lambda stage: stage.seconds)
+
+    @property
+    def sentence(self) -> str:
+        """The bottleneck, how far it is from what the machine can do, and what would help."""
+        stage = self.bottleneck
+        share = stage.seconds / self._seconds
+        part = stage.speed / self.roofline.memcpy
+        return f"{stage.name}: {share:.0%} of the time, at {part:.0%} of memcpy; {self._advice(stage, part)}"
+
+    def _advice(self, stage: Stage, part: float) -> str:
+        if self.waiting_share is not None and self.waiting_share < SMALL_WAIT:
+            return "the consumer hardly waits, so the loader holds nothing up"
+        if stage.name == "map":
+            return "the functions given to map() cost the most; do more in one NumPy call, or on the device"
+        if stage.name == "hand over":
+            return "larger batches would help, or a device that takes them faster"
+        if part >= FULL_SPEED:
+            return "this is what memory gives; fewer or smaller columns would help"
+        if self.jobs < self.threads:
+            return "more prefetch or memory would let more threads work"
+        return "threads would help" if self.threads <= 1 else "more threads would help, where there are cores for them"
+
+    @property
+    def _seconds(self) -> float:
+        return sum(stage.seconds for stage in self.stages) or 1.0
+
+    def __str__(self) -> str:
+        return f"{printed(self)}\n{self.sentence}"
+
+    def __rich__(self) -> Any:
+        from rich.table import Table
+
+        table = Table(title="one thread, stage by stage", title_justify="left", caption_justify="left")
+        table.add_column("stage")
+        for name in ("samples/s", "GB/s", "of memcpy", "of gather", "of the time"):
+            table.add_column(name, justify="right")
+        for stage in self.stages:
+            table.add_row(stage.name, *self._cells(stage))
+        table.add_section()
+        for name, speed in (("memcpy", self.roofline.memcpy), ("gather at random", self.roofline.gather)):
+            table.add_row(name, "", f"{speed / 1e9:.2f}", "", "", "")
+        waits = "not measured yet" if self.waiting_share is None else f"{self.waiting_share:.0%} of the time"
+        table.caption = (
+            f"all stages on up to {self.threads} threads: {self.delivered:,.0f} samples/s; consumer waits: {waits}"
+        )
+        return table
+
+    def _cells(self, stage: Stage) -> tuple[str, ...]:
+        speed, roof = stage.speed, self.roofline
+        return (
+            f"{stage.rate:,.0f}",
+            f"{speed / 1e9:.2f}" if stage.nbytes else "",
+            f"{speed / roof.memcpy:.0%}" if stage.nbytes else "",
+            f"{speed / roof.gather:.0%}" if stage.nbytes else "",
+            f"{stage.seconds / self._seconds:.0%}",
+        )
+
+
+def explain(
+    cursor: Cursor, flow: Flow, stats: LoaderStats, batches: int, hand_over: Callable[[Batch], object] | None
+) -> Explanation:
+    """Measure the next batches of a cursor, stage by stage and all together, without moving it.
+
+    Raises `PlanError` if there are none.
+    """
+    if batches < 1:
+        raise PlanError(f"expected at least one batch to measure, got {batches}")
+    after, meter = copy.copy(cursor), _Meter()
+    _stage_by_stage(after, batches, meter, hand_over)
+    stages = meter.stages()
+    if not stages or stages[0].samples == 0:
+        raise PlanError("expected a loader with samples to give, got none; check the dataset's filters")
+    delivered, width = _together(after, copy.copy(flow), batches, hand_over)
+    waiting = stats.waiting_share if stats.batches else None
+    roofline = measure_roofline(max(stage.nbytes // stage.samples for stage in stages))
+    return Explanation(stages, roofline, delivered, max(flow.threads, 1), width, waiting)
+
+
+class _Meter:
+    """Adds up seconds, samples and bytes by stage."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[float, int, int]] = {}
+
+    def timed(self, name: str, work: Callable[[], Any]) -> Any:
+        """Do the work, and count it for a stage."""
+        begin = time.perf_counter()
+        result = work()
+        passed = time.perf_counter() - begin
+        seconds, samples, nbytes = self._held.get(name, (0.0, 0, 0))
+        self._held[name] = seconds + passed, samples, nbytes + _nbytes(result)
+        return result
+
+    def count(self, samples: int) -> None:
+        """So many samples have gone through every stage."""
+        self._held = {name: (s, n + samples, nbytes) for name, (s, n, nbytes) in self._held.items()}
+
+    def stages(self) -> tuple[Stage, ...]:
+        """In the order in which they were first timed."""
+        return tuple(Stage(name, *measured) for name, measured in self._held.items())
+
+
+def _nbytes(result: object) -> int:
+    """What a stage gave: columns, or batches with their states."""
+    if isinstance(result, Columns):
+        return result.nbytes
+    if isinstance(result, list):
+        return sum(_nbytes(part[0] if isinstance(part, tuple) else part) for part in result)
+    return 0
+
+
+def _stage_by_stage(cursor: Cursor, batches: int, meter: _Meter, hand_over: Callable[[Batch], object] | None) -> None:
+    """Do the jobs of so many batches of the epoch, here and on one thread. The first is done twice and counts once."""
+    jobs = cursor.feed.jobs(cursor.state)
+    done = 0
+    for number, job in enumerate(jobs):
+        if number == 0:
+            job.run()
+        given = job.work(meter.timed)
+        if not given:
+            break
+        for batch, _ in given:
+            if hand_over is not None:
+                meter.timed("hand over", lambda batch=batch: (hand_over(batch), batch)[1])
+        meter.count(sum(batch.n for batch, _ in given))
+        cursor.move(given[-1][1])
+        done += len(given)
+        if done >= batches:
+            return
+    cursor.ended()
+
+
+def _together(
+    cursor: Cursor, flow: Flow, batches: int, hand_over: Callable[[Batch], object] | None
+) -> tuple[float, int]:
+    """Samples a second that the engine delivers, and how many jobs it had in flight in the end."""
+    stats = LoaderStats()
+    with closing(LoaderIterator(cursor, flow, stats, hand_over or _nothing, 1)) as iterator:
+        for _ in islice(iterator, batches):
+            pass
+    return stats.rate, flow.width
+
+
+def _nothing(batch: Batch) -> Batch:
+    return batch

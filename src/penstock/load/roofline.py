@@ -1,0 +1,51 @@
+"""What this machine's memory can do: the yardsticks that a loader's stages are held against."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from penstock.kernels.rows import RowMap
+
+COPIED = 32 << 20  # bytes of one copy: larger than caches, as jobs are
+GATHERED = 128 << 20  # bytes that rows are drawn from at random
+REPEATS = 5
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Bytes a second on one thread: `memcpy` into memory in use, and a `gather` of rows of one size at random."""
+
+    memcpy: float
+    gather: float
+
+
+def measure_roofline(row_bytes: int) -> Roofline:
+    """Measure both here and now, for rows of so many bytes. Cost: 200 MB and some tenths of a second."""
+    source, out = np.ones(COPIED, np.uint8), np.empty(COPIED, np.uint8)
+    memcpy = COPIED / _best(lambda: np.copyto(out, source))
+    return Roofline(memcpy, _gather(max(1, min(row_bytes, COPIED)), out))
+
+
+def _gather(row_bytes: int, out: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> float:
+    table = np.ones((GATHERED // row_bytes, row_bytes), np.uint8)
+    n = COPIED // row_bytes
+    rows = RowMap.of(table)
+    start = np.random.default_rng(0).integers(0, len(table), n)
+    one, at, room = np.ones(n, np.int64), np.arange(n), out[: n * row_bytes]
+    return len(room) / _best(lambda: rows.gather(start, one, at, room))
+
+
+def _best(work: Callable[[], object]) -> float:
+    """Seconds of the fastest of some calls, after one that is not counted."""
+    work()
+    return min(_seconds(work) for _ in range(REPEATS))
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin

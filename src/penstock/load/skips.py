@@ -1,0 +1,97 @@
+"""Positions that are left out: ranges, and the arithmetic that counts around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import StateError
+
+Int = npt.NDArray[np.int64]
+LARGEST = (1 << 62) - 1  # of a position; sums of two stay within int64
+
+
+class Skips:
+    """Sorted ranges of positions that are left out; what remains is counted from 0, as `kept`.
+
+    Given in any order, overlapping or not. Raises `StateError` for a range that is empty or leaves `0 : 2^62`.
+    Cost: each question a binary search over the ranges.
+
+    >>> skips = Skips([(2, 4), (3, 6)])
+    >>> skips.ranges, skips.kept_before(7), skips.positions(np.arange(4)).tolist()
+    ([(2, 6)], 3, [0, 1, 6, 7])
+    """
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        self.ranges: list[tuple[int, int]] = []
+        for lo, hi in sorted(ranges):
+            if not 0 <= lo < hi <= LARGEST:
+                raise StateError(f"expected a range of positions lo < hi within 0:2^62 to skip, got {lo}:{hi}")
+            first, last = self.ranges.pop() if self.ranges and lo <= self.ranges[-1][1] else (lo, hi)
+            self.ranges.append((first, max(last, hi)))
+        edges = np.array(self.ranges, np.int64).reshape(-1, 2)
+        self._first = edges[:, 0]
+        self._skipped = np.concatenate([np.zeros(1, np.int64), np.cumsum(edges[:, 1] - edges[:, 0])])
+        self._kept = self._first - self._skipped[:-1]  # how many are kept before each range
+
+    def __len__(self) -> int:
+        return len(self.ranges)
+
+    def __repr__(self) -> str:
+        return f"Skips({self.ranges})"
+
+    def with_range(self, lo: int, hi: int) -> Skips:
+        """These, and one range more."""
+        return Skips([*self.ranges, (lo, hi)])
+
+    def kept_before(self, position: int) -> int:
+        """How many of the positions before this one are kept."""
+        i = int(self._first.searchsorted(position))
+        if i == 0:
+            return position
+        lo, hi = self.ranges[i - 1]
+        return position - int(self._skipped[i - 1]) - (min(position, hi) - lo)
+
+    def positions(self, kept: Int) -> Int:
+        """`[n]` the positions that are number `kept` `[n]` of those kept."""
+        return kept + self._skipped[self._kept.searchsorted(kept, side="right")] if self.ranges else kept
+
+    def position(self, kept: int) -> int:
+        """The position that is number `kept` of those kept."""
+        return int(self.positions(np.array([kept]))[0])
+
+    def covers(self, positions: Int) -> npt.NDArray[np.bool_]:
+        """`[n]` bool, whether each position is left out."""
+        ends = np.array(self.ranges, np.int64).reshape(-1, 2)[:, 1]
+        i = self._first.searchsorted(positions, side="right")
+        return (i > 0) & (positions < np.concatenate([np.zeros(1, np.int64), ends])[i])
+
+    def to_json(self) -> list[list[int]]:
+        """`[first, count]` of each range.
+
+        >>> Skips([(2, 6)]).to_json()
+        [[2, 4]]
+        """
+        return [[lo, hi - lo] for lo, hi in self.ranges]
+
+    @classmethod
+    def from_json(cls, value: object) -> Skips:
+        """The inverse of `to_json`. Raises `StateError` for anything else.
+
+        >>> Skips.from_json([[2, 4]]).ranges
+        [(2, 6)]
+        """
+        pairs = [_pair(entry) for entry in value] if isinstance(value, list) else None
+        if pairs is None:
+            raise StateError(f"expected skipped as a list of [first, count], got {value!r}")
+        return cls((first, first + count) for first, count in pairs)
+
+
+def _pair(entry: object) -> tuple[int, int]:
+    match entry:
+        case [int() as first, int() as count] if bool not in (type(first), type(count)):
+            return first, count
+        case _:
+            raise StateError(f"expected [first, count] of a range that is skipped, got {entry!r}")

@@ -1,0 +1,112 @@
+"""Tickets: 16 bytes that name the rows behind a batch, and the batch that carries one."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.columns import Columns
+from penstock.errors import StateError
+
+FORM = struct.Struct(">QI4s")  # first position, positions, digest of the plan
+MOST = (1 << 32) - 1
+LAST = (1 << 63) - 1
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """The positions `position : position + count` of the plan whose fingerprint begins with the 8 digits `digest`.
+
+    Positions count the samples of the dataset's order from its first epoch on. As bytes a ticket has 16: position,
+    count and digest, most significant byte first; printed, 32 hexadecimal digits.
+
+    Raises `StateError` for numbers that do not fit.
+
+    >>> ticket = Ticket(4096, 64, "0123abcd")
+    >>> str(ticket), Ticket.parse(str(ticket)) == ticket
+    ('0000000000001000000000400123abcd', True)
+    """
+
+    position: int
+    count: int
+    digest: str
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.position <= LAST and 0 <= self.count <= MOST and _is_hex(self.digest, 8)):
+            raise StateError(
+                f"expected a ticket of a position below 2^63, a count below 2^32 and 8 hexadecimal digits, "
+                f"got {self.position}, {self.count} and {self.digest!r}"
+            )
+
+    def __bytes__(self) -> bytes:
+        return FORM.pack(self.position, self.count, bytes.fromhex(self.digest))
+
+    def __str__(self) -> str:
+        return bytes(self).hex()
+
+    @property
+    def stop(self) -> int:
+        """The position after the last."""
+        return self.position + self.count
+
+    @classmethod
+    def parse(cls, ticket: Ticket | str | bytes) -> Ticket:
+        """A ticket out of its 32 digits or 16 bytes. Raises `StateError` for anything else."""
+        if isinstance(ticket, Ticket):
+            return ticket
+        data = ticket
+        if isinstance(data, str):
+            text = data.strip()
+            if not _is_hex(text, 2 * FORM.size):
+                raise StateError(
+                    f"expected a ticket of {2 * FORM.size} hexadecimal digits, got {text!r}; copy it whole"
+                )
+            data = bytes.fromhex(text)
+        if len(data) != FORM.size:
+            raise StateError(f"expected a ticket of {FORM.size} bytes, got {len(data)}")
+        position, count, digest = FORM.unpack(data)
+        return cls(position, count, digest.hex())
+
+
+class Batch(Columns):
+    """`Columns` with the `ticket` of the rows that they hold.
+
+    >>> Batch.of(Columns({"x": [1, 2]}), Ticket(0, 2, "0123abcd")).ticket.count
+    2
+    """
+
+    __slots__ = ("_ticket",)
+
+    _ticket: Ticket | None
+
+    def __init__(self, tree: Mapping[str, Any], n: int | None = None, *, ticket: Ticket | None = None) -> None:
+        super().__init__(tree, n)
+        self._ticket = ticket
+
+    @classmethod
+    def of(cls, columns: Columns, ticket: Ticket | None) -> Batch:
+        """The same columns with a ticket; None where rows have no position."""
+        batch = cls.__new__(cls)
+        batch.flat, batch.n, batch._ticket = columns.flat, columns.n, ticket
+        return batch
+
+    @property
+    def has_ticket(self) -> bool:
+        """Whether its rows have positions."""
+        return self._ticket is not None
+
+    @property
+    def ticket(self) -> Ticket:
+        """Names the rows of this batch. Raises `StateError` for a block of an `IterDataset`, which has no positions."""
+        if self._ticket is None:
+            raise StateError(
+                "expected a batch of a MapDataset, got a block of an IterDataset, whose rows have no position and no "
+                "ticket; where filters and packs are planned, batches have one"
+            )
+        return self._ticket
+
+
+def _is_hex(text: str, digits: int) -> bool:
+    return len(text) == digits and all(letter in "0123456789abcdefABCDEF" for letter in text)
