@@ -52,7 +52,7 @@ def mixed(root: Path, batch: int) -> StreamingDataset:
 
 def rank_leg(root: Path, batch: int, state: Any, steps: int | None) -> tuple[list[list[int]], Any, float]:
     begin = time.perf_counter()
-    loader = StreamingDataLoader(mixed(root, batch), batch_size=batch, num_workers=0, collate_fn=list)
+    loader = StreamingDataLoader(mixed(root, batch), batch_size=batch, num_workers=0)
     if state is not None:
         loader.load_state_dict(state)
     batches: list[list[int]] = []
@@ -61,7 +61,7 @@ def rank_leg(root: Path, batch: int, state: Any, steps: int | None) -> tuple[lis
         rows = next(iterator, None)
         if rows is None:
             break
-        batches.append([int(row["id"]) for row in rows])
+        batches.append(rows["id"].tolist())
         first = first or time.perf_counter() - begin
     return batches, loader.state_dict(), first * 1e3
 
