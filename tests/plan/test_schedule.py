@@ -181,8 +181,10 @@ def test_tiny_and_zero_weights() -> None:
     schedule = Schedule.of(shares([1, 0, 1e-9]))
     assert schedule.counts(4 * (10**9 + 1)).tolist() == [4 * 10**9, 0, 4]
     assert schedule.place(2, 0) == pytest.approx(5e8, rel=1e-3)
-    with pytest.raises(PlanError, match="source 1"):
-        schedule.place(1, 0)
+    for never in ((1, 0), (3, 0), (0, -1), (2, 1 << 33)):
+        with pytest.raises(PlanError, match="before 2\\^62"):
+            schedule.place(*never)
+    assert Schedule.of(shares([1, "1e-30"])).counts(1 << 62).tolist() == [1 << 62, 0]
     assert Schedule.of(shares([0, 2])).picks(np.arange(3))[0].tolist() == [1, 1, 1]
 
 
@@ -204,7 +206,7 @@ def test_picks_outside_are_refused() -> None:
     for bad in (-1, LONGEST):
         with pytest.raises(PlanError, match="within"):
             schedule.picks(np.array([0, bad]))
-    for wrong in ([Fraction(1, 2)], [Fraction(2), Fraction(-1)]):
+    for wrong in ([Fraction(1, 2)], [Fraction(2), Fraction(-1)], [0.5, 0.5], []):
         with pytest.raises(PlanError, match="add up to 1"):
             Schedule.of(wrong)
 

@@ -240,6 +240,12 @@ def test_positions_ascend_from_zero(positions: list[int]) -> None:
         Course.of([(at, shares([1])) for at in positions], [1])
 
 
+def test_a_course_is_printed_by_what_it_was_made_of() -> None:
+    courses = [Course.of(shares([1, 2]), np.array([3, 4]), np.int64(9)) for _ in range(2)]
+    assert repr(courses[0]) == repr(courses[1])
+    assert "stop=9, length=9" in repr(courses[0])
+
+
 def test_nothing_left_to_drain() -> None:
     assert Course.of(shares([1, 1]), [0, 0], "drain").length == 0
     assert len(epoch(Course.of(shares([1, 1]), [0, 3], "drain"))[0]) == 3

@@ -29,7 +29,7 @@ def test_a_weight_is_any_exact_number() -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [[], [0, 0], [1, -1], [1, float("nan")], [1, float("inf")], ["a"], [None], ["1/0"], [True]]
+    "bad", [[], [0, 0], [1, -1], [1, float("nan")], [1, float("inf")], ["a"], [None], ["1/0"], ["1e99999999"], [True]]
 )
 def test_what_is_no_weight_is_refused(bad: list[Any]) -> None:
     with pytest.raises(PlanError, match="expected"):

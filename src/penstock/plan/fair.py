@@ -36,7 +36,8 @@ class Order(ABC):
     """Which source is picked when: a pure function of the pick's number."""
 
     bound: float
-    """No count is ever this far from its target, up to 2^53 picks (for trees, half as much more at 2^62)."""
+    """No count is ever further from its target, to a thousandth of a sample up to 2^53 picks, and to twice this up to
+    2^62. That is for rounding in trees; tables are exact."""
 
     @abstractmethod
     def picks(self, k: Int, source: Int, rank: Int) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise
 from numbers import Rational
+from operator import index
 from typing import Literal, cast
 
 import numpy as np
@@ -52,7 +53,7 @@ class Schedule:
     """
 
     shares: tuple[Fraction, ...]
-    order: Order
+    order: Order = field(repr=False)
 
     @classmethod
     def of(cls, shares: Sequence[Fraction]) -> Schedule:
@@ -61,7 +62,7 @@ class Schedule:
 
     @property
     def bound(self) -> float:
-        """No count is ever this far from its share of the picks."""
+        """No count is ever further from its share of the picks."""
         return self.order.bound
 
     def picks(self, k: Int) -> tuple[Int, Int]:
@@ -82,8 +83,8 @@ class Schedule:
         >>> Schedule.of((Fraction(1, 3), Fraction(2, 3))).place(0, 10**17)
         300000000000000001
         """
-        if not (0 <= source < len(self.shares) and self.shares[source] > 0 and j >= 0):
-            raise PlanError(f"expected a pick of 0 or more of a source with a share, got {j} of source {source}")
+        if not 0 <= source < len(self.shares) or not 0 <= j < self.counts(LONGEST)[source]:
+            raise PlanError(f"expected a pick that comes before 2^62, got pick {j} of source {source}")
         return self.order.place(source, j)
 
 
@@ -119,8 +120,8 @@ class Course:
     stretches: tuple[tuple[int, tuple[Fraction, ...]], ...]
     sizes: tuple[int | None, ...]
     stop: Stop
-    order: Order
     length: int | None
+    order: Order = field(repr=False)
 
     @classmethod
     def of(
@@ -135,6 +136,8 @@ class Course:
         not fit, or where the stop rule never comes to an end.
         """
         stretches = _checked(_stretches(shares))
+        sizes = tuple(None if size is None else index(size) for size in sizes)
+        stop = stop if isinstance(stop, str) else index(stop)
         used = [any(part[i] > 0 for _, part in stretches) for i in range(len(stretches[0][1]))]
         _check_sizes(used, sizes, stop)
         finite = {i: size for i, size in enumerate(sizes) if used[i] and size is not None}
@@ -146,11 +149,11 @@ class Course:
             order, length = _order(stretches, stop), stop
         else:
             order, length = _until(stretches, finite, stop)
-        return cls(stretches, tuple(sizes), stop, order, length)
+        return cls(stretches, sizes, stop, length, order)
 
     @property
     def bound(self) -> float:
-        """No count is ever this far from its integrated share, within an epoch of the mix."""
+        """No count is ever further from its integrated share, within an epoch of the mix."""
         return self.order.bound
 
     def picks(self, k: Int) -> tuple[Int, Int]:
@@ -207,6 +210,12 @@ def _order(stretches: Stretches, length: int | None) -> Order:
     targets = Targets.of(stretches)
     if len(targets.weights) == 1 and sum(targets.weights[0]) <= LIMIT:
         return FairTable.repeating(targets.weights[0])
+    return _held(targets, length)
+
+
+def _held(targets: Targets, length: int | None) -> Order:
+    if len(targets.picked) == 1:
+        return FairTable.repeating([int(i in targets.picked) for i in range(targets.counts.shape[1])])
     return FairTable.of(targets, length) or SplitTree(targets)
 
 
@@ -216,7 +225,7 @@ def _drained(stretches: Stretches, sizes: list[int]) -> tuple[Order, int]:
     if sum(sizes) == 0:
         return FairTable.repeating([1, *(0 for _ in sizes[1:])]), 0
     targets = Targets.draining(stretches[0][1], sizes)
-    return FairTable.of(targets, sum(sizes)) or SplitTree(targets), sum(sizes)
+    return _held(targets, sum(sizes)), sum(sizes)
 
 
 def _until(stretches: Stretches, sizes: dict[int, int], stop: str) -> tuple[Order, int]:
@@ -258,7 +267,7 @@ def _stretches(shares: Sequence[Fraction] | Stretches) -> Stretches:
     """Constant shares as one stretch."""
     if len(shares) == 0:
         raise PlanError("expected the shares of at least one source, got none")
-    return cast(Stretches, [(0, shares)] if isinstance(shares[0], Rational) else shares)
+    return cast(Stretches, shares if isinstance(shares[0], tuple) else [(0, shares)])
 
 
 def _checked(stretches: Stretches) -> tuple[tuple[int, tuple[Fraction, ...]], ...]:
@@ -266,8 +275,13 @@ def _checked(stretches: Stretches) -> tuple[tuple[int, tuple[Fraction, ...]], ..
     if positions[0] != 0 or any(a >= b for a, b in pairwise(positions)):
         raise PlanError(f"expected weights from position 0 on, at ascending positions, got {positions}")
     for at, shares in stretches:
-        if len(shares) != sources or sum(shares) != 1 or min(shares, default=-1) < 0:
-            raise PlanError(f"expected shares of {sources} sources that add up to 1, got {list(shares)} at {at}")
+        anything: Sequence[object] = shares
+        exact = all(isinstance(share, Rational) for share in anything)
+        if not exact or len(shares) != sources or sum(shares) != 1 or min(shares, default=-1) < 0:
+            raise PlanError(
+                f"expected exact shares of {sources} sources that add up to 1, as shares() gives, "
+                f"got {list(shares)} from position {at} on"
+            )
     return tuple((at, tuple(shares)) for at, shares in stretches)
 
 

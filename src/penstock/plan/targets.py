@@ -101,9 +101,10 @@ class Targets:
 
 
 def _scaled(shares: Sequence[Fraction]) -> Whole:
-    """Shares in units of 2^-64; the largest takes what rounding left."""
-    rate = np.array([share.numerator * ONE // share.denominator for share in shares], object)
-    rate[int(np.argmax(rate))] += ONE - rate.sum()
+    """Shares in units of 2^-64, that add up to one: those that lose most by rounding get one more."""
+    fine = np.array([share.numerator * ONE * ONE // share.denominator for share in shares], object)
+    rate = fine // ONE
+    rate[np.argsort(rate * ONE - fine, kind="stable")[: ONE - int(rate.sum())]] += 1
     return rate
 
 

@@ -156,8 +156,12 @@ def _fraction(weight: object) -> Fraction | None:
     if isinstance(weight, Rational):
         return Fraction(int(weight.numerator), int(weight.denominator))
     try:
-        if isinstance(weight, Decimal | str):
+        if isinstance(weight, str) and "/" in weight:
             return Fraction(weight)
-        return Fraction(Decimal(str(weight))) if isinstance(weight, Real) else None
+        if not isinstance(weight, Real | Decimal | str):
+            return None
+        number = Decimal(str(weight))
+        # Of a number with a huge exponent, the fraction alone would fill the memory.
+        return Fraction(number) if abs(number.adjusted()) < 1000 else None
     except (ValueError, OverflowError, ZeroDivisionError, InvalidOperation):
         return None
