@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.data.lengths import read_lengths
     from penstock.data.map_dataset import MapDataset
     from penstock.data.measure import measure
+    from penstock.data.mix import mix
     from penstock.data.open import open
     from penstock.data.records import from_records
     from penstock.errors import (
@@ -46,8 +47,10 @@ if TYPE_CHECKING:
     from penstock.formats.base.writer import Writer
     from penstock.formats.memory import MemorySource
     from penstock.load.loader import Loader
+    from penstock.plan.pack import Pack
     from penstock.plan.pairs import Pairs
     from penstock.plan.repeat import Repeat
+    from penstock.plan.sequences import Sequences
     from penstock.plan.shard import Shard
     from penstock.plan.shuffle import Shuffle
     from penstock.plan.split import Split
@@ -77,12 +80,14 @@ __all__ = [
     "MapDataset",
     "MemorySource",
     "MissingExtraError",
+    "Pack",
     "Pairs",
     "PenstockError",
     "PlanError",
     "Ragged",
     "Repeat",
     "Selection",
+    "Sequences",
     "Shard",
     "Shuffle",
     "Source",
@@ -101,6 +106,7 @@ __all__ = [
     "from_arrays",
     "from_records",
     "measure",
+    "mix",
     "open",
     "read_lengths",
     "rollout",
@@ -126,12 +132,14 @@ _HOME = {
     "MapDataset": "penstock.data.map_dataset:MapDataset",
     "MemorySource": "penstock.formats.memory:MemorySource",
     "MissingExtraError": "penstock.errors:MissingExtraError",
+    "Pack": "penstock.plan.pack:Pack",
     "Pairs": "penstock.plan.pairs:Pairs",
     "PenstockError": "penstock.errors:PenstockError",
     "PlanError": "penstock.errors:PlanError",
     "Ragged": "penstock.core.ragged:Ragged",
     "Repeat": "penstock.plan.repeat:Repeat",
     "Selection": "penstock.core.selection:Selection",
+    "Sequences": "penstock.plan.sequences:Sequences",
     "Shard": "penstock.plan.shard:Shard",
     "Shuffle": "penstock.plan.shuffle:Shuffle",
     "Source": "penstock.formats.base.source:Source",
@@ -150,6 +158,7 @@ _HOME = {
     "from_arrays": "penstock.data.dataset:from_arrays",
     "from_records": "penstock.data.records:from_records",
     "measure": "penstock.data.measure:measure",
+    "mix": "penstock.data.mix:mix",
     "open": "penstock.data.open:open",
     "read_lengths": "penstock.data.lengths:read_lengths",
     "rollout": "penstock.record.rollout:rollout",

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
-from rich.progress import track
 
 from penstock.core.columns import Columns
 from penstock.core.selection import Selection
@@ -198,7 +197,7 @@ class MapDataset:
         size = max(1, min(BLOCK, BLOCK_BYTES // max(self.row_bytes(), 1)))
         kept: list[Int] = []
         blocks = range(0, len(self), size)
-        for lo in track(blocks, "where") if progress else blocks:
+        for lo in _tracked(blocks) if progress else blocks:
             k = np.arange(lo, min(lo + size, len(self)))
             keep = np.asarray(condition(self.batch(k)))
             if keep.dtype != np.bool_ or keep.shape != (len(k),):
@@ -236,6 +235,12 @@ class MapDataset:
     def iterate(self, batch_size: int, *, epochs: int | None = 1, drop_last: bool = False) -> IterDataset:
         """The one-way door to a dataset that is only iterated: `filter`, `flat_map` and `rebatch` live there."""
         return IterDataset(_Walk(self, batch_size, epochs, drop_last))
+
+
+def _tracked(blocks: range) -> Iterable[int]:
+    from rich.progress import track  # not at the import of this module, which is part of every start
+
+    return track(blocks, "where")
 
 
 @dataclass(frozen=True)
