@@ -62,8 +62,10 @@ def test_every_record_is_an_episode() -> None:
         "tokens": ("episode", "ragged"), "more/mask": ("episode", "ragged"), "label": ("episode", "array"),
     }  # fmt: skip
     assert data.source.value_offsets("tokens").tolist() == offsets_of(SIZES).tolist()
-    found = data.source.read(["tokens", "label"], Selection(*(np.array(a) for a in ([0, 0], [6, 2], [2, 1], [0, 2])), (3, 1)))
-    assert [row.tolist() for row in found["tokens"].reshape(3)] == [list(range(600, 607)), [700, 701], list(range(200, 205))]
+    two = np.array([0, 2])
+    found = data.source.read(["tokens", "label"], Selection(two * 0, 6 - two * 2, 2 - two // 2, two, (3, 1)))
+    rows = [row.tolist() for row in found["tokens"].reshape(3)]
+    assert rows == [list(range(600, 607)), [700, 701], list(range(200, 205))]
     assert found["label"].tolist() == [[12.0], [14.0], [4.0]]
 
 

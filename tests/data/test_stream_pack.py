@@ -93,7 +93,7 @@ lengths_of = st.lists(st.integers(0, 12), max_size=60)
 
 
 @settings(deadline=None, max_examples=150)
-@given(lengths_of, st.integers(1, 9), st.integers(1, 6), st.integers(1, 5), st.integers(1, 9), st.sampled_from([1, 2, 99]))
+@given(lengths_of, st.integers(1, 9), st.integers(1, 6), st.integers(1, 5), st.integers(1, 9), st.sampled_from([1, 99]))
 def test_every_sequence_comes_out_once_and_whole(lengths, block, bins, rows, more_age, most) -> None:
     packed = stream(lengths, block).pack(
         12, open_bins=bins, rows=rows, max_age=bins + more_age, max_sequences=most, pad=-100
@@ -136,9 +136,7 @@ def test_any_state_goes_on_as_the_uninterrupted_run(lengths, block, bins, rows, 
 
 
 @settings(deadline=None, max_examples=60)
-@given(
-    st.lists(st.tuples(st.integers(0, 30), st.integers(0, 20)), max_size=40), st.integers(1, 6), st.integers(1, 5)
-)
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 20)), max_size=40), st.integers(1, 6), st.integers(1, 5))
 def test_columns_of_their_own_lengths_stay_together(sizes, bins, rows) -> None:
     a, b = told([x for x, _ in sizes]), told([y for _, y in sizes])
     blocks = IterDataset(Blocks({"a": a, "b": b}, [*range(0, len(sizes), 5), len(sizes)]))

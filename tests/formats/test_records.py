@@ -117,8 +117,8 @@ def test_lengths_are_found_in_one_pass_and_kept() -> None:
     assert counted.asked == list(range(50))
     with pytest.raises(KeyError):
         source.value_offsets("x")
+    zero = np.zeros(1, np.int64)
     with pytest.raises(ExpiredRowError):
-        zero = np.zeros(1, np.int64)
         source.read_values("raw", penstock.Selection(zero, zero, zero + 99, zero, (1, 99)), np.zeros(99, "u1"))
 
 
@@ -193,5 +193,9 @@ def test_a_dataset_is_a_random_access_source_itself() -> None:
 
 def test_records_measure_into_sequences() -> None:
     data = from_records(Counted(20), columns=["inner/pair/0"]).samples()
-    words = penstock.measure(data, lambda c: Columns({"t": Ragged.from_rows([record(int(i))["tokens"] for i in c["inner/pair/0"]], "i4")}))
+
+    def tokens(columns: Columns) -> dict[str, Ragged]:
+        return {"t": Ragged.from_rows([record(int(i))["tokens"] for i in columns["inner/pair/0"]], "i4")}
+
+    words = penstock.measure(data, tokens)
     assert words.source.value_offsets("t").tolist() == RecordSource(Counted(20)).value_offsets("tokens").tolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -73,8 +74,8 @@ class IterDataset:
         `open_bins` packs that are open at a time. For sequences whose lengths are known, a planned pack keeps random
         access and an exact length; this is for those whose lengths only show as they pass.
 
-        Gives blocks of `rows` packs, each `Ragged` column as `[rows, length, ...]`, with int32 `segment_ids` (from 1, in
-        the order of the stream; 0 in padding) and `positions` (from 0 in every sequence; 0 in padding).
+        Gives blocks of `rows` packs, each `Ragged` column as `[rows, length, ...]`, with int32 `segment_ids` (from 1,
+        in the order of the stream; 0 in padding) and `positions` (from 0 in every sequence; 0 in padding).
 
         Arguments: `length`, places of a row: one number for all `Ragged` columns, which must then be equally long
         sequence by sequence; or a number for each column that is packed, each of which then has its own

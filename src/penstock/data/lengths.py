@@ -72,8 +72,8 @@ def _header(raw: bytes, path: object) -> dict[str, Any]:
 class LengthsFile:
     """Writes lengths at `path`, which appears when `finish` is called; until then they lie in `path` + `.partial`.
 
-    A file is a line of JSON, one `<i8` a column for each sequence, and the CRC-32 of those. What is written is safe from
-    a kill of the process: opened again with the same `columns` and `fingerprint`, `rows` says how many sequences
+    A file is a line of JSON, one `<i8` a column for each sequence, and the CRC-32 of those. What is written is safe
+    from a kill of the process: opened again with the same `columns` and `fingerprint`, `rows` says how many sequences
     are known. Lengths are written to the place of their sequence, so writing some again does no harm.
 
     Raises `OSError` where the files cannot be written.
@@ -98,7 +98,10 @@ class LengthsFile:
         return (size - len(self._header)) // self._width
 
     def write(self, row: int, lengths: Int) -> None:
-        """The `[n, C]` int64 lengths of the sequences `row : row + n`. Raises `StateError` if those before are unknown."""
+        """The `[n, C]` int64 lengths of the sequences `row : row + n`.
+
+        Raises `StateError` if those before are unknown.
+        """
         if self.finished:
             return
         if row > self.rows:

@@ -1,11 +1,11 @@
-"""What a stream is packed by, and the sequences of its blocks as the packer sees them: lengths, and where values lie."""
+"""What a stream is packed by, and the sequences of its blocks as the packer sees them."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -36,16 +36,15 @@ class PackOptions:
 
     def __post_init__(self) -> None:
         lengths = list(self.length.values()) if isinstance(self.length, Mapping) else [self.length]
+        for length in lengths:
+            _whole("length", length, 1)
         for name, value, least in (
-            *(("length", length, 1) for length in lengths),
             ("open_bins", self.open_bins, 1),
             ("rows", self.rows, 1),
             ("max_sequences", self.most, 1),
             ("max_age", self.age + self.open_bins, self.open_bins + 1),
         ):
-            whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-            if not whole or not least <= value < _LONGEST:
-                raise PlanError(f"expected {name} to be an integer from {least} to {_LONGEST - 1}, got {value!r}")
+            _whole(name, value, least)
         if self.overlong not in get_args(Overlong):
             raise PlanError(f"expected overlong to be one of {get_args(Overlong)}, got {self.overlong!r}")
         if not lengths:
@@ -71,8 +70,8 @@ class PackOptions:
     def axes(self, block: Columns) -> tuple[Axis, ...]:
         """The axes that columns are packed along, one or one a column. Raises `SpecError` if they are not as asked."""
         ragged = [path for path, array in block.flat.items() if isinstance(array, Ragged)]
-        joint = not isinstance(self.length, Mapping)
-        axes = (Axis("", self.length, tuple(ragged)),) if joint else _apart(self.length)
+        length = self.length
+        axes = _apart(length) if isinstance(length, Mapping) else (Axis("", int(length), tuple(ragged)),)
         packed = [path for axis in axes for path in axis.columns]
         wrong = [p for p in packed if p not in ragged] + [p for p in self.keep if p in ragged or p not in block.flat]
         flat = all(len(block[path].shape) == 1 for path in packed if path in ragged)
@@ -112,6 +111,12 @@ class Axis:
         """What segment ids and positions are called."""
         before = f"{self.name}_" if self.name else ""
         return f"{before}segment_ids", f"{before}positions"
+
+
+def _whole(name: str, value: Any, least: int) -> None:
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or not least <= value < _LONGEST:
+        raise PlanError(f"expected {name} to be an integer from {least} to {_LONGEST - 1}, got {value!r}")
 
 
 def _apart(lengths: Mapping[str, int]) -> tuple[Axis, ...]:

@@ -109,9 +109,9 @@ class RecordSource(MadeSource):
     lengths, bytes (as uint8) and text are ragged columns aligned with episodes; their lengths are only known once all
     records were read, which happens when they are first asked for. What is what is told by the first 16 records.
 
-    Arguments: `columns`, the names of those that are wanted, or a mapping of their names to a `Field` for what the first
-    records do not tell; `fingerprint`, which names the data: it has to be another one when the data change. Without one
-    it is made of the source's `repr` and length. `source` is called from any number of threads.
+    Arguments: `columns`, the names of those that are wanted, or a mapping of their names to a `Field` for what the
+    first records do not tell; `fingerprint`, which names the data: it has to be another one when the data change.
+    Without one it is made of the source's `repr` and length. `source` is called from any number of threads.
 
     Raises `SpecError`, when opened or when read, for records that do not fit, with their number. Cost: a call of
     `source[i]` for every record that is read (or one of `source.__getitems__` for many, where it has that).
@@ -149,9 +149,7 @@ class RecordSource(MadeSource):
     def make(self, numbers: Int) -> Columns:
         """Every record asked for, and checked."""
         held = [dict(_leaves(item, number)) for number, item in self._items(numbers)]
-        return Columns(
-            {path: _column(path, field, held, numbers) for path, field in self._spec.items()}, len(numbers)
-        )
+        return Columns({path: _column(path, field, held, numbers) for path, field in self._spec.items()}, len(numbers))
 
     def value_offsets(self, column: str) -> Int:
         """`[n + 1]` int64 where the values of each record begin. Cost: the first time, all records are read."""
@@ -160,8 +158,9 @@ class RecordSource(MadeSource):
         if not self._values:
             ragged = [path for path, field in self._spec.items() if field.ragged]
             parts = [self.make(np.arange(a, min(a + BLOCK, len(self)))) for a in range(0, len(self), BLOCK)]
-            lengths = {path: [part[path].lengths for part in parts] for path in ragged}
-            self._values = {p: offsets_of(np.concatenate([*found, np.zeros(0, np.int64)])) for p, found in lengths.items()}
+            none = np.zeros(0, np.int64)
+            lengths = {path: np.concatenate([none, *(part[path].lengths for part in parts)]) for path in ragged}
+            self._values = {path: offsets_of(found) for path, found in lengths.items()}
         return self._values[column]
 
     def _items(self, numbers: Int) -> Iterator[tuple[int, Any]]:
@@ -186,7 +185,8 @@ def _field(path: str, values: list[Any]) -> Field:
     """What fits all values."""
     kinds = {type(v) if isinstance(v, (str, bytes)) else np.ndarray for v in values}
     if len(kinds) > 1:
-        raise SpecError(f"expected {path} to be of one kind, got {sorted(k.__name__ for k in kinds)} in the first records")
+        names = sorted(kind.__name__ for kind in kinds)
+        raise SpecError(f"expected {path} to be of one kind, got {names} in the first records")
     if not isinstance(values[0], np.ndarray):
         return Field(np.dtype(np.uint8), (), "episode", "text" if isinstance(values[0], str) else "ragged")
     dtype = np.result_type(*{v.dtype for v in values})
@@ -194,7 +194,8 @@ def _field(path: str, values: list[Any]) -> Field:
     if len(shapes) == 1:
         return Field(dtype, values[0].shape)
     if {len(shape) for shape in shapes} != {1}:
-        raise SpecError(f"expected {path} to have one shape, or one dimension, got {sorted(shapes)} in the first records")
+        found = sorted(shapes)
+        raise SpecError(f"expected {path} to have one shape, or one dimension, got {found} in the first records")
     return Field(dtype, (), "episode", "ragged")
 
 
@@ -226,7 +227,8 @@ def _check(path: str, field: Field, value: Any, number: int) -> None:
         got = f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
         expected = field.kind if field.ragged else f"{field.dtype}{list(field.shape)}"
         raise SpecError(
-            f"expected {path} as {expected} of {field.dtype}, got {got} - at record {number}; `columns` may say otherwise"
+            f"expected {path} as {expected} of {field.dtype}, got {got} - at record {number}; "
+            "`columns` can say what it is"
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 Int = npt.NDArray[np.int64]
 
 OUT, OPENED, FAR = 1, 2, 4
-"""Flags of a sequence: its pack is closed; it was the first of its pack; it went where a key alone said there is room."""
+"""Flags of a sequence: its pack is closed; it was the first of its pack; a key alone said that its pack has room."""
 PROBES = 64
 """Packs that are looked at for one sequence; with one column of up to 65 536 places the first always has room."""
 
@@ -99,9 +100,9 @@ def pack_stream(
     """Pack sequences of `sizes` `[n, C]` one after the other, until all are in a pack or `closed` is full.
 
     Writes the serial of each one's pack to `pack` `[n]` and how it came there (`OPENED`, `FAR` or 0) to `flags` `[n]`,
-    and the serials of the packs that were closed, in order, to `closed` `[w]`, `w >= 1`. With `final`, packs are closed after the last
-    sequence until none is open, oldest first. Gives how many sequences were taken, and how many packs closed. A call
-    that stops with `closed` full goes on with the next call as if it had not stopped.
+    and the serials of the packs that were closed, in order, to `closed` `[w]`, `w >= 1`. With `final`, packs are closed
+    after the last sequence until none is open, oldest first. Gives how many sequences were taken, and how many packs
+    closed. A call that stops with `closed` full goes on with the next call as if it had not stopped.
 
     >>> pack, flags, closed = np.zeros(3, np.int64), np.zeros(3, np.uint8), np.zeros(9, np.int64)
     >>> state = open_packs(np.array([4]), 9, 9, 9)
@@ -135,8 +136,8 @@ def pack_stream(
 def repack_stream(state: Any, sizes: Int, flags: npt.NDArray[np.uint8], pack: Int) -> int:
     """Bring back the open packs of an earlier run, from its sequences since the oldest that is still in an open pack.
 
-    `flags` `[n]` are those that `pack_stream` wrote, and `OUT` for sequences whose pack is closed. Writes the serial of each one's pack, -1 for those that are out. Gives -1, or the first sequence that
-    cannot have been packed so.
+    `flags` `[n]` are those that `pack_stream` wrote, and `OUT` for sequences whose pack is closed. Writes the serial of
+    each one's pack, -1 for those that are out. Gives -1, or the first sequence that cannot have been packed so.
 
     Those still open went to the first pack that had room in the order of keys, among more packs than there are now; so
     it is also the first among those that are left, and nothing else has to be known.
@@ -153,10 +154,8 @@ def repack_stream(state: Any, sizes: Int, flags: npt.NDArray[np.uint8], pack: In
             continue
         if flag & OPENED and len(state.packs) > state.limit:
             return i
-        if flag & OPENED:
-            chosen = state.opened()
-        else:
-            chosen = state.far(sizes[i]) if flag & FAR else state.near(sizes[i], -1)
+        find = state.far if flag & FAR else partial(state.near, probes=-1)
+        chosen = state.opened() if flag & OPENED else find(sizes[i])
         if chosen is None:
             return i
         state.put(chosen, sizes[i])

@@ -96,6 +96,25 @@ class SourceContract(ABC):
         found = source.read([path], selection)[path]
         assert_same_array(found, brute_force(rows, source.spec[path], selection), path)
 
+    def test_values_of_ragged_columns_are_read_by_their_numbers(self, source: Source, episodes: list[Episode]) -> None:
+        """As if all rows were laid end to end; padding stays as the caller had it, and others are refused."""
+        rng = np.random.default_rng(7)
+        for path in [path for path, field in source.spec.items() if field.ragged]:
+            values = np.concatenate([np.zeros(0, source.spec[path].dtype), *rows_of(episodes, path)])
+            offsets = source.value_offsets(path)
+            assert offsets.tolist() == [0, *np.cumsum([len(row) for row in rows_of(episodes, path)]).tolist()]
+            for n, width in ((0, 3), (2, 9), (5, 4)):
+                chosen, out = random_selection(rng, len(values), n, width), np.ones(n * width, values.dtype)
+                source.read_values(path, chosen, out)
+                rows = chosen.rows().ravel()
+                expected = np.ones(n * width, values.dtype)
+                expected[rows >= 0] = values[rows[rows >= 0]]
+                np.testing.assert_array_equal(out, expected)
+            one = np.ones(1, np.int64)
+            with pytest.raises(ExpiredRowError):
+                beyond = Selection(one * 0, one * len(values), one, one * 0, (1, 1))
+                source.read_values(path, beyond, np.zeros(1, values.dtype))
+
     def test_covered_places_alone_are_written(self, source: Source, episodes: list[Episode]) -> None:
         """`read_array` leaves padding as the caller had it."""
         one = np.ones(1, np.int64)

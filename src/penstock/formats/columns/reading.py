@@ -141,6 +141,39 @@ class RaggedColumn:
         grid[within + np.repeat(selection.at - places[:-1], selection.length)] = lengths
         return Ragged(out, offsets_of(grid))
 
+    def read_values(self, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """Fill the covered places of `out` with values by the numbers of `value_offsets`: one gather."""
+        self._end_to_end.gather(selection.start, selection.length, selection.at, as_bytes(out))
+
+    @cached_property
+    def value_offsets(self) -> Int:
+        """`[rows + 1]`: which values each row has, of those of all runs laid end to end. Cost: a pass over the offsets.
+
+        Raises `FormatError` for offsets that decrease or leave the values.
+        """
+        parts = [np.zeros(0, np.int64)]
+        for offsets, segment in self._cuts():
+            held = len(self._data[segment])
+            if offsets[0] < 0 or offsets[-1] > held or np.any(np.diff(offsets) < 0):
+                message = f"expected offsets within 0:{held} that never decrease, got {offsets[0]} to {offsets[-1]}"
+                raise FormatError(message, path=self._layout.offsets(segment, self._path))
+            parts.append(np.diff(offsets))
+        return offsets_of(np.concatenate(parts))
+
+    def _cuts(self) -> Iterator[tuple[Int, int]]:
+        """The offsets of each run, and its segment."""
+        for first, rows, which in zip(*self._runs.rows(self.field.align), self._runs.which, strict=True):
+            segment = self._runs.segments[which]
+            yield self._offsets[segment][first : first + rows + 1], segment
+
+    @cached_property
+    def _end_to_end(self) -> RowMap:
+        """The values of all runs, one after the other."""
+        ends = np.array([(cuts[0], cuts[-1]) for cuts, _ in self._cuts()], np.int64).reshape(-1, 2)
+        buffers = [values.view(np.uint8) for values in self._data.values()]
+        width = self.field.dtype.itemsize
+        return RowMap.build(buffers, ends[:, 1] - ends[:, 0], self._runs.which, ends[:, 0] * width, width)
+
     def part(self, e: int, segment: int, first: int, rows: int) -> Array:
         """Rows of one segment; the values are a read-only view."""
         cuts = self._offsets[segment][first : first + rows + 1]

@@ -16,7 +16,7 @@ from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Spec
 from penstock.errors import FormatError
-from penstock.formats.base.source import Source
+from penstock.formats.base.source import Source, check_values
 from penstock.formats.columns.files import read_json
 from penstock.formats.columns.layout import METADATA
 from penstock.formats.columns.reading import RaggedColumn
@@ -105,10 +105,23 @@ class ColumnsSource(Source):
 
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         """Three gathers: where rows start, where they end, and their values."""
+        return self._ragged(column).read(selection)
+
+    def value_offsets(self, column: str) -> Int:
+        """As they are stored; a pass over them the first time after `refresh`."""
+        return self._ragged(column).value_offsets
+
+    def read_values(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """One gather out of the memory maps."""
+        held = self._ragged(column)
+        check_values(column, held.value_offsets, selection)
+        held.read_values(selection, out)
+
+    def _ragged(self, column: str) -> RaggedColumn:
         held = self._snapshot.columns[column]
         if not isinstance(held, RaggedColumn):
             raise KeyError(f"column {column!r} is not ragged")
-        return held.read(selection)
+        return held
 
     def episode(self, e: int) -> Episode:
         """Episode `e` as read-only views, with its metadata; negative numbers count from the end.
