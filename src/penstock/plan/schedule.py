@@ -275,14 +275,17 @@ def _checked(stretches: Stretches) -> tuple[tuple[int, tuple[Fraction, ...]], ..
     if positions[0] != 0 or any(a >= b for a, b in pairwise(positions)):
         raise PlanError(f"expected weights from position 0 on, at ascending positions, got {positions}")
     for at, shares in stretches:
-        anything: Sequence[object] = shares
-        exact = all(isinstance(share, Rational) for share in anything)
+        exact = all(map(_is_exact, shares))
         if not exact or len(shares) != sources or sum(shares) != 1 or min(shares, default=-1) < 0:
             raise PlanError(
                 f"expected exact shares of {sources} sources that add up to 1, as shares() gives, "
                 f"got {list(shares)} from position {at} on"
             )
     return tuple((at, tuple(shares)) for at, shares in stretches)
+
+
+def _is_exact(share: object) -> bool:
+    return isinstance(share, Rational)
 
 
 def _check_sizes(used: Sequence[bool], sizes: Sequence[int | None], stop: Stop) -> None:
