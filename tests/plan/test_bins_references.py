@@ -28,7 +28,7 @@ def columns(elements: list[Any], axes: list[str]) -> list[list[list[Any]]]:
     return [[tokens if isinstance(tokens, list) else [tokens] for tokens in row] for row in rows]
 
 
-def packed(index: PackIndex, items: list[list[list[Any]]], pad: bool, padding: int = 0) -> list[list[list[Any]]]:
+def packed(index: PackIndex, items: list[list[list[Any]]], pad: bool, padding: Any = None) -> list[list[list[Any]]]:
     """`[packs, A]` lists of tokens as the index lays them out, up to the capacity if `pad`."""
     pieces = index.pieces(np.arange(len(index)))
     packs: list[list[dict[int, Any]]] = [[{} for _ in index.rule.capacity] for _ in range(len(index))]
@@ -40,7 +40,8 @@ def packed(index: PackIndex, items: list[list[list[Any]]], pad: bool, padding: i
     sizes = index.rule.capacity
     whole = [[range(sizes[a]) if pad else range(max(p, default=-1) + 1) for a, p in enumerate(row)] for row in packs]
     zeros = [
-        next((np.full_like(t[0], padding).tolist() for t in column if t), 0) for column in zip(*items, strict=True)
+        next((np.full_like(t[0], padding[a] if padding else 0).tolist() for t in column if t), 0)
+        for a, column in enumerate(zip(*items, strict=True))
     ]
     return [[[p.get(j, zeros[a]) for j in whole[k][a]] for a, p in enumerate(row)] for k, row in enumerate(packs)]
 
@@ -123,7 +124,7 @@ def test_grain_fits(case: Any) -> None:
     )
     items = columns(case["input"], axes)
     index = PackIndex(lengths_of(items), rule)
-    assert packed(index, items, pad=True, padding=case.get("padding", 0)) == columns(case["output"], axes)
+    assert packed(index, items, pad=True, padding=case.get("padding")) == columns(case["output"], axes)
 
 
 @pytest.mark.parametrize("case", named("grain_concat_then_split"))

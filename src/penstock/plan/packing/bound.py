@@ -24,9 +24,9 @@ def lower_bound(lengths: npt.ArrayLike, capacity: int | tuple[int, ...]) -> int:
     """
     limits = np.atleast_1d(np.asarray(capacity, np.int64))
     rows = np.asarray(lengths)
-    rows = rows.reshape(len(rows), -1)
-    if rows.size and rows.shape[1] != len(limits):
-        raise PlanError(f"expected lengths of {len(limits)} axes for capacity {capacity}, got {rows.shape[1]}")
+    rows = rows[:, None] if rows.ndim == 1 else rows
+    if rows.size and rows.shape[1:] != limits.shape:
+        raise PlanError(f"expected lengths of {len(limits)} axes for capacity {capacity}, got {list(rows.shape)}")
     bounds = [0]
     for limit, column in zip(limits.tolist(), rows.T, strict=False):
         value, count = np.unique(column, return_counts=True)

@@ -126,6 +126,8 @@ class PackIndex:
         self._stored = self._keep == "memory" or (self._keep == "auto" and 5 * self.n <= _AUTO)
         self._first = np.zeros(1, np.int64)  # the first pack of each window that is planned, and the end
         self._tally = Tally.none(len(self.rule.capacity))
+        self._limit = np.array(self.rule.capacity, np.int64)
+        self._seed = self.rule.seed_for("exchange")
         self._store: Store | None = None
         self._recent: OrderedDict[int, Store] = OrderedDict()
         self._lock = threading.Lock()
@@ -163,7 +165,9 @@ class PackIndex:
             raise PlanError(f"expected packs of 0 to {self._first[-1] - 1}, got {pack.min()} to {pack.max()}")
         if epochs.size and epochs.min() < 0:
             raise PlanError(f"expected epochs of 0 or more, got {epochs.min()}")
-        epochs = np.ascontiguousarray(np.broadcast_to(epochs, pack.shape))
+        epochs = np.full(len(pack), epochs) if epochs.ndim == 0 else epochs
+        if epochs.shape != pack.shape:
+            raise PlanError(f"expected one epoch, or one for each of {len(pack)} packs, got {list(epochs.shape)}")
         window = np.searchsorted(self._first, pack, side="right") - 1
         return self._laid(self._found(pack, window, epochs))
 
@@ -174,14 +178,16 @@ class PackIndex:
             begin, length = self._rows(self._layout.lengths_of(item), found.part)
         else:
             begin, length = found.rows
-            if (length < 0).any():  # a pack of its own
-                length = np.where(length < 0, self._layout.lengths_of(item), length)
+        if (length < 0).any():  # a pack of its own
+            length = np.where(length < 0, self._layout.lengths_of(item), length)
         at = np.empty_like(length)
         kernels().lay(found.pack, begin, length, self.rule.align, self.rule.head, at)
+        if found.rows is not None and self.rule.overlong == "truncate_left":  # they count in what is left of an item
+            begin = begin + np.maximum(self._layout.lengths_of(item) - self._limit, 0)
         return Pieces(found.pack, item, begin, length, at)
 
     def _rows(self, lengths: Int, part: Int | None) -> tuple[Int, Int]:
-        limit, overlong = np.array(self.rule.capacity, np.int64), self.rule.overlong
+        limit, overlong = self._limit, self.rule.overlong
         if overlong == "split":
             begin = np.minimum(limit * (0 if part is None else part[:, None]), lengths)
             return begin, np.minimum(lengths - begin, limit)
@@ -191,7 +197,7 @@ class PackIndex:
         return np.zeros_like(lengths), np.minimum(lengths, limit) if overlong == "truncate_right" else lengths
 
     def _found(self, pack: Int, window: Int, epoch: Int) -> Found:
-        seed = self.rule.seed_for("exchange")
+        seed = self._seed
         if self._store is not None:
             return self._store.find(pack, window, window, epoch, seed)
         order = np.argsort(window, kind="stable")
@@ -262,8 +268,10 @@ class PackIndex:
         lengths = self._layout.lengths_in(w)
         parts = cut_overlong(self.rule, lengths)
         counted = None if self._stored else count_window(self.rule, parts)
-        window = None if counted else plan_window(self.rule, parts, w)
-        return tally_of(self.rule, lengths, parts, counted or window), window if self._stored else None
+        if counted is not None:
+            return tally_of(self.rule, lengths, parts, counted), None
+        window = plan_window(self.rule, parts, w)
+        return tally_of(self.rule, lengths, parts, window), window if self._stored else None
 
     def report(self) -> PackReport:
         """What packing did with the items. Cost: reads all lengths once more, for the bound."""
@@ -344,7 +352,9 @@ class PackIndex:
             sizes = {"window": int(header["window"]), "block": int(header["block"])}
             index = cls(lengths, rule, n=n, keep=keep, threads=threads, **sizes)
             index._sections = tuple(map(int, header["sections"]))
-            tally = {name: tuple(v) if isinstance(v, list) else v for name, v in header.pop("tally").items()}
+            tally: dict[str, Any] = {
+                name: tuple(v) if isinstance(v, list) else v for name, v in header.pop("tally").items()
+            }
             index._restore(header, arrays, Tally(**tally))
         except (KeyError, TypeError, AttributeError) as error:
             raise FormatError(f"expected a saved plan, got one without what it needs: {error!r}") from error
@@ -381,7 +391,7 @@ class PackIndex:
             "sections": self._sections,
             "window": self._window,
             "block": self._block,
-            "stored": self._stored,
+            "stored": self._store is not None,
             "probe": probe,
         }
 

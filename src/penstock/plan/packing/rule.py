@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -107,8 +107,8 @@ class Rule:
         return int.from_bytes(hashlib.sha256(f"{self.seed} {purpose}".encode()).digest()[:8], "little")
 
 
-def _capacity(given: object) -> tuple[int, ...]:
-    sizes = tuple(given) if isinstance(given, (tuple, list, np.ndarray)) else (given,)
+def _capacity(given: Any) -> tuple[int, ...]:
+    sizes: tuple[Any, ...] = tuple(given) if isinstance(given, (tuple, list, np.ndarray)) else (given,)
     for size in sizes:
         whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
         if not whole or not 1 <= int(size) <= LONGEST:

@@ -68,7 +68,7 @@ def cut_overlong(rule: Rule, lengths: Int) -> Parts:
         return Parts(everyone, _NONE, np.minimum(lengths, limit), _NONE, many)
     if rule.method == "concat_split":
         return Parts(everyone, _NONE, lengths, _NONE, many)
-    count = np.maximum(-(-lengths // limit).max(axis=1), 1)
+    count = np.maximum((-(-lengths // limit)).max(axis=1), 1)
     if count.sum() > _MOST:
         raise PlanError(f"expected at most 2^31 parts in a window, got {count.sum()}; take a smaller window")
     local = np.repeat(everyone, count)
@@ -168,7 +168,7 @@ def _fit(rule: Rule, rows: Int, limit: Int, align: int, bin_of: Int) -> int:
         return fit(np.ascontiguousarray(rows[:, 0]), int(limit[0]), rule.most, bin_of)
     keep = 1 if rule.method == "next_fit" else min(rule.open_bins or OPEN, max(len(rows), 1))
     least = rows.min(axis=0, initial=_ANY) if rule.exchanges else np.zeros(len(limit), np.int64)
-    best, block = rule.method not in ("first_fit", "next_fit"), rule.flush == "block"
+    best, block = rule.method not in ("first_fit", "next_fit"), rule.flush == "block" or rule.method == "next_fit"
     return kernels().open_fit(rows, limit, 1 / limit, least, align, rule.most, keep, best, block, bin_of)
 
 
@@ -176,7 +176,7 @@ def _concatenated(rule: Rule, parts: Parts) -> Window:
     limit, axes = np.array(rule.capacity, np.int64), len(rule.capacity)
     wanted = np.ascontiguousarray(parts.rows), limit, rule.align, rule.most, rule.head, rule.whole
     index, begin, size = (np.empty((0, columns), np.int64) for columns in (2, axes, axes))
-    least = int(-(-wanted[0] // limit).max(axis=1, initial=0).sum())
+    least = int((-(-wanted[0] // limit)).max(axis=1, initial=0).sum())
     if least > _MOST:
         raise PlanError(f"expected at most 2^31 parts in a window, got {least}; take a smaller window")
     pieces, packs = kernels().concat(*wanted, index, begin, size)
