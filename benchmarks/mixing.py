@@ -1,8 +1,9 @@
 """What picks of a mix cost, with 3 to 1000 sources; and what they cost in Grain, in the same run.
 
-Claims: tens of millions of picks a second, in any order, within 5 times of each other from 3 to 1000 sources; and some
-hundreds of times Grain's. The greedy loop (for each pick, the source that lacks most) stands for schedules that are
-written down beforehand, as Megatron's: it cannot begin in the middle, and takes 10 bytes a pick.
+Claims: tens of millions of picks a second, in any order; as many with 1000 sources as with 3 where the order is a
+table, and a fifth to a seventh where it is a tree; and some hundreds of times Grain's. The greedy loop (for each pick,
+the source that lacks most) stands for schedules that are written down beforehand, as Megatron's: it cannot begin in the
+middle, and takes 10 bytes a pick.
 
     python benchmarks/mixing.py [--peer PYTHON]     # PYTHON: an interpreter that has grain
 """
