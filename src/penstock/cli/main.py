@@ -18,6 +18,7 @@ COMMANDS = {
     "check": ("penstock.cli.check:check", "Look for damage in a dataset; exit code 1 if there is any."),
     "record": ("penstock.cli.record:record", "Record episodes of a Gymnasium environment into a new dataset."),
     "formats": ("penstock.cli.formats:formats", "The formats there are, and what each can do."),
+    "why": ("penstock.cli.why:why", "Which episodes, files and rows are behind a batch, from its ticket."),
     "demo": ("penstock.cli.demo.command:demo", "Record, train, stop, resume and evaluate, from end to end."),
 }
 

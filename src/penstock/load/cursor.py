@@ -93,7 +93,7 @@ class Cursor:
         if isinstance(whole, PositionFeed) and _is_counts(counts, len(whole.dataset.sources)):
             earlier = whole.dataset.until(counts)
             if earlier is not None and earlier.fingerprint == fingerprint:
-                return replace(whole, dataset=earlier, skips=Skips())
+                return replace(whole, dataset=earlier, skips=Skips(), episodes=tuple(counts))
         raise StateError(
             f"expected a state of the dataset and plan with fingerprint {whole.fingerprint}, got one of {fingerprint}; "
             "build the dataset with the same data, transforms and seeds as the run that saved it"
@@ -135,8 +135,7 @@ def _next_epoch(feed: PositionFeed, position: int) -> tuple[int, bool]:
 
 
 def _has_grown(earlier: PositionFeed, whole: PositionFeed) -> str:
-    counts = [(len(a), len(b)) for a, b in zip(earlier.dataset.sources, whole.dataset.sources, strict=True)]
-    more = sum(now - then for then, now in counts)
+    more = sum(whole.episodes or ()) - sum(earlier.episodes or ())
     return (
         f"expected a state of the dataset and plan with fingerprint {whole.fingerprint}, got one of "
         f"{earlier.fingerprint}: the data has grown by {more} episodes since. Give grown='finish_epoch' to have the "

@@ -13,12 +13,18 @@ from typing import Any
 from penstock.core.columns import Columns
 from penstock.errors import PlanError
 from penstock.load.cursor import Cursor
-from penstock.load.engine import Flow, LoaderIterator, LoaderStats
+from penstock.load.engine import Flow, LoaderIterator, LoaderStats, cores
 from penstock.load.printed import printed
 from penstock.load.roofline import Roofline, measure_roofline
 from penstock.load.ticket import Batch
 
 SMALL_WAIT = 0.05  # a consumer that waits less is not held up
+CUT = "cut"  # slices and tickets: where nothing is mapped, no bytes are touched
+WARM = 3  # jobs that are done twice, so that the memory they use is there already
+ADVICE = {
+    "map": "the functions given to map() cost the most; do more in one NumPy call, or on the device",
+    "hand over": "larger batches would help, or a device that takes them faster",
+}
 FULL_SPEED = 0.6  # of memcpy: a stage that is as fast is bound by memory
 
 
@@ -38,7 +44,7 @@ class Stage:
 
     @property
     def speed(self) -> float:
-        """Bytes a second."""
+        """Bytes a second; 0 for stages that move none."""
         return self.nbytes / self.seconds if self.seconds else 0.0
 
 
@@ -55,6 +61,7 @@ class Explanation:
     roofline: Roofline
     delivered: float
     threads: int
+    cores: int
     jobs: int
     waiting_share: float | None
 
@@ -74,15 +81,15 @@ class Explanation:
     def _advice(self, stage: Stage, part: float) -> str:
         if self.waiting_share is not None and self.waiting_share < SMALL_WAIT:
             return "the consumer hardly waits, so the loader holds nothing up"
-        if stage.name == "map":
-            return "the functions given to map() cost the most; do more in one NumPy call, or on the device"
-        if stage.name == "hand over":
-            return "larger batches would help, or a device that takes them faster"
+        if stage.name in ADVICE:
+            return ADVICE[stage.name]
         if part >= FULL_SPEED:
             return "this is what memory gives; fewer or smaller columns would help"
         if self.jobs < self.threads:
             return "more prefetch or memory would let more threads work"
-        return "threads would help" if self.threads <= 1 else "more threads would help, where there are cores for them"
+        if self.threads < self.cores:
+            return "more threads would help" if self.threads > 1 else "threads would help"
+        return "all cores are at work; fewer or smaller columns would help"
 
     @property
     def _seconds(self) -> float:
@@ -113,9 +120,9 @@ class Explanation:
         speed, roof = stage.speed, self.roofline
         return (
             f"{stage.rate:,.0f}",
-            f"{speed / 1e9:.2f}" if stage.nbytes else "",
-            f"{speed / roof.memcpy:.0%}" if stage.nbytes else "",
-            f"{speed / roof.gather:.0%}" if stage.nbytes else "",
+            f"{speed / 1e9:.2f}" if speed else "",
+            f"{speed / roof.memcpy:.0%}" if speed else "",
+            f"{speed / roof.gather:.0%}" if speed else "",
             f"{stage.seconds / self._seconds:.0%}",
         )
 
@@ -137,7 +144,7 @@ def explain(
     delivered, width = _together(after, copy.copy(flow), batches, hand_over)
     waiting = stats.waiting_share if stats.batches else None
     roofline = measure_roofline(max(stage.nbytes // stage.samples for stage in stages))
-    return Explanation(stages, roofline, delivered, max(flow.threads, 1), width, waiting)
+    return Explanation(stages, roofline, delivered, max(flow.threads, 1), cores(), width, waiting)
 
 
 class _Meter:
@@ -152,7 +159,7 @@ class _Meter:
         result = work()
         passed = time.perf_counter() - begin
         seconds, samples, nbytes = self._held.get(name, (0.0, 0, 0))
-        self._held[name] = seconds + passed, samples, nbytes + _nbytes(result)
+        self._held[name] = seconds + passed, samples, nbytes + (0 if name == CUT else _nbytes(result))
         return result
 
     def count(self, samples: int) -> None:
@@ -174,11 +181,11 @@ def _nbytes(result: object) -> int:
 
 
 def _stage_by_stage(cursor: Cursor, batches: int, meter: _Meter, hand_over: Callable[[Batch], object] | None) -> None:
-    """Do the jobs of so many batches of the epoch, here and on one thread. The first is done twice and counts once."""
+    """Do the jobs of so many batches of the epoch, here and on one thread."""
     jobs = cursor.feed.jobs(cursor.state)
     done = 0
     for number, job in enumerate(jobs):
-        if number == 0:
+        if number < WARM:
             job.run()
         given = job.work(meter.timed)
         if not given:
@@ -200,9 +207,13 @@ def _together(
     """Samples a second that the engine delivers, and how many jobs it had in flight in the end."""
     stats = LoaderStats()
     with closing(LoaderIterator(cursor, flow, stats, hand_over or _nothing, 1)) as iterator:
-        for _ in islice(iterator, batches):
+        for _ in islice(iterator, batches // 2):  # until threads and memory are there
             pass
-    return stats.rate, flow.width
+        before = stats.samples, stats.elapsed
+        for _ in islice(iterator, batches - batches // 2):
+            pass
+    elapsed = stats.elapsed - before[1]
+    return (stats.samples - before[0]) / elapsed if elapsed else 0.0, flow.width
 
 
 def _nothing(batch: Batch) -> Batch:

@@ -121,6 +121,7 @@ class PositionFeed:
     ranks: Ranks = ALONE
     memory: int = 1 << 30
     skips: Skips = field(default_factory=Skips)
+    episodes: tuple[int, ...] | None = None  # of each source in this order, though the source may have more by now
 
     threads: None = None
     recycler: Recycler = field(init=False, compare=False, repr=False)
@@ -128,6 +129,8 @@ class PositionFeed:
     digest: str = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        if self.episodes is None:
+            object.__setattr__(self, "episodes", tuple(len(source) for source in self.dataset.sources))
         object.__setattr__(self, "recycler", Recycler(self.memory))
         object.__setattr__(self, "row", RowSize(self.dataset.row_bytes()))
         object.__setattr__(self, "digest", self.dataset.plan.fingerprint[:8])
@@ -204,7 +207,7 @@ class PositionFeed:
             selections = timed("plan", lambda: self.dataset.resolve(positions))
             block = timed("fetch", lambda: self.dataset.read(selections, self.recycler.empty))
             self.row.measure(block)
-            batches = timed("map", lambda: self._cut(block, positions, cuts, lo))
+            batches = timed("map" if self.dataset.maps else "cut", lambda: self._cut(block, positions, cuts, lo))
             nexts = range(lo + self.batch_size, hi, self.batch_size)
             after = [*self.skips.positions(np.array(nexts, np.int64)).tolist(), self._after(hi, stretch)]
             return [(batch, {"position": position}) for batch, position in zip(batches, after, strict=True)]
@@ -236,9 +239,9 @@ class PositionFeed:
 
     def about(self) -> State:
         """Which positions are skipped, and how many episodes each source had."""
-        sources = self.dataset.sources
-        counts = {"episodes": [len(source) for source in sources]} if len(sources) <= COUNTED_SOURCES else {}
-        return {"skipped": self.skips.to_json(), **counts}
+        counts = list(self.episodes or ())
+        told = {"episodes": counts} if len(counts) <= COUNTED_SOURCES else {}
+        return {"skipped": self.skips.to_json(), **told}
 
     def resumed(self, saved: State) -> tuple[PositionFeed, State]:
         """A position within `0 : 2^62`, and ranges to skip."""

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import PlanError
+from penstock.load.shares import plans_below
 from penstock.plan.base import Plan
 from penstock.plan.shard import Share
 
@@ -105,9 +106,4 @@ def check_ranks(plan: Plan, batch_size: int, shares: Ranks) -> None:
 
 
 def _holds_share(plan: Plan) -> bool:
-    below: Plan | None = plan
-    while below is not None:
-        if isinstance(below, Share):
-            return True
-        below = getattr(below, "upstream", None)
-    return False
+    return isinstance(plan, Share) or any(_holds_share(below) for below in plans_below(plan))

@@ -16,6 +16,7 @@ from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError
 from penstock.formats.base.source import Source
 from penstock.load.printed import printed
+from penstock.load.shares import shares_of
 from penstock.load.skips import Skips
 from penstock.load.ticket import Ticket
 from penstock.plan.base import View
@@ -31,14 +32,17 @@ class Why:
 
     `table` has the columns `position`, `epoch`, `source` and `episode` (numbers), `first_row` and `rows` (in the row
     space of the view, as the source numbers them), `step` (the first row, counted from the begin of its episode),
-    `segment` (which sequence of its pack; 1 elsewhere), and `skipped` (whether the loader leaves the position out now).
-    `sources` are the names of the sources. Positions without any real row have no line. `print` shows it.
+    `segment` (which sequence of its pack; 1 elsewhere), `share` (the part of all samples that a mix wants from there; 1
+    elsewhere), and `skipped` (whether the loader leaves the position out now). `sources` are the names of the sources,
+    `parts` those of the parts of a mix that they belong to. Positions without any real row have no line. `print` shows
+    all that says something.
     """
 
     ticket: Ticket
     view: View
     table: Columns
     sources: tuple[str, ...]
+    parts: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return self.table.n
@@ -54,7 +58,7 @@ class Why:
         table = Table(title=title, title_justify="left")
         shown = [name for name in self.table if name not in self._hidden]
         for name in shown:
-            table.add_column(name.replace("_", " "), justify="left" if name in ("source", "part") else "right")
+            table.add_column(name.replace("_", " "), justify="left" if name == "source" else "right")
         for i in range(min(len(self), SHOWN)):
             table.add_row(*(Text(self._cell(name, i)) for name in shown))
         if len(self) > SHOWN:
@@ -64,13 +68,15 @@ class Why:
     @cached_property
     def _hidden(self) -> set[str]:
         """Columns that say nothing here."""
-        plain = {"segment": 1, "skipped": False}
+        plain = {"segment": 1, "share": 1, "skipped": False}
         return {name for name, value in plain.items() if np.all(self.table[name] == value)}
 
     def _cell(self, name: str, i: int) -> str:
         value = self.table[name][i]
         if name == "source":
-            return f"{value}  {self.sources[value]}"
+            return " ".join(filter(None, [str(value), self.parts[value] if self.parts else "", self.sources[value]]))
+        if name == "share":
+            return f"{value:.4g}"
         return ("yes" if value else "") if name == "skipped" else str(value)
 
 
@@ -82,9 +88,12 @@ def why(dataset: MapDataset, ticket: Ticket, skips: Skips, column: str | None = 
     lines = _lines(dataset, dataset.resolve(positions)[number], number)
     sample = lines.pop("sample")
     epoch = dataset.plan.locate(positions)[0]
-    table = {"position": positions[sample], "epoch": epoch[sample], **lines}
+    table: dict[str, npt.NDArray[Any]] = {"position": positions[sample], "epoch": epoch[sample], **lines}
+    shares = shares_of(dataset.plan, positions)
+    table["share"] = np.ones(len(sample)) if shares is None else shares.share[sample, lines["source"]]
     table["skipped"] = skips.covers(positions)[sample]
-    return Why(ticket, view, Columns(table, len(sample)), tuple(_name(source) for source in dataset.sources))
+    names = tuple(_name(source) for source in dataset.sources)
+    return Why(ticket, view, Columns(table, len(sample)), names, shares.names if shares else ())
 
 
 def _view(dataset: MapDataset, column: str | None) -> int:
@@ -100,14 +109,15 @@ def _view(dataset: MapDataset, column: str | None) -> int:
 
 
 def _lines(dataset: MapDataset, selection: Selection, number: int) -> dict[str, npt.NDArray[Any]]:
-    """The real spans of a selection; those that go on in the same sequence of the same sample are one line."""
+    """The real spans of a selection; those whose rows go on in the same sequence of the same sample are one line."""
     if selection.real is not None:
         selection = _real(selection)
     segment = np.ones_like(selection.at) if selection.segment is None else selection.segment
     episode, begin = _owners(dataset, selection, number)
     key = np.stack([selection.at // selection.shape[1], selection.source, episode, segment])
     new = np.ones(len(selection.at), np.bool_)
-    new[1:] = np.any(key[:, 1:] != key[:, :-1], axis=0)
+    ends = selection.start + selection.length
+    new[1:] = np.any(key[:, 1:] != key[:, :-1], axis=0) | (ends[:-1] != selection.start[1:])
     first = np.flatnonzero(new)
     rows = np.add.reduceat(selection.length, first) if len(first) else first
     return {

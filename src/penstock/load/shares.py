@@ -1,0 +1,80 @@
+"""Which part of a mix a source belongs to, and what share that part has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.plan.base import Plan, Reordered
+from penstock.plan.mixed import Mixed
+
+Int = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """For every source the name of its part (`outer/inner` for mixes of mixes), and `share` `[n, sources]`: the part of
+    all samples that the mix wants from there, at each of `n` positions.
+    """
+
+    names: tuple[str, ...]
+    share: npt.NDArray[np.float64]
+
+
+def shares_of(plan: Plan, positions: Int) -> Shares | None:
+    """The parts of the mix that a plan is made of, None if there is none.
+
+    Shares that change on the way are those at each position, unless what lies between hides it (packs, and mixes within
+    mixes): then those at the begin.
+
+    >>> import numpy as np, penstock
+    >>> data = penstock.from_arrays({"x": np.zeros(4)}, lengths=[4]).samples()
+    >>> shares_of(data.plan, np.arange(2)) is None
+    True
+    """
+    found = _found(plan, positions)
+    if found is None:
+        return None
+    share = np.broadcast_to(found.share, (len(positions), found.share.shape[1]))
+    return Shares(found.names, share)
+
+
+def _found(plan: Plan, k: Int | None) -> Shares | None:
+    """The shares at positions `k`, or one row of those at the begin if nobody knows where that is."""
+    if isinstance(plan, Mixed):
+        return _of_mix(plan, k)
+    upstream: Plan | None = getattr(plan, "upstream", None)
+    if upstream is None:
+        return None
+    return _found(upstream, plan.positions(k) if isinstance(plan, Reordered) and k is not None else None)
+
+
+def _of_mix(mix: Mixed, k: Int | None) -> Shares:
+    begin = np.array([at for at, _ in mix.course.stretches])
+    table = np.array([[float(share) for share in shares] for _, shares in mix.course.stretches])
+    place = np.zeros(1, np.int64) if k is None else mix.locate(k)[1]
+    share = table[begin.searchsorted(place, side="right") - 1]
+    names: list[str] = []
+    blocks: list[npt.NDArray[np.float64]] = []
+    for number, part in enumerate(mix.parts):
+        inner = _found(part.plan, None) or Shares(("",) * part.sources, np.ones((1, part.sources)))
+        names += [f"{part.name}/{name}" if name else part.name for name in inner.names]
+        blocks.append(share[:, number : number + 1] * inner.share)
+    return Shares(tuple(names), np.concatenate(blocks, axis=1))
+
+
+def plans_below(plan: Plan) -> Sequence[Plan]:
+    """The plans that a plan is made of, one step down.
+
+    >>> import numpy as np, penstock
+    >>> data = penstock.from_arrays({"x": np.zeros(4)}, lengths=[4]).samples()
+    >>> plans_below(data.shuffle().plan) == [data.plan]
+    True
+    """
+    if isinstance(plan, Mixed):
+        return [part.plan for part in plan.parts]
+    upstream: Plan | None = getattr(plan, "upstream", None)
+    return [] if upstream is None else [upstream]
