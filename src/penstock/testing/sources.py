@@ -111,8 +111,8 @@ class SourceContract(ABC):
                 expected[rows >= 0] = values[rows[rows >= 0]]
                 np.testing.assert_array_equal(out, expected)
             one = np.ones(1, np.int64)
+            beyond = Selection(one * 0, one * len(values), one, one * 0, (1, 1))
             with pytest.raises(ExpiredRowError):
-                beyond = Selection(one * 0, one * len(values), one, one * 0, (1, 1))
                 source.read_values(path, beyond, np.zeros(1, values.dtype))
 
     def test_covered_places_alone_are_written(self, source: Source, episodes: list[Episode]) -> None:
