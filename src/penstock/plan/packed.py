@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,7 +47,7 @@ class Packed(Plan):
         self._axes = _axes(upstream, limits)
         self._rule = transform.rule(tuple(axis.limit for axis in self._axes))
         self._single = upstream.steady and not transform.repack
-        self._indexes: dict[int, PackIndex | EvenIndex] = {}
+        self._plans = _Plans(self._planned, ahead=not self._single)
         self._starts: list[int] = [0]
         self._lock = threading.RLock()
         self._width = self._widths()
@@ -181,12 +183,7 @@ class Packed(Plan):
         return joined, joined.item
 
     def _index(self, epoch: int) -> PackIndex | EvenIndex:
-        with self._lock:
-            if epoch not in self._indexes:
-                while len(self._indexes) >= HELD:
-                    self._indexes.pop(next(iter(self._indexes)))
-                self._indexes[epoch] = self._planned(epoch)
-            return self._indexes[epoch]
+        return self._plans.of(epoch)
 
     def _planned(self, epoch: int) -> PackIndex | EvenIndex:
         first = self.upstream.start(epoch)
@@ -214,6 +211,7 @@ class Packed(Plan):
             new = path.with_suffix(f".{os.getpid()}.new")
             new.write_bytes(index.to_bytes())
             new.replace(path)
+        len(index)  # plans it
         return index
 
     def __reduce__(self) -> tuple[type[Packed], tuple[object, ...]]:
@@ -221,6 +219,42 @@ class Packed(Plan):
         limits = {name: axis.limit for axis in self._axes for name in axis.names}
         pad, head = ({r.name: getattr(r, which) for r in self._reads} for which in ("fill", "head"))
         return Packed, (self.upstream, self._pack, limits, pad, head)
+
+
+class _Plans:
+    """The indexes of the last few epochs; `ahead`, the next epoch is planned on a thread while this one is read."""
+
+    def __init__(self, make: Callable[[int], PackIndex | EvenIndex], *, ahead: bool) -> None:
+        self._make, self._ahead = make, ahead
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._pool: ThreadPoolExecutor | None = None
+        self._held: OrderedDict[int, Future[PackIndex | EvenIndex]] = OrderedDict()
+
+    def of(self, epoch: int) -> PackIndex | EvenIndex:
+        """The index of an epoch, planned if it is not there. Any number of threads may ask."""
+        with self._lock:
+            if self._process != os.getpid():  # a fork has the futures but no thread that would fulfil them
+                self._process, self._pool = os.getpid(), None
+                self._held = OrderedDict((e, f) for e, f in self._held.items() if f.done())
+            mine = self._asked(epoch)
+            if self._ahead:
+                self._asked(epoch + 1)
+            while len(self._held) > HELD:
+                self._held.popitem(last=False)
+        return mine.result()
+
+    def _asked(self, epoch: int) -> Future[PackIndex | EvenIndex]:
+        if epoch in self._held:
+            self._held.move_to_end(epoch)
+        elif self._ahead:
+            self._pool = self._pool or ThreadPoolExecutor(1, "penstock-pack")
+            self._held[epoch] = self._pool.submit(self._make, epoch)
+        else:
+            made = self._make(epoch)
+            self._held[epoch] = Future()
+            self._held[epoch].set_result(made)
+        return self._held[epoch]
 
 
 @dataclass(frozen=True)
