@@ -329,6 +329,15 @@ def _is_full(size: Any, capacity: Any) -> Any:
 
 
 @_jit
+def _reached(used: Any, capacity: Any) -> Any:
+    """Whether a bin is full on some axis."""
+    reached = False
+    for a in range(len(used)):
+        reached |= used[a] >= capacity[a]
+    return reached
+
+
+@_jit
 def _note(index: Any, begin: Any, size: Any, piece: int, pack: int, item: int, done: Any, take: Any) -> None:
     """Write down one piece; where there is no room, pieces are only counted."""
     if len(index) > 0:
@@ -350,7 +359,7 @@ def concat(
         left, apart = True, i < items and whole and _is_full(length[i], capacity)
         done[:] = 0
         while left:
-            if (i == items and held > 0) or held == most or np.any(used >= capacity):
+            if (i == items and held > 0) or held == most or _reached(used, capacity):
                 bins, held = bins + 1, 0
                 used[:] = 0
             if held == 0 and (i == items or (bins > 0 and kept > 0)):

@@ -189,7 +189,7 @@ class PackIndex:
     def _rows(self, lengths: Int, part: Int | None) -> tuple[Int, Int]:
         limit, overlong = self._limit, self.rule.overlong
         if overlong == "split":
-            begin = np.minimum(limit * (0 if part is None else part[:, None]), lengths)
+            begin = np.clip(limit * (0 if part is None else part[:, None]), 0, lengths)
             return begin, np.minimum(lengths - begin, limit)
         if overlong == "truncate_left":
             begin = np.maximum(lengths - limit, 0)

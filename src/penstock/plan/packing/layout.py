@@ -96,7 +96,7 @@ class Layout:
         return raw.astype(np.int64).reshape(n, axes)
 
     def _check(self, rows: Int, first: int) -> None:
-        """Name the first length that is negative, too large for arithmetic, or over the limit where that is an error."""
+        """Name the first length that is negative, too large to count with, or over the limit where that is an error."""
         limit = np.array(self._rule.capacity if self._rule.overlong == "error" else LONGEST, np.int64)
         bad = np.flatnonzero(((rows < 0) | (rows > limit)).any(1))
         if len(bad) == 0:

@@ -102,6 +102,7 @@ class Store:
         good = good and len(self.part) in (0, len(self.slot)) and self.begin.shape == self.size.shape
         good = good and self.begin.shape == ((len(self.slot), axes) if exact and len(self.slot) else (0,))
         good = good and bool(((packs > 0) == (slots > 0)).all())
+        good = good and bool((self.begin >= 0).all() and (self.size >= -1).all())
         good = good and _below(self.slot, slots, slots) and _below(self.local, slots, items)
         good = good and _rising(self.cut, packs, slots) and _rising(self.run, np.diff(self.run_first), slots)
         if not good:

@@ -1,0 +1,154 @@
+"""What planning packs costs, how many packs it needs, and what one pack costs.
+
+Claims: lengths are planned at tens of millions a second on one thread, hundreds of times TRL's best fit decreasing at equal
+quality; packs stay within 0.01 % (log-normal), 0.2 % (uniform) and 0.1 % (Pareto) of the lower bound; 10^9
+lengths need no memory beyond themselves and a running sum of packs; any pack is microseconds away where plans are kept,
+and the planning of one window where they are not.
+
+    python benchmarks/packing.py [--n 2000000] [--billion] [--trl path/to/trl/data_utils.py]
+
+TRL's packer is read from its source file, for its imports are heavy; a row says so where it is not given. It packs
+whole tables, so it is given tables without values worth copying: one byte a token.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import resource
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from penstock.plan.packing import PackIndex, Rule, lower_bound
+
+Inputs = dict[str, tuple[Any, int]]
+
+
+def seconds(call: Callable[[], object], repeats: int = 3) -> float:
+    """The fastest of some calls."""
+    times: list[float] = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+def inputs(n: int) -> Inputs:
+    rng = np.random.default_rng(0)
+    normal = np.clip(rng.lognormal(np.log(250), 1.0, n), 1, 2048)
+    tail = np.clip(60 * (1 + rng.pareto(1.2, n)), 1, 8192)
+    return {
+        "a log-normal": (normal.astype(np.uint16), 2048),
+        "b uniform": (rng.integers(10, 1001, n).astype(np.uint16), 1024),
+        "c Pareto": (tail.astype(np.uint16), 8192),
+    }
+
+
+def trl_packer(path: str) -> Callable[[Any, int], Any]:
+    """TRL's best fit decreasing, taken out of its file."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.types
+
+    names = ("_SegmentTree", "_pack_bfd", "_check_if_columns_can_be_packed")
+    tree = ast.parse(Path(path).read_text())
+    tree.body = [node for node in tree.body if getattr(node, "name", "") in names]
+    scope: dict[str, Any] = {"pa": pa, "pc": pc, "np": np, "pyarrow": pyarrow}
+    scope |= {"Literal": Literal, "deque": deque, "defaultdict": defaultdict}
+    exec(compile(tree, path, "exec"), scope)  # noqa: S102 - a file that the caller names
+
+    def pack(lengths: Any, capacity: int) -> Any:
+        offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int32)
+        tokens = pa.ListArray.from_arrays(offsets, np.zeros(offsets[-1], np.uint8))
+        return scope["_pack_bfd"](pa.table({"tokens": tokens}), capacity)
+
+    return pack
+
+
+def row(name: str, speed: float, unit: str, *notes: str) -> None:
+    print(f"  {name:<44}{speed:>12,.1f} {unit:<10}{'  '.join(notes)}")
+
+
+def excess(packs: int, bound: int) -> str:
+    return f"{packs:,} packs, {100 * (packs / bound - 1):.3f} % above the bound"
+
+
+def plans(name: str, lengths: Any, capacity: int, trl: str | None) -> None:
+    n = len(lengths)
+    bound = lower_bound(lengths, capacity)
+    print(f"\n{name}: {n:,} lengths, mean {lengths.mean():.0f}, capacity {capacity}, bound {bound:,}")
+    copy = seconds(lambda: lengths.copy(), 10)
+    row("memcpy of the lengths", n / copy / 1e6, "M/s")
+    for keep in ("recompute", "memory"):
+        index = PackIndex(lengths, Rule((capacity,)), keep=keep)
+        packs = len(index)
+        took = seconds(lambda k=keep: len(PackIndex(lengths, Rule((capacity,)), keep=k)))
+        size = f"{index.nbytes / n:.3f} bytes a length"
+        row(f"best fit decreasing, keep={keep}", n / took / 1e6, "M/s", excess(packs, bound), size)
+    for method in ("random_fit", "best_fit", "first_fit", "next_fit", "concat_split"):
+        packs = len(PackIndex(lengths, Rule((capacity,), method), keep="recompute"))
+        took = seconds(lambda m=method: len(PackIndex(lengths, Rule((capacity,), m), keep="recompute")), 1)
+        row(method, n / took / 1e6, "M/s", excess(packs, bound))
+    if trl is None:
+        print("  TRL: no path given")
+        return
+    pack, some = trl_packer(trl), lengths[:100_000]
+    theirs = seconds(lambda c=capacity: pack(some, c), 1)
+    ours = seconds(lambda: len(PackIndex(some, Rule((capacity,)), window=None)))
+    kept = seconds(lambda: len(PackIndex(some, Rule((capacity,)), window=None, keep="recompute")))
+    same = (len(pack(some, capacity)), len(PackIndex(some, Rule((capacity,)), window=None)))
+    row("TRL, 100 000 at once", len(some) / theirs / 1e6, "M/s", f"{same[0]:,} packs, ours {same[1]:,}")
+    row("  ours is faster, packs kept / counted", theirs / ours, "times", f"/ {theirs / kept:,.0f} times")
+
+
+def access(lengths: Any, capacity: int) -> None:
+    print("\nRandom access (a)")
+    rng = np.random.default_rng(1)
+    index = PackIndex(lengths, Rule((capacity,)), keep="memory")
+    packs = rng.integers(0, len(index), 4096)
+    row("4096 packs at once, kept", seconds(lambda: index.pieces(packs), 10) / len(packs) * 1e6, "us/pack")
+    one = min(seconds(lambda k=k: index.pieces([k]), 5) for k in packs[:200])
+    row("one pack, kept", one * 1e6, "us/pack")
+    for window in (4096, 65536):
+        again = PackIndex(lengths, Rule((capacity,)), keep="recompute", window=window)
+        first = np.linspace(0, len(again) - 1, min(60, len(lengths) // window)).astype(int)
+        took = min(seconds(lambda k=k, i=again: i.pieces([k]), 1) for k in first)
+        row(f"one pack, window of {window} planned again", took * 1e6, "us/pack")
+    for name, plan in (("recompute", PackIndex(lengths, index.rule, keep="recompute")), ("memory", index)):
+        data = plan.to_bytes()
+        took = seconds(lambda d=data, i=index: PackIndex.from_bytes(d, lengths, i.rule), 5)
+        row(f"saved plan restored, keep={name}", took * 1e3, "ms", f"{len(data):,} bytes")
+
+
+def billion(capacity: int) -> None:
+    drawn, n = inputs(100_000_000)["a log-normal"][0], 1_000_000_000
+    index = PackIndex(lambda item: drawn.take(item, mode="wrap"), Rule((capacity,)), n=n, keep="recompute")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    took = seconds(lambda: len(index), 1)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    print("\n10^9 lengths, 10^8 repeated by a function")
+    row("counted", n / took / 1e6, "M/s", f"{took:.1f} s, {grown:.0f} MB more, plan {index.nbytes:,} bytes")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--n", type=int, default=2_000_000)
+    parser.add_argument("--billion", action="store_true")
+    parser.add_argument("--trl")
+    options = parser.parse_args()
+    given = inputs(options.n)
+    for name, (lengths, capacity) in given.items():
+        plans(name, lengths, capacity, options.trl)
+    access(*given["a log-normal"])
+    if options.billion:
+        billion(2048)
+
+
+if __name__ == "__main__":
+    main()
