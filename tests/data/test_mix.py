@@ -60,7 +60,8 @@ def test_every_stop_rule_ends_where_it_says(parts, stop, seed):
         following = mix(datasets, weights, stop=len(mixed) + 1)[-1]["source"]
         assert counts[following] == sizes[following]
     elif stop == "all_exhausted":
-        assert np.all(counts >= sizes) and np.any(counts == sizes)
+        assert np.all(counts >= sizes)
+        assert np.any(counts == sizes)
     elif stop == "drain":
         assert counts.tolist() == list(sizes)
         assert len(set(mixed[:]["x"].tolist())) == sum(sizes)
@@ -176,12 +177,13 @@ def test_outputs_that_some_lack_by_request():
     wide, narrow = (penstock.from_arrays({"x": np.arange(8) + 1}, lengths=[8]).windows(n, stride=n) for n in (4, 2))
     with pytest.raises(PlanError, match=r"as wide in every part of a mix, got {'0': 4, '1': 2}"):
         mix([wide, narrow], [1, 1])
-    assert mix([wide, narrow], [1, 1], union=True)[:4]["x"].tolist() == [[1, 2, 3, 4], [1, 2, 0, 0], [5, 6, 7, 8], [3, 4, 0, 0]]
+    both = mix([wide, narrow], [1, 1], union=True)[:4]["x"]
+    assert both.tolist() == [[1, 2, 3, 4], [1, 2, 0, 0], [5, 6, 7, 8], [3, 4, 0, 0]]
 
 
 def test_columns_of_other_types_are_named():
     two = penstock.from_arrays({"x": np.arange(4.0)}, lengths=[4]).samples()
-    with pytest.raises(SpecError, match="expected x as .*int64.*, got .*float64.* - in source 1"):
+    with pytest.raises(SpecError, match=r"expected x as .*int64.*, got .*float64.* - in source 1"):
         mix([numbers(4), two], [1, 1])
 
 

@@ -49,7 +49,8 @@ class TestPackOfEqualWindows(TestPack):
 
 class TestEveryEpochPlannedAnew(TestPack):
     def plan(self, episodes: Episodes) -> Plan:
-        return Pack(12, method="next_fit", repack=True, max_sequences=6).reorder(Shuffle(1).reorder(Sequences().plan(episodes)))
+        shuffled = Shuffle(1).reorder(Sequences().plan(episodes))
+        return Pack(12, method="next_fit", repack=True, max_sequences=6).reorder(shuffled)
 
     def test_epochs_hold_the_same_samples(self) -> None:
         """Epochs have other packs, in unequal number, of the same rows."""
@@ -111,7 +112,8 @@ def test_every_token_is_in_one_place(lengths, limit, method, overlong, align, ep
     assert not np.any(np.nonzero(starts)[1] % align)
     report = plan.plan.report()
     assert (report.packs, report.lower_bound <= report.packs) == (len(k), True)
-    assert report.rows[0] == used.sum() and report.rows[0] + report.lost[0] == sum(lengths)
+    assert report.rows[0] == used.sum()
+    assert report.rows[0] + report.lost[0] == sum(lengths)
 
 
 def expected(document: range, limit: int, overlong: str) -> list[range]:
@@ -154,11 +156,14 @@ def test_equal_windows_are_packed_by_arithmetic():
 
 def test_two_columns_have_ids_of_their_own_that_agree():
     lengths = [(3, 1), (0, 2), (2, 4), (5, 5), (1, 0)]
-    packs = EpisodeDataset(two_columns(lengths)).sequences().pack(
-        {"inputs": 6, "targets": 8}, marks=("segment_ids", "positions", "lengths"), pad={"inputs": -1}
+    packs = (
+        EpisodeDataset(two_columns(lengths))
+        .sequences()
+        .pack({"inputs": 6, "targets": 8}, marks=("segment_ids", "positions", "lengths"), pad={"inputs": -1})
     )
     batch = packs[:]
-    assert batch["inputs"].shape[1:] == (6,) and batch["targets"].shape[1:] == (8,)
+    assert batch["inputs"].shape[1:] == (6,)
+    assert batch["targets"].shape[1:] == (8,)
     for column, base in (("inputs", 1), ("targets", 1001)):
         pieces = sorted(sequences_of(batch, column, f"{column}_"))
         rows = [n for n in (pair[base > 1] for pair in lengths) if n]
@@ -188,7 +193,8 @@ def test_tables_of_sequences():
 @pytest.mark.parametrize("positions", ["restart", "continue"])
 def test_positions_of_parts(positions):
     batch = tokens([7]).sequences().pack(4, overlong="split", positions=positions)[:]
-    rows = {tuple(row[row > 0].tolist()): p for row, p in zip(batch["tokens"], batch["positions"].tolist(), strict=True)}
+    pairs = zip(batch["tokens"], batch["positions"].tolist(), strict=True)
+    rows = {tuple(row[row > 0].tolist()): place for row, place in pairs}
     assert rows[1, 2, 3, 4] == [0, 1, 2, 3]
     assert rows[5, 6, 7][:3] == ([0, 1, 2] if positions == "restart" else [4, 5, 6])
 
@@ -229,10 +235,9 @@ def test_plans_are_kept_by_fingerprint(tmp_path):
 def test_every_way_to_keep_a_plan_gives_the_same_packs():
     lengths = np.random.default_rng(1).integers(1, 30, 2000).tolist()
     k = np.random.default_rng(2).integers(0, 900, 200)
-    batches = [
-        tokens(lengths).sequences().pack(40, window=256, keep=keep).batch(k)["tokens"] for keep in ("memory", "recompute")
-    ]
-    np.testing.assert_array_equal(*batches)
+    data = tokens(lengths).sequences()
+    kept, planned = (data.pack(40, window=256, keep=keep).batch(k)["tokens"] for keep in ("memory", "recompute"))
+    np.testing.assert_array_equal(kept, planned)
 
 
 def test_packs_can_be_pickled():
@@ -273,6 +278,7 @@ def test_columns_of_one_axis_need_one_limit():
 
 def test_steps_are_packed_too():
     packs: MapDataset = tokens([5, 4]).samples().pack(4)
-    assert isinstance(packs.plan, Plan) and len(packs) == 3
+    assert isinstance(packs.plan, Plan)
+    assert len(packs) == 3
     assert sorted(t for each in sequences_of(packs[:]) for t in each) == list(range(1, 10))
     assert Steps().plan(episodes_of([3])).even == (1, 1, 1)

@@ -29,9 +29,7 @@ class TestWithTheLastObservation(TestSequences):
 
 
 def data() -> EpisodeDataset:
-    return penstock.from_arrays(
-        {"observations": np.arange(12), "actions": np.arange(9) * 10}, lengths=[4, 0, 5]
-    )
+    return penstock.from_arrays({"observations": np.arange(12), "actions": np.arange(9) * 10}, lengths=[4, 0, 5])
 
 
 def test_every_episode_is_one_sample_padded_to_the_longest():

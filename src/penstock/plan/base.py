@@ -28,7 +28,7 @@ class View:
 
     Rows lie inside their episode: `0 : T + end`, where `end` is 1 for boundary rows that may be the observation
     after the last step, and 0 otherwise. `"values"` is the space of the values of one ragged `column`, laid end to
-    end: a row of that column is a range of them. `whole` views are as wide as the longest sample is, by no one's choice.
+    end: a row of that column is a range of them. `whole` views are as wide as the longest sample.
     """
 
     align: RowSpace

@@ -78,7 +78,8 @@ class Whole(Plan):
         self._rows.append(rows)
         if align == "episode" and not column:
             return EPISODE
-        return View("values" if column else align, 0, max(1, int(rows.max(initial=0))), end=end, column=column, whole=True)
+        longest = max(1, int(rows.max(initial=0)))
+        return View("values" if column else align, 0, longest, end=end, column=column, whole=True)
 
     @property
     def views(self) -> tuple[View, ...]:
