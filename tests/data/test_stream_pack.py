@@ -206,6 +206,16 @@ def test_what_is_too_long(overlong: Any, expected: list[list[int]], lost: int) -
     assert (passed.sequences, passed.empty, passed.overlong, passed.lost) == (4, 1, 1, lost)
 
 
+def test_positions_of_parts_can_continue() -> None:
+    columns = {"a": told([20]), "b": told([7], first=100)}
+    packed = IterDataset(Blocks(columns, [0, 1])).pack({"a": 4, "b": 4}, overlong="split", positions="continue")
+    for block in packed:
+        for name in ("a", "b"):
+            real = block[f"{name}_segment_ids"] > 0
+            np.testing.assert_array_equal(block[f"{name}_positions"][real], block[name][real] % 1000)
+            assert not block[f"{name}_positions"][~real].any()
+
+
 def test_too_long_is_an_error_unless_asked_otherwise() -> None:
     with pytest.raises(DataError, match="expected at most 4 tokens, got 7 at sequence 8"):
         list(stream([1] * 8 + [7]).pack(4))
@@ -310,7 +320,7 @@ def test_bad_arguments() -> None:
     for wrong in (
         {"length": 0}, {"length": {}}, {"length": {"tokens": 0}}, {"length": 1.5}, {"length": 4, "open_bins": 0},
         {"length": 4, "open_bins": 8, "max_age": 8}, {"length": 4, "rows": 0}, {"length": 4, "max_sequences": 0},
-        {"length": 4, "overlong": "cut"}, {"length": 1 << 31},
+        {"length": 4, "overlong": "cut"}, {"length": 4, "positions": "on"}, {"length": 1 << 31},
     ):  # fmt: skip
         with pytest.raises(PlanError):
             one.pack(**wrong)

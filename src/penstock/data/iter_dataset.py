@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from penstock.core.columns import Columns
 from penstock.data.blocks import BlockIterator, IteratorState, Origin, concatenated
-from penstock.data.stream_items import Overlong, PackOptions
+from penstock.data.stream_items import Overlong, PackOptions, Positions
 from penstock.data.stream_pack import StreamPack
 from penstock.errors import PlanError, SpecError, StateError
 
@@ -64,6 +64,7 @@ class IterDataset:
         open_bins: int = 1024,
         max_age: int | None = None,
         overlong: Overlong = "error",
+        positions: Positions = "restart",
         max_sequences: int | None = None,
         rows: int = 256,
         pad: float | Mapping[str, float] = 0,
@@ -78,15 +79,15 @@ class IterDataset:
         in the order of the stream; 0 in padding) and `positions` (from 0 in every sequence; 0 in padding).
 
         Arguments: `length`, places of a row: one number for all `Ragged` columns, which must then be equally long
-        sequence by sequence; or a number for each column that is packed, each of which then has its own
-        `<column>_segment_ids` and `<column>_positions`. All other columns are dropped, except the dense ones in `keep`,
-        which come out `Ragged`, a row having one entry for each of its sequences. `max_age`: a pack is given out before
-        so many others have come after its first sequence did (8 `open_bins`). `overlong`, for a sequence longer than
-        `length`: `"error"`; `"truncate_left"` and `"truncate_right"` cut off its begin or its end; `"split"` makes
-        sequences of their own out of its parts, each with positions from 0; `"drop"`. What was lost stands in
-        `iterator.passed`. `max_sequences` bounds the sequences of a row. `pad` is the value of padding, one or by
-        column. `lengths` is a file that gets the length of every sequence: see `penstock.data.lengths.read_lengths`.
-        Sequences of no length are left out.
+        sequence by sequence; or a number for each column that is packed, each of which, if there are several, then has
+        its own `<column>_segment_ids` and `<column>_positions`. All other columns are dropped, except the dense ones in
+        `keep`, which come out `Ragged`, a row having one entry for each of its sequences. `max_age`: a pack is given
+        out before so many others have come after its first sequence did (8 `open_bins`). `overlong`, for a sequence
+        longer than `length`: `"error"`; `"truncate_left"` (keeps the end); `"truncate_right"` (keeps the beginning);
+        `"split"` makes sequences of their own out of its parts, whose positions `"restart"` at 0 or `"continue"` where
+        the part before ended, as `positions` says; `"drop"`. What was lost stands in `iterator.passed`.
+        `max_sequences` bounds the sequences of a row. `pad` is the value of padding, one or by column. `lengths` is
+        a file that gets the length of every sequence: see `penstock.read_lengths`. Sequences of no length are left out.
 
         A state says where the oldest sequence that waits comes from and which ones after it are out; it never holds
         values. Loading it reads those again, which is at most what fits in `max_age` rows.
@@ -102,7 +103,9 @@ class IterDataset:
         >>> block["segment_ids"].tolist()
         [[1, 1, 1, 1, 1, 2, 2, 3], [1, 1, 1, 1, 0, 0, 0, 0]]
         """
-        options = PackOptions(length, open_bins, max_age, overlong, max_sequences, rows, pad, tuple(keep), lengths)
+        options = PackOptions(
+            length, open_bins, max_age, overlong, positions, max_sequences, rows, pad, tuple(keep), lengths
+        )
         return IterDataset(StreamPack(self._origin, options))
 
 

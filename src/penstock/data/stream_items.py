@@ -16,6 +16,7 @@ from penstock.errors import DataError, PlanError, SpecError
 
 Int = npt.NDArray[np.int64]
 Overlong = Literal["error", "truncate_left", "truncate_right", "split", "drop"]
+Positions = Literal["restart", "continue"]
 
 _LONGEST = 1 << 31  # positions are int32
 
@@ -28,6 +29,7 @@ class PackOptions:
     open_bins: int
     max_age: int | None
     overlong: Overlong
+    positions: Positions
     max_sequences: int | None
     rows: int
     pad: float | Mapping[str, float]
@@ -47,6 +49,8 @@ class PackOptions:
             _whole(name, value, least)
         if self.overlong not in get_args(Overlong):
             raise PlanError(f"expected overlong to be one of {get_args(Overlong)}, got {self.overlong!r}")
+        if self.positions not in get_args(Positions):
+            raise PlanError(f"expected positions to be one of {get_args(Positions)}, got {self.positions!r}")
         if not lengths:
             raise PlanError("expected a length for at least one column, got none")
 
@@ -65,7 +69,8 @@ class PackOptions:
     def key(self) -> str:
         """What the order of the packs, and their values, follow from."""
         length, pad = (sorted(v.items()) if isinstance(v, Mapping) else v for v in (self.length, self.pad))
-        return repr((length, self.open_bins, self.age, self.overlong, self.most, self.rows, pad, self.keep))
+        bounds = (self.open_bins, self.age, self.most, self.rows)
+        return repr((length, *bounds, self.overlong, self.positions, pad, self.keep))
 
     def axes(self, block: Columns) -> tuple[Axis, ...]:
         """The axes that columns are packed along, one or one a column. Raises `SpecError` if they are not as asked."""
@@ -120,7 +125,8 @@ def _whole(name: str, value: Any, least: int) -> None:
 
 
 def _apart(lengths: Mapping[str, int]) -> tuple[Axis, ...]:
-    return tuple(Axis(path, int(length), (path,)) for path, length in lengths.items())
+    alone = len(lengths) == 1
+    return tuple(Axis("" if alone else path, int(length), (path,)) for path, length in lengths.items())
 
 
 @dataclass(frozen=True)
@@ -136,10 +142,12 @@ class Passed:
 @dataclass(frozen=True, eq=False)
 class Items:
     """The `n` sequences of a block that are packed: `sizes` `[n, A]` along each axis, `starts` `[n, A]` of their values
-    in the columns of the axis, and `row` `[n]` of the block."""
+    in the columns of the axis, `skipped` `[n, A]` values of the same sequence in parts before, and `row` `[n]` of the
+    block."""
 
     sizes: Int
     starts: Int
+    skipped: Int
     row: Int
 
 
@@ -168,15 +176,16 @@ def items_of(lengths: Int, axes: tuple[Axis, ...], overlong: Overlong, before: P
     capacity = np.array([axis.capacity for axis in axes], np.int64)
     row = np.arange(len(lengths))
     sizes, starts = lengths, np.stack([_begins(lengths[:, a]) for a in range(len(axes))], axis=1)
-    long = np.any(sizes > capacity, axis=1)
+    long, skipped = np.any(sizes > capacity, axis=1), np.zeros_like(sizes)
     if long.any():
         if overlong == "error":
             _refuse(int(np.argmax(long)), lengths, axes, before.sequences)
         if overlong == "drop":
             row = row[~long]
-            sizes, starts = sizes[row], starts[row]
+            sizes, starts, skipped = sizes[row], starts[row], skipped[row]
         elif overlong == "split":
-            row, sizes, starts = _parts(sizes, starts, capacity)
+            row, sizes, skipped = _parts(sizes, capacity)
+            starts = np.where(sizes > 0, starts[row] + skipped, 0)  # a part of nothing may begin behind the end
         else:
             starts = starts + np.maximum(sizes - capacity, 0) * (overlong == "truncate_left")
             sizes = np.minimum(sizes, capacity)
@@ -187,20 +196,19 @@ def items_of(lengths: Int, axes: tuple[Axis, ...], overlong: Overlong, before: P
         before.overlong + int(np.count_nonzero(long)),
         before.lost + int(lengths.sum() - sizes.sum()),
     )
-    return Items(np.ascontiguousarray(sizes[real]), starts[real], row[real]), passed
+    return Items(np.ascontiguousarray(sizes[real]), starts[real], skipped[real], row[real]), passed
 
 
 def _begins(lengths: Int) -> Int:
     return np.cumsum(lengths) - lengths
 
 
-def _parts(sizes: Int, starts: Int, capacity: Int) -> tuple[Int, Int, Int]:
-    """Row, sizes and starts of the parts: part `p` has the `p`-th `capacity` values along every axis."""
+def _parts(sizes: Int, capacity: Int) -> tuple[Int, Int, Int]:
+    """Row and sizes of the parts, and what is skipped before: part `p` has the `p`-th `capacity` values of an axis."""
     counts = np.maximum(np.max(-(-sizes // capacity), axis=1), 1)
     row = np.repeat(np.arange(len(sizes)), counts)
     skipped = (np.arange(len(row)) - np.repeat(_begins(counts), counts))[:, None] * capacity
-    found = np.clip(sizes[row] - skipped, 0, capacity)
-    return row, found, np.where(found > 0, starts[row] + skipped, 0)  # a part of nothing may begin behind the end
+    return row, np.clip(sizes[row] - skipped, 0, capacity), skipped
 
 
 def _refuse(row: int, lengths: Int, axes: tuple[Axis, ...], first: int) -> None:

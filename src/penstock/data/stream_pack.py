@@ -182,8 +182,9 @@ class PackIterator(BlockIterator):
         """Rows out of the `chosen` items of the blocks, which go to the rows `row`, in that order."""
         cuts = offsets_of([len(block.flags) for block in blocks])
         block = np.searchsorted(cuts, chosen, side="right") - 1
-        sizes, starts, rows = (
-            np.concatenate([getattr(b.items, name) for b in blocks])[chosen] for name in ("sizes", "starts", "row")
+        sizes, starts, skipped, rows = (
+            np.concatenate([getattr(b.items, name) for b in blocks])[chosen]
+            for name in ("sizes", "starts", "skipped", "row")
         )
         first = np.searchsorted(row, np.arange(n))
         segment = np.arange(len(row)) - first[row] + 1
@@ -194,7 +195,8 @@ class PackIterator(BlockIterator):
             at = begin - begin[first][row] + row * axis.capacity
             for path in axis.columns:
                 columns[path] = self._gathered(path, blocks, block, starts[:, a], length, at, shape)
-            for name, first_value, slope in zip(axis.marks, (segment, segment * 0), (0, 1), strict=True):
+            position = skipped[:, a] if self._options.positions == "continue" else row * 0
+            for name, first_value, slope in zip(axis.marks, (segment, position), (0, 1), strict=True):
                 columns[name] = marks = self._recycler.empty(shape, np.dtype(np.int32))
                 kernels().paint(at, length, first_value, slope, marks.reshape(-1))
         for path in self._options.keep:
