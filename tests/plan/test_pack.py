@@ -144,6 +144,15 @@ def test_companions_change_and_the_number_of_packs_does_not():
     assert np.array_equal(fixed[:]["tokens"], fixed.batch(np.arange(len(fixed)) + len(fixed))["tokens"])
 
 
+def test_packs_do_not_come_by_length():
+    lengths = np.random.default_rng(0).integers(1, 100, 3000).tolist()
+    packs = tokens(lengths).sequences().pack(100, window=1024, marks=("lengths",))
+    longest = packs[:]["lengths"].max(axis=1)
+    assert abs(np.corrcoef(longest, np.arange(len(longest)))[0, 1]) < 0.1
+    again = packs.batch(np.arange(len(packs)) + len(packs))["lengths"].max(axis=1)
+    assert (again != longest).any()
+
+
 def test_equal_windows_are_packed_by_arithmetic():
     windows = tokens([50] * 40).windows(3)
     packs = windows.pack(16)

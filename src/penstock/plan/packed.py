@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections import OrderedDict
@@ -172,12 +173,14 @@ class Packed(Plan):
     def _pieces(self, epoch: Int, place: Int) -> tuple[Pieces, Int]:
         """The pieces of packs `[n]`, and the position of each in the plan below."""
         if self._single:
-            pieces = self._index(0).pieces(place, epoch)
+            index = self._index(0)
+            pieces = index.pieces(index.spread(place, epoch), epoch)
             return pieces, pieces.item
         parts: list[Pieces] = []
         for e in dict.fromkeys(epoch.tolist() or [0]):
             mine = np.flatnonzero(epoch == e)
-            found = self._index(e).pieces(place[mine], 0)
+            index = self._index(e)
+            found = index.pieces(index.spread(place[mine], epoch[mine]), 0)
             parts.append(found._replace(pack=mine[found.pack], item=found.item + self.upstream.start(e)))
         joined = parts[0] if len(parts) == 1 else _joined(parts)
         return joined, joined.item
@@ -205,7 +208,15 @@ class Packed(Plan):
         if path is not None and path.exists():
             return PackIndex.from_bytes(path.read_bytes(), lengths, self._rule, n=n)
         threads = os.cpu_count() or 1
-        index = PackIndex(lengths, self._rule, n=n, window=self._pack.window, keep=self._pack.keep, threads=threads)
+        index = PackIndex(
+            lengths,
+            self._rule,
+            n=n,
+            window=self._pack.window,
+            block=math.gcd(64, self._pack.window),
+            keep=self._pack.keep,
+            threads=threads,
+        )
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             new = path.with_suffix(f".{os.getpid()}.new")

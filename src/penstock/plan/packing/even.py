@@ -53,6 +53,10 @@ class EvenIndex:
         """The limits."""
         return self.rule.capacity
 
+    def spread(self, packs: Int, epoch: Int) -> Int:
+        """The same packs: where items exchange places, all of them do."""
+        return packs
+
     def pieces(self, packs: Int, epoch: Int | int) -> Pieces:
         """What packs `[n]` of epochs `[n]` hold. Raises `PlanError` for packs that there are not."""
         pack = np.asarray(packs, np.int64)

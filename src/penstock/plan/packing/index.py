@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from penstock.errors import FormatError, PlanError, StateError
 from penstock.kernels.dispatch import kernels
+from penstock.kernels.permute import permute
 from penstock.plan.packing import saved
 from penstock.plan.packing.bound import bound_of
 from penstock.plan.packing.layout import Layout, Lengths
@@ -170,6 +171,18 @@ class PackIndex:
             raise PlanError(f"expected one epoch, or one for each of {len(pack)} packs, got {list(epochs.shape)}")
         window = np.searchsorted(self._first, pack, side="right") - 1
         return self._laid(self._found(pack, window, epochs))
+
+    def spread(self, packs: Int, epoch: Int) -> Int:
+        """`[n]` packs that stand in place of packs `[n]` in the epochs `[n]`: those of each window in a keyed order, for
+        as planned the long items come first. The same packs where items keep the given order.
+        """
+        if not self.rule.exchanges:
+            return packs
+        self._ready()
+        window = np.searchsorted(self._first, packs, side="right") - 1
+        first, last = self._first[window], self._first[window + 1]
+        stream = epoch * len(self._layout) + window
+        return first + permute(packs - first, last - first, stream, self.rule.seed_for("spread"))
 
     def _laid(self, found: Found) -> Pieces:
         """The rows of each piece, and their place in the pack."""
