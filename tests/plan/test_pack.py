@@ -291,3 +291,9 @@ def test_steps_are_packed_too():
     assert len(packs) == 3
     assert sorted(t for each in sequences_of(packs[:]) for t in each) == list(range(1, 10))
     assert Steps().plan(episodes_of([3])).even == (1, 1, 1)
+
+
+@pytest.mark.parametrize("window", [1, 3, 100])
+def test_windows_may_be_of_any_size(window: int):
+    packs = tokens([5, 2, 4, 1, 3]).sequences().pack(8, window=window)
+    assert sorted(t for each in sequences_of(packs[:]) for t in each) == list(range(1, 16))
