@@ -219,6 +219,10 @@ def test_positions_of_parts_can_continue() -> None:
 def test_too_long_is_an_error_unless_asked_otherwise() -> None:
     with pytest.raises(DataError, match="expected at most 4 tokens, got 7 at sequence 8"):
         list(stream([1] * 8 + [7]).pack(4))
+    iterator = iter(stream([1] * 8 + [7]).pack(4))
+    for _ in range(2):  # it does not go on without what it read
+        with pytest.raises(DataError, match="at sequence 8"):
+            next(iterator)
 
 
 def test_parts_of_several_columns_hold_each_value_once() -> None:
@@ -349,6 +353,9 @@ def test_lengths_are_written_as_they_pass(tmp_path: Path) -> None:
     assert read_lengths(path, fingerprint="here")["tokens"].tolist() == lengths.tolist()
     assert list(tmp_path.iterdir()) == [path]
     list(packed)  # a second pass finds them done
+    path.unlink()
+    assert all(a.n == b.n for a, b in zip(packed, packed, strict=True))  # two at once end with the same file
+    assert read_lengths(path)["tokens"].tolist() == lengths.tolist()
     with pytest.raises(StateError, match="expected lengths of there"):
         read_lengths(path, fingerprint="there")
     path.unlink()

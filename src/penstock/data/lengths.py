@@ -124,7 +124,8 @@ class LengthsFile:
 
     def finish(self, rows: int) -> None:
         """The pass has ended after so many sequences: `path` appears, whole, and flushed to the disk."""
-        if self.finished:
+        self.finished = self.finished or (not self.partial.exists() and self._matches(self._path))
+        if self.finished:  # perhaps by another pass over the same data
             return
         os.ftruncate(self._file, len(self._header) + rows * self._width)
         check = zlib.crc32(np.ascontiguousarray(self.read(0, rows), "<i8").data if rows else b"")

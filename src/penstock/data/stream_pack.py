@@ -139,7 +139,16 @@ class PackIterator(BlockIterator):
         """Take in one block, or some small ones. False at the end of the stream."""
         if self._ended:
             return False
-        before, parts = self._upstream.state_dict(), list[Columns]()
+        before = self._upstream.state_dict()
+        try:
+            return self._read_from(before)
+        except BaseException:
+            self._upstream.load_state_dict(before)  # what was read is not lost: asked again, it is read again
+            self._ended = False
+            raise
+
+    def _read_from(self, before: IteratorState) -> bool:
+        parts: list[Columns] = []
         while sum(part.n for part in parts) < LEAST and not self._ended:
             block = next(self._upstream, None)
             self._ended = block is None
