@@ -1,0 +1,209 @@
+"""Preprocessors applied one after the other: from the examples of a source to a dataset that is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.compat.airio.examples import Call, Chain, Each, of_episodes
+from penstock.compat.airio.packing import PackPreprocessor
+from penstock.compat.airio.preprocessors import FilterFnTransform, MapFnTransform, RandomMapFnTransform, pad
+from penstock.compat.airio.runtime import SKIP_FEATURE, AirIOInjectedRuntimeArgs, injected, named
+from penstock.core.columns import Columns
+from penstock.core.ragged import Ragged
+from penstock.data.dataset import EpisodeDataset
+from penstock.data.map_dataset import MapDataset
+from penstock.data.measure import measure
+from penstock.errors import PlanError, SpecError
+
+Int = npt.NDArray[np.int64]
+Preprocessor = MapFnTransform | RandomMapFnTransform | FilterFnTransform | PackPreprocessor
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Where the examples of a task stand: `examples` as long as only functions of one example were met, then `rows`,
+    a dataset whose batches are columns; `episodes` are what `rows` were cut from, if nothing else was done.
+
+    `drawn` tells that `rows` have functions whose random numbers follow from the position.
+    """
+
+    name: str
+    args: AirIOInjectedRuntimeArgs
+    seed: int
+    stage: int = 0
+    examples: Chain | None = None
+    rows: MapDataset | None = None
+    episodes: EpisodeDataset | None = None
+    drawn: bool = False
+
+    @classmethod
+    def start(cls, name: str, source: Any, args: AirIOInjectedRuntimeArgs, seed: int, each: bool) -> Flow:
+        """The examples of a source; `each` tells that functions of one example come first."""
+        if isinstance(source, EpisodeDataset):
+            if each:
+                return cls(name, args, seed, examples=Chain(of_episodes(source)))
+            return cls(name, args, seed, rows=source.sequences(), episodes=source)
+        if isinstance(source, MapDataset) and not each:
+            return cls(name, args, seed, rows=source)
+        return cls(name, args, seed, examples=Chain(source))
+
+    def apply(self, preprocessors: Sequence[Preprocessor], shuffle: bool = False) -> Flow:
+        """After the preprocessors. `shuffle`: packers that go by the order get another one."""
+        flow = self
+        for i, step in enumerate(preprocessors):
+            if isinstance(step, PackPreprocessor):
+                flow = flow._packed(step, pad_id_of(preprocessors[i + 1 :]), shuffle)
+            else:
+                flow = flow._called(step)
+        return flow
+
+    def _called(self, step: MapFnTransform | RandomMapFnTransform | FilterFnTransform) -> Flow:
+        fn = step.filter_fn if isinstance(step, FilterFnTransform) else step.map_fn
+        seed = (self.seed + ((self.stage + 1) << 48)) if isinstance(step, RandomMapFnTransform) else None
+        call = Call(injected(fn, self.args), named(fn), seed)
+        if self.examples is not None and not step.of_batches:
+            kept = isinstance(step, FilterFnTransform)
+            flow = replace(self, examples=self.examples.where(call) if kept else self.examples.then(call))
+        elif isinstance(step, FilterFnTransform):
+            flow = self.columns()._where(call, step.of_batches)
+        else:
+            flow = self.columns()._mapped(call, step.of_batches)
+        update = None if isinstance(step, FilterFnTransform) else step.update_runtime_args
+        return replace(flow, stage=self.stage + 1, args=update(self.args) if update else self.args)
+
+    def columns(self) -> Flow:
+        """With `rows`."""
+        if self.examples is None:
+            return self
+        episodes = self.examples.episodes(self.name, self.args.sequence_lengths or {})
+        return replace(self, examples=None, rows=episodes.samples(), episodes=episodes)
+
+    @property
+    def dataset(self) -> MapDataset:
+        """The rows. Raises `PlanError` before there are any."""
+        if self.rows is None:
+            raise PlanError(f"expected {self.name} as columns, got examples")
+        return self.rows
+
+    def _mapped(self, call: Call, of_batches: bool) -> Flow:
+        fn = Stage(call.name, call.fn if of_batches else Each(call), call.seed is not None)
+        drawn = self.drawn or call.seed is not None
+        return replace(self, rows=self.dataset.map(fn, seed=call.seed), episodes=None, drawn=drawn)
+
+    def _where(self, call: Call, of_batches: bool) -> Flow:
+        flow = self.settled() if self.drawn else self
+
+        def condition(columns: Columns) -> npt.NDArray[np.bool_]:
+            if of_batches:
+                return call.fn(columns)
+            return np.array([bool(call.fn(columns.row(i))) for i in range(columns.n)], np.bool_)
+
+        return replace(flow, rows=flow.dataset.where(condition), episodes=None)
+
+    def settled(self) -> Flow:
+        """With the functions so far behind it: rows are what they made, and lengths are known. Cost: one pass, if there
+        are ragged features."""
+        flow = self.columns()
+        if flow.episodes is not None:
+            return flow
+        if len(flow.dataset) == 0:
+            raise PlanError(f"expected examples in {self.name}, got none; check its source and its filters")
+        episodes = measure(flow.dataset, as_it_is, progress=False)
+        return replace(flow, rows=episodes.samples(), episodes=episodes, drawn=False)
+
+    def sequences(self) -> MapDataset:
+        """Samples whose features have known lengths and no functions on them: what can be packed, or mixed and then
+        packed."""
+        flow = self.columns()
+        if flow.episodes is None and not flow.dataset.maps and not _ragged(flow.dataset):
+            return flow.dataset
+        episodes = flow.settled().episodes
+        return flow.dataset if episodes is None else episodes.sequences()
+
+    def _packed(self, step: PackPreprocessor, pad_id: int, shuffle: bool) -> Flow:
+        sequences = only(self.sequences(), self.args, self.name)
+        if shuffle and step.packer.in_order:
+            sequences = sequences.shuffle(self.seed)
+        return replace(self, examples=None, episodes=None, drawn=False).with_packs(sequences, step, pad_id)
+
+    def with_packs(self, sequences: MapDataset, step: PackPreprocessor, pad_id: int) -> Flow:
+        """The flow of packs of these sequences."""
+        limits = self.args.limits
+        pack = step.packer.planned(limits, dict.fromkeys(limits, pad_id), step.pool(limits))
+        rows, lengths = sequences.apply(pack), dict(self.args.sequence_lengths or {})
+        if step.packer.marked:
+            rows = rows.map(Stage("marks", Marks(tuple(limits)), False))
+            lengths |= {f"{name}_{kind}": length for name, length in limits.items() for kind in MARKS}
+        return replace(self, rows=rows, stage=self.stage + 1, args=self.args.replace(sequence_lengths=lengths))
+
+
+MARKS = ("segment_ids", "positions")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A function of columns with a name that goes into the fingerprint."""
+
+    name: str
+    fn: Any
+    drawn: bool
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__qualname__", self.name)
+
+    def __call__(self, columns: Columns, *keys: Any) -> Mapping[str, Any]:
+        """What the function makes of the columns."""
+        return self.fn(columns, *keys)
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Segment ids and positions under the name of every feature, where features have one axis between them."""
+
+    features: tuple[str, ...]
+
+    def __call__(self, columns: Columns) -> Columns:
+        """The columns with the marks renamed."""
+        made = {name: array for name, array in columns.flat.items() if name not in MARKS}
+        for kind in MARKS:
+            if kind in columns.flat:
+                made |= {f"{name}_{kind}": columns.flat[kind] for name in self.features}
+        return Columns.of_flat(made, columns.n)
+
+
+def as_it_is(columns: Columns) -> Columns:
+    """The columns."""
+    return columns
+
+
+def pad_id_of(following: Sequence[Preprocessor]) -> int:
+    """The `pad_id` of the next `pad`, for packs are padded as they are laid."""
+    for step in following:
+        if isinstance(step, MapFnTransform) and getattr(step.map_fn, "func", step.map_fn) is pad:
+            return int(getattr(step.map_fn, "keywords", {}).get("pad_id", 0))
+    return 0
+
+
+def only(sequences: MapDataset, args: AirIOInjectedRuntimeArgs, name: str) -> MapDataset:
+    """The features that have a sequence length. Raises `PlanError` if none was given, `SpecError` for one that examples
+    have not, or that is ragged and not to be packed."""
+    wanted, plan = list(args.sequence_lengths or {}), sequences.plan
+    if not args.limits:
+        raise PlanError(f"expected a sequence length for what is packed in {name}, got {args.sequence_lengths}")
+    rows = {read.name: plan.views[read.view].align != "episode" for read in plan.reads}
+    unknown = [path for path in wanted if path not in rows]
+    if unknown:
+        raise SpecError(f"expected features of {name} among {list(rows)} in sequence_lengths, got {unknown}")
+    loose = [path for path in wanted if rows[path] and path not in args.limits]
+    if loose:
+        raise SpecError(f"expected one value or vector an example of {loose}, which have the length {SKIP_FEATURE}")
+    return sequences.select(*wanted)
+
+
+def _ragged(dataset: MapDataset) -> bool:
+    return any(isinstance(array, Ragged) for array in dataset[:1].flat.values())

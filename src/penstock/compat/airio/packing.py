@@ -1,0 +1,135 @@
+"""Packers by AirIO's names, each a way to plan packs; and the one that needs the fewest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from penstock.plan.pack import Pack
+
+STREAM = 1 << 20
+"""Examples that a packer of streams looks at as one stream; what is open then is closed."""
+
+Lengths = Mapping[str, int]
+
+
+class Packer(Protocol):
+    """How examples become packs."""
+
+    @property
+    def in_order(self) -> bool:
+        """Whether packs follow from the order of the examples, so that it has to be shuffled before."""
+        ...
+
+    @property
+    def marked(self) -> bool:
+        """Whether packs have segment ids and positions."""
+        ...
+
+    def planned(self, lengths: Lengths, pad: Mapping[str, int], pool: int) -> Pack:
+        """The plan of packs with room for `lengths`, out of pools of `pool` examples."""
+        ...
+
+
+@dataclass(frozen=True)
+class MultiBinPacker:
+    """First fit over `num_partial_examples` open packs, the oldest of which is closed when there are more. Features
+    that are too long are cut.
+
+    >>> MultiBinPacker(1000).planned({"targets": 8}, {}, 128).method
+    'first_fit'
+    """
+
+    num_partial_examples: int
+    in_order = True
+    marked = True
+
+    def planned(self, lengths: Lengths, pad: Mapping[str, int], pool: int) -> Pack:
+        """By `penstock.plan.Pack`."""
+        return Pack(
+            lengths,
+            method="first_fit",
+            open_bins=self.num_partial_examples,
+            overlong="truncate_right",
+            window=pool,
+            pad=pad,
+        )
+
+
+@dataclass(frozen=True)
+class NoamPacker:
+    """All examples of a pool end to end, cut where a pack is full; no segment ids.
+
+    >>> NoamPacker().planned({"targets": 8}, {}, 128).method
+    'concat_split'
+    """
+
+    in_order = True
+    marked = False
+
+    def planned(self, lengths: Lengths, pad: Mapping[str, int], pool: int) -> Pack:
+        """By `penstock.plan.Pack`."""
+        return Pack(lengths, method="concat_split", window=pool, pad=pad, marks=())
+
+
+@dataclass(frozen=True)
+class PlannedPacker:
+    """Best fit decreasing, planned from all lengths at once: near the fewest packs that are possible. Features that are
+    too long are cut, as in the other packers; `options` are those of `penstock.plan.Pack`.
+
+    >>> PlannedPacker(overlong="split").planned({"targets": 8}, {}, 65536).overlong
+    'split'
+    """
+
+    options: tuple[tuple[str, Any], ...]
+    in_order = False
+    marked = True
+
+    def __init__(self, **options: Any) -> None:
+        object.__setattr__(self, "options", tuple(sorted(options.items())))
+
+    def planned(self, lengths: Lengths, pad: Mapping[str, int], pool: int) -> Pack:
+        """By `penstock.plan.Pack`."""
+        options: dict[str, Any] = {"overlong": "truncate_right", "window": pool, "pad": pad, **dict(self.options)}
+        return Pack(lengths, **options)
+
+
+@dataclass(frozen=True)
+class PackPreprocessor:
+    """A packer as a preprocessor. `pool_size` examples are packed for themselves: a number, or a function of the
+    sequence lengths. It holds no state, so that tasks may share one.
+
+    >>> PackPreprocessor(MultiBinPacker(10), pool_size=128).pool({"targets": 8})
+    128
+    """
+
+    packer: Packer
+    pool_size: int | Callable[[Lengths], int] = STREAM
+
+    def pool(self, lengths: Lengths) -> int:
+        """Examples of a pool."""
+        return self.pool_size if isinstance(self.pool_size, int) else self.pool_size(lengths)
+
+
+def AirIOPackDatasetMapPreprocessor(packer: Packer, pool_size: int | Callable[[Lengths], int]) -> PackPreprocessor:
+    """A packer of pools."""
+    return PackPreprocessor(packer, pool_size)
+
+
+def AirIOPackDatasetIterPreprocessor(packer: Packer) -> PackPreprocessor:
+    """A packer of one stream."""
+    return PackPreprocessor(packer)
+
+
+def _pool(lengths: Lengths) -> int:
+    return max(128, *lengths.values())
+
+
+PlannedPackPreprocessor = PackPreprocessor(PlannedPacker(), pool_size=65536)
+NoamPackMapPreprocessor = PackPreprocessor(NoamPacker(), pool_size=128)
+NoamPackIterPreprocessor = PackPreprocessor(NoamPacker())
+SingleBinTruePackMapPreprocessor = PackPreprocessor(MultiBinPacker(1), _pool)
+SingleBinTruePackIterPreprocessor = PackPreprocessor(MultiBinPacker(1))
+MultiBinTruePackMapPreprocessor = PackPreprocessor(MultiBinPacker(1000), _pool)
+MultiBinTruePackIterPreprocessor = PackPreprocessor(MultiBinPacker(1000))
