@@ -11,7 +11,8 @@ import numpy as np
 from penstock.kernels.rows import RowMap
 
 COPIED = 32 << 20  # bytes of one copy: larger than caches, as jobs are
-GATHERED = 128 << 20  # bytes that rows are drawn from at random
+GATHERED = 128 << 20  # bytes that rows are drawn from at random, so many at most
+ROWS = 1 << 16
 REPEATS = 5
 
 
@@ -32,7 +33,7 @@ def measure_roofline(row_bytes: int) -> Roofline:
 
 def _gather(row_bytes: int, out: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> float:
     table = np.ones((GATHERED // row_bytes, row_bytes), np.uint8)
-    n = COPIED // row_bytes
+    n = min(COPIED // row_bytes, ROWS)
     rows = RowMap.of(table)
     start = np.random.default_rng(0).integers(0, len(table), n)
     one, at, room = np.ones(n, np.int64), np.arange(n), out[: n * row_bytes]

@@ -1,0 +1,89 @@
+"""`Loader.explain`: what it measures, what it says, and that nothing moves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from penstock.core.columns import Columns
+from penstock.data import MapDataset, from_arrays
+from penstock.errors import PlanError
+from penstock.load import Loader
+from penstock.load.explain import Explanation, Stage
+from penstock.load.printed import printed
+from penstock.load.roofline import Roofline, measure_roofline
+
+
+def dataset(n: int = 20_000) -> MapDataset:
+    return from_arrays({"x": np.arange(n * 8.0).reshape(n, 8)}, lengths=[n]).windows(4).shuffle()
+
+
+def test_every_stage_is_measured_and_the_state_stays():
+    loader = Loader(dataset().map(lambda c: Columns({"x": c["x"] * 2})), 128)
+    next(iter(loader))
+    before, stats, width = json.dumps(loader.state_dict()), replace(loader.stats), loader.flow.width
+    told = loader.explain(batches=40)
+    assert json.dumps(loader.state_dict()) == before
+    assert (loader.stats, loader.flow.width) == (stats, width)
+    assert [stage.name for stage in told.stages] == ["plan", "fetch", "map"]
+    assert len({stage.samples for stage in told.stages}) == 1
+    assert told.stages[0].samples >= 40 * 128
+    assert told.stages[1].nbytes == told.stages[1].samples * (4 * 8 * 8)
+    assert all(stage.seconds > 0 for stage in told.stages)
+    assert told.delivered > 0
+    assert told.waiting_share is not None
+    text = str(told)
+    for word in ("fetch", "memcpy", "gather", "samples/s", "consumer waits", told.sentence):
+        assert word in text
+    seen = next(iter(loader))
+    assert seen.ticket.position == json.loads(before)["position"]
+
+
+def test_streams_and_short_epochs_are_measured_too():
+    told = Loader(dataset(60).iterate(7), threads=0).explain(batches=3)
+    assert [stage.name for stage in told.stages] == ["blocks"]
+    short = Loader(dataset(60), 100, drop_last=False, threads=0)
+    assert short.explain().stages[0].samples == 57
+    with pytest.raises(PlanError, match="at least one"):
+        short.explain(batches=0)
+    with pytest.raises(PlanError, match="got none"):
+        Loader(dataset(60), 100, drop_last=True).explain()
+
+
+def explanation(seconds: tuple[float, float, float], nbytes: int, threads: int = 2, **change) -> Explanation:
+    names = ("plan", "fetch", "map")
+    moved = (0, nbytes, nbytes)
+    stages = tuple(Stage(n, s, 100, b) for n, s, b in zip(names, seconds, moved, strict=True))
+    told = Explanation(stages, Roofline(1e9, 5e8), 1000.0, threads, 4, threads, None)
+    return replace(told, **change)
+
+
+@pytest.mark.parametrize(
+    ("told", "sentence"),
+    [
+        (explanation((0.1, 0.8, 0.1), int(1e8), 1), "fetch: 80% of the time, at 12% of memcpy; threads would help"),
+        (explanation((0.1, 0.8, 0.1), int(1e8)), "more threads would help"),
+        (explanation((0.1, 0.8, 0.1), int(1e8), 4), "all cores are at work"),
+        (explanation((0.1, 0.8, 0.1), int(7e8)), "fetch: 80% of the time, at 88% of memcpy; this is what memory gives"),
+        (explanation((0.1, 0.1, 0.8), int(1e8)), "map: 80% of the time, at 12% of memcpy; the functions given to map()"),
+        (explanation((0.1, 0.8, 0.1), int(1e8), waiting_share=0.01), "the consumer hardly waits"),
+        (explanation((0.1, 0.8, 0.1), int(1e8), jobs=1), "more prefetch or memory"),
+    ],
+)
+def test_the_sentence_names_the_bottleneck_and_what_would_help(told, sentence):
+    assert sentence in told.sentence
+    assert told.sentence in str(told)
+
+
+def test_the_roofline_is_measured_for_rows_of_any_size():
+    for row_bytes in (0, 1, 100, 1 << 30):
+        roofline = measure_roofline(row_bytes)
+        assert roofline.memcpy > 0
+        assert roofline.gather > 0
+
+
+def test_printed_has_no_colours():
+    assert printed("[bold]x[/bold]") == "x"
