@@ -85,7 +85,7 @@ def check_conserved(lengths: Any, rule: Rule, index: PackIndex, pieces: Pieces) 
     assert (report.items, report.packs, report.pieces) == (len(lengths), len(index), len(pieces.item))
 
 
-def check_packs(rule: Rule, index: PackIndex, pieces: Pieces) -> None:
+def check_packs(lengths: Any, rule: Rule, index: PackIndex, pieces: Pieces) -> None:
     """Nothing over a limit, nothing overlapping, all starts aligned, no pack empty."""
     end = pieces.at + pieces.length
     np.testing.assert_array_equal(np.unique(pieces.pack), np.arange(len(index)))
@@ -98,7 +98,9 @@ def check_packs(rule: Rule, index: PackIndex, pieces: Pieces) -> None:
     assert (end <= index.width).all()
     alone = counts[pieces.pack] == 1
     assert (end[~alone] <= rule.capacity).all()
-    reserved = np.where((pieces.begin > 0) & (pieces.length > 0), rule.head, 0)
+    rows = lengths.astype(np.int64).reshape(len(lengths), len(rule.capacity))[pieces.item]
+    cut = np.maximum(rows - rule.capacity, 0) if rule.overlong == "truncate_left" else 0
+    reserved = np.where((pieces.begin > cut) & (pieces.length > 0), rule.head, 0)
     assert ((pieces.at - reserved) % rule.align == 0).all()
     if rule.overlong != "own_pack":
         assert index.width == rule.capacity
@@ -112,7 +114,7 @@ def test_rows_are_conserved_and_packs_hold_them(problem: Any) -> None:
     for epoch in (0, 1):
         pieces = everything(index, epoch)
         check_conserved(lengths, rule, index, pieces)
-        check_packs(rule, index, pieces)
+        check_packs(lengths, rule, index, pieces)
     assert index.report().lower_bound <= len(index)
 
 

@@ -155,7 +155,7 @@ def sort_decreasing(length: Any, capacity: int, order: Any, run: Any) -> Any:
 
 
 @_jit
-def best_fit(length: Any, capacity: int, most: int, out: Any) -> Any:
+def best_fit(length: Any, capacity: int, most: int, out: Any) -> Any:  # noqa: PLR0912 - one loop, no calls to pay for
     """See `packing_reference.best_fit`.
 
     Right behind an item, one of equal length goes into the same bin if it fits, for no other bin can be fuller and
@@ -244,15 +244,17 @@ def _emit(bins: Any, begin: int, end: int, emitted: Any, done: int) -> Any:
 
 
 @_jit
-def _choose(used: Any, held: Any, open_: int, size: Any, capacity: Any, scale: Any, most: int, best: bool) -> Any:
-    """The bin of `0 : open_` for an item of `size`, or -1: the first that has room, or the one with the least of it."""
+def _choose(
+    used: Any, held: Any, open_: int, length: Any, i: int, capacity: Any, scale: Any, most: int, best: bool
+) -> Any:
+    """The bin of `0 : open_` for item `i`, or -1: the first that has room, or the one with the least of it."""
     chosen, least = -1, np.inf
     for j in range(open_):
         if held[j] == most:
             continue
         fits, space = True, 0.0
-        for a in range(len(size)):
-            fits &= used[j, a] + size[a] <= capacity[a]
+        for a in range(len(capacity)):
+            fits &= used[j, a] + length[i, a] <= capacity[a]
             space += (capacity[a] - used[j, a]) * scale[a]
         if fits and space < least:
             chosen, least = j, space
@@ -283,13 +285,14 @@ def open_fit(
         if open_ > keep:  # at most one: each item opens one bin
             done = _emit(bins, 0, 1, emitted, done)
             open_ = _remove(used, held, bins, 0, open_)
-        j = _choose(used, held, open_, length[i], capacity, scale, most, best)
+        j = _choose(used, held, open_, length, i, capacity, scale, most, best)
         if j < 0:
             if block and open_ == keep:
                 done = _emit(bins, 0, open_, emitted, done)
                 open_ = 0
             j = open_
-            used[j, :] = 0
+            for a in range(axes):
+                used[j, a] = 0
             held[j], bins[j] = 0, opened
             opened += 1
             open_ += 1
@@ -356,12 +359,16 @@ def concat(
     aside = np.empty(items if whole else 0, np.int64)
     pieces, bins, held, kept = 0, 0, 0, 0
     for i in range(items + 1):
-        left, apart = True, i < items and whole and _is_full(length[i], capacity)
-        done[:] = 0
+        left, apart = True, False
+        if whole and i < items:
+            apart = _is_full(length[i], capacity)
+        for a in range(axes):
+            done[a] = 0
         while left:
             if (i == items and held > 0) or held == most or _reached(used, capacity):
                 bins, held = bins + 1, 0
-                used[:] = 0
+                for a in range(axes):
+                    used[a] = 0
             if held == 0 and (i == items or (bins > 0 and kept > 0)):
                 for j in range(kept):
                     _note(index, begin, size, pieces + j, bins + j, aside[j], used, length[aside[j]])
@@ -375,7 +382,8 @@ def concat(
                 used[a] += (take[a] + reserved + align - 1) // align * align
                 left |= done[a] + take[a] < length[i, a]
             _note(index, begin, size, pieces, bins, i, done, take)
-            done += take
+            for a in range(axes):
+                done[a] += take[a]
             pieces += 1
             held += 1
         if apart:
