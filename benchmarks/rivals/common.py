@@ -165,6 +165,13 @@ class Report:
             verdict = f"hangs: {error}"
         except Exception as error:  # noqa: BLE001  the rival's own error is the finding
             verdict = f"refuses: {short(error)}"
+        self._row(name, verdict, lost, repeated, trace, note)
+
+    def lacks(self, name: str, what: str, note: str) -> None:
+        """A scenario that the rival has no means for."""
+        self._row(name, f"refuses: has no {what} of its own", None, None, Trace(), note)
+
+    def _row(self, name: str, verdict: str, lost: int | None, repeated: int | None, trace: Trace, note: str) -> None:
         row = {"rival": self.package, "version": version(self.package), "scenario": name, "verdict": verdict}
         row |= {"lost": lost, "repeated": repeated, "state_bytes": trace.state_bytes}
         row |= {"resume_ms": round(trace.resume_ms, 2), "note": note}

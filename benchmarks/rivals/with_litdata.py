@@ -104,19 +104,20 @@ def main() -> None:
         write(root / str(d), common.samples(d))
     write(root / "all", [sample for d in range(4) for sample in common.samples(d)])
     report = common.report("litdata")
+    report.lacks("full: mix, shuffle, pack, batch; 1-8-5-12", "packing", "blocks of tokens only (TokensLoader)")
     mix, one = pipeline(lambda: combined(root), COMBINED_WORKERS), pipeline(lambda: single(root), SINGLE_WORKERS)
     held = pipeline(lambda: single(root), SINGLE_WORKERS, common.GLOBAL_BATCH)
     no_packing = "packs blocks of tokens only; CombinedStreamingDataset, random rates"
-    report.scenario("full: mix, shuffle, batch; 1-8-5-12", mix, common.RESHAPE, no_packing)
-    report.scenario("full, same 8 ranks, one kill", mix, common.SAME, no_packing)
+    report.scenario("mix, shuffle, batch; 1-8-5-12", mix, common.RESHAPE, no_packing)
+    report.scenario("mix, shuffle, batch; same 8 ranks, one kill", mix, common.SAME, no_packing)
     report.scenario(
-        "full by weights, same 8 ranks, one kill",
+        "mix by weights, shuffle, batch; same 8 ranks, one kill",
         pipeline(lambda: combined(root, common.WEIGHTS), COMBINED_WORKERS),
         common.SAME,
         "ends with the first dataset that has no more",
     )
     report.scenario(
-        "full, every rank reads all and keeps its batches; 1-8-5-12",
+        "mix, shuffle, batch; every rank reads all and keeps its batches; 1-8-5-12",
         common.dealt(mix),
         common.RESHAPE,
         "nothing is sharded, ranks times the work",

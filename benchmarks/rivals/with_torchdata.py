@@ -81,14 +81,17 @@ def sharded(build: Any, by_hand: bool = False) -> common.Pipeline:
 
 def main() -> None:
     report = common.report("torchdata")
+    report.lacks(
+        "full: mix, shuffle, pack, batch; 1-8-5-12",
+        "packing",
+        "packing is left to the user; an iterable that packs needs a state of its own",
+    )
     nodes, loader = sharded(mixed_nodes), sharded(one_loader)
     no_packing = "no packing in torchdata; MultiNodeWeightedSampler, random rates"
+    report.scenario("mix, shuffle, batch; 1-8-5-12", nodes, common.RESHAPE, no_packing + "; rank 0's state for all")
+    report.scenario("mix, shuffle, batch; same 8 ranks, one kill", nodes, common.SAME, no_packing)
     report.scenario(
-        "full: mix, shuffle, batch; 1-8-5-12", nodes, common.RESHAPE, no_packing + "; rank 0's state for all"
-    )
-    report.scenario("full, same 8 ranks, one kill", nodes, common.SAME, no_packing)
-    report.scenario(
-        "full, every rank reads all and keeps its batches; 1-8-5-12",
+        "mix, shuffle, batch; every rank reads all and keeps its batches; 1-8-5-12",
         common.dealt(nodes),
         common.RESHAPE,
         "nothing is sharded, ranks times the work",
