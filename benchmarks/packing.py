@@ -83,7 +83,7 @@ def plans(name: str, lengths: Any, capacity: int, trl: str | None) -> None:
     n = len(lengths)
     bound = lower_bound(lengths, capacity)
     print(f"\n{name}: {n:,} lengths, mean {lengths.mean():.0f}, capacity {capacity}, bound {bound:,}")
-    copy = seconds(lambda: lengths.copy(), 10)
+    copy = seconds(lengths.copy, 10)
     row("memcpy of the lengths", n / copy / 1e6, "M/s")
     for keep in ("recompute", "memory"):
         index = PackIndex(lengths, Rule((capacity,)), keep=keep)

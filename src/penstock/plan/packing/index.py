@@ -195,7 +195,7 @@ class PackIndex:
             length = np.where(length < 0, self._layout.lengths_of(item), length)
         at = np.empty_like(length)
         kernels().lay(found.pack, begin, length, self.rule.align, self.rule.head, at)
-        if found.rows is not None and self.rule.overlong == "truncate_left":  # they count in what is left of an item
+        if found.rows is not None and self.rule.overlong == "truncate_left":  # counted in what is left
             begin = begin + np.maximum(self._layout.lengths_of(item) - self._limit, 0)
         return Pieces(found.pack, item, begin, length, at)
 
