@@ -69,3 +69,16 @@ def test_bad_arguments():
         source().iterate(3).rebatch(0)
     with pytest.raises(SpecError, match="expected a condition of 3 bools"):
         next(iter(source().iterate(3).filter(lambda c: c["x"])))
+
+
+def test_two_functions_make_two_streams():
+    def double(columns):
+        return {"x": columns["x"] * 2}
+
+    def triple(columns):
+        return {"x": columns["x"] * 3}
+
+    data = from_arrays({"x": np.arange(4)}, lengths=[4]).samples().iterate(2)
+    prints = [data.flat_map(fn).fingerprint for fn in (double, triple, double)]
+    assert prints[0] == prints[2] != prints[1]
+    assert data.filter(double).fingerprint not in prints

@@ -121,11 +121,14 @@ class Episode:
 
 
 def steps_of(spec: Spec, columns: Mapping[str, Array]) -> int:
-    """How many steps the columns of one episode hold, told by the first that has an answer.
+    """How many steps the columns of one episode hold, told by the first that has an answer; one for a record, which
+    has columns of whole episodes alone.
 
-    Raises `SpecError` if no column is aligned with steps or boundaries.
+    Raises `SpecError` if there are no columns.
     """
     for path, column in spec.fields.items():
         if path in columns and column.align != "episode":
             return len(columns[path]) - (column.align == "boundary")
-    raise SpecError(f"expected a column aligned with steps or boundaries, got {list(columns)}")
+    if not any(path in columns for path in spec.fields):
+        raise SpecError(f"expected a column of {list(spec.fields)}, got {list(columns)}")
+    return 1

@@ -12,9 +12,11 @@ import numpy.typing as npt
 
 from penstock.core.columns import Columns
 from penstock.data.blocks import BlockIterator, IteratorState, Origin, concatenated
+from penstock.data.names import name_of
 from penstock.data.stream_items import Overlong, PackOptions, Positions
 from penstock.data.stream_pack import StreamPack
 from penstock.errors import PlanError, SpecError, StateError
+from penstock.plan.base import chained
 
 
 class IterDataset:
@@ -127,7 +129,9 @@ class _FlatMap:
 
     @property
     def fingerprint(self) -> str:
-        return f"{self.upstream.fingerprint}/flat_map"
+        fn = self.fn
+        told = f"filter({name_of(fn.condition)})" if isinstance(fn, _Kept) else f"flat_map({name_of(fn)})"
+        return chained(self.upstream.fingerprint, told)
 
     def __call__(self) -> BlockIterator:
         return _FlatMapIterator(self.upstream(), self.fn)

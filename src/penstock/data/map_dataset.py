@@ -14,6 +14,7 @@ from penstock.core.selection import Selection
 from penstock.data.fetch import Empty, Fetch
 from penstock.data.iter_dataset import BlockIterator, IteratorState, IterDataset
 from penstock.data.keys import keys
+from penstock.data.names import name_of
 from penstock.errors import PlanError, SpecError, StateError
 from penstock.formats.base.source import Source
 from penstock.plan.base import Plan, PlanTransform, chained
@@ -48,7 +49,7 @@ class Mapped:
         return mapped
 
     def __repr__(self) -> str:
-        return f"map({getattr(self.fn, '__qualname__', type(self.fn).__qualname__)}, seed={self.seed})"
+        return f"map({name_of(self.fn)}, seed={self.seed})"
 
 
 class Stage(Protocol):

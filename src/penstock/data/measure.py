@@ -17,6 +17,7 @@ from penstock.data.blocks import concatenated
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.lengths import LengthsFile, read_lengths
 from penstock.data.map_dataset import MapDataset
+from penstock.data.names import name_of
 from penstock.errors import DataError, PlanError, SpecError
 from penstock.formats.records import MadeSource
 
@@ -60,7 +61,7 @@ def measure(
         raise SpecError("expected at least one record, for what is made of it shows the columns; got none")
     records = _Records(dataset, fn, block)
     ragged = [path for path, field in records.spec.items() if field.ragged]
-    name = _digest(dataset.fingerprint, _name(fn), version, records.spec.fingerprint)
+    name = _digest(dataset.fingerprint, name_of(fn), version, records.spec.fingerprint)
     lengths = _lengths(records, ragged, cache, name, progress)
     return EpisodeDataset(MeasuredSource(dataset, fn, block, name, lengths))
 
@@ -104,7 +105,7 @@ class _Records:
     def passed(self, ragged: list[str], first: int, progress: bool) -> Any:
         """From record `first` on: the number of the first of each block, and `[n, C]` lengths."""
         n = len(self.dataset)
-        for at in _shown(range(first, n, self.block), f"measuring {_name(self.fn)}", progress):
+        for at in _shown(range(first, n, self.block), f"measuring {name_of(self.fn)}", progress):
             found = self(np.arange(at, min(at + self.block, n)))
             yield at, np.stack([found[path].lengths for path in ragged], axis=1)
 
@@ -112,14 +113,14 @@ class _Records:
         made = self.fn(self.dataset.batch(numbers))
         columns = made if isinstance(made, Columns) else Columns(made)
         if columns.n != len(numbers):
-            raise SpecError(f"expected {len(numbers)} rows from {_name(self.fn)}, got {columns.n}")
+            raise SpecError(f"expected {len(numbers)} rows from {name_of(self.fn)}, got {columns.n}")
         return columns
 
     def _check(self, columns: Columns, first: int) -> None:
         found = {path: _field(path, array) for path, array in columns.flat.items()}
         if found != self.spec.fields:
             raise SpecError(
-                f"expected {self.spec.fields} from {_name(self.fn)}, as for the first record, got {found} for the "
+                f"expected {self.spec.fields} from {name_of(self.fn)}, as for the first record, got {found} for the "
                 f"records from {first} on"
             )
 
@@ -176,10 +177,6 @@ def _field(path: str, array: npt.NDArray[Any] | Ragged) -> Field:
             raise SpecError(f"expected {path} as one sequence of numbers a record, got {array.shape} of {array.dtype}")
         return Field(array.dtype, (), "episode", "ragged")
     return Field(array.dtype, array.shape[1:], "episode")
-
-
-def _name(fn: Any) -> str:
-    return f"{getattr(fn, '__module__', '')}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
 
 
 def _digest(*parts: str) -> str:
