@@ -178,7 +178,7 @@ class Mixture(_Provider):
         for flow in flows:
             if len(flow.dataset) == 0:
                 raise PlanError(f"expected examples in every task of {self.name}, got none in {flow.name}")
-        _check_alike(flows)
+        _check_alike(flows, shapes=at is None)
         if at is None:
             return self._mixed(_alike(flows), shuffle, self._label)
         if self._label is not None:
@@ -251,19 +251,18 @@ def _epochs(dataset: MapDataset, num_epochs: int | None) -> int:
     return ENDLESS // max(len(dataset), 1)
 
 
-def _check_alike(flows: Sequence[Flow]) -> None:
+def _check_alike(flows: Sequence[Flow], shapes: bool) -> None:
     """Raise `SpecError` if tasks give examples with different features, naming the difference."""
-    found = [{path: f"{a.dtype}" for path, a in flow.dataset[:1].flat.items()} for flow in flows]
+    found = [
+        {path: f"{a.dtype}{list(a.shape[1:]) if shapes else ''}" for path, a in flow.dataset[:1].flat.items()}
+        for flow in flows
+    ]
     for flow, features in zip(flows, found, strict=True):
-        if features != found[0]:
-            differing = {
-                path: (found[0].get(path, "none"), features.get(path, "none"))
-                for path in [*found[0], *features]
-                if found[0].get(path) != features.get(path)
-            }
-            told = ", ".join(f"{path} is {b}, not {a}" for path, (a, b) in differing.items())
+        both = [(path, features.get(path, "none"), found[0].get(path, "none")) for path in found[0] | features]
+        told = ", ".join(f"{path} is {mine}, not {wanted}" for path, mine, wanted in both if mine != wanted)
+        if told:
             raise SpecError(
-                f"expected tasks with the same features, got others in {flows[0].name} and {flow.name}: {told}"
+                f"expected tasks with the same features, got others in {flow.name} than in {flows[0].name}: {told}"
             )
 
 

@@ -219,10 +219,9 @@ def _lengths(sides: dict[str, str], kept: tuple[str, ...]) -> UpdateRuntimeArgs:
     """Sequence lengths of what a converter makes: those of the feature that each output is made of."""
 
     def update(args: AirIOInjectedRuntimeArgs) -> AirIOInjectedRuntimeArgs:
-        given = args.sequence_lengths or {}
-        return args.replace(
-            sequence_lengths={new: given[old] for new, old in sides.items()} | {k: given[k] for k in kept}
-        )
+        made = {new: args.length(old) for new, old in sides.items()}
+        passed = {name: length for name, length in (args.sequence_lengths or {}).items() if name in kept}
+        return args.replace(sequence_lengths=made | passed)
 
     return update
 

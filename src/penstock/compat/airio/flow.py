@@ -65,7 +65,10 @@ class Flow:
     def _called(self, step: MapFnTransform | RandomMapFnTransform | FilterFnTransform) -> Flow:
         fn = step.filter_fn if isinstance(step, FilterFnTransform) else step.map_fn
         seed = (self.seed + ((self.stage + 1) << 48)) if isinstance(step, RandomMapFnTransform) else None
-        call = Call(injected(fn, self.args), named(fn), seed)
+        bound = injected(fn, self.args)
+        # The batch size is no part of the name, so that it may change in a run.
+        told = "" if bound is fn else f" of {dict(self.args.sequence_lengths or {})} {self.args.split}"
+        call = Call(bound, named(fn) + told, seed)
         if self.examples is not None and not step.of_batches:
             kept = isinstance(step, FilterFnTransform)
             flow = replace(self, examples=self.examples.where(call) if kept else self.examples.then(call))
