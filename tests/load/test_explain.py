@@ -68,7 +68,10 @@ def explanation(seconds: tuple[float, float, float], nbytes: int, threads: int =
         (explanation((0.1, 0.8, 0.1), int(1e8)), "more threads would help"),
         (explanation((0.1, 0.8, 0.1), int(1e8), 4), "all cores are at work"),
         (explanation((0.1, 0.8, 0.1), int(7e8)), "fetch: 80% of the time, at 88% of memcpy; this is what memory gives"),
-        (explanation((0.1, 0.1, 0.8), int(1e8)), "map: 80% of the time, at 12% of memcpy; the functions given to map()"),
+        (
+            explanation((0.1, 0.1, 0.8), int(1e8)),
+            "map: 80% of the time, at 12% of memcpy; the functions given to map()",
+        ),
         (explanation((0.1, 0.8, 0.1), int(1e8), waiting_share=0.01), "the consumer hardly waits"),
         (explanation((0.1, 0.8, 0.1), int(1e8), jobs=1), "more prefetch or memory"),
     ],

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,22 @@ from penstock.core.ragged import Ragged
 from penstock.data import from_arrays
 from penstock.errors import PlanError, StateError
 from penstock.load import Loader
-from penstock.load.torch import TorchDataset, TorchLoader, TorchStream, to_torch
+from penstock.load.staging import Staging
+from penstock.load.ticket import Batch, Ticket
+from penstock.load.torch import (
+    Tensors,
+    TorchDataset,
+    TorchLoader,
+    TorchSamples,
+    TorchStream,
+    stream_state,
+    to_torch,
+)
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # PyTorch counts the cores of the machine
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),  # torchdata's own use of PyTorch
+]
 
 N = 1000
 
@@ -68,7 +85,6 @@ def test_the_torch_loader_resumes_at_the_batch_the_consumer_has(stop):
         TorchLoader(Loader(dataset(1), 64)).load_state_dict(first.state_dict())
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")
 @pytest.mark.parametrize("workers", [0, 2])
 def test_data_loader_over_batches(workers):
     batches = DataLoader(TorchDataset(dataset(), 64), batch_size=None, num_workers=workers)
@@ -80,7 +96,6 @@ def test_data_loader_over_batches(workers):
         later[16]
 
 
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # PyTorch counts the cores of the machine
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_streams_keep_the_order_for_any_number_of_workers(workers):
     assert rows(DataLoader(TorchStream(dataset(), 64), batch_size=None, num_workers=workers)) == EXPECTED
@@ -96,21 +111,154 @@ def test_a_stream_resumes_through_its_iterator():
         iter(TorchStream(dataset(1), 64)).load_state_dict(iterator.state_dict())
 
 
-@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata's own use of PyTorch
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("stop", [1, 7])
+def test_epochs_of_a_stream_count_on_and_can_be_set():
+    stream = TorchStream(dataset(), 64)
+    second, third = (dataset().batch(np.arange(e * N, (e + 1) * N))["a"].tolist() for e in (1, 2))
+    assert [rows(stream), rows(stream)] == [EXPECTED, second]
+    stream.set_epoch(2)
+    assert rows(stream) == third
+    assert len(stream) == 16
+
+
+def test_a_stream_takes_the_state_of_a_loader_and_the_loader_its():
+    loader = Loader(dataset(), 64, threads=0)
+    loader.skip((70, 90))
+    seen = [batch["a"].tolist() for _, batch in zip(range(5), loader, strict=False)]
+    stream = TorchStream(dataset(), 64, drop_last=True)
+    stream.load_state_dict(loader.state_dict())
+    iterator = iter(stream)
+    after = next(iterator)
+    assert after.ticket.position == 64 * 5 + 20
+    back = Loader(dataset(), 64, threads=0)
+    back.load_state_dict(stream_state(iterator.state_dict()))
+    rest = EXPECTED[:70] + EXPECTED[90:]
+    assert [x for part in seen for x in part] + rows([after]) + rows(back) == rest
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("stop", [0, 1, 7, 15, 16])
 def test_stateful_data_loader_resumes_bit_for_bit(workers, stop):
-    from torchdata.stateful_dataloader import StatefulDataLoader
-
-    def make() -> StatefulDataLoader:
-        return StatefulDataLoader(TorchStream(dataset(), 64), batch_size=None, num_workers=workers)
-
-    first = make()
+    first = stateful(TorchStream(dataset(), 64), workers)
     iterator = iter(first)
     seen = rows([next(iterator) for _ in range(stop)])
-    second = make()
+    second = stateful(TorchStream(dataset(), 64), workers)
     second.load_state_dict(first.state_dict())
     assert seen + rows(second) == EXPECTED
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 0), (0, 2), (3, 2)])
+@pytest.mark.parametrize("stop", [1, 7, 14])
+def test_stateful_data_loader_goes_on_with_other_workers_and_ranks(before, after, stop):
+    seen: list[list[int]] = []
+    first = stateful(TorchStream(dataset(), 64), before)
+    iterator = iter(first)
+    seen = rows([next(iterator) for _ in range(stop)])
+    state = stream_state(first.state_dict())
+    assert state["position"] == 64 * stop
+    shares = []
+    for rank in range(2):
+        stream = TorchStream(dataset(), 50, rank=rank, world=2)
+        stream.load_state_dict(state)
+        shares.append([batch["a"].tolist() for batch in stateful(stream, after)])
+    assert seen + [x for parts in zip(*shares, strict=True) for part in parts for x in part] == EXPECTED
+
+
+def test_other_workers_under_the_old_state_are_an_error_that_names_the_way():
+    first = stateful(TorchStream(dataset(), 64), 2)
+    next(iter(first))
+    states = list(_iterator_states(first.state_dict()))
+    assert len(states) == 2
+    with pytest.raises(StateError, match="stream_state"):
+        iter(TorchStream(dataset(), 64)).load_state_dict(states[0])
+    late = stateful(TorchStream(dataset(), 64), 2, snapshot_every_n_steps=4)
+    iterator = iter(late)
+    for _ in range(6):
+        next(iterator)
+    with pytest.raises(StateError, match="snapshot_every_n_steps=1"):
+        stream_state(late.state_dict())
+    with pytest.raises(StateError, match="none of its workers"):
+        stream_state({"epoch": 1})
+
+
+def _iterator_states(saved):
+    for value in saved.values():
+        if isinstance(value, dict):
+            yield from [value] if "workers" in value else _iterator_states(value)
+
+
+def stateful(stream: TorchStream, workers: int, **options):
+    from torchdata.stateful_dataloader import StatefulDataLoader
+
+    return StatefulDataLoader(stream, batch_size=None, num_workers=workers, **options)
+
+
+def test_ranks_share_the_batches_of_datasets_and_streams():
+    for kind in (TorchDataset, TorchStream):
+        parts = [list(DataLoader(kind(dataset(), 64, rank=rank, world=3), batch_size=None)) for rank in range(3)]
+        assert [x for shares in zip(*parts, strict=True) for x in rows(shares)] == EXPECTED
+        assert parts[1][0].ticket.position == 64 // 3
+    with pytest.raises(PlanError, match="at least 1 for each"):
+        TorchStream(dataset(), 2, rank=0, world=3)
+
+
+def test_batches_of_tensors_carry_tickets_through_workers():
+    loader = TorchLoader(Loader(dataset(), 64))
+    tickets = [batch.ticket for batch in loader]
+    assert [t.position for t in tickets] == list(range(0, N, 64))
+    assert loader.why(tickets[3]).table["position"].tolist() == list(range(192, 256))
+    through = [batch.ticket for batch in DataLoader(TorchStream(dataset(), 64), batch_size=None, num_workers=1)]
+    assert through == tickets
+    copied = pickle.loads(pickle.dumps(Tensors({"a": torch.ones(1)}, tickets[0])))
+    assert (copied.ticket, copied["a"].item()) == (tickets[0], 1.0)
+    blocks = TorchLoader(Loader(dataset().iterate(64)))
+    assert next(iter(blocks)).ticket is None
+
+
+def test_the_torch_loader_skips_and_explains():
+    loader = TorchLoader(Loader(dataset(), 64))
+    seen = []
+    for batch in loader:
+        seen += batch["a"].tolist()
+        if len(seen) == 128:
+            loader.skip((200, 900))
+    assert seen == EXPECTED[:200] + EXPECTED[900:]
+    assert "hand over" in str(loader.explain(batches=4))
+    assert loader.stats.samples == len(seen)
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_staging_buffers_are_used_again_and_copies_are_not(slots):
+    # On the CPU the path is the same but for page-locked memory and events, which need a device.
+    staging = Staging(torch.device("cpu"), pin=False, slots=slots)
+    kept, addresses = [], set()
+    for i in range(5):
+        batch = {
+            "x": torch.full((4 - i % 2, 3), float(i)),
+            "y/t": torch.arange(i, dtype=torch.int16),
+            "b": torch.ones(0),
+        }
+        kept.append((batch, staging.copied(batch)))
+        addresses |= {slot._held["x"].data_ptr() for slot in staging._slots if slot._held}
+    assert len(addresses) == slots
+    for batch, copy in kept:
+        assert all(torch.equal(copy[name], batch[name]) and copy[name].dtype == batch[name].dtype for name in batch)
+
+
+def test_tensors_of_odd_arrays():
+    backwards = np.arange(4.0)[::-1]
+    batch = Batch({"x": backwards}, ticket=Ticket(0, 4, "0" * 8))
+    tensors = to_torch(batch)
+    assert tensors["x"].tolist() == [3.0, 2.0, 1.0, 0.0]
+    assert tensors.ticket == batch.ticket
+
+
+def test_samples_for_samplers_of_others():
+    samples = TorchSamples(dataset())
+    order = list(range(N - 1, -1, -1))
+    loader = DataLoader(samples, batch_size=100, sampler=order, collate_fn=samples.collate)
+    assert rows(loader) == EXPECTED[::-1]
+    assert len(samples) == N
+    assert samples[3]["a"] == EXPECTED[3]
 
 
 def test_bad_arguments():

@@ -85,9 +85,7 @@ def _module(where: str) -> ModuleType:
         except ModuleNotFoundError as error:
             if error.name is None or not f"{where}.".startswith(f"{error.name}."):
                 raise  # something that the module needs is missing
-            raise PlanError(
-                f"expected a module that can be imported, got {where!r}; for a file, give its .py"
-            ) from error
+            raise PlanError(f"expected a module or a .py file, got {where!r}, which cannot be imported") from error
     path = Path(where)
     if not path.is_file():
         raise PlanError(f"expected a Python file, got {where!r}, which is not there")

@@ -74,7 +74,8 @@ def _torch_ranks() -> Ranks | None:
 
 def _jax_ranks() -> Ranks | None:
     jax = sys.modules.get("jax")
-    if jax is None or not jax.distributed.is_initialized():
+    joined = getattr(getattr(jax, "distributed", None), "is_initialized", None)  # not there in old versions
+    if jax is None or joined is None or not joined():
         return None
     return Ranks(jax.process_index(), jax.process_count(), "jax.distributed")
 
