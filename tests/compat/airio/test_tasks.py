@@ -19,6 +19,7 @@ from penstock.compat.airio import (
     FunctionDataSource,
     JsonDataSource,
     MapFnTransform,
+    Mixture,
     PenstockDataSource,
     RandomMapFnTransform,
     ShardInfo,
@@ -135,20 +136,36 @@ def _asks_twice(example: Any, a: AirIOInjectedRuntimeArgs, b: AirIOInjectedRunti
     return example
 
 
-def test_random_numbers_follow_from_seed_and_example() -> None:
-    def noisy(example: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
-        return {"id": example["id"], "draw": rng.integers(1 << 40)}
+def noisy(example: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {"id": example["id"], "name": len(example["text"]), "draw": rng.integers(1 << 40)}
 
-    def draws(seed: int, *more: Any, shuffle: bool = True) -> dict[int, int]:
-        task = Task("t", TEXTS, [RandomMapFnTransform(noisy), *more])
-        return {int(row["id"]): int(row["draw"]) for row in task.get_dataset(seed=seed, shuffle=shuffle)}
 
-    every = draws(0)
-    assert len(set(every.values())) == 8
-    assert draws(0, shuffle=False) == every
-    assert draws(1) != every
-    odd = FilterFnTransform(lambda e: e["id"] % 2 == 1)
-    assert draws(0, odd) == {i: draw for i, draw in every.items() if i % 2}
+NOISY = [RandomMapFnTransform(noisy)]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_random_numbers_follow_from_seed_and_position(shuffle: bool) -> None:
+    def draws(seed: int, steps: Any = NOISY, epochs: int = 2) -> list[int]:
+        data = Task("t", TEXTS, steps).get_dataset(seed=seed, shuffle=shuffle, num_epochs=epochs)
+        assert all(row["name"] == len(WORDS[row["id"]]) for row in data)
+        at = np.random.default_rng(0).permutation(len(data))
+        found = [int(data[int(k)]["draw"]) for k in at]
+        return [found[i] for i in np.argsort(at)]
+
+    assert draws(0) == draws(0)
+    assert len(set(draws(0) + draws(1))) == 32  # epochs and seeds differ
+    assert len(set(draws(0, epochs=1))) == 8
+    # Before a filter there is one draw for each example, so that what was chosen is what is read.
+    steps = [RandomMapFnTransform(noisy), FilterFnTransform(lambda e: e["draw"] % 2 == 0)]
+    left = draws(0, steps)
+    assert all(draw % 2 == 0 for draw in left)
+    assert sorted(left[: len(left) // 2]) == sorted(left[len(left) // 2 :])
+
+
+def test_a_mixture_draws_anew_in_every_epoch() -> None:
+    tasks = [Task(name, TEXTS, [RandomMapFnTransform(noisy)]) for name in "ab"]
+    data = Mixture("m", tasks, [1, 1]).get_dataset(num_epochs=2)
+    assert len({int(row["draw"]) for row in data}) == len(data) == 32
 
 
 def test_a_filter_sees_the_random_numbers_that_are_read_later() -> None:

@@ -14,7 +14,6 @@ from penstock.core.columns import SEPARATOR, Columns
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Field
 from penstock.data.dataset import EpisodeDataset
-from penstock.data.keys import keys
 from penstock.data.records import from_records
 from penstock.errors import PlanError, SpecError
 from penstock.formats.records import RandomAccess
@@ -27,25 +26,14 @@ FIRST = 16  # examples that are looked at to find out their features
 
 @dataclass(frozen=True)
 class Call:
-    """A function of one example, and the seed of its random numbers if it takes any."""
+    """A function of one example, or of columns, by a name that goes into fingerprints."""
 
     fn: Callable[..., Any]
     name: str
-    seed: int | None = None
-
-    def __call__(self, example: Any, number: int) -> Any:
-        """What it makes of example `number`."""
-        if self.seed is None:
-            return self.fn(example)
-        key = int(keys(self.seed, np.array([number]))[0])
-        return self.fn(example, np.random.default_rng(key))
 
 
 class Chain:
-    """The examples of a source after some functions: examples `numbers` of it, or all.
-
-    Random numbers follow from the number in the source, whatever was filtered.
-    """
+    """The examples of a source after some functions: examples `numbers` of it, or all."""
 
     def __init__(self, source: RandomAccess, calls: tuple[Call, ...] = (), numbers: Int | None = None) -> None:
         self.source, self.calls = source, calls
@@ -55,10 +43,9 @@ class Chain:
         return len(self.numbers)
 
     def __getitem__(self, index: int) -> Any:
-        number = int(self.numbers[index])
-        example = self.source[number]
+        example = self.source[int(self.numbers[index])]
         for call in self.calls:
-            example = call(example, number)
+            example = call.fn(example)
         return example
 
     def then(self, call: Call) -> Chain:
@@ -67,8 +54,8 @@ class Chain:
 
     def where(self, condition: Call) -> Chain:
         """Those that meet a condition. Cost: one pass over the examples."""
-        kept = [bool(condition(self[i], int(number))) for i, number in enumerate(self.numbers)]
-        return Chain(self.source, self.calls, self.numbers[np.array(kept, np.bool_)])
+        kept = np.array([bool(condition.fn(self[i])) for i in range(len(self))], np.bool_)
+        return Chain(self.source, self.calls, self.numbers[kept])
 
     def episodes(self, name: str, lengths: Mapping[str, int]) -> EpisodeDataset:
         """The examples as a dataset, each an episode of one step. 1-d features are ragged, unless they are as long as
@@ -83,7 +70,7 @@ class Chain:
         fields = {path: _field(path, [_present(e, path) for e in first], lengths.get(path, 0) < 0) for path in first[0]}
         flat.dtypes = {path: field.dtype for path, field in fields.items()}
         chosen = hashlib.sha256(self.numbers.tobytes()).hexdigest()
-        calls = [(call.name, call.seed) for call in self.calls]
+        calls = [call.name for call in self.calls]
         return from_records(flat, columns=fields, fingerprint=f"{name} {len(self.source)} {chosen} {calls}")
 
 
@@ -107,20 +94,29 @@ class _Flat:
 
 @dataclass(frozen=True)
 class Each:
-    """A function of one example over the rows of columns. Text that was made columns is an array of its bytes."""
+    """A function of one example over the rows of columns. The columns in `texts` are handed to it as text; any other
+    text is an array of its bytes by now."""
 
-    call: Call
+    fn: Callable[..., Any]
+    texts: tuple[str, ...] = ()
 
-    def __call__(self, columns: Columns, numbers: Int | None = None) -> Columns:
+    def __call__(self, columns: Columns, keys: npt.NDArray[np.uint64] | None = None) -> Columns:
         """The columns of what it makes of every row; 1-d features are ragged if some came in ragged."""
-        made = [
-            dict(leaves(self.call(_example(columns, i), 0 if numbers is None else int(numbers[i]))))
-            for i in range(columns.n)
-        ]
+        made = [dict(leaves(value)) for value in self.values(columns, keys)]
         if not made:
             return columns
         ragged = any(isinstance(array, Ragged) for array in columns.flat.values())
         return Columns({path: _stacked([_present(e, path) for e in made], ragged) for path in made[0]}, columns.n)
+
+    def values(self, columns: Columns, keys: npt.NDArray[np.uint64] | None = None) -> list[Any]:
+        """What it makes of every row, as it is; with keys, it is handed a generator of random numbers."""
+        rows = [columns.row(i) for i in range(columns.n)]
+        for row in rows:
+            row.update({name: row[name].tobytes().decode("utf-8") for name in self.texts})
+        examples = [row[ELEMENT] if list(row) == [ELEMENT] else row for row in rows]
+        if keys is None:
+            return [self.fn(example) for example in examples]
+        return [self.fn(e, np.random.default_rng(key)) for e, key in zip(examples, keys.tolist(), strict=True)]
 
 
 def leaves(example: Any, before: str = "") -> Iterator[tuple[str, Any]]:
@@ -149,11 +145,6 @@ class _Episodes:
     def __getitem__(self, index: int) -> dict[str, Any]:
         columns = self.data[index].columns
         return {path: array[0] if isinstance(array, Ragged) else array for path, array in columns.items()}
-
-
-def _example(columns: Columns, i: int) -> Any:
-    row = columns.row(i)
-    return row[ELEMENT] if list(row) == [ELEMENT] else row
 
 
 def _present(example: Mapping[str, Any], path: str) -> Any:

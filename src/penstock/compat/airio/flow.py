@@ -68,14 +68,14 @@ class Flow:
         bound = injected(fn, self.args)
         # The batch size is no part of the name, so that it may change in a run.
         told = "" if bound is fn else f" of {dict(self.args.sequence_lengths or {})} {self.args.split}"
-        call = Call(bound, named(fn) + told, seed)
-        if self.examples is not None and not step.of_batches:
+        call = Call(bound, named(fn) + told)
+        if self.examples is not None and not step.of_batches and seed is None:
             kept = isinstance(step, FilterFnTransform)
             flow = replace(self, examples=self.examples.where(call) if kept else self.examples.then(call))
         elif isinstance(step, FilterFnTransform):
             flow = self.columns()._where(call, step.of_batches)
         else:
-            flow = self.columns()._mapped(call, step.of_batches)
+            flow = self.columns()._mapped(call, step.of_batches, seed)
         update = None if isinstance(step, FilterFnTransform) else step.update_runtime_args
         return replace(flow, stage=self.stage + 1, args=update(self.args) if update else self.args)
 
@@ -93,20 +93,24 @@ class Flow:
             raise PlanError(f"expected {self.name} as columns, got examples")
         return self.rows
 
-    def _mapped(self, call: Call, of_batches: bool) -> Flow:
-        fn = Stage(call.name, call.fn if of_batches else Each(call), call.seed is not None)
-        drawn = self.drawn or call.seed is not None
-        return replace(self, rows=self.dataset.map(fn, seed=call.seed), episodes=None, drawn=drawn)
+    def _mapped(self, call: Call, of_batches: bool, seed: int | None) -> Flow:
+        stage = Stage(call.name, call.fn if of_batches else Each(call.fn, self._texts()))
+        drawn = self.drawn or seed is not None
+        return replace(self, rows=self.dataset.map(stage, seed=seed), episodes=None, drawn=drawn)
 
     def _where(self, call: Call, of_batches: bool) -> Flow:
-        flow = self.settled() if self.drawn else self
+        flow = self.settled() if self.drawn else self  # positions change, and random numbers follow from them
+        each = Each(call.fn, flow._texts())
 
         def condition(columns: Columns) -> npt.NDArray[np.bool_]:
-            if of_batches:
-                return call.fn(columns)
-            return np.array([bool(call.fn(columns.row(i))) for i in range(columns.n)], np.bool_)
+            return call.fn(columns) if of_batches else np.array([bool(v) for v in each.values(columns)], np.bool_)
 
         return replace(flow, rows=flow.dataset.where(condition), episodes=None)
+
+    def _texts(self) -> tuple[str, ...]:
+        """The features that are known to be text: of examples that no function has made columns of yet."""
+        held = {} if self.episodes is None else self.episodes.spec
+        return tuple(path for path in held if held[path].kind == "text")
 
     def settled(self) -> Flow:
         """With the functions so far behind it: rows are what they made, and lengths are known. Cost: one pass, if there
@@ -140,7 +144,7 @@ class Flow:
         pack = step.packer.planned(limits, dict.fromkeys(limits, pad_id), step.pool(limits))
         rows, lengths = sequences.apply(pack), dict(self.args.sequence_lengths or {})
         if step.packer.marked:
-            rows = rows.map(Stage("marks", Marks(tuple(limits)), False))
+            rows = rows.map(Stage("marks", Marks(tuple(limits))))
             lengths |= {f"{name}_{kind}": length for name, length in limits.items() for kind in MARKS}
         return replace(self, rows=rows, stage=self.stage + 1, args=self.args.replace(sequence_lengths=lengths))
 
@@ -154,7 +158,6 @@ class Stage:
 
     name: str
     fn: Any
-    drawn: bool
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "__qualname__", self.name)
