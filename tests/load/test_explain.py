@@ -64,16 +64,21 @@ def explanation(seconds: tuple[float, float, float], nbytes: int, threads: int =
 @pytest.mark.parametrize(
     ("told", "sentence"),
     [
-        (explanation((0.1, 0.8, 0.1), int(1e8), 1), "fetch: 80% of the time, at 12% of memcpy; threads would help"),
+        (
+            explanation((0.1, 0.8, 0.1), int(1e8), 1),
+            "fetch: 80% of the time, at 12% of memcpy and 25% of a gather; threads would help",
+        ),
         (explanation((0.1, 0.8, 0.1), int(1e8)), "more threads would help"),
         (explanation((0.1, 0.8, 0.1), int(1e8), 4), "all cores are at work"),
-        (explanation((0.1, 0.8, 0.1), int(7e8)), "fetch: 80% of the time, at 88% of memcpy; this is what memory gives"),
+        (explanation((0.1, 0.8, 0.1), int(7e8)), "at 88% of memcpy and 175% of a gather; this is what memory gives"),
         (
             explanation((0.1, 0.1, 0.8), int(1e8)),
-            "map: 80% of the time, at 12% of memcpy; the functions given to map()",
+            "map: 80% of the time, at 12% of memcpy and 25% of a gather; the functions given to",
         ),
         (explanation((0.1, 0.8, 0.1), int(1e8), waiting_share=0.01), "the consumer hardly waits"),
         (explanation((0.1, 0.8, 0.1), int(1e8), jobs=1), "more prefetch or memory"),
+        (explanation((0.1, 0.8, 0.1), int(3e8)), "at 38% of memcpy and 75% of a gather; this is what memory gives"),
+        (explanation((0.8, 0.1, 0.1), int(1e8), 1), "plan: 80% of the time; threads would help"),
     ],
 )
 def test_the_sentence_names_the_bottleneck_and_what_would_help(told, sentence):

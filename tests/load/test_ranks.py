@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -52,7 +53,7 @@ def test_shares_are_contiguous_and_differ_by_one_row_at_most(samples, world):
     edges = [Ranks(rank, world).share(np.array(samples)) for rank in range(world)]
     assert edges[0][0] == 0
     assert edges[-1][1] == samples
-    assert all(a[1] == b[0] for a, b in zip(edges[:-1], edges[1:], strict=True))
+    assert all(a[1] == b[0] for a, b in pairwise(edges))
     assert max(hi - lo for lo, hi in edges) - min(hi - lo for lo, hi in edges) <= 1
 
 

@@ -66,7 +66,7 @@ def rows_told(why: Why, batch: Batch) -> list[list[int]]:
 def rows_read(batch: Batch, column: str) -> list[list[int]]:
     values = batch[column].reshape(batch.n, int(np.prod(batch[column].shape[1:])))
     ids = batch["segment_ids"] if "segment_ids" in batch else np.ones(values.shape, int)
-    mask = batch["mask"] if "mask" in batch else ids > 0
+    mask = batch.get("mask", ids > 0)
     return [values[i][mask[i]].tolist() for i in range(batch.n)]
 
 

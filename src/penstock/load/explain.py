@@ -25,7 +25,7 @@ ADVICE = {
     "map": "the functions given to map() cost the most; do more in one NumPy call, or on the device",
     "hand over": "larger batches would help, or a device that takes them faster",
 }
-FULL_SPEED = 0.6  # of memcpy: a stage that is as fast is bound by memory
+FULL_SPEED = 0.6  # of memcpy or gather: a stage that is as fast is bound by memory
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,9 @@ class Explanation:
         """The bottleneck, how far it is from what the machine can do, and what would help."""
         stage = self.bottleneck
         share = stage.seconds / self._seconds
-        part = stage.speed / self.roofline.memcpy
-        return f"{stage.name}: {share:.0%} of the time, at {part:.0%} of memcpy; {self._advice(stage, part)}"
+        copy, gather = stage.speed / self.roofline.memcpy, stage.speed / self.roofline.gather
+        speed = f", at {copy:.0%} of memcpy and {gather:.0%} of a gather" if stage.speed else ""
+        return f"{stage.name}: {share:.0%} of the time{speed}; {self._advice(stage, max(copy, gather))}"
 
     def _advice(self, stage: Stage, part: float) -> str:
         if self.waiting_share is not None and self.waiting_share < SMALL_WAIT:

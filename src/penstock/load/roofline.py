@@ -11,8 +11,8 @@ import numpy as np
 from penstock.kernels.rows import RowMap
 
 COPIED = 32 << 20  # bytes of one copy: larger than caches, as jobs are
-GATHERED = 128 << 20  # bytes that rows are drawn from at random, so many at most
-ROWS = 1 << 16
+GATHERED = 128 << 20  # bytes that rows are drawn from at random
+ROWS = 1 << 16  # rows drawn, at most
 REPEATS = 5
 
 

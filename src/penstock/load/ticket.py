@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from penstock.core.columns import Columns
 from penstock.errors import StateError
 
 FORM = struct.Struct(">QI4s")  # first position, positions, digest of the plan
+HEX = re.compile("[0-9a-fA-F]*")
 MOST = (1 << 32) - 1
 LAST = (1 << 63) - 1
 
@@ -109,4 +111,4 @@ class Batch(Columns):
 
 
 def _is_hex(text: str, digits: int) -> bool:
-    return len(text) == digits and all(letter in "0123456789abcdefABCDEF" for letter in text)
+    return len(text) == digits and HEX.fullmatch(text) is not None

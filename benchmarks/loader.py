@@ -1,0 +1,152 @@
+"""What a loader costs: batches of tiny records and of windows, ranks, skipped ranges, resume and tickets.
+
+Claims: on one thread, shuffled batches of tiny records come at least twice as fast as from PyTorch's DataLoader with
+its best setting (one fetch a batch), and ten times as fast as with its usual one; a rank of eight reads its own rows
+at the same rate; a thousand skipped ranges cost nothing that shows; resuming at any of 10^9 samples takes below
+100 ms at the 99th percentile, with a state below 1 kB; asking for what is behind a ticket some milliseconds.
+
+    python benchmarks/loader.py
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+
+import penstock
+
+SECONDS = 2.0
+BATCH = 256
+
+
+def rate(batches: Iterable[Any], rows: Callable[[Any], int]) -> float:
+    """Samples a second, for about `SECONDS`, after a few batches that are not counted."""
+    iterator = iter(batches)
+    for _ in islice(iterator, 20):
+        pass
+    begin, taken = time.perf_counter(), 0
+    for batch in iterator:
+        taken += rows(batch)
+        if time.perf_counter() - begin > SECONDS:
+            break
+    return taken / (time.perf_counter() - begin)
+
+
+def line(what: str, value: str, note: str = "") -> None:
+    print(f"{what:<58}{value:>18}  {note}", flush=True)
+
+
+def records(n: int) -> penstock.MapDataset:
+    columns = {"x": np.arange(n, dtype="i4"), "y": np.arange(n, dtype="i4")}
+    return penstock.from_arrays(columns, lengths=[1000] * (n // 1000)).samples().shuffle(seed=0)
+
+
+def windows(steps: int) -> penstock.MapDataset:
+    """16 steps of 64, 8 and 4 bytes."""
+    columns = {
+        "observations": np.ones((steps, 16), "f4"),
+        "actions": np.ones((steps, 2), "f4"),
+        "rewards": np.ones(steps, "f4"),
+    }
+    return penstock.from_arrays(columns, lengths=[1000] * (steps // 1000)).windows(16).shuffle(seed=0)
+
+
+def throughput() -> None:
+    tiny, wide = records(10_000_000), windows(10_000_000)
+    for name, data in (("tiny records, shuffled", tiny), ("windows of 16 x 3 columns, shuffled", wide)):
+        for threads in (0, 1, None):
+            loader = penstock.Loader(data, BATCH, threads=threads)
+            line(f"{name}, threads={threads}", f"{rate(loader, lambda b: b.n):,.0f}/s")
+    rank = penstock.Loader(tiny, 8 * BATCH, rank=3, world=8, threads=0)
+    line("tiny records, one rank of eight, its own rows", f"{rate(rank, lambda b: b.n):,.0f}/s")
+    skipping = penstock.Loader(tiny, BATCH, threads=0)
+    for i in range(1000):
+        skipping.skip((i * 9000 + 100, i * 9000 + 400))
+    line("tiny records, with 1 000 ranges skipped", f"{rate(skipping, lambda b: b.n):,.0f}/s")
+    print(penstock.Loader(wide, BATCH).explain(batches=500))
+    peer()
+
+
+class PeerRecords(torch.utils.data.Dataset[Any]):
+    """The same records as PyTorch has them."""
+
+    def __init__(self, n: int) -> None:
+        self.x, self.y = torch.arange(n, dtype=torch.int32), torch.arange(n, dtype=torch.int32)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, i: int) -> dict[str, torch.Tensor]:
+        return {"x": self.x[i], "y": self.y[i]}
+
+
+class PeerBatches(PeerRecords):
+    """And fetched a batch at a time."""
+
+    def __getitems__(self, numbers: list[int]) -> dict[str, torch.Tensor]:
+        chosen = torch.tensor(numbers)
+        return {"x": self.x[chosen], "y": self.y[chosen]}
+
+
+def peer() -> None:
+    def as_it_is(batch: Any) -> Any:
+        return batch
+
+    one = torch.utils.data.DataLoader(PeerRecords(1_000_000), BATCH, shuffle=True)
+    many = torch.utils.data.DataLoader(PeerBatches(1_000_000), BATCH, shuffle=True, collate_fn=as_it_is)
+    line("PyTorch DataLoader, tiny records", f"{rate(one, lambda b: len(b['x'])):,.0f}/s")
+    line("PyTorch DataLoader, one fetch a batch", f"{rate(many, lambda b: len(b['x'])):,.0f}/s")
+
+
+def resume() -> None:
+    """10^9 samples in 10^6 episodes: seek, and the first batch."""
+    steps = np.broadcast_to(np.ones(1, "i1"), 10**9)
+    spec = penstock.Spec({"x": penstock.Field(np.dtype("i1"))})
+    data = penstock.EpisodeDataset(Flat(spec, steps)).samples().shuffle(seed=0)
+    state = penstock.Loader(data, BATCH).state_dict()
+    times: list[float] = []
+    for k in np.random.default_rng(0).integers(0, 10**10, 200).tolist():
+        begin = time.perf_counter()
+        loader = penstock.Loader(data, BATCH, threads=0)
+        loader.load_state_dict({**state, "position": k})
+        next(iter(loader))
+        times.append(time.perf_counter() - begin)
+    line("resume at one of 10^9 samples and the first batch, p99", f"{np.quantile(times, 0.99) * 1e3:.2f} ms")
+    line("state", f"{len(json.dumps(loader.state_dict()))} bytes")
+    for i in range(36):
+        loader.skip((10**9 + i * 5000, 10**9 + i * 5000 + 256))
+    line("state with 36 ranges skipped", f"{len(json.dumps(loader.state_dict()))} bytes")
+    tickets = [batch.ticket for batch in islice(loader, 50)]
+    begin = time.perf_counter()
+    for ticket in tickets:
+        loader.why(ticket)
+    line("why, a ticket of 256 samples", f"{(time.perf_counter() - begin) / len(tickets) * 1e3:.2f} ms")
+
+
+class Flat(penstock.MemorySource):
+    """10^6 episodes of 1 000 steps whose values are all one: what is measured is the way to them."""
+
+    def __init__(self, spec: penstock.Spec, steps: np.ndarray[Any, Any]) -> None:
+        self._spec, self._offsets, self._held = spec, np.arange(0, 10**9 + 1, 1000), steps
+
+    @property
+    def fingerprint(self) -> str:
+        return "f1a70000"
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return {}
+
+    def read_array(self, column: str, selection: penstock.Selection, out: np.ndarray[Any, Any]) -> None:
+        out[...] = 1
+
+
+if __name__ == "__main__":
+    throughput()
+    resume()
