@@ -169,3 +169,30 @@ def test_a_label_needs_rows_of_one_task() -> None:
     mixture = Mixture("m", [Task("a", source(1, 9))], [1], label="from")
     with pytest.raises(PlanError, match="no label where m is packed after mixing"):
         mixture.get_dataset(ROOM, runtime_preprocessors=[PlannedPackPreprocessor])
+
+
+def test_sources_may_differ_where_functions_make_them_alike() -> None:
+    def task(name: str, feature: str, dtype: str) -> Task:
+        examples = [{feature: np.arange(1, n, dtype=dtype)} for n in range(2, 9)]
+        alike = MapFnTransform(lambda c: {"targets": pad_to(c[feature])}, batched=True)
+        return Task(name, PenstockDataSource({"train": examples}), [alike])
+
+    def pad_to(held: Any) -> Any:
+        return np.stack(
+            [np.pad(row, (0, 8 - len(row))).astype(np.int64) for row in map(held.__getitem__, range(len(held)))]
+        )
+
+    tasks = [task("a", "targets", "int32"), task("b", "targets", "int64"), task("c", "words", "int16")]
+    data = Mixture("m", tasks, [1, 1, 1]).get_dataset()
+    assert len(data) == 21
+    assert data[:]["targets"].dtype == np.int64
+    assert Counter(data[:]["targets"].max(axis=1).tolist()) == dict.fromkeys(range(1, 8), 3)
+
+
+def test_packs_of_a_mixture_differ_in_number_from_epoch_to_epoch() -> None:
+    mixture = Mixture("m", [Task("a", source(1, 30)), Task("b", source(2, 50))], [1, 1])
+    data = mixture.get_dataset(ROOM, runtime_preprocessors=[PlannedPackPreprocessor], num_epochs=3)
+    assert data[:]["targets_segment_ids"].max(axis=1).sum() == 3 * 60
+    with pytest.raises(PlanError, match="expected num_epochs where every epoch of a mixture is packed anew"):
+        mixture.get_dataset(ROOM, runtime_preprocessors=[PlannedPackPreprocessor], num_epochs=None)
+    assert len(mixture.get_dataset(ROOM, num_epochs=None)) > 1 << 60

@@ -244,6 +244,14 @@ def test_epochs_shards_and_batches() -> None:
         task.get_dataset(num_prefetch_threads=2)
 
 
+def test_ranks_without_a_row_have_the_same_features() -> None:
+    steps = [MapFnTransform(to_bytes), MapFnTransform(trim), MapFnTransform(lambda e: {"n": e["targets"].size})]
+    data = Task("t", TEXTS, steps).get_dataset({"targets": 4}, shuffle=False)
+    shares = [[b["n"] for b in penstock.Loader(data, 5, rank=rank, world=4)] for rank in range(4)]
+    assert {share.dtype for batches in shares for share in batches} == {np.dtype(np.int64)}
+    assert [share.tolist() for share in [b[1] for b in shares]] == [[], [4], [2], [3]]
+
+
 def test_packers_by_their_frames() -> None:
     lengths = {"targets": 8}
     for frame in (

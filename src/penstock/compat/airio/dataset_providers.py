@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
+
+import numpy as np
 
 from penstock.compat.airio.data_sources import DataSource
 from penstock.compat.airio.flow import Flow, Preprocessor, only, pad_id_of
@@ -23,7 +26,7 @@ ENDLESS = 1 << 62
 HIDDEN = "_task"  # by which functions find the examples of their task
 
 
-class _Provider:
+class _Provider(ABC):
     """What tasks and mixtures have in common: how a dataset is asked for."""
 
     name: str
@@ -52,9 +55,12 @@ class _Provider:
         waits for are called once for every example.
         """
         args = AirIOInjectedRuntimeArgs(sequence_lengths, split, batch_size)
-        dataset = self._made(args, list(runtime_preprocessors or ()), seed if shuffle else None, seed)
+        runtime = list(runtime_preprocessors or ())
+        dataset = self._made(args, runtime, seed if shuffle else None, seed)
+        if num_epochs is None and not dataset.plan.steady and _packer_of(runtime):
+            raise PlanError("expected num_epochs where every epoch of a mixture is packed anew, got None")
         if num_epochs != 1:
-            dataset = dataset.repeat(_epochs(dataset, num_epochs))
+            dataset = dataset.repeat(ENDLESS // max(len(dataset), 1) if num_epochs is None else num_epochs)
         if shard_info is not None:
             dataset = dataset.shard(shard_info.index, shard_info.num_shards)
         if batch_size is not None:
@@ -63,10 +69,11 @@ class _Provider:
             raise PlanError("expected a batch_size with num_prefetch_threads, for threads make batches; got None")
         return dataset
 
+    @abstractmethod
     def _made(
         self, args: AirIOInjectedRuntimeArgs, runtime: list[Preprocessor], shuffle: int | None, seed: int
     ) -> MapDataset:
-        raise NotImplementedError
+        """One epoch, in the order of `shuffle`."""
 
 
 class Task(_Provider):
@@ -172,7 +179,7 @@ class Mixture(_Provider):
     def _made(
         self, args: AirIOInjectedRuntimeArgs, runtime: list[Preprocessor], shuffle: int | None, seed: int
     ) -> MapDataset:
-        at = next(((i, step) for i, step in enumerate(runtime) if isinstance(step, PackPreprocessor)), None)
+        at = _packer_of(runtime)
         before = runtime if at is None else runtime[: at[0]]
         flows = [task.flow(args, seed, runtime).apply(before).columns() for task in self.leaf_tasks]
         for flow in flows:
@@ -208,26 +215,12 @@ def get_dataset(
     mixture_or_task: Task | Mixture,
     sequence_lengths: Mapping[str, int] | None = None,
     split: str = "train",
-    runtime_preprocessors: Sequence[Preprocessor] | None = None,
-    batch_size: int | None = None,
+    *,
     shuffle: bool = False,
-    num_epochs: int | None = 1,
-    seed: int = 0,
-    shard_info: ShardInfo | None = None,
-    num_prefetch_threads: int | None = None,
+    **options: Any,
 ) -> Any:
-    """`mixture_or_task.get_dataset`, unshuffled unless asked."""
-    return mixture_or_task.get_dataset(
-        sequence_lengths,
-        split,
-        runtime_preprocessors,
-        batch_size,
-        shuffle,
-        seed,
-        shard_info,
-        num_epochs,
-        num_prefetch_threads,
-    )
+    """`mixture_or_task.get_dataset` with its `options`, unshuffled unless asked."""
+    return mixture_or_task.get_dataset(sequence_lengths, split, shuffle=shuffle, **options)
 
 
 class _Without:
@@ -238,17 +231,6 @@ class _Without:
 
     def __call__(self, columns: Columns) -> Columns:
         return Columns.of_flat({path: a for path, a in columns.flat.items() if path != self.name}, columns.n)
-
-
-def _epochs(dataset: MapDataset, num_epochs: int | None) -> int:
-    """How many there are, or as many as positions can count."""
-    if num_epochs is not None:
-        return num_epochs
-    if not dataset.plan.steady and dataset.plan.start(1) * 2 != dataset.plan.start(2):
-        raise PlanError(
-            "expected num_epochs where every epoch is packed anew, for none is as long as another; got None"
-        )
-    return ENDLESS // max(len(dataset), 1)
 
 
 def _check_alike(flows: Sequence[Flow], shapes: bool) -> None:
@@ -272,7 +254,12 @@ def _alike(flows: Sequence[Flow]) -> list[Flow]:
     return list(flows) if all(each == outputs[0] for each in outputs) else [flow.settled() for flow in flows]
 
 
-def _outputs(dataset: MapDataset) -> set[tuple[object, ...]]:
-    views = dataset.plan.views
-    reads = {(r.name, r.squeeze, len(views[r.view].steps), views[r.view].align == "values") for r in dataset.plan.reads}
-    return {*reads, *((mark.name, mark.kind, mark.width) for mark in dataset.plan.marks)}
+def _outputs(dataset: MapDataset) -> dict[str, tuple[object, ...]]:
+    """What is read for a sample, before any function."""
+    read = dataset.read(dataset.resolve(np.zeros(1, np.int64)))
+    return {path: (array.dtype, array.shape[1:], type(array)) for path, array in read.flat.items()}
+
+
+def _packer_of(steps: Sequence[Preprocessor]) -> tuple[int, PackPreprocessor] | None:
+    """The first packer, and where it stands."""
+    return next(((i, step) for i, step in enumerate(steps) if isinstance(step, PackPreprocessor)), None)

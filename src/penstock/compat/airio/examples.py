@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -99,12 +99,17 @@ class Each:
 
     fn: Callable[..., Any]
     texts: tuple[str, ...] = ()
+    nothing: Columns | None = None
+
+    def of_none(self, columns: Columns, keys: npt.NDArray[np.uint64] | None = None) -> Each:
+        """The same, knowing from these rows what it makes of none: a rank's share of a batch may be that."""
+        return replace(self, nothing=self(columns, keys).take(slice(0, 0)))
 
     def __call__(self, columns: Columns, keys: npt.NDArray[np.uint64] | None = None) -> Columns:
         """The columns of what it makes of every row; 1-d features are ragged if some came in ragged."""
         made = [dict(leaves(value)) for value in self.values(columns, keys)]
         if not made:
-            return columns
+            return columns if self.nothing is None else self.nothing
         ragged = any(isinstance(array, Ragged) for array in columns.flat.values())
         return Columns({path: _stacked([_present(e, path) for e in made], ragged) for path in made[0]}, columns.n)
 

@@ -16,6 +16,7 @@ from penstock.compat.airio.runtime import SKIP_FEATURE, AirIOInjectedRuntimeArgs
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
 from penstock.data.dataset import EpisodeDataset
+from penstock.data.keys import keys
 from penstock.data.map_dataset import MapDataset
 from penstock.data.measure import measure
 from penstock.errors import PlanError, SpecError
@@ -94,7 +95,11 @@ class Flow:
         return self.rows
 
     def _mapped(self, call: Call, of_batches: bool, seed: int | None) -> Flow:
-        stage = Stage(call.name, call.fn if of_batches else Each(call.fn, self._texts()))
+        fn = call.fn if of_batches else Each(call.fn, self._texts())
+        if isinstance(fn, Each) and len(self.dataset):
+            first = np.zeros(1, np.int64)
+            fn = fn.of_none(self.dataset.batch(first), None if seed is None else keys(seed, first))
+        stage = Stage(call.name, fn)
         drawn = self.drawn or seed is not None
         return replace(self, rows=self.dataset.map(stage, seed=seed), episodes=None, drawn=drawn)
 
