@@ -200,6 +200,12 @@ def test_what_is_no_json(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("[1]\n[2\n")
     with pytest.raises(FormatError, match=r"JSON value a line.* at line 2 in .*a.json"):
         JsonDataSource({"train": str(tmp_path / "a.json")})
+    (tmp_path / "b.json").write_text("[" * 100_000)
+    with pytest.raises(FormatError, match="line 1 in"):
+        JsonDataSource({"train": str(tmp_path / "b.json")})
+    (tmp_path / "c.json").write_bytes(b"\xff")
+    with pytest.raises(FormatError, match="expected UTF-8, got"):
+        JsonDataSource({"train": str(tmp_path / "c.json")})
     with pytest.raises(PlanError, match="expected files that fit"):
         JsonDataSource({"train": str(tmp_path / "none*")})
 

@@ -122,6 +122,12 @@ class Mixture(_Provider):
     `stop` and `unit` are those of `penstock.data.mix`; `label` names a column with the number of the leaf task.
 
     Raises `PlanError` for proportions that are not above zero, and tasks that are there twice.
+
+    >>> from penstock.compat.airio import Mixture, PenstockDataSource, Task
+    >>> tasks = [Task(name, PenstockDataSource({"train": [{"from": name}] * 9})) for name in "ab"]
+    >>> data = Mixture("both", tasks, [2, 1]).get_dataset()
+    >>> "".join(row["from"].tobytes().decode() for row in data)
+    'abaabaabaabaab'
     """
 
     def __init__(
@@ -219,7 +225,13 @@ def get_dataset(
     shuffle: bool = False,
     **options: Any,
 ) -> Any:
-    """`mixture_or_task.get_dataset` with its `options`, unshuffled unless asked."""
+    """`mixture_or_task.get_dataset` with its `options`, unshuffled unless asked.
+
+    >>> from penstock.compat.airio import PenstockDataSource, Task
+    >>> numbers = Task("numbers", PenstockDataSource({"train": [5, 6, 7]}))
+    >>> [batch["element"].tolist() for batch in get_dataset(numbers, batch_size=2)]
+    [[5, 6], [7]]
+    """
     return mixture_or_task.get_dataset(sequence_lengths, split, shuffle=shuffle, **options)
 
 

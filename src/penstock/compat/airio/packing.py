@@ -113,12 +113,20 @@ class PackPreprocessor:
 
 
 def AirIOPackDatasetMapPreprocessor(packer: Packer, pool_size: int | Callable[[Lengths], int]) -> PackPreprocessor:
-    """A packer of pools."""
+    """A packer of pools.
+
+    >>> AirIOPackDatasetMapPreprocessor(NoamPacker(), pool_size=128).pool({"targets": 8})
+    128
+    """
     return PackPreprocessor(packer, pool_size)
 
 
 def AirIOPackDatasetIterPreprocessor(packer: Packer) -> PackPreprocessor:
-    """A packer of one stream."""
+    """A packer of one stream.
+
+    >>> AirIOPackDatasetIterPreprocessor(NoamPacker()).pool_size == STREAM
+    True
+    """
     return PackPreprocessor(packer)
 
 
