@@ -17,6 +17,7 @@ from penstock.compat.airio.packing import (
     MultiBinPacker,
     NoamPacker,
     PackPreprocessor,
+    PlannedPacker,
     SingleBinTruePackIterPreprocessor,
 )
 from penstock.compat.airio.preprocessors import pad, remove_features_not_in_sequence_lengths, trim
@@ -132,3 +133,26 @@ def test_prefix_lm_features_of_one_example() -> None:
     convert = feature_converters.get_t5x_prefix_lm_feature_converter_preprocessors(pack=False)[-1].map_fn
     ours = convert(features, runtime_args=AirIOInjectedRuntimeArgs({"targets": 8}, "train"))
     assert {name: value[0].astype(int).tolist() for name, value in ours.items()} == case["expected"]
+
+
+@pytest.mark.parametrize("case", cases("airio_packing_features"))
+@pytest.mark.parametrize(
+    "used", [PlannedPacker(overlong="split"), PlannedPacker(method="random_fit", overlong="split")]
+)
+def test_every_input_is_conserved(case: dict[str, Any], used: PlannedPacker) -> None:
+    lengths, inputs, _ = by_name(case)
+    packs = Task("case", dataset(inputs), [PackPreprocessor(used)]).get_dataset(lengths)
+    for name in (name for name, length in lengths.items() if length > 0):
+        parts: list[list[Any]] = []
+        for pack in packs:
+            ids, positions = pack[f"{name}_segment_ids"], pack[f"{name}_positions"]
+            assert (np.diff(ids[ids > 0]) >= 0).all()
+            assert not ids[np.count_nonzero(ids) :].any()
+            assert not pack[name][ids == 0].any()
+            for segment in range(1, ids.max(initial=0) + 1):
+                here = ids == segment
+                assert positions[here].tolist() == list(range(np.count_nonzero(here)))
+                parts += [pack[name][here].tolist()] if here.any() else []
+        size = lengths[name]
+        cut = [each[name][i : i + size] for each in inputs for i in range(0, len(each[name]), size)]
+        assert sorted(parts) == sorted(cut)
