@@ -65,3 +65,9 @@ def test_offsets_that_lie_are_refused(offsets):
 def test_a_grid_that_does_not_fit_is_refused():
     with pytest.raises(SpecError, match="grid of 2 rows"):
         Ragged(np.zeros(2), offsets_of([1, 1]), (3,))
+
+
+def test_rows_keep_their_dtype():
+    assert Ragged.from_rows([np.array([1, 2], "i4"), np.array([3], "i4")]).dtype == np.dtype("i4")
+    assert Ragged.from_rows([[1, 2], [3]]).values.tolist() == [1, 2, 3]
+    assert Ragged.from_rows([[1], [2.5]]).dtype == np.dtype("f8")

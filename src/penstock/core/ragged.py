@@ -51,7 +51,7 @@ class Ragged:
         """
         arrays = [np.asarray(row, dtype) for row in rows]
         values = np.concatenate(arrays) if arrays else np.empty(0, dtype or np.float64)
-        return cls(values.astype(dtype, copy=False), offsets_of([len(a) for a in arrays]))
+        return cls(values if dtype is None else values.astype(dtype, copy=False), offsets_of([len(a) for a in arrays]))
 
     @classmethod
     def from_strings(cls, strings: Iterable[str]) -> Ragged:

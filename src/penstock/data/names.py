@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 
 def name_of(fn: Callable[..., Any]) -> str:
-    """The module and the qualified name of a function; of an object that is called, those of its class.
+    """The module and the qualified name of a function; of an object that is called, what it prints as, or its class.
 
-    The name is all that can be known: a function that was changed keeps it.
+    A name is all that can be known: a function that was changed keeps it, and so do two lambdas of one place.
 
-    >>> name_of(len), name_of(dict.get)
-    ('builtins.len', 'builtins.dict.get')
+    >>> name_of(len), name_of(partial(int, base=2))
+    ('builtins.len', "builtins.int(*(), **{'base': 2})")
     """
+    if isinstance(fn, partial):
+        return f"{name_of(fn.func)}(*{fn.args!r}, **{fn.keywords!r})"
+    if not hasattr(fn, "__qualname__") and type(fn).__repr__ is not object.__repr__:
+        return repr(fn)
     named = fn if hasattr(fn, "__qualname__") else type(fn)
     return f"{getattr(named, '__module__', None) or 'builtins'}.{named.__qualname__}"
