@@ -3,11 +3,12 @@ PYTHON ?= python3
 JOBS ?= 2
 BIN := .venv/bin
 REFERENCE := .build/reference/bin/python
+PEERS := .build/peers/bin/python
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt
 # torch comes first and by its exact version, so that no later requirement can bring another build of it.
 TORCH := torch==2.13.0
 
-.PHONY: help demo test check bench docs clean
+.PHONY: help demo test check bench peers docs clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -32,6 +33,14 @@ bench: .venv/dev.stamp .build/reference.stamp ## every measurement of the README
 	$(BIN)/python benchmarks/cross_read_minari.py --reference-python $(REFERENCE)
 	$(BIN)/python benchmarks/kill_recording.py
 
+peers: .venv/dev.stamp .build/peers.stamp ## mixing, packing and resuming, measured with seven other loaders beside: half an hour
+	$(BIN)/python benchmarks/packing.py --peer $(PEERS)
+	$(BIN)/python benchmarks/mixing.py --peer $(PEERS)
+	$(BIN)/python benchmarks/stream_packing.py --peer $(PEERS)
+	$(BIN)/python benchmarks/tiny_batches.py --peer $(PEERS)
+	$(BIN)/python benchmarks/loader.py
+	$(BIN)/python benchmarks/kill_reshape_replay.py --rivals $(PEERS)
+
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
@@ -39,6 +48,14 @@ docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	@echo "installing the released Minari into .build/reference, to be measured beside"
 	$(PYTHON) -m venv .build/reference
 	$(REFERENCE) -m pip install -qq --disable-pip-version-check 'minari[hdf5,arrow,create]==0.5.4' pillow 'gymnasium[mujoco]'
+	@touch $@
+
+.build/peers.stamp:
+	@echo "installing other loaders into .build/peers, to be measured beside"
+	$(PYTHON) -m venv .build/peers
+	$(PEERS) -m pip install -qq --disable-pip-version-check $(TORCH)
+	$(PEERS) -m pip install -qq --disable-pip-version-check grain==0.2.18 jax torchdata==0.11.0 litdata==0.2.76 \
+		mosaicml-streaming==0.13.0 webdataset==1.0.2 datasets==5.0.1
 	@touch $@
 
 clean: ## remove the environment and everything built
