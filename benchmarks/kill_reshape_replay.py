@@ -9,9 +9,9 @@ Four datasets of four kinds (column store, Minari HDF5, Arrow and Parquet) are w
 cut into windows of 16, shuffled, mixed 0.4 / 0.3 / 0.2 / 0.1, packed into rows of 64 steps and shuffled again. One
 process reads the stream without interruption, as the reference. Then ranks, each a process with its own number of
 threads, read it in legs; at random moments one of them is killed with SIGKILL, all stop, and the next leg resumes from
-the last checkpoint: what any rank had at the batch where it was taken. Every rank writes the rows it consumed to a file;
-put together, their SHA-256 must be the reference's. `--rivals` runs the rivals' scripts of `benchmarks/rivals` with the
-given interpreter. Exit code 1 if anything differs.
+the last checkpoint: what any rank had at the batch where it was taken. Every rank writes the rows it consumed to a
+file; put together, their SHA-256 must be the reference's. `--rivals` runs the rivals' scripts of `benchmarks/rivals`
+with the given interpreter. Exit code 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +95,10 @@ def loader(folder: Path, rank: int, world: int, threads: int) -> penstock.Loader
 
 
 def rows_of(batch: Columns) -> bytes:
-    """What was consumed, to the bit: ids, segment ids, positions."""
+    """What was consumed, to the bit: actions, segment ids, positions, observations."""
     parts = [batch[name].reshape(batch.n, -1).astype("<i8") for name in ("actions", "segment_ids", "positions")]
-    return np.concatenate(parts, axis=1).tobytes()
+    seen = batch["observations"].reshape(batch.n, -1).view("<i4").astype("<i8")
+    return np.concatenate([*parts, seen], axis=1).tobytes()
 
 
 def endless(held: penstock.Loader) -> Iterator[Columns]:
@@ -243,11 +245,13 @@ def main() -> int:
         folder.mkdir()
         out.mkdir()
         write(folder, arguments.seed)
-        reference = [rows_of(b) for b, _ in zip(endless(loader(folder, 0, 1, 2)), range(arguments.batches), strict=False)]
+        batches = islice(endless(loader(folder, 0, 1, 2)), arguments.batches)
+        reference = [rows_of(batch) for batch in batches]
         print(f"{len(stream(folder))} packs an epoch; {arguments.batches} global batches of {BATCH}")
         rows, killed, size = interrupted(folder, out, arguments.batches, arguments.kills, rng)
     digests = [hashlib.sha256(b"".join(each)).hexdigest() for each in (reference, rows)]
-    print(f"uninterrupted  {digests[0]}\ninterrupted    {digests[1]}   ranks {' -> '.join(map(str, RANKS))}, {killed} kills")
+    print(f"uninterrupted  {digests[0]}\ninterrupted    {digests[1]}")
+    print(f"ranks {' -> '.join(map(str, RANKS))}, {killed} kills")
     wanted, got = ids_of(reference), ids_of(rows)
     lost, repeated = len(wanted - got), len(b"".join(rows)) - len(b"".join(reference))
     print(f"rows lost {lost}, repeated {repeated}; state at most {size} bytes")
@@ -260,7 +264,7 @@ def main() -> int:
 
 
 def ids_of(rows: list[bytes]) -> set[int]:
-    return set(np.unique(np.frombuffer(b"".join(rows), "<i8").reshape(-1, 192)[:, :64]).tolist())
+    return set(np.unique(np.frombuffer(b"".join(rows), "<i8").reshape(-1, 5 * 64)[:, :64]).tolist())
 
 
 def rivals(python: str) -> None:
