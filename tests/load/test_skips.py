@@ -108,6 +108,8 @@ def test_what_cannot_be_skipped():
     ):
         with pytest.raises(error, match=text):
             loader.skip(what)
+    with pytest.raises(TypeError):
+        loader.skip((0.5, 3))
     with pytest.raises(PlanError, match="IterDataset"):
         Loader(dataset().iterate(4)).skip((0, 4))
     assert loader.state_dict()["skipped"] == []

@@ -120,6 +120,25 @@ def test_epochs_of_a_stream_count_on_and_can_be_set():
     assert len(stream) == 16
 
 
+def test_workers_that_are_kept_count_epochs_and_those_started_anew_are_told():
+    second = dataset().batch(np.arange(N, 2 * N))["a"].tolist()
+    kept = DataLoader(TorchStream(dataset(), 64), batch_size=None, num_workers=2, persistent_workers=True)
+    assert [rows(kept), rows(kept)] == [EXPECTED, second]
+    stream = TorchStream(dataset(), 64)
+    anew = DataLoader(stream, batch_size=None, num_workers=2)
+    assert rows(anew) == EXPECTED
+    stream.set_epoch(1)
+    assert rows(anew) == second
+
+
+def test_a_stream_is_pickled_where_it_stands():
+    stream = TorchStream(dataset(), 64)
+    stream.set_epoch(3)
+    again = pickle.loads(pickle.dumps(stream))
+    assert again.state_dict() == stream.state_dict()
+    assert rows(again) == rows(stream)
+
+
 def test_a_stream_takes_the_state_of_a_loader_and_the_loader_its():
     loader = Loader(dataset(), 64, threads=0)
     loader.skip((70, 90))

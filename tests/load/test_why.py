@@ -148,6 +148,16 @@ def test_skipped_positions_are_listed_and_marked():
     assert "yes" in str(loader.why(ticket))
 
 
+def test_a_ticket_of_too_many_samples_is_refused_unless_most_are_skipped():
+    data = episodes().samples()
+    loader = Loader(data, 4, threads=0)
+    huge = Ticket(0, (1 << 32) - 1, data.plan.fingerprint[:8])
+    with pytest.raises(StateError, match="at most 4194304 samples"):
+        loader.why(huge)
+    loader.skip((2, (1 << 32) - 3))
+    assert loader.why(huge).table["position"].tolist() == [0, 1, (1 << 32) - 3, (1 << 32) - 2]
+
+
 def test_a_foreign_ticket_names_both_plans():
     loader = Loader(episodes().samples(), 4)
     other = next(iter(Loader(episodes().samples().shuffle(), 4))).ticket

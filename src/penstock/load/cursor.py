@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import index
 from typing import Literal, TypeGuard, get_args
 
 import numpy as np
@@ -32,12 +33,7 @@ class Cursor:
 
     def saved(self) -> State:
         """The state to save."""
-        return {
-            "version": VERSION,
-            "fingerprint": self.feed.fingerprint,
-            **self.feed.about(),
-            **self.state,
-        }
+        return saved(self.feed, self.state)
 
     def move(self, state: State) -> None:
         """The consumer has taken the batch that brought this state."""
@@ -124,6 +120,11 @@ class Cursor:
         self.feed, self.state, self._last = whole, {"position": whole.dataset.plan.start(epoch)}, None
 
 
+def saved(feed: Feed, state: State) -> State:
+    """What is saved of a feed and its state."""
+    return {"version": VERSION, "fingerprint": feed.fingerprint, **feed.about(), **state}
+
+
 def _next_epoch(feed: PositionFeed, position: int) -> tuple[int, bool]:
     """The epoch that a feed gives next, and whether some of it has been given already."""
     plan, stretch = feed.dataset.plan, feed.stretch(position)
@@ -155,10 +156,10 @@ def _range(what: Skippable, feed: PositionFeed) -> tuple[int, int]:
         return ticket.position, ticket.stop
     if isinstance(what, range) and what.step != 1:
         raise PlanError(f"expected a range of consecutive positions to skip, got {what}; skip each of its parts")
-    lo, hi = (what.start, what.stop) if isinstance(what, range) else what
+    lo, hi = (index(edge) for edge in ((what.start, what.stop) if isinstance(what, range) else what))
     if not 0 <= lo <= hi:
         raise PlanError(f"expected positions 0 <= lo <= hi to skip, got {lo}:{hi}")
-    return int(lo), int(hi)
+    return lo, hi
 
 
 def _check_ticket(ticket: Ticket, feed: PositionFeed) -> None:

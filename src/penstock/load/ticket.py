@@ -14,7 +14,7 @@ from penstock.errors import StateError
 FORM = struct.Struct(">QI4s")  # first position, positions, digest of the plan
 HEX = re.compile("[0-9a-fA-F]*")
 MOST = (1 << 32) - 1
-LAST = (1 << 63) - 1
+LAST = (1 << 62) - 1
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Ticket:
     def __post_init__(self) -> None:
         if not (0 <= self.position <= LAST and 0 <= self.count <= MOST and _is_hex(self.digest, 8)):
             raise StateError(
-                f"expected a ticket of a position below 2^63, a count below 2^32 and 8 hexadecimal digits, "
+                f"expected a ticket of a position below 2^62, a count below 2^32 and 8 hexadecimal digits, "
                 f"got {self.position}, {self.count} and {self.digest!r}"
             )
 

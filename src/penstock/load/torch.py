@@ -12,7 +12,7 @@ from penstock.core.ragged import Array, Ragged
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError, StateError, require
 from penstock.load.adapter import Adapter
-from penstock.load.cursor import Cursor
+from penstock.load.cursor import Cursor, Grown, saved
 from penstock.load.feed import PositionFeed, State, Stretch
 from penstock.load.loader import Loader
 from penstock.load.ranks import check_ranks, ranks
@@ -239,9 +239,9 @@ class TorchStream(_Iterable):
         """Where the next `iter()` begins, as `Loader.state_dict`."""
         return self.cursor.saved()
 
-    def load_state_dict(self, state: State) -> None:
-        """Begin the next `iter()` where a `Loader` or `stream_state` says. Raises `StateError` for other data."""
-        self.cursor.load(state, "refuse")
+    def load_state_dict(self, state: State, grown: Grown = "refuse") -> None:
+        """Begin the next `iter()` where a `Loader` or `stream_state` says, as `Loader.load_state_dict` does."""
+        self.cursor.load(state, grown)
 
 
 class TorchStreamIterator(Iterator[Tensors]):
@@ -249,13 +249,13 @@ class TorchStreamIterator(Iterator[Tensors]):
 
     def __init__(self, stream: TorchStream, worker: int, workers: int) -> None:
         self._stream, self._worker, self._workers = stream, worker, workers
-        stretch = stream.feed.stretch(stream.cursor.state["position"])
         position = stream.cursor.state["position"]
+        stretch = stream.feed.stretch(position)
         self._begin(stretch or Stretch(0, 0, 0, position), worker * stream.feed.batch_size)
 
     def _begin(self, stretch: Stretch, ahead: int) -> None:
         self._feed, self._stretch, self._next = self._stream.feed, stretch, stretch.lo + ahead
-        self._stream.cursor.state = {"position": stretch.after}
+        self._stream.cursor.move({"position": stretch.after})  # where the next epoch begins
 
     def __next__(self) -> Tensors:
         if self._next >= self._stretch.hi:
@@ -268,24 +268,20 @@ class TorchStreamIterator(Iterator[Tensors]):
         """A loader's state at the next batch of this worker, with the epoch and the number of workers."""
         over = self._next >= self._stretch.hi
         position = self._stretch.after if over else self._feed.skips.position(self._next)
-        return {
-            **self._stream.cursor.saved(),
-            "position": position,
-            "epoch": self._stretch.epoch,
-            "workers": self._workers,
-        }
+        where = {"position": position, "epoch": self._stretch.epoch, "workers": self._workers}
+        return saved(self._feed, where)
 
     def load_state_dict(self, state: State) -> None:
         """Go there. Raises `StateError` for a state of other data or of another number of workers."""
-        saved = dict(state)
-        epoch, workers = saved.pop("epoch", None), saved.pop("workers", 1)
+        rest_of_state = dict(state)
+        epoch, workers = rest_of_state.pop("epoch", None), rest_of_state.pop("workers", 1)
         if workers not in (1, self._workers):
             raise StateError(
                 f"expected a state of {self._workers} workers, got one of {workers}; to change their number, load "
                 "penstock.load.torch.stream_state(state) into a new TorchStream"
             )
-        self._stream.load_state_dict(saved)
-        feed, position = self._stream.feed, int(saved["position"])
+        self._stream.load_state_dict(rest_of_state)
+        feed, position = self._stream.feed, int(rest_of_state["position"])
         rest = feed.rest(position)
         if epoch not in (None, rest.epoch):  # this worker has given all its batches of that epoch
             end = feed.skips.kept_before(position)
@@ -294,7 +290,7 @@ class TorchStreamIterator(Iterator[Tensors]):
             self._begin(rest, 0 if workers == self._workers else self._worker * feed.batch_size)
 
 
-def stream_state(saved: Mapping[str, Any]) -> State:
+def stream_state(loader_state: Mapping[str, Any]) -> State:
     """The state of a `Loader` that stands where a `StatefulDataLoader` over a `TorchStream` stood when it was saved.
 
     Raises `StateError` if there is no such stream in it, or if batches were given since the last snapshot.
@@ -305,12 +301,12 @@ def stream_state(saved: Mapping[str, Any]) -> State:
     >>> stream_state(iterator.state_dict())["position"], next(iterator)["x"].tolist()
     (0, [0, 1, 2, 3])
     """
-    if saved.get("_steps_since_snapshot"):
+    if behind := loader_state.get("_steps_since_snapshot"):
         raise StateError(
-            f"expected a state of this very step, got one of {saved['_steps_since_snapshot']} steps ago; build the "
-            "StatefulDataLoader with snapshot_every_n_steps=1"
+            f"expected a state of this very step, got one of {behind} steps ago; build the StatefulDataLoader with "
+            "snapshot_every_n_steps=1"
         )
-    states = list(_worker_states(saved))
+    states = list(_worker_states(loader_state))
     if not states:
         raise StateError("expected the state of a StatefulDataLoader over a TorchStream, got none of its workers in it")
     # Workers take batches in turn, so the first that one of them has not given is the first that nobody has.
@@ -318,11 +314,11 @@ def stream_state(saved: Mapping[str, Any]) -> State:
     return {name: value for name, value in first.items() if name not in ("epoch", "workers")}
 
 
-def _worker_states(saved: Mapping[str, Any]) -> Iterator[State]:
-    if {"fingerprint", "position", "workers"} <= set(saved):
-        yield dict(saved)
+def _worker_states(part: Mapping[str, Any]) -> Iterator[State]:
+    if {"fingerprint", "position", "workers"} <= set(part):
+        yield dict(part)
         return
-    for value in saved.values():
+    for value in part.values():
         if isinstance(value, Mapping):
             yield from _worker_states(value)
 

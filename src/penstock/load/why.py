@@ -13,7 +13,7 @@ import numpy.typing as npt
 from penstock.core.columns import Columns
 from penstock.core.selection import Selection
 from penstock.data.map_dataset import MapDataset
-from penstock.errors import PlanError
+from penstock.errors import PlanError, StateError
 from penstock.formats.base.source import Source
 from penstock.load.printed import printed
 from penstock.load.shares import shares_of
@@ -23,6 +23,7 @@ from penstock.plan.base import View
 
 Int = npt.NDArray[np.int64]
 
+LISTED = 1 << 22  # positions of a ticket that are planned at once
 SHOWN = 64  # lines of a table that is printed
 
 
@@ -84,7 +85,7 @@ def why(dataset: MapDataset, ticket: Ticket, skips: Skips, column: str | None = 
     """The rows of a dataset that a ticket names, as told by `Loader.why`. Raises `PlanError` for an unknown column."""
     number = _view(dataset, column)
     view = dataset.plan.views[number]
-    positions = np.arange(ticket.position, ticket.stop)
+    positions = _positions(ticket, skips)
     lines = _lines(dataset, dataset.resolve(positions)[number], number)
     sample = lines.pop("sample")
     epoch = dataset.plan.locate(positions)[0]
@@ -94,6 +95,19 @@ def why(dataset: MapDataset, ticket: Ticket, skips: Skips, column: str | None = 
     table["skipped"] = skips.covers(positions)[sample]
     names = tuple(_name(source) for source in dataset.sources)
     return Why(ticket, view, Columns(table, len(sample)), names, shares.names if shares else ())
+
+
+def _positions(ticket: Ticket, skips: Skips) -> Int:
+    """The positions of a ticket; without those skipped, if they are too many to be listed."""
+    if ticket.count <= LISTED:
+        return np.arange(ticket.position, ticket.stop)
+    lo, hi = skips.kept_before(ticket.position), skips.kept_before(ticket.stop)
+    if hi - lo > LISTED:
+        raise StateError(
+            f"expected a ticket of at most {LISTED} samples to list, got {hi - lo} - in {ticket}; ask for a part of "
+            f"them by a ticket such as {Ticket(ticket.position, LISTED, ticket.digest)}"
+        )
+    return skips.positions(np.arange(lo, hi))
 
 
 def _view(dataset: MapDataset, column: str | None) -> int:
