@@ -55,11 +55,6 @@ class Feed(Protocol):
     """Cuts one epoch into jobs, from any state on."""
 
     @property
-    def threads(self) -> int | None:
-        """The most threads that may work at once, None for any number."""
-        ...
-
-    @property
     def fingerprint(self) -> str:
         """A digest of data and order."""
         ...
@@ -123,7 +118,6 @@ class PositionFeed:
     skips: Skips = field(default_factory=Skips)
     episodes: tuple[int, ...] | None = None  # of each source in this order, though the source may have more by now
 
-    threads: None = None
     recycler: Recycler = field(init=False, compare=False, repr=False)
     row: RowSize = field(init=False, compare=False, repr=False)
     digest: str = field(init=False, compare=False, repr=False)
@@ -265,8 +259,6 @@ class BlockFeed:
     """Feeds an `IterDataset`, block by block, on one thread; the state is its iterator's."""
 
     dataset: IterDataset
-
-    threads: int = 1
 
     @property
     def fingerprint(self) -> str:
