@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.kernels import compiled, reference
+from penstock.kernels.packing_read_reference import GIVEN, LEFT, PARTS, RIGHT
 
 SEAMS = [1, 2, 63, 64, 65, 100, 4095, 4096, 4097]
 
@@ -41,7 +42,8 @@ def both(name: str, *arguments: Any, outs: Any) -> Any:
 @given(problems(), st.integers(1, 400))
 def test_counting_equals_filling(problem: Any, most: int) -> None:
     length, (capacity,) = problem
-    bins = both("count_decreasing", length[:, 0], capacity, most, outs=[])[0]
+    counts = np.bincount(length[:, 0], minlength=capacity + 1).astype(np.int32)
+    bins = both("count_decreasing", counts, capacity, most, outs=[])[0]
     falling = np.ascontiguousarray(-np.sort(-length[:, 0]))
     filled, (bin_of,) = both("best_fit", falling, capacity, most, outs=[np.empty(len(length), np.int64)])
     assert bins == (filled, np.bincount(bin_of, minlength=1).max(initial=0))
@@ -53,7 +55,8 @@ def test_counting_equals_filling_of_many(capacity: int) -> None:
     length = np.minimum(rng.lognormal(np.log(capacity / 6), 1, 20_000).astype(np.int64), capacity)
     out = np.empty(len(length), np.int64)
     filled = compiled.best_fit(np.ascontiguousarray(-np.sort(-length)), capacity, 40, out)
-    assert compiled.count_decreasing(length, capacity, 40) == (filled, np.bincount(out).max())
+    counts = np.bincount(length, minlength=capacity + 1).astype(np.int32)
+    assert compiled.count_decreasing(counts, capacity, 40) == (filled, np.bincount(out).max())
     assert np.bincount(out, weights=-np.sort(-length)).max() <= capacity
 
 
@@ -77,6 +80,44 @@ def test_sorting(problem: Any) -> None:
 
 
 @settings(deadline=None)
+@given(problems(), st.integers(1, 400), st.sampled_from([np.uint16, np.uint32]))
+def test_planning_in_one_go(problem: Any, most: int, dtype: Any) -> None:
+    length, (capacity,) = problem
+    column = np.ascontiguousarray(length[:, 0])
+    results = []
+    for module in (compiled, reference):
+        cut, slot, local, run = np.zeros((4, len(length)), dtype)
+        room = np.full((4, len(length)), 99, np.int32)
+        results.append((module.plan_decreasing(column, capacity, most, room, cut, slot, local, run), slot, local))
+        results[-1] += cut[: results[-1][0][0]], run[: results[-1][0][1]]
+    for ours, defined in zip(*results, strict=True):
+        np.testing.assert_array_equal(ours, defined)
+
+
+@settings(deadline=None)
+@given(st.data(), st.sampled_from([np.uint8, np.uint16, np.int64]), st.integers(0, 40))
+def test_runs_of_lengths(data: Any, dtype: Any, longest: int) -> None:
+    length = np.random.default_rng(0).integers(0, 30, 400).astype(dtype)
+    spans = data.draw(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 100)), max_size=12))
+    start, size = np.array(spans, np.int64).reshape(-1, 2).T.copy()
+    _, (found,) = both("gather_runs", length, start, size, outs=[np.empty(size.sum(), np.int64)])
+    good = [module.histogram(length, start, size, counts) for module, counts in histograms(longest)]
+    assert good == [found.max(initial=0) <= longest] * 2
+    for module, counts in histograms(longest) if good[0] else ():
+        module.histogram(length, start, size, counts)
+        np.testing.assert_array_equal(counts, np.bincount(found, minlength=longest + 1))
+
+
+def histograms(longest: int) -> Any:
+    return [(module, np.zeros(longest + 1, np.int32)) for module in (compiled, reference)]
+
+
+def test_negative_lengths_are_not_counted() -> None:
+    for module, counts in histograms(9):
+        assert not module.histogram(np.array([1, -1]), np.array([0]), np.array([2]), counts)
+
+
+@settings(deadline=None)
 @given(st.integers(1, 3).flatmap(problems), st.sampled_from([1, 2, 8]), st.integers(1, 9), st.integers(1, 6), st.data())
 def test_open_fit(problem: Any, align: int, most: int, keep: int, data: Any) -> None:
     length, capacity = problem
@@ -97,7 +138,25 @@ def test_concat(problem: Any, align: int, most: int, whole: bool, data: Any) -> 
     (pieces, _), _ = both("concat", length, capacity, align, most, head, whole, outs=empty)
     rooms = np.empty((pieces, 2), np.int64), np.empty((pieces, axes), np.int64), np.empty((pieces, axes), np.int64)
     _, (index, begin, size) = both("concat", length, capacity, align, most, head, whole, outs=rooms)
-    both("lay", index[:, 0].copy(), begin, size, align, head, outs=[np.empty_like(size)])
+    short = [np.full((max(pieces - 2, 0), columns), -7) for columns in (2, axes, axes)]
+    assert compiled.concat(length, capacity, align, most, head, whole, *short)[0] == pieces
+    np.testing.assert_array_equal(short[0], index[: len(short[0])])
+    for policy in (GIVEN, GIVEN + LEFT):
+        laid = []
+        for module in (compiled, reference):
+            laid.append(np.stack([begin, np.where(size == length[index[:, 1]], -1, size), size * 0]))
+            module.lay(index[:, 0].copy(), length[index[:, 1]], begin[:0, 0], capacity, policy, align, head, laid[-1])
+        np.testing.assert_array_equal(*laid)
+
+
+@settings(deadline=None)
+@given(st.integers(1, 3).flatmap(problems), st.sampled_from([1, 2, 8]), st.booleans())
+def test_what_of_an_item_is_laid(problem: Any, align: int, parts: bool) -> None:
+    length, capacity = problem
+    pack, part = np.arange(len(length)) // 3, np.arange(len(length)).astype(np.uint32) % 4
+    for policy in (0, RIGHT, LEFT, PARTS):
+        options = pack, length * 2, part if parts else part[:0], capacity, policy, align, 0
+        both("lay", *options, outs=[np.empty((3, *length.shape), np.int64)])
 
 
 @settings(deadline=None)
@@ -120,9 +179,13 @@ def test_reading_a_plan(data: Any, dtype: Any, runs: bool) -> None:
     run, run_first = np.concatenate(starts).astype(dtype), np.cumsum([0, *map(len, starts)])
     total = int(pack_first[-1])
     pack = np.array(data.draw(st.lists(st.integers(0, max(total - 1, 0)), max_size=9 if total else 0)), np.int64)
-    window = np.searchsorted(pack_first, pack, side="right") - 1
-    shape = np.empty((2, len(pack)), np.int64)
-    m, (extent,) = both("pack_slots", pack, window, cut, pack_first, slot_first, outs=[shape])
-    epoch = pack % 3
-    tables = slot, slot_first, run, run_first
-    both("pack_ranks", epoch, window, window + 2**40, extent, *tables, outs=[np.empty((5, m), np.int64)])
+    local = np.random.default_rng(1).integers(0, 9, slot_first[-1]).astype(dtype)
+    position = np.arange(len(sizes) + 4) * 9
+    section = np.array([[0, 20], [data.draw(st.integers(0, 5)), 2]])
+    epoch = data.draw(st.sampled_from([np.array([3]), pack % 3]))
+    shape = np.empty((3, len(pack)), np.int64)
+    m, (extent,) = both("pack_slots", pack, epoch, pack_first, slot_first, cut, outs=[shape])
+    plan = slot, slot_first, local, run, run_first, position, section, 4, np.array([7, 2**63 + 1], np.uint64)
+    both("pack_items", extent, epoch, 3, *plan, outs=[np.empty((3, m), np.int64)])
+    for wrong in (-1, total):
+        assert both("pack_slots", np.array([wrong]), pack[:1] * 0, pack_first, slot_first, cut, outs=[shape])[0] == -1

@@ -13,9 +13,47 @@ import numba
 import numpy as np
 from numba.cpython.unsafe.numbers import trailing_zeros
 
+from penstock.kernels.intrinsics import prefetch
+
 _jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 
 _ALL, _ONE, _63 = np.uint64((1 << 64) - 1), np.uint64(1), np.int64(63)
+_AHEAD = 8
+"""Runs of lengths that are asked for before they are read, so that memory answers several at a time."""
+
+
+@_jit
+def _ask(length: Any, start: Any, size: Any, j: int) -> None:
+    """Ask for the begin of run `j`, if there is one."""
+    if j < len(start):
+        each = length.itemsize
+        first = np.int64(length.ctypes.data) + each * start[j]
+        for line in range(first & -64, first + min(each * size[j], 512), 64):
+            prefetch(line)
+
+
+@_jit
+def gather_runs(length: Any, start: Any, size: Any, out: Any) -> None:
+    """See `packing_reference.gather_runs`."""
+    m = 0
+    for j in range(len(start)):
+        _ask(length, start, size, j + _AHEAD)
+        for i in range(start[j], start[j] + size[j]):
+            out[m] = np.int64(length[i])
+            m += 1
+
+
+@_jit
+def histogram(length: Any, start: Any, size: Any, out: Any) -> Any:
+    """See `packing_reference.histogram`."""
+    for j in range(len(start)):
+        _ask(length, start, size, j + _AHEAD)
+        for i in range(start[j], start[j] + size[j]):
+            value = np.int64(length[i])
+            if not 0 <= value < len(out):
+                return False
+            out[value] += 1
+    return True
 
 
 @_jit
@@ -79,22 +117,19 @@ def _least(words: Any, tops: Any, length: int) -> Any:
 
 
 @_jit
-def count_decreasing(length: Any, capacity: int, most: int) -> Any:
+def count_decreasing(counts: Any, capacity: int, most: int) -> Any:
     """See `packing_reference.count_decreasing`.
 
     A node is a row of bins with equal residual and equal number of sequences, so that a run of equal lengths moves
     whole nodes at once.
     """
-    histogram = np.zeros(capacity + 1, np.int32)
-    for i in range(len(length)):
-        histogram[length[i]] += 1
     words, tops, head, tail = _queues(capacity)
-    room = len(length) + 4
+    room = np.int64(counts.sum()) + 4
     following, bins, held = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room, np.int32)
     free = np.full(1, -1, np.int32)  # the nodes to use again, linked; `fresh` is the first one never used
     fresh, total, highest = 0, 0, 0
     for size in range(capacity, -1, -1):
-        left = np.int64(histogram[size])
+        left = np.int64(counts[size])
         while left > 0:
             residual = _least(words, tops, size)
             if residual < 0:
@@ -155,17 +190,25 @@ def sort_decreasing(length: Any, capacity: int, order: Any, run: Any) -> Any:
 
 
 @_jit
-def best_fit(length: Any, capacity: int, most: int, out: Any) -> Any:  # noqa: PLR0912 - one loop, no calls to pay for
-    """See `packing_reference.best_fit`.
+def best_fit(length: Any, capacity: int, most: int, out: Any) -> Any:
+    """See `packing_reference.best_fit`."""
+    following, held = np.empty(len(length), np.int32), np.zeros(len(length), np.int32)
+    return _best_fit(length, capacity, most, following, held, out)
+
+
+@_jit
+def _best_fit(  # noqa: PLR0912 - one loop, no calls to pay for
+    length: Any, capacity: int, most: int, following: Any, held: Any, out: Any
+) -> Any:
+    """Best fit; `held` is zeros and becomes the items of each bin, `following` is room.
 
     Right behind an item, one of equal length goes into the same bin if it fits, for no other bin can be fuller and
     still have room. So a run of equal lengths fills one bin of a queue after the other, and these move on together.
     """
     words, tops, head, tail = _queues(capacity)
-    following, held = np.empty(len(length), np.int32), np.zeros(len(length), np.int32)
     bins, i, end = 0, 0, 0
     while i < len(length):
-        size = length[i]
+        size = np.int64(length[i])
         while end <= i or (end < len(length) and length[end] == size):
             end += 1
         residual = _least(words, tops, size)
@@ -207,6 +250,27 @@ def best_fit(length: Any, capacity: int, most: int, out: Any) -> Any:  # noqa: P
         elif held[node] < most and not stays:
             _splice(words, tops, head, tail, following, residual - take * size, node, node)
     return bins
+
+
+@_jit
+def plan_decreasing(length: Any, capacity: int, most: int, room: Any, cut: Any, slot: Any, local: Any, run: Any) -> Any:
+    """See `packing_reference.plan_decreasing`."""
+    ranked, following, held, bin_of = room[0], room[1], room[2], room[3]
+    items = len(length)
+    runs = sort_decreasing(length, capacity, local, run)
+    for q in range(runs):
+        begin, end = np.int64(run[q]), np.int64(run[q + 1]) if q + 1 < runs else items
+        ranked[begin:end] = length[local[begin]]
+    held[:] = 0
+    bins = _best_fit(ranked, capacity, most, following, held, bin_of)
+    begin = 0
+    for b in range(bins):
+        cut[b] = following[b] = begin
+        begin += held[b]
+    for i in range(items):
+        slot[following[bin_of[i]]] = i
+        following[bin_of[i]] += 1
+    return bins, runs
 
 
 @_jit
@@ -343,7 +407,7 @@ def _reached(used: Any, capacity: Any) -> Any:
 @_jit
 def _note(index: Any, begin: Any, size: Any, piece: int, pack: int, item: int, done: Any, take: Any) -> None:
     """Write down one piece; where there is no room, pieces are only counted."""
-    if len(index) > 0:
+    if piece < len(index):
         index[piece, 0], index[piece, 1] = pack, item
         for a in range(len(take)):
             begin[piece, a], size[piece, a] = done[a], take[a]
@@ -404,66 +468,3 @@ def bin_slots(bin_of: Any, bins: int, slot: Any, cut: Any) -> None:
     for i in range(len(bin_of)):
         slot[place[bin_of[i]]] = i
         place[bin_of[i]] += 1
-
-
-@_jit
-def pack_slots(pack: Any, window: Any, cut: Any, pack_first: Any, slot_first: Any, out: Any) -> Any:
-    """See `packing_reference.pack_slots`."""
-    total = 0
-    for i in range(len(pack)):
-        w, k = window[i], pack[i]
-        begin = np.int64(cut[k])
-        end = np.int64(cut[k + 1]) if k + 1 < pack_first[w + 1] else slot_first[w + 1] - slot_first[w]
-        out[0, i], out[1, i] = slot_first[w] + begin, end - begin
-        total += end - begin
-    return total
-
-
-_OF_EPOCH, _OF_WINDOW, _OF_RUN = (
-    np.uint64(0xD6E8FEB86659FD93),
-    np.uint64(0xA0761D6478BD642F),
-    np.uint64(0xE7037ED1A0B428DB),
-)
-
-
-@_jit
-def pack_ranks(
-    epoch: Any, window: Any, number: Any, extent: Any, slot: Any, slot_first: Any, run: Any, run_first: Any, out: Any
-) -> None:
-    """See `packing_reference.pack_ranks`."""
-    m = 0
-    for i in range(len(window)):
-        w = window[i]
-        runs, base = run_first[w + 1] - run_first[w], slot_first[w]
-        for j in range(extent[0, i], extent[0, i] + extent[1, i]):
-            rank = np.int64(slot[j])
-            lo, hi = np.int64(0), runs - 1
-            while lo < hi:
-                middle = (lo + hi + 1) >> 1
-                if np.int64(run[run_first[w] + middle]) <= rank:
-                    lo = middle
-                else:
-                    hi = middle - 1
-            begin, end = rank, rank + 1
-            if runs > 0:
-                begin = np.int64(run[run_first[w] + lo])
-                end = np.int64(run[run_first[w] + lo + 1]) if lo + 1 < runs else slot_first[w + 1] - base
-            key = np.uint64(epoch[i]) * _OF_EPOCH + np.uint64(number[i]) * _OF_WINDOW + np.uint64(lo) * _OF_RUN
-            out[0, m], out[1, m], out[2, m] = i, base + begin, rank - begin
-            out[3, m], out[4, m] = end - begin, np.int64(key >> np.uint64(2))
-            m += 1
-
-
-@_jit
-def lay(pack: Any, begin: Any, length: Any, align: int, head: int, out: Any) -> None:
-    """See `packing_reference.lay`."""
-    axes = length.shape[1]
-    for a in range(axes):
-        at = np.int64(0)
-        for i in range(len(pack)):
-            if i > 0 and pack[i] != pack[i - 1]:
-                at = 0
-            if head > 0 and begin[i, a] > 0 and length[i, a] > 0:
-                at += head
-            out[i, a] = at
-            at = (at + length[i, a] + align - 1) // align * align

@@ -8,7 +8,32 @@ import numpy as np
 import numpy.typing as npt
 
 Int = npt.NDArray[np.int64]
-OF_EPOCH, OF_WINDOW, OF_RUN = 0xD6E8FEB86659FD93, 0xA0761D6478BD642F, 0xE7037ED1A0B428DB
+
+
+def gather_runs(length: Any, start: Int, size: Int, out: Int) -> None:
+    """The lengths in the runs `start[j] : start[j] + size[j]`, one run after the other.
+
+    >>> out = np.zeros(3, np.int64)
+    >>> gather_runs(np.array([1, 9, 3, 1]), np.array([2, 0]), np.array([2, 1]), out), out.tolist()
+    (None, [3, 1, 1])
+    """
+    runs = [length[a : a + n].astype(np.int64) for a, n in zip(start.tolist(), size.tolist(), strict=True)]
+    out[:] = np.concatenate([*runs, np.empty(0, np.int64)])
+
+
+def histogram(length: Any, start: Int, size: Int, out: Any) -> bool:
+    """Add to `out[v]` how many of the lengths in the runs `start[j] : start[j] + size[j]` are `v`; False, and nothing
+    that counts in `out`, where some are outside it.
+
+    >>> out = np.zeros(4, np.int32)
+    >>> histogram(np.array([1, 9, 3, 1]), np.array([2, 0]), np.array([2, 1]), out), out.tolist()
+    (True, [0, 2, 0, 1])
+    """
+    value = np.empty(int(size.sum()), np.int64)
+    gather_runs(length, start, size, value)
+    good = bool(((value >= 0) & (value < len(out))).all())
+    out += np.bincount(value, minlength=len(out)).astype(out.dtype) if good else 0
+    return good
 
 
 def sort_decreasing(length: Int, _capacity: int, order: Int, run: Int) -> int:
@@ -45,15 +70,38 @@ def best_fit(length: Int, capacity: int, most: int, out: Int) -> int:
     return len(bins)
 
 
-def count_decreasing(length: Int, capacity: int, most: int) -> tuple[int, int]:
-    """How many bins `best_fit` of the items by decreasing length needs, and the most items in one.
+def count_decreasing(counts: Any, capacity: int, most: int) -> tuple[int, int]:
+    """How many bins `best_fit` of `counts[v]` items of each length `v` by decreasing length needs, and the most items
+    in one.
 
-    >>> count_decreasing(np.array([1, 2, 2, 3]), 4, 9)
+    >>> count_decreasing(np.array([0, 1, 2, 1, 0]), 4, 9)
     (2, 2)
     """
+    length = np.repeat(np.arange(len(counts)), counts)[::-1]
     bins = np.zeros(len(length), np.int64)
-    count = best_fit(-np.sort(-length), capacity, most, bins)
+    count = best_fit(length, capacity, most, bins)
     return count, int(np.bincount(bins, minlength=1).max(initial=0))
+
+
+def plan_decreasing(
+    length: Int, capacity: int, most: int, _room: Any, cut: Any, slot: Any, local: Any, run: Any
+) -> tuple[int, int]:
+    """`sort_decreasing` into `local` and `run`, `best_fit` of what comes of it, and `bin_slots` of that into `slot` and
+    `cut`; gives bins and runs. `_room`, int32 `[4, m]`, is room to work in, and all others have room for `m`.
+
+    >>> cut, slot, local, run = np.zeros((4, 4), np.int64)
+    >>> plan_decreasing(np.array([1, 3, 2, 2]), 4, 9, np.zeros((4, 4), np.int32), cut, slot, local, run)
+    (2, 3)
+    >>> local.tolist(), slot.tolist(), cut[:2].tolist()
+    ([1, 2, 3, 0], [0, 3, 1, 2], [0, 2])
+    """
+    order, begin, bin_of = np.zeros((3, len(length)), np.int64)
+    runs = sort_decreasing(length, capacity, order, begin)
+    bins = best_fit(length[order], capacity, most, bin_of)
+    slots, cuts = np.zeros(len(length), np.int64), np.zeros(bins, np.int64)
+    bin_slots(bin_of, bins, slots, cuts)
+    local[:], slot[:], run[:runs], cut[:bins] = order, slots, begin[:runs], cuts
+    return bins, runs
 
 
 def first_fit(length: Int, capacity: int, most: int, out: Int) -> int:
@@ -172,7 +220,7 @@ def concat(
                 break
     bins += held > 0
     flush()
-    for j, (pack, item, first, count) in enumerate(pieces if len(index) else []):
+    for j, (pack, item, first, count) in enumerate(pieces[: len(index)]):
         index[j], begin[j], size[j] = (pack, item), first, count
     return len(pieces), bins
 
@@ -186,59 +234,3 @@ def bin_slots(bin_of: Int, bins: int, slot: Int, cut: Int) -> None:
     """
     slot[:] = np.argsort(bin_of, kind="stable")
     cut[:] = np.searchsorted(bin_of[slot], np.arange(bins))
-
-
-def pack_slots(pack: Int, window: Int, cut: Any, pack_first: Int, slot_first: Int, out: Int) -> int:
-    """First slot and number of slots of each pack, `out` `[2, n]`; gives their sum. `window[i]` is that of `pack[i]`;
-    window `w` owns packs `pack_first[w]` and slots `slot_first[w]` up to those of the next. Cuts count from the
-    window's first slot.
-
-    >>> out = np.zeros((2, 1), np.int64)
-    >>> pack_slots(np.array([1]), np.array([0]), np.array([0, 2]), np.array([0, 2]), np.array([0, 3]), out)
-    1
-    >>> out.ravel().tolist()
-    [2, 1]
-    """
-    last = np.append(cut, 0)[pack + 1].astype(np.int64)
-    total = slot_first[window + 1] - slot_first[window]
-    end = np.where(pack + 1 < pack_first[window + 1], last, total)
-    out[0] = cut[pack] + slot_first[window]
-    out[1] = end - cut[pack]
-    return int(out[1].sum())
-
-
-def pack_ranks(
-    epoch: Int, window: Int, number: Int, extent: Int, slot: Any, slot_first: Int, run: Any, run_first: Int, out: Int
-) -> None:
-    """Of each slot of each pack, `out` `[5, m]`: the pack, the begin of its run of equal items, its place in the run,
-    the length of the run, and the number of the permutation that exchanges them in this epoch.
-
-    `extent` `[2, n]` is what `pack_slots` gives; `number` `[n]` names the window for good. Windows without runs
-    exchange nothing: each rank is a run of its own.
-    """
-    pack = np.repeat(np.arange(len(window)), extent[1])
-    inside = np.arange(len(pack)) - np.repeat(np.cumsum(extent[1]) - extent[1], extent[1])
-    for j, (i, at) in enumerate(zip(pack.tolist(), (extent[0][pack] + inside).tolist(), strict=True)):
-        w, rank = int(window[i]), int(slot[at])
-        runs = run[run_first[w] : run_first[w + 1]].astype(np.int64)
-        which = max(int(np.searchsorted(runs, rank, side="right")) - 1, 0)
-        ends = [*runs.tolist()[1:], int(slot_first[w + 1] - slot_first[w])]
-        begin, end = (int(runs[which]), ends[which]) if len(runs) else (rank, rank + 1)
-        key = (int(epoch[i]) * OF_EPOCH + int(number[i]) * OF_WINDOW + which * OF_RUN) & (1 << 64) - 1
-        out[:, j] = i, int(slot_first[w]) + begin, rank - begin, end - begin, key >> 2
-
-
-def lay(pack: Int, begin: Int, length: Int, align: int, head: int, out: Int) -> None:
-    """The first row of each piece within its pack, per axis: each begins at the next multiple of `align` behind the
-    one before; parts that continue an item have `head` rows in front.
-
-    >>> out, column = np.zeros((2, 1), np.int64), np.array([[3], [1]])
-    >>> lay(np.array([0, 0]), column * 0, column, 4, 0, out); out.ravel().tolist()
-    [0, 4]
-    """
-    at = np.zeros(length.shape[1], np.int64)
-    for i in range(len(pack)):
-        if i and pack[i] != pack[i - 1]:
-            at = np.zeros_like(at)
-        out[i] = at + np.where((begin[i] > 0) & (length[i] > 0), head, 0)
-        at = -(-(out[i] + length[i]) // align) * align

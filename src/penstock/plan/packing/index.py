@@ -5,24 +5,25 @@ from __future__ import annotations
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import FormatError, PlanError, StateError
 from penstock.kernels.dispatch import kernels
+from penstock.kernels.packing_read_reference import GIVEN, LEFT, PARTS, RIGHT
 from penstock.kernels.permute import permute
 from penstock.plan.packing import saved
 from penstock.plan.packing.bound import bound_of
 from penstock.plan.packing.layout import Layout, Lengths
 from penstock.plan.packing.rule import Rule
 from penstock.plan.packing.store import Found, Store
-from penstock.plan.packing.tally import Tally, tally_of
-from penstock.plan.packing.window import EXACT, Window, count_window, cut_overlong, plan_window
+from penstock.plan.packing.tally import Tally, tally_of, tally_of_counts
+from penstock.plan.packing.window import EXACT, Window, count_window, cut_overlong, is_countable, plan_window
 
 Int = npt.NDArray[np.int64]
 Keep = Literal["auto", "memory", "recompute"]
@@ -128,10 +129,11 @@ class PackIndex:
         self._first = np.zeros(1, np.int64)  # the first pack of each window that is planned, and the end
         self._tally = Tally.none(len(self.rule.capacity))
         self._limit = np.array(self.rule.capacity, np.int64)
-        self._seed = self.rule.seed_for("exchange")
+        self._policy = {"truncate_right": RIGHT, "truncate_left": LEFT, "split": PARTS}.get(str(self.rule.overlong), 0)
+        self._seeds = np.array([self.rule.seed_for("exchange"), self._layout.seed], np.uint64)
         self._store: Store | None = None
         self._recent: OrderedDict[int, Store] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock, self._making = threading.Lock(), _locks()
 
     def __len__(self) -> int:
         self._ready()
@@ -161,20 +163,14 @@ class PackIndex:
         Raises `PlanError` for packs outside `0 : len(index)` and negative epochs. Cost: see the class.
         """
         self._ready()
-        pack, epochs = np.asarray(packs, np.int64).ravel(), np.asarray(epoch, np.int64)
-        if len(pack) and not (pack.min() >= 0 and pack.max() < self._first[-1]):
-            raise PlanError(f"expected packs of 0 to {self._first[-1] - 1}, got {pack.min()} to {pack.max()}")
-        if epochs.size and epochs.min() < 0:
-            raise PlanError(f"expected epochs of 0 or more, got {epochs.min()}")
-        epochs = np.full(len(pack), epochs) if epochs.ndim == 0 else epochs
-        if epochs.shape != pack.shape:
-            raise PlanError(f"expected one epoch, or one for each of {len(pack)} packs, got {list(epochs.shape)}")
-        window = np.searchsorted(self._first, pack, side="right") - 1
-        return self._laid(self._found(pack, window, epochs))
+        pack, epochs = np.asarray(packs, np.int64).ravel(), np.asarray(epoch, np.int64).ravel()
+        if len(epochs) not in (1, len(pack)):
+            raise PlanError(f"expected one epoch, or one for each of {len(pack)} packs, got {len(epochs)}")
+        return self._laid(self._found(pack, epochs))
 
     def spread(self, packs: Int, epoch: Int) -> Int:
-        """`[n]` packs that stand in place of packs `[n]` in the epochs `[n]`: those of each window in a keyed order, for
-        as planned the long items come first. The same packs where items keep the given order.
+        """`[n]` packs that stand in place of packs `[n]` in the epochs `[n]`: those of each window in a keyed order,
+        for as planned the long items come first. The same packs where items keep the given order.
         """
         if not self.rule.exchanges:
             return packs
@@ -186,64 +182,50 @@ class PackIndex:
 
     def _laid(self, found: Found) -> Pieces:
         """The rows of each piece, and their place in the pack."""
-        item = self._layout.items(self._layout.first[found.window] + found.local)
-        if found.rows is None:
-            begin, length = self._rows(self._layout.lengths_of(item), found.part)
-        else:
-            begin, length = found.rows
-        if (length < 0).any():  # a pack of its own
-            length = np.where(length < 0, self._layout.lengths_of(item), length)
-        at = np.empty_like(length)
-        kernels().lay(found.pack, begin, length, self.rule.align, self.rule.head, at)
-        if found.rows is not None and self.rule.overlong == "truncate_left":  # counted in what is left
-            begin = begin + np.maximum(self._layout.lengths_of(item) - self._limit, 0)
-        return Pieces(found.pack, item, begin, length, at)
+        total, policy = self._layout.lengths_of(found.item), self._policy
+        out = np.empty((3, *total.shape), np.int64)
+        if found.rows is not None:
+            out[0], out[1] = found.rows
+            policy = GIVEN + (LEFT if policy == LEFT else 0)
+        kernels().lay(found.pack, total, found.part, self._limit, policy, self.rule.align, self.rule.head, out)
+        return Pieces(found.pack, found.item, out[0], out[1], out[2])
 
-    def _rows(self, lengths: Int, part: Int | None) -> tuple[Int, Int]:
-        limit, overlong = self._limit, self.rule.overlong
-        if overlong == "split":
-            begin = np.clip(limit * (0 if part is None else part[:, None]), 0, lengths)
-            return begin, np.minimum(lengths - begin, limit)
-        if overlong == "truncate_left":
-            begin = np.maximum(lengths - limit, 0)
-            return begin, lengths - begin
-        return np.zeros_like(lengths), np.minimum(lengths, limit) if overlong == "truncate_right" else lengths
-
-    def _found(self, pack: Int, window: Int, epoch: Int) -> Found:
-        seed = self._seed
+    def _found(self, pack: Int, epoch: Int) -> Found:
         if self._store is not None:
-            return self._store.find(pack, window, window, epoch, seed)
+            found = self._store.find(pack, epoch, 0, self._layout, self._seeds)
+            return self._refused(pack, epoch) if found is None else found
+        if len(pack) and not (pack.min() >= 0 and pack.max() < self._first[-1] and epoch.min() >= 0):
+            self._refused(pack, epoch)
+        window = np.searchsorted(self._first, pack, side="right") - 1
         order = np.argsort(window, kind="stable")
-        cuts = np.flatnonzero(np.diff(window[order])) + 1
-        groups = [g for g in np.split(order, cuts) if len(g)]
-        found = [self._found_in(int(window[g[0]]), pack[g], window[g], epoch[g], seed) for g in groups]
-        if len(found) == 1:
-            return found[0]
-        whole = [np.concatenate([g[f.pack] for g, f in zip(groups, found, strict=True)] or [pack])]
-        back = np.argsort(whole[0], kind="stable")
-        parts = [f.part if f.part is not None else np.zeros(len(f.pack), np.int64) for f in found]
-        shape = (-1, len(self.rule.capacity))
-        begin, size = ([f.rows[i].reshape(shape) for f in found if f.rows is not None] for i in (0, 1))
-        return Found(
-            whole[0][back],
-            _gathered([f.window for f in found], back),
-            _gathered([f.local for f in found], back),
-            _gathered(parts, back),
-            (_gathered(begin, back), _gathered(size, back)) if begin else None,
-        )
+        groups = [g for g in np.split(order, np.flatnonzero(np.diff(window[order])) + 1) if len(g)]
+        epochs = np.broadcast_to(epoch, pack.shape)
+        found = [self._found_in(int(window[g[0]]), pack[g], np.ascontiguousarray(epochs[g])) for g in groups]
+        return found[0] if len(found) == 1 else _merged(groups, found)
 
-    def _found_in(self, w: int, pack: Int, window: Int, epoch: Int, seed: int) -> Found:
-        with self._lock:
-            store = self._recent.get(w)
-            if store is not None:
-                self._recent.move_to_end(w)
-        if store is None:
+    def _refused(self, pack: Int, epoch: Int) -> NoReturn:
+        if epoch.min() < 0:
+            raise PlanError(f"expected epochs of 0 or more, got {epoch.min()}")
+        raise PlanError(f"expected packs of 0 to {self._first[-1] - 1}, got {pack.min()} to {pack.max()}")
+
+    def _found_in(self, w: int, pack: Int, epoch: Int) -> Found:
+        found = self._window_store(w).find(pack - self._first[w], epoch, w, self._layout, self._seeds)
+        return self._refused(pack, epoch) if found is None else found
+
+    def _window_store(self, w: int) -> Store:
+        """The plan of window `w`, which one thread makes while the others that ask for it wait."""
+        with self._making[w % len(self._making)]:
+            with self._lock:
+                store = self._recent.get(w)
+                if store is not None:
+                    self._recent.move_to_end(w)
+                    return store
             store = Store.of([self._planned(w)])
             with self._lock:
                 self._recent[w] = store
                 while len(self._recent) > _REMEMBERED:
                     self._recent.popitem(last=False)
-        return store.find(pack - self._first[w], np.zeros_like(pack), window, epoch, seed)
+            return store
 
     def _planned(self, w: int) -> Window:
         return plan_window(self.rule, cut_overlong(self.rule, self._layout.lengths_in(w)), w)
@@ -278,6 +260,9 @@ class PackIndex:
             yield from pool.map(self._counted, windows)
 
     def _counted(self, w: int) -> tuple[Tally, Window | None]:
+        if not self._stored and is_countable(self.rule) and (counts := self._layout.histogram(w)) is not None:
+            planned = kernels().count_decreasing(counts, *self.rule.capacity, self.rule.most)
+            return tally_of_counts(counts, planned), None
         lengths = self._layout.lengths_in(w)
         parts = cut_overlong(self.rule, lengths)
         counted = None if self._stored else count_window(self.rule, parts)
@@ -313,6 +298,9 @@ class PackIndex:
             return max(bounds)
         counts = [np.zeros(limit + 1, np.int64) for limit in self.rule.capacity]
         for w in range(len(self._layout)):
+            if len(counts) == 1 and (found := self._layout.histogram(w)) is not None:
+                counts[0] += found
+                continue
             rows = cut_overlong(self.rule, self._layout.lengths_in(w)).rows
             counts = [count + np.bincount(rows[:, a], minlength=len(count)) for a, count in enumerate(counts)]
         return max(bound_of(np.arange(len(count)), count, len(count) - 1) + own for count in counts)
@@ -409,13 +397,28 @@ class PackIndex:
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_recent")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_making", "_recent")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock(), _recent=OrderedDict())
+        self.__dict__.update(state, _lock=threading.Lock(), _making=_locks(), _recent=OrderedDict())
 
 
-def _gathered(arrays: list[Int], order: Int) -> Int:
+def _locks() -> tuple[threading.Lock, ...]:
+    """For windows that are being planned; a few of them share one."""
+    return tuple(threading.Lock() for _ in range(4 * _REMEMBERED))
+
+
+def _merged(groups: list[Int], found: list[Found]) -> Found:
+    """What several windows gave for their packs `groups[j]`, in the order of packs."""
+    pack = np.concatenate([np.empty(0, np.int64), *(g[f.pack] for g, f in zip(groups, found, strict=True))])
+    back = np.argsort(pack, kind="stable")
+    given = [f.rows for f in found if f.rows is not None]
+    parts = [f.part if len(f.part) else np.zeros(len(f.pack), np.uint32) for f in found]
+    rows = (_joined([r[0] for r in given], back), _joined([r[1] for r in given], back)) if given else None
+    return Found(pack[back], _joined([f.item for f in found], back), _joined(parts, back), rows)
+
+
+def _joined(arrays: Sequence[npt.NDArray[Any]], order: Int) -> npt.NDArray[Any]:
     return np.concatenate(arrays)[order] if arrays else np.empty(0, np.int64)
 
 

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.ragged import offsets_of
 from penstock.errors import PlanError
+from penstock.kernels.dispatch import kernels
 from penstock.kernels.permute import permute
 from penstock.plan.packing.rule import LONGEST, Rule
 
 Int = npt.NDArray[np.int64]
+Narrow = npt.NDArray[Any]
 Whole = npt.NDArray[np.integer[Any]]
 Lengths = Whole | Callable[[Int], npt.ArrayLike]
 
@@ -29,32 +32,45 @@ class Layout:
 
     def __init__(self, lengths: Lengths, rule: Rule, sections: tuple[int, ...], window: int, block: int) -> None:
         self._lengths = lengths
+        self._plain = _plain(lengths, len(rule.capacity))
         self._rule = rule
-        self._window = window
-        self._block = block
-        self.sections = sections
+        self.block = block
         ends = np.array(sections, np.int64)
-        self._begins = np.append(0, ends[:-1])
-        firsts = [np.arange(b, e, window) for b, e in zip(self._begins.tolist(), sections, strict=True)]
+        begins = np.append(0, ends[:-1])
+        firsts = [np.arange(b, e, window) for b, e in zip(begins.tolist(), sections, strict=True)]
         self.first: Int = np.concatenate([*firsts, ends[-1:]]).astype(np.int64)
         """`[w + 1]` the first position of each window, and the end of the last one."""
-        shuffled = rule.exchanges & (ends - self._begins > window)
-        self._blocks: Int = np.where(shuffled, (ends - self._begins) // block, 0)
-        self._seed = rule.seed_for("blocks")
+        shuffled = rule.exchanges & (ends - begins > window)
+        self.sections: Int = np.stack([begins, np.where(shuffled, (ends - begins) // block, 0)])
+        """`[2, s]` where each section begins, and how many blocks change places in it."""
+        self.seed = rule.seed_for("blocks")
 
     def __len__(self) -> int:
         return len(self.first) - 1
 
-    def items(self, position: Int) -> Int:
-        """`[m]` the items at `[m]` positions."""
-        if not self._blocks.any():
-            return position
-        section = np.searchsorted(self._begins, position, side="right") - 1
-        begin, blocks = self._begins[section], self._blocks[section]
-        block, inside = np.divmod(position - begin, self._block)
-        moved = block < blocks
-        there = permute(np.where(moved, block, 0), np.where(moved, blocks, 1), begin, self._seed)
-        return np.where(moved, begin + there * self._block + inside, position)
+    def runs(self, w: int) -> tuple[Int, Int]:
+        """The items of window `w` in runs: `size[r]` of them from `start[r]` on."""
+        lo, hi = int(self.first[w]), int(self.first[w + 1])
+        section = int(np.searchsorted(self.sections[0], lo, side="right")) - 1
+        begin, blocks = self.sections[:, section].tolist()
+        if not blocks:
+            return np.array([lo]), np.array([hi - lo])
+        numbers = np.arange((lo - begin) // self.block, min(-(-(hi - begin) // self.block), blocks))
+        there = permute(numbers, np.full(len(numbers), blocks), np.full(len(numbers), begin), self.seed)
+        start, size = begin + there * self.block, np.full(len(there), self.block)
+        rest = max(lo, begin + blocks * self.block)
+        return (np.append(start, rest), np.append(size, hi - rest)) if rest < hi else (start, size)
+
+    def histogram(self, w: int) -> Narrow | None:
+        """`[capacity + 1]` int32: how many items of window `w` have each length on the one axis; None if some are
+        longer, or impossible."""
+        if self._plain is None:
+            raw = self.lengths_in(w).reshape(-1)
+            runs = np.array([0]), np.array([len(raw)])
+        else:
+            raw, runs = self._plain, self.runs(w)
+        counts = np.zeros(self._rule.capacity[0] + 1, np.int32)
+        return counts if kernels().histogram(raw, *runs, counts) else None
 
     def lengths_of(self, item: Int) -> Int:
         """`[m, A]` the lengths of `[m]` items. Raises `PlanError` for lengths that cannot be."""
@@ -63,28 +79,19 @@ class Layout:
 
     def lengths_in(self, w: int) -> Int:
         """`[m, A]` the lengths in window `w`, read in runs. Raises `PlanError` for those that cannot be."""
-        lo, hi = int(self.first[w]), int(self.first[w + 1])
-        section = int(np.searchsorted(self._begins, lo, side="right")) - 1
-        begin, blocks = int(self._begins[section]), int(self._blocks[section])
-        if callable(self._lengths) or (blocks and not self._lengths.flags.c_contiguous):
-            rows = self.lengths_of(self.items(np.arange(lo, hi)))
-        else:
-            rows = self._columns(self._runs(self._lengths, lo, hi, begin, blocks), hi - lo)
-        over = rows.max(initial=0) if self._rule.overlong == "error" else 0
-        if rows.min(initial=0) < 0 or rows.max(initial=0) > LONGEST or over > min(self._rule.capacity):
-            self._check(rows, lo)
+        start, size = self.runs(w)
+        plain = self._plain
+        rows = self.lengths_of(_spread(start, size)) if plain is None else self._gathered(plain, start, size)
+        low, high = (int(rows.min()), int(rows.max())) if rows.size else (0, 0)
+        if low < 0 or high > (min(self._rule.capacity) if self._rule.overlong == "error" else LONGEST):
+            self._check(rows, _spread(start, size))
         return rows
 
-    def _runs(
-        self, lengths: npt.NDArray[np.integer], lo: int, hi: int, begin: int, blocks: int
-    ) -> npt.NDArray[np.integer]:
-        if not blocks:
-            return lengths[lo:hi]
-        numbers = np.arange((lo - begin) // self._block, min(-(-(hi - begin) // self._block), blocks))
-        there = permute(numbers, np.full(len(numbers), blocks), np.full(len(numbers), begin), self._seed)
-        table = lengths[begin : begin + blocks * self._block].reshape(blocks, self._block, *lengths.shape[1:])
-        rest = lengths[max(lo, begin + blocks * self._block) : hi]
-        return np.concatenate([table[there].reshape(-1, *lengths.shape[1:]), rest])
+    def _gathered(self, lengths: Whole, start: Int, size: Int) -> Int:
+        axes = len(self._rule.capacity)
+        rows = np.empty((int(size.sum()), axes), np.int64)
+        kernels().gather_runs(lengths, start * axes, size * axes, rows.reshape(-1))
+        return rows
 
     def _columns(self, raw: npt.NDArray[np.generic], n: int) -> Int:
         axes = len(self._rule.capacity)
@@ -93,16 +100,28 @@ class Layout:
                 f"expected integer lengths [{n}, {axes}], one axis for each of capacity {self._rule.capacity}, "
                 f"got {raw.dtype} {list(raw.shape)}"
             )
-        return raw.astype(np.int64).reshape(n, axes)
+        return raw.astype(np.int64, copy=False).reshape(n, axes)
 
-    def _check(self, rows: Int, first: int) -> None:
+    def _check(self, rows: Int, items: Int) -> None:
         """Name the first length that is negative, too large to count with, or over the limit where that is an error."""
         limit = np.array(self._rule.capacity if self._rule.overlong == "error" else LONGEST, np.int64)
         bad = np.flatnonzero(((rows < 0) | (rows > limit)).any(1))
         if len(bad) == 0:
             return
-        item = int(self.items(np.array([first + bad[0]]))[0])
         advice = "" if (rows[bad[0]] < 0).any() else "; choose what becomes of longer ones with overlong="
         raise PlanError(
-            f"expected lengths of 0 to {limit.tolist()}, got {rows[bad[0]].tolist()} at item {item}{advice}"
+            f"expected lengths of 0 to {limit.tolist()}, got {rows[bad[0]].tolist()} at item {items[bad[0]]}{advice}"
         )
+
+
+def _plain(lengths: Lengths, axes: int) -> Whole | None:
+    """`[n * A]` lengths as they lie in memory; None where kernels cannot read them there."""
+    if callable(lengths) or lengths.shape[1:] not in {(axes,)} | ({()} if axes == 1 else set()):
+        return None
+    return lengths.reshape(-1) if lengths.flags.c_contiguous and lengths.dtype.isnative else None
+
+
+def _spread(start: Int, size: Int) -> Int:
+    """`[m]` the numbers in runs."""
+    first = offsets_of(size)
+    return np.arange(first[-1]) + np.repeat(start - first[:-1], size)

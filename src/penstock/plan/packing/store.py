@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,22 +12,20 @@ import numpy.typing as npt
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
 from penstock.kernels.dispatch import kernels
-from penstock.kernels.permute import permute
+from penstock.plan.packing.layout import Layout
 from penstock.plan.packing.window import Window
 
 Int = npt.NDArray[np.int64]
 Narrow = npt.NDArray[Any]
 
 
-@dataclass(frozen=True)
-class Found:
-    """What some packs hold, pack after pack: `pack[m]`, which of those asked for; `window[m]`; `local[m]`, the place in
-    the window, and `part[m]` of the item there; and `[m, A]` `begin` and `size`, if the store has them."""
+class Found(NamedTuple):
+    """What some packs hold, pack after pack: `pack[m]`, which of those asked for; `item[m]` and its `part[m]` (0 for
+    all, where that is empty); and `[m, A]` `begin` and `size`, if the store has them."""
 
     pack: Int
-    window: Int
-    local: Int
-    part: Int | None
+    item: Int
+    part: Narrow
     rows: tuple[Int, Int] | None
 
 
@@ -58,7 +56,7 @@ class Store:
         has_parts = any(len(w.part) for w in windows)
         parts = [_padded(w.part, len(w.slot)) for w in windows] if has_parts else []
         rows = [_joined([getattr(w, name) for w in windows]) for name in ("begin", "size")]
-        arrays = {name: array.astype(narrow) for name, array in joined.items()}
+        arrays = {name: array.astype(narrow, copy=False) for name, array in joined.items()}
         return cls(*firsts, **arrays, part=_joined(parts).astype(np.uint32), begin=rows[0], size=rows[1])
 
     @classmethod
@@ -77,19 +75,20 @@ class Store:
         """Bytes of memory."""
         return sum(getattr(self, field.name).nbytes for field in fields(self))
 
-    def find(self, pack: Int, window: Int, number: Int, epoch: Int, seed: int) -> Found:
-        """What `[n]` packs (numbers within the store) of `[n]` windows of the store hold in `[n]` epochs; `number` is
-        that of the window in the whole plan."""
-        extent = np.empty((2, len(pack)), np.int64)
-        total = kernels().pack_slots(pack, window, self.cut, self.pack_first, self.slot_first, extent)
-        out = np.empty((5, total), np.int64)
-        tables = self.slot, self.slot_first, self.run, self.run_first
-        kernels().pack_ranks(epoch, window, number, extent, *tables, out)
-        of, base, place, size, stream = out
-        rank = base + (permute(place, size, stream, seed) if len(self.run) else place)
-        part = self.part[rank].astype(np.int64) if len(self.part) else None
-        rows = (self.begin[rank], self.size[rank]) if len(self.begin) else None
-        return Found(of, number[of], self.local[rank].astype(np.int64), part, rows)
+    def find(self, pack: Int, epoch: Int, number: int, layout: Layout, seeds: npt.NDArray[np.uint64]) -> Found | None:
+        """What `[n]` packs (numbers within the store) hold in one epoch or in `[n]`; None where there are no such packs
+        or epochs. `number` is that of the first window in the whole plan, which lies as `layout` says; `seeds` are
+        those of exchanges and of blocks."""
+        extent = np.empty((3, len(pack)), np.int64)
+        total = kernels().pack_slots(pack, epoch, self.pack_first, self.slot_first, self.cut, extent)
+        if total < 0:
+            return None
+        out = np.empty((3, total), np.int64)
+        plan = self.slot, self.slot_first, self.local, self.run, self.run_first
+        kernels().pack_items(extent, epoch, number, *plan, layout.first, layout.sections, layout.block, seeds, out)
+        of, item, rank = out
+        part = self.part[rank] if len(self.part) else self.part
+        return Found(of, item, part, (self.begin[rank], self.size[rank]) if len(self.begin) else None)
 
     def check(self, items: Int, axes: int, exact: bool) -> None:
         """Raise `FormatError` unless every number in the store is one that a plan of windows of `[w]` items may hold,
@@ -109,15 +108,15 @@ class Store:
             raise FormatError("expected the packs of a plan, got numbers that leave it; plan anew")
 
 
-def _cut(window: Window) -> Int:
+def _cut(window: Window) -> Narrow:
     return window.cut
 
 
-def _slot(window: Window) -> Int:
+def _slot(window: Window) -> Narrow:
     return window.slot
 
 
-def _run(window: Window) -> Int:
+def _run(window: Window) -> Narrow:
     return window.run
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +56,12 @@ class Tally:
         )
 
 
+def tally_of_counts(counts: npt.NDArray[np.int32], planned: tuple[int, int]) -> Tally:
+    """The tally of one window of one axis, from the histogram of its lengths, none of which is too long."""
+    items, rows = int(counts.sum()), int(counts @ np.arange(len(counts)))
+    return replace(Tally.none(1), packs=planned[0], pieces=items, most=planned[1], rows=(rows,))
+
+
 def tally_of(rule: Rule, lengths: Int, parts: Parts, planned: tuple[int, int] | Window) -> Tally:
     """The tally of one window. `planned`: its packs, or how many there are and the most pieces in one."""
     packed, all_rows, own = _totals(parts.rows), _totals(lengths), lengths[parts.own]
@@ -67,7 +73,8 @@ def tally_of(rule: Rule, lengths: Int, parts: Parts, planned: tuple[int, int] | 
         pieces = len(planned.slot)
         packs, most = len(planned.cut), int(np.diff(planned.cut, append=pieces).max(initial=0))
         if rule.method == "concat_split":
-            split = len(np.unique(planned.local[(planned.begin > 0).any(1)]))
+            cut = planned.local[(planned.begin > 0).any(1)]  # in the order of items
+            split = int(np.count_nonzero(np.diff(cut, prepend=-1)))
     else:
         packs, most = planned
     return Tally(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from penstock.kernels.permute import permute
 from penstock.plan.packing.rule import Rule
 
 Int = npt.NDArray[np.int64]
+Narrow = npt.NDArray[Any]
 
 EXACT = 1 << 22
 """The most units of a capacity whose bins are found by their residual, which takes a table of that size."""
@@ -44,11 +45,11 @@ class Window:
     anywhere, `begin` and `size` `[m, A]` are the rows of each rank, and else they are empty.
     """
 
-    cut: Int
-    slot: Int
-    local: Int
+    cut: Narrow
+    slot: Narrow
+    local: Narrow
     part: Int
-    run: Int
+    run: Narrow
     begin: Int
     size: Int
 
@@ -57,7 +58,7 @@ def cut_overlong(rule: Rule, lengths: Int) -> Parts:
     """The `[m, A]` lengths of a window after `rule.overlong` was applied."""
     limit = np.array(rule.capacity, np.int64)
     everyone = np.arange(len(lengths))
-    over = (lengths > limit).any(1) if len(lengths) and (lengths.max(axis=0) > limit).any() else None
+    over = (lengths > limit).any(1) if lengths.max(initial=0) > min(rule.capacity) else None
     if over is None or not over.any():
         return Parts(everyone, _NONE, lengths, _NONE, 0)
     many = int(np.count_nonzero(over))
@@ -99,12 +100,18 @@ def is_exact(limit: Int, align: int) -> bool:
     return len(limit) == 1 and align == 1 and int(limit[0]) <= EXACT
 
 
+def is_countable(rule: Rule) -> bool:
+    """Whether the histogram of lengths on the one axis tells how many packs there are."""
+    return rule.method == "best_fit_decreasing" and is_exact(np.array(rule.capacity), rule.align)
+
+
 def count_window(rule: Rule, parts: Parts) -> tuple[int, int] | None:
     """Packs and most sequences in one, from the histogram of lengths alone; None where that does not tell."""
     rows, limit, align = binding_axes(rule, parts.rows)
     if rule.method != "best_fit_decreasing" or not is_exact(limit, align):
         return None
-    packs, most = kernels().count_decreasing(np.ascontiguousarray(rows[:, 0]), int(limit[0]), rule.most)
+    counts = np.bincount(rows[:, 0], minlength=int(limit[0]) + 1).astype(np.int32)
+    packs, most = kernels().count_decreasing(counts, int(limit[0]), rule.most)
     return packs + len(parts.own), max(most, min(len(parts.own), 1))
 
 
@@ -113,6 +120,8 @@ def plan_window(rule: Rule, parts: Parts, number: int) -> Window:
     if rule.method == "concat_split":
         return _with_own(_concatenated(rule, parts), parts)
     rows, limit, align = binding_axes(rule, parts.rows)
+    if rule.method == "best_fit_decreasing" and is_exact(limit, align):
+        return _with_own(_decreasing(rule, rows[:, 0], int(limit[0]), parts), parts)
     m = len(rows)
     order, run = _ranked(rows, limit, align) if rule.exchanges else (None, _NONE)
     sequence = None
@@ -126,6 +135,20 @@ def plan_window(rule: Rule, parts: Parts, number: int) -> Window:
     local = _taken(parts.local, order) if parts.over or order is None else order
     part = _taken(parts.part, order) if len(parts.part) else _NONE
     return _with_own(Window(cut, slot, local, part, run, _NONE, _NONE), parts)
+
+
+def _decreasing(rule: Rule, rows: Int, capacity: int, parts: Parts) -> Window:
+    """All of `plan_window` in one go, in narrow integers where they suffice."""
+    m = len(rows)
+    narrow = np.uint16 if m <= 1 << 16 else np.uint32
+    room = np.empty((4, m), np.int32)
+    cut, slot, order, run = np.empty((4, m), narrow)
+    packs, runs = kernels().plan_decreasing(
+        np.ascontiguousarray(rows), capacity, rule.most, room, cut, slot, order, run
+    )
+    local = parts.local.take(order) if parts.over else order
+    part = parts.part.take(order) if len(parts.part) else _NONE
+    return Window(cut[:packs].copy(), slot, local, part, run[:runs].copy(), _NONE, _NONE)
 
 
 def _taken(values: Int, order: Int | None) -> Int:
@@ -175,12 +198,19 @@ def _fit(rule: Rule, rows: Int, limit: Int, align: int, bin_of: Int) -> int:
 def _concatenated(rule: Rule, parts: Parts) -> Window:
     limit, axes = np.array(rule.capacity, np.int64), len(rule.capacity)
     wanted = np.ascontiguousarray(parts.rows), limit, rule.align, rule.most, rule.head, rule.whole
-    index, begin, size = (np.empty((0, columns), np.int64) for columns in (2, axes, axes))
     least = int((-(-wanted[0] // limit)).max(axis=1, initial=0).sum())
     if least > _MOST:
         raise PlanError(f"expected at most 2^31 parts in a window, got {least}; take a smaller window")
-    pieces, packs = kernels().concat(*wanted, index, begin, size)
-    index, begin, size = (np.empty((pieces, columns), np.int64) for columns in (2, axes, axes))
-    kernels().concat(*wanted, index, begin, size)
-    cut = np.searchsorted(index[:, 0], np.arange(packs))
+    room = len(parts.local) + least
+    rows = index, begin, size = _rooms(room, axes)
+    pieces, _ = kernels().concat(*wanted, *rows)
+    if pieces > room:  # heads and alignment take more
+        rows = index, begin, size = _rooms(pieces, axes)
+        kernels().concat(*wanted, *rows)
+    index, begin, size = index[:pieces], begin[:pieces], size[:pieces]
+    cut = np.flatnonzero(np.diff(index[:, 0], prepend=-1))
     return Window(cut, np.arange(pieces), parts.local[index[:, 1]], _NONE, _NONE, begin, size)
+
+
+def _rooms(pieces: int, axes: int) -> tuple[Int, Int, Int]:
+    return np.empty((pieces, 2), np.int64), np.empty((pieces, axes), np.int64), np.empty((pieces, axes), np.int64)
