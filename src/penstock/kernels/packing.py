@@ -97,7 +97,7 @@ def _pop(words: Any, tops: Any, head: Any, following: Any, residual: Any) -> Any
 
 
 @_jit
-def _least(words: Any, tops: Any, length: int) -> Any:
+def _least(words: Any, tops: Any, length: Any) -> Any:
     """The smallest residual of at least `length` whose queue holds a node, or -1."""
     word = length >> 6
     bits = words[word] & (_ALL << np.uint64(length & _63))

@@ -155,6 +155,10 @@ class Plan(ABC):
         """For each view the `[n]` int64 rows that the samples at `positions` have there, padding not counted."""
         return tuple(real_rows(selection) for selection in self.resolve(positions))
 
+    def length_table(self, view: int) -> Int | None:
+        """`[len(self)]` the lengths of all samples of the first epoch in a view, if the plan holds them."""
+        return None
+
     def rows(self) -> int:
         """The rows of all samples of the first epoch, counted once for each axis. Cost: one pass over the lengths."""
         views = {

@@ -21,6 +21,7 @@ from penstock.errors import PlanError
 from penstock.plan.base import Mark, Plan, Read, View, chained, checked
 from penstock.plan.packing.even import EvenIndex
 from penstock.plan.packing.index import PackIndex, PackReport, Pieces
+from penstock.plan.packing.layout import Lengths
 
 if TYPE_CHECKING:
     from penstock.plan.pack import Pack
@@ -200,9 +201,10 @@ class Packed(Plan):
         even = self.upstream.even
         if even is not None and (index := EvenIndex.of(n, [even[view] for view in views], self._rule)):
             return index
-        return self._kept(lengths, n, epoch)
+        table = self.upstream.length_table(views[0]) if first == 0 and len(views) == 1 else None
+        return self._kept(lengths if table is None else table, n, epoch)
 
-    def _kept(self, lengths: Callable[[Int], Int], n: int, epoch: int) -> PackIndex:
+    def _kept(self, lengths: Lengths, n: int, epoch: int) -> PackIndex:
         """The index of an epoch, out of the folder of plans if it is there, else planned and left there."""
         path = None if self._pack.cache is None else Path(self._pack.cache) / f"{self._fingerprint}-{epoch}.pack"
         if path is not None and path.exists():

@@ -50,6 +50,10 @@ class Selected(Reordered):
     def __len__(self) -> int:
         return len(self.upstream)
 
+    def length_table(self, view: int) -> Int | None:
+        """As the plan below."""
+        return self.upstream.length_table(view)
+
     def start(self, epoch: int) -> int:
         """As the plan below."""
         return self.upstream.start(epoch)

@@ -114,6 +114,10 @@ class Whole(Plan):
         _, e = self.locate(checked(self, positions))
         return tuple(rows[e] for rows in self._rows)
 
+    def length_table(self, view: int) -> Int:
+        """The table."""
+        return self._rows[view]
+
     def _select(self, number: int, view: View, e: Int) -> Selection:
         n, width = len(e), view.hi
         first, rows, at = self._first[number][e], self._rows[number][e], np.arange(0, n * width, width)
