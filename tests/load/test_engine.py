@@ -13,7 +13,7 @@ from penstock.errors import PlanError, WorkerError
 from penstock.load import Loader
 from penstock.load import engine as engine_module
 from penstock.load.engine import Flow, cores, free_memory
-from penstock.load.feed import PLAN_BLOCK
+from penstock.load.feed import TINY_BLOCK
 
 
 def dataset(n: int = 50_000, width: int = 1) -> MapDataset:
@@ -88,7 +88,7 @@ def test_the_first_job_is_one_batch_and_later_ones_are_blocks():
     first = next(jobs)
     assert first.nbytes == 64 * 8
     first.run()
-    assert next(jobs).nbytes == PLAN_BLOCK * 8
+    assert next(jobs).nbytes == TINY_BLOCK * 8
 
 
 def test_ragged_rows_are_bounded_by_what_was_measured():
@@ -105,7 +105,7 @@ def test_each_rank_plans_as_many_of_its_own_rows_a_job():
     feed = Loader(dataset(), 64, rank=0, world=4, threads=0)._cursor.feed
     jobs = feed.jobs({"position": 0})
     next(jobs).run()
-    assert sum(batch.n for batch, _ in next(jobs).run()) == PLAN_BLOCK
+    assert sum(batch.n for batch, _ in next(jobs).run()) == TINY_BLOCK
 
 
 @pytest.mark.parametrize("threads", [0, 2])

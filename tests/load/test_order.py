@@ -6,9 +6,11 @@ import json
 from itertools import accumulate, pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import penstock
 from penstock.core.columns import Columns
 from penstock.data import MapDataset, from_arrays
 from penstock.load import Batch, Loader
@@ -172,3 +174,26 @@ def test_positions_far_out_are_found_at_once():
     loader = Loader(data, 100, threads=0)
     loader.load_state_dict({**loader.state_dict(), "position": 10**17 + 300})
     assert next(iter(loader))["k"].tolist() == data.batch(np.arange(10**17 + 300, 10**17 + 400))["k"].tolist()
+
+
+def test_a_state_of_uneven_epochs_knows_its_own():
+    lengths = np.random.default_rng(0).integers(1, 20, 200).tolist()
+
+    def packs():
+        data = penstock.from_arrays({"tokens": np.arange(sum(lengths))}, lengths).sequences()
+        return data.shuffle(1).pack(32, repack=True).shuffle(2)
+
+    loader = penstock.Loader(packs(), 7, threads=0)
+    for _ in range(30):
+        for _ in loader:
+            pass
+    running = iter(loader)
+    next(running)
+    state = json.loads(json.dumps(loader.state_dict()))
+    assert state["epoch"] == [30, loader.state_dict()["position"] - 7]
+    again = penstock.Loader(packs(), 7, threads=1)
+    again.load_state_dict(state)
+    for batch, other in zip(running, again, strict=True):
+        assert np.array_equal(batch["tokens"], other["tokens"])
+    with pytest.raises(penstock.StateError, match="an epoch and its first position"):
+        again.load_state_dict({**state, "epoch": [1]})

@@ -297,3 +297,30 @@ def test_steps_are_packed_too():
 def test_windows_may_be_of_any_size(window: int):
     packs = tokens([5, 2, 4, 1, 3]).sequences().pack(8, window=window)
     assert sorted(t for each in sequences_of(packs[:]) for t in each) == list(range(1, 16))
+
+
+def test_a_known_epoch_spares_those_before_it():
+    lengths = np.random.default_rng(0).integers(1, 20, 300).tolist()
+    whole = packed_anew(lengths)
+    epoch, begin = 50, whole.plan.start(50)
+    fresh = packed_anew(lengths)
+    fresh.plan.anchor(epoch, begin)
+    k = np.arange(begin, begin + 5)
+    np.testing.assert_array_equal(fresh.batch(k)["tokens"], whole.batch(k)["tokens"])
+    assert fresh.plan.start(epoch) == begin
+    with pytest.raises(PlanError, match="expected a position within 100000 epochs"):
+        fresh.plan.locate(np.array([1 << 60]))
+
+
+def packed_anew(lengths: list[int]) -> MapDataset:
+    return tokens(lengths).sequences().shuffle(1).pack(32, repack=True).shuffle(2)
+
+
+def test_what_needs_epochs_of_one_length_says_so():
+    packs = packed_anew([3, 5, 7])
+    assert packs.plan.uneven
+    with pytest.raises(PlanError, match="give the loader a rank instead"):
+        packs.shard(0, 2)
+    with pytest.raises(PlanError, match="at most 1000 epochs"):
+        packs.repeat(1 << 40)
+    assert len(packs.repeat(3)) == packs.plan.start(3)

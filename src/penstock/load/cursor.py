@@ -122,7 +122,7 @@ class Cursor:
 
 def saved(feed: Feed, state: State) -> State:
     """What is saved of a feed and its state."""
-    return {"version": VERSION, "fingerprint": feed.fingerprint, **feed.about(), **state}
+    return {"version": VERSION, "fingerprint": feed.fingerprint, **feed.about(state), **state}
 
 
 def _next_epoch(feed: PositionFeed, position: int) -> tuple[int, bool]:

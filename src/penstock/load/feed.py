@@ -26,6 +26,7 @@ Timed = Callable[[str, Callable[[], Any]], Any]
 """Does the work of a stage, and may measure it."""
 
 PLAN_BLOCK = 4096  # positions planned and fetched by one call, so that its cost is spread over their batches
+TINY_BLOCK, TINY_BYTES = 16384, 1 << 20  # as many of tiny samples, while they take no more than this
 JOB_BYTES = 32 << 20  # a job never holds more than this, unless a single batch does
 ALONE = Ranks()
 LEAST_JOBS = 4  # and no more than this part of the memory, so that several fit
@@ -71,12 +72,12 @@ class Feed(Protocol):
         """The jobs from `state` to the end of its epoch."""
         ...
 
-    def about(self) -> State:
+    def about(self, state: State) -> State:
         """What a saved state says besides where the consumer stands."""
         ...
 
     def resumed(self, saved: State) -> tuple[Feed, State]:
-        """The feed and the state that were saved as `{**about(), **state}`. Raises `StateError` for anything else."""
+        """The feed and the state that were saved as `{**about(state), **state}`. Raises `StateError` for anything else."""
         ...
 
 
@@ -191,7 +192,8 @@ class PositionFeed:
     def _samples_a_job(self) -> int:
         if not self.row.measured:
             return self.batch_size
-        rows = min(PLAN_BLOCK, max(min(JOB_BYTES, self.memory // LEAST_JOBS) // self.row.nbytes, 1))
+        block = max(PLAN_BLOCK, min(TINY_BLOCK, TINY_BYTES // self.row.nbytes))
+        rows = min(block, max(min(JOB_BYTES, self.memory // LEAST_JOBS) // self.row.nbytes, 1))
         return max(rows * self.ranks.world // self.batch_size, 1) * self.batch_size
 
     def _load(self, lo: int, hi: int, stretch: Stretch, timed: Timed) -> Batches:
@@ -231,19 +233,34 @@ class PositionFeed:
             batches.append(Batch.of(rows, Ticket(first, count, self.digest)))
         return batches
 
-    def about(self) -> State:
-        """Which positions are skipped, and how many episodes each source had."""
+    def about(self, state: State) -> State:
+        """Which positions are skipped, how many episodes each source had, and, where epochs are uneven, the one under
+        way with its first position, so that those before it need not be planned again."""
         counts = list(self.episodes or ())
-        told = {"episodes": counts} if len(counts) <= COUNTED_SOURCES else {}
+        told: State = {"episodes": counts} if len(counts) <= COUNTED_SOURCES else {}
+        plan = self.dataset.plan
+        if plan.uneven and len(plan):
+            epoch = int(plan.locate(np.array([int(state["position"])]))[0][0])
+            told["epoch"] = [epoch, plan.start(epoch)]
         return {"skipped": self.skips.to_json(), **told}
 
     def resumed(self, saved: State) -> tuple[PositionFeed, State]:
         """A position within `0 : 2^62`, and ranges to skip."""
         rest = {**saved}
         rest.pop("episodes", None)
+        self._anchor(rest.pop("epoch", None))
         if set(rest) != {"position", "skipped"} or not _is_position(rest["position"]):
             raise StateError(f"expected a state with a position within 0:2^62 and skipped ranges, got {saved}")
         return self.skipping(Skips.from_json(rest["skipped"])), {"position": rest["position"]}
+
+    def _anchor(self, told: object) -> None:
+        match told:
+            case None:
+                return
+            case [int() as epoch, int() as start] if 0 <= epoch and 0 <= start <= LARGEST:
+                self.dataset.plan.anchor(epoch, start)
+            case _:
+                raise StateError(f"expected an epoch and its first position in a state, got {told!r}")
 
     def skipping(self, skips: Skips) -> PositionFeed:
         """The same feed, leaving out other positions."""
@@ -279,7 +296,7 @@ class BlockFeed:
         while True:
             yield Job(lambda timed: timed("blocks", lambda: _next_block(iterator)))
 
-    def about(self) -> State:
+    def about(self, state: State) -> State:
         """Nothing."""
         return {}
 

@@ -124,6 +124,14 @@ class Plan(ABC):
         return True
 
     @property
+    def uneven(self) -> bool:
+        """Whether epochs may have unequal lengths."""
+        return False
+
+    def anchor(self, epoch: int, start: int) -> None:
+        """Take it that an epoch begins at position `start`. Spares an uneven plan the epochs before."""
+
+    @property
     def even(self) -> tuple[int, ...] | None:
         """The rows that every sample has in each view, padding not counted; None where samples differ."""
         return None
@@ -201,6 +209,15 @@ class Reordered(Plan):
     def steady(self) -> bool:
         """As the plan below."""
         return self.upstream.steady
+
+    @property
+    def uneven(self) -> bool:
+        """As the plan below."""
+        return self.upstream.uneven
+
+    def anchor(self, epoch: int, start: int) -> None:
+        """Handed down: most plans keep the epochs of the one below."""
+        self.upstream.anchor(epoch, start)
 
     @property
     def even(self) -> tuple[int, ...] | None:

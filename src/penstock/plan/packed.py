@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.plan.pack import Pack
 
 Int = npt.NDArray[np.int64]
+FAR = 100_000  # epochs between one whose begin is known and one that is asked for: further off it is a mistake
 HELD = 3  # indexes of epochs that are kept at hand, where every epoch has its own
 
 
@@ -50,7 +51,7 @@ class Packed(Plan):
         self._rule = transform.rule(tuple(axis.limit for axis in self._axes))
         self._single = upstream.steady and not transform.repack
         self._plans = _Plans(self._planned, ahead=not self._single)
-        self._starts: list[int] = [0]
+        self._starts = {0: 0}  # of epochs whose begin is known; all of them where there is one index
         self._lock = threading.RLock()
         self._width = self._widths()
         self._slots = self._most_sequences()
@@ -126,13 +127,26 @@ class Packed(Plan):
     def __len__(self) -> int:
         return len(self._index(0)) if len(self.upstream) else 0
 
+    @property
+    def uneven(self) -> bool:
+        """Whether every epoch is planned anew."""
+        return not self._single
+
+    def anchor(self, epoch: int, start: int) -> None:
+        """Kept, where every epoch is planned anew."""
+        with self._lock:
+            self._starts[epoch] = start
+
     def start(self, epoch: int) -> int:
-        """By product, or where every epoch is planned anew, by planning those before."""
+        """By product, or where every epoch is planned anew, by planning those after the last whose begin is known."""
         if self._single or len(self.upstream) == 0:
             return epoch * len(self)
         with self._lock:
-            while len(self._starts) <= epoch:
-                self._starts.append(self._starts[-1] + len(self._index(len(self._starts) - 1)))
+            known = max(e for e in self._starts if e <= epoch)
+            if epoch - known > FAR:
+                raise PlanError(f"expected an epoch within {FAR} of one whose begin is known, got {epoch}, {known} is")
+            for e in range(known, epoch):
+                self._starts[e + 1] = self._starts[e] + len(self._index(e))
             return self._starts[epoch]
 
     def sizes(self, epoch: Int) -> Int:
@@ -146,12 +160,16 @@ class Packed(Plan):
         """By division, or by search over the epochs planned so far."""
         if self._single or len(k) == 0:
             return super().locate(k)
-        last, epoch = int(k.max()), len(self._starts) - 1
-        while self.start(epoch) <= last:
-            epoch += 1
-        starts = np.array(self._starts[: epoch + 1])
+        first, last = int(k.min()), int(k.max())
+        with self._lock:
+            epoch = max(e for e, start in self._starts.items() if start <= first)
+        starts = [self.start(epoch), self.start(epoch + 1)]
+        if last - starts[0] > FAR * max(starts[1] - starts[0], 1):
+            raise PlanError(f"expected a position within {FAR} epochs of {starts[0]}, got {last}")
+        while starts[-1] <= last:
+            starts.append(self.start(epoch + len(starts)))
         found = np.searchsorted(starts, k, side="right") - 1
-        return found, k - starts[found]
+        return found + epoch, k - np.array(starts)[found]
 
     def report(self, epoch: int = 0) -> PackReport:
         """What an epoch's packs hold, against the least that could hold it. Plans the epoch if it must."""

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from penstock.errors import PlanError
 from penstock.plan.base import Plan, PlanTransform, Reordered, settle
 
 Int = npt.NDArray[np.int64]
+MOST_PLANNED = 1000
+"""Epochs that a plan of unequal ones is asked to have as one: their lengths are found by planning each."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,11 @@ class Repeated(Reordered):
     def __init__(self, upstream: Plan, transform: Repeat) -> None:
         super().__init__(upstream, transform)
         self._times = transform.times
+        if upstream.uneven and transform.times > MOST_PLANNED:
+            raise PlanError(
+                f"expected at most {MOST_PLANNED} epochs of packs that are planned anew in each, got {transform.times}; "
+                "repeat before packing, or let the loader begin epoch after epoch"
+            )
 
     def __len__(self) -> int:
         return self.upstream.start(self._times)
@@ -47,9 +55,13 @@ class Repeated(Reordered):
         """Where the first of its epochs below begins."""
         return self.upstream.start(epoch * self._times)
 
+    def anchor(self, epoch: int, start: int) -> None:
+        """The first of its epochs below begins there."""
+        self.upstream.anchor(epoch * self._times, start)
+
     def sizes(self, epoch: Int) -> Int:
         """What its epochs below have together."""
-        if self.upstream.steady:
+        if not self.upstream.uneven:
             return super().sizes(epoch)
         return np.array([self.start(e + 1) - self.start(e) for e in epoch.tolist()], np.int64)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from penstock.errors import PlanError
 from penstock.plan.base import Plan, PlanTransform, Reordered, settle
 
 Int = npt.NDArray[np.int64]
@@ -41,6 +42,8 @@ class Share(Reordered):
     def __init__(self, upstream: Plan, transform: Shard) -> None:
         super().__init__(upstream, transform)
         self._index, self._count = transform.index, transform.count
+        if upstream.uneven:
+            raise PlanError(f"expected epochs of one length for {transform!r}; give the loader a rank instead")
 
     def __len__(self) -> int:
         return len(range(self._index, len(self.upstream), self._count))

@@ -64,7 +64,8 @@ class _Provider(ABC):
         if shard_info is not None:
             dataset = dataset.shard(shard_info.index, shard_info.num_shards)
         if batch_size is not None:
-            return Loader(dataset, batch_size, threads=num_prefetch_threads)
+            # Shares are told by shard_info, as in AirIO: a rank that is found besides would share them again.
+            return Loader(dataset, batch_size, rank=0, world=1, threads=num_prefetch_threads)
         if num_prefetch_threads is not None:
             raise PlanError("expected a batch_size with num_prefetch_threads, for threads make batches; got None")
         return dataset
