@@ -1,0 +1,24 @@
+"""Tar archives as containers: an index of the members, so that payloads are slices of a memory map, and a writer.
+
+**Reading.** `walk` goes from header to header of a mapped archive and gives `Members`, columns of names, positions and
+sizes. Checksums, numbers and sizes are checked, and nothing is ever put on the disk by a member's name. Where sizes
+repeat, as those of shards do, headers are checked some thousand at a time. `stream` reads what can only be read
+forward. `compress` tells compressed archives and unpacks them within a limit.
+
+**Writing.** `member` is a file as it lies in an archive, the same bytes whoever writes it and whenever. `TarAppender`
+adds members so that every other process sees all of them or none.
+
+>>> import numpy as np
+>>> data = np.frombuffer(member("a.txt", b"hello") + END, np.uint8)
+>>> found = walk(data)
+>>> found.name(0), bytes(data[found.payload[0] :][: found.size[0]])
+('a.txt', b'hello')
+"""
+
+from __future__ import annotations
+
+from penstock.containers.tar.mapping import mapped
+from penstock.containers.tar.walk import Member, Members, TornError, stream, walk
+from penstock.containers.tar.writer import END, TarAppender, member
+
+__all__ = ["END", "Member", "Members", "TarAppender", "TornError", "mapped", "member", "stream", "walk"]

@@ -1,0 +1,133 @@
+"""One header block of 512 bytes: its fields, its checksum, and the extended headers that come before it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.errors import FormatError, UnsafeDataError
+
+BLOCK = 512
+ZERO = bytes(BLOCK)
+REGULAR = b"0\0007"
+FOLDER = b"5"
+LABEL = b"V"
+PAX, GLOBAL, LONG_NAME, LONG_LINK = b"x", b"g", b"L", b"K"
+EXTENDED = (PAX, GLOBAL, LONG_NAME, LONG_LINK)
+
+KINDS = {
+    b"1": "a hard link",
+    b"2": "a symbolic link",
+    b"3": "a character device",
+    b"4": "a block device",
+    b"6": "a pipe",
+    b"S": "a sparse file",
+    b"M": "the rest of a file of another archive",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The fields of one block that matter here. `name` is as it stands, with the prefix in front."""
+
+    name: bytes
+    size: int
+    kind: bytes
+    ustar: bool
+
+
+def padded(size: int) -> int:
+    """`size` rounded up to whole blocks.
+
+    >>> padded(0), padded(1), padded(512), padded(513)
+    (0, 512, 512, 1024)
+    """
+    return -(-size // BLOCK) * BLOCK
+
+
+def parse(block: bytes, path: object, position: int) -> Header:
+    """Read a block that is not zero. Raises `FormatError` for a wrong checksum or a field that is no number.
+
+    >>> parse(b"x" * 512, "a.tar", 0)
+    Traceback (most recent call last):
+    penstock.errors.FormatError: expected a tar header, got a checksum that is no octal number: b'xxxxxxxx' - ...
+    """
+    told = number(block[148:156], "checksum", path, position)
+    total = sum(block) - sum(block[148:156]) + 8 * 32  # the checksum's own field counts as blanks
+    if told != total and told != total - 256 * sum(byte > 127 for byte in block):  # some old writers sum signed bytes
+        raise FormatError(
+            f"expected a tar header with the checksum {total}, got {told}: the archive is damaged here",
+            path=path,
+            where=f"byte {position}",
+        )
+    ustar = block[257:263] == b"ustar\0"
+    name, prefix = cut(block[:100]), cut(block[345:500]) if ustar else b""
+    size = number(block[124:136], "size", path, position)
+    return Header(prefix + b"/" + name if prefix else name, size, block[156:157], ustar)
+
+
+def cut(field: bytes) -> bytes:
+    """A text field up to its first NUL."""
+    return field.partition(b"\0")[0]
+
+
+def number(field: bytes, what: str, path: object, position: int) -> int:
+    """An octal field, padded by blanks or NULs, or a base-256 one. Raises `FormatError`, `UnsafeDataError` if negative.
+
+    >>> number(b"0000644\\0", "mode", None, 0), number(b"\\x80" + (1 << 33).to_bytes(11, "big"), "size", None, 0)
+    (420, 8589934592)
+    """
+    if field[0] & 0x80:
+        value = int.from_bytes(field, "big", signed=True) if field[0] & 0x40 else int.from_bytes(field, "big")
+        value = value if field[0] & 0x40 else value - (0x80 << 8 * (len(field) - 1))
+        if value < 0 or value >> 62:
+            raise UnsafeDataError(f"expected a {what} from 0 on, got {value}", path=path, where=f"byte {position}")
+        return value
+    digits = cut(field).strip(b" ")
+    if not all(48 <= digit < 56 for digit in digits):
+        raise FormatError(
+            f"expected a tar header, got a {what} that is no octal number: {bytes(field)!r}",
+            path=path,
+            where=f"byte {position}",
+        )
+    return int(digits or b"0", 8)
+
+
+def records(body: bytes, path: object, position: int) -> dict[bytes, bytes]:
+    """The records of a PAX header, `length key=value` and a line end each. Raises `FormatError` for anything else.
+
+    >>> records(b"20 path=frame_0.npy\\n", None, 0)
+    {b'path': b'frame_0.npy'}
+    """
+    found: dict[bytes, bytes] = {}
+    at = 0
+    while at < len(body):
+        blank = body.find(b" ", at, at + 20)
+        digits = body[at:blank] if blank > at else b""
+        end = at + int(digits) if digits.isdigit() else -1
+        key, sign, value = body[blank + 1 : end - 1].partition(b"=")
+        if not blank < end <= len(body) or body[end - 1 : end] != b"\n" or not sign:
+            raise FormatError(
+                f"expected a record 'length key=value', got {body[at : at + 40]!r}", path=path, where=f"byte {position}"
+            )
+        found[key] = value
+        at = end
+    return found
+
+
+def safe_name(name: bytes, path: object, position: int) -> bytes:
+    """A member's name without a leading `./`. It is never a place on the disk, so absolute ones are only names.
+
+    Raises `UnsafeDataError` for names that are empty, hold a NUL, or step out of a folder with `..`.
+
+    >>> safe_name(b"./a/frame_0.npy", None, 0)
+    b'a/frame_0.npy'
+    """
+    while name.startswith(b"./"):
+        name = name[2:]
+    if not name or b"\0" in name or (b".." in name and b".." in name.split(b"/")):
+        raise UnsafeDataError(
+            f"expected a member's name that stays in its folder, got {name[:200]!r}",
+            path=path,
+            where=f"byte {position}",
+        )
+    return name

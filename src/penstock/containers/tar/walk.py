@@ -1,0 +1,300 @@
+"""From member to member of an archive: what is in it, and where each payload lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import IO, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.tar import header as tar
+from penstock.containers.tar.header import BLOCK, padded
+from penstock.containers.tar.strides import PERIOD, Found, Place, joined, repeats
+from penstock.errors import FormatError, UnsafeDataError
+
+Int = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Read = Callable[[int, int], bytes]  # position and length to bytes, fewer where the archive ends
+
+NAME = 4096  # bytes of a member's name
+HEADER = 1 << 20  # bytes of an extended header
+MEMBERS = 1 << 27  # members of an archive
+_FATEFUL = (b"GNU.sparse", b"SCHILY.realsize")
+
+
+class TornError(FormatError):
+    """An archive that ends within a member."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One regular file: its name, where its first header and its payload begin, and its size."""
+
+    name: bytes
+    header: int
+    payload: int
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """The regular files of an archive in order, as columns: `names` `[n]` bytes, `header` and `payload` `[n]` byte
+    positions, `size` `[n]`. `end` is where the next member would be written. `torn` says what was cut off there."""
+
+    names: npt.NDArray[np.bytes_]
+    header: Int
+    payload: Int
+    size: Int
+    end: int
+    torn: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def name(self, i: int) -> str:
+        """The name of member `i` as text."""
+        return bytes(self.names[i]).decode("utf-8", "backslashreplace")
+
+    def where(self, i: int) -> str:
+        """The place of member `i` for a message."""
+        return f"member {self.name(i)!r} at byte {self.payload[i]}"
+
+    @cached_property
+    def matrix(self) -> Bytes:
+        """`[n, width]` the bytes of the names, padded by NUL."""
+        names = np.ascontiguousarray(self.names)
+        return names.view(np.uint8).reshape(len(names), names.dtype.itemsize)
+
+
+def walk(
+    data: Bytes, path: object = None, *, torn: Literal["refuse", "drop"] = "refuse", limit: int = MEMBERS
+) -> Members:
+    """Index an archive that lies in memory or in a memory map `[bytes]`.
+
+    All of USTAR, GNU and PAX that says what regular files there are: names and sizes of any length, base-256. Folders
+    are passed over. `torn="drop"` takes an archive that was cut off as far as its members are whole. `limit` is the
+    largest number of members.
+
+    Raises `FormatError` for a wrong checksum, size or number and for an archive that is cut off (naming the last whole
+    member), `UnsafeDataError` for links, devices, sparse files and names with `..`. Cost: 1 µs a member where sizes
+    repeat, 5 µs elsewhere.
+    """
+    view = data.data
+    return _Walk(data, lambda at, n: bytes(view[at : at + n]), path, limit).run(drop=torn == "drop")
+
+
+def stream(file: IO[bytes], path: object = None, *, limit: int = 1 << 32) -> Iterator[tuple[Member, bytes]]:
+    """The members of an archive that can only be read forward, each with its payload of at most `limit` bytes.
+
+    Raises what `walk` raises. Memory: one member.
+
+    >>> list(stream(__import__("io").BytesIO(bytes(1024))))
+    []
+    """
+    forward = _Forward(file)
+    position, last = 0, b""
+    while (found := entry(forward.read, position, path)) is not None:
+        member, position = found
+        if member is None:
+            continue
+        if member.size > limit:
+            message = f"expected members of at most {limit} bytes, got {member.size}; raise the limit of members"
+            raise UnsafeDataError(message, path=path, where=f"member {_text(member.name)!r}")
+        payload = forward.read(member.payload, member.size)
+        if len(payload) < member.size:
+            raise _cut_off(member, member.payload + len(payload), last, path)
+        yield member, payload
+        last = member.name
+
+
+def entry(read: Read, position: int, path: object) -> tuple[Member | None, int] | None:
+    """What is at `position`: a member or None for what is passed over, and where the next begins; None at the end."""
+    begin, long_name, pax = position, b"", dict[bytes, bytes]()
+    while True:
+        block = read(position, BLOCK)
+        if position == begin and block in (b"", tar.ZERO):
+            return None
+        if len(block) < BLOCK:
+            raise TornError(
+                f"expected a header of {BLOCK} bytes, got {len(block)}", path=path, where=f"byte {position}"
+            )
+        head = tar.parse(block, path, position)
+        if head.kind not in tar.EXTENDED:
+            break
+        body = _extended(read, position, head, path)
+        if head.kind == tar.LONG_NAME:
+            long_name = tar.cut(body)
+        elif head.kind in (tar.PAX, tar.GLOBAL):
+            pax |= _records(body, head.kind, path, position)
+        position += BLOCK + padded(head.size)
+    return _member(head, begin, position, long_name, pax, path)
+
+
+def _extended(read: Read, position: int, head: tar.Header, path: object) -> bytes:
+    if head.size > HEADER:
+        message = f"expected an extended header of at most {HEADER} bytes, got {head.size}"
+        raise UnsafeDataError(message, path=path, where=f"byte {position}")
+    body = read(position + BLOCK, head.size)
+    if len(body) < head.size:
+        message = f"expected an extended header of {head.size} bytes, got {len(body)}"
+        raise TornError(message, path=path, where=f"byte {position}")
+    return body
+
+
+def _records(body: bytes, kind: bytes, path: object, position: int) -> dict[bytes, bytes]:
+    found = tar.records(body, path, position)
+    fateful = [key for key in found if key.startswith(_FATEFUL)]
+    if kind == tar.GLOBAL:
+        fateful += [key for key in (b"path", b"size", b"linkpath") if key in found]
+    if fateful:
+        message = f"expected plain files, got a PAX header with {_text(fateful[0])}; write the archive anew"
+        raise UnsafeDataError(message, path=path, where=f"byte {position}")
+    return {} if kind == tar.GLOBAL else found
+
+
+def _member(
+    head: tar.Header, begin: int, position: int, long_name: bytes, pax: dict[bytes, bytes], path: object
+) -> tuple[Member | None, int]:
+    size = head.size
+    if b"size" in pax:
+        if not pax[b"size"].isdigit() or len(pax[b"size"]) > 18:
+            message = f"expected the PAX size to be a number, got {pax[b'size'][:40]!r}"
+            raise FormatError(message, path=path, where=f"byte {position}")
+        size = int(pax[b"size"])
+    name = pax.get(b"path") or long_name or head.name
+    if head.kind in (tar.FOLDER, tar.LABEL) or (head.kind in tar.REGULAR and name.endswith(b"/") and size == 0):
+        return None, position + BLOCK
+    if len(name) > NAME:
+        message = f"expected a name of at most {NAME} bytes, got {len(name)}"
+        raise UnsafeDataError(message, path=path, where=f"byte {position}")
+    name = tar.safe_name(name, path, position)
+    if head.kind not in tar.REGULAR or b"linkpath" in pax:
+        kind = tar.KINDS.get(head.kind, f"type {head.kind!r}")
+        message = f"expected regular files, got {kind}; write the archive anew with what it stands for"
+        raise UnsafeDataError(message, path=path, where=f"member {_text(name)!r} at byte {position}")
+    return Member(name, begin, position + BLOCK, size), position + BLOCK + padded(size)
+
+
+class _Walk:
+    """One walk: careful steps, and leaps where the last members repeat those before them."""
+
+    def __init__(self, data: Bytes, read: Read, path: object, limit: int) -> None:
+        self._data, self._read, self._path, self._limit = data, read, path, limit
+        self._parts: list[Found] = []
+        self._stepped: list[Member] = []
+        self._places: list[Place] = []  # of the last members, each as if the pattern began with it
+        self._count = 0
+        self._patience, self._waited = 1, 0  # steps between attempts to leap, more after each one that led nowhere
+
+    def run(self, *, drop: bool) -> Members:
+        """To the end. With `drop`, what is torn there is left out."""
+        position, torn = 0, None
+        try:
+            while (found := entry(self._read, position, self._path)) is not None:
+                member, after = found
+                if member is None:
+                    position, self._places = after, []
+                    continue
+                self._check(member)
+                position = self._leap(after)
+        except TornError as error:
+            torn = self._tear(error, drop=drop)
+        self._flush()
+        found_all = joined(self._parts)
+        return Members(found_all.names, found_all.header, found_all.payload, found_all.size, position, torn)
+
+    def _tear(self, error: TornError, *, drop: bool) -> str:
+        self._flush()
+        names = self._parts[-1].names if self._parts else []
+        last = f"; the last whole member is {_text(bytes(names[-1]))!r}" if len(names) else "; no member is whole"
+        if not drop:
+            raise TornError(f"{error}{last}") from None
+        return f"{error}{last}"
+
+    def _check(self, member: Member) -> None:
+        if member.payload + member.size > len(self._data):
+            raise _short(member, len(self._data), self._path)
+        self._stepped.append(member)
+        self._count += 1
+        if self._count > self._limit:
+            message = f"expected at most {self._limit} members; raise the limit of members"
+            raise UnsafeDataError(message, path=self._path)
+        extra = (member.payload - member.header) // BLOCK
+        if extra in (1, 3):
+            self._places.append(Place(0, padded(member.size) // BLOCK, extra == 3))
+        else:
+            self._places = []
+        del self._places[: -2 * PERIOD]
+
+    def _leap(self, position: int) -> int:
+        """Where to go on: behind everything that repeats the last members, if they repeated themselves."""
+        self._waited += 1
+        if self._waited < self._patience or (pattern := _pattern(self._places)) is None:
+            return position
+        found, end = repeats(self._data, position, pattern)
+        self._waited, self._patience = 0, 1 if len(found.names) else min(2 * self._patience, 4096)
+        if len(found.names):
+            self._flush()
+            self._parts.append(found)
+            self._count += len(found.names)
+        return end
+
+    def _flush(self) -> None:
+        if self._stepped:
+            names = np.array([member.name for member in self._stepped])
+            numbers = np.array([(m.header, m.payload, m.size) for m in self._stepped], np.int64)
+            self._parts.append(Found(names, *numbers.T.copy()))
+            self._stepped = []
+
+
+def _pattern(places: list[Place]) -> list[Place] | None:
+    """The shortest pattern that the last members show twice, laid out one after the other."""
+    for period in range(1, len(places) // 2 + 1):
+        if places[-period:] == places[-2 * period : -period]:
+            laid: list[Place] = []
+            at = 0
+            for place in places[-period:]:
+                laid.append(Place(at, place.blocks, place.timed))
+                at = laid[-1].end
+            return laid
+    return None
+
+
+class _Forward:
+    """Reading at rising positions from what has no positions."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file, self._at = file, 0
+
+    def read(self, position: int, n: int) -> bytes:
+        """The bytes there; those in between are read and forgotten."""
+        while self._at < position:
+            skipped = self._take(min(position - self._at, 1 << 20))
+            if not skipped:
+                return b""
+        return self._take(n)
+
+    def _take(self, n: int) -> bytes:
+        parts: list[bytes] = []
+        while n and (part := self._file.read(min(n, 1 << 24))):
+            parts.append(part)
+            n -= len(part)
+            self._at += len(part)
+        return b"".join(parts)
+
+
+def _short(member: Member, end: int, path: object) -> TornError:
+    message = f"expected {member.size} bytes, got {max(end - member.payload, 0)}: the archive ends within this member"
+    return TornError(message, path=path, where=f"member {_text(member.name)!r} at byte {member.payload}")
+
+
+def _cut_off(member: Member, end: int, last: bytes, path: object) -> TornError:
+    whole = f"; the last whole member is {_text(last)!r}" if last else "; no member is whole"
+    return TornError(f"{_short(member, end, path)}{whole}")
+
+
+def _text(name: Any) -> str:
+    return bytes(name).decode("utf-8", "backslashreplace")

@@ -1,0 +1,179 @@
+"""Writing archives: the same bytes for the same members, and never half a member.
+
+An archive ends with two blocks of zeros. To append, everything behind the first block of what is new goes behind the
+first of them; then that first block takes the place of the zeros, with one write. Before it the archive is the old
+one, and after it the new one, whoever looks, and whenever the writer is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from functools import lru_cache
+from pathlib import Path
+
+from penstock.containers.tar.header import BLOCK, ZERO, padded
+from penstock.containers.tar.mapping import mapped
+from penstock.containers.tar.walk import NAME, walk
+from penstock.errors import DataError, FormatError
+
+END = ZERO * 2
+SMALL = 8 << 30  # sizes from which on the octal field is too small
+_PAX_NAME = b"@PaxHeader"
+
+
+def member(name: str, payload: bytes | bytearray | memoryview) -> bytes:
+    """One regular file as it lies in an archive: header, payload, padding. Owner 0, mode 0644, time 0.
+
+    USTAR; a PAX header comes before it where the name is longer than 100 bytes. Raises `DataError` for a name that
+    no reader would take.
+
+    >>> len(member("frame_000.txt", b"hello"))
+    1024
+    """
+    size = len(payload)
+    return b"".join((head(name, size), payload, bytes(padded(size) - size)))
+
+
+def head(name: str, size: int) -> bytes:
+    """The header blocks of a regular file of `size` bytes. Raises `DataError`."""
+    raw = name.encode()
+    if not raw or len(raw) > NAME or b"\0" in raw or raw.startswith(b"./") or b".." in raw.split(b"/"):
+        raise DataError(f"expected a name of 1 to {NAME} bytes that stays in its folder, got {name[:200]!r}")
+    if len(raw) > 100 or not raw.isascii() or size >= SMALL:
+        return _extended(raw, size)
+    return _block(raw, size, b"0")
+
+
+def _extended(raw: bytes, size: int) -> bytes:
+    body = _record(b"path", raw) + (_record(b"size", b"%d" % size) if size >= SMALL else b"")
+    told = size if size < SMALL else 0
+    return b"".join(
+        (_block(_PAX_NAME, len(body), b"x"), body, bytes(padded(len(body)) - len(body)), _block(raw[:100], told, b"0"))
+    )
+
+
+def _record(key: bytes, value: bytes) -> bytes:
+    """A PAX record, whose length counts its own digits."""
+    rest = len(key) + len(value) + 3
+    length = rest + len(str(rest))
+    length = rest + len(str(length))
+    return b"%d %s=%s\n" % (length, key, value)
+
+
+@lru_cache(1024)
+def _tail(size: int, kind: bytes) -> tuple[bytes, bytes, int]:
+    """What comes between name and checksum, what comes after it, and the sum of all but the name."""
+    before = b"0000644\0" + b"0000000\0" * 2 + b"%011o\0" % size + b"0" * 11 + b"\0"
+    after = kind + bytes(100) + b"ustar\x0000" + bytes(64) + b"0000000\0" * 2 + bytes(167)
+    return before, after, sum(before) + sum(after) + 8 * 32
+
+
+def _block(name: bytes, size: int, kind: bytes) -> bytes:
+    before, after, total = _tail(size, kind)
+    return b"%s%s%06o\0 %s" % (name.ljust(100, b"\0"), before, total + sum(name), after)
+
+
+class TarAppender:
+    """An archive opened for appending, by one writer at a time. `append` commits with one small write.
+
+    `TarAppender.create` makes a new one with its first members, which appears at its path whole or not at all. Raises
+    `FormatError` for an archive that is damaged; what a killed writer left behind the end is overwritten.
+
+    >>> path = Path(tempfile.mkdtemp()) / "a.tar"
+    >>> with TarAppender.create(path, member("a.txt", b"1")) as archive:
+    ...     archive.append([member("b.txt", b"2")])
+    >>> import tarfile
+    >>> with tarfile.open(path) as archive:
+    ...     archive.getnames()
+    ['a.txt', 'b.txt']
+    """
+
+    def __init__(self, path: Path, end: int | None = None) -> None:
+        self.path = path
+        self._end = ends(path) if end is None else end
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+    @classmethod
+    def create(cls, path: Path, first: bytes = b"") -> TarAppender:
+        """A new archive of the given members. Raises `FileExistsError` if something lies at `path`."""
+        if path.exists() or path.is_symlink():
+            raise FileExistsError(f"expected nothing at {path}; open it for appending, or remove it")
+        replace(path, [first])
+        return cls(path, len(first))
+
+    @property
+    def end(self) -> int:
+        """Bytes of all members, where the next one goes."""
+        return self._end
+
+    def append(self, members: list[bytes]) -> None:
+        """Add whole members, all of them or, if the process dies, none. Raises `OSError` if the disk is full; the
+        archive is then as it was."""
+        if not members:
+            return
+        first, behind = members[0][:BLOCK], [members[0][BLOCK:], *members[1:], END]
+        write_all(self._fd, behind, self._end + BLOCK)
+        write_all(self._fd, [first], self._end)
+        self._end += sum(map(len, members))
+
+    def sync(self) -> None:
+        """Flush to the disk itself."""
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        """Cut off what a killed writer left, and flush. Closing twice is fine."""
+        if self._fd < 0:
+            return
+        os.ftruncate(self._fd, self._end + len(END))
+        os.fsync(self._fd)
+        os.close(self._fd)
+        self._fd = -1
+
+    def __enter__(self) -> TarAppender:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def replace(path: Path, members: list[bytes]) -> None:
+    """Put an archive of these members at `path`, atomically: readers have the old one, or this one."""
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        try:
+            write_all(fd, [*members, END], 0)
+            os.fchmod(fd, 0o644)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_all(fd: int, parts: list[bytes], position: int) -> None:
+    """Write all of the parts, one after the other, from a byte position on."""
+    for at in range(0, len(parts), 512):  # fewer than the system takes in one call
+        group = parts[at : at + 512]
+        total = sum(map(len, group))
+        done = os.pwritev(fd, group, position)
+        if done < total:
+            left = memoryview(b"".join(group))
+            while done < total:
+                done += os.pwrite(fd, left[done:], position + done)
+        position += total
+
+
+def ends(path: Path) -> int:
+    """Where the last whole member of an archive ends. Raises `FormatError` for a damaged one."""
+    members = walk(mapped(path), path)
+    if members.end % BLOCK:
+        raise FormatError(f"expected whole blocks, got {members.end} bytes", path=path)
+    return members.end
