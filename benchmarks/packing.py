@@ -1,21 +1,27 @@
-"""What planning packs costs, how many packs it needs, and what one pack costs.
+"""What planning packs costs, how many packs it needs, what one pack costs, and how fast finished rows come.
 
 Claims: lengths are planned at tens of millions a second on one thread, hundreds of times TRL's best fit decreasing at
-equal quality; packs stay within 0.01 % (log-normal), 0.2 % (uniform) and 0.1 % (Pareto) of the lower bound; 10^9
-lengths need no memory beyond themselves and a running sum of packs; any pack is microseconds away where plans are kept,
-and the planning of one window where they are not.
+equal quality; of a million, packs stay within 0.01 % (log-normal), 0.2 % (uniform) and 0.15 % (Pareto) of the lower
+bound; 10^9 lengths need no memory beyond themselves and a running sum of packs; any pack is microseconds away where
+plans are kept, and the planning of one window where they are not.
 
     python benchmarks/packing.py [--n 2000000] [--billion] [--trl path/to/trl/data_utils.py]
+        [--axolotl path/to/axolotl/utils/samplers/multipack.py] [--peer python/with/grain] [--rows 100000]
 
-TRL's packer is read from its source file, for its imports are heavy; a row says so where it is not given. It packs
-whole tables, so it is given tables without values worth copying: one byte a token.
+TRL's and axolotl's packers are read from their source files, for their imports are heavy; a row says so where one is
+not given. TRL packs whole tables, so it is given tables without values worth copying: one byte a token. Grain runs in
+an interpreter of its own, within the same run. Finished rows are int32 tokens with segment ids and positions, shuffled,
+in batches of 256 on one thread; ours include the planning.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import json
 import resource
+import subprocess
+import tempfile
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -24,6 +30,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+import penstock
+from penstock.load import Loader
 from penstock.plan.packing import PackIndex, Rule, lower_bound
 
 Inputs = dict[str, tuple[Any, int]]
@@ -71,6 +79,22 @@ def trl_packer(path: str) -> Callable[[Any, int], Any]:
     return pack
 
 
+def axolotl_packer(path: str) -> Callable[[Any, int], Any]:
+    """Axolotl's first fit of one group, compiled; taken out of its file."""
+    import numba
+
+    tree = ast.parse(Path(path).read_text())
+    tree.body = [node for node in tree.body if getattr(node, "name", "") == "pack_group"]
+    scope: dict[str, Any] = {"numba": numba, "np": np}
+    exec(compile(tree, path, "exec"), scope)  # noqa: S102 - a file that the caller names
+
+    def pack(lengths: Any, capacity: int) -> Any:
+        return scope["pack_group"](lengths.astype(np.int64), 0, capacity, len(lengths), len(lengths))
+
+    pack(np.ones(9, np.int64), 4)
+    return pack
+
+
 def row(name: str, speed: float, unit: str, *notes: str) -> None:
     print(f"  {name:<44}{speed:>12,.1f} {unit:<10}{'  '.join(notes)}")
 
@@ -79,7 +103,7 @@ def excess(packs: int, bound: int) -> str:
     return f"{packs:,} packs, {100 * (packs / bound - 1):.3f} % above the bound"
 
 
-def plans(name: str, lengths: Any, capacity: int, trl: str | None) -> None:
+def plans(name: str, lengths: Any, capacity: int, peers: dict[str, Callable[[Any, int], Any]]) -> None:
     n = len(lengths)
     bound = lower_bound(lengths, capacity)
     print(f"\n{name}: {n:,} lengths, mean {lengths.mean():.0f}, capacity {capacity}, bound {bound:,}")
@@ -95,16 +119,47 @@ def plans(name: str, lengths: Any, capacity: int, trl: str | None) -> None:
         packs = len(PackIndex(lengths, Rule((capacity,), method), keep="recompute"))
         took = seconds(lambda m=method: len(PackIndex(lengths, Rule((capacity,), m), keep="recompute")), 1)
         row(method, n / took / 1e6, "M/s", excess(packs, bound))
-    if trl is None:
-        print("  TRL: no path given")
-        return
-    pack, some = trl_packer(trl), lengths[:100_000]
-    theirs = seconds(lambda c=capacity: pack(some, c), 1)
-    ours = seconds(lambda: len(PackIndex(some, Rule((capacity,)), window=None)))
-    kept = seconds(lambda: len(PackIndex(some, Rule((capacity,)), window=None, keep="recompute")))
-    same = (len(pack(some, capacity)), len(PackIndex(some, Rule((capacity,)), window=None)))
-    row("TRL, 100 000 at once", len(some) / theirs / 1e6, "M/s", f"{same[0]:,} packs, ours {same[1]:,}")
-    row("  ours is faster, packs kept / counted", theirs / ours, "times", f"/ {theirs / kept:,.0f} times")
+    some, rule = lengths[:100_000], Rule((capacity,))
+    kept = seconds(lambda: len(PackIndex(some, rule, window=None)))
+    counted = seconds(lambda: len(PackIndex(some, rule, window=None, keep="recompute")))
+    ours = len(PackIndex(some, rule, window=None))
+    for who, pack in peers.items():
+        theirs = seconds(lambda c=capacity, p=pack: p(some, c), 1)
+        row(who, len(some) / theirs / 1e6, "M/s", f"{len(pack(some, capacity)):,} packs, ours {ours:,}")
+        row("  ours is faster, packs kept / counted", theirs / kept, "times", f"/ {theirs / counted:,.0f} times")
+
+
+def finished(name: str, lengths: Any, capacity: int, peer: str | None) -> None:
+    """Rows with segment ids and positions, one epoch of them."""
+    offsets = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    values = np.random.default_rng(1).integers(1, 50_000, offsets[-1], dtype=np.int32)
+    packs = 0
+
+    def ours() -> None:
+        nonlocal packs
+        data = penstock.from_arrays({"tokens": values}, lengths.astype(np.int64)).sequences().pack(capacity).shuffle()
+        loader, packs, tokens = Loader(data, batch_size=256, threads=0), 0, 0
+        for batch in loader:
+            packs += len(batch["tokens"])
+            tokens += int(np.count_nonzero(batch["segment_ids"]))
+        if tokens != offsets[-1]:
+            raise SystemExit(f"expected {offsets[-1]} tokens, got {tokens}")
+
+    took = seconds(ours)
+    print(f"\nFinished rows, {name}: {len(lengths):,} sequences, {offsets[-1]:,} tokens")
+    row("penstock", offsets[-1] / took / 1e6, "M tokens/s", f"{packs:,} packs")
+    for run in peer_runs(peer, values, offsets, capacity) if peer else []:
+        row(run["name"], run["tokens"] / run["seconds"] / 1e6, "M tokens/s", f"{run['packs']:,} packs")
+        row("  ours is faster", run["seconds"] / run["tokens"] * offsets[-1] / took, "times")
+
+
+def peer_runs(python: str, values: Any, offsets: Any, capacity: int) -> list[dict[str, Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(Path(folder) / "values.npy", values)
+        np.save(Path(folder) / "offsets.npy", offsets)
+        command = [python, str(Path(__file__).with_name("packing_grain.py")), folder, str(capacity)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def access(lengths: Any, capacity: int) -> None:
@@ -113,13 +168,14 @@ def access(lengths: Any, capacity: int) -> None:
     index = PackIndex(lengths, Rule((capacity,)), keep="memory")
     packs = rng.integers(0, len(index), 4096)
     row("4096 packs at once, kept", seconds(lambda: index.pieces(packs), 10) / len(packs) * 1e6, "us/pack")
-    one = min(seconds(lambda k=k: index.pieces([k]), 5) for k in packs[:200])
-    row("one pack, kept", one * 1e6, "us/pack")
+    one = [seconds(lambda k=k: index.pieces([k]), 5) for k in packs[:200].tolist()]
+    row("one pack, kept", float(np.median(one)) * 1e6, "us/pack")
     for window in (4096, 65536):
         again = PackIndex(lengths, Rule((capacity,)), keep="recompute", window=window)
         first = np.linspace(0, len(again) - 1, min(60, len(lengths) // window)).astype(int)
-        took = min(seconds(lambda k=k, i=again: i.pieces([k]), 1) for k in first)
-        row(f"one pack, window of {window} planned again", took * 1e6, "us/pack")
+        took = [seconds(lambda k=k, i=again: i.pieces([k]), 1) for k in first.tolist()]
+        fast = f"fastest {min(took) * 1e6:,.0f}"
+        row(f"one pack, window of {window} planned again", float(np.median(took)) * 1e6, "us/pack", fast)
     for name, plan in (("recompute", PackIndex(lengths, index.rule, keep="recompute")), ("memory", index)):
         data = plan.to_bytes()
         took = seconds(lambda d=data, i=index: PackIndex.from_bytes(d, lengths, i.rule), 5)
@@ -141,12 +197,24 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--n", type=int, default=2_000_000)
     parser.add_argument("--billion", action="store_true")
-    parser.add_argument("--trl")
+    parser.add_argument("--trl", help="the file of TRL's packer")
+    parser.add_argument("--axolotl", help="the file of axolotl's packer")
+    parser.add_argument("--peer", help="a Python with grain, and jax beside it")
+    parser.add_argument("--rows", type=int, default=100_000, help="sequences that finished rows are made of")
     options = parser.parse_args()
-    given = inputs(options.n)
+    given, peers = inputs(options.n), dict[str, Callable[[Any, int], Any]]()
+    if options.trl:
+        peers["TRL, 100 000 at once"] = trl_packer(options.trl)
+    if options.axolotl:
+        peers["axolotl first fit, 100 000 at once"] = axolotl_packer(options.axolotl)
+    print(
+        f"TRL: {options.trl or 'not given'}; axolotl: {options.axolotl or 'not given'}; Grain: {options.peer or 'not given'}"
+    )
     for name, (lengths, capacity) in given.items():
-        plans(name, lengths, capacity, options.trl)
+        plans(name, lengths, capacity, peers)
     access(*given["a log-normal"])
+    for name, (lengths, capacity) in given.items():
+        finished(name, lengths[: options.rows], capacity, options.peer)
     if options.billion:
         billion(2048)
 
