@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, assert_type
 
 import penstock
+from penstock.load import Batch
 
 
 def episodes(data: penstock.EpisodeDataset) -> None:
@@ -27,7 +28,7 @@ def samples(windows: penstock.MapDataset) -> None:
 def loading(loader: penstock.Loader) -> None:
     """Batches are columns, a state is plain."""
     for batch in loader:
-        assert_type(batch, penstock.Columns)
+        assert_type(batch, Batch)
     assert_type(loader.state_dict(), dict[str, Any])
 
 

@@ -24,9 +24,7 @@ from penstock.kernels.packing import (  # noqa: F401 - one module has them all
     sort_decreasing,
 )
 from penstock.kernels.packing_read import lay, pack_items, pack_slots  # noqa: F401 - one module has them all
-from penstock.kernels.stream_packing import open_packs as open_packs
-from penstock.kernels.stream_packing import pack_stream as pack_stream
-from penstock.kernels.stream_packing import repack_stream as repack_stream
+from penstock.kernels.stream_packing import open_packs, pack_stream, repack_stream  # noqa: F401 - one module has them all
 
 _jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 

@@ -24,9 +24,7 @@ from penstock.kernels.packing_reference import (  # noqa: F401 - one module has 
     plan_decreasing,
     sort_decreasing,
 )
-from penstock.kernels.stream_reference import open_packs as open_packs
-from penstock.kernels.stream_reference import pack_stream as pack_stream
-from penstock.kernels.stream_reference import repack_stream as repack_stream
+from penstock.kernels.stream_reference import open_packs, pack_stream, repack_stream  # noqa: F401 - one module has them all
 
 Int = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

@@ -77,7 +77,7 @@ class Feed(Protocol):
         ...
 
     def resumed(self, saved: State) -> tuple[Feed, State]:
-        """The feed and the state that were saved as `{**about(state), **state}`. Raises `StateError` for anything else."""
+        """The feed and the state that were saved as `{**about(state), **state}`. Raises `StateError` for others."""
         ...
 
 
@@ -257,7 +257,7 @@ class PositionFeed:
         match told:
             case None:
                 return
-            case [int() as epoch, int() as start] if 0 <= epoch and 0 <= start <= LARGEST:
+            case [int() as epoch, int() as start] if epoch >= 0 and 0 <= start <= LARGEST:
                 self.dataset.plan.anchor(epoch, start)
             case _:
                 raise StateError(f"expected an epoch and its first position in a state, got {told!r}")

@@ -44,8 +44,8 @@ class Repeated(Reordered):
         self._times = transform.times
         if upstream.uneven and transform.times > MOST_PLANNED:
             raise PlanError(
-                f"expected at most {MOST_PLANNED} epochs of packs that are planned anew in each, got {transform.times}; "
-                "repeat before packing, or let the loader begin epoch after epoch"
+                f"expected at most {MOST_PLANNED} epochs of packs that are planned anew in each, got "
+                f"{transform.times}; repeat before packing, or let the loader begin epoch after epoch"
             )
 
     def __len__(self) -> int:

@@ -166,7 +166,7 @@ def _samples(plan: Plan, k: Int) -> list[tuple[int, ...]]:
     return [tuple(row) for row in np.concatenate(_grids(plan, k), axis=1).tolist()] if len(k) else []
 
 
-def _owners(episodes: Episodes, align: Align, selection: Selection) -> Int:
+def _owners(episodes: Episodes, align: str, selection: Selection) -> Int:
     """`[n, L]` which of the episodes the row of each place belongs to; -2 if to none."""
     first = {"step": episodes.start, "boundary": episodes.start + episodes.index, "episode": episodes.index}[align]
     count = {"step": episodes.length, "boundary": episodes.length + 1, "episode": episodes.length * 0 + 1}[align]
