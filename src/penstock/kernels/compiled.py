@@ -14,7 +14,6 @@ from penstock.kernels.mixing import earliest_deadline, mix_table, mix_tree  # no
 from penstock.kernels.packing import (  # noqa: F401 - one module has them all
     best_fit,
     bin_slots,
-    concat,
     count_decreasing,
     first_fit,
     gather_runs,
@@ -23,6 +22,7 @@ from penstock.kernels.packing import (  # noqa: F401 - one module has them all
     plan_decreasing,
     sort_decreasing,
 )
+from penstock.kernels.packing_concat import concat  # noqa: F401 - one module has them all
 from penstock.kernels.packing_read import lay, pack_items, pack_slots  # noqa: F401 - one module has them all
 from penstock.kernels.stream_packing import open_packs, pack_stream, repack_stream  # noqa: F401 - one module has them all
 

@@ -300,6 +300,12 @@ def first_fit(length: Any, capacity: int, most: int, out: Any) -> Any:
 
 
 @_jit
+def aligned(rows: Any, align: int) -> Any:
+    """Up to a multiple; the division is most of the time where there is nothing to align."""
+    return rows if align == 1 else (rows + align - 1) // align * align
+
+
+@_jit
 def _emit(bins: Any, begin: int, end: int, emitted: Any, done: int) -> Any:
     for j in range(begin, end):
         emitted[bins[j]] = done
@@ -364,7 +370,7 @@ def open_fit(
         held[j] += 1
         full, closed = True, held[j] == most
         for a in range(axes):
-            used[j, a] += (length[i, a] + align - 1) // align * align
+            used[j, a] += aligned(length[i, a], align)
             full &= used[j, a] >= capacity[a]
             closed |= capacity[a] - used[j, a] < least[a]
         if (full or closed) and not block:
@@ -383,77 +389,6 @@ def _remove(used: Any, held: Any, bins: Any, gone: int, open_: int) -> Any:
             used[j, a] = used[j + 1, a]
         held[j], bins[j] = held[j + 1], bins[j + 1]
     return open_ - 1
-
-
-@_jit
-def _is_full(size: Any, capacity: Any) -> Any:
-    """Whether an item reaches a limit and exceeds none."""
-    reaches, exceeds = False, False
-    for a in range(len(size)):
-        reaches |= size[a] == capacity[a]
-        exceeds |= size[a] > capacity[a]
-    return reaches and not exceeds
-
-
-@_jit
-def _reached(used: Any, capacity: Any) -> Any:
-    """Whether a bin is full on some axis."""
-    reached = False
-    for a in range(len(used)):
-        reached |= used[a] >= capacity[a]
-    return reached
-
-
-@_jit
-def _note(index: Any, begin: Any, size: Any, piece: int, pack: int, item: int, done: Any, take: Any) -> None:
-    """Write down one piece; where there is no room, pieces are only counted."""
-    if piece < len(index):
-        index[piece, 0], index[piece, 1] = pack, item
-        for a in range(len(take)):
-            begin[piece, a], size[piece, a] = done[a], take[a]
-
-
-@_jit
-def concat(
-    length: Any, capacity: Any, align: int, most: int, head: int, whole: bool, index: Any, begin: Any, size: Any
-) -> Any:
-    """See `packing_reference.concat`."""
-    items, axes = length.shape
-    used, done, take = np.zeros(axes, np.int64), np.zeros(axes, np.int64), np.zeros(axes, np.int64)
-    aside = np.empty(items if whole else 0, np.int64)
-    pieces, bins, held, kept = 0, 0, 0, 0
-    for i in range(items + 1):
-        left, apart = True, False
-        if whole and i < items:
-            apart = _is_full(length[i], capacity)
-        for a in range(axes):
-            done[a] = 0
-        while left:
-            if (i == items and held > 0) or held == most or _reached(used, capacity):
-                bins, held = bins + 1, 0
-                for a in range(axes):
-                    used[a] = 0
-            if held == 0 and (i == items or (bins > 0 and kept > 0)):
-                for j in range(kept):
-                    _note(index, begin, size, pieces + j, bins + j, aside[j], used, length[aside[j]])
-                pieces, bins, kept = pieces + kept, bins + kept, 0
-            if i == items or apart:
-                break
-            left = False
-            for a in range(axes):
-                reserved = head if 0 < done[a] < length[i, a] else 0
-                take[a] = min(length[i, a] - done[a], capacity[a] - used[a] - reserved)
-                used[a] += (take[a] + reserved + align - 1) // align * align
-                left |= done[a] + take[a] < length[i, a]
-            _note(index, begin, size, pieces, bins, i, done, take)
-            for a in range(axes):
-                done[a] += take[a]
-            pieces += 1
-            held += 1
-        if apart:
-            aside[kept] = i
-            kept += 1
-    return pieces, bins
 
 
 @_jit

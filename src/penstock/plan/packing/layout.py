@@ -13,6 +13,7 @@ from penstock.errors import PlanError
 from penstock.kernels.dispatch import kernels
 from penstock.kernels.permute import permute
 from penstock.plan.packing.rule import LONGEST, Rule
+from penstock.plan.packing.scratch import SCRATCH
 
 Int = npt.NDArray[np.int64]
 Narrow = npt.NDArray[Any]
@@ -74,11 +75,14 @@ class Layout:
 
     def lengths_of(self, item: Int) -> Int:
         """`[m, A]` the lengths of `[m]` items. Raises `PlanError` for lengths that cannot be."""
+        if self._plain is not None and len(self._rule.capacity) == 1:
+            return self._plain[item].astype(np.int64, copy=False)[:, None]
         raw = self._lengths(item) if callable(self._lengths) else self._lengths[item]
         return self._columns(np.asarray(raw), len(item))
 
     def lengths_in(self, w: int) -> Int:
-        """`[m, A]` the lengths in window `w`, read in runs. Raises `PlanError` for those that cannot be."""
+        """`[m, A]` the lengths in window `w`, good until this thread asks for others. Raises `PlanError` for those that
+        cannot be."""
         start, size = self.runs(w)
         plain = self._plain
         rows = self.lengths_of(_spread(start, size)) if plain is None else self._gathered(plain, start, size)
@@ -89,9 +93,9 @@ class Layout:
 
     def _gathered(self, lengths: Whole, start: Int, size: Int) -> Int:
         axes = len(self._rule.capacity)
-        rows = np.empty((int(size.sum()), axes), np.int64)
-        kernels().gather_runs(lengths, start * axes, size * axes, rows.reshape(-1))
-        return rows
+        rows = SCRATCH.empty("lengths", int(size.sum()) * axes, np.int64)
+        kernels().gather_runs(lengths, start * axes, size * axes, rows)
+        return rows.reshape(-1, axes)
 
     def _columns(self, raw: npt.NDArray[np.generic], n: int) -> Int:
         axes = len(self._rule.capacity)

@@ -12,6 +12,7 @@ from penstock.errors import PlanError
 from penstock.kernels.dispatch import kernels
 from penstock.kernels.permute import permute
 from penstock.plan.packing.rule import Rule
+from penstock.plan.packing.scratch import SCRATCH
 
 Int = npt.NDArray[np.int64]
 Narrow = npt.NDArray[Any]
@@ -141,7 +142,7 @@ def _decreasing(rule: Rule, rows: Int, capacity: int, parts: Parts) -> Window:
     """All of `plan_window` in one go, in narrow integers where they suffice."""
     m = len(rows)
     narrow = np.uint16 if m <= 1 << 16 else np.uint32
-    room = np.empty((4, m), np.int32)
+    room = SCRATCH.empty("room", 4 * m, np.int32).reshape(4, m)
     cut, slot, order, run = np.empty((4, m), narrow)
     packs, runs = kernels().plan_decreasing(
         np.ascontiguousarray(rows), capacity, rule.most, room, cut, slot, order, run

@@ -1,0 +1,36 @@
+"""Room to work in that each thread keeps."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+MOST = 4 << 20  # bytes; larger rooms are made anew, for they would stay
+
+
+class Scratch(threading.local):
+    """Arrays by name, handed out again and again: the first touch of a fresh page costs more than the work in it.
+
+    >>> scratch = Scratch()
+    >>> scratch.empty("rows", 3, np.int64).shape
+    (3,)
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[str, npt.NDArray[np.uint8]] = {}
+
+    def empty(self, name: str, n: int, dtype: type) -> npt.NDArray[Any]:
+        """`[n]` of any values, good until this thread asks for the name again."""
+        nbytes = n * np.dtype(dtype).itemsize
+        held = self._held.get(name)
+        if held is None or len(held) < nbytes:
+            held = np.empty(nbytes, np.uint8)
+            if nbytes <= MOST:
+                self._held[name] = held
+        return held[:nbytes].view(dtype)
+
+
+SCRATCH = Scratch()
