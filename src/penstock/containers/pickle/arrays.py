@@ -1,0 +1,208 @@
+"""NumPy's arrays, scalars and dtypes out of their pickled parts; NumPy is handed only what was checked here.
+
+`numpy.dtype.__setstate__` believes its input (offsets outside an item, negative sizes), so it is never called:
+dtypes come from a fixed list, and shapes are held against the bytes that are there.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.pickle.machine import Machine, Pending, Symbol, brief
+
+DType = np.dtype[Any]
+Order = Literal["C", "F"]
+
+RANK = 32
+OBJECT_NESTING = 32  # of object arrays directly in object arrays: NumPy frees them recursively
+NUMBERS = ("i2", "i4", "i8", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16")
+UNITS = ("Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns", "ps", "fs", "as")
+_PLAIN: dict[tuple[str, str], DType] = {
+    **{(code, order): np.dtype(order + code) for code in NUMBERS for order in "<>"},
+    **{(code, "|"): np.dtype(code) for code in ("b1", "i1", "u1")},
+    **{(code, "|"): np.dtype(object) for code in ("O8", "O4")},
+}
+_TEXT = re.compile(r"[SU](\d{1,9})", re.ASCII)
+
+
+def _dtype(m: Machine, args: tuple[Any, ...]) -> Pending:
+    """`numpy.dtype(code, align, copy)`; its byte order and size follow as a state."""
+    match args:
+        case (str() as code, int(), int()):
+            return Pending(DTYPE, code)
+        case _:
+            raise m.unsafe(f"expected a dtype by its code, such as 'f4', got {_parts(args)}")
+
+
+def _finish_dtype(m: Machine, code: str, state: Any) -> DType:
+    if type(state) is not tuple or len(state) not in (8, 9):
+        raise m.unsafe(f"expected the 8 or 9 parts of a dtype, got {_parts(state)}")
+    version, order, subdtype, names, fields, size, align, flags = state[:8]
+    if subdtype is not None or names is not None or fields is not None:
+        raise m.unsafe("structured dtypes are not read; store their fields as arrays of their own")
+    if not all(type(part) is int for part in (version, size, align, flags)) or version not in (3, 4):
+        raise m.unsafe(f"expected a dtype of version 3 or 4, got {_parts(state)}")
+    if type(order) is not str:
+        raise m.unsafe(f"expected a byte order, got {_parts(state)}")
+    if code in ("M8", "m8"):
+        return _time(m, code, order, state[8:])
+    dtype = _PLAIN.get((code, order)) if (size, len(state)) == (-1, 8) else _text(code, order, size)
+    if dtype is None or len(state) == 9:
+        known = f"{', '.join(('b1', 'i1', 'u1', *NUMBERS))}, S and U with a length, M8, m8, O8"
+        raise m.unsafe(f"expected a dtype out of {known}, got {brief(order)} {brief(code)} of {brief(size)} bytes")
+    return dtype
+
+
+def _text(code: str, order: str, size: int) -> DType | None:
+    found = _TEXT.fullmatch(code)
+    if found is None or order not in ("|" if code[0] == "S" else "<>"):
+        return None
+    length = int(found[1])
+    unit = 1 if code[0] == "S" else 4
+    return np.dtype(f"{order}{code[0]}{length}") if size == unit * length and size < 1 << 31 else None
+
+
+def _time(m: Machine, code: str, order: str, extra: tuple[Any, ...]) -> DType:
+    match extra:
+        case ((None, (bytes() as unit, int() as count, int() as per, int())),) if per == 1 and order in ("<", ">"):
+            name = unit.decode("latin-1")
+            if name == "generic" and count == 1:
+                return np.dtype(f"{order}{code}")
+            if name in UNITS and 1 <= count < 1 << 31:
+                return np.dtype(f"{order}{code}[{count}{name}]")
+        case _:
+            pass
+    raise m.unsafe(f"expected a unit of time such as (b's', 1, 1, 1), got {_parts(extra)}")
+
+
+def _reconstruct(m: Machine, args: tuple[Any, ...]) -> Pending:
+    """`_reconstruct(ndarray, (0,), b"b")`: an array without content, which follows as a state."""
+    match args:
+        case (Symbol() as kind, (int() as size,), bytes() | str() as code) if kind is NDARRAY:
+            if size == 0 and code in (b"b", "b"):
+                return Pending(NDARRAY)
+        case _:
+            pass
+    raise m.unsafe(f"expected (ndarray, (0,), b'b') to start an array, got {_parts(args)}")
+
+
+def _finish_array(m: Machine, _: Any, state: Any) -> npt.NDArray[Any]:
+    match state:
+        case (int() as version, tuple() as shape, np.dtype() as dtype, int() as fortran, payload) if version == 1:
+            return build_array(m, dtype, shape, "F" if fortran else "C", payload)
+        case _:
+            raise m.unsafe(f"expected (1, shape, dtype, fortran, content) of an array, got {_parts(state)}")
+
+
+def _frombuffer(m: Machine, args: tuple[Any, ...]) -> npt.NDArray[Any]:
+    """Protocol 5: `_frombuffer(content, dtype, shape, order)`, or order "K" and the permutation of its axes."""
+    if not isinstance(args[0] if args else None, bytes | bytearray):
+        raise m.unsafe(f"expected the bytes of an array, got {_parts(args)}")
+    match args:
+        case (payload, np.dtype() as dtype, tuple() as shape, str() as order) if order in ("C", "F"):
+            return build_array(m, dtype, shape, "F" if order == "F" else "C", payload)
+        case (payload, np.dtype() as dtype, tuple() as shape, str() as order, tuple() as axes) if order == "K":
+            array = build_array(m, dtype, shape, "C", payload)
+            if not all(type(axis) is int for axis in axes) or sorted(axes) != list(range(array.ndim)):
+                raise m.unsafe(f"expected a permutation of {array.ndim} axes, got {_parts(axes)}")
+            return array.transpose(axes)
+        case _:
+            raise m.unsafe(f"expected (content, dtype, shape, order) of an array, got {_parts(args)}")
+
+
+def build_array(m: Machine, dtype: DType, shape: tuple[Any, ...], order: Order, payload: Any) -> npt.NDArray[Any]:
+    """Array over `payload`, without a copy and read-only, once shape, dtype and bytes agree."""
+    count = _count(m, shape, dtype.itemsize)
+    if dtype.hasobject:
+        return _object_array(m, shape, count, order, payload)
+    raw = _raw(m, payload)
+    if dtype.itemsize == 0 or len(raw) != count * dtype.itemsize:
+        raise m.unsafe(f"expected {count * dtype.itemsize} bytes for {dtype} {list(shape)}, got {len(raw)}")
+    _check_items(m, dtype, raw)
+    m.dtype = dtype
+    array = np.frombuffer(raw, dtype, count).reshape(shape, order=order)
+    array.flags.writeable = False
+    return array
+
+
+def _raw(m: Machine, payload: Any) -> bytes | bytearray:
+    if isinstance(payload, bytes | bytearray):
+        return payload
+    if isinstance(payload, str) and payload.isascii():  # Python 2 had one type for text and bytes
+        m.charge(len(payload))
+        return payload.encode()
+    raise m.unsafe(f"expected the bytes of an array, got {brief(payload)}")
+
+
+def _count(m: Machine, shape: tuple[Any, ...], itemsize: int) -> int:
+    """Number of elements; the extents without the empty ones have to be addressable too."""
+    if len(shape) > RANK or not all(type(n) is int and n >= 0 for n in shape):
+        raise m.unsafe(f"expected a shape of at most {RANK} sizes, got {_parts(shape)}")
+    span = max(itemsize, 1)
+    for n in shape:
+        span *= n or 1
+        if span >= 1 << 62:
+            raise m.unsafe(f"an array of shape {_parts(shape)} cannot be addressed")
+    return 0 if 0 in shape else span // max(itemsize, 1)
+
+
+def _check_items(m: Machine, dtype: DType, payload: bytes | bytearray) -> None:
+    """Booleans are 0 or 1, characters are Unicode: NumPy relies on it."""
+    if dtype.kind == "b":
+        m.charge(len(payload))
+        if payload and (largest := int(np.frombuffer(payload, np.uint8).max())) > 1:
+            raise m.unsafe(f"expected booleans of 0 or 1, got {largest}")
+    if dtype.kind == "U" and payload:
+        m.charge(len(payload))
+        if (largest := int(np.frombuffer(payload, f"{dtype.str[0]}u4").max())) > 0x10FFFF:
+            raise m.unsafe(f"expected characters up to U+10FFFF, got {largest:#x}")
+
+
+def _object_array(m: Machine, shape: tuple[Any, ...], count: int, order: Order, items: Any) -> npt.NDArray[Any]:
+    if type(items) is not list or len(items) != count:
+        got = f"{len(items)} in a list" if type(items) is list else type(items).__name__
+        raise m.unsafe(f"expected {count} elements for an object array of shape {list(shape)}, got {got}")
+    m.charge(8 * count)
+    height = 1 + max((m.heights.get(id(x), 0) for x in items if type(x) is np.ndarray and x.dtype.hasobject), default=0)
+    if height > OBJECT_NESTING:
+        raise m.unsafe(f"object arrays are nested more than {OBJECT_NESTING} deep")
+    flat = np.empty(count, object)
+    for i, item in enumerate(items):  # one by one: NumPy would take equal lists for another axis
+        flat[i] = item
+    array = flat.reshape(shape, order=order)
+    array.flags.writeable = False
+    m.heights[id(array)] = height
+    return array
+
+
+def _scalar(m: Machine, args: tuple[Any, ...]) -> Any:
+    """`scalar(dtype, bytes)`."""
+    match args:
+        case (np.dtype() as dtype, bytes() | bytearray() | str() as payload) if not dtype.hasobject:
+            if dtype.itemsize == 0 and not payload:
+                return np.str_("") if dtype.kind == "U" else np.bytes_(b"")
+            return build_array(m, dtype, (), "C", payload)[()]
+        case _:
+            raise m.unsafe(f"expected the dtype and the bytes of a scalar, got {_parts(args)}")
+
+
+def _parts(value: Any) -> str:
+    """What the parts of a tuple are, short."""
+    if type(value) is not tuple:
+        return brief(value)
+    return f"({', '.join(brief(part) for part in value[:10])}{', ...' if len(value) > 10 else ''})"
+
+
+DTYPE = Symbol("numpy", "dtype", call=_dtype, finish=_finish_dtype)
+NDARRAY = Symbol("numpy", "ndarray", finish=_finish_array)
+ARRAY_SYMBOLS = (
+    DTYPE,
+    NDARRAY,
+    *(Symbol(f"numpy.{core}.multiarray", "_reconstruct", call=_reconstruct) for core in ("core", "_core")),
+    *(Symbol(f"numpy.{core}.multiarray", "scalar", call=_scalar) for core in ("core", "_core")),
+    *(Symbol(f"numpy.{core}.numeric", "_frombuffer", call=_frombuffer) for core in ("core", "_core")),
+)

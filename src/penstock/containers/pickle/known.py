@@ -1,0 +1,203 @@
+"""Values of ours for the classes that experience data is made of: spaces, colour spaces, trajectories.
+
+The fields stand in for those of the classes named in the data; nothing of theirs is imported or called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from penstock.containers.pickle.machine import Machine, Pending, Symbol, brief
+from penstock.core.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
+from penstock.errors import SpecError
+
+
+class ColorSpace(Enum):
+    """What the channels of image observations are.
+
+    >>> ColorSpace("RGB")
+    <ColorSpace.RGB: 'RGB'>
+    """
+
+    RGB = "RGB"
+    GRAY = "GRAY"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trajectory:
+    """One demonstration as it was pickled: `T` actions, `T + 1` observations.
+
+    `acts`, `[T, ...]` array; `obs`, an array or a list of dicts; `rews` and `infos`, `T` of each or None;
+    `terminal`, whether it ended by itself, None where the file does not say.  Fields are as stored, unchecked.
+
+    >>> Trajectory(acts=np.zeros(2), obs=np.zeros((3, 4))).rews is None
+    True
+    """
+
+    acts: Any
+    obs: Any
+    rews: Any = None
+    infos: Any = None
+    terminal: bool | None = None
+
+
+def _named_tuple(m: Machine, _: Symbol, args: tuple[Any, ...]) -> Trajectory:
+    """The named tuples of MAGICAL and of early imitation: (acts, obs, rews, infos)."""
+    if len(args) != 4:
+        raise m.unsafe(f"expected the four fields (acts, obs, rews, infos) of a trajectory, got {len(args)}")
+    return Trajectory(*args)
+
+
+def _empty(m: Machine, symbol: Symbol, args: tuple[Any, ...]) -> Pending:
+    """An object that is made empty and gets its `__dict__` as a state."""
+    if args:
+        raise m.unsafe(f"expected {symbol} without arguments, got {len(args)}")
+    return Pending(symbol)
+
+
+def _finish_trajectory(m: Machine, _: Any, state: Any) -> Trajectory:
+    fields = {"acts", "obs", "rews", "infos", "terminal"}
+    if type(state) is not dict or not {"acts", "obs"} <= state.keys() <= fields:
+        raise m.unsafe(f"expected acts, obs and perhaps rews, infos and terminal of a trajectory, got {_keys(state)}")
+    if type(state.get("terminal")) not in (bool, type(None)):
+        raise m.unsafe(f"expected whether a trajectory is terminal, got {brief(state['terminal'])}")
+    return Trajectory(**state)
+
+
+def _color_space(m: Machine, args: tuple[Any, ...]) -> ColorSpace:
+    if len(args) == 1 and type(args[0]) is str and args[0] in ("RGB", "GRAY"):
+        return ColorSpace(args[0])
+    raise m.unsafe(f"expected a colour space, RGB or GRAY, got {brief(args[0] if args else args)}")
+
+
+def _inflate(m: Machine, args: tuple[Any, ...]) -> Space:
+    """`_inflate_object(space class, keyword arguments)`, as il-representations stores spaces."""
+    match args:
+        case (Symbol(finish=finish) as symbol, dict() as state) if symbol in SPACE_SYMBOLS and finish is not None:
+            return finish(m, None, state)
+        case _:
+            raise m.unsafe(f"expected a space and its parts, got {', '.join(brief(part) for part in args[:4])}")
+
+
+def _space(build: Callable[[Machine, Mapping[str, Any]], Space]) -> Callable[[Machine, Any, Any], Space]:
+    """A BUILD that reads a space from the `__dict__` of Gym's or Gymnasium's."""
+
+    def finish(m: Machine, _: Any, state: Any) -> Space:
+        if type(state) is not dict:
+            raise m.unsafe(f"expected the fields of a space, got {brief(state)}")
+        try:
+            return build(m, state)
+        except (KeyError, SpecError) as error:
+            raise m.unsafe(f"expected the fields of a space, got {_keys(state)}: {str(error)[:200]}") from error
+
+    return finish
+
+
+def _box(m: Machine, state: Mapping[str, Any]) -> Space:
+    low, high = (_bounds(m, state[name]) for name in ("low", "high"))
+    dtype = state.get("dtype", low.dtype)
+    if not isinstance(dtype, np.dtype) or not low.dtype == high.dtype == dtype:
+        raise m.unsafe(f"expected bounds of the dtype of their box, got {low.dtype}, {high.dtype} and {brief(dtype)}")
+    return Box(low, high, dtype)
+
+
+def _discrete(m: Machine, state: Mapping[str, Any]) -> Space:
+    n, start = _integer(m, state["n"]), _integer(m, state.get("start", 0))
+    if n < 1:
+        raise m.unsafe(f"expected at least one value of a discrete space, got {n}")
+    return Discrete(n, start, _dtype_of(state))
+
+
+def _multi_discrete(m: Machine, state: Mapping[str, Any]) -> Space:
+    nvec, start = _bounds(m, state["nvec"]), state.get("start")
+    bounds = nvec if start is None else _bounds(m, start)
+    if nvec.dtype.kind not in "iu" or bounds.dtype.kind not in "iu":
+        raise m.unsafe(f"expected integers for a space of them, got {nvec.dtype} and {bounds.dtype}")
+    return MultiDiscrete(nvec, None if start is None else bounds, _dtype_of(state))
+
+
+def _multi_binary(m: Machine, state: Mapping[str, Any]) -> Space:
+    n = state["n"]
+    if type(n) is tuple and len(n) <= 32:
+        return MultiBinary(tuple(_integer(m, size) for size in n))
+    return MultiBinary(_integer(m, n))
+
+
+def _text(m: Machine, state: Mapping[str, Any]) -> Space:
+    charset = state["_char_str"]
+    if type(charset) is not str:
+        raise m.unsafe(f"expected characters of a text space, got {brief(charset)}")
+    return Text(_integer(m, state["max_length"]), _integer(m, state["min_length"]), charset)
+
+
+def _tuple(m: Machine, state: Mapping[str, Any]) -> Space:
+    spaces = state["spaces"]
+    if type(spaces) not in (tuple, list) or not all(isinstance(space, Space) for space in spaces):
+        raise m.unsafe(f"expected spaces in a tuple, got {brief(spaces)}")
+    m.charge(8 * len(spaces))
+    return Tuple(tuple(spaces))
+
+
+def _dict(m: Machine, state: Mapping[str, Any]) -> Space:
+    spaces = state["spaces"]
+    if type(spaces) is not dict or not all(type(k) is str and isinstance(v, Space) for k, v in spaces.items()):
+        raise m.unsafe(f"expected spaces by their names, got {brief(spaces)}")
+    m.charge(32 * len(spaces))
+    return Dict(dict(spaces))
+
+
+def _bounds(m: Machine, value: Any) -> np.ndarray[Any, np.dtype[Any]]:
+    if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
+        raise m.unsafe(f"expected an array of numbers for a bound, got {brief(value)}")
+    m.charge(3 * value.nbytes)
+    return value
+
+
+def _integer(m: Machine, value: Any) -> int:
+    if not isinstance(value, int | np.integer) or not -(1 << 63) <= int(value) < 1 << 63:
+        raise m.unsafe(f"expected an integer of 64 bits, got {brief(value)}")
+    return int(value)
+
+
+def _dtype_of(state: Mapping[str, Any]) -> np.dtype[Any]:
+    dtype = state.get("dtype")
+    return dtype if isinstance(dtype, np.dtype) and dtype.kind in "iu" else np.dtype("int64")
+
+
+def _keys(state: Any) -> str:
+    return f"{', '.join(brief(key) for key in list(state)[:12])}" if type(state) is dict else brief(state)
+
+
+_SPACES = {
+    "Box": (("box",), _box),
+    "Discrete": (("discrete",), _discrete),
+    "MultiDiscrete": (("multi_discrete",), _multi_discrete),
+    "MultiBinary": (("multi_binary",), _multi_binary),
+    "Text": (("text",), _text),
+    "Tuple": (("tuple", "tuple_space"), _tuple),
+    "Dict": (("dict", "dict_space"), _dict),
+}
+SPACE_SYMBOLS = tuple(
+    Symbol(f"{package}.spaces.{module}", name, new=_empty, finish=_space(build))
+    for package in ("gym", "gymnasium")
+    for name, (modules, build) in _SPACES.items()
+    for module in modules
+)
+_NAMED_TUPLES = (
+    ("milbench.baselines.saved_trajectories", "MILBenchTrajectory"),
+    ("magical.saved_trajectories", "MAGICALTrajectory"),
+    ("imitation.util.rollout", "Trajectory"),
+)
+_RECORDS = (("imitation.data.types", "Trajectory"), ("imitation.data.types", "TrajectoryWithRew"))
+KNOWN_SYMBOLS = (
+    *SPACE_SYMBOLS,
+    *(Symbol(module, name, new=_named_tuple) for module, name in _NAMED_TUPLES),
+    *(Symbol(module, name, new=_empty, finish=_finish_trajectory) for module, name in _RECORDS),
+    Symbol("imitation.augment.color", "ColorSpace", call=_color_space),
+    Symbol("il_representations.envs.utils", "_inflate_object", call=_inflate),
+)
