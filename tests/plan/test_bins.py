@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -252,3 +254,42 @@ def test_lengths_of_any_size() -> None:
         len(PackIndex([huge], Rule(1, overlong="split")))
     with pytest.raises(PlanError, match="smaller window"):
         len(PackIndex([huge], Rule(1, method="concat_split")))
+
+
+def test_a_window_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that miss the same window wait for the one that plans it."""
+    lengths = np.random.default_rng(0).integers(1, 100, 2000)
+    index = PackIndex(lengths, Rule(128), window=1000, block=8, keep="recompute")
+    wanted, planned = everything(index), list[int]()
+    again, together = pickle.loads(pickle.dumps(index)), threading.Barrier(4)
+    plan = again._planned
+
+    def counting(w: int) -> Any:
+        planned.append(w)
+        return plan(w)
+
+    def read(_: int) -> Pieces:
+        together.wait()
+        return everything(again)
+
+    monkeypatch.setattr(again, "_planned", counting)
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(read, range(4)):
+            for ours, expected in zip(found, wanted, strict=True):
+                np.testing.assert_array_equal(ours, expected)
+    assert sorted(planned) == [0, 1]
+
+
+def test_lengths_are_read_wherever_they_lie() -> None:
+    """In memory of any layout and byte order, or by a function; impossible ones are named."""
+    lengths = np.random.default_rng(0).integers(1, 100, 2000)
+    options: dict[str, Any] = {"window": 256, "block": 8, "keep": "recompute"}
+    wanted = everything(PackIndex(lengths, Rule(128), **options))
+    for raw in (lengths.astype(">u2"), np.repeat(lengths, 2)[::2], lengths.astype(np.uint8)[:, None]):
+        for ours, expected in zip(everything(PackIndex(raw, Rule(128), **options)), wanted, strict=True):
+            np.testing.assert_array_equal(ours, expected)
+    for wrong in (-1, 129):
+        lengths[1234] = wrong
+        for raw in (lengths, lambda item: lengths[item]):
+            with pytest.raises(PlanError, match=f"got .{wrong}. at item 1234"):
+                len(PackIndex(raw, Rule(128), n=2000, **options))

@@ -78,7 +78,7 @@ def _concat_one(
 
 
 @_jit
-def concat(
+def concat(  # noqa: PLR0912 - one loop, no calls to pay for
     length: Any, capacity: Any, align: int, most: int, head: int, whole: bool, index: Any, begin: Any, size: Any
 ) -> Any:
     """See `packing_reference.concat`."""
