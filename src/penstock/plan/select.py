@@ -78,7 +78,7 @@ class Take(PlanTransform):
     Raises `PlanError` for rows outside the epoch, or on a mix whose epochs have other samples. Memory: 8 bytes each.
 
     >>> Take(np.array([2, 5]))
-    Take(n=2, sha256='fbf01a13cc9eb4dc')
+    Take(n=2, sha256='26cfbb315c316a0b')
     """
 
     rows: Int = field(repr=False)
