@@ -6,9 +6,10 @@ left before anything is made of them.
 
 from __future__ import annotations
 
+import codecs
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.containers.pickle.keys import add_items, set_items
@@ -32,8 +33,9 @@ REFUSED = {
 }  # fmt: skip
 
 
-def run(m: Machine) -> Any:
-    """Execute the pickle of `m` and return its one value, which must be its last byte's."""
+def run(m: Machine, dispatch: Sequence[Operation] | None = None) -> Any:
+    """Execute the pickle of `m` and return its one value, left by a STOP that is the last byte."""
+    operations = dispatch or DISPATCH
     data, size = m.data, m.size
     for _ in range(m.limits.opcodes):
         at = m.at
@@ -44,7 +46,7 @@ def run(m: Machine) -> Any:
         if code == STOP:
             return _stop(m)
         try:
-            DISPATCH[code](m)
+            operations[code](m)
         except IndexError:
             raise m.error("expected more on the stack") from None
     raise m.error(f"more than {m.limits.opcodes} opcodes")
@@ -141,7 +143,7 @@ def _utf8(width: int) -> Operation:
 def _unicode_line(m: Machine) -> None:
     raw = m.line()
     try:
-        text = raw.decode("raw-unicode-escape")
+        text, _ = codecs.raw_unicode_escape_decode(raw)  # by name it would be imported
     except UnicodeDecodeError:
         raise m.error(f"expected Unicode with escapes, got {brief(raw)}") from None
     if _SURROGATE.search(text):

@@ -8,8 +8,8 @@ be 0 or 1, which is asked here too. All other bytes are equal.
 
 from __future__ import annotations
 
-import pickletools
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,16 +17,16 @@ import numpy.typing as npt
 
 from penstock.containers.pickle.arrays import ARRAY_SYMBOLS
 from penstock.containers.pickle.machine import LIMITS, Machine
-from penstock.containers.pickle.opcodes import run
+from penstock.containers.pickle.opcodes import DISPATCH, Operation, run
 from penstock.containers.pickle.reader import Buffer
 from penstock.containers.pickle.vet import vet
 from penstock.errors import FormatError
 
 _KINDS = "biufcSMm"  # dtypes whose values any bytes may be (but booleans)
-_BYTES = {"BINBYTES": 5, "SHORT_BINBYTES": 2, "BINBYTES8": 9, "BYTEARRAY8": 9}  # opcode -> bytes before the content
-_MEMO = {"MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"}
-_GET = {"GET", "BINGET", "LONG_BINGET"}
-_UNCLEAR = {"DUP", "POP", "POP_MARK", "STRING", "BINSTRING", "SHORT_BINSTRING"}
+_BYTES = {ord("B"): 5, ord("C"): 2, 0x8E: 9, 0x96: 9}  # opcodes of byte strings -> bytes before the content
+_MEMO = frozenset(b"pqr\x94")
+_GET = frozenset(b"ghj")
+_UNCLEAR = frozenset(b"201STUpg")  # DUP, POP, POP_MARK, 8-bit strings; and PUT and GET in decimal, which nobody needs
 _BLOCK = 8192  # members compared at once
 
 
@@ -69,14 +69,14 @@ class Template:
         True
         """
         raw = bytes(data)
-        m = Machine(raw, "", None, LIMITS)
-        value = vet(m, run(m))
+        m, starts = Machine(raw, "", None, LIMITS), list[int]()
+        value = vet(m, run(m, [_recorded(operation, starts) for operation in DISPATCH]))
         dtype = m.dtype
         if dtype is None or not isinstance(value, np.ndarray | np.generic) or not m.names.issubset(ARRAY_SYMBOLS):
             return None
         if dtype.kind not in _KINDS or not value.nbytes or not (value.flags.c_contiguous or value.flags.f_contiguous):
             return None
-        at = _find_payload(raw, value.nbytes)
+        at = _find_payload(raw, starts, value.nbytes)
         if at is None:
             return None
         order = "C" if value.flags.c_contiguous else "F"
@@ -126,21 +126,30 @@ class Template:
         return mask
 
 
-def _find_payload(raw: bytes, nbytes: int) -> int | None:
-    """Where the only byte string of `nbytes` begins, if it can be used only once."""
+def _recorded(operation: Operation, starts: list[int]) -> Operation:
+    def record(m: Machine) -> None:
+        starts.append(m.start)
+        operation(m)
+
+    return record
+
+
+def _find_payload(raw: bytes, starts: list[int], nbytes: int) -> int | None:
+    """Where the only byte string of `nbytes` begins, if it can be used only once; `starts` are the opcodes' places."""
     at: int | None = None
     entries, own, fresh = 0, set[int](), False  # of the memo; those that are the payload; whether it is on top
-    for opcode, arg, position in pickletools.genops(raw):
-        name = opcode.name
-        if name in _UNCLEAR or (name in _GET and arg in own):
+    for start, end in pairwise((*starts, len(raw) - 1)):
+        code = raw[start]
+        index = int.from_bytes(raw[start + 1 : end], "little") if code in b"qrhj" else entries
+        if code in _UNCLEAR or (code in _GET and index in own):
             return None
-        if name in _MEMO:
-            own |= {entries if arg is None else int(arg)} if fresh else set()
+        if code in _MEMO:
+            own |= {index} if fresh else set()
             entries += 1
             continue
-        fresh = name in _BYTES and isinstance(arg, bytes | bytearray) and len(arg) == nbytes
+        fresh = end - start - _BYTES.get(code, end) == nbytes
         if fresh:
-            if at is not None or position is None:
+            if at is not None:
                 return None
-            at = position + _BYTES[name]
+            at = end - nbytes
     return at
