@@ -49,7 +49,8 @@ def main() -> None:
     documents = Documents(np.load(folder / "values.npy"), np.load(folder / "offsets.npy"))
     jax = importlib.util.find_spec("jax") is not None
     for packer in ("FirstFitPackIterDataset", "BestFitPackIterDataset"):
-        name = f"Grain {packer.removesuffix("PackIterDataset")}, {BINS} bins, {'with' if jax else 'without'} JAX"
+        short = packer.removesuffix("PackIterDataset")
+        name = f"Grain {short}, {BINS} bins, {'with' if jax else 'without'} JAX"
         print(json.dumps({"name": name} | run(documents, capacity, packer)))
 
 
