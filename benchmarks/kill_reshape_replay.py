@@ -173,8 +173,9 @@ def interrupted(folder: Path, out: Path, batches: int, kills: int, rng: Any) -> 
         state = None if reached == 0 else state
         shapes.update(dict.fromkeys(range(done, reached), world))
         done = reached
-        for late in out.iterdir():  # what was consumed after the checkpoint is consumed again
-            if not late.name.startswith("state.") and int(late.name.split(".")[0]) >= done:
+        for late in out.iterdir():  # what came after the checkpoint is consumed again
+            is_state, number = late.name.startswith("state."), int(late.name.removeprefix("state.").split(".")[0])
+            if number > done or (number == done and not is_state):
                 late.unlink()
     rows = [b"".join((out / f"{n}.{r}").read_bytes() for r in range(shapes[n])) for n in range(batches)]
     sizes = [path.stat().st_size for path in out.glob("state.*")]
