@@ -71,7 +71,9 @@ def unpack(source: Path, target: IO[bytes], limit: int) -> int:
     """
     done = 0
     with open(source, "rb") as file:
-        reader = opened(file, compression_of(file.read(4)) if not file.seek(0) else None)
+        kind = compression_of(file.read(4))
+        file.seek(0)
+        reader = opened(file, kind)
         while part := _piece(reader, source, done):
             done += len(part)
             if done > limit:
@@ -81,7 +83,7 @@ def unpack(source: Path, target: IO[bytes], limit: int) -> int:
     return done
 
 
-def pack(source: Path, target: Path, kind: Compression, level: int | None = None) -> None:
+def pack(source: Path, target: Path, kind: Literal["gzip", "zstd"], level: int | None = None) -> None:
     """Compress `source` to `target`, which appears complete or not at all: the same bytes for the same bytes."""
     fd, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
@@ -98,7 +100,7 @@ def pack(source: Path, target: Path, kind: Compression, level: int | None = None
         raise
 
 
-def _compressor(out: IO[bytes], kind: Compression, level: int | None) -> Any:
+def _compressor(out: IO[bytes], kind: Literal["gzip", "zstd"], level: int | None) -> Any:
     if kind == "gzip":
         return gzip.GzipFile("", "wb", 6 if level is None else level, out, mtime=0)
     zstd: Any = require("zstandard", "zstd")

@@ -1,0 +1,101 @@
+"""What the reading of a layout gives: the columns of a dataset and where their values lie."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.spec import Field, Spec
+from penstock.errors import DataError
+from penstock.formats.webdataset.places import Int, Places
+from penstock.formats.webdataset.samples import Samples
+
+Arrays = dict[str, npt.NDArray[Any]]
+_PLACES = ("rows", "buffer", "offset", "held", "cuts")
+_SAMPLES = ("keys", "shard", "payload", "size")
+
+
+@dataclass(frozen=True, eq=False)
+class Content:
+    """A dataset in archives: `layout` that it was read by, spec, offsets of the episodes, where each column lies, and
+    the samples it was read from."""
+
+    layout: str
+    spec: Spec
+    offsets: Int
+    columns: Mapping[str, Places]
+    samples: Samples
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    episodes: tuple[Mapping[str, Any], ...] = ()  # metadata of each; () where there is none
+    described: int = 0  # how often our own layout was described anew
+
+    def packed(self) -> tuple[dict[str, Any], Arrays]:
+        """As a header that JSON can hold, and arrays; `unpacked` is the inverse."""
+        arrays: Arrays = {"offsets": self.offsets}
+        arrays |= {f"samples/{name}": getattr(self.samples, name) for name in _SAMPLES}
+        for i, places in enumerate(self.columns.values()):
+            arrays |= {f"{i}/{name}": a for name in _PLACES if (a := getattr(places, name)) is not None}
+        header = {
+            "layout": self.layout,
+            "spec": self.spec.to_json(),
+            "columns": {path: places.field.to_json() for path, places in self.columns.items()},
+            "extensions": self.samples.extensions,
+            "metadata": self.metadata,
+            "episodes": self.episodes,
+            "described": self.described,
+        }
+        return header, arrays
+
+    @classmethod
+    def unpacked(cls, header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Content:
+        """What `packed` took apart. Places are checked against the archives when they are read."""
+        columns: dict[str, Places] = {}
+        for i, (path, described) in enumerate(header["columns"].items()):
+            columns[path] = Places(Field.from_json(described), *(arrays.get(f"{i}/{name}") for name in _PLACES))  # pyright: ignore[reportArgumentType]
+        keys, shard, payload, size = (arrays[f"samples/{name}"] for name in _SAMPLES)
+        samples = Samples(keys, shard, tuple(header["extensions"]), payload, size)
+        spec, episodes = Spec.from_json(header["spec"]), tuple(header["episodes"])
+        told = (header["metadata"], episodes, header["described"])
+        return cls(header["layout"], spec, arrays["offsets"], columns, samples, *told)
+
+
+def plain(value: Any) -> Any:
+    """The same with what JSON can hold: NumPy values as numbers and lists, other objects as text.
+
+    >>> plain({"a": np.float32(1), 2: (np.arange(2), {3})})
+    {'a': 1.0, '2': [[0, 1], '{3}']}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufU":
+        return value.tolist()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)
+
+
+def is_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """The metadata as JSON will give it back: NumPy values as numbers and lists.
+
+    Raises `DataError` for what JSON cannot hold.
+
+    >>> is_json({"seed": np.int64(3)})
+    {'seed': 3}
+    """
+    try:
+        return json.loads(json.dumps(dict(metadata), default=_number))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"expected metadata that JSON can hold: {error}") from error
+
+
+def _number(value: object) -> Any:
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufU":
+        return value.tolist()
+    raise TypeError(f"got {type(value).__name__} {str(value)[:100]}")

@@ -1,0 +1,166 @@
+"""What a member's extension says about its bytes, and how they become a value. Nothing is ever run."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.containers.pickle import loads
+from penstock.errors import FormatError, UnsafeDataError, require
+from penstock.formats.webdataset.npy import array_of
+
+UNPACKED = 1 << 30  # bytes that one compressed member may become
+IMAGES = ("jpg", "jpeg", "png", "ppm", "pgm", "pbm", "pnm", "webp")
+TEXTS = ("txt", "text", "transcript")
+NUMBERS = ("cls", "cls2", "index", "inx", "id")
+PICKLES = ("pickle", "pkl", "pyd")
+MODES: Mapping[str, str] = {"rgb": "RGB", "gray": "L", "rgba": "RGBA"}
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """The bytes of one member, and where they are from."""
+
+    raw: bytes
+    where: str
+    path: object
+
+    def error(self, message: str) -> FormatError:
+        """A `FormatError` that names the place."""
+        return FormatError(message, path=self.path, where=self.where)
+
+
+Decode = Callable[[Member], Any]
+
+
+def kind_of(extension: str) -> str:
+    """The last part of an extension, which says what it is.
+
+    >>> kind_of("left.jpg"), kind_of("json.gz")
+    ('jpg', 'json.gz')
+    """
+    *before, last = extension.split(".")
+    return f"{before[-1]}.gz" if last == "gz" and before else last
+
+
+def decoder(extension: str, images: str | None) -> Decode | None:
+    """The function that makes a value of a member's bytes; None for what stays bytes: text, images unless `images` says
+    how to decode them (a key of `MODES`), and everything unknown."""
+    kind = kind_of(extension)
+    if kind.endswith(".gz"):
+        inner = _BY_KIND.get(kind[:-3])
+        return lambda member: _unpacked(member) if inner is None else inner(_unpacked(member, Member))
+    if kind in IMAGES and images is not None:
+        return lambda member: _image(member, MODES[images])
+    return _BY_KIND.get(kind)
+
+
+def is_text(extension: str) -> bool:
+    """Whether the bytes are text.
+
+    >>> is_text("txt"), is_text("bin")
+    (True, False)
+    """
+    return kind_of(extension) in TEXTS
+
+
+def _unpacked(member: Member, wrap: Any = bytes) -> Any:
+    try:
+        raw = gzip.GzipFile(fileobj=io.BytesIO(member.raw)).read(UNPACKED + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise member.error(f"expected gzip, got {error}") from error
+    if len(raw) > UNPACKED:
+        message = f"expected at most {UNPACKED} bytes unpacked, got more"
+        raise UnsafeDataError(message, path=member.path, where=member.where)
+    return Member(raw, member.where, member.path) if wrap is Member else raw
+
+
+def _json(member: Member) -> Any:
+    try:
+        return json.loads(member.raw)
+    except (ValueError, RecursionError) as error:
+        raise member.error(f"expected JSON, got {error}") from error
+
+
+def _number(member: Member) -> int:
+    text = member.raw.strip()
+    if len(text) > 19 or not text.lstrip(b"+-").isdigit():
+        raise member.error(f"expected an integer, got {text[:40]!r}")
+    return int(text)
+
+
+def _npy(member: Member) -> Any:
+    return array_of(member.raw, member.where, member.path)
+
+
+def _npz(member: Member) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    room = UNPACKED
+    try:
+        with zipfile.ZipFile(io.BytesIO(member.raw)) as archive:
+            for entry in archive.infolist():
+                if entry.file_size > room:
+                    message = f"expected at most {UNPACKED} bytes unpacked, got more"
+                    raise UnsafeDataError(message, path=member.path, where=member.where)
+                room -= entry.file_size
+                name = entry.filename.removesuffix(".npy")
+                found[name] = array_of(archive.read(entry), f"{entry.filename!r} of {member.where}", member.path)
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
+        raise member.error(f"expected an .npz file, got {error}") from error
+    return found
+
+
+def _pickle(member: Member) -> Any:
+    return loads(member.raw, where=member.where, path=member.path)
+
+
+def _msgpack(member: Member) -> Any:
+    msgpack: Any = require("msgpack", "msgpack")
+    try:
+        return msgpack.unpackb(member.raw, strict_map_key=True)
+    except (ValueError, TypeError, RecursionError, msgpack.exceptions.UnpackException) as error:
+        raise member.error(f"expected msgpack, got {error}") from error
+
+
+def _cbor(member: Member) -> Any:
+    cbor: Any = require("cbor2", "cbor")
+    try:
+        return cbor.loads(member.raw)
+    except (cbor.CBORError, ValueError, TypeError, RecursionError, OverflowError) as error:
+        raise member.error(f"expected CBOR, got {error}") from error
+
+
+def _image(member: Member, mode: str) -> Any:
+    image: Any = require("PIL.Image", "images")
+    try:
+        with image.open(io.BytesIO(member.raw), formats=("JPEG", "PNG", "PPM", "WEBP")) as picture:
+            if picture.width * picture.height > UNPACKED // 4:
+                message = f"expected an image of at most {UNPACKED // 4} pixels, got {picture.size}"
+                raise UnsafeDataError(message, path=member.path, where=member.where)
+            return np.asarray(picture.convert(mode))
+    except (OSError, ValueError, SyntaxError, EOFError, image.DecompressionBombError) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise member.error(f"expected an image, got {error}") from error
+
+
+_BY_KIND: dict[str, Decode] = {
+    "json": _json,
+    "jsn": _json,
+    "npy": _npy,
+    "npz": _npz,
+    "mp": _msgpack,
+    "msg": _msgpack,
+    "msgpack": _msgpack,
+    "cbor": _cbor,
+    **dict.fromkeys(NUMBERS, _number),
+    **dict.fromkeys(PICKLES, _pickle),
+}

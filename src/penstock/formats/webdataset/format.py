@@ -1,0 +1,69 @@
+"""The format of tar shards: how they are recognised, opened, checked and written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from penstock.core.spec import Spec
+from penstock.errors import DataError, FormatError
+from penstock.formats.base.format import Finding, Format
+from penstock.formats.webdataset.check import findings
+from penstock.formats.webdataset.seed_writer import SeedWriter
+from penstock.formats.webdataset.shards import has_shards, shards_of
+from penstock.formats.webdataset.source import ShardSource
+from penstock.formats.webdataset.writer import NpyWriter, ShardWriter
+
+LAYOUTS: Mapping[str, type[NpyWriter] | type[SeedWriter]] = {"npy": NpyWriter, "seed": SeedWriter}
+
+
+class WebDatasetFormat(Format):
+    """Tar archives of samples: one, a folder of them, or a pattern with braces. See docs/webdataset.md.
+
+    `open` knows the options of `ShardSource`; `create` knows `layout` (`"npy"` or `"seed"`) and, as `append`, those of
+    `ShardWriter`.
+
+    >>> WebDatasetFormat().recognises(Path("/"))
+    False
+    """
+
+    name: ClassVar[str] = "webdataset"
+    description: ClassVar[str] = "tar shards of the webdataset library, il-representations' and our own"
+
+    def recognises(self, path: Path) -> bool:
+        """Whether an archive begins at `path`, or in the first file of the folder that is named like one."""
+        return has_shards(path)
+
+    def locate(self, name: str) -> Path | None:
+        """The pattern itself, if there is a file for every name that it stands for."""
+        if "{" not in name:
+            return None
+        try:
+            return Path(name) if has_shards(shards_of(Path(name))[0]) else None
+        except (OSError, FormatError):
+            return None
+
+    def open(self, path: Path, **options: Any) -> ShardSource:
+        """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
+        return ShardSource(path, **options)
+
+    def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> ShardWriter:
+        """Create an empty dataset. Raises `FileExistsError`, `SpecError`, `DataError`, `TypeError`."""
+        layout = options.pop("layout", "npy")
+        if layout not in LAYOUTS:
+            raise DataError(f"expected layout to be one of {list(LAYOUTS)}, got {layout!r}")
+        return LAYOUTS[layout].create(path, spec, metadata, **options)
+
+    def append(self, path: Path, **options: Any) -> ShardWriter:
+        """Open an existing dataset for writing more episodes, in the layout that it has."""
+        with ShardSource(path) as source:
+            layout = source.layout
+        if layout not in LAYOUTS:
+            message = "archives of single samples are read-only here; write a new dataset"
+            raise FormatError(message, path=path)
+        return LAYOUTS[layout](path, **options)
+
+    def check(self, path: Path) -> Iterator[Finding]:
+        """Look for members cut off, keys used twice, values left out and steps that do not follow one another."""
+        return findings(path)

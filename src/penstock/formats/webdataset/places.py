@@ -1,0 +1,104 @@
+"""Columns as places: where each row of a column lies in the archives, so that reading it is one gather."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import Ragged, offsets_of
+from penstock.core.selection import Selection
+from penstock.core.spec import Field
+from penstock.kernels.rows import RowMap
+
+Int = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Runs of one column: run `r` has `rows[r]` rows (of a ragged column: values), one after the other, from byte
+    `offset[r]` of buffer `buffer[r]` on. The buffers are the archives by number; -1 is `held`, what was decoded.
+
+    Of a ragged column, `cuts` `[rows + 1]` says which values belong to each row.
+    """
+
+    field: Field
+    rows: Int
+    buffer: Int
+    offset: Int
+    held: Bytes
+    cuts: Int | None = None
+
+    @classmethod
+    def of(cls, field: Field, array: npt.NDArray[Any]) -> Places:
+        """A column that was decoded: `[rows, *shape]`."""
+        one = np.ones(1, np.int64)
+        held = np.ascontiguousarray(array, field.dtype).reshape(-1).view(np.uint8)
+        return cls(field, one * len(array), -one, one * 0, held)
+
+    @classmethod
+    def of_ragged(cls, field: Field, rows: Ragged) -> Places:
+        """A ragged column that was decoded."""
+        one = np.ones(1, np.int64)
+        held = np.ascontiguousarray(rows.values, field.dtype).view(np.uint8)
+        return cls(field, one * len(rows.values), -one, one * 0, held, rows.offsets)
+
+    def on(self, buffers: Sequence[Bytes]) -> Column:
+        """The column, to be read. Raises `IndexError` if a run leaves its buffer."""
+        width = self.field.dtype.itemsize if self.cuts is not None else self.field.row_bytes
+        buffer = np.where(self.buffer < 0, len(buffers), self.buffer)
+        rows = RowMap.build([*buffers, self.held], self.rows, buffer, self.offset, width)
+        if self.cuts is not None and int(self.cuts[-1]) != rows.n:
+            raise IndexError(f"expected cuts up to {rows.n}, got {self.cuts[-1]}")
+        return Column(self.field, rows, self.cuts)
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A column whose places were checked against the archives."""
+
+    field: Field
+    rows: RowMap
+    cuts: Int | None
+
+    def read(self, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """Rows, or values of a ragged column, into the covered places of `out`: one gather."""
+        if out.size and self.rows.row_bytes:
+            self.rows.gather(selection.start, selection.length, selection.at, out.reshape(-1).view(np.uint8))
+
+    def read_ragged(self, selection: Selection) -> Ragged:
+        """The rows of the grid, those not covered empty: one gather of values, one span a span."""
+        cuts = self.value_offsets
+        first, last = cuts[selection.start], cuts[selection.start + selection.length]
+        lengths = last - first
+        values = np.empty(int(lengths.sum()), self.field.dtype)
+        if len(values):
+            self.rows.gather(first, lengths, offsets_of(lengths)[:-1], values.view(np.uint8))
+        grid = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
+        within = np.arange(int(selection.length.sum())) - np.repeat(offsets_of(selection.length)[:-1], selection.length)
+        rows = np.repeat(selection.start, selection.length) + within
+        grid[np.repeat(selection.at, selection.length) + within] = cuts[rows + 1] - cuts[rows]
+        return Ragged(values, offsets_of(grid))
+
+    @cached_property
+    def value_offsets(self) -> Int:
+        """`[rows + 1]`. Raises `KeyError` if the column is not ragged."""
+        if self.cuts is None:
+            raise KeyError("the column is not ragged")
+        return self.cuts
+
+
+def gathered(buffers: Sequence[Bytes], buffer: Int, offset: Int, width: int) -> Bytes:
+    """`[n, width]` bytes from `n` places."""
+    one = np.ones(len(offset), np.int64)
+    out = np.empty((len(offset), width), np.uint8)
+    if out.size:
+        RowMap.build(buffers, one, buffer, offset, width).gather(
+            np.arange(len(offset)), one, np.arange(len(offset)), out
+        )
+    return out

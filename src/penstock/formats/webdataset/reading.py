@@ -1,0 +1,211 @@
+"""From members to columns: by place where members are alike, by value where they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import Ragged, offsets_of
+from penstock.core.spec import Align, Field
+from penstock.errors import FormatError
+from penstock.formats.webdataset.decoders import Decode, Member, decoder, is_text
+from penstock.formats.webdataset.places import Bytes, Int, Places, gathered
+from penstock.formats.webdataset.samples import Samples
+from penstock.formats.webdataset.templates import Template, learn
+
+TEMPLATES = 16  # kinds of members that one column is made of; the rest is decoded one by one
+LIKE = 256  # bytes of members that are decoded once for all that are equal
+DEPTH = 32  # levels of dicts that become paths
+CHUNK = 1 << 25  # bytes that are compared together
+
+
+@dataclass(frozen=True)
+class Options:
+    """`extensions`, those that are read, or None for all; `images`, how images are decoded, None to leave them encoded;
+    `decoded_bytes`, how much memory values may take that cannot stay in the archives."""
+
+    extensions: tuple[str, ...] | None = None
+    images: str | None = None
+    decoded_bytes: int = 1 << 30
+
+
+@dataclass(frozen=True, eq=False)
+class Archives:
+    """The mapped archives of a dataset, its samples, and how to read them."""
+
+    paths: Sequence[Path]
+    buffers: Sequence[Bytes]
+    samples: Samples
+    options: Options = field(default_factory=Options)
+
+    def member(self, i: int, extension: str) -> Member:
+        """One member of sample `i`. Raises `FormatError` if the sample has none of that extension."""
+        x = self.samples.extensions.index(extension)
+        shard, begin, size = (
+            int(a) for a in (self.samples.shard[i], self.samples.payload[x, i], self.samples.size[x, i])
+        )
+        path = self.paths[shard]
+        if size < 0:
+            message = (
+                f"expected a member {extension!r} in every sample, got one without; leave it out with `extensions`"
+            )
+            raise FormatError(message, path=path, where=f"sample {self.samples.key(i)!r}")
+        return Member(self.buffers[shard][begin : begin + size].tobytes(), self.samples.where(i, extension), path)
+
+    def values(self, extension: str) -> list[Any]:
+        """Every member of one extension, decoded. Raises `FormatError` for bad ones, or too much of them."""
+        decode = decoder(extension, self.options.images) or _raw
+        known: dict[bytes, Any] = {}
+        found: list[Any] = []
+        room = self.options.decoded_bytes
+        for i in range(len(self.samples)):
+            member = self.member(i, extension)
+            value = known[member.raw] if member.raw in known else decode(member)
+            if len(member.raw) <= LIKE and len(known) < 1 << 16:
+                known[member.raw] = value
+            room -= _held(value, len(member.raw))
+            if room < 0:
+                message = (
+                    f"expected values of at most {self.options.decoded_bytes} bytes, got more; raise decoded_bytes"
+                )
+                raise member.error(message)
+            found.append(value)
+        return found
+
+    def placed(self, extension: str, align: Align) -> Places | None:
+        """The column of members that are one array each, all of one dtype and shape; None if they are not."""
+        x = self.samples.extensions.index(extension)
+        decode = decoder(extension, self.options.images)
+        if decode is None or not len(self.samples):
+            return None
+        left = np.arange(len(self.samples))
+        buffer, offset = self.samples.shard.copy(), np.zeros(len(left), np.int64)
+        first: Template | None = None
+        for _ in range(TEMPLATES):
+            found = self._template(int(left[0]), extension, decode)
+            if found is None or (first is not None and (found.dtype, found.shape) != (first.dtype, first.shape)):
+                return None
+            first = first or found
+            same = self._matching(found, x, left)
+            offset[left[same]] = self.samples.payload[x, left[same]] + len(found.prefix)
+            left = left[~same]
+            if not len(left):
+                rows = np.ones(len(offset), np.int64)
+                return Places(Field(first.dtype, first.shape, align), rows, buffer, offset, np.zeros(0, np.uint8))
+        return None
+
+    def raw(self, extension: str, align: Align) -> Places:
+        """The bytes of each member as they are: text, or ragged uint8."""
+        x = self.samples.extensions.index(extension)
+        lengths = self.samples.size[x]
+        if len(lengths) and lengths.min() < 0:
+            self.member(int(np.argmin(lengths)), extension)  # says what is missing
+        if is_text(extension):
+            self._check_text(extension)
+        kind = Field(np.dtype(np.uint8), (), align, "text" if is_text(extension) else "ragged")
+        cuts = offsets_of(lengths)
+        return Places(kind, lengths, self.samples.shard, self.samples.payload[x], np.zeros(0, np.uint8), cuts)
+
+    def _check_text(self, extension: str) -> None:
+        for i in range(len(self.samples)):
+            member = self.member(i, extension)
+            try:
+                member.raw.decode()
+            except UnicodeDecodeError as error:
+                raise member.error(f"expected UTF-8, got {error}") from error
+
+    def _template(self, i: int, extension: str, decode: Decode) -> Template | None:
+        member = self.member(i, extension)
+        return learn(member.raw, lambda raw: decode(Member(raw, member.where, member.path)))
+
+    def _matching(self, template: Template, x: int, rows: Int) -> npt.NDArray[np.bool_]:
+        """Which of the samples have a member with the template's bytes around its values."""
+        same = self.samples.size[x, rows] == template.size
+        tail = len(template.prefix) + template.values
+        for part, at in ((template.prefix, 0), (template.suffix, tail)):
+            expected = np.frombuffer(part, np.uint8)
+            step = max(CHUNK // max(len(part), 1), 1)
+            chosen = np.flatnonzero(same)
+            for lo in range(0, len(chosen), step):
+                places = chosen[lo : lo + step]
+                offset = self.samples.payload[x, rows[places]] + at
+                found = gathered(self.buffers, self.samples.shard[rows[places]], offset, len(part))
+                same[places] = (found == expected).all(axis=1)
+        if template.dtype.kind == "b":
+            chosen = np.flatnonzero(same)
+            offset = self.samples.payload[x, rows[chosen]] + len(template.prefix)
+            found = gathered(self.buffers, self.samples.shard[rows[chosen]], offset, template.values)
+            same[chosen] = (found <= 1).all(axis=1)  # others are no bools, and the careful way says so
+        return same
+
+
+def columns_of(values: Sequence[Any], align: Align, ragged: Align) -> tuple[dict[str, Places], dict[str, list[Any]]]:
+    """The columns of decoded values, by path below them, and what cannot be one: values by path, None where missing.
+
+    Dicts have a column for every key that all of them have with values that fit together; other values have one with
+    the path "".
+    """
+    rows = [dict(leaves(value)) for value in values]
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns: dict[str, Places] = {}
+    left: dict[str, list[Any]] = {}
+    for name in names:
+        found = [row.get(name) for row in rows]
+        column = None if any(value is None for value in found) else column_of(found, align, ragged)
+        if column is None:
+            left[name] = found
+        else:
+            columns[name] = column
+    return columns, left
+
+
+def column_of(values: Sequence[Any], align: Align, ragged: Align) -> Places | None:
+    """One column of these values; None if they do not fit together."""
+    kinds = {type(value) for value in values}
+    if kinds == {str}:
+        return Places.of_ragged(Field(np.dtype(np.uint8), (), ragged, "text"), Ragged.from_strings(values))
+    if kinds == {bytes}:
+        return Places.of_ragged(Field(np.dtype(np.uint8), (), ragged, "ragged"), Ragged.from_bytes(values))
+    arrays = None if kinds & {str, bytes, dict} else _arrays(values)
+    if not arrays:
+        return None
+    dtype, shapes = np.result_type(*{array.dtype for array in arrays}), {array.shape for array in arrays}
+    if len(shapes) == 1:
+        return Places.of(Field(dtype, arrays[0].shape, align), np.array(arrays, dtype))
+    if {len(shape) for shape in shapes} != {1}:
+        return None
+    return Places.of_ragged(Field(dtype, (), ragged, "ragged"), Ragged.from_rows(arrays, dtype))
+
+
+def _arrays(values: Sequence[Any]) -> list[npt.NDArray[Any]] | None:
+    try:
+        arrays = [np.asarray(value) for value in values]
+    except (ValueError, OverflowError):  # rows of unequal lengths, or nested too deep
+        return None
+    return None if {array.dtype.kind for array in arrays} - set("biufc") else arrays
+
+
+def leaves(value: Any, before: str = "", depth: int = DEPTH) -> Iterator[tuple[str, Any]]:
+    """Paths and values below a nested dict; a value itself has the path "". What lies deeper than `depth` is a value.
+
+    >>> list(leaves({"a": {"b": 1}, "c": [2]})), list(leaves(3))
+    ([('a/b', 1), ('c', [2])], [('', 3)])
+    """
+    if not isinstance(value, Mapping) or not depth:
+        yield before, value
+        return
+    for key, inner in value.items():
+        yield from leaves(inner, f"{before}/{key}" if before else str(key), depth - 1)
+
+
+def _raw(member: Member) -> bytes:
+    return member.raw
+
+
+def _held(value: Any, size: int) -> int:
+    return value.nbytes if isinstance(value, np.ndarray) else size

@@ -1,0 +1,306 @@
+"""The self-describing layout of il-representations: a sample a step, every value a pickle.
+
+| member | column |
+|---|---|
+| `obs`, and the last `next_obs` of each episode | `observations`, T + 1 rows |
+| `next_obs`, where one differs from the observation after it | `next_observations` besides |
+| `acts`, `rews` | `actions`, `rewards` |
+| `dones` | `dones` as stored, and `terminations` and `truncations` |
+| `infos` | `infos/...` for keys that all steps have; numbers that only last steps have are metadata of episodes |
+| any other | a column of its name |
+
+An episode ends where `dones` says so, and at the end of an archive. It was truncated if its last info says so
+(`TimeLimit.truncated`), or if the archive ends without a done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.pickle import ColorSpace
+from penstock.core.ragged import Ragged, offsets_of
+from penstock.core.selection import Selection
+from penstock.core.spaces import Space
+from penstock.core.spec import Align, Field, Spec
+from penstock.errors import FormatError, SpecError
+from penstock.formats.webdataset.content import Content, plain
+from penstock.formats.webdataset.places import Bytes, Int, Places, gathered
+from penstock.formats.webdataset.reading import Archives, columns_of, leaves
+from penstock.formats.webdataset.samples import META, Samples
+
+NAME = "seed"
+SUFFIX = ".pickle"
+META_EXTENSION = "meta.pickle"
+NAMES: Mapping[str, str] = {"obs": "observations", "acts": "actions", "rews": "rewards", "infos": "infos"}
+TRUNCATED = "TimeLimit.truncated"
+SPEC = "penstock_spec"  # the entry of the metadata where our writer says which columns it was given
+EXTRA = "penstock"  # the entry of the last infos where it puts, as JSON, what is stored about the episode
+COMPARED = 1 << 24  # bytes of observations that are compared together
+
+
+def is_seed(samples: Samples) -> bool:
+    """Whether the members are those of this layout."""
+    named = set(samples.extensions)
+    return {"obs.pickle", "dones.pickle"} <= named or (named == {META_EXTENSION} and samples.keys[0] == META.encode())
+
+
+def read(archives: Archives) -> Content:
+    """The dataset. Raises `FormatError` for members that do not fit together."""
+    steps = archives.samples
+    described = np.array([key == META.encode() for key in steps.keys.tolist()], np.bool_)
+    meta = _metadata(archives, np.flatnonzero(described))
+    written = _written_spec(meta, archives)
+    if written is not None and described.all():
+        return Content(
+            NAME, _spec(written, meta), np.zeros(1, np.int64), _empty(written), steps.take(~described), _told(meta)
+        )
+    inner = Archives(archives.paths, archives.buffers, steps.take(~described), archives.options)
+    if not len(inner.samples):
+        raise FormatError("expected steps, found metadata alone", path=archives.paths[0])
+    return _Steps(inner).content(meta, written)
+
+
+def _written_spec(meta: dict[str, Any], archives: Archives) -> dict[str, Field] | None:
+    """The columns that our own writer was given, taken out of the metadata; None if it was another. Spaces that the
+    layout has no place for come from there as well."""
+    told = meta.pop(SPEC, None)
+    if told is None:
+        return None
+    try:
+        meta.update(
+            {name: Space.from_json(told[name]) for name in ("observation_space", "action_space") if name in told}
+        )
+        return {str(path): Field.from_json(field) for path, field in told["fields"].items()}
+    except (SpecError, AttributeError, TypeError, KeyError) as error:
+        raise FormatError(f"expected columns in {SPEC}, got {error}", path=archives.paths[0]) from error
+
+
+def _empty(fields: Mapping[str, Field]) -> dict[str, Places]:
+    none = Ragged(np.zeros(0, np.uint8), np.zeros(1, np.int64))
+    return {
+        path: Places.of_ragged(f, none) if f.ragged else Places.of(f, np.zeros((0, *f.shape), f.dtype))
+        for path, f in fields.items()
+    }
+
+
+def _told(meta: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v.value if isinstance(v, ColorSpace) else plain(v) for k, v in meta.items() if not isinstance(v, Space)}
+
+
+def _metadata(archives: Archives, rows: Int) -> dict[str, Any]:
+    if not len(rows) or META_EXTENSION not in archives.samples.extensions:
+        return {}
+    (value,) = Archives(
+        archives.paths, archives.buffers, archives.samples.take(_only(archives.samples, int(rows[0])))
+    ).values(META_EXTENSION)
+    if not isinstance(value, dict):
+        where = archives.samples.where(int(rows[0]), META_EXTENSION)
+        path = archives.paths[int(archives.samples.shard[rows[0]])]
+        raise FormatError(f"expected a dict of metadata, got {type(value).__name__}", path=path, where=where)
+    return {str(key): inner for key, inner in value.items()}
+
+
+def _only(samples: Samples, i: int) -> npt.NDArray[np.bool_]:
+    return np.arange(len(samples)) == i
+
+
+@dataclass(frozen=True, eq=False)
+class _Infos:
+    """The columns of infos, what the last steps have besides, and what has no place."""
+
+    columns: Mapping[str, Places]
+    truncated: npt.NDArray[np.bool_]
+    episodes: list[dict[str, Any]]
+    left_out: list[str]
+
+
+class _Steps:
+    """The steps of all archives on their way to columns."""
+
+    def __init__(self, archives: Archives) -> None:
+        self._archives, self._samples = archives, archives.samples
+        self._names = [e.removesuffix(SUFFIX) for e in self._samples.extensions if e.endswith(SUFFIX)]
+        self._dones = self._flags("dones")
+        shard = self._samples.shard
+        self._ends = self._dones.copy()
+        self._ends[-1:] = True
+        self._ends[:-1] |= shard[1:] != shard[:-1]
+        self.offsets = offsets_of(np.diff(np.flatnonzero(self._ends), prepend=-1))
+
+    def content(self, meta: Mapping[str, Any], written: Mapping[str, Field] | None) -> Content:
+        """All columns, in the order of the house; or those that our own writer was given."""
+        infos = self._infos()
+        columns, breaks = self._observations()
+        columns |= self._named("acts") | self._named("rews")
+        cut = self._ends & (infos.truncated | ~self._dones)
+        flag = Field(np.dtype(np.bool_))
+        columns["terminations"] = Places.of(flag, self._dones & ~cut)
+        columns["truncations"] = Places.of(flag, cut)
+        columns |= infos.columns
+        for name in self._names:
+            if name not in (*NAMES, "next_obs"):
+                columns |= self._named(name)
+        metadata = _told(meta)
+        metadata |= {"discontinuous_steps": breaks} if breaks else {}
+        metadata |= {"left_out": infos.left_out} if infos.left_out else {}
+        if written is not None and all(path in columns and columns[path].field == f for path, f in written.items()):
+            columns = {path: columns[path] for path in written}
+        spec = _spec({path: places.field for path, places in columns.items()}, meta)
+        return Content(NAME, spec, self.offsets, columns, self._samples, metadata, tuple(infos.episodes))
+
+    def _read(self, name: str, align: Align) -> dict[str, Places]:
+        """The columns of one kind of member, by path below its name."""
+        extension = name + SUFFIX
+        placed = self._archives.placed(extension, align)
+        if placed is not None:
+            return {"": placed}
+        columns, left = columns_of(self._archives.values(extension), align, align)
+        if left:
+            path, values = next(iter(left.items()))
+            message = f"expected {name} {path} to be arrays of one shape or numbers in every step, got others"
+            raise self._archives.member(_odd(values), extension).error(message)
+        return columns
+
+    def _named(self, name: str) -> dict[str, Places]:
+        if name not in self._names:
+            return {}
+        return {_below(NAMES.get(name, name), path): places for path, places in self._read(name, "step").items()}
+
+    def _flags(self, name: str) -> npt.NDArray[np.bool_]:
+        places = self._read(name, "step").get("")
+        if places is None or places.field.shape or places.field.kind != "array" or places.field.dtype.kind not in "bui":
+            raise self._archives.member(0, name + SUFFIX).error(f"expected {name} to be True or False in every step")
+        return read_all(places, self._archives.buffers).astype(np.bool_)
+
+    def _observations(self) -> tuple[dict[str, Places], int]:
+        """Columns of observations, and how many of `next_obs` are not the observation of the next step."""
+        if "next_obs" not in self._names:
+            return self._named("obs"), 0
+        now, after = self._read("obs", "boundary"), self._read("next_obs", "step")
+        fields = {path: (p.field.dtype, p.field.shape, p.field.kind) for path, p in now.items()}
+        others = {path: (p.field.dtype, p.field.shape, p.field.kind) for path, p in after.items()}
+        if fields != others or any(kind != "array" for _, _, kind in fields.values()):
+            message = f"expected next_obs to be arrays as obs are, {fields}, got {others}"
+            raise self._archives.member(0, "next_obs.pickle").error(message)
+        breaks = np.zeros(len(self._samples), np.bool_)
+        columns: dict[str, Places] = {}
+        for path, places in now.items():
+            columns[_below("observations", path)] = self._joined(places, after[path])
+            breaks |= self._broken(places, after[path])
+        if breaks.any():
+            columns |= {_below("next_observations", path): places for path, places in after.items()}
+        return columns, int(breaks.sum())
+
+    def _joined(self, now: Places, after: Places) -> Places:
+        """`obs` of every step, and behind the last of each episode its `next_obs`."""
+        (buffer, offset), (next_buffer, next_offset) = each_row(now), each_row(after)
+        ends = np.flatnonzero(self._ends)
+        late = next_offset[ends] + np.where(next_buffer[ends] < 0, len(now.held), 0)
+        held = np.concatenate([now.held, after.held])
+        rows = np.ones(len(buffer) + len(ends), np.int64)
+        buffers, offsets = np.insert(buffer, ends + 1, next_buffer[ends]), np.insert(offset, ends + 1, late)
+        return Places(now.field, rows, buffers, offsets, held)
+
+    def _broken(self, now: Places, after: Places) -> npt.NDArray[np.bool_]:
+        """`[n]` steps within an episode whose `next_obs` is not the next `obs`."""
+        (buffer, offset), (next_buffer, next_offset) = each_row(now), each_row(after)
+        width, broken = now.field.row_bytes, np.zeros(len(offset), np.bool_)
+        rows = np.flatnonzero(~self._ends)
+        step = max(COMPARED // max(width, 1), 1)
+        for lo in range(0, len(rows), step):
+            at = rows[lo : lo + step]
+            left = gathered(self._with(after), self._number(next_buffer[at]), next_offset[at], width)
+            right = gathered(self._with(now), self._number(buffer[at + 1]), offset[at + 1], width)
+            if not np.array_equal(left, right):
+                broken[at] = (left != right).any(axis=1)
+        return broken
+
+    def _with(self, places: Places) -> list[Bytes]:
+        return [*self._archives.buffers, places.held]
+
+    def _number(self, buffer: Int) -> Int:
+        return np.where(buffer < 0, len(self._archives.buffers), buffer)
+
+    def _infos(self) -> _Infos:
+        none = np.zeros(len(self._samples), np.bool_)
+        if "infos" not in self._names:
+            return _Infos({}, none, [], [])
+        values = self._archives.values("infos" + SUFFIX)
+        if not all(isinstance(value, dict) for value in values):
+            raise self._archives.member(_odd(values, dict), "infos.pickle").error("expected infos to be a dict")
+        columns, left = columns_of(values, "step", "step")
+        truncated = np.array([value.get(TRUNCATED) is True for value in values], np.bool_)
+        ends = np.flatnonzero(self._ends)
+        last = [dict(leaves(values[end])) for end in ends.tolist()]
+        late = [path for path, found in left.items() if _only_late(found, self._ends)]
+        episodes = [_late(row, late, self._archives.paths[0]) for row in last]
+        left_out = [_below("infos", path) for path in left if path not in late]
+        named = {_below("infos", path): places for path, places in columns.items()}
+        return _Infos(named, truncated, episodes if late else [], left_out)
+
+
+def read_all(places: Places, buffers: Sequence[Bytes]) -> npt.NDArray[Any]:
+    """`[rows, *shape]` all rows of a column."""
+    n, zero = int(places.rows.sum()), np.zeros(1, np.int64)
+    out = np.empty((n, *places.field.shape), places.field.dtype)
+    places.on(buffers).read(Selection(zero, zero, zero + n, zero, (1, n)), out)
+    return out
+
+
+def each_row(places: Places) -> tuple[Int, Int]:
+    """`[n]` buffer and `[n]` offset of every row by itself."""
+    within = np.arange(int(places.rows.sum())) - np.repeat(offsets_of(places.rows)[:-1], places.rows)
+    offset = np.repeat(places.offset, places.rows) + within * places.field.row_bytes
+    return np.repeat(places.buffer, places.rows), offset
+
+
+def _late(row: Mapping[str, Any], names: Sequence[str], path: object) -> dict[str, Any]:
+    """The metadata of an episode: what its last infos have besides, and what our own writer put there."""
+    found: dict[str, Any] = {_below("infos", name): plain(row[name]) for name in names if name in row and name != EXTRA}
+    if EXTRA not in names or not isinstance(row.get(EXTRA), str):
+        return found
+    found.pop(_below("infos", TRUNCATED), None)  # our writer puts it beside, out of the column
+    try:
+        return found | dict(json.loads(row[EXTRA]))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise FormatError(f"expected JSON in the infos at {EXTRA!r}, got {error}", path=path) from error
+
+
+def _only_late(values: Sequence[Any], ends: npt.NDArray[np.bool_]) -> bool:
+    """Whether only last steps have a value, and each of them is a number or text."""
+    there = np.array([value is not None for value in values], np.bool_)
+    simple = (bool, int, float, str, np.bool_, np.integer, np.floating)
+    return not (there & ~ends).any() and all(v is None or isinstance(v, simple) for v in values)
+
+
+def _spec(fields: Mapping[str, Field], meta: Mapping[str, Any]) -> Spec:
+    spaces = [
+        _fitting(meta.get(name), column, fields)
+        for name, column in (("observation_space", "observations"), ("action_space", "actions"))
+    ]
+    return Spec(fields, *spaces)
+
+
+def _fitting(space: Any, column: str, fields: Mapping[str, Field]) -> Space | None:
+    """The space, if the columns below `column` are its leaves."""
+    if not isinstance(space, Space):
+        return None
+    expected = {_below(column, p): (getattr(s, "dtype", None), getattr(s, "shape", ())) for p, s in space.leaves()}
+    found = {p: (f.dtype, f.shape) for p, f in fields.items() if p == column or p.startswith(f"{column}/")}
+    return space if expected == found else None
+
+
+def _below(name: str, path: str) -> str:
+    return f"{name}/{path}" if path else name
+
+
+def _odd(values: Sequence[Any], kind: type | None = None) -> int:
+    """The first value that is none, or unlike the first."""
+    wanted = kind or type(values[0])
+    return next((i for i, value in enumerate(values) if value is None or not isinstance(value, wanted)), 0)

@@ -1,0 +1,235 @@
+"""Writing il-representations' layout: a sample a step, every value a pickle, which the original code reads."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.pickle import ColorSpace
+from penstock.containers.tar import mapped, member, walk
+from penstock.containers.tar.writer import replace
+from penstock.core.columns import nest, under
+from penstock.core.episode import Episode
+from penstock.core.ragged import Ragged
+from penstock.core.spaces import Box, Discrete
+from penstock.core.spec import Field, Spec
+from penstock.errors import DataError, FormatError, SpecError
+from penstock.formats.webdataset import seed
+from penstock.formats.webdataset.content import is_json
+from penstock.formats.webdataset.pickles import around, dumps
+from penstock.formats.webdataset.samples import META
+from penstock.formats.webdataset.source import ShardSource
+from penstock.formats.webdataset.writer import ShardWriter, start
+
+HEAD = f"{META}.{seed.META_EXTENSION}"
+_DERIVED = ("dones", "frame", "terminations", "truncations", "next_observations")
+
+Rows = Callable[[int], bytes]
+
+
+class SeedWriter(ShardWriter):
+    """`_metadata.meta.pickle` first, then `frame_000000000.<field>.pickle` of every step.
+
+    Columns: `observations` (T + 1 rows, or below it), `actions`, `terminations`, `truncations`, and, where there are
+    some, `rewards`, `infos/...` and others of T rows. `metadata` may have `env_cfg` and `color_space` ("RGB", "GRAY").
+
+    >>> import tempfile
+    >>> flag, path = Field(np.dtype(bool)), Path(tempfile.mkdtemp()) / "demos.tar"
+    >>> spec = Spec({"observations": Field(np.dtype("u1"), (3, 8, 8), "boundary"), "actions": Field(np.dtype("i8")),
+    ...     "terminations": flag, "truncations": flag})
+    >>> ends = np.array([False, True])
+    >>> columns = {"observations": np.ones((3, 3, 8, 8), "u1"), "actions": np.arange(2), "terminations": ends,
+    ...     "truncations": ~ends & False}
+    >>> with SeedWriter.create(path, spec, {"color_space": "RGB"}) as writer:
+    ...     writer.write(Episode(spec, columns))
+    0
+    >>> with ShardSource(path) as source:
+    ...     source.layout, source.samples.key(1), source.sample(1)["frame.pickle"], source.metadata["color_space"]
+    ('seed', 'frame_000000001', 1, 'RGB')
+    """
+
+    _spec: Spec
+    _metadata: dict[str, Any]
+
+    @classmethod
+    def create(
+        cls, path: str | os.PathLike[str], spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any
+    ) -> SeedWriter:
+        """Create an empty dataset. Raises `SpecError` for columns that the layout has no place for, `FileExistsError`,
+        `DataError`, and `TypeError` for an unknown option."""
+        check_spec(spec)
+        start(Path(path), _head(spec, is_json(metadata or {})), options.get("compression"))
+        return cls(path, **options)
+
+    def _resume(self, source: ShardSource) -> None:
+        if source.layout != seed.NAME:
+            message = f"expected archives of the layout {seed.NAME!r} to append to, got {source.layout!r}"
+            raise FormatError(message, path=self.path)
+        self._spec, self._frames = source.spec, len(source.samples)
+        self._metadata = {k: v for k, v in source.metadata.items() if k not in ("left_out", "discontinuous_steps")}
+        check_spec(self._spec)
+
+    @property
+    def spec(self) -> Spec:
+        """The columns that episodes must have."""
+        return self._spec
+
+    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Add or replace entries, in every archive that is not compressed. Cost: these archives are written anew."""
+        self._metadata |= is_json(metadata)
+        self._rewrite(_head(self._spec, self._metadata))
+
+    def _rewrite(self, head: bytes) -> None:
+        archive = self._archive
+        if archive is None:
+            raise DataError("expected an archive that is not compressed; metadata can be changed before the first is")
+        self._archive = None
+        archive.close()
+        data = mapped(archive.path)
+        members = walk(data, archive.path)
+        begin = int(members.header[1]) if len(members) > 1 else members.end
+        replace(archive.path, [head, data[begin : members.end].tobytes()])
+        self._archive = type(archive)(archive.path)
+
+    def _head(self) -> bytes:
+        return _head(self._spec, self._metadata)
+
+    def _written(self, episode: Episode) -> None:
+        self._frames += len(episode)
+
+    def _members(self, episode: Episode, number: int) -> Iterator[bytes]:
+        check_ends(episode)
+        fields = list(_fields(episode, self._frames))
+        for t in range(len(episode)):
+            key = f"frame_{self._frames + t:09d}"
+            yield b"".join([member(f"{key}.{name}.pickle", rows(t)) for name, rows in fields])
+
+
+def check_spec(spec: Spec) -> None:
+    """Raise `SpecError` for columns that the layout has no place for."""
+    wrong = [path for path, field in spec.items() if not _fits(path, field)]
+    required = ("observations", "actions")
+    missing = [name for name in required if not any(under(name, path) for path in spec)]
+    if not ({"terminations", "truncations"} <= set(spec) or "dones" in spec):
+        missing.append("terminations and truncations")
+    if wrong or missing:
+        raise SpecError(
+            f"expected columns that the layout 'seed' has a place for: observations of T + 1 rows, actions, "
+            f"terminations, truncations, and others of T rows; missing {missing}, without a place {wrong}"
+        )
+
+
+def check_ends(episode: Episode) -> None:
+    """Raise `DataError` if the last step of an episode, and no other, is not the one that is done."""
+    dones = _dones(episode)
+    if len(dones) == 0 or not dones[-1] or dones[:-1].any():
+        raise DataError(
+            "expected the last step of an episode, and no other, to be terminated or truncated, for this layout cuts "
+            f"episodes there; got {np.flatnonzero(dones).tolist()[:5]} of {len(dones)} steps"
+        )
+
+
+def _dones(episode: Episode) -> npt.NDArray[np.bool_]:
+    names = [name for name in ("terminations", "truncations") if name in episode.spec] or ["dones"]
+    return np.logical_or.reduce([np.asarray(episode.columns[name]).astype(np.bool_) for name in names])
+
+
+def _own(name: str, value: Any) -> bool:
+    """Whether an entry of an episode's metadata has a place of its own in the last infos."""
+    return name.startswith("infos/") and isinstance(value, bool | int | float | str)
+
+
+def _fits(path: str, field: Field) -> bool:
+    numbers = field.kind == "array" and field.dtype.kind in "biufc"
+    if under("observations", path):
+        return numbers and field.align == "boundary"
+    return field.align == "step" and (numbers or (under("infos", path) and field.kind == "text"))
+
+
+def _head(spec: Spec, metadata: Mapping[str, Any]) -> bytes:
+    color = metadata.get("color_space")
+    if color not in (None, "RGB", "GRAY"):
+        raise DataError(f"expected color_space to be 'RGB' or 'GRAY', got {color!r}")
+    spaces = {"action_space": spec.action_space, "observation_space": spec.observation_space}
+    known = {name: space for name, space in spaces.items() if isinstance(space, Box | Discrete)}
+    others = {name: space.to_json() for name, space in spaces.items() if space is not None and name not in known}
+    told: dict[str, Any] = {"env_cfg": {}, **known, **metadata}
+    if color is not None:
+        told["color_space"] = ColorSpace(color)
+    told[seed.SPEC] = {"fields": {path: field.to_json() for path, field in spec.items()}, **others}
+    return member(HEAD, dumps(told))
+
+
+def _fields(episode: Episode, frames: int) -> Iterator[tuple[str, Rows]]:
+    """Name and pickle by step of every member of a sample, in the order of the names."""
+    spec = episode.spec
+    found: dict[str, Rows] = {"frame": lambda t: dumps(frames + t)}
+    found |= {"obs": _named(episode, "observations", 0), "next_obs": _next(episode)}
+    found |= {"acts": _named(episode, "actions", 0), "infos": _infos(episode)}
+    dtype = spec["dones"].dtype if "dones" in spec else np.dtype(np.bool_)
+    found["dones"] = _rows(_dones(episode).astype(dtype))
+    if any(under("rewards", path) for path in spec):
+        found["rews"] = _named(episode, "rewards", 0)
+    others = {path.split("/")[0] for path in spec} - set(seed.NAMES.values()) - set(_DERIVED)
+    found |= {name: _named(episode, name, 0) for name in others}
+    yield from sorted(found.items())
+
+
+def _next(episode: Episode) -> Rows:
+    """As they were stored, where they are not the next observations."""
+    if any(under("next_observations", path) for path in episode.spec):
+        return _named(episode, "next_observations", 0)
+    return _named(episode, "observations", 1)
+
+
+def _named(episode: Episode, name: str, late: int) -> Rows:
+    """The pickles of the column `name`, or of a dict of those below it, `late` rows later."""
+    inside = {path[len(name) + 1 :]: a for path, a in episode.columns.items() if under(name, path)}
+    if "" in inside:
+        return _rows(np.asarray(inside[""])[late:])
+    return lambda t: dumps(nest({path: _at(array, t + late) for path, array in inside.items()}))
+
+
+def _rows(array: Any) -> Rows:
+    before, after = around(array.dtype.str, array.shape[1:], array.ndim == 1)
+    data = np.ascontiguousarray(array)
+    if data.ndim == 1:
+        raw, width = data.tobytes(), data.dtype.itemsize
+        return lambda t: b"%s%s%s" % (before, raw[t * width : (t + 1) * width], after)
+    return lambda t: b"%s%s%s" % (before, data[t].tobytes(), after)
+
+
+def _at(array: Any, t: int) -> Any:
+    return array[t].tobytes().decode() if isinstance(array, Ragged) else array[t]
+
+
+def _infos(episode: Episode) -> Rows:
+    """A dict of every step; that of the last has what is stored about the episode besides."""
+    inside = {path[len("infos/") :]: a for path, a in episode.columns.items() if under("infos", path)}
+    last, empty = _last(episode), dumps({})
+
+    def rows(t: int) -> bytes:
+        ends = t == len(episode) - 1
+        if not inside and not ends:
+            return empty
+        held = {path: _at(array, t) for path, array in inside.items()}
+        return dumps(nest(held | last) if ends else nest(held))
+
+    return rows
+
+
+def _last(episode: Episode) -> dict[str, Any]:
+    """Paths and values that only the last infos have."""
+    metadata = is_json(episode.metadata)
+    found = {k.removeprefix("infos/"): v for k, v in metadata.items() if _own(k, v)}
+    if rest := {k: v for k, v in metadata.items() if not _own(k, v)}:
+        found[seed.EXTRA] = json.dumps(rest)
+    if "truncations" in episode.spec:
+        found[seed.TRUNCATED] = bool(np.asarray(episode.columns["truncations"])[-1])
+    return found

@@ -1,0 +1,226 @@
+"""Archives opened as a source: members are slices of memory maps, and reading a column is one gather."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.tar import Members, mapped, walk
+from penstock.core.ragged import Ragged
+from penstock.core.selection import Selection
+from penstock.core.spec import Spec
+from penstock.errors import DataError, FormatError
+from penstock.formats.base.source import Source, check_values
+from penstock.formats.webdataset import cache as unpacked
+from penstock.formats.webdataset import general, index, own, seed
+from penstock.formats.webdataset.content import Content
+from penstock.formats.webdataset.decoders import MODES, decoder
+from penstock.formats.webdataset.places import Bytes, Column, Int
+from penstock.formats.webdataset.reading import Archives, Options
+from penstock.formats.webdataset.samples import Samples, grouped
+from penstock.formats.webdataset.shards import shards_of
+
+WORTH = 2048  # members from which keeping an index is worth a file
+
+
+class ShardSource(Source):
+    """The dataset in the archive, folder of archives or pattern at `path`.
+
+    Three layouts are told apart by their members: ours (`npy`), il-representations' (`seed`: steps of episodes) and any
+    other (`samples`: each sample a record). `cache` is the folder that compressed archives are unpacked into, and
+    `cache_bytes` how much it may hold; `index=False` keeps no index beside the data. `extensions`, `images` and
+    `decoded_bytes` are those of `Options`.
+
+    Raises `FormatError` for damaged data, with archive, member and byte. Cost: one pass over the headers the first
+    time, 2 µs a member, and over the observations of the seed's layout; afterwards the index is read.
+
+    >>> import tempfile
+    >>> from penstock.containers.tar import TarAppender, member
+    >>> path = Path(tempfile.mkdtemp()) / "a.tar"
+    >>> TarAppender.create(path, member("0.cls", b"3") + member("0.txt", b"go") + member("1.cls", b"4")
+    ...     + member("1.txt", b"left")).close()
+    >>> with ShardSource(path) as source:
+    ...     source.layout, source.episode(1).columns["cls"], source.sample(1)
+    ('samples', array([4]), {'__key__': '1', 'cls': 4, 'txt': b'left'})
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        extensions: Sequence[str] | None = None,
+        images: str | None = None,
+        decoded_bytes: int = 1 << 30,
+        cache: str | os.PathLike[str] | None = None,
+        cache_bytes: int = unpacked.BYTES,
+        index: bool = True,
+    ) -> None:
+        if images is not None and images not in MODES:
+            raise DataError(f"expected images to be one of {list(MODES)} or None, got {images!r}")
+        self._path = Path(path)
+        self._options = Options(None if extensions is None else tuple(extensions), images, decoded_bytes)
+        self._rest: dict[str, Any] = {"cache": cache, "cache_bytes": cache_bytes, "index": index}
+        self._shards = shards_of(self._path)
+        states = [(shard.name, (s := shard.stat()).st_size, s.st_mtime_ns) for shard in self._shards]
+        self._key = hashlib.sha256(json.dumps([states, str(self._options)]).encode()).hexdigest()
+        plain = [unpacked.plain_path(shard, cache, cache_bytes) for shard in self._shards]
+        buffers = [mapped(p) for p in plain]
+        self._held: _Held | None = self._open(buffers, keep=index)
+
+    def __reduce__(self) -> tuple[Callable[..., ShardSource], tuple[Any, ...]]:
+        options = {"extensions": self._options.extensions, "images": self._options.images}
+        return _reopened, (self._path, {**options, "decoded_bytes": self._options.decoded_bytes, **self._rest})
+
+    def _open(self, buffers: list[Bytes], *, keep: bool) -> _Held:
+        place = index.place(self._path)
+        if keep and (content := index.load(place, self._key)) is not None:
+            try:
+                return _Held(content, buffers)
+            except IndexError:
+                pass  # an index that names places outside of the archives is made anew
+        content = read(self._shards, buffers, self._options)
+        held = _Held(content, buffers)
+        if keep and content.samples.size.size >= WORTH:
+            index.save(place, self._key, content)
+        return held
+
+    @property
+    def path(self) -> Path:
+        """The archive, folder or pattern."""
+        return self._path
+
+    @property
+    def shards(self) -> Sequence[Path]:
+        """The archives, in order."""
+        return self._shards
+
+    @property
+    def layout(self) -> str:
+        """`npy`, `seed` or `samples`."""
+        return self._opened.content.layout
+
+    @property
+    def spec(self) -> Spec:
+        """The columns and spaces."""
+        return self._opened.content.spec
+
+    @property
+    def offsets(self) -> Int:
+        """`[E + 1]` int64 first step row of each episode, and the end."""
+        return self._opened.content.offsets
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the archives' names, sizes and times, and the spec."""
+        return hashlib.sha256(f"{self._key} {self.spec.fingerprint}".encode()).hexdigest()
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What is stored about the dataset. `left_out` names values that fit no column; `sample` has them."""
+        return self._opened.content.metadata
+
+    @property
+    def described(self) -> int:
+        """How often our own layout was described anew."""
+        return self._opened.content.described
+
+    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
+        """What is stored about each of the given episodes."""
+        held = self._opened.content.episodes
+        return [dict(held[e]) if held else {} for e in episodes]
+
+    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """One gather out of the memory maps."""
+        held = self._opened.columns[column]
+        if held.cuts is not None:
+            raise KeyError(f"column {column!r} is ragged: its rows have lengths of their own")
+        held.read(selection, out)
+
+    def read_ragged(self, column: str, selection: Selection) -> Ragged:
+        """One gather of values."""
+        return self._opened.columns[column].read_ragged(selection)
+
+    def value_offsets(self, column: str) -> Int:
+        """As they are indexed."""
+        return self._opened.columns[column].value_offsets
+
+    def read_values(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """One gather."""
+        held = self._opened.columns[column]
+        check_values(column, held.value_offsets, selection)
+        held.read(selection, out)
+
+    @property
+    def samples(self) -> Samples:
+        """Keys and places of the stored samples: a step each in the seed's layout, a record or an episode elsewhere."""
+        return self._opened.content.samples
+
+    def sample(self, i: int) -> dict[str, Any]:
+        """Stored sample `i` as it is, `__key__` and a value an extension, decoded as data; text and bytes stay bytes.
+
+        Raises `IndexError`, `FormatError`. Cost: what decoding it costs; nothing is kept.
+        """
+        held = self._opened
+        archives = Archives(self._shards, held.buffers, held.content.samples, self._options)
+        samples = archives.samples
+        if not 0 <= i < len(samples):
+            raise IndexError(f"expected a sample within 0:{len(samples)}, got {i}")
+        found: dict[str, Any] = {"__key__": samples.key(i)}
+        for extension, size in zip(samples.extensions, samples.size[:, i].tolist(), strict=True):
+            if size >= 0:
+                member, decode = archives.member(i, extension), decoder(extension, self._options.images)
+                found[extension] = member.raw if decode is None else decode(member)
+        return found
+
+    def __enter__(self) -> ShardSource:
+        return self
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._held = None
+
+    @property
+    def _opened(self) -> _Held:
+        if self._held is None:
+            raise FormatError("expected an open source, got one that was closed; open it again", path=self._path)
+        return self._held
+
+
+class _Held:
+    """Content on its archives."""
+
+    def __init__(self, content: Content, buffers: list[Bytes]) -> None:
+        self.content, self.buffers = content, buffers
+        self.columns: dict[str, Column] = {path: places.on(buffers) for path, places in content.columns.items()}
+
+
+def read(paths: Sequence[Path], buffers: Sequence[Bytes], options: Options) -> Content:
+    """The content of archives by the layout that their members have. Raises `FormatError`."""
+    members: list[Members] = [walk(data, path) for path, data in zip(paths, buffers, strict=True)]
+    groups = [grouped(held, shard, paths[shard]) for shard, held in enumerate(members)]
+    archives = Archives(paths, buffers, _chosen(Samples.concatenate(groups), options, paths), options)
+    if (description := own.described(paths, buffers, members)) is not None:
+        return own.read(archives, description)
+    return seed.read(archives) if seed.is_seed(archives.samples) else general.read(archives)
+
+
+def _chosen(samples: Samples, options: Options, paths: Sequence[Path]) -> Samples:
+    if options.extensions is None:
+        return samples
+    missing = [e for e in options.extensions if e not in samples.extensions]
+    if missing:
+        raise FormatError(f"expected the extensions {missing}, found {list(samples.extensions)}", path=paths[0])
+    rows = np.array([samples.extensions.index(e) for e in options.extensions], np.int64)
+    chosen = Samples(samples.keys, samples.shard, options.extensions, samples.payload[rows], samples.size[rows])
+    return chosen.take(np.asarray((chosen.size >= 0).any(axis=0)))
+
+
+def _reopened(path: Path, options: Mapping[str, Any]) -> ShardSource:
+    return ShardSource(path, **options)

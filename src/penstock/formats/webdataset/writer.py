@@ -1,0 +1,253 @@
+"""Writing datasets of archives: an episode is in its archive, whole, when `write` returns."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.containers.tar import TarAppender, member
+from penstock.containers.tar.compress import Compression, pack
+from penstock.core.episode import Episode
+from penstock.core.ragged import Ragged
+from penstock.core.spec import Spec
+from penstock.errors import DataError, FormatError, LockedError, SpecError
+from penstock.formats.base.writer import Writer
+from penstock.formats.webdataset import own
+from penstock.formats.webdataset.content import is_json
+from penstock.formats.webdataset.npy import header
+from penstock.formats.webdataset.shards import SUFFIXES, shards_of
+from penstock.formats.webdataset.source import ShardSource
+
+SHARD_BYTES = 1 << 30
+SHARD_EPISODES = 100_000
+PACKED = {"gzip": ".tgz", "zstd": ".tar.zst"}
+
+
+class ShardWriter(Writer):
+    """Writes episodes into `path`: one archive if its name ends with `.tar`, otherwise a folder of archives.
+
+    A folder's archives are called `shard-000000.tar` and so on; a new one begins where the next episode would make it
+    longer than `shard_bytes` or `shard_episodes`. With `compression`, full archives are compressed; the last is when
+    the writer is closed. The same episodes give the same bytes. One writer at a time.
+
+    An episode is safe from a kill of the process when `write` returns. Subclasses say what the members are.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        shard_bytes: int = SHARD_BYTES,
+        shard_episodes: int = SHARD_EPISODES,
+        compression: Compression = None,
+    ) -> None:
+        self.path = Path(path)
+        self._single = is_single(self.path, compression)
+        if shard_bytes < 1 or shard_episodes < 1:
+            raise DataError(f"expected shards of at least 1 byte and episode, got {shard_bytes} and {shard_episodes}")
+        self._limits = (shard_bytes, shard_episodes)
+        self._compression: Compression = compression
+        self._lock = _locked(self.path, single=self._single)
+        self._archive: TarAppender | None = None
+        try:
+            with ShardSource(self.path, index=False) as source:
+                self._resume(source)
+                last = source.shards[-1]
+                self._shards, self._episodes = len(source.shards), len(source)
+                self._inside = _inside(source)
+            if last.suffix == ".tar":
+                self._archive = TarAppender(last)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    @abstractmethod
+    def _resume(self, source: ShardSource) -> None:
+        """Take in what there is: spec, metadata, and how much was written."""
+
+    @abstractmethod
+    def _head(self) -> bytes:
+        """The member that a new archive begins with."""
+
+    @abstractmethod
+    def _members(self, episode: Episode, number: int) -> Iterator[bytes]:
+        """The members of an episode as they lie in an archive. Raises `DataError` for what has no place in them."""
+
+    @property
+    @abstractmethod
+    def spec(self) -> Spec:
+        """The columns that episodes must have."""
+
+    def _written(self, episode: Episode) -> None:
+        """An episode is in its archive."""
+
+    def write(self, episode: Episode) -> int:
+        """Save one episode; returns its number in the dataset.
+
+        Raises `SpecError` if its columns are not the dataset's, `DataError` for values that the layout has no place
+        for, `OSError` if the disk is full; the dataset is then as it was.
+        """
+        if self._lock < 0:
+            raise DataError("expected an open writer, got one that was closed; open the dataset for appending again")
+        if episode.spec is not self.spec and dict(episode.spec.fields) != dict(self.spec.fields):
+            raise SpecError(f"expected the columns {dict(self.spec.fields)}, got {dict(episode.spec.fields)}")
+        members = list(self._members(episode, self._episodes))
+        archive = self._room_for(sum(map(len, members)))
+        archive.append(members)
+        self._written(episode)
+        self._inside += 1
+        self._episodes += 1
+        return self._episodes - 1
+
+    def close(self) -> None:
+        """Flush to the disk itself; compress the last archive, if that was asked for. Closing twice is fine."""
+        if self._lock < 0:
+            return
+        try:
+            self._finish()
+        finally:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _room_for(self, size: int) -> TarAppender:
+        """The archive that an episode of so many bytes goes to."""
+        nbytes, episodes = self._limits
+        archive = self._archive
+        full = archive is not None and (archive.end + size > nbytes or self._inside >= episodes)
+        if full and self._inside and not self._single:
+            self._finish()
+            archive = None
+        if archive is None:
+            archive = self._archive = TarAppender.create(self.path / shard_name(self._shards), self._head())
+            self._shards += 1
+            self._inside = 0
+        return archive
+
+    def _finish(self) -> None:
+        archive, self._archive = self._archive, None
+        if archive is None:
+            return
+        archive.close()
+        if self._compression is not None:
+            name = archive.path.stem + PACKED[self._compression]
+            pack(archive.path, archive.path.with_name(name), self._compression)
+            archive.path.unlink()
+
+
+class NpyWriter(ShardWriter):
+    """Our own layout (`penstock.formats.webdataset.own`): any columns, `.npy` members and JSON.
+
+    >>> import tempfile
+    >>> from penstock.core.spec import Field
+    >>> path = Path(tempfile.mkdtemp()) / "data.tar"
+    >>> spec = Spec({"rewards": Field(np.dtype("f8"))})
+    >>> with NpyWriter.create(path, spec, {"author": "me"}) as writer:
+    ...     writer.write(Episode(spec, {"rewards": np.ones(3)}, metadata={"seed": 1}))
+    0
+    >>> with ShardSource(path) as source:
+    ...     source.offsets.tolist(), source.metadata, source.episode_metadata([0])
+    ([0, 3], {'author': 'me'}, [{'seed': 1}])
+    """
+
+    _description: own.Description
+
+    @classmethod
+    def create(
+        cls, path: str | os.PathLike[str], spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any
+    ) -> NpyWriter:
+        """Create an empty dataset. Raises `FileExistsError`, `SpecError`, `DataError`, and `TypeError` for options."""
+        own.extensions(spec)
+        described = own.Description(0, spec, is_json(metadata or {}))
+        start(Path(path), member(described.name, described.encode()), options.get("compression"))
+        return cls(path, **options)
+
+    def _resume(self, source: ShardSource) -> None:
+        if source.layout != own.NAME:
+            message = f"expected archives of the layout {own.NAME!r} to append to, got {source.layout!r}"
+            raise FormatError(message, path=self.path)
+        self._description = own.Description(source.described, source.spec, source.metadata)
+        self._extensions = own.extensions(source.spec)
+
+    @property
+    def spec(self) -> Spec:
+        """The columns that episodes must have."""
+        return self._description.spec
+
+    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Add or replace entries: a new description at the end of the last archive. Raises `DataError`."""
+        merged = {**self._description.metadata, **is_json(metadata)}
+        described = own.Description(self._description.number + 1, self.spec, merged)
+        self._room_for(0).append([member(described.name, described.encode())])
+        self._description = described
+
+    def _head(self) -> bytes:
+        return member(self._description.name, self._description.encode())
+
+    def _members(self, episode: Episode, number: int) -> Iterator[bytes]:
+        key = own.key(number)
+        yield member(f"{key}.json", own.episode_json(len(episode), is_json(episode.metadata)))
+        for path, array in episode.columns.items():
+            if isinstance(array, Ragged):
+                yield _npy(f"{key}.{self._extensions[path]}", array.values)
+                yield _npy(f"{key}.{self._extensions[f'{path}:offsets']}", array.offsets.astype("<i8"))
+            else:
+                yield _npy(f"{key}.{self._extensions[path]}", array)
+
+
+def is_single(path: Path, compression: Compression) -> bool:
+    """Whether one archive is written rather than a folder. Raises `DataError` for names that neither can have."""
+    if path.name.endswith(SUFFIXES) and not path.is_dir():
+        if path.suffix != ".tar" or compression is not None:
+            raise DataError(
+                f"expected a folder, or the name of one plain .tar, got {path.name!r}; with compression='gzip' or "
+                "'zstd' the archives of a folder are compressed"
+            )
+        return True
+    return False
+
+
+def start(path: Path, head: bytes, compression: Compression) -> None:
+    """Put the first archive of a new dataset at `path`. Raises `FileExistsError` if something lies there."""
+    single = is_single(path, compression)
+    if path.exists() or path.is_symlink():
+        raise FileExistsError(f"expected nothing at {path}; open it for appending, or remove it")
+    if not single:
+        path.mkdir()
+    TarAppender.create(path if single else path / shard_name(0), head).close()
+
+
+def shard_name(number: int) -> str:
+    """The name of an archive in a folder.
+
+    >>> shard_name(3)
+    'shard-000003.tar'
+    """
+    return f"shard-{number:06d}.tar"
+
+
+def _inside(source: ShardSource) -> int:
+    """How many samples the last archive has, which is 0 exactly if it has no episode."""
+    return int(np.count_nonzero(source.samples.shard == len(source.shards) - 1))
+
+
+def _npy(name: str, array: Any) -> bytes:
+    return member(name, header(array.dtype.str, array.shape) + np.ascontiguousarray(array).tobytes())
+
+
+def _locked(path: Path, *, single: bool) -> int:
+    """The descriptor that holds the writers' lock until it is closed. Raises `LockedError`, `FileNotFoundError`."""
+    shards_of(path)
+    name = path.with_name(f".{path.name}.lock") if single else path / ".lock"
+    fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    with suppress(BlockingIOError):
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return fd
+    os.close(fd)
+    raise LockedError(f"{path} is in use by another writer; wait for it to finish")
