@@ -118,7 +118,7 @@ def build_array(m: Machine, dtype: DType, shape: tuple[Any, ...], order: Order, 
     """Array over `payload`, without a copy and read-only, once shape, dtype and bytes agree."""
     count = _count(m, shape, dtype.itemsize)
     if dtype.hasobject:
-        return _object_array(m, shape, count, order, payload)
+        return _object_array(m, shape, count, payload)
     raw = _raw(m, payload)
     if dtype.itemsize == 0 or len(raw) != count * dtype.itemsize:
         raise m.unsafe(f"expected {count * dtype.itemsize} bytes for {dtype} {list(shape)}, got {len(raw)}")
@@ -162,7 +162,8 @@ def _check_items(m: Machine, dtype: DType, payload: bytes | bytearray) -> None:
             raise m.unsafe(f"expected characters up to U+10FFFF, got {largest:#x}")
 
 
-def _object_array(m: Machine, shape: tuple[Any, ...], count: int, order: Order, items: Any) -> npt.NDArray[Any]:
+def _object_array(m: Machine, shape: tuple[Any, ...], count: int, items: Any) -> npt.NDArray[Any]:
+    """The elements are listed in C order, whatever the array's."""
     if type(items) is not list or len(items) != count:
         got = f"{len(items)} in a list" if type(items) is list else type(items).__name__
         raise m.unsafe(f"expected {count} elements for an object array of shape {list(shape)}, got {got}")
@@ -173,7 +174,7 @@ def _object_array(m: Machine, shape: tuple[Any, ...], count: int, order: Order, 
     flat = np.empty(count, object)
     for i, item in enumerate(items):  # one by one: NumPy would take equal lists for another axis
         flat[i] = item
-    array = flat.reshape(shape, order=order)
+    array = flat.reshape(shape)
     array.flags.writeable = False
     m.heights[id(array)] = height
     return array

@@ -36,6 +36,7 @@ def vet(m: Machine, value: Any) -> Any:
         elif id(inner) in opened:
             raise m.error(f"a {type(inner).__name__} contains itself")
         else:
+            _check(m, 0, 0, len(path) - 1)
             opened.add(id(inner))
             path.append((inner, iter(_children(inner))))
     return value
