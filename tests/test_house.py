@@ -31,6 +31,7 @@ SEES: dict[str, tuple[str, ...]] = {
     "formats.records": (*GROUND, "kernels", "formats.base"),
     "formats.columns": (*GROUND, "kernels", "containers", "formats.base"),
     "formats.minari": (*GROUND, "kernels", "containers", "formats.base"),
+    "formats.webdataset": (*GROUND, "kernels", "containers", "formats.base"),
     "plan": (*GROUND, "kernels", "formats.base"),
     "record": (*GROUND, "formats.base"),
     "data": (*GROUND, "kernels", "plan", "formats.base", "formats.memory", "formats.records"),

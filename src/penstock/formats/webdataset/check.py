@@ -53,5 +53,5 @@ def _behind(path: Path) -> int:
 def _values(source: ShardSource) -> Iterator[Finding]:
     """Every value read once; and episodes of the seed's layout that do not end with a done."""
     for episode in source.episodes():
-        if source.layout == "seed" and len(episode) and not np.asarray(episode.columns["dones"])[-1]:
+        if source.layout == "seed" and "dones" in source.spec and not np.asarray(episode.columns["dones"])[-1]:
             yield Finding("warning", f"episode {episode.id}", "the last step is not done: the archive ends before it")

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.containers.pickle import ColorSpace
+from penstock.core.columns import under
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spaces import Space
@@ -291,9 +292,13 @@ def _fitting(space: Any, column: str, fields: Mapping[str, Field]) -> Space | No
     """The space, if the columns below `column` are its leaves."""
     if not isinstance(space, Space):
         return None
-    expected = {_below(column, p): (getattr(s, "dtype", None), getattr(s, "shape", ())) for p, s in space.leaves()}
-    found = {p: (f.dtype, f.shape) for p, f in fields.items() if p == column or p.startswith(f"{column}/")}
-    return space if expected == found else None
+    found = {path: field for path, field in fields.items() if under(column, path)}
+    spaces = {_below(column, path): leaf for path, leaf in space.leaves()}
+    fits = found.keys() == spaces.keys() and all(
+        getattr(spaces[path], "dtype", field.dtype) == field.dtype and getattr(spaces[path], "shape", ()) == field.shape
+        for path, field in found.items()
+    )
+    return space if fits else None
 
 
 def _below(name: str, path: str) -> str:
