@@ -113,15 +113,19 @@ def peers(count: int, windows: bool) -> dict[str, float]:
     return {name: value * BATCH for name, value in found.items()}
 
 
-def ours(columns: dict[str, np.ndarray], windows: bool) -> Iterable[Any]:
+def dataset(columns: dict[str, np.ndarray], windows: bool) -> Any:
     import penstock
 
     count = len(columns["action"])
     if windows:
-        data = penstock.from_arrays(columns, lengths=[EPISODE] * (count // EPISODE)).windows(STEPS)
-    else:
-        data = penstock.from_arrays(columns, lengths=[count]).samples()
-    return penstock.Loader(data.shuffle(SEED), batch_size=BATCH, threads=1)
+        return penstock.from_arrays(columns, lengths=[EPISODE] * (count // EPISODE)).windows(STEPS).shuffle(SEED)
+    return penstock.from_arrays(columns, lengths=[count]).samples().shuffle(SEED)
+
+
+def ours(data: Any) -> Iterable[Any]:
+    import penstock
+
+    return penstock.Loader(data, batch_size=BATCH, threads=1)
 
 
 def case(name: str, count: int, windows: bool, peer: str | None) -> None:
@@ -130,7 +134,7 @@ def case(name: str, count: int, windows: bool, peer: str | None) -> None:
     of = 700 if not windows else 2000
     base = numpy_windows if windows else numpy_records
     yardstick = rate(partial(base, columns, of) if windows else partial(base, columns), of) * BATCH
-    mine = rate(partial(ours, columns, windows), of) * BATCH
+    mine = rate(partial(ours, dataset(columns, windows)), of) * BATCH
     rows = {"NumPy, fancy index": yardstick, "penstock, 1 thread": mine}
     del columns
     if peer is not None:

@@ -15,6 +15,7 @@ from penstock.core.selection import Selection
 from penstock.core.spec import Spec
 from penstock.errors import SpecError
 from penstock.formats.base.source import Source, check_values
+from penstock.kernels.digest import digest_of
 from penstock.kernels.rows import RowMap
 
 Int = npt.NDArray[np.int64]
@@ -94,7 +95,7 @@ class MemorySource(Source):
             digest = hashlib.sha256(self._spec.fingerprint.encode() + self._offsets.tobytes())
             for array in self._columns.values():
                 for part in (array.values, array.offsets) if isinstance(array, Ragged) else (array,):
-                    digest.update(np.ascontiguousarray(part).view(np.uint8).data if part.size else b"")
+                    digest.update(digest_of(part))
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
 

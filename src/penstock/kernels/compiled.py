@@ -24,6 +24,7 @@ from penstock.kernels.packing import (  # noqa: F401 - one module has them all
 )
 from penstock.kernels.packing_concat import concat  # noqa: F401 - one module has them all
 from penstock.kernels.packing_read import lay, pack_items, pack_slots  # noqa: F401 - one module has them all
+from penstock.kernels.reference import DIGEST_1, DIGEST_2, DIGEST_STEP
 from penstock.kernels.stream_packing import open_packs, pack_stream, repack_stream  # noqa: F401 - one module has them all
 
 _jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
@@ -354,3 +355,16 @@ def paint(at: Any, length: Any, value: Any, slope: int, out: Any) -> None:
             out[i] = first + slope * (i - begin)
     for i in range(end, len(out)):
         out[i] = 0
+
+
+@_jit
+def digest(words: Any, sums: Any) -> None:
+    """See `reference.digest`."""
+    first, second = np.uint64(0), np.uint64(0)
+    for i in range(len(words)):
+        x = words[i] + np.uint64(i) * np.uint64(DIGEST_STEP)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(DIGEST_1)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(DIGEST_2)
+        first += x ^ (x >> np.uint64(31))
+        second += (x ^ (x >> np.uint64(29))) * np.uint64(DIGEST_STEP)
+    sums[0], sums[1] = first, second

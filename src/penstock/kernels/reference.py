@@ -29,6 +29,9 @@ from penstock.kernels.stream_reference import open_packs, pack_stream, repack_st
 Int = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
+# Odd constants with their bits well spread, those of the generator SplitMix64 (Steele, Lea and Flood, 2014).
+DIGEST_STEP, DIGEST_1, DIGEST_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
 
 def gather_rows(
     buffers: Sequence[Bytes], first: Int, buffer: Int, offset: Int, start: Int, length: Int, at: Int, out: Bytes
@@ -107,3 +110,19 @@ def paint(at: Int, length: Int, value: Int, slope: int, out: npt.NDArray[np.int3
     out[:] = 0
     for place, rows, first in zip(at.tolist(), length.tolist(), value.tolist(), strict=True):
         out[place : place + rows] = first + slope * np.arange(rows)
+
+
+def digest(words: npt.NDArray[np.uint64], sums: npt.NDArray[np.uint64]) -> None:
+    """Fill `sums` `[2]` with two sums over the words, each word mixed together with its place.
+
+    >>> sums = np.zeros(2, np.uint64)
+    >>> digest(np.arange(3, dtype=np.uint64), sums)
+    >>> digest(np.zeros(0, np.uint64), sums)
+    >>> sums.tolist()
+    [0, 0]
+    """
+    x = words + np.arange(len(words), dtype=np.uint64) * np.uint64(DIGEST_STEP)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(DIGEST_1)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(DIGEST_2)
+    sums[0] = (x ^ (x >> np.uint64(31))).sum(dtype=np.uint64)
+    sums[1] = ((x ^ (x >> np.uint64(29))) * np.uint64(DIGEST_STEP)).sum(dtype=np.uint64)
