@@ -74,10 +74,10 @@ class Template:
         dtype = m.dtype
         if dtype is None or not isinstance(value, np.ndarray | np.generic) or not m.names.issubset(ARRAY_SYMBOLS):
             return None
-        if dtype.kind not in _KINDS or not value.nbytes or not (value.flags.c_contiguous or value.flags.f_contiguous):
+        if isinstance(value, np.bytes_) or dtype.kind not in _KINDS:  # byte scalars have lost their padding
             return None
         at = _find_payload(raw, starts, value.nbytes)
-        if at is None:
+        if at is None or not (value.flags.c_contiguous or value.flags.f_contiguous):
             return None
         order = "C" if value.flags.c_contiguous else "F"
         scalar = isinstance(value, np.generic)
@@ -137,6 +137,8 @@ def _recorded(operation: Operation, starts: list[int]) -> Operation:
 def _find_payload(raw: bytes, starts: list[int], nbytes: int) -> int | None:
     """Where the only byte string of `nbytes` begins, if it can be used only once; `starts` are the opcodes' places."""
     at: int | None = None
+    if not nbytes:
+        return None
     entries, own, fresh = 0, set[int](), False  # of the memo; those that are the payload; whether it is on top
     for start, end in pairwise((*starts, len(raw) - 1)):
         code = raw[start]
