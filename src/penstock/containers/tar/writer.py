@@ -22,6 +22,33 @@ SMALL = 8 << 30  # sizes from which on the octal field is too small
 _PAX_NAME = b"@PaxHeader"
 
 
+class Heads:
+    """Headers of members whose names differ only in what stands before a common rest: checked once, then quick.
+
+    >>> Heads("frame_0", ".obs.npy").head("frame_1", 5) == head("frame_1.obs.npy", 5)
+    True
+    """
+
+    def __init__(self, example: str, rest: str) -> None:
+        head(example + rest, 0)
+        self._long = len((example + rest).encode()) > 100 or not (example + rest).isascii()
+        self._rest = rest
+        self._ready: dict[int, tuple[bytes, bytes, int]] = {}
+
+    def head(self, before: str, size: int) -> bytes:
+        """The header of the member `before` + the rest. `before` is ASCII, and as long as that of the example."""
+        if self._long or size >= SMALL:
+            return head(before + self._rest, size)
+        if (ready := self._ready.get(size)) is None:
+            between, after, total = _tail(size, b"0")
+            rest = self._rest.encode()
+            filled = rest + bytes(100 - len(before) - len(rest)) + between
+            ready = self._ready[size] = filled, b"\0 " + after, total + sum(rest)
+        filled, after, total = ready
+        raw = before.encode()
+        return b"%s%s%06o%s" % (raw, filled, total + sum(raw), after)
+
+
 def member(name: str, payload: bytes | bytearray | memoryview) -> bytes:
     """One regular file as it lies in an archive: header, payload, padding. Owner 0, mode 0644, time 0.
 

@@ -62,20 +62,43 @@ class Archives:
         decode = decoder(extension, self.options.images) or _raw
         known: dict[bytes, Any] = {}
         found: list[Any] = []
-        room = self.options.decoded_bytes
-        for i in range(len(self.samples)):
-            member = self.member(i, extension)
-            value = known[member.raw] if member.raw in known else decode(member)
-            if len(member.raw) <= LIKE and len(known) < 1 << 16:
-                known[member.raw] = value
-            room -= _held(value, len(member.raw))
+        room = limit = self.options.decoded_bytes
+        for i, raw in enumerate(self._raws(extension)):
+            value = known.get(raw)
+            if value is None:
+                value = decode(self.member(i, extension))
+                if len(raw) <= LIKE and len(known) < 1 << 16:
+                    known[raw] = value
+            room -= _held(value, len(raw))
             if room < 0:
-                message = (
-                    f"expected values of at most {self.options.decoded_bytes} bytes, got more; raise decoded_bytes"
-                )
-                raise member.error(message)
+                message = f"expected values of at most {limit} bytes, got more; raise decoded_bytes"
+                raise self.member(i, extension).error(message)
             found.append(value)
         return found
+
+    def _raws(self, extension: str) -> Iterator[bytes]:
+        """The bytes of every member of one extension. Raises `FormatError` where a sample has none."""
+        x = self.samples.extensions.index(extension)
+        views = [buffer.data for buffer in self.buffers]
+        columns = (self.samples.shard, self.samples.payload[x], self.samples.size[x])
+        for i, (shard, begin, size) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+            if size < 0:
+                self.member(i, extension)  # says what is missing
+            yield bytes(views[shard][begin : begin + size])
+
+    def integers(self, extension: str, align: Align) -> Places | None:
+        """The column of members that are one Python integer each, as pickles of protocol 4 write those below 2^31; None
+        if there is another among them. They need not be decoded one by one."""
+        x = self.samples.extensions.index(extension)
+        out, left = np.zeros(len(self.samples), np.int64), np.arange(len(self.samples))
+        for template in _INTEGERS:
+            same = self._matching(template, x, left)
+            rows = left[same]
+            offset = self.samples.payload[x, rows] + len(template.prefix)
+            raw = gathered(self.buffers, self.samples.shard[rows], offset, template.values)
+            out[rows] = raw.view(template.dtype).ravel()
+            left = left[~same]
+        return None if len(left) else Places.of(Field(np.dtype(np.int64), (), align), out)
 
     def placed(self, extension: str, align: Align) -> Places | None:
         """The column of members that are one array each, all of one dtype and shape; None if they are not."""
@@ -142,6 +165,12 @@ class Archives:
             found = gathered(self.buffers, self.samples.shard[rows[chosen]], offset, template.values)
             same[chosen] = (found <= 1).all(axis=1)  # others are no bools, and the careful way says so
         return same
+
+
+_INTEGERS = tuple(
+    Template(b"\x80\x04" + code, b".", np.dtype(dtype), ())
+    for code, dtype in ((b"K", "u1"), (b"M", "<u2"), (b"J", "<i4"))
+)
 
 
 def columns_of(values: Sequence[Any], align: Align, ragged: Align) -> tuple[dict[str, Places], dict[str, list[Any]]]:

@@ -158,7 +158,7 @@ class _Steps:
     def _read(self, name: str, align: Align) -> dict[str, Places]:
         """The columns of one kind of member, by path below its name."""
         extension = name + SUFFIX
-        placed = self._archives.placed(extension, align)
+        placed = self._archives.integers(extension, align) or self._archives.placed(extension, align)
         if placed is not None:
             return {"": placed}
         columns, left = columns_of(self._archives.values(extension), align, align)

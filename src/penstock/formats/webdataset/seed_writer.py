@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 from penstock.containers.pickle import ColorSpace
 from penstock.containers.tar import mapped, member, walk
-from penstock.containers.tar.writer import replace
+from penstock.containers.tar.header import BLOCK
+from penstock.containers.tar.writer import Heads, replace
 from penstock.core.columns import nest, under
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
@@ -28,6 +29,7 @@ from penstock.formats.webdataset.source import ShardSource
 from penstock.formats.webdataset.writer import ShardWriter, start
 
 HEAD = f"{META}.{seed.META_EXTENSION}"
+_PADDING = bytes(BLOCK)
 _DERIVED = ("dones", "frame", "terminations", "truncations", "next_observations")
 
 Rows = Callable[[int], bytes]
@@ -105,10 +107,19 @@ class SeedWriter(ShardWriter):
 
     def _members(self, episode: Episode, number: int) -> Iterator[bytes]:
         check_ends(episode)
-        fields = list(_fields(episode, self._frames))
+        fields = [(Heads(_key(0), f".{name}.pickle").head, rows) for name, rows in _fields(episode, self._frames)]
         for t in range(len(episode)):
-            key = f"frame_{self._frames + t:09d}"
-            yield b"".join([member(f"{key}.{name}.pickle", rows(t)) for name, rows in fields])
+            key = _key(self._frames + t)
+            parts: list[bytes] = []
+            for head, rows in fields:
+                payload = rows(t)
+                size = len(payload)
+                parts += (head(key, size), payload, _PADDING[: -size % BLOCK])
+            yield b"".join(parts)
+
+
+def _key(frame: int) -> str:
+    return f"frame_{frame:09d}"
 
 
 def check_spec(spec: Spec) -> None:
