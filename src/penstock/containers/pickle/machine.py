@@ -99,6 +99,15 @@ class Machine:
         """The next `width` bytes as a little-endian unsigned integer."""
         return int.from_bytes(self.take(width), "little")
 
+    def sized(self, width: int) -> bytes:
+        """The next bytes, whose number is in `width` bytes before them."""
+        data, begin = self.data, self.at + width
+        end = begin + int.from_bytes(data[self.at : begin], "little")
+        if end > self.size:
+            raise self.error(f"expected {end - begin} more bytes, got {max(self.size - begin, 0)}")
+        self.at = end
+        return data[begin:end]
+
     def line(self) -> bytes:
         """The bytes up to the next newline, without it."""
         end = self.data.find(b"\n", self.at)
@@ -130,6 +139,15 @@ class Machine:
         memo[index] = value
         if type(value) is Pending and value.slots is not None:
             value.slots.append(index)
+
+    def memoize(self) -> None:
+        """Put the top of the stack into the next entry of the memo."""
+        memo, value = self.memo, self.stack[-1]
+        index = len(memo)
+        if type(value) is Pending or index in memo or index >= self.limits.memo:
+            self.remember(index)
+        else:
+            memo[index] = value
 
     def recall(self, index: int) -> None:
         """Push an entry of the memo."""

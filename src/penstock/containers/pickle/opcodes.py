@@ -131,7 +131,7 @@ def _float(m: Machine) -> None:
 
 def _utf8(width: int) -> Operation:
     def load(m: Machine) -> None:
-        raw = m.take(m.number(width))
+        raw = m.sized(width)
         try:
             m.stack.append(raw.decode())
         except UnicodeDecodeError as error:
@@ -152,12 +152,12 @@ def _unicode_line(m: Machine) -> None:
 
 
 def _bytes(width: int) -> Operation:
-    return lambda m: m.stack.append(m.take(m.number(width)))
+    return lambda m: m.stack.append(m.sized(width))
 
 
 def _byte_string(width: int) -> Operation:
     """Python 2's `str` was both: ASCII becomes text, all else stays bytes."""
-    return lambda m: m.stack.append(_text_or_bytes(m.take(m.number(width))))
+    return lambda m: m.stack.append(_text_or_bytes(m.sized(width)))
 
 
 def _text_or_bytes(raw: bytes) -> str | bytes:
@@ -165,7 +165,7 @@ def _text_or_bytes(raw: bytes) -> str | bytes:
 
 
 def _bytearray(m: Machine) -> None:
-    m.stack.append(bytearray(m.take(m.number(8))))
+    m.stack.append(bytearray(m.sized(8)))
 
 
 def _quoted(m: Machine) -> None:
@@ -189,10 +189,6 @@ def _put(m: Machine) -> None:
 
 def _get(m: Machine) -> None:
     m.recall(_decimal(m, m.line()))
-
-
-def _memoize(m: Machine) -> None:
-    m.remember(len(m.memo))
 
 
 def _pop(m: Machine) -> None:
@@ -309,7 +305,8 @@ _OPERATIONS: dict[bytes, Operation] = {
     b"X": _utf8(4), b"\x8c": _utf8(1), b"\x8d": _utf8(8),
     b"B": _bytes(4), b"C": _bytes(1), b"\x8e": _bytes(8), b"\x96": _bytearray,
     b"(": Machine.open_mark, b"0": _pop, b"1": _pop_mark, b"2": _dup,
-    b"p": _put, b"q": lambda m: m.remember(m.take(1)[0]), b"r": lambda m: m.remember(m.number(4)), b"\x94": _memoize,
+    b"p": _put, b"q": lambda m: m.remember(m.take(1)[0]), b"r": lambda m: m.remember(m.number(4)),
+    b"\x94": Machine.memoize,
     b"g": _get, b"h": lambda m: m.recall(m.take(1)[0]), b"j": lambda m: m.recall(m.number(4)),
     b")": _constant(()), b"\x85": _tuple_of(1), b"\x86": _tuple_of(2), b"\x87": _tuple_of(3), b"t": _marked(tuple),
     b"]": lambda m: m.stack.append([]), b"l": _marked(list), b"a": _append, b"e": _appends,

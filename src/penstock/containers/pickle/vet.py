@@ -6,7 +6,8 @@ itself. Objects are therefore counted as often as they are reachable, in one pas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,25 +21,61 @@ _SIZED = frozenset({str, bytes, bytearray})
 _Size = tuple[int, int, int]  # values, bytes, depth
 
 
+class _Visit:
+    """A container, how far its children were looked at, and the sum of their sizes."""
+
+    __slots__ = ("depth", "nbytes", "node", "rest", "values")
+
+    def __init__(self, node: Any) -> None:
+        self.node, self.rest = node, iter(_children(node))
+        self.values, self.depth = 1, 0
+        self.nbytes = node.nbytes if type(node) is np.ndarray and not node.dtype.hasobject else 0
+
+    def add(self, size: _Size) -> None:
+        """Count a container among the children."""
+        self.values += size[0]
+        self.nbytes += size[1]
+        self.depth = max(self.depth, size[2])
+
+    def advance(self, m: Machine, sizes: dict[int, _Size]) -> Any:
+        """The next child that is a container of unknown size, or None at the end."""
+        for child in self.rest:
+            kind = type(child)
+            if kind in _SMALL:
+                self.values += 1
+            elif kind in _SIZED:
+                self.values += 1
+                self.nbytes += len(child)
+            elif id(child) in sizes:
+                self.add(sizes[id(child)])
+            elif _is_container(m, child):
+                return child
+            else:
+                self.values += 1
+        return None
+
+
 def vet(m: Machine, value: Any) -> Any:
     """`value`, if it is data.  Raises `FormatError` if it is not, is circular or too large."""
-    root = [value]
     sizes: dict[int, _Size] = {}
-    opened = {id(root)}
-    path: list[tuple[Any, Iterator[Any]]] = [(root, iter(root))]
+    opened: set[int] = set()
+    path = [_Visit([value])]
     while path:
-        node, rest = path[-1]
-        inner = next((child for child in rest if _is_container(m, child) and id(child) not in sizes), None)
+        visit = path[-1]
+        inner = visit.advance(m, sizes)
         if inner is None:
             path.pop()
-            opened.discard(id(node))
-            sizes[id(node)] = _measure(m, node, sizes)
+            opened.discard(id(visit.node))
+            _check(m, visit.values, visit.nbytes, visit.depth)
+            size = sizes[id(visit.node)] = visit.values, visit.nbytes, visit.depth + 1
+            if path:
+                path[-1].add(size)
         elif id(inner) in opened:
             raise m.error(f"a {type(inner).__name__} contains itself")
         else:
-            _check(m, 0, 0, len(path) - 1)
+            _check(m, 0, 0, len(path))
             opened.add(id(inner))
-            path.append((inner, iter(_children(inner))))
+            path.append(_Visit(inner))
     return value
 
 
@@ -57,7 +94,7 @@ def _is_container(m: Machine, value: Any) -> bool:
 def _children(value: Any) -> Iterable[Any]:
     kind = type(value)
     if kind is dict:
-        return [*value, *value.values()]
+        return chain(value, value.values())
     if kind is np.ndarray:
         return value.reshape(-1) if value.dtype.hasobject else ()
     if kind is Trajectory:
@@ -67,26 +104,6 @@ def _children(value: Any) -> Iterable[Any]:
     if isinstance(value, Dict):
         return value.spaces.values()
     return () if isinstance(value, Space) else value
-
-
-def _measure(m: Machine, value: Any, sizes: dict[int, _Size]) -> _Size:
-    """Size of a container whose containers are measured."""
-    values, nbytes, depth = 1, 0, 0
-    if type(value) is np.ndarray and not value.dtype.hasobject:
-        nbytes = value.nbytes
-    for child in _children(value):
-        kind = type(child)
-        if kind in _SMALL:
-            values += 1
-        elif kind in _SIZED:
-            values, nbytes = values + 1, nbytes + len(child)
-        elif id(child) in sizes:
-            inner = sizes[id(child)]
-            values, nbytes, depth = values + inner[0], nbytes + inner[1], max(depth, inner[2])
-        else:
-            values += 1
-    _check(m, values, nbytes, depth)
-    return values, nbytes, depth + 1
 
 
 def _check(m: Machine, values: int, nbytes: int, depth: int) -> None:
