@@ -15,6 +15,7 @@ from penstock.core.spec import Field
 from penstock.data.marks import marked
 from penstock.errors import SpecError
 from penstock.formats.base.source import Source
+from penstock.kernels.dispatch import kernels
 from penstock.plan.base import Plan, Read
 
 Empty = Callable[[tuple[int, ...], np.dtype[Any]], npt.NDArray[Any]]
@@ -53,7 +54,7 @@ class Fetch:
             column = self._read(read, field, selections[read.view], parts[read.view], empty)
             batch[read.name] = _squeezed(column) if read.squeeze else column
         for mark in self.plan.marks:
-            batch[mark.name] = marked(mark, selections[mark.view])
+            batch[mark.name] = marked(mark, selections[mark.view], empty)
         return Columns.of_flat(batch, selections[0].shape[0] if selections else 0)
 
     def _parts(self, selection: Selection) -> list[tuple[int, Selection]]:
@@ -79,13 +80,22 @@ class Fetch:
             return _overlaid(rows, field, n * length).reshape(n, length)
         shape = () if values else field.shape
         out = empty((n * length, *shape), field.dtype)
-        if not selection.complete or len(named) < len(parts):
+        if len(named) < len(parts) or (read.fill and not selection.complete):
             out.fill(read.fill)
+        elif not selection.complete:
+            _zero_gaps(selection, out)
         for source, column, part in named:
             (source.read_values if values else source.read_array)(column, part, out)
         if selection.headed is not None:
             out[selection.at[selection.headed] - 1] = read.head
         return out.reshape(n, length, *shape)
+
+
+def _zero_gaps(selection: Selection, out: npt.NDArray[Any]) -> None:
+    """What no span covers becomes zero; packs are nearly full, so that is little."""
+    if out.size:
+        row_bytes = out.dtype.itemsize * (out.size // len(out))
+        kernels().zero_gaps(selection.at, selection.length, row_bytes, out.reshape(-1).view(np.uint8))
 
 
 def _squeezed(column: Array) -> Array:

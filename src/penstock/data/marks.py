@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,32 +13,26 @@ from penstock.kernels.dispatch import kernels
 from penstock.plan.base import Mark
 
 Int = npt.NDArray[np.int64]
+Empty = Callable[[tuple[int, ...], np.dtype[Any]], npt.NDArray[Any]]
 
 
-def marked(mark: Mark, selection: Selection) -> npt.NDArray[Any]:
-    """The array of a mark, as `Mark` describes it. Cost: one pass over the array.
+def marked(mark: Mark, selection: Selection, empty: Empty = np.empty) -> npt.NDArray[Any]:
+    """The array of a mark, as `Mark` describes it, in memory from `empty(shape, dtype)`. Cost: one pass over the array.
 
     >>> two = np.array([0, 2])
     >>> pack = Selection(two, two, two * 0 + 2, two, (1, 5), None, np.array([1, 2]), two * 0)
     >>> marked(Mark("ids", 0, "segment_ids"), pack).tolist(), marked(Mark("cu", 0, "cu_seqlens", 3), pack).tolist()
     ([[1, 1, 2, 2, 0]], [[0, 2, 4, 4]])
     """
+    if mark.kind == "segment_ids":
+        return _painted(selection, _segment(selection), 0, empty)
+    if mark.kind == "positions":
+        return _painted(selection, _position(selection), 1, empty)
     return _DRAW[mark.kind](mark, selection)
 
 
 def _mask(_: Mark, selection: Selection) -> npt.NDArray[Any]:
     return selection.mask()
-
-
-def _segment_ids(_: Mark, selection: Selection) -> npt.NDArray[Any]:
-    return _painted(selection, _segment(selection), 0)
-
-
-def _positions(_: Mark, selection: Selection) -> npt.NDArray[Any]:
-    position = selection.position
-    if position is None:
-        position = selection.at - _sample(selection) * selection.shape[1]
-    return _painted(selection, position, 1)
 
 
 def _lengths(mark: Mark, selection: Selection) -> npt.NDArray[Any]:
@@ -79,8 +74,14 @@ def _segment(selection: Selection) -> Int:
     return np.ones_like(selection.at) if selection.segment is None else selection.segment
 
 
-def _painted(selection: Selection, value: Int, slope: int) -> npt.NDArray[np.int32]:
-    out = np.empty(selection.shape[0] * selection.shape[1], np.int32)
+def _position(selection: Selection) -> Int:
+    if selection.position is not None:
+        return selection.position
+    return selection.at - _sample(selection) * selection.shape[1]
+
+
+def _painted(selection: Selection, value: Int, slope: int, empty: Empty) -> npt.NDArray[np.int32]:
+    out = empty((selection.shape[0] * selection.shape[1],), np.dtype(np.int32))
     at, length = selection.at, selection.length
     if selection.headed is not None:
         at, length, value = at - selection.headed, length + selection.headed, value - slope * selection.headed
@@ -90,8 +91,6 @@ def _painted(selection: Selection, value: Int, slope: int) -> npt.NDArray[np.int
 
 _DRAW = {
     "mask": _mask,
-    "segment_ids": _segment_ids,
-    "positions": _positions,
     "lengths": _lengths,
     "cu_seqlens": _cu_seqlens,
     "sources": _sources,

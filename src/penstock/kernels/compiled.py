@@ -368,3 +368,15 @@ def digest(words: Any, sums: Any) -> None:
         first += x ^ (x >> np.uint64(31))
         second += (x ^ (x >> np.uint64(29))) * np.uint64(DIGEST_STEP)
     sums[0], sums[1] = first, second
+
+
+@_jit
+def zero_gaps(at: Any, length: Any, row_bytes: int, out: Any) -> None:
+    """See `reference.zero_gaps`."""
+    end = 0
+    for j in range(len(at)):
+        for i in range(end, at[j] * row_bytes):
+            out[i] = 0
+        end = (at[j] + length[j]) * row_bytes
+    for i in range(end, len(out)):
+        out[i] = 0

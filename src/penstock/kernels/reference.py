@@ -126,3 +126,16 @@ def digest(words: npt.NDArray[np.uint64], sums: npt.NDArray[np.uint64]) -> None:
     x = (x ^ (x >> np.uint64(27))) * np.uint64(DIGEST_2)
     sums[0] = (x ^ (x >> np.uint64(31))).sum(dtype=np.uint64)
     sums[1] = ((x ^ (x >> np.uint64(29))) * np.uint64(DIGEST_STEP)).sum(dtype=np.uint64)
+
+
+def zero_gaps(at: Int, length: Int, row_bytes: int, out: Bytes) -> None:
+    """Zero the rows of `out` that no span `at[j] : at[j] + length[j]` covers; spans are ordered and apart.
+
+    >>> out = np.ones(6, np.uint8)
+    >>> zero_gaps(np.array([1]), np.array([1]), 2, out)
+    >>> out.tolist()
+    [0, 0, 1, 1, 0, 0]
+    """
+    edges = np.concatenate([np.zeros(1, np.int64), np.stack([at, at + length], axis=1).ravel()]) * row_bytes
+    for begin, end in zip(edges[::2].tolist(), [*edges[1::2].tolist(), len(out)], strict=True):
+        out[begin:end] = 0
