@@ -13,29 +13,38 @@ from penstock.plan.base import (
 )
 from penstock.plan.episodes import Episodes
 from penstock.plan.pack import Pack
+from penstock.plan.packing import PackIndex, PackReport, Rule, lower_bound
 from penstock.plan.pairs import Pairs
 from penstock.plan.repeat import Repeat
+from penstock.plan.schedule import Course, Schedule
 from penstock.plan.select import Select, Take
 from penstock.plan.sequences import Sequences
 from penstock.plan.shard import Shard
 from penstock.plan.shuffle import Shuffle
 from penstock.plan.split import Split
 from penstock.plan.steps import Steps
+from penstock.plan.weights import MixReport, nested, proportional, shares
 from penstock.plan.where import Where
 from penstock.plan.windows import Windows
 
 __all__ = [
+    "Course",
     "EpisodeTransform",
     "Episodes",
     "Mark",
+    "MixReport",
     "Pack",
+    "PackIndex",
+    "PackReport",
     "Pairs",
     "Plan",
     "PlanTransform",
     "Read",
     "Reordered",
     "Repeat",
+    "Rule",
     "SampleTransform",
+    "Schedule",
     "Select",
     "Sequences",
     "Shard",
@@ -47,4 +56,8 @@ __all__ = [
     "Where",
     "Windows",
     "apply",
+    "lower_bound",
+    "nested",
+    "proportional",
+    "shares",
 ]
