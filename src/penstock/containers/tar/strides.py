@@ -14,6 +14,7 @@ Bytes = npt.NDArray[np.uint8]
 Good = npt.NDArray[np.bool_]
 
 PERIOD = 16  # members that a repeating pattern may have
+FIRST = 16  # repetitions that are looked at first
 ROUND = 1 << 22  # bytes of headers that are looked at together, which is what stays in a cache
 _OCTAL = 8 ** np.arange(11)[::-1]
 
@@ -56,7 +57,8 @@ def repeats(data: Bytes, position: int, pattern: list[Place]) -> tuple[Found, in
     """
     stride = pattern[-1].end
     left = (len(data) - position) // stride
-    count = max(ROUND // (BLOCK * len(pattern)), 1)
+    most = max(ROUND // (BLOCK * len(pattern)), 1)
+    count = min(FIRST, most)  # more with every round that holds, so that little is done in vain where one does not
     parts: list[Found] = []
     while left > 0:
         n = min(count, left)
@@ -68,6 +70,7 @@ def repeats(data: Bytes, position: int, pattern: list[Place]) -> tuple[Found, in
         parts.append(taken)
         position += whole * stride
         left = left - n if whole == n else 0
+        count = min(4 * count, most)
     return joined(parts), position
 
 
