@@ -98,6 +98,12 @@ def test_copies_of_the_same_data_are_paid_for(again: bytes, refuse: Refuse) -> N
     assert "copied again and again" in refuse(data + b"]" + again * 100 + b"t.", UnsafeDataError)
 
 
+def test_large_containers_are_no_repetition() -> None:
+    assert len(loads(pickle.dumps(set(range(MILLION)), 2))) == MILLION
+    assert loads(pickle.dumps(np.full(MILLION, None), 3)).shape == (MILLION,)
+    assert len(loads(pickle.dumps(bytearray(MILLION * 8), 2))) == MILLION * 8
+
+
 def test_integers_of_one_hash(refuse: Refuse) -> None:
     keys = [i * ((1 << 61) - 1) for i in range(1, 5000)]
     assert len({hash(key) for key in keys}) == 1

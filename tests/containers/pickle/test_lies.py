@@ -82,6 +82,8 @@ LIES = {
         b"K\x01\x85", dtype(b"U1", b"K\x03U\x01<NNNK\x04K\x04K\x08"), b"C\x04\xff\xff\xff\xff"
     ),
     "text of another size": array(kind=dtype(b"U1", b"K\x03U\x01<NNNK\x02K\x04K\x08")),
+    "two orders": array(kind=dtype(b"U1", b"K\x03U\x02<>NNNK\x04K\x04K\x08")),
+    "no order at all": array(kind=dtype(b"S2", b"K\x03U\x00NNNK\x02K\x01K\x00")),
     "true and truer": array(kind=dtype(b"b1", b"K\x03U\x01|NNN" + PLAIN), payload=b"C\x02\x01\x02"),
     "decades": array(
         b"K\x00\x85", dtype(b"M8", b"K\x04U\x01<NNN" + PLAIN + b"N(C\x07decadesK\x01K\x01K\x01t\x86"), b"C\x00"

@@ -59,7 +59,7 @@ def _finish_dtype(m: Machine, code: str, state: Any) -> DType:
 
 def _text(code: str, order: str, size: int) -> DType | None:
     found = _TEXT.fullmatch(code)
-    if found is None or order not in ("|" if code[0] == "S" else "<>"):
+    if found is None or order not in (("|",) if code[0] == "S" else ("<", ">")):
         return None
     length = int(found[1])
     unit = 1 if code[0] == "S" else 4

@@ -154,7 +154,7 @@ def _dict(m: Machine, state: Mapping[str, Any]) -> Space:
 def _bounds(m: Machine, value: Any) -> np.ndarray[Any, np.dtype[Any]]:
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
         raise m.unsafe(f"expected an array of numbers for a bound, got {brief(value)}")
-    m.charge(3 * value.nbytes)
+    m.charge(value.nbytes)
     return value
 
 

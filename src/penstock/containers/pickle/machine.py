@@ -82,7 +82,7 @@ class Machine:
         self.marks: list[list[Any]] = []  # the stacks below each open mark
         self.memo: dict[int, Any] = {}
         self.names: set[Symbol] = set()  # symbols that were named
-        self.budget = SLACK + 4 * len(data)  # bytes that symbols may still copy
+        self.budget = SLACK + 16 * len(data)  # bytes that symbols may still copy
         self.dtype: np.dtype[Any] | None = None  # of the last array or scalar, as it is stored
         self.heights: dict[int, int] = {}  # object arrays by id -> how deep object arrays nest in them
         self.crowds: dict[int, tuple[Any, Counter[int]]] = {}  # container by id -> hashes of its unusual keys

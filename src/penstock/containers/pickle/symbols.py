@@ -41,7 +41,7 @@ def _ordered_dict(m: Machine, args: tuple[Any, ...]) -> dict[Any, Any]:
     pairs = args[0]
     if len(args) > 1 or type(pairs) is not list or not all(type(p) in (list, tuple) and len(p) == 2 for p in pairs):
         raise m.unsafe("expected nothing or a list of pairs for an ordered dict")
-    m.charge(64 * len(pairs))
+    m.charge(8 * len(pairs))
     made: dict[Any, Any] = {}
     set_items(m, made, [part for pair in pairs for part in pair])
     return made
@@ -53,7 +53,7 @@ def _set(m: Machine, args: tuple[Any, ...]) -> set[Any]:
         case ():
             pass
         case (list() as items,):
-            m.charge(64 * len(items))
+            m.charge(8 * len(items))
             add_items(m, made, items)
         case _:
             raise m.unsafe("expected a list of what a set contains")
