@@ -18,6 +18,7 @@ OBJECTS = (
     b"cnumpy\ndtype\n(U\x02O8\x89\x88tR(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x3ftb\x89]"
 )
 MILLION = 10**6
+MANY = 10**5
 
 
 def nested(opening: bytes, closing: bytes, depth: int) -> bytes:
@@ -92,16 +93,16 @@ def test_sharing_that_would_fill_the_memory_of_who_copies_it(refuse: Refuse) -> 
     ],
 )
 def test_copies_of_the_same_data_are_paid_for(again: bytes, refuse: Refuse) -> None:
-    size = struct.pack("<I", MILLION)
-    data = b"(B" + size + b"a" * MILLION + b"q\x00X" + size + b"a" * MILLION + b"q\x01"
-    data += b"](" + b"N" * MILLION + b"eq\x02](NN\x86q\x05" + b"h\x05" * MILLION + b"eq\x03"
-    assert "copied again and again" in refuse(data + b"]" + again * 100 + b"t.", UnsafeDataError)
+    size = struct.pack("<I", MANY)
+    data = b"(B" + size + b"a" * MANY + b"q\x00X" + size + b"a" * MANY + b"q\x01"
+    data += b"](" + b"N" * MANY + b"eq\x02](NN\x86q\x05" + b"h\x05" * MANY + b"eq\x03"
+    assert "copied again and again" in refuse(data + b"]" + again * 1000 + b"t.", UnsafeDataError)
 
 
 def test_large_containers_are_no_repetition() -> None:
-    assert len(loads(pickle.dumps(set(range(MILLION)), 2))) == MILLION
-    assert loads(pickle.dumps(np.full(MILLION, None), 3)).shape == (MILLION,)
-    assert len(loads(pickle.dumps(bytearray(MILLION * 8), 2))) == MILLION * 8
+    assert len(loads(pickle.dumps(set(range(MANY)), 2))) == MANY
+    assert loads(pickle.dumps(np.full(MANY, None), 3)).shape == (MANY,)
+    assert len(loads(pickle.dumps(bytearray(MANY * 8), 2))) == MANY * 8
 
 
 def test_integers_of_one_hash(refuse: Refuse) -> None:
