@@ -1,6 +1,6 @@
 """Draws docs/pictures/packing.svg: bins of four methods on one window of lengths, and how full they are.
 
-    python docs/pictures/packing.py
+python docs/pictures/packing.py
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 def main() -> None:
+    """Draw it next to this file."""
     mpl.rcParams["svg.hashsalt"] = "penstock"
     lengths = np.random.default_rng(0).integers(10, 1001, ITEMS)
     bound = lower_bound(lengths, CAPACITY)
@@ -34,10 +35,12 @@ def main() -> None:
         index = PackIndex(lengths, Rule(CAPACITY, **options))
         packs = np.linspace(0, len(index) - 1, SHOWN).astype(int)
         pieces = index.pieces(packs)
-        axis.bar(pieces.pack, pieces.length[:, 0], bottom=pieces.at[:, 0], width=0.9, color="#4c72b0", edgecolor="white", lw=0.6)
+        look = {"width": 0.9, "color": "#4c72b0", "edgecolor": "white", "lw": 0.6}
+        axis.bar(pieces.pack, pieces.length[:, 0], bottom=pieces.at[:, 0], **look)
         axis.axhline(CAPACITY, color="#999999", lw=0.8)
         report = index.report()
-        told = f"{name}: {len(index)} packs, {report.efficiency[0]:.1%} full, {len(index) / bound - 1:.1%} above the bound"
+        above = f"{len(index) / bound - 1:.1%} above the bound"
+        told = f"{name}: {len(index)} packs, {report.efficiency[0]:.1%} full, {above}"
         axis.set_title(told, loc="left", fontsize=9)
         axis.set_yticks([0, CAPACITY])
         axis.set_ylim(0, CAPACITY * 1.05)

@@ -96,9 +96,7 @@ class Selection:
         numbers, first = np.unique(self.source[order], return_index=True)
         cuts = [*first.tolist()[1:], len(order)]
         spans = [order[a:b] for a, b in zip(first.tolist(), cuts, strict=True)]
-        return [
-            (number, self.spans(rows)) for number, rows in zip(numbers.tolist(), spans, strict=True)
-        ]
+        return [(number, self.spans(rows)) for number, rows in zip(numbers.tolist(), spans, strict=True)]
 
     def _part(self, chosen: slice | npt.NDArray[Any], first: int, n: int) -> Selection:
         segment, position = (None if extra is None else extra[chosen] for extra in (self.segment, self.position))
