@@ -23,7 +23,7 @@ def loads(data: Buffer, *, where: str = "", path: object = None, limits: Limits 
 
     Raises `UnsafeDataError` for data that names anything else, lies about sizes or asks for too much, and
     `FormatError` for what is no whole pickle.  Cost: one copy of the bytes of its arrays (two out of a
-    `memoryview`), and some 0.3 us an opcode.
+    `memoryview`), and about a microsecond an opcode.
 
     >>> import pickle
     >>> import numpy as np
