@@ -1,10 +1,10 @@
-"""Tar shards in il-representations' layout: written, opened, and read as temporal pairs, against the webdataset library.
+"""Tar shards in il-representations' layout: written, opened, read as temporal pairs, against the webdataset library.
 
 Two datasets of 20 000 frames 3 x 84 x 84 (7 pickles a frame) in 4 archives each; pairs of an observation and the next,
 shuffled (ours over all pairs, theirs in a buffer of 1 024), the datasets interleaved, batches of 256.
 
-Claims: 50 k pairs/s from plain tars in one process, warm; 20 k frames/s for the first opening, which walks the headers and
-compares observations; 10 k frames/s written; 8 k pairs/s from gzip in the first epoch, unpacking included.
+Claims: 50 k pairs/s from plain tars in one process, warm; 20 k frames/s for the first opening, which walks the headers
+and compares observations; 10 k frames/s written; 8 k pairs/s from gzip in the first epoch, unpacking included.
 
     python benchmarks/shards.py [--small] [--peer PYTHON_WITH_WEBDATASET_AND_TORCH]
 """
