@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,11 @@ from penstock.core.columns import Columns
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Field
-from penstock.data.marks import marked
+from penstock.data.marks import Empty, marked
 from penstock.errors import SpecError
 from penstock.formats.base.source import Source
 from penstock.kernels.dispatch import kernels
 from penstock.plan.base import Plan, Read
-
-Empty = Callable[[tuple[int, ...], np.dtype[Any]], npt.NDArray[Any]]
 
 
 class Fetch:

@@ -42,7 +42,7 @@ class Mixed(Plan):
     def __init__(
         self, parts: Sequence[Part], course: Course, *, label: str | None = "source", union: bool = False
     ) -> None:
-        self.parts, self.course, self._label, self._union = tuple(parts), course, label, union
+        self.parts, self.course, self._label = tuple(parts), course, label
         first = np.cumsum([0] + [part.sources for part in parts])
         self._first, self._sources = first[:-1].tolist(), int(first[-1])
         joined = _Joined(self.parts, union)
