@@ -41,9 +41,10 @@ def episodes(frames: int, seed: int) -> Iterator[object]:
     )
     rng = np.random.default_rng(seed)
     last = np.arange(STEPS) == STEPS - 1
+    tile = np.ones((7, 7), np.uint8)  # pictures that gzip makes some nine times smaller
     for _ in range(frames // STEPS):
         columns = {
-            "observations": rng.integers(256, size=(STEPS + 1, 3, 84, 84), dtype=np.uint8) & 15,
+            "observations": np.kron(rng.integers(256, size=(STEPS + 1, 3, 12, 12), dtype=np.uint8), tile),
             "actions": rng.integers(18, size=STEPS),
             "rewards": rng.normal(size=STEPS),
             "terminations": last,

@@ -1,4 +1,4 @@
-"""webdataset's side of `benchmarks/shards.py`: decode, pairs, a shuffle buffer, interleaving, batches of torch's loader.
+"""The webdataset library's side of `benchmarks/shards.py`: decode, pairs, a shuffle buffer, interleaving, batches.
 
 python webdataset_pairs.py WORKERS FOLDER FOLDER
 """

@@ -98,3 +98,20 @@ def test_written_anew_it_is_the_same(tmp_path: Path) -> None:
                 for a, b in zip(again.episodes(), source.episodes(), strict=True):
                     for path in source.spec:
                         np.testing.assert_array_equal(a.columns[path], b.columns[path])
+
+
+def test_metadata_of_the_seeds_layout_is_changed_in_every_archive(tmp_path: Path) -> None:
+    with ShardSource(GOLDEN / "A.tgz") as source:
+        episodes = list(source.episodes())
+        with FORMAT.create(tmp_path / "a", source.spec, source.metadata, layout="seed", shard_episodes=2) as writer:
+            writer.write_all(episodes[:3])
+            writer.update_metadata({"author": "me", "color_space": "GRAY"})
+            assert writer.write(episodes[3]) == 3
+    shards = sorted((tmp_path / "a").glob("*.tar"))
+    for path, count in ((shards[0], 2), (shards[1], 2), (tmp_path / "a", 4)):
+        with ShardSource(path) as again:
+            assert (len(again), again.metadata["author"], again.metadata["color_space"]) == (count, "me", "GRAY")
+    with FORMAT.append(tmp_path / "a") as writer:
+        assert writer.write(episodes[0]) == 4
+    keys = [ShardSource(tmp_path / "a").samples.key(i) for i in range(21)]
+    assert keys == [f"frame_{i:09d}" for i in range(21)]

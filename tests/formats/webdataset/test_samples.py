@@ -224,12 +224,17 @@ def test_the_cache_is_bounded_and_used_again(tmp_path: Path) -> None:
     for i in range(3):
         path = write(tmp_path / f"{i}.tar", {"0.bin": bytes(10_000)})
         (tmp_path / f"{i}.tgz").write_bytes(gzip.compress(path.read_bytes()))
-    kept = [cache.plain_path(tmp_path / f"{i}.tgz", folder, 25_000) for i in range(3)]
-    assert [p.exists() for p in kept] == [False, True, True]
-    before = kept[1].stat().st_ino
-    assert cache.plain_path(tmp_path / "1.tgz", folder, 25_000).stat().st_ino == before
+    held = []
+    for i in range(3):
+        held.append(cache.plain(tmp_path / f"{i}.tgz", folder, 25_000))
+        assert held[i].tobytes() == (tmp_path / f"{i}.tar").read_bytes()
+    kept = {p.stat().st_ino for p in folder.iterdir()}
+    assert len(kept) == 2
+    assert held[0][:5].tobytes() == b"0.bin"  # what was removed stays mapped
+    cache.plain(tmp_path / "1.tgz", folder, 25_000)
+    assert {p.stat().st_ino for p in folder.iterdir()} == kept
     with pytest.raises(UnsafeDataError, match="cache_bytes"):
-        cache.plain_path(tmp_path / "0.tgz", folder, 9_000)
+        cache.plain(tmp_path / "0.tgz", folder, 9_000)
     assert not list(folder.glob(".unpacking*"))
 
 

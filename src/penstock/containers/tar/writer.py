@@ -17,6 +17,8 @@ from penstock.containers.tar.mapping import mapped
 from penstock.containers.tar.walk import NAME, walk
 from penstock.errors import DataError, FormatError
 
+Piece = bytes | memoryview
+
 END = ZERO * 2
 SMALL = 8 << 30  # sizes from which on the octal field is too small
 _PAX_NAME = b"@PaxHeader"
@@ -134,14 +136,17 @@ class TarAppender:
         """Bytes of all members, where the next one goes."""
         return self._end
 
-    def append(self, members: list[bytes]) -> None:
-        """Add whole members, all of them or, if the process dies, none. Raises `OSError` if the disk is full; the
-        archive is then as it was."""
+    def append(self, members: list[Piece]) -> None:
+        """Add whole members in pieces, the first of them at least a block: all or, if the process dies, none.
+
+        Raises `OSError` if the disk is full; the archive is then as it was.
+        """
         if not members:
             return
-        first, behind = members[0][:BLOCK], [members[0][BLOCK:], *members[1:], END]
+        first: list[Piece] = [members[0][:BLOCK]]
+        behind: list[Piece] = [members[0][BLOCK:], *members[1:], END]
         write_all(self._fd, behind, self._end + BLOCK)
-        write_all(self._fd, [first], self._end)
+        write_all(self._fd, first, self._end)
         self._end += sum(map(len, members))
 
     def sync(self) -> None:
@@ -164,7 +169,7 @@ class TarAppender:
         self.close()
 
 
-def replace(path: Path, members: list[bytes]) -> None:
+def replace(path: Path, members: list[Piece]) -> None:
     """Put an archive of these members at `path`, atomically: readers have the old one, or this one."""
     fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -185,7 +190,7 @@ def replace(path: Path, members: list[bytes]) -> None:
         os.close(folder)
 
 
-def write_all(fd: int, parts: list[bytes], position: int) -> None:
+def write_all(fd: int, parts: list[Piece], position: int) -> None:
     """Write all of the parts, one after the other, from a byte position on."""
     for at in range(0, len(parts), 512):  # fewer than the system takes in one call
         group = parts[at : at + 512]

@@ -5,9 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.tar import mapped
 from penstock.containers.tar.compress import compression_of, unpack
+from penstock.errors import FormatError
 
 SUFFIX = ".penstock-unpacked"
 BYTES = 64 << 30
@@ -21,8 +27,8 @@ def folder_of(cache: str | os.PathLike[str] | None) -> Path:
     return (Path(told) if told else Path.home() / ".cache" / "penstock") / "shards"
 
 
-def plain_path(path: Path, cache: str | os.PathLike[str] | None, limit: int = BYTES) -> Path:
-    """The archive itself, or, where it is compressed, its unpacked copy, which is made if there is none of this state.
+def plain(path: Path, cache: str | os.PathLike[str] | None, limit: int = BYTES) -> npt.NDArray[np.uint8]:
+    """The archive mapped, or, where it is compressed, its unpacked copy, which is made if there is none of this state.
 
     Others are removed from the folder, those not used for the longest time first, so that all have at most `limit`
     bytes. Raises `FormatError` for damaged archives, `UnsafeDataError` for one that is larger, `OSError` if the folder
@@ -30,31 +36,49 @@ def plain_path(path: Path, cache: str | os.PathLike[str] | None, limit: int = BY
     """
     with open(path, "rb") as file:
         if compression_of(file.read(4)) is None:
-            return path
+            return mapped(path)
     state = path.stat()
     named = f"{path.resolve()} {state.st_size} {state.st_mtime_ns}"
     folder = folder_of(cache)
     kept = folder / f"{hashlib.sha256(named.encode()).hexdigest()[:32]}{SUFFIX}"
-    if kept.exists():
+    with suppress(FileNotFoundError):
         os.utime(kept)
-        return kept
+        return _kept(kept)
     folder.mkdir(parents=True, exist_ok=True)
-    fd, temporary = tempfile.mkstemp(dir=folder, prefix=".unpacking-")
+    return _unpacked(path, kept, limit)
+
+
+def _kept(path: Path) -> npt.NDArray[np.uint8]:
+    """A copy that another process may be removing. Raises `FileNotFoundError` then."""
+    try:
+        return mapped(path)
+    except FormatError:
+        if path.exists():
+            raise
+        raise FileNotFoundError(path) from None
+
+
+def _unpacked(path: Path, kept: Path, limit: int) -> npt.NDArray[np.uint8]:
+    fd, temporary = tempfile.mkstemp(dir=kept.parent, prefix=".unpacking-")
     try:
         with open(fd, "wb") as file:
             size = unpack(path, file, limit)
-        _make_room(folder, limit - size)
+        data = mapped(Path(temporary))  # before it has a name by which others could remove it
+        _make_room(kept.parent, limit - size)
         os.replace(temporary, kept)
     except BaseException:
         os.unlink(temporary)
         raise
-    return kept
+    return data
 
 
 def _make_room(folder: Path, limit: int) -> None:
     """Remove the oldest copies until the rest has `limit` bytes. Whoever has one mapped keeps what it reads."""
-    kept = sorted(((p.stat(), p) for p in folder.glob(f"*{SUFFIX}")), key=lambda entry: -entry[0].st_mtime_ns)
-    for state, path in kept:
-        limit -= state.st_size
+    found: list[tuple[int, int, Path]] = []
+    for path in folder.glob(f"*{SUFFIX}"):
+        with suppress(FileNotFoundError):  # another process makes room as well
+            found.append((path.stat().st_mtime_ns, path.stat().st_size, path))
+    for _, size, path in sorted(found, reverse=True):
+        limit -= size
         if limit < 0:
             path.unlink(missing_ok=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.containers.pickle import ColorSpace
-from penstock.containers.tar import mapped, member, walk
+from penstock.containers.tar import TarAppender, mapped, member, walk
 from penstock.containers.tar.header import BLOCK
-from penstock.containers.tar.writer import Heads, replace
+from penstock.containers.tar.writer import Heads, Piece, replace
 from penstock.core.columns import nest, under
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
@@ -25,6 +25,7 @@ from penstock.formats.webdataset import seed
 from penstock.formats.webdataset.content import is_json
 from penstock.formats.webdataset.pickles import around, dumps
 from penstock.formats.webdataset.samples import META
+from penstock.formats.webdataset.shards import shards_of
 from penstock.formats.webdataset.source import ShardSource
 from penstock.formats.webdataset.writer import ShardWriter, start
 
@@ -32,7 +33,7 @@ HEAD = f"{META}.{seed.META_EXTENSION}"
 _PADDING = bytes(BLOCK)
 _DERIVED = ("dones", "frame", "terminations", "truncations", "next_observations")
 
-Rows = Callable[[int], bytes]
+Rows = Callable[[int], Sequence[Piece]]  # step to the pieces of a pickle
 
 
 class SeedWriter(ShardWriter):
@@ -83,21 +84,20 @@ class SeedWriter(ShardWriter):
         return self._spec
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries, in every archive that is not compressed. Cost: these archives are written anew."""
-        self._metadata |= is_json(metadata)
-        self._rewrite(_head(self._spec, self._metadata))
+        """Add or replace entries, in every archive, for each has all. Cost: the archives are written anew.
 
-    def _rewrite(self, head: bytes) -> None:
-        archive = self._archive
-        if archive is None:
-            raise DataError("expected an archive that is not compressed; metadata can be changed before the first is")
-        self._archive = None
-        archive.close()
-        data = mapped(archive.path)
-        members = walk(data, archive.path)
-        begin = int(members.header[1]) if len(members) > 1 else members.end
-        replace(archive.path, [head, data[begin : members.end].tobytes()])
-        self._archive = type(archive)(archive.path)
+        Raises `DataError` for what JSON cannot hold, and once an archive was compressed.
+        """
+        merged = self._metadata | is_json(metadata)
+        head, shards = _head(self._spec, merged), shards_of(self.path)
+        if packed := [shard.name for shard in shards if shard.suffix != ".tar"]:
+            raise DataError(f"expected archives that are not compressed, got {packed[0]}; change metadata before")
+        if self._archive is not None:
+            self._archive.close()
+        for shard in shards:
+            _rewrite(shard, head)
+        self._archive = TarAppender(shards[-1])
+        self._metadata = merged
 
     def _head(self) -> bytes:
         return _head(self._spec, self._metadata)
@@ -105,17 +105,25 @@ class SeedWriter(ShardWriter):
     def _written(self, episode: Episode) -> None:
         self._frames += len(episode)
 
-    def _members(self, episode: Episode, number: int) -> Iterator[bytes]:
+    def _members(self, episode: Episode, number: int) -> Iterator[Piece]:
         check_ends(episode)
         fields = [(Heads(_key(0), f".{name}.pickle").head, rows) for name, rows in _fields(episode, self._frames)]
         for t in range(len(episode)):
             key = _key(self._frames + t)
-            parts: list[bytes] = []
             for head, rows in fields:
                 payload = rows(t)
-                size = len(payload)
-                parts += (head(key, size), payload, _PADDING[: -size % BLOCK])
-            yield b"".join(parts)
+                size = sum(map(len, payload))
+                yield head(key, size)
+                yield from payload
+                yield _PADDING[: -size % BLOCK]
+
+
+def _rewrite(path: Path, head: bytes) -> None:
+    """Put another description in front of the members of an archive."""
+    data = mapped(path)
+    members = walk(data, path)
+    begin = int(members.header[1]) if len(members) > 1 else members.end
+    replace(path, [head, data[begin : members.end].data])
 
 
 def _key(frame: int) -> str:
@@ -180,7 +188,7 @@ def _head(spec: Spec, metadata: Mapping[str, Any]) -> bytes:
 def _fields(episode: Episode, frames: int) -> Iterator[tuple[str, Rows]]:
     """Name and pickle by step of every member of a sample, in the order of the names."""
     spec = episode.spec
-    found: dict[str, Rows] = {"frame": lambda t: dumps(frames + t)}
+    found: dict[str, Rows] = {"frame": lambda t: (dumps(frames + t),)}
     found |= {"obs": _named(episode, "observations", 0), "next_obs": _next(episode)}
     found |= {"acts": _named(episode, "actions", 0), "infos": _infos(episode)}
     dtype = spec["dones"].dtype if "dones" in spec else np.dtype(np.bool_)
@@ -204,16 +212,15 @@ def _named(episode: Episode, name: str, late: int) -> Rows:
     inside = {path[len(name) + 1 :]: a for path, a in episode.columns.items() if under(name, path)}
     if "" in inside:
         return _rows(np.asarray(inside[""])[late:])
-    return lambda t: dumps(nest({path: _at(array, t + late) for path, array in inside.items()}))
+    return lambda t: (dumps(nest({path: _at(array, t + late) for path, array in inside.items()})),)
 
 
 def _rows(array: Any) -> Rows:
+    """The bytes of a row stay where they are until they are written."""
     before, after = around(array.dtype.str, array.shape[1:], array.ndim == 1)
-    data = np.ascontiguousarray(array)
-    if data.ndim == 1:
-        raw, width = data.tobytes(), data.dtype.itemsize
-        return lambda t: b"%s%s%s" % (before, raw[t * width : (t + 1) * width], after)
-    return lambda t: b"%s%s%s" % (before, data[t].tobytes(), after)
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    width = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
+    return lambda t: (before, data[t * width : (t + 1) * width], after)
 
 
 def _at(array: Any, t: int) -> Any:
@@ -225,12 +232,12 @@ def _infos(episode: Episode) -> Rows:
     inside = {path[len("infos/") :]: a for path, a in episode.columns.items() if under("infos", path)}
     last, empty = _last(episode), dumps({})
 
-    def rows(t: int) -> bytes:
+    def rows(t: int) -> Sequence[Piece]:
         ends = t == len(episode) - 1
         if not inside and not ends:
-            return empty
+            return (empty,)
         held = {path: _at(array, t) for path, array in inside.items()}
-        return dumps(nest(held | last) if ends else nest(held))
+        return (dumps(nest(held | last) if ends else nest(held)),)
 
     return rows
 

@@ -6,13 +6,14 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.containers.tar import Members, mapped, walk
+from penstock.containers.tar import Members, walk
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec
@@ -70,8 +71,7 @@ class ShardSource(Source):
         self._shards = shards_of(self._path)
         states = [(shard.name, (s := shard.stat()).st_size, s.st_mtime_ns) for shard in self._shards]
         self._key = hashlib.sha256(json.dumps([states, str(self._options)]).encode()).hexdigest()
-        plain = [unpacked.plain_path(shard, cache, cache_bytes) for shard in self._shards]
-        buffers = [mapped(p) for p in plain]
+        buffers = _mapped(self._shards, cache, cache_bytes)
         self._held: _Held | None = self._open(buffers, keep=index)
 
     def __reduce__(self) -> tuple[Callable[..., ShardSource], tuple[Any, ...]]:
@@ -209,6 +209,16 @@ def read(paths: Sequence[Path], buffers: Sequence[Bytes], options: Options) -> C
     if (description := own.described(paths, buffers, members)) is not None:
         return own.read(archives, description)
     return seed.read(archives) if seed.is_seed(archives.samples) else general.read(archives)
+
+
+def _mapped(shards: Sequence[Path], cache: str | os.PathLike[str] | None, limit: int) -> list[Bytes]:
+    """The archives, unpacked where they are compressed, on as many threads as there are cores."""
+
+    def one(shard: Path) -> Bytes:
+        return unpacked.plain(shard, cache, limit)
+
+    with ThreadPoolExecutor(min(len(shards), os.cpu_count() or 1)) as threads:
+        return list(threads.map(one, shards))
 
 
 def _chosen(samples: Samples, options: Options, paths: Sequence[Path]) -> Samples:

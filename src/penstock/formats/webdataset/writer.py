@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock.containers.tar import TarAppender, member
 from penstock.containers.tar.compress import Compression, pack
+from penstock.containers.tar.writer import Piece
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
@@ -77,8 +78,9 @@ class ShardWriter(Writer):
         """The member that a new archive begins with."""
 
     @abstractmethod
-    def _members(self, episode: Episode, number: int) -> Iterator[bytes]:
-        """The members of an episode as they lie in an archive. Raises `DataError` for what has no place in them."""
+    def _members(self, episode: Episode, number: int) -> Iterator[Piece]:
+        """The members of an episode as they lie in an archive, in pieces that begin with a header of its own. Raises
+        `DataError` for what has no place in them."""
 
     @property
     @abstractmethod
@@ -190,7 +192,7 @@ class NpyWriter(ShardWriter):
     def _head(self) -> bytes:
         return member(self._description.name, self._description.encode())
 
-    def _members(self, episode: Episode, number: int) -> Iterator[bytes]:
+    def _members(self, episode: Episode, number: int) -> Iterator[Piece]:
         key = own.key(number)
         yield member(f"{key}.json", own.episode_json(len(episode), is_json(episode.metadata)))
         for path, array in episode.columns.items():
