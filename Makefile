@@ -39,6 +39,7 @@ peers: .venv/dev.stamp .build/peers.stamp ## mixing, packing and resuming, measu
 	$(BIN)/python benchmarks/stream_packing.py --peer $(PEERS)
 	$(BIN)/python benchmarks/tiny_batches.py --peer $(PEERS)
 	$(BIN)/python benchmarks/loader.py
+	$(BIN)/python benchmarks/shards.py --peer $(PEERS)
 	$(BIN)/python benchmarks/kill_reshape_replay.py --rivals $(PEERS)
 
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
