@@ -49,38 +49,18 @@ class Anchored(Plan):
     ) -> None:
         self._stride, self._pad = stride, pad
         _check_names([name for name, *_ in (*outputs, *masks)])
-        self._views = tuple(dict.fromkeys(view for _, _, view in outputs))
-        number = {view: i for i, view in enumerate(self._views)}
-        self._reads = tuple(
+        self.views = tuple(dict.fromkeys(view for _, _, view in outputs))
+        number = {view: i for i, view in enumerate(self.views)}
+        self.reads = tuple(
             Read(name, column, number[view], squeeze or view.align == "episode") for name, column, view in outputs
         )
-        self._marks = tuple(Mark(name, number[view]) for name, view in masks)
-        self._fingerprint = chained(episodes.fingerprint, transform)
-        ranges = [view for view in self._views if view.align != "episode"]
+        self.marks = tuple(Mark(name, number[view]) for name, view in masks)
+        self.fingerprint = chained(episodes.fingerprint, transform)
+        ranges = [view for view in self.views if view.align != "episode"]
         self._first, spare = _room(ranges) if pad == "drop" else (0, 0)
         anchors = episodes.length - self._first - spare
         sizes = np.maximum(0, -(-anchors // stride))
         self._samples = Groups.of(sizes, episodes.source, episodes.index, episodes.start, episodes.length)
-
-    @property
-    def views(self) -> tuple[View, ...]:
-        """The distinct ranges and alignments."""
-        return self._views
-
-    @property
-    def reads(self) -> tuple[Read, ...]:
-        """The output columns."""
-        return self._reads
-
-    @property
-    def marks(self) -> tuple[Mark, ...]:
-        """A mask for every range that is padded."""
-        return self._marks
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of episodes and parameters."""
-        return self._fingerprint
 
     def __len__(self) -> int:
         return self._samples.n
@@ -91,7 +71,7 @@ class Anchored(Plan):
         i, source, index, start, length = self._samples.locate(place)
         t = i * self._stride + self._first
         rows = {"step": start, "boundary": start + index, "episode": index}
-        return tuple(self._select(view, source, rows[view.align], t, length) for view in self._views)
+        return tuple(self._select(view, source, rows[view.align], t, length) for view in self.views)
 
     def lengths(self, positions: Int) -> tuple[Int, ...]:
         """The width of each view, where nothing is padded; otherwise what is left inside the episode."""
@@ -103,7 +83,7 @@ class Anchored(Plan):
     @property
     def even(self) -> tuple[int, ...] | None:
         """The width of each view, where nothing is padded."""
-        return tuple(len(view.steps) for view in self._views) if self._pad == "drop" else None
+        return tuple(len(view.steps) for view in self.views) if self._pad == "drop" else None
 
     def _select(self, view: View, source: Int, row: Int, t: Int, length: Int) -> Selection:
         if view.align == "episode":

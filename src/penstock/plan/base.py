@@ -98,25 +98,14 @@ class Plan(ABC):
     is done for many positions at once (a few thousand or more): the cost of a call is spread over them.
     """
 
-    @property
-    @abstractmethod
-    def views(self) -> tuple[View, ...]:
-        """The distinct views; `resolve` gives one selection for each."""
-
-    @property
-    @abstractmethod
-    def reads(self) -> tuple[Read, ...]:
-        """The output columns."""
-
-    @property
-    @abstractmethod
-    def marks(self) -> tuple[Mark, ...]:
-        """What the batch carries besides columns: masks where something is padded, segment ids where it is packed."""
-
-    @property
-    @abstractmethod
-    def fingerprint(self) -> str:
-        """A digest of the episodes, the parameters and the seed: equal plans give equal selections."""
+    views: tuple[View, ...]
+    """The distinct views; `resolve` gives one selection for each."""
+    reads: tuple[Read, ...]
+    """The output columns."""
+    marks: tuple[Mark, ...]
+    """What the batch carries besides columns: masks where something is padded, segment ids where it is packed."""
+    fingerprint: str
+    """A digest of the episodes, the parameters and the seed: equal plans give equal selections."""
 
     @property
     def steady(self) -> bool:
@@ -183,27 +172,8 @@ class Reordered(Plan):
 
     def __init__(self, upstream: Plan, transform: object) -> None:
         self.upstream = upstream
-        self._fingerprint = chained(upstream.fingerprint, transform)
-
-    @property
-    def views(self) -> tuple[View, ...]:
-        """Those of the plan below."""
-        return self.upstream.views
-
-    @property
-    def reads(self) -> tuple[Read, ...]:
-        """Those of the plan below."""
-        return self.upstream.reads
-
-    @property
-    def marks(self) -> tuple[Mark, ...]:
-        """Those of the plan below."""
-        return self.upstream.marks
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the plan below and this transform."""
-        return self._fingerprint
+        self.views, self.reads, self.marks = upstream.views, upstream.reads, upstream.marks
+        self.fingerprint = chained(upstream.fingerprint, transform)
 
     @property
     def steady(self) -> bool:

@@ -46,12 +46,12 @@ class Mixed(Plan):
         first = np.cumsum([0] + [part.sources for part in parts])
         self._first, self._sources = first[:-1].tolist(), int(first[-1])
         joined = _Joined(self.parts, union)
-        self._views, self._below = joined.views()
-        self._reads = tuple(self._read(name, view, joined) for name, view in joined.outputs.items())
-        self._marks = self._made_marks(joined)
+        self.views, self._below = joined.views()
+        self.reads = tuple(self._read(name, view, joined) for name, view in joined.outputs.items())
+        self.marks = self._made_marks(joined)
         digest = [(part.name, part.plan.fingerprint) for part in parts]
         changes = [(at, [str(share) for share in shares]) for at, shares in course.stretches]
-        self._fingerprint = chained(f"mix until {course.stop}", (digest, changes, label, union))
+        self.fingerprint = chained(f"mix until {course.stop}", (digest, changes, label, union))
         # What each part has given when an epoch of the mix ends; endless mixes have one epoch.
         self._each_epoch = course.offset(1) if course.length is not None else np.zeros(len(parts), np.int64)
 
@@ -69,35 +69,15 @@ class Mixed(Plan):
 
     def _made_marks(self, joined: _Joined) -> tuple[Mark, ...]:
         marks = [replace(model, view=view) for model, view in joined.marks]
-        for read in self._reads:
+        for read in self.reads:
             having = tuple(source for source in range(self._sources) if read.of(source) is not None)
             if len(having) < self._sources:
                 marks.append(Mark(f"{read.name}_present", joined.whole, "present", having=having))
         if self._label is not None:
-            if any(read.name == self._label for read in self._reads):
+            if any(read.name == self._label for read in self.reads):
                 raise PlanError(f"expected no output named {self._label!r}, which tells the part; choose another label")
             marks.append(Mark(self._label, joined.whole, "source", having=tuple(self._first)))
         return tuple(marks)
-
-    @property
-    def views(self) -> tuple[View, ...]:
-        """One for each way in which the parts' views go together."""
-        return self._views
-
-    @property
-    def reads(self) -> tuple[Read, ...]:
-        """The outputs of all parts."""
-        return self._reads
-
-    @property
-    def marks(self) -> tuple[Mark, ...]:
-        """The parts' marks, and which part a sample is from."""
-        return self._marks
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the parts and the course."""
-        return self._fingerprint
 
     @property
     def steady(self) -> bool:
@@ -138,12 +118,12 @@ class Mixed(Plan):
         for part, mine, j in self._by_part(positions):
             found.append((part, mine, self.parts[part].plan.resolve(j)))
         return tuple(
-            self._laid(number, len(view.steps), found, len(positions)) for number, view in enumerate(self._views)
+            self._laid(number, len(view.steps), found, len(positions)) for number, view in enumerate(self.views)
         )
 
     def lengths(self, positions: Int) -> tuple[Int, ...]:
         """Those of each part; 0 where it lacks the view."""
-        lengths = [np.zeros(len(positions), np.int64) for _ in self._views]
+        lengths = [np.zeros(len(positions), np.int64) for _ in self.views]
         for part, mine, j in self._by_part(positions):
             below = self.parts[part].plan.lengths(j)
             for number, rows in enumerate(lengths):

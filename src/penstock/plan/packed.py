@@ -46,7 +46,7 @@ class Packed(Plan):
         head: Mapping[str, float],
     ) -> None:
         self.upstream, self._pack = upstream, transform
-        self._fingerprint = chained(upstream.fingerprint, transform)
+        self.fingerprint = chained(upstream.fingerprint, transform)
         self._axes = _axes(upstream, limits)
         self._rule = transform.rule(tuple(axis.limit for axis in self._axes))
         self._single = upstream.steady and not transform.repack
@@ -55,11 +55,11 @@ class Packed(Plan):
         self._lock = threading.RLock()
         self._width = self._widths()
         self._slots = self._most_sequences()
-        self._reads = tuple(
+        self.reads = tuple(
             replace(r, squeeze=False, fill=pad.get(r.name, 0), head=head.get(r.name, 0)) for r in upstream.reads
         )
-        self._views = tuple(self._view(number, view) for number, view in enumerate(upstream.views))
-        self._marks = self._made_marks()
+        self.views = tuple(self._view(number, view) for number, view in enumerate(upstream.views))
+        self.marks = self._made_marks()
 
     def _widths(self) -> Sequence[int]:
         if self._pack.overlong != "own_pack":
@@ -98,26 +98,6 @@ class Packed(Plan):
             for name in (axis.names[:1] if one else axis.names)
             for kind in self._pack.marks
         )
-
-    @property
-    def views(self) -> tuple[View, ...]:
-        """Those of the plan below, as wide as a pack."""
-        return self._views
-
-    @property
-    def reads(self) -> tuple[Read, ...]:
-        """Those of the plan below."""
-        return self._reads
-
-    @property
-    def marks(self) -> tuple[Mark, ...]:
-        """Segment ids, positions, and what else was asked for; of every column, where lengths differ."""
-        return self._marks
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the plan below and the transform."""
-        return self._fingerprint
 
     @property
     def steady(self) -> bool:
@@ -186,7 +166,7 @@ class Packed(Plan):
             layout.slots(selection, len(view.steps))
             if view.align == "episode"
             else layout.rows(selection, max(0, self._axis_of(number)), len(view.steps), continued)
-            for number, (view, selection) in enumerate(zip(self._views, below, strict=True))
+            for number, (view, selection) in enumerate(zip(self.views, below, strict=True))
         )
 
     def _pieces(self, epoch: Int, place: Int) -> tuple[Pieces, Int]:
@@ -224,7 +204,7 @@ class Packed(Plan):
 
     def _kept(self, lengths: Lengths, n: int, epoch: int) -> PackIndex:
         """The index of an epoch, out of the folder of plans if it is there, else planned and left there."""
-        path = None if self._pack.cache is None else Path(self._pack.cache) / f"{self._fingerprint}-{epoch}.pack"
+        path = None if self._pack.cache is None else Path(self._pack.cache) / f"{self.fingerprint}-{epoch}.pack"
         if path is not None and path.exists():
             return PackIndex.from_bytes(path.read_bytes(), lengths, self._rule, n=n)
         threads = os.cpu_count() or 1
@@ -248,7 +228,7 @@ class Packed(Plan):
     def __reduce__(self) -> tuple[type[Packed], tuple[object, ...]]:
         # Indexes hold functions and a lock; another process plans again, or reads the folder of plans.
         limits = {name: axis.limit for axis in self._axes for name in axis.names}
-        pad, head = ({r.name: getattr(r, which) for r in self._reads} for which in ("fill", "head"))
+        pad, head = ({r.name: getattr(r, which) for r in self.reads} for which in ("fill", "head"))
         return Packed, (self.upstream, self._pack, limits, pad, head)
 
 

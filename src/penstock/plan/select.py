@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from penstock.core.columns import under
 from penstock.errors import PlanError, SpecError
-from penstock.plan.base import Plan, PlanTransform, Read, Reordered
+from penstock.plan.base import Plan, PlanTransform, Reordered
 
 Int = npt.NDArray[np.int64]
 
@@ -40,12 +40,7 @@ class Selected(Reordered):
 
     def __init__(self, upstream: Plan, transform: Select) -> None:
         super().__init__(upstream, transform)
-        self._reads = tuple(r for r in upstream.reads if any(under(name, r.name) for name in transform.columns))
-
-    @property
-    def reads(self) -> tuple[Read, ...]:
-        """Those that were chosen."""
-        return self._reads
+        self.reads = tuple(r for r in upstream.reads if any(under(name, r.name) for name in transform.columns))
 
     def __len__(self) -> int:
         return len(self.upstream)

@@ -47,7 +47,7 @@ class Whole(Plan):
 
     def __init__(self, episodes: Episodes, transform: Sequences) -> None:
         self._episodes = episodes
-        self._fingerprint = chained(episodes.fingerprint, transform)
+        self.fingerprint = chained(episodes.fingerprint, transform)
         self._first: list[Int] = []  # of each view: the first row of each episode, and how many it has
         self._rows: list[Int] = []
         views: dict[tuple[str, str], View] = {}
@@ -63,7 +63,7 @@ class Whole(Plan):
             if view is not EPISODE and not any(mark.axis == view.axis for mark in marks):
                 first = not any(not mark.column for mark in marks) and not column
                 marks[view] = Mark("mask" if first else f"{path}_mask", number)
-        self._views, self._reads, self._marks = tuple(views.values()), tuple(reads), tuple(marks.values())
+        self.views, self.reads, self.marks = tuple(views.values()), tuple(reads), tuple(marks.values())
 
     def _view(self, episodes: Episodes, align: Align, column: str, final: bool) -> View:
         end = int(final and align == "boundary")
@@ -81,33 +81,13 @@ class Whole(Plan):
         longest = max(1, int(rows.max(initial=0)))
         return View("values" if column else align, 0, longest, end=end, column=column, whole=True)
 
-    @property
-    def views(self) -> tuple[View, ...]:
-        """One for each alignment, and for each ragged column."""
-        return self._views
-
-    @property
-    def reads(self) -> tuple[Read, ...]:
-        """Every column."""
-        return self._reads
-
-    @property
-    def marks(self) -> tuple[Mark, ...]:
-        """A mask for every axis."""
-        return self._marks
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the episodes and the transform."""
-        return self._fingerprint
-
     def __len__(self) -> int:
         return len(self._episodes)
 
     def resolve(self, positions: Int) -> tuple[Selection, ...]:
         """One span a sample and view, none where an episode is empty."""
         _, e = self.locate(checked(self, positions))
-        return tuple(self._select(number, view, e) for number, view in enumerate(self._views))
+        return tuple(self._select(number, view, e) for number, view in enumerate(self.views))
 
     def lengths(self, positions: Int) -> tuple[Int, ...]:
         """Out of the table."""
