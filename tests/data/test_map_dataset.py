@@ -179,7 +179,7 @@ def test_fetch_refuses_sources_that_differ():
     one = from_arrays({"actions": np.arange(4), "words": np.zeros(4)}, lengths=[4]).source
     two = from_arrays({"actions": np.arange(4.0), "words": np.zeros(4)}, lengths=[4]).source
     with pytest.raises(SpecError, match=r"actions .* in source 1"):
-        Fetch([one, two], TwoSources(), TwoSources.reads)
+        Fetch([one, two], TwoSources())
 
 
 def test_episodes_are_chosen_and_split():

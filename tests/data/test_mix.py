@@ -232,3 +232,12 @@ def test_shares_can_be_asked_for():
     report = mix(three(), [0.5, 0.3, 0.2]).plan.report()
     assert [part.samples for part in report.parts] == [50, 30, 20]
     assert [part.rows for part in report.parts] == [50, 30, 20]
+
+
+def test_a_column_may_be_aligned_otherwise_in_another_dataset():
+    steps = penstock.from_arrays({"x": np.arange(4)}, lengths=[2, 2]).samples()
+    boundary = penstock.from_arrays({"x": np.arange(6) + 100, "a": np.zeros(4)}, lengths=[2, 2]).samples().select("x")
+    mixed = mix([steps, boundary], [1, 1])
+    assert mixed[:]["x"].tolist() == [0, 100, 1, 101, 2, 103, 3, 104]
+    loader = penstock.Loader(mixed, 8, threads=0)
+    assert loader.why(next(iter(loader)).ticket).table["episode"].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]

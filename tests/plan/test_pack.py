@@ -324,3 +324,12 @@ def test_what_needs_epochs_of_one_length_says_so():
     with pytest.raises(PlanError, match="at most 1000 epochs"):
         packs.repeat(1 << 40)
     assert len(packs.repeat(3)) == packs.plan.start(3)
+
+
+def test_what_was_selected_away_has_no_spans():
+    data = EpisodeDataset(two_columns([(3, 1), (4, 2), (2, 4)])).sequences().select("inputs").pack(8)
+    read = {read.view for read in data.plan.reads}
+    for number, (view, selection) in enumerate(zip(data.plan.views, data.resolve(np.arange(len(data))), strict=True)):
+        assert len(selection.at) == 0 or number in read
+        assert selection.shape == (len(data), len(view.steps))
+    assert list(data[:]) == ["inputs", "segment_ids", "positions"]

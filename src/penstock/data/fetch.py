@@ -11,7 +11,7 @@ import numpy.typing as npt
 from penstock.core.columns import Columns
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
-from penstock.core.spec import Field
+from penstock.core.spec import Align, Field
 from penstock.data.marks import Empty, marked
 from penstock.errors import SpecError
 from penstock.formats.base.source import Source
@@ -22,16 +22,22 @@ from penstock.plan.base import Plan, Read
 class Fetch:
     """Reads what a plan's selections name. Stateless between calls, and safe in any number of threads.
 
-    `reads` are those of the plan's outputs that are wanted.
-
     Raises `SpecError` if two sources disagree about a column.
     """
 
-    def __init__(self, sources: Sequence[Source], plan: Plan, reads: Sequence[Read]) -> None:
+    def __init__(self, sources: Sequence[Source], plan: Plan) -> None:
         self.sources = tuple(sources)
         self.plan = plan
-        self.reads = tuple(reads)
+        self.reads = plan.reads
         self.fields = [_common_field(self.sources, read) for read in self.reads]
+        # The row space of each view in each source: a column may be aligned in another way in another source.
+        self._aligns: dict[tuple[int, int], Align] = {
+            (read.view, number): source.spec[column].align
+            for read in self.reads
+            if plan.views[read.view].align != "values"  # these are checked where they are read
+            for number, source in enumerate(self.sources)
+            if (column := read.of(number)) is not None
+        }
 
     def row_bytes(self) -> int:
         """About how many bytes one sample takes; ragged columns count as one value a row."""
@@ -62,10 +68,10 @@ class Fetch:
         return selection.by_source()
 
     def _check(self, parts: Sequence[Sequence[tuple[int, Selection]]]) -> None:
-        for view, view_parts in zip(self.plan.views, parts, strict=True):
-            if view.align != "values":  # reading values checks them against the rows that they belong to
-                for number, part in view_parts:
-                    self.sources[number].check(view.align, part)
+        for view, view_parts in enumerate(parts):
+            for number, part in view_parts:
+                if (align := self._aligns.get((view, number))) is not None:
+                    self.sources[number].check(align, part)
 
     def _read(
         self, read: Read, field: Field, selection: Selection, parts: Sequence[tuple[int, Selection]], empty: Empty

@@ -91,7 +91,7 @@ class MapDataset:
     ) -> None:
         self.sources, self.plan, self.maps = tuple(sources), plan, tuple(maps)
         self._origin = origin
-        self._fetch = Fetch(self.sources, plan, plan.reads)
+        self._fetch = Fetch(self.sources, plan)
 
     def __len__(self) -> int:
         return len(self.plan)

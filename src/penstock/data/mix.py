@@ -32,8 +32,9 @@ def mix(
     label: str | None = "source",
     union: bool = False,
 ) -> MapDataset:
-    """One dataset whose samples come from several, each at its rate, exact at every prefix: the number of samples of
-    each is less than one off its share, wherever you stop.
+    """One dataset whose samples come from several, each at its rate: wherever you stop, the number of samples of each
+    is less than one off its share. (With more than four datasets and weights that repeat after no million picks it may
+    be more; `plan.course.bound` says how much.)
 
     Each dataset is read in its own order (shuffle it before, or the mix after), and nothing of it comes twice before
     all of it came. Any position can be read directly; a mix can be shuffled, packed and mixed again.

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.core.columns import Columns
 from penstock.core.selection import Selection
+from penstock.core.spec import Align
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError, StateError
 from penstock.formats.base.source import Source
@@ -167,11 +168,12 @@ def _owners(dataset: MapDataset, selection: Selection, number: int) -> tuple[Int
 def _first_rows(dataset: MapDataset, source: int, number: int) -> Int:
     """`[E + 1]` first row of each episode of a source, in the row space of a view."""
     view, held = dataset.plan.views[number], dataset.sources[source]
-    if view.align != "values":
-        return held.rows(view.align)
     columns = (read.of(source) for read in dataset.plan.reads if read.view == number)
     column = next((name for name in columns if name is not None), view.column)
-    return held.value_offsets(column)[held.rows(held.spec[column].align)]
+    if not column:  # a view that only a column which was selected away read
+        return held.rows(cast(Align, view.align))
+    rows = held.rows(held.spec[column].align)
+    return rows if view.align != "values" else held.value_offsets(column)[rows]
 
 
 def _name(source: Source) -> str:

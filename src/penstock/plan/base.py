@@ -207,6 +207,25 @@ class Reordered(Plan):
         """`[n]` int64 positions in the plan below for `[n]` positions `k >= 0` in this one (epochs count on)."""
 
 
+class SameEpochs(Reordered):
+    """A plan whose epochs are those of the plan below, each sample in it once."""
+
+    def __len__(self) -> int:
+        return len(self.upstream)
+
+    def start(self, epoch: int) -> int:
+        """As the plan below."""
+        return self.upstream.start(epoch)
+
+    def sizes(self, epoch: Int) -> Int:
+        """As the plan below."""
+        return self.upstream.sizes(epoch)
+
+    def locate(self, k: Int) -> tuple[Int, Int]:
+        """As the plan below."""
+        return self.upstream.locate(k)
+
+
 class EpisodeTransform(ABC):
     """Episodes to episodes: `Where`, `Split`. A frozen dataclass."""
 

@@ -60,6 +60,7 @@ class Packed(Plan):
         )
         self.views = tuple(self._view(number, view) for number, view in enumerate(upstream.views))
         self.marks = self._made_marks()
+        self._used = {read.view for read in self.reads}
 
     def _widths(self) -> Sequence[int]:
         if self._pack.overlong != "own_pack":
@@ -161,13 +162,19 @@ class Packed(Plan):
         pieces, items = self._pieces(epoch, place)
         layout = _Layout.of(pieces, self._rule.head, len(place))
         below = self.upstream.resolve(items)
-        continued = self._pack.positions == "continue"
         return tuple(
-            layout.slots(selection, len(view.steps))
-            if view.align == "episode"
-            else layout.rows(selection, max(0, self._axis_of(number)), len(view.steps), continued)
+            self._laid(layout, number, view, selection)
             for number, (view, selection) in enumerate(zip(self.views, below, strict=True))
         )
+
+    def _laid(self, layout: _Layout, number: int, view: View, below: Selection) -> Selection:
+        width = len(view.steps)
+        if number not in self._used:  # of a column that was selected away
+            none = np.zeros(0, np.int64)
+            return Selection(none, none, none, none, (layout.n, width))
+        if view.align == "episode":
+            return layout.slots(below, width)
+        return layout.rows(below, self._axis_of(number), width, self._pack.positions == "continue")
 
     def _pieces(self, epoch: Int, place: Int) -> tuple[Pieces, Int]:
         """The pieces of packs `[n]`, and the position of each in the plan below."""

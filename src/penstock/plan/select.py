@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from penstock.core.columns import under
 from penstock.errors import PlanError, SpecError
-from penstock.plan.base import Plan, PlanTransform, Reordered
+from penstock.plan.base import Plan, PlanTransform, Reordered, SameEpochs
 
 Int = npt.NDArray[np.int64]
 
@@ -35,31 +35,16 @@ class Select(PlanTransform):
         return Selected(plan, self)
 
 
-class Selected(Reordered):
+class Selected(SameEpochs):
     """What `Select` makes of a plan."""
 
     def __init__(self, upstream: Plan, transform: Select) -> None:
         super().__init__(upstream, transform)
         self.reads = tuple(r for r in upstream.reads if any(under(name, r.name) for name in transform.columns))
 
-    def __len__(self) -> int:
-        return len(self.upstream)
-
     def length_table(self, view: int) -> Int | None:
         """As the plan below."""
         return self.upstream.length_table(view)
-
-    def start(self, epoch: int) -> int:
-        """As the plan below."""
-        return self.upstream.start(epoch)
-
-    def sizes(self, epoch: Int) -> Int:
-        """As the plan below."""
-        return self.upstream.sizes(epoch)
-
-    def locate(self, k: Int) -> tuple[Int, Int]:
-        """As the plan below."""
-        return self.upstream.locate(k)
 
     def positions(self, k: Int) -> Int:
         """The same ones."""

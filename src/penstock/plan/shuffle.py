@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from penstock.errors import PlanError
 from penstock.kernels.permute import LARGEST, permute
-from penstock.plan.base import Plan, PlanTransform, Reordered, epochs, settle
+from penstock.plan.base import Plan, PlanTransform, SameEpochs, epochs, settle
 
 Int = npt.NDArray[np.int64]
 
@@ -65,7 +65,7 @@ class Shuffle(PlanTransform):
         return _pooled(x, epoch, size, np.minimum(self.block, size), self.pool, self.seed)
 
 
-class Shuffled(Reordered):
+class Shuffled(SameEpochs):
     """What `Shuffle` makes of a plan."""
 
     def __init__(self, upstream: Plan, transform: Shuffle) -> None:
@@ -73,21 +73,6 @@ class Shuffled(Reordered):
         self._shuffle = transform
         if len(upstream) > LARGEST:
             raise PlanError(f"expected a plan of at most 2^62 samples to shuffle, got {len(upstream)}")
-
-    def __len__(self) -> int:
-        return len(self.upstream)
-
-    def start(self, epoch: int) -> int:
-        """As the plan below."""
-        return self.upstream.start(epoch)
-
-    def sizes(self, epoch: Int) -> Int:
-        """As the plan below."""
-        return self.upstream.sizes(epoch)
-
-    def locate(self, k: Int) -> tuple[Int, Int]:
-        """As the plan below."""
-        return self.upstream.locate(k)
 
     def positions(self, k: Int) -> Int:
         """Through the cipher of each epoch."""

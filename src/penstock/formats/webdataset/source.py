@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -81,10 +82,8 @@ class ShardSource(Source):
     def _open(self, buffers: list[Bytes], *, keep: bool) -> _Held:
         place = index.place(self._path)
         if keep and (content := index.load(place, self._key)) is not None:
-            try:
+            with contextlib.suppress(IndexError):  # an index that names places outside of the archives is made anew
                 return _Held(content, buffers)
-            except IndexError:
-                pass  # an index that names places outside of the archives is made anew
         content = read(self._shards, buffers, self._options)
         held = _Held(content, buffers)
         if keep and content.samples.size.size >= WORTH:
