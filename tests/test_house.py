@@ -32,6 +32,8 @@ SEES: dict[str, tuple[str, ...]] = {
     "formats.columns": (*GROUND, "kernels", "containers", "formats.base"),
     "formats.minari": (*GROUND, "kernels", "containers", "formats.base"),
     "formats.webdataset": (*GROUND, "kernels", "containers", "formats.base"),
+    "formats.demos": (*GROUND, "kernels", "containers", "formats.base", "formats.memory"),
+    "envs": (*GROUND, "containers"),
     "plan": (*GROUND, "kernels", "formats.base"),
     "record": (*GROUND, "formats.base"),
     "data": (*GROUND, "kernels", "plan", "formats.base", "formats.memory", "formats.records"),

@@ -1,0 +1,1 @@
+"""Environments by benchmark name: what to build, what it gives, and how it is vectorised."""

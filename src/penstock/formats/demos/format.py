@@ -1,0 +1,51 @@
+"""The format of native demonstrations: one name for several kinds of files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from penstock.errors import FormatError, UnknownFormatError
+from penstock.formats.base.format import Finding, Format
+from penstock.formats.base.source import Source
+from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.kinds import KINDS
+
+
+class DemosFormat(Format):
+    """Demonstrations as their makers published them; read-only. See docs/demos.md.
+
+    `open` takes `kind`, the name of one of `KINDS`, where the content should not be asked, and the options of that kind.
+
+    >>> DemosFormat().recognises(Path("/"))
+    False
+    """
+
+    name: ClassVar[str] = "demos"
+    description: ClassVar[str] = "native demonstrations: " + ", ".join(kind.name for kind in KINDS)
+
+    def recognises(self, path: Path) -> bool:
+        """Whether one of the kinds recognises it."""
+        return any(kind.recognises(path) for kind in KINDS)
+
+    def open(self, path: Path, *, kind: str | None = None, **options: Any) -> Source:
+        """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
+        return kind_at(path, kind).open(path, **options)
+
+    def check(self, path: Path) -> Iterator[Finding]:
+        """Look for damage, as the kind does."""
+        return kind_at(path).check(path)
+
+
+def kind_at(path: Path, name: str | None = None) -> Kind:
+    """The kind of that name, or the one that recognises what lies at `path`. Raises `FormatError`."""
+    if name is not None:
+        for kind in KINDS:
+            if kind.name == name:
+                return kind
+        raise FormatError(f"expected a kind among {[kind.name for kind in KINDS]}, got {name!r}", path=path)
+    for kind in KINDS:
+        if kind.recognises(path):
+            return kind
+    raise UnknownFormatError(f"expected demonstrations of {[kind.name for kind in KINDS]}, got none of them", path=path)

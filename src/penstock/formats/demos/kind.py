@@ -1,0 +1,31 @@
+"""One kind of native demonstration file: how it is told from others, and opened."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+from penstock.formats.base.format import Finding
+from penstock.formats.base.source import Source
+
+
+class Kind(ABC):
+    """How the demonstrations of one maker are recognised and opened. Stateless."""
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+
+    @abstractmethod
+    def recognises(self, path: Path) -> bool:
+        """Whether the content at `path` (a file or a folder of files) is of this kind. Cheap, and never raises."""
+
+    @abstractmethod
+    def open(self, path: Path, **options: Any) -> Source:
+        """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
+
+    def check(self, path: Path) -> Iterator[Finding]:
+        """Look for damage: opening reads everything that a check could look at, unless a kind knows more."""
+        self.open(path).close()
+        yield from ()
