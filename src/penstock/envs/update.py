@@ -1,0 +1,26 @@
+"""Configurations updated: a pure function on plain mappings."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, cast
+
+
+def update(defaults: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """`defaults` with the values of `config`: where both have a mapping their keys are merged, else `config` wins.
+
+    Lists are replaced whole, None replaces what was there, new keys are taken as they come (it is the dataclasses that
+    know which keys there are). Neither argument is changed, and the result shares nothing with them.
+
+    >>> update({"a": {"x": 1, "y": 2}, "b": [1, 2]}, {"a": {"y": 3}, "b": [4]})
+    {'a': {'x': 1, 'y': 3}, 'b': [4]}
+    """
+    merged: dict[str, Any] = copy.deepcopy(dict(defaults))
+    for key, value in config.items():
+        before = merged.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            merged[key] = update(cast("Mapping[str, Any]", before), cast("Mapping[str, Any]", value))
+        else:
+            merged[key] = copy.deepcopy(value)
+    return merged
