@@ -21,11 +21,12 @@ class Benchmark(ABC):
     """A family of environments. Stateless; its libraries are imported in `factory`'s product alone.
 
     `context` is how subprocesses have to be started: `"spawn"` wherever there is an OpenGL context, for those do not
-    survive a fork.
+    survive a fork. `options` are the keys of `EnvConfig.benchmark_options` that it takes; any other is refused.
     """
 
     name: ClassVar[str]
     context: ClassVar[Context] = "spawn"
+    options: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def tasks(self) -> tuple[str, ...]:

@@ -1,0 +1,142 @@
+"""Benchmarks by name, loaded when first asked for; and what is known of a task without building anything."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from penstock.containers.pickle import ColorSpace
+from penstock.core.spaces import Space
+from penstock.envs.benchmark import Benchmark
+from penstock.envs.built import built_spaces
+from penstock.envs.config import EnvConfig
+from penstock.envs.section import suggestion
+from penstock.errors import DataError
+
+GROUP = "penstock.benchmarks"
+
+# name -> module:class; a module is imported when its benchmark is asked for
+_SHIPPED = {
+    "magical": "penstock.envs.magical:Magical",
+    "dm_control": "penstock.envs.dm_control:DmControl",
+    "atari": "penstock.envs.atari:Atari",
+    "minecraft": "penstock.envs.minecraft:Minecraft",
+    "procgen": "penstock.envs.procgen:Procgen",
+    "gymnasium": "penstock.envs.gymnasium_envs:Gymnasium",
+    "toy": "penstock.envs.toy:Toy",
+}
+_registered: dict[str, Benchmark] = {}
+
+
+def register(benchmark: Benchmark) -> None:
+    """Make a benchmark of your own known by its `name`, in this process.
+
+    An entry point in the group `penstock.benchmarks` (its name the benchmark's, its value the class) does it for every
+    process. Raises `DataError` if the name is taken, or for something that is no `Benchmark`.
+    """
+    if not isinstance(benchmark, Benchmark):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise DataError(f"expected a Benchmark to register, got {benchmark!r}")
+    if benchmark.name in names():
+        raise DataError(
+            f"expected a name that is not taken yet, got {benchmark.name!r}; there are {', '.join(names())}"
+        )
+    _registered[benchmark.name] = benchmark
+
+
+def unregister(name: str) -> None:
+    """Forget a benchmark that `register` made known. Raises `DataError` if there is none of that name."""
+    if name not in _registered:
+        raise DataError(f"expected the name of a registered benchmark, got {name!r}{suggestion(name, _registered)}")
+    del _registered[name]
+
+
+def names() -> tuple[str, ...]:
+    """The names of all benchmarks: shipped, registered, and of entry points. Imports none of them.
+
+    >>> "toy" in names()
+    True
+    """
+    return tuple(dict.fromkeys([*_SHIPPED, *_registered, *(point.name for point in _points())]))
+
+
+def benchmark(name: str) -> Benchmark:
+    """The benchmark of that name.
+
+    Raises `DataError` for an unknown name, with the one that was probably meant.
+
+    >>> benchmark("toy").name
+    'toy'
+    """
+    if name in _registered:
+        return _registered[name]
+    if name in _SHIPPED:
+        module, _, kind = _SHIPPED[name].partition(":")
+        return getattr(importlib.import_module(module), kind)()
+    for point in _points():
+        if point.name == name:
+            return _from_point(point)
+    raise DataError(f"unknown benchmark {name!r}{suggestion(name, names())}; there are {', '.join(names())}")
+
+
+def resolve(env_cfg: EnvConfig | Mapping[str, Any]) -> tuple[Benchmark, EnvConfig]:
+    """The benchmark that a configuration names, and the configuration, which may be a plain mapping of its keys.
+
+    Raises `DataError` for an unknown benchmark, key or option (`benchmark_options`) of the benchmark.
+
+    >>> resolve({"benchmark_name": "toy", "task_name": "reach"})[1].task_name
+    'reach'
+    """
+    config = env_cfg if isinstance(env_cfg, EnvConfig) else EnvConfig.from_mapping(env_cfg)
+    found = benchmark(config.benchmark_name)
+    for option in config.benchmark_options:
+        if option not in found.options:
+            known = f"it takes {', '.join(found.options)}" if found.options else "it takes none"
+            raise DataError(
+                f"unknown option {option!r} of the benchmark {found.name!r} in env_cfg.benchmark_options"
+                f"{suggestion(option, found.options)}; {known}"
+            )
+    return found, config
+
+
+def spaces_of(env_cfg: EnvConfig | Mapping[str, Any], *, build: bool = False) -> tuple[Space, Space]:
+    """Observation and action space of one environment, after preprocessing, without building it.
+
+    With `build`, an environment is built and closed again if the benchmark does not know the task's spaces.
+
+    Raises `DataError` for an unknown benchmark, or a task whose spaces are not known. Cost: microseconds to
+    milliseconds; with `build` what the environment costs.
+
+    >>> spaces_of({"benchmark_name": "toy", "task_name": "reach"})[1]
+    Discrete(n=5, start=0)
+    """
+    found, config = resolve(env_cfg)
+    if build and config.task_name not in found.tasks():
+        return built_spaces(found.factory(config))
+    return found.spaces(config)
+
+
+def color_space_of(env_cfg: EnvConfig | Mapping[str, Any]) -> ColorSpace:
+    """What the channels of the observations are, without building an environment.
+
+    >>> color_space_of({"benchmark_name": "toy", "task_name": "reach"})
+    <ColorSpace.RGB: 'RGB'>
+    """
+    found, config = resolve(env_cfg)
+    return found.color_space(config)
+
+
+@cache
+def _points() -> tuple[importlib.metadata.EntryPoint, ...]:
+    return tuple(importlib.metadata.entry_points(group=GROUP))
+
+
+@cache
+def _from_point(point: importlib.metadata.EntryPoint) -> Benchmark:
+    named = point.load()
+    made = named() if isinstance(named, type) else named
+    if not isinstance(made, Benchmark) or made.name != point.name:
+        raise DataError(f"expected the entry point {point.name!r} to name the Benchmark of that name, got {made!r}")
+    return made
