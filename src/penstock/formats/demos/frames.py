@@ -1,0 +1,183 @@
+"""A source whose observations stay in the arrays they were read as; stacks of frames are put together when read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import Ragged, offsets_of
+from penstock.core.selection import Selection
+from penstock.core.spec import Align, Field, Spec
+from penstock.formats.base.source import Source
+from penstock.formats.memory import MemorySource
+from penstock.kernels.digest import digest_of
+from penstock.kernels.rows import RowMap
+
+Int = npt.NDArray[np.int64]
+Array = npt.NDArray[Any]
+SMALL = 4096  # bytes of a frame below which runs are joined: a run costs more than its copy
+
+
+class Frames:
+    """Rows that are made of frames.
+
+    `runs` are arrays `[n, *shape]` of one dtype and shape, frames one after the other. Without `index`, row `r` is
+    frame `r`. With `index`, `[rows, k]` int64, row `r` is the frames `index[r]` side by side along `axis` (0 or -1) of
+    a frame; -1 is a frame of zeros.
+
+    Cost: the runs, which are not copied if they are C-contiguous and large, and 8 k bytes a row.
+
+    >>> Frames([np.arange(6).reshape(3, 2)], np.array([[0, 1], [-1, 2]])).field("boundary").shape
+    (4,)
+    """
+
+    def __init__(self, runs: Sequence[Array], index: Int | None = None, axis: int = 0) -> None:
+        held = [np.ascontiguousarray(run) for run in runs]
+        if held and len(held) > 1 and held[0].nbytes // max(len(held[0]), 1) < SMALL:
+            held = [np.concatenate(held)]
+        self.runs, self.index, self.axis = held, index, axis
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Frames, (self.runs, self.index, self.axis)
+
+    def __len__(self) -> int:
+        return sum(len(run) for run in self.runs) if self.index is None else len(self.index)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a row."""
+        inner = list(self.runs[0].shape[1:])
+        if self.index is not None:
+            inner[self.axis] *= self.index.shape[1]
+        return tuple(inner)
+
+    def field(self, align: Align) -> Field:
+        """The field of the column."""
+        return Field(self.runs[0].dtype, self.shape, align)
+
+    def digest(self) -> bytes:
+        """A digest of all values. Cost: one pass over the frames."""
+        parts = [*self.runs, np.array(self.axis), *([] if self.index is None else [self.index])]
+        return b"".join(digest_of(part) for part in parts)
+
+    @cached_property
+    def _rows(self) -> RowMap:
+        width = self.runs[0].dtype.itemsize * int(np.prod(self.runs[0].shape[1:], dtype=np.int64))
+        lengths = np.array([len(run) for run in self.runs], np.int64)
+        buffers = [run.reshape(-1).view(np.uint8) for run in self.runs]
+        return RowMap.build(buffers, lengths, np.arange(len(buffers)), lengths * 0, width)
+
+    def read(self, selection: Selection, out: Array) -> None:
+        """Rows into the covered places of `out` `[n * L, *shape]`: one gather, and a copy where `axis` is -1."""
+        if self.index is None:
+            self._rows.gather(selection.start, selection.length, selection.at, out.reshape(-1).view(np.uint8))
+            return
+        within = np.arange(int(selection.length.sum())) - np.repeat(offsets_of(selection.length)[:-1], selection.length)
+        wanted = self.index[np.repeat(selection.start, selection.length) + within]
+        places = np.repeat(selection.at, selection.length) + within
+        if self.axis == 0:
+            self._stack(wanted, places, out)
+            return
+        m, k = wanted.shape
+        *outer, channels = self.runs[0].shape[1:]
+        beside = np.empty((m, *outer, k * channels), out.dtype)
+        frames = np.empty((m, k, *outer, channels), out.dtype)
+        self._stack(wanted, np.arange(m), frames)
+        beside.reshape(m, *outer, k, channels)[...] = np.moveaxis(frames, 1, -2)
+        out.reshape(-1, *self.shape)[places] = beside
+
+    def _stack(self, wanted: Int, places: Int, out: Array) -> None:
+        """Frames `wanted` `[m, k]`, one behind the other, to `places` `[m]`."""
+        at = (places[:, None] * wanted.shape[1] + np.arange(wanted.shape[1])).ravel()
+        frames, there = wanted.ravel(), wanted.ravel() >= 0
+        flat = out.reshape(-1).view(np.uint8)
+        if not there.all():
+            flat.reshape(-1, self._rows.row_bytes)[at[~there]] = 0
+        self._rows.gather(frames[there], np.ones(int(there.sum()), np.int64), at[there], flat)
+
+
+def stack_index(lengths: Sequence[int], k: int, *, repeat: bool) -> Int:
+    """`[rows, k]` the last `k` frames at every row, oldest first; before the first frame of an episode it is the first
+    again (`repeat`), or none (-1).
+
+    >>> stack_index([2, 1], 3, repeat=False).tolist()
+    [[-1, -1, 0], [-1, 0, 1], [-1, -1, 2]]
+    """
+    first = np.repeat(offsets_of(lengths)[:-1], lengths)[:, None]
+    index = np.arange(len(first))[:, None] + np.arange(1 - k, 1)
+    return np.maximum(index, first) if repeat else np.where(index < first, -1, index)
+
+
+class FrameSource(Source):
+    """Columns in memory, some of them `Frames`. Those of `spec` that are not in `frames` are in `columns`."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        frames: Mapping[str, Frames],
+        columns: Mapping[str, Array | Ragged],
+        offsets: Int,
+        metadata: Mapping[str, Any],
+        episode_metadata: Sequence[Mapping[str, Any]],
+    ) -> None:
+        self._spec, self._frames = spec, dict(frames)
+        rest = Spec({path: field for path, field in spec.items() if path not in frames})
+        self._rest = MemorySource(rest, columns, offsets, metadata, episode_metadata)
+        self._fingerprint: str | None = None
+        self._given = (spec, self._frames, dict(columns), offsets, metadata, episode_metadata)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FrameSource, self._given
+
+    @property
+    def spec(self) -> Spec:
+        """The columns and spaces."""
+        return self._spec
+
+    @property
+    def offsets(self) -> Int:
+        """`[E + 1]` int64 first step row of each episode, and the end."""
+        return self._rest.offsets
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What the files say about the whole dataset."""
+        return self._rest.metadata
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of spec and all values. Cost: one pass over the data at first use."""
+        if self._fingerprint is None:
+            digest = hashlib.sha256(f"{self._spec.fingerprint} {self._rest.fingerprint}".encode())
+            for frames in self._frames.values():
+                digest.update(frames.digest())
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
+
+    def read_array(self, column: str, selection: Selection, out: Array) -> None:
+        """One gather."""
+        if column in self._frames:
+            self._frames[column].read(selection, out)
+        else:
+            self._rest.read_array(column, selection, out)
+
+    def read_ragged(self, column: str, selection: Selection) -> Ragged:
+        """One gather of values."""
+        return self._rest.read_ragged(column, selection)
+
+    def value_offsets(self, column: str) -> Int:
+        """As they were read."""
+        return self._rest.value_offsets(column)
+
+    def read_values(self, column: str, selection: Selection, out: Array) -> None:
+        """One gather."""
+        self._rest.read_values(column, selection, out)
+
+    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
+        """What the files say about each episode."""
+        return self._rest.episode_metadata(episodes)

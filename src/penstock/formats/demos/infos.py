@@ -1,0 +1,128 @@
+"""Infos, a dict a step, on their way to columns and to the metadata of episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import Ragged
+from penstock.core.spec import Align, Field
+
+Int = npt.NDArray[np.int64]
+DEPTH = 32
+TRUNCATED = "TimeLimit.truncated"
+_SIMPLE = (bool, int, float, str, np.bool_, np.integer, np.floating)
+
+
+@dataclass(frozen=True, eq=False)
+class Infos:
+    """`columns` by path with their fields; `episodes`, what only last steps have, as metadata; `left_out`, paths of
+    what has no place in either."""
+
+    columns: Mapping[str, tuple[Field, npt.NDArray[Any] | Ragged]]
+    episodes: list[dict[str, Any]]
+    left_out: list[str]
+
+
+def read_infos(steps: Sequence[Mapping[str, Any]], ends: Int) -> Infos:
+    """The infos of all steps; `ends` `[E]` are the last steps of the episodes, -1 for one without steps.
+
+    A key that every step has becomes a column `infos/<key>`, if its values are text, or numbers or arrays of one shape.
+    A number or text that only last steps have becomes metadata of the episode; an array that all of them have, and no
+    other step, a column with a row an episode.
+
+    >>> found = read_infos([{"x": 1}, {"x": 2, "won": True}], np.array([1]))
+    >>> found.columns["infos/x"][1].tolist(), found.episodes
+    ([1, 2], [{'infos/won': True}])
+    """
+    rows = [dict(leaves(step)) for step in steps]
+    columns: dict[str, tuple[Field, npt.NDArray[Any] | Ragged]] = {}
+    episodes: list[dict[str, Any]] = [{} for _ in ends]
+    left_out: list[str] = []
+    last = set(ends.tolist())
+    for name in dict.fromkeys(name for row in rows for name in row):
+        path = f"infos/{name}"
+        there = [i for i, row in enumerate(rows) if name in row]
+        values = [rows[i][name] for i in there]
+        column = column_of(values, "step") if len(there) == len(rows) else None
+        if column is None and last.issuperset(there):
+            if all(isinstance(value, _SIMPLE) for value in values):
+                _tell(episodes, path, ends, rows, name)
+                continue
+            column = column_of(values, "episode") if len(there) == len(ends) else None
+        if column is None:
+            left_out.append(path)
+        else:
+            columns[path] = column
+    return Infos(columns, episodes, left_out)
+
+
+def _tell(episodes: list[dict[str, Any]], path: str, ends: Int, rows: Sequence[Mapping[str, Any]], name: str) -> None:
+    for episode, end in zip(episodes, ends.tolist(), strict=True):
+        if end >= 0 and name in rows[end]:
+            episode[path] = plain(rows[end][name])
+
+
+def column_of(values: Sequence[Any], align: Align) -> tuple[Field, npt.NDArray[Any] | Ragged] | None:
+    """One column of these values; None if they do not fit together.
+
+    >>> column_of([1, 2.5], "step")[1].tolist()
+    [1.0, 2.5]
+    """
+    if {type(value) for value in values} == {str}:
+        try:
+            return Field(np.dtype(np.uint8), (), align, "text"), Ragged.from_strings(values)
+        except UnicodeEncodeError:  # half of a surrogate pair
+            return None
+    arrays = _arrays(values)
+    if not arrays or len({array.shape for array in arrays}) > 1:
+        return None
+    kinds = {array.dtype for array in arrays}
+    dtype = np.result_type(*kinds)
+    if not all(np.can_cast(kind, dtype, "safe") for kind in kinds) or (dtype.kind != "b" and np.dtype("?") in kinds):
+        return None
+    return Field(dtype, arrays[0].shape, align), np.array(arrays, dtype)
+
+
+def _arrays(values: Sequence[Any]) -> list[npt.NDArray[Any]] | None:
+    if any(isinstance(value, str | bytes | Mapping | set | None) for value in values):
+        return None
+    try:
+        arrays = [np.asarray(value) for value in values]
+    except (ValueError, OverflowError):  # rows of unequal lengths, or nested too deep
+        return None
+    return None if {array.dtype.kind for array in arrays} - set("biufc") else arrays
+
+
+def leaves(value: Any, before: str = "", depth: int = DEPTH) -> Iterator[tuple[str, Any]]:
+    """Paths and values below a nested dict. What lies deeper than `depth`, and an empty dict, is a value.
+
+    >>> list(leaves({"a": {"b": 1}, "c": [2]}))
+    [('a/b', 1), ('c', [2])]
+    """
+    if not isinstance(value, Mapping) or not depth or (before and not value):
+        yield before, value
+        return
+    for key, inner in value.items():
+        yield from leaves(inner, f"{before}/{key}" if before else str(key), depth - 1)
+
+
+def plain(value: Any) -> Any:
+    """The same with what JSON can hold: NumPy values as numbers and lists, other objects as text.
+
+    >>> plain({"a": np.float32(1), 2: (np.arange(2), {3})})
+    {'a': 1.0, '2': [[0, 1], '{3}']}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufU":
+        return value.tolist()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)

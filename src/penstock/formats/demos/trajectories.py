@@ -1,0 +1,214 @@
+"""Trajectories, one after the other, on their way to a source; and those that were pickled as objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.pickle import Trajectory
+from penstock.core.ragged import Ragged, offsets_of
+from penstock.core.spaces import Box, Dict, Space
+from penstock.core.spec import Field, Spec
+from penstock.errors import FormatError
+from penstock.formats.demos.frames import Frames, FrameSource
+from penstock.formats.demos.infos import TRUNCATED, plain, read_infos
+
+Int = npt.NDArray[np.int64]
+Array = npt.NDArray[Any]
+NUMBERS = "biufc"
+
+
+@dataclass(frozen=True, eq=False)
+class Track:
+    """One trajectory of T steps.
+
+    `observations`, by path below the column (`""` is the column itself), runs of rows that together are T + 1; or {}
+    where the source is given `Frames`. `actions` `[T, ...]`, `rewards` `[T]` or None, `infos` T dicts or None;
+    `terminated`, whether the last step ends the episode by itself, and is not merely the last there is.
+    """
+
+    observations: Mapping[str, Sequence[Array]]
+    actions: Array
+    rewards: Array | None = None
+    infos: Sequence[Mapping[str, Any]] | None = None
+    terminated: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def source_of(
+    tracks: Sequence[Track],
+    metadata: Mapping[str, Any],
+    *,
+    path: object,
+    action_space: Space | None = None,
+    frames: Mapping[str, Frames] | None = None,
+) -> FrameSource:
+    """Trajectories as a source with Minari's columns. The space of observations that are images is known.
+
+    `frames`, by path below `observations`, stands in for the observations of the trajectories. Rewards and infos are
+    columns if every trajectory has them. Raises `FormatError` for trajectories that do not fit together.
+    Memory: large observations stay where they are, everything else is copied once.
+    """
+    if not tracks:
+        raise FormatError("expected at least one trajectory, got none", path=path)
+    lengths = [len(track.actions) for track in tracks]
+    offsets = offsets_of(lengths)
+    seen = {f"observations/{p}".rstrip("/"): f for p, f in (frames or _observations(tracks, path)).items()}
+    columns: dict[str, tuple[Field, Array | Ragged]] = {"actions": _joined(tracks, "actions", path)}
+    if all(track.rewards is not None for track in tracks):
+        columns["rewards"] = _joined(tracks, "rewards", path)
+    ends = np.where(np.array(lengths) > 0, offsets[1:] - 1, -1)
+    columns |= _flags(tracks, ends, int(offsets[-1]))
+    told = {**metadata}
+    episodes = [dict(track.metadata) for track in tracks]
+    if all(track.infos is not None for track in tracks):
+        infos = read_infos([step for track in tracks for step in track.infos or ()], ends)
+        columns |= infos.columns
+        episodes = [one | other for one, other in zip(episodes, infos.episodes, strict=True)]
+        told |= {"left_out": infos.left_out} if infos.left_out else {}
+    elif any(track.infos is not None for track in tracks):
+        told["left_out"] = ["infos"]
+    fields = {p: f.field("boundary") for p, f in seen.items()}
+    spec = Spec(fields | {p: f for p, (f, _) in columns.items()}, observation_space_of(fields), action_space)
+    return FrameSource(spec, seen, {p: a for p, (_, a) in columns.items()}, offsets, plain(told), plain(episodes))
+
+
+def _observations(tracks: Sequence[Track], path: object) -> dict[str, Frames]:
+    kinds = None
+    for i, track in enumerate(tracks):
+        found = {p: {(run.dtype, run.shape[1:]) for run in runs} for p, runs in track.observations.items()}
+        rows = {sum(map(len, runs)) for runs in track.observations.values()}
+        where = f"trajectory {i}"
+        if rows != {len(track.actions) + 1}:
+            message = f"expected {len(track.actions) + 1} observations for {len(track.actions)} actions"
+            raise FormatError(f"{message}, got {sorted(rows)}", path=path, where=where)
+        kinds = kinds or found
+        if found != kinds or any(len(kind) > 1 for kind in kinds.values()):
+            message = f"expected all observations to be of one shape and dtype, got {kinds} and {found}"
+            raise FormatError(message, path=path, where=where)
+    return {p: Frames([run for track in tracks for run in track.observations[p]]) for p in kinds or ()}
+
+
+def _joined(tracks: Sequence[Track], name: str, path: object) -> tuple[Field, Array]:
+    parts: list[Array] = [getattr(track, name) for track in tracks]
+    full = [part for part in parts if len(part)] or parts  # an empty list of numbers has lost its dtype
+    for i, (track, part) in enumerate(zip(tracks, parts, strict=True)):
+        same = part.shape[1:] == full[0].shape[1:] and part.dtype == full[0].dtype
+        if len(part) != len(track.actions) or (len(part) and not same):
+            message = f"expected {name} as {len(track.actions)} of {full[0].dtype}{list(full[0].shape[1:])}"
+            raise FormatError(f"{message}, got {part.dtype}{list(part.shape)}", path=path, where=f"trajectory {i}")
+    joined = np.concatenate(full)
+    return Field(joined.dtype, joined.shape[1:]), joined
+
+
+def _flags(tracks: Sequence[Track], ends: Int, steps: int) -> dict[str, tuple[Field, Array]]:
+    terminations, truncations = np.zeros((2, steps), np.bool_)
+    terminated = np.array([track.terminated for track in tracks], np.bool_)
+    terminations[ends[terminated & (ends >= 0)]] = True
+    truncations[ends[~terminated & (ends >= 0)]] = True
+    flag = Field(np.dtype(np.bool_))
+    return {"terminations": (flag, terminations), "truncations": (flag, truncations)}
+
+
+def observation_space_of(fields: Mapping[str, Field]) -> Space | None:
+    """The space of observations that are images, uint8 of three dimensions; None for others."""
+    if not all(f.dtype == np.uint8 and len(f.shape) == 3 for f in fields.values()):
+        return None
+    boxes = {
+        p: Box(np.zeros(f.shape, np.uint8), np.full(f.shape, 255, np.uint8), f.dtype) for p, f in sorted(fields.items())
+    }
+    return boxes.get("observations") or Dict({p.removeprefix("observations/"): box for p, box in boxes.items()})
+
+
+def unpickled(value: Any, *, path: object, where: str, metadata: Mapping[str, Any] | None = None) -> Track:
+    """A pickled `Trajectory` as a track. Raises `FormatError` for anything else, and for parts that do not fit.
+
+    It is terminated as it says itself; else it is not if its last info says `TimeLimit.truncated`, or has a `discount`
+    above 0, which in dm_control's terms is an end in time alone.
+    """
+    if not isinstance(value, Trajectory):
+        raise FormatError(f"expected a trajectory, got {type(value).__name__}", path=path, where=where)
+    actions = numbers(value.acts, "acts", path=path, where=where)
+    if value.rews is None:
+        rewards = None
+    else:
+        rewards = numbers(value.rews, "rews", path=path, where=where)
+        if rewards.shape != (len(actions),):
+            message = f"expected {len(actions)} rewards for as many actions, got {list(rewards.shape)}"
+            raise FormatError(message, path=path, where=where)
+    infos = _infos(value.infos, len(actions), path, where)
+    last = infos[-1] if infos else {}
+    ended = last.get(TRUNCATED) is not True and not _number(last.get("discount"))
+    terminated = ended if value.terminal is None else value.terminal
+    seen = observations(value.obs, path=path, where=where)
+    return Track(seen, actions, rewards, infos, terminated, metadata or {})
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float | np.integer | np.floating) else 0.0
+
+
+def _infos(value: Any, steps: int, path: object, where: str) -> list[Mapping[str, Any]] | None:
+    if value is None:
+        return None
+    found = _listed(value)
+    if len(found) != steps or not all(isinstance(info, Mapping) for info in found):
+        raise FormatError(f"expected infos as {steps} dicts, one a step, got others", path=path, where=where)
+    return found
+
+
+def _listed(value: Any) -> list[Any]:
+    """The items of a list, a tuple or an array; none of anything else."""
+    return list(value) if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim) else []
+
+
+def observations(value: Any, *, path: object, where: str) -> dict[str, list[Array]]:
+    """Runs of rows by path below the column: of an array `[n, ...]`, of a list of arrays, or of a list of dicts of
+    them. Nothing is copied. Raises `FormatError` for anything else.
+
+    >>> list(observations([{"ego": np.zeros((4, 4))}] * 3, path=None, where=""))
+    ['ego']
+    """
+    if isinstance(value, np.ndarray) and value.dtype.kind in NUMBERS and value.ndim:
+        return {"": [value]}
+    rows = _listed(value)
+    if not rows:
+        raise FormatError(f"expected observations, got {type(value).__name__} of none", path=path, where=where)
+    if not isinstance(rows[0], Mapping):
+        return {"": [numbers(row, "an observation", path=path, where=where, least=0)[None] for row in rows]}
+    names = rows[0].keys()
+    if not all(isinstance(row, Mapping) and row.keys() == names for row in rows) or not names:
+        raise FormatError(f"expected every observation to have {list(names)}", path=path, where=where)
+    if not all(type(name) is str and name and "/" not in name for name in names):
+        raise FormatError(f"expected names of observations, got {list(names)}", path=path, where=where)
+    return {name: [numbers(row[name], name, path=path, where=where, least=0)[None] for row in rows] for name in names}
+
+
+def numbers(value: Any, name: str, *, path: object, where: str, least: int = 1) -> Array:
+    """An array of numbers with at least `least` dimensions. Raises `FormatError` for anything else."""
+    try:
+        array = np.asarray(value)
+    except (ValueError, OverflowError) as error:
+        raise FormatError(f"expected {name} as numbers of one shape, got others", path=path, where=where) from error
+    if array.dtype.kind not in NUMBERS or array.ndim < least:
+        raise FormatError(f"expected {name} as numbers, got {array.dtype}{list(array.shape)}", path=path, where=where)
+    return array
+
+
+def cuts(dones: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """Episodes, first step and the first after it, in a file that has as many states as actions and dones.
+
+    The next state of the last action is not there, so it is no step. A done ends an episode with the state that
+    follows it in the file, and another one begins there.
+
+    >>> cuts(np.array([False, True, False, False]))
+    [(0, 2), (2, 3)]
+    """
+    kept = dones[:-1].copy()
+    kept[-1:] = True
+    ends = (np.flatnonzero(kept) + 1).tolist() or [0]
+    return list(zip([0, *ends[:-1]], ends, strict=True))

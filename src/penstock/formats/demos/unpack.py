@@ -1,0 +1,110 @@
+"""Files on their way to bytes: which belong to a path, their first bytes, and all of them, unpacked within a bound."""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import os
+import pickletools
+import re
+import zlib
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import FormatError, UnsafeDataError
+
+MAX_BYTES = 8 << 30  # of one file, unpacked
+HEAD = 1 << 12  # bytes that are looked at to recognise a file
+_GZIP = b"\x1f\x8b"
+_PIECE = 1 << 20
+_SILENT = frozenset({"PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT", "MARK"})
+
+
+def natural(path: Path) -> list[tuple[int, str]]:
+    """A key that sorts names with their numbers as numbers, 2 before 10.
+
+    >>> sorted([Path("b-10"), Path("b-2"), Path("a")], key=natural)
+    [PosixPath('a'), PosixPath('b-2'), PosixPath('b-10')]
+    """
+    parts = re.split(r"([0-9]+)", path.name)
+    return [(int(part[:400]), "") if i % 2 else (-1, part) for i, part in enumerate(parts)]
+
+
+def files_of(path: Path, suffix: str) -> list[Path]:
+    """The file at `path`; or the files of the folder whose names end with `suffix`; or those that the pattern means
+    (`*`, `?`, `[...]`, `~`); in natural order. Raises `OSError`."""
+    if path.is_file():
+        return [path]
+    if path.is_dir():
+        found = [p for p in path.iterdir() if p.name.endswith(suffix) and not p.name.startswith(".")]
+    else:
+        found = [Path(p) for p in glob.glob(os.path.expanduser(path))]
+    return sorted((p for p in found if p.is_file()), key=natural)
+
+
+def some_files(path: Path, suffix: str) -> list[Path]:
+    """`files_of`. Raises `FormatError` if there is none."""
+    found = files_of(path, suffix)
+    if not found:
+        raise FormatError(f"expected a file, a folder with files *{suffix}, or a pattern, found none", path=path)
+    return found
+
+
+def head_of(path: Path, suffix: str, size: int = HEAD) -> bytes:
+    """The first bytes of the first file at `path`, unpacked if it is a gzip; b"" where that fails, for a test of what
+    lies there says no and never raises."""
+    try:
+        found = files_of(path, suffix)
+        if not found:
+            return b""
+        with found[0].open("rb") as file:
+            raw = file.read(size)
+        return zlib.decompressobj(31).decompress(raw, size) if raw.startswith(_GZIP) else raw
+    except (OSError, ValueError, zlib.error):
+        return b""
+
+
+def opening(head: bytes, count: int) -> list[Any]:
+    """The first `count` values and opcodes of a pickle: text as it is, other opcodes by their names; those that say
+    nothing are passed over. Nothing is executed.
+
+    >>> import pickle
+    >>> opening(pickle.dumps({"obs": [1]}), 3)
+    ['EMPTY_DICT', 'obs', 'EMPTY_LIST']
+    """
+    found: list[Any] = []
+    try:
+        for opcode, argument, _ in islice(pickletools.genops(head), 8 * count):
+            if opcode.name not in _SILENT:
+                found.append(argument if "UNICODE" in opcode.name else opcode.name)
+            if len(found) == count:
+                break
+    except (ValueError, UnicodeDecodeError, OverflowError, MemoryError):
+        return found
+    return found
+
+
+def unpacked(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
+    """All bytes of a file, unpacked if it is a gzip.
+
+    Raises `FormatError` for a damaged or truncated gzip, `UnsafeDataError` for more than `max_bytes`.
+    Memory: twice the bytes for a moment.
+    """
+    pieces: list[bytes] = []
+    size = 0
+    with path.open("rb") as file:
+        packed = file.read(2) == _GZIP
+        file.seek(0)
+        stream = gzip.GzipFile(fileobj=file) if packed else file
+        try:
+            while piece := stream.read(_PIECE):
+                size += len(piece)
+                if size > max_bytes:
+                    message = f"expected at most {max_bytes} bytes unpacked, got more; `max_bytes` allows them"
+                    raise UnsafeDataError(message, path=path)
+                pieces.append(piece)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            message = f"expected a whole gzip file, got {error}"
+            raise FormatError(message, path=path, where=f"byte {size} unpacked") from error
+    return b"".join(pieces)
