@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.containers.tar import END, TarAppender, mapped, member, walk
-from penstock.containers.tar.compress import is_archive, pack, unpack
+from penstock.containers.tar import END, TarAppender, glance, mapped, member, walk
+from penstock.containers.tar.compress import pack, unpack
 from penstock.containers.tar.writer import Heads, head
 from penstock.errors import DataError, FormatError, UnsafeDataError
 
@@ -90,7 +90,7 @@ def test_packed_and_unpacked(tmp_path: Path, kind: str) -> None:
     for name in ("b", "c"):
         pack(tmp_path / "a.tar", tmp_path / name, kind)  # type: ignore[arg-type]
     assert (tmp_path / "b").read_bytes() == (tmp_path / "c").read_bytes()
-    assert is_archive(tmp_path / "b")
+    assert list(glance(tmp_path / "b")) == [b"a.bin"]
     out = io.BytesIO()
     assert unpack(tmp_path / "b", out, len(raw)) == len(raw)
     assert out.getvalue() == raw
@@ -131,4 +131,5 @@ def test_a_bomb_stops_at_the_limit(tmp_path: Path) -> None:
 )
 def test_what_is_no_archive(tmp_path: Path, raw: bytes) -> None:
     (tmp_path / "a").write_bytes(raw)
-    assert not is_archive(tmp_path / "a")
+    with pytest.raises(FormatError):
+        list(glance(tmp_path / "a"))

@@ -17,8 +17,9 @@ adds members so that every other process sees all of them or none.
 
 from __future__ import annotations
 
+from penstock.containers.tar.glance import glance
 from penstock.containers.tar.mapping import mapped
 from penstock.containers.tar.walk import Member, Members, TornError, stream, walk
 from penstock.containers.tar.writer import END, TarAppender, member
 
-__all__ = ["END", "Member", "Members", "TarAppender", "TornError", "mapped", "member", "stream", "walk"]
+__all__ = ["END", "Member", "Members", "TarAppender", "TornError", "glance", "mapped", "member", "stream", "walk"]

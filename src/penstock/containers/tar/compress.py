@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import importlib
 import os
 import tempfile
 import zlib
 from pathlib import Path
-from typing import IO, Any, Literal, cast
+from typing import IO, Any, Literal
 
-from penstock.containers.tar import header as tar
 from penstock.errors import FormatError, UnsafeDataError, require
 
 Compression = Literal["gzip", "zstd"] | None
@@ -29,47 +29,88 @@ def compression_of(head: bytes) -> Compression:
     return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
 
 
-def is_archive(path: Path) -> bool:
-    """Whether a file begins as an archive does, compressed or not; never raises.
+def opened(file: IO[bytes], path: object = None, limit: int | None = None) -> Reader:
+    """The unpacked bytes of a file or pipe, read forward: gzip of any number of members, zstd of any number of frames,
+    or the bytes themselves, told by how the file begins.
 
-    A zstd file is believed by its name where the library is not there. Cost: one small read.
+    Its `read` raises `FormatError` for damaged data, `UnsafeDataError` once there were more than `limit` bytes. Raises
+    `MissingExtraError` where zstd has no library. Memory: 1 MiB and the window of the compression.
+
+    >>> opened(__import__("io").BytesIO(gzip.compress(b"frame"))).read(9)
+    b'frame'
     """
-    try:
-        with open(path, "rb") as file:
-            head = file.read(tar.BLOCK)
-            if (kind := compression_of(head)) is not None:
-                file.seek(0)
-                head = opened(file, kind).read(tar.BLOCK)
-        return head == tar.ZERO or bool(tar.parse(head, path, 0))
-    except ImportError:
-        return path.name.endswith((".tar.zst", ".tzst"))
-    except (OSError, EOFError, ValueError, IndexError, zlib.error):
-        return False
-    except Exception as error:  # zstandard's own class, which is not there to be named without the library
-        if type(error).__name__ == "ZstdError":
-            return False
-        raise
-
-
-def opened(file: IO[bytes], kind: Compression) -> IO[bytes]:
-    """A stream of the unpacked bytes: gzip of any number of members, zstd of any number of frames.
-
-    Raises `MissingExtraError` where zstd has no library.
-    """
+    begun = _Begun(file)
+    kind = compression_of(begun.head)
     if kind == "gzip":
-        return cast("IO[bytes]", _Gzip(file))
+        return Reader(_Gzip(begun), path, limit)
     if kind == "zstd":
         zstd: Any = require("zstandard", "zstd")
-        return zstd.ZstdDecompressor(max_window_size=WINDOW).stream_reader(file, read_across_frames=True)
-    return file
+        reader = zstd.ZstdDecompressor(max_window_size=WINDOW).stream_reader(begun, read_across_frames=True)
+        return Reader(reader, path, limit)
+    return Reader(begun, path, limit)
+
+
+class Reader:
+    """Unpacked bytes with their errors in our words. `done` is how many were given."""
+
+    def __init__(self, inner: Any, path: object, limit: int | None) -> None:
+        self._inner, self._path, self._limit = inner, path, limit
+        self.done = 0
+
+    def read(self, n: int) -> bytes:
+        """At most `n` bytes, fewer than one only at the end. Raises `FormatError`, `UnsafeDataError`."""
+        try:
+            part = self._inner.read(n)
+        except (OSError, EOFError, zlib.error) as error:
+            raise self._damaged(error) from error
+        except Exception as error:  # the libraries' own classes, which are not there to be named without them
+            if type(error).__name__ not in ("ZstdError", "IsalError"):
+                raise
+            raise self._damaged(error) from error
+        self.done += len(part)
+        if self._limit is not None and self.done > self._limit:
+            message = f"expected at most {self._limit} bytes unpacked, got more; raise cache_bytes if this is no bomb"
+            raise UnsafeDataError(message, path=self._path)
+        return part
+
+    def _damaged(self, error: Exception) -> FormatError:
+        return FormatError(f"damaged compression: {error}", path=self._path, where=f"unpacked byte {self.done}")
+
+
+class _Begun:
+    """A file whose first bytes were looked at; it need not be one that can go back."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.head = b""
+        while len(self.head) < 4 and (part := file.read(4 - len(self.head))):
+            self.head += part
+        self._left = self.head
+
+    def read(self, n: int) -> bytes:
+        """At most `n` bytes, none at the end."""
+        if not self._left:
+            return self._file.read(n)
+        part, self._left = self._left[:n], self._left[n:]
+        return part
+
+
+def inflating() -> Any:
+    """The module that inflates: isal's where the extra `gzip` is, which is twice as fast, otherwise zlib. Both give
+    the same bytes."""
+    try:
+        return importlib.import_module("isal.isal_zlib")
+    except ImportError:
+        return zlib
 
 
 class _Gzip:
-    """gzip members read one after the other; twice as fast as Python's own reader, for it takes larger pieces."""
+    """gzip members read one after the other, in larger pieces than Python's own reader takes."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: _Begun) -> None:
         self._file, self._left = file, b""
-        self._inflate = zlib.decompressobj(31)  # 31: with gzip's header and checksum
+        self._module = inflating()
+        self._inflate = self._module.decompressobj(31)  # 31: with gzip's header and checksum
 
     def read(self, n: int) -> bytes:
         """At most `n` bytes, fewer than one only at the end. Raises `zlib.error`, `EOFError`."""
@@ -79,7 +120,7 @@ class _Gzip:
                 data = data.lstrip(b"\0")  # padding between members
                 if not data and not (data := self._file.read(PIECE)):
                     return b""
-                self._inflate, self._left = zlib.decompressobj(31), data
+                self._inflate, self._left = self._module.decompressobj(31), data
                 continue
             if not data:
                 raise EOFError("the file ends within a gzip member")
@@ -94,22 +135,24 @@ def unpack(source: Path, target: IO[bytes], limit: int) -> int:
 
     Raises `FormatError` for damaged data, `UnsafeDataError` for more than `limit` bytes. Memory: 1 MiB and the window.
     """
-    done = 0
     with open(source, "rb") as file:
-        kind = compression_of(file.read(4))
-        file.seek(0)
-        reader = opened(file, kind)
-        while part := _piece(reader, source, done):
-            done += len(part)
-            if done > limit:
-                message = f"expected at most {limit} bytes unpacked, got more; raise cache_bytes if this is no bomb"
-                raise UnsafeDataError(message, path=source)
+        reader = opened(file, source, limit)
+        while part := reader.read(PIECE):
             target.write(part)
-    return done
+    return reader.done
+
+
+def check_packer(kind: Compression) -> None:
+    """Raise `MissingExtraError` now rather than when an archive is full."""
+    if kind == "zstd":
+        require("zstandard", "zstd")
 
 
 def pack(source: Path, target: Path, kind: Literal["gzip", "zstd"], level: int | None = None) -> None:
-    """Compress `source` to `target`, which appears complete or not at all: the same bytes for the same bytes."""
+    """Compress `source` to `target`, which appears complete or not at all: the same bytes for the same bytes.
+
+    It has the time of `source`, so that which of both was changed last can be told.
+    """
     fd, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
         with open(source, "rb") as file, open(fd, "wb") as out:
@@ -117,8 +160,10 @@ def pack(source: Path, target: Path, kind: Literal["gzip", "zstd"], level: int |
                 while part := file.read(PIECE):
                     packed.write(part)
             out.flush()
-            os.fchmod(fd, 0o644)
-            os.fsync(fd)
+            state = os.fstat(file.fileno())
+            os.fchmod(out.fileno(), 0o644)
+            os.utime(out.fileno(), ns=(state.st_atime_ns, state.st_mtime_ns))
+            os.fsync(out.fileno())
         os.replace(name, target)
     except BaseException:
         os.unlink(name)
@@ -131,14 +176,3 @@ def _compressor(out: IO[bytes], kind: Literal["gzip", "zstd"], level: int | None
     zstd: Any = require("zstandard", "zstd")
     packer = zstd.ZstdCompressor(level=_ZSTD_LEVEL if level is None else level)
     return packer.stream_writer(out, closefd=False)
-
-
-def _piece(reader: IO[bytes], path: Path, done: int) -> bytes:
-    try:
-        return reader.read(PIECE)
-    except (OSError, EOFError, zlib.error) as error:
-        raise FormatError(f"damaged compression: {error}", path=path, where=f"unpacked byte {done}") from error
-    except Exception as error:
-        if type(error).__name__ != "ZstdError":
-            raise
-        raise FormatError(f"damaged compression: {error}", path=path, where=f"unpacked byte {done}") from error

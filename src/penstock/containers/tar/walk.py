@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import IO, Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,14 @@ NAME = 4096  # bytes of a member's name
 HEADER = 1 << 20  # bytes of an extended header
 MEMBERS = 1 << 27  # members of an archive
 _FATEFUL = (b"GNU.sparse", b"SCHILY.realsize")
+
+
+class Readable(Protocol):
+    """What can only be read forward: a pipe, or what `compress.opened` gives."""
+
+    def read(self, n: int, /) -> bytes:
+        """At most `n` bytes, none at the end."""
+        ...
 
 
 class TornError(FormatError):
@@ -86,7 +94,7 @@ def walk(
     return _Walk(data, lambda at, n: bytes(view[at : at + n]), path, limit).run(drop=torn == "drop")
 
 
-def stream(file: IO[bytes], path: object = None, *, limit: int = 1 << 32) -> Iterator[tuple[Member, bytes]]:
+def stream(file: Readable, path: object = None, *, limit: int = 1 << 32) -> Iterator[tuple[Member, bytes]]:
     """The members of an archive that can only be read forward, each with its payload of at most `limit` bytes.
 
     Raises what `walk` raises. Memory: one member.
@@ -94,7 +102,7 @@ def stream(file: IO[bytes], path: object = None, *, limit: int = 1 << 32) -> Ite
     >>> list(stream(__import__("io").BytesIO(bytes(1024))))
     []
     """
-    forward = _Forward(file)
+    forward = Forward(file)
     position, last = 0, b""
     while (found := entry(forward.read, position, path)) is not None:
         member, position = found
@@ -263,10 +271,10 @@ def _pattern(places: list[Place]) -> list[Place] | None:
     return None
 
 
-class _Forward:
+class Forward:
     """Reading at rising positions from what has no positions."""
 
-    def __init__(self, file: IO[bytes]) -> None:
+    def __init__(self, file: Readable) -> None:
         self._file, self._at = file, 0
 
     def read(self, position: int, n: int) -> bytes:

@@ -48,6 +48,19 @@ def plain(path: Path, cache: str | os.PathLike[str] | None, limit: int = BYTES) 
     return _unpacked(path, kept, limit)
 
 
+def unpacked_beside(packed: Path, plain: Path) -> None:
+    """Put the unpacked bytes at `plain`, whole or not at all. Raises `FormatError`, `UnsafeDataError`, `OSError`."""
+    fd, temporary = tempfile.mkstemp(dir=plain.parent, prefix=f"{plain.name}.")
+    try:
+        with open(fd, "wb") as file:
+            unpack(packed, file, BYTES)
+            os.fchmod(fd, 0o644)
+        os.replace(temporary, plain)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
 def _kept(path: Path) -> npt.NDArray[np.uint8]:
     """A copy that another process may be removing. Raises `FileNotFoundError` then."""
     try:

@@ -36,12 +36,11 @@ class WebDatasetFormat(Format):
         return has_shards(path)
 
     def locate(self, name: str) -> Path | None:
-        """The pattern itself, if there is a file for every name that it stands for."""
-        if "{" not in name:
-            return None
+        """The pattern itself, if there is a file for every name that it stands for; and the name of one packed archive
+        that is still being recorded."""
         try:
             return Path(name) if has_shards(shards_of(Path(name))[0]) else None
-        except (OSError, FormatError):
+        except (OSError, ValueError):  # FormatError is one
             return None
 
     def open(self, path: Path, **options: Any) -> ShardSource:

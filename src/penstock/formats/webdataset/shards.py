@@ -4,46 +4,129 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
-from penstock.containers.tar.compress import is_archive
-from penstock.errors import FormatError
+from penstock.containers.tar import glance
+from penstock.errors import FormatError, UnsafeDataError
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst", ".tzst")
+PACKED: Mapping[Literal["gzip", "zstd"], tuple[str, ...]] = {"gzip": (".tgz", ".tar.gz"), "zstd": (".tar.zst", ".tzst")}
 SHARDS = 1 << 20  # files that a pattern may stand for
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _DIGITS = re.compile(r"(\d+)")
+_OURS = re.compile(r"shard-\d{6,}")
+_CHUNK = re.compile(rb"training\.\d+\.gz")  # a member of the chunk archives of a chess engine, and no sample
 
 
 def shards_of(path: Path) -> list[Path]:
     """The archives of a dataset, in natural order (2 before 10), or in the order of a pattern.
 
-    Raises `FileNotFoundError` for a file that is not there, `FormatError` for a folder without archives.
+    Of a shard that our writer was stopped at between packing it and removing its plain copy, and of a single packed
+    archive that it was stopped at while recording, the file that counts is the one of `current`.
+
+    Raises `FileNotFoundError` for a file that is not there, `FormatError` for a folder without archives, or with two
+    of one name that somebody else put there.
     """
     if path.is_dir():
-        found = sorted((p for p in path.iterdir() if _is_shard(p)), key=natural)
+        found = sorted(_once(p for p in path.iterdir() if _is_shard(p)), key=natural)
         if not found:
             raise FormatError(f"expected archives whose names end with {', '.join(SUFFIXES)}, found none", path=path)
         return found
-    named = [Path(name) for name in expand(str(path))] if _BRACES.search(str(path)) and not path.exists() else [path]
+    if not _BRACES.search(str(path)) or path.exists():
+        named = [current(path, recording(path))]
+    else:
+        named = [Path(name) for name in expand(str(path))]
     missing = [str(p) for p in named if not p.is_file()]
     if missing:
         raise FileNotFoundError(f"expected {len(named)} archives, {len(missing)} are not there, first {missing[0]}")
     return named
 
 
+def recording(path: Path) -> Path:
+    """The plain archive that a single packed one is recorded into, beside it and hidden.
+
+    >>> recording(Path("data/a.tgz")).as_posix()
+    'data/.a.tgz.tar'
+    """
+    return path.with_name(f".{path.name}.tar")
+
+
+def current(packed: Path, plain: Path) -> Path:
+    """Which of an archive's two forms counts: the one that was changed last, and the packed one if both were then.
+
+    A packed archive appears whole, with the time of the plain one that it was made of, and the plain one is removed
+    after it. So while both are there, either they hold the same, or the plain one has more.
+    """
+    with suppress(FileNotFoundError):
+        written = plain.stat().st_mtime_ns
+        with suppress(FileNotFoundError):
+            return packed if packed.stat().st_mtime_ns >= written else plain
+        return plain
+    return packed
+
+
 def has_shards(path: Path) -> bool:
-    """Whether there is an archive at `path`, or in the folder there; never raises. Cost: a read of the first."""
+    """Whether there is an archive of samples at `path`, or in the folder there; never raises. Cost: a read of the
+    first archive's first headers."""
     try:
-        if not path.is_dir():
-            return path.is_file() and is_archive(path)
-        first = min((p for p in path.iterdir() if _is_shard(p)), key=natural, default=None)
+        if path.is_dir():
+            first = min((p for p in path.iterdir() if _is_shard(p)), key=natural, default=None)
+        else:
+            first = current(path, recording(path))
+            first = first if first.is_file() else None
     except OSError:
         return False
-    return first is not None and is_archive(first)
+    return first is not None and _of_samples(first)
+
+
+def stem_of(path: Path) -> str:
+    """The name without the ending that says what kind of archive it is.
+
+    >>> stem_of(Path("data/a.b.tar.gz"))
+    'a.b'
+    """
+    return next(path.name[: -len(end)] for end in SUFFIXES if path.name.endswith(end))
+
+
+def _of_samples(path: Path) -> bool:
+    """Whether the first member that has an extension is named like a sample's; an empty archive may have some yet.
+
+    A zstd archive is believed by its name where the library is not there. What must not be read is claimed as well, so
+    that opening it says why.
+    """
+    seen = False
+    try:
+        for name in glance(path):
+            seen, last = True, name.rpartition(b"/")[2]
+            if b"." in last:
+                return _CHUNK.fullmatch(last) is None
+    except ImportError:
+        return path.name.endswith(PACKED["zstd"])
+    except FormatError as error:
+        return seen or isinstance(error, UnsafeDataError)
+    return not seen
+
+
+def _once(paths: Iterable[Path]) -> Iterator[Path]:
+    """Every shard once, though a packed one may have its plain copy beside it."""
+    by_stem: dict[str, list[Path]] = {}
+    for path in paths:
+        by_stem.setdefault(stem_of(path), []).append(path)
+    for stem, found in by_stem.items():
+        if len(found) == 1:
+            yield found[0]
+            continue
+        packed = [p for p in found if p.suffix != ".tar"]
+        if not _OURS.fullmatch(stem) or (len(found), len(packed)) != (2, 1):
+            names = " and ".join(sorted(p.name for p in found))
+            message = f"expected every shard once, got {names}; remove one, or open a pattern that names one of them"
+            raise FormatError(message, path=found[0].parent)
+        yield current(packed[0], packed[0].with_name(f"{stem}.tar"))
 
 
 def expand(pattern: str) -> Iterator[str]:

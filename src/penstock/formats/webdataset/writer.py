@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from penstock.containers.tar import TarAppender, member
-from penstock.containers.tar.compress import Compression, pack
+from penstock.containers.tar.compress import Compression, check_packer, pack
 from penstock.containers.tar.writer import Piece
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
@@ -21,22 +21,26 @@ from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError, LockedError, SpecError
 from penstock.formats.base.writer import Writer
 from penstock.formats.webdataset import own
+from penstock.formats.webdataset.cache import unpacked_beside
 from penstock.formats.webdataset.content import is_json
 from penstock.formats.webdataset.npy import header
-from penstock.formats.webdataset.shards import SUFFIXES, shards_of
+from penstock.formats.webdataset.shards import PACKED, SUFFIXES, recording, shards_of, stem_of
 from penstock.formats.webdataset.source import ShardSource
 
 SHARD_BYTES = 1 << 30
 SHARD_EPISODES = 100_000
-PACKED = {"gzip": ".tgz", "zstd": ".tar.zst"}
+_ENDS = {"gzip": ".tgz", "zstd": ".tar.zst"}
 
 
 class ShardWriter(Writer):
-    """Writes episodes into `path`: one archive if its name ends with `.tar`, otherwise a folder of archives.
+    """Writes episodes into `path`: one archive if its name ends as archives' do, otherwise a folder of archives.
 
     A folder's archives are called `shard-000000.tar` and so on; a new one begins where the next episode would make it
     longer than `shard_bytes` or `shard_episodes`. With `compression`, full archives are compressed; the last is when
     the writer is closed. The same episodes give the same bytes. One writer at a time.
+
+    One archive that is called `.tgz`, `.tar.gz` or `.tar.zst` is recorded plain beside that name, hidden, and is packed
+    when the writer is closed; until then opening it reads what is recorded. To append to it, it is unpacked again.
 
     An episode is safe from a kill of the process when `write` returns. Subclasses say what the members are.
     """
@@ -50,14 +54,14 @@ class ShardWriter(Writer):
         compression: Compression = None,
     ) -> None:
         self.path = Path(path)
-        self._single = is_single(self.path, compression)
+        self._single, self._compression = packing(self.path, compression)
         if shard_bytes < 1 or shard_episodes < 1:
             raise DataError(f"expected shards of at least 1 byte and episode, got {shard_bytes} and {shard_episodes}")
         self._limits = (shard_bytes, shard_episodes)
-        self._compression: Compression = compression
         self._lock = _locked(self.path, single=self._single)
         self._archive: TarAppender | None = None
         try:
+            self._prepare()
             with ShardSource(self.path, index=False) as source:
                 self._resume(source)
                 last = source.shards[-1]
@@ -118,6 +122,16 @@ class ShardWriter(Writer):
             os.close(self._lock)
             self._lock = -1
 
+    def _prepare(self) -> None:
+        """Remove what a killed writer left behind, and unpack one packed archive to be appended to."""
+        counted = shards_of(self.path)
+        if not self._single:
+            for path in counted:
+                if path.suffix != ".tar":
+                    path.with_name(f"{stem_of(path)}.tar").unlink(missing_ok=True)
+        elif self._compression is not None and counted == [self.path]:
+            unpacked_beside(self.path, recording(self.path))
+
     def _room_for(self, size: int) -> TarAppender:
         """The archive that an episode of so many bytes goes to."""
         nbytes, episodes = self._limits
@@ -138,8 +152,8 @@ class ShardWriter(Writer):
             return
         archive.close()
         if self._compression is not None:
-            name = archive.path.stem + PACKED[self._compression]
-            pack(archive.path, archive.path.with_name(name), self._compression)
+            name = f"{archive.path.stem}{_ENDS[self._compression]}"
+            pack(archive.path, self.path if self._single else archive.path.with_name(name), self._compression)
             archive.path.unlink()
 
 
@@ -203,26 +217,30 @@ class NpyWriter(ShardWriter):
                 yield _npy(f"{key}.{self._extensions[path]}", array)
 
 
-def is_single(path: Path, compression: Compression) -> bool:
-    """Whether one archive is written rather than a folder. Raises `DataError` for names that neither can have."""
-    if path.name.endswith(SUFFIXES) and not path.is_dir():
-        if path.suffix != ".tar" or compression is not None:
-            raise DataError(
-                f"expected a folder, or the name of one plain .tar, got {path.name!r}; with compression='gzip' or "
-                "'zstd' the archives of a folder are compressed"
-            )
-        return True
-    return False
+def packing(path: Path, compression: Compression) -> tuple[bool, Compression]:
+    """Whether one archive is written rather than a folder, and how what is written is compressed, which the name of one
+    archive says. Raises `DataError` if `compression` says otherwise, `MissingExtraError`."""
+    if path.is_dir() or not path.name.endswith(SUFFIXES):
+        check_packer(compression)
+        return False, compression
+    kinds: dict[str, Compression] = {end: kind for kind, ends in PACKED.items() for end in ends}
+    kind = next((kind for end, kind in kinds.items() if path.name.endswith(end)), None)
+    if compression not in (None, kind):
+        message = f"expected a name that ends with {' or '.join(PACKED[compression])} for compression={compression!r}"
+        raise DataError(f"{message}, or a folder, got {path.name!r}")
+    check_packer(kind)
+    return True, kind
 
 
 def start(path: Path, head: bytes, compression: Compression) -> None:
     """Put the first archive of a new dataset at `path`. Raises `FileExistsError` if something lies there."""
-    single = is_single(path, compression)
-    if path.exists() or path.is_symlink():
+    single, kind = packing(path, compression)
+    plain = path if kind is None or not single else recording(path)
+    if any(p.exists() or p.is_symlink() for p in (path, plain)):
         raise FileExistsError(f"expected nothing at {path}; open it for appending, or remove it")
     if not single:
         path.mkdir()
-    TarAppender.create(path if single else path / shard_name(0), head).close()
+    TarAppender.create(plain if single else path / shard_name(0), head).close()
 
 
 def shard_name(number: int) -> str:

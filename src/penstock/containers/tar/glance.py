@@ -1,0 +1,39 @@
+"""The first names of an archive: enough to tell what it holds, and cheap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.containers.tar.compress import opened
+from penstock.containers.tar.walk import Forward, entry
+from penstock.errors import FormatError
+
+MEMBERS = 64
+NBYTES = 1 << 22  # that are unpacked at most
+
+
+def glance(path: Path) -> Iterator[bytes]:
+    """The names of the first members, compressed or not: at most `MEMBERS`, and of the first `NBYTES` bytes.
+
+    Raises `FormatError` for what is no archive, `MissingExtraError` where zstd has no library.
+
+    >>> import tempfile
+    >>> path = Path(tempfile.mkdtemp()) / "a.tar"
+    >>> path.write_bytes(bytes(1024)), list(glance(path))
+    (1024, [])
+    """
+    try:
+        with open(path, "rb") as file:
+            reader, position = opened(file, path), 0
+            read = Forward(reader).read
+            for _ in range(MEMBERS):
+                if position > NBYTES or (found := entry(read, position, path)) is None:
+                    break
+                member, position = found
+                if member is not None:
+                    yield member.name
+            if not reader.done:
+                raise FormatError("expected an archive, got no bytes", path=path)
+    except OSError as error:
+        raise FormatError(f"expected an archive, got {error}", path=path) from error
