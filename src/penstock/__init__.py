@@ -13,6 +13,7 @@ import pkgutil
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.conversion.convert import convert
     from penstock.core import spaces
     from penstock.core.columns import Columns
     from penstock.core.episode import Episode
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.core.spec import Field, Spec
     from penstock.data.dataset import EpisodeDataset, from_arrays
     from penstock.data.iter_dataset import IterDataset
+    from penstock.data.jigsaw import Jigsaw
     from penstock.data.lengths import read_lengths
     from penstock.data.map_dataset import MapDataset
     from penstock.data.measure import measure
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from penstock.formats.base.writer import Writer
     from penstock.formats.memory import MemorySource
     from penstock.load.loader import Loader
+    from penstock.plan.nominal import Nominal
     from penstock.plan.pack import Pack
     from penstock.plan.pairs import Pairs
     from penstock.plan.repeat import Repeat
@@ -55,6 +58,7 @@ if TYPE_CHECKING:
     from penstock.plan.shuffle import Shuffle
     from penstock.plan.split import Split
     from penstock.plan.steps import Steps
+    from penstock.plan.target_pairs import TargetPairs
     from penstock.plan.where import Where
     from penstock.plan.windows import Windows
     from penstock.record.collector import Collector
@@ -75,11 +79,13 @@ __all__ = [
     "Format",
     "FormatError",
     "IterDataset",
+    "Jigsaw",
     "Loader",
     "LockedError",
     "MapDataset",
     "MemorySource",
     "MissingExtraError",
+    "Nominal",
     "Pack",
     "Pairs",
     "PenstockError",
@@ -96,6 +102,7 @@ __all__ = [
     "Split",
     "StateError",
     "Steps",
+    "TargetPairs",
     "UnknownFormatError",
     "UnsafeDataError",
     "VectorCollector",
@@ -103,6 +110,7 @@ __all__ = [
     "Windows",
     "WorkerError",
     "Writer",
+    "convert",
     "from_arrays",
     "from_records",
     "measure",
@@ -127,11 +135,13 @@ _HOME = {
     "Format": "penstock.formats.base.format:Format",
     "FormatError": "penstock.errors:FormatError",
     "IterDataset": "penstock.data.iter_dataset:IterDataset",
+    "Jigsaw": "penstock.data.jigsaw:Jigsaw",
     "Loader": "penstock.load.loader:Loader",
     "LockedError": "penstock.errors:LockedError",
     "MapDataset": "penstock.data.map_dataset:MapDataset",
     "MemorySource": "penstock.formats.memory:MemorySource",
     "MissingExtraError": "penstock.errors:MissingExtraError",
+    "Nominal": "penstock.plan.nominal:Nominal",
     "Pack": "penstock.plan.pack:Pack",
     "Pairs": "penstock.plan.pairs:Pairs",
     "PenstockError": "penstock.errors:PenstockError",
@@ -148,6 +158,7 @@ _HOME = {
     "Split": "penstock.plan.split:Split",
     "StateError": "penstock.errors:StateError",
     "Steps": "penstock.plan.steps:Steps",
+    "TargetPairs": "penstock.plan.target_pairs:TargetPairs",
     "UnknownFormatError": "penstock.errors:UnknownFormatError",
     "UnsafeDataError": "penstock.errors:UnsafeDataError",
     "VectorCollector": "penstock.record.vector:VectorCollector",
@@ -155,6 +166,7 @@ _HOME = {
     "Windows": "penstock.plan.windows:Windows",
     "WorkerError": "penstock.errors:WorkerError",
     "Writer": "penstock.formats.base.writer:Writer",
+    "convert": "penstock.conversion.convert:convert",
     "from_arrays": "penstock.data.dataset:from_arrays",
     "from_records": "penstock.data.records:from_records",
     "measure": "penstock.data.measure:measure",

@@ -25,6 +25,7 @@ from penstock.plan.pairs import Pairs
 from penstock.plan.sequences import Sequences
 from penstock.plan.split import Split
 from penstock.plan.steps import Steps
+from penstock.plan.target_pairs import PairKind, TargetPairs
 from penstock.plan.where import TakeEpisodes, Where
 from penstock.plan.windows import Windows
 
@@ -33,7 +34,8 @@ class EpisodeDataset:
     """Episodes of one source, in an order, some of them left out or all there.
 
     `len(data)` counts episodes, `data[i]` reads one whole, iterating reads one after the other. `where`, `split` and
-    `take` choose episodes; `samples`, `windows` and `pairs` cut them into a `MapDataset`. Nothing is read until asked.
+    `take` choose episodes; `samples`, `windows`, `pairs` and `target_pairs` cut them into a `MapDataset`. Nothing is
+    read until asked.
 
     >>> import penstock
     >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
@@ -162,6 +164,27 @@ class EpisodeDataset:
     def pairs(self, offset: int = 1) -> MapDataset:
         """Pairs of steps of one episode, by `penstock.plan.Pairs`."""
         return self.cut(Pairs(offset))
+
+    def target_pairs(
+        self,
+        kind: PairKind,
+        offset: int = 1,
+        *,
+        last: bool = False,
+        stride: int = 1,
+        observations: str = "observations",
+        actions: str = "actions",
+        rewards: str = "rewards",
+    ) -> MapDataset:
+        """A `context` and the `target` to be told from it, by `penstock.plan.TargetPairs`, which names the kinds.
+
+        >>> import penstock
+        >>> columns = {"observations": np.arange(7), "actions": np.zeros(5, int)}
+        >>> pairs = penstock.from_arrays(columns, lengths=[2, 3]).target_pairs("temporal", last=True)[:]
+        >>> pairs["context"].tolist(), pairs["target"].tolist(), pairs["traj_ts_ids"][-1].tolist()
+        ([0, 1, 3, 4, 5], [1, 2, 4, 5, 6], [1, 3])
+        """
+        return self.cut(TargetPairs(kind, offset, last, stride, observations, actions, rewards))
 
     def sequences(self, *, final: bool = False) -> MapDataset:
         """Every episode whole, one a sample, by `penstock.plan.Sequences`: what `pack` packs."""

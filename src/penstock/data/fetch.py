@@ -38,6 +38,7 @@ class Fetch:
             for number, source in enumerate(self.sources)
             if (column := read.of(number)) is not None
         }
+        self._begins: dict[int, npt.NDArray[np.int64]] = {}
 
     def row_bytes(self) -> int:
         """About how many bytes one sample takes; ragged columns count as one value a row."""
@@ -58,8 +59,14 @@ class Fetch:
             column = self._read(read, field, selections[read.view], parts[read.view], empty)
             batch[read.name] = _squeezed(column) if read.squeeze else column
         for mark in self.plan.marks:
-            batch[mark.name] = marked(mark, selections[mark.view], empty)
+            batch[mark.name] = marked(mark, selections[mark.view], empty, self._begin)
         return Columns.of_flat(batch, selections[0].shape[0] if selections else 0)
+
+    def _begin(self, source: int) -> npt.NDArray[np.int64]:
+        """The first boundary row of each episode; found once, for a plan names no episode that came later."""
+        if source not in self._begins:
+            self._begins[source] = self.sources[source].rows("boundary")
+        return self._begins[source]
 
     def _parts(self, selection: Selection) -> list[tuple[int, Selection]]:
         """Each source that is read from, with its spans."""

@@ -18,6 +18,7 @@ from penstock.data.names import name_of
 from penstock.errors import PlanError, SpecError, StateError
 from penstock.formats.base.source import Source
 from penstock.plan.base import Plan, PlanTransform, chained
+from penstock.plan.nominal import Nominal
 from penstock.plan.pack import Pack
 from penstock.plan.repeat import Repeat
 from penstock.plan.select import Select, Take
@@ -175,6 +176,10 @@ class MapDataset:
     def repeat(self, times: int) -> MapDataset:
         """`times` epochs as one, by `penstock.plan.Repeat`."""
         return self.apply(Repeat(times))
+
+    def nominal(self, samples: int) -> MapDataset:
+        """Epochs of so many samples that go on where the last one ended, by `penstock.plan.Nominal`."""
+        return self.apply(Nominal(samples))
 
     def shard(self, index: int, count: int) -> MapDataset:
         """Every `count`-th sample from `index` on, by `penstock.plan.Shard`."""

@@ -14,10 +14,17 @@ from penstock.plan.base import Mark
 
 Int = npt.NDArray[np.int64]
 Empty = Callable[[tuple[int, ...], np.dtype[Any]], npt.NDArray[Any]]
+Begins = Callable[[int], Int]
+"""Of a source by number: the first boundary row of each of its episodes, `[E + 1]` with the end."""
 
 
-def marked(mark: Mark, selection: Selection, empty: Empty = np.empty) -> npt.NDArray[Any]:
-    """The array of a mark, as `Mark` describes it, in memory from `empty(shape, dtype)`. Cost: one pass over the array.
+def _no_begins(source: int) -> Int:
+    raise ValueError(f"expected the first rows of the episodes of source {source}, got none")
+
+
+def marked(mark: Mark, selection: Selection, empty: Empty = np.empty, begins: Begins = _no_begins) -> npt.NDArray[Any]:
+    """The array of a mark, as `Mark` describes it, in memory from `empty(shape, dtype)`. Cost: one pass over the array;
+    a search among the `begins` of episodes for each sample where the mark is a `"place"`.
 
     >>> two = np.array([0, 2])
     >>> pack = Selection(two, two, two * 0 + 2, two, (1, 5), None, np.array([1, 2]), two * 0)
@@ -28,6 +35,8 @@ def marked(mark: Mark, selection: Selection, empty: Empty = np.empty) -> npt.NDA
         return _painted(selection, _segment(selection), 0, empty)
     if mark.kind == "positions":
         return _painted(selection, _position(selection), 1, empty)
+    if mark.kind == "place":
+        return _place(selection, empty, begins)
     return _DRAW[mark.kind](mark, selection)
 
 
@@ -64,6 +73,17 @@ def _present(mark: Mark, selection: Selection) -> npt.NDArray[Any]:
     present = np.zeros(selection.shape[0], np.bool_)
     present[_sample(selection)[np.isin(selection.source, mark.having)]] = True
     return present
+
+
+def _place(selection: Selection, empty: Empty, begins: Begins) -> Int:
+    out = empty((selection.shape[0], 2), np.dtype(np.int64))
+    out[:] = -1
+    for number, part in selection.by_source():
+        first, (sample, span) = begins(number), np.unique(_sample(part), return_index=True)
+        row = part.start[span]
+        episode = first.searchsorted(row, side="right") - 1
+        out[sample, 0], out[sample, 1] = episode, row - first[episode]
+    return out
 
 
 def _sample(selection: Selection) -> Int:

@@ -12,6 +12,7 @@ from penstock.plan.base import (
     apply,
 )
 from penstock.plan.episodes import Episodes
+from penstock.plan.nominal import Nominal
 from penstock.plan.pack import Pack
 from penstock.plan.packing import PackIndex, PackReport, Rule, lower_bound
 from penstock.plan.pairs import Pairs
@@ -23,6 +24,7 @@ from penstock.plan.shard import Shard
 from penstock.plan.shuffle import Shuffle
 from penstock.plan.split import Split
 from penstock.plan.steps import Steps
+from penstock.plan.target_pairs import TargetPairs
 from penstock.plan.weights import MixReport, nested, proportional, shares
 from penstock.plan.where import Where
 from penstock.plan.windows import Windows
@@ -33,6 +35,7 @@ __all__ = [
     "Episodes",
     "Mark",
     "MixReport",
+    "Nominal",
     "Pack",
     "PackIndex",
     "PackReport",
@@ -52,6 +55,7 @@ __all__ = [
     "Split",
     "Steps",
     "Take",
+    "TargetPairs",
     "View",
     "Where",
     "Windows",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -30,7 +30,8 @@ class Anchored(Plan):
 
     With `pad="drop"` the anchors are the steps `t` in `0 : T` for which every view lies inside the episode; otherwise
     `first` is 0, anchors run to the end, and what lies outside is padding. Views with `every > 1` need `"drop"`.
-    `masks` are named views; `squeeze` drops the step axis of every output.
+    `masks` are named views, and so are `places`, of boundary rows, for marks of the kind `"place"`. `squeeze` drops the
+    step axis of every output, or of those it names. With `final`, the observation after the last step is an anchor too.
 
     Cost: tables per episode when built; a call finds the episode of each position, then does arithmetic.
     Raises `PlanError` if two outputs have one name.
@@ -43,21 +44,26 @@ class Anchored(Plan):
         outputs: Sequence[Output],
         *,
         masks: Sequence[tuple[str, View]] = (),
-        squeeze: bool = False,
+        places: Sequence[tuple[str, View]] = (),
+        squeeze: bool | Collection[str] = False,
         stride: int = 1,
         pad: Pad = "drop",
+        final: bool = False,
     ) -> None:
         self._stride, self._pad = stride, pad
-        _check_names([name for name, *_ in (*outputs, *masks)])
-        self.views = tuple(dict.fromkeys(view for _, _, view in outputs))
+        _check_names([name for name, *_ in (*outputs, *masks, *places)])
+        self.views = tuple(dict.fromkeys([*(view for _, _, view in outputs), *(view for _, view in places)]))
         number = {view: i for i, view in enumerate(self.views)}
+        squeezed = {name for name, _, _ in outputs} if squeeze is True else set(squeeze or ())
         self.reads = tuple(
-            Read(name, column, number[view], squeeze or view.align == "episode") for name, column, view in outputs
+            Read(name, column, number[view], name in squeezed or view.align == "episode")
+            for name, column, view in outputs
         )
-        self.marks = tuple(Mark(name, number[view]) for name, view in masks)
+        told = [Mark(name, number[view], "place") for name, view in places]
+        self.marks = (*(Mark(name, number[view]) for name, view in masks), *told)
         self.fingerprint = chained(episodes.fingerprint, transform)
         ranges = [view for view in self.views if view.align != "episode"]
-        self._first, spare = _room(ranges) if pad == "drop" else (0, 0)
+        self._first, spare = _room(ranges, -int(final)) if pad == "drop" else (0, 0)
         anchors = episodes.length - self._first - spare
         sizes = np.maximum(0, -(-anchors // stride))
         self._samples = Groups.of(sizes, episodes.source, episodes.index, episodes.start, episodes.length)
@@ -96,10 +102,11 @@ class Anchored(Plan):
         return clipped if self._pad == "zero" else _repeated(clipped, source, row, t, length + view.end, view)
 
 
-def _room(views: Sequence[View]) -> tuple[int, int]:
-    """The first step that can be an anchor, and how many at the end cannot."""
+def _room(views: Sequence[View], least: int) -> tuple[int, int]:
+    """The first step that can be an anchor, and how many at the end cannot: at `least` -1, where all of them can and
+    the observation after them too."""
     first = max([0, *(-view.steps[0] for view in views)])
-    spare = max([0, *(view.steps[-1] - view.end for view in views)])
+    spare = max([least, *(view.steps[-1] - view.end for view in views)])
     return first, spare
 
 

@@ -18,7 +18,7 @@ from penstock.plan.episodes import Episodes
 Int = npt.NDArray[np.int64]
 BLOCK = 1 << 16  # samples whose lengths are looked at together
 RowSpace = Align | Literal["values"]
-MarkKind = Literal["mask", "segment_ids", "positions", "lengths", "cu_seqlens", "sources", "source", "present"]
+MarkKind = Literal["mask", "segment_ids", "positions", "lengths", "cu_seqlens", "sources", "source", "present", "place"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,9 @@ class Mark:
     from 1; 0 in padding. `"positions"` `[n, L]` int32: its place in that sequence; 0 in padding. `"lengths"`
     `[n, width]` int32 rows of each sequence. `"cu_seqlens"` `[n, width + 1]` int32: their running sum from 0.
     `"sources"` `[n, width]` int32: which source each sequence is from, -1 where there is none. `"present"` `[n]` bool:
-    whether the sample's source is one of `having`.
+    whether the sample's source is one of `having`. `"place"` `[n, 2]` int64: the number that the sample's episode has
+    in its source, and the step in it of the sample's first row, -1 where it has none; the view is one of boundary rows,
+    by which the end of one episode differs from the begin of the next.
     """
 
     name: str
@@ -235,7 +237,7 @@ class EpisodeTransform(ABC):
 
 
 class SampleTransform(ABC):
-    """Episodes to a plan: `Steps`, `Windows`, `Pairs`, `Sequences`. A frozen dataclass; one a chain."""
+    """Episodes to a plan: `Steps`, `Windows`, `Pairs`, `TargetPairs`, `Sequences`. A frozen dataclass; one a chain."""
 
     @abstractmethod
     def plan(self, episodes: Episodes) -> Plan:

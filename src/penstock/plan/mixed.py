@@ -213,7 +213,9 @@ class _Joined:
                 raise PlanError(
                     f"expected {name!r} to be the same mark in every part, got {[m.get(name) for m in held]}"
                 )
-            if all(name in marks for marks in held):
+            if model.kind == "place":  # drawn from its own view alone, so that parts without it have no span there
+                joined.append((model, self._way(name, [m[name].view if name in m else None for m in held])))
+            elif all(name in marks for marks in held):
                 joined.append((model, self._way(name, [marks[name].view for marks in held])))
             elif self.union or model.kind == "mask":
                 joined.append((model, self._beside(name, held)))

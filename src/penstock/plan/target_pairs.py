@@ -1,0 +1,132 @@
+"""`TargetPairs`: what is shown, what is to be told from it, and what helps; for representation learning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal, get_args
+
+from penstock.core.spec import Align
+from penstock.errors import PlanError
+from penstock.plan.anchored import Anchored, Output
+from penstock.plan.base import Plan, SampleTransform, View, settle
+from penstock.plan.episodes import Episodes
+
+PairKind = Literal["identity", "temporal", "dynamics", "inverse_dynamics", "action_prediction", "reward_prediction"]
+Role = Literal["context", "target", "extra_context"]
+What = Literal["now", "later", "actions", "rewards"]
+
+KINDS: dict[PairKind, dict[Role, What]] = {
+    "identity": {"context": "now", "target": "now"},
+    "temporal": {"context": "now", "target": "later"},
+    "dynamics": {"context": "now", "target": "later", "extra_context": "actions"},
+    "inverse_dynamics": {"context": "now", "target": "actions", "extra_context": "later"},
+    "action_prediction": {"context": "now", "target": "actions"},
+    "reward_prediction": {"context": "now", "target": "rewards"},
+}
+"""What each kind gives: the observation of step `t` or that of `t + k`, and the `k` actions or rewards from `t` on."""
+
+NO_OFFSET: set[PairKind] = {"identity"}
+
+
+@dataclass(frozen=True)
+class TargetPairs(SampleTransform):
+    """Pairs of a `context` and a `target`, with an `extra_context` where the kind has one, never across episodes.
+
+    With `k = offset`, for every step `t` (every `stride`-th) whose step `t + k` is in the same episode:
+
+    | kind                | context | target              | extra_context |
+    |---------------------|---------|---------------------|---------------|
+    | `identity`          | obs t   | obs t               |               |
+    | `temporal`          | obs t   | obs t + k           |               |
+    | `dynamics`          | obs t   | obs t + k           | actions       |
+    | `inverse_dynamics`  | obs t   | actions             | obs t + k     |
+    | `action_prediction` | obs t   | actions             |               |
+    | `reward_prediction` | obs t   | rewards             |               |
+
+    Observations are `[n, ...]`; actions and rewards are those of the steps `t : t + k`, `[n, k, ...]`. Observations
+    that are a dict are one here too, `context/<leaf>`. `traj_ts_ids` `[n, 2]` int64 tells the number of the episode in
+    its source, and the step `t + k` of the target (`t` for `identity`). Every output has memory of its own.
+
+    An episode of `T` steps has `T - k` pairs, and `T + 1 - k` with `last`, which goes on to the observation after the
+    last step (`identity`: `T`, or `T + 1`). `observations`, `actions` and `rewards` name the columns.
+
+    Raises `PlanError` for an unknown kind, an offset or stride below 1, an offset for `identity`, columns that are not
+    there, and `last` where an observation after the last step is read and there is none.
+    Cost: a running sum over episodes when built, nothing per pair.
+
+    >>> from penstock.core.spec import Field, Spec
+    >>> from penstock.formats.memory import MemorySource
+    >>> import numpy as np
+    >>> spec = Spec({"observations": Field(np.dtype("f4"), (), "boundary"), "actions": Field(np.dtype("i8"))})
+    >>> columns = {"observations": np.arange(7, dtype="f4"), "actions": np.zeros(5, "i8")}
+    >>> plan = TargetPairs("dynamics").plan(Episodes.of(MemorySource(spec, columns, np.array([0, 2, 5]))))
+    >>> len(plan), [read.name for read in plan.reads]
+    (3, ['context', 'target', 'extra_context'])
+    """
+
+    kind: PairKind
+    offset: int = 1
+    last: bool = False
+    stride: int = 1
+    observations: str = "observations"
+    actions: str = "actions"
+    rewards: str = "rewards"
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            close = get_close_matches(str(self.kind), KINDS, 1)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise PlanError(f"expected a kind among {list(get_args(PairKind))}, got {self.kind!r}{hint}")
+        settle(self, "offset", 1)
+        settle(self, "stride", 1)
+        if self.kind in NO_OFFSET and self.offset != 1:
+            raise PlanError(f"expected no offset for kind {self.kind!r}, got {self.offset}; 'temporal' has one")
+
+    def plan(self, episodes: Episodes) -> Plan:
+        """The plan of all pairs."""
+        outputs: list[Output] = []
+        single: set[str] = set()
+        for role, what in KINDS[self.kind].items():
+            new = self._outputs(role, what, episodes)
+            outputs += new
+            single.update(name for name, _, _ in new if what in ("now", "later"))
+        ahead = 0 if self.kind in NO_OFFSET else self.offset
+        # The place of the target also keeps `t + k` inside the episode for those kinds that do not read it.
+        place = View("boundary", ahead, ahead + 1, end=int(self.last))
+        return Anchored(
+            episodes,
+            self,
+            outputs,
+            places=[("traj_ts_ids", place)],
+            squeeze=single,
+            stride=self.stride,
+            final=self.last,
+        )
+
+    def _outputs(self, role: Role, what: What, episodes: Episodes) -> list[Output]:
+        """What is read for one role: a column, or those below it under the same names."""
+        if what in ("actions", "rewards"):
+            prefix = self.actions if what == "actions" else self.rewards
+            aligns = self._columns(what, prefix, episodes)
+            wrong = {path: align for path, align in aligns.items() if align != "step"}
+            if wrong:
+                raise PlanError(f"expected {what} with one row a step for {self!r}, got {wrong}")
+            return [(role + path[len(prefix) :], path, View("step", 0, self.offset)) for path in aligns]
+        aligns = self._columns("observations", self.observations, episodes)
+        ends = self.last and (what == "later" or self.kind in NO_OFFSET)
+        wrong = {path: a for path, a in aligns.items() if a == "episode" or (ends and a != "boundary")}
+        if wrong:
+            rows = "T + 1 rows for T steps (align 'boundary')" if ends else "a row a step"
+            raise PlanError(f"expected observations with {rows} for {self!r}, got {wrong}")
+        lo = self.offset if what == "later" else 0
+        return [
+            (role + path[len(self.observations) :], path, View(align, lo, lo + 1, end=int(ends)))
+            for path, align in aligns.items()
+        ]
+
+    def _columns(self, option: str, prefix: str, episodes: Episodes) -> dict[str, Align]:
+        try:
+            return {path: episodes.aligns[path] for path in episodes.columns(prefix)}
+        except PlanError as error:
+            raise PlanError(f"{error}, for {self!r}; name the column by {option}=") from None
