@@ -1,0 +1,84 @@
+"""What several benchmarks do to the images of an environment: channels first, and a stack of the last frames."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import SpecError
+
+Image = npt.NDArray[Any]
+Start = Literal["zero", "repeat"]
+
+
+class ChannelsFirst(gymnasium.ObservationWrapper[Image, Any, Image]):
+    """Images `[height, width, channels]` become `[channels, height, width]`, in memory too.
+
+    Raises `SpecError` for observations that are no such images.
+
+    >>> from penstock.envs.toy_env import ToyEnv
+    >>> ChannelsFirst(ToyEnv("reach")).observation_space.shape  # only to show: a toy has its channels first already
+    (32, 3, 32)
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+        super().__init__(env)
+        box = _image_box(env)
+        low, high = (np.ascontiguousarray(bound.transpose(2, 0, 1)) for bound in (box.low, box.high))
+        self.observation_space = gymnasium.spaces.Box(low, high, low.shape, low.dtype.type)
+
+    def observation(self, observation: Image) -> Image:
+        """The image in its new order, a copy."""
+        return np.ascontiguousarray(observation.transpose(2, 0, 1))
+
+
+class FrameStack(gymnasium.Wrapper[Image, Any, Image, Any]):
+    """The last `n` frames `[channels, height, width]` as one, `[n * channels, height, width]`, oldest first.
+
+    What stands before the first frame of an episode: black with `start="zero"`, as Stable-Baselines3 does it, or the
+    first frame again with `start="repeat"`, as MAGICAL and Gymnasium do. Each observation is an array of its own.
+
+    Raises `SpecError` for observations that are no images, or `n` below 1.
+
+    >>> from penstock.envs.toy_env import ToyEnv
+    >>> frames = FrameStack(ToyEnv("reach"), 3, start="zero").reset(seed=0)[0]
+    >>> frames.shape, [bool(frame.any()) for frame in frames.reshape(3, 3, 32, 32)]
+    ((9, 32, 32), [False, False, True])
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], n: int, *, start: Start) -> None:
+        super().__init__(env)
+        box = _image_box(env)
+        if n < 1 or start not in {"zero", "repeat"}:
+            raise SpecError(f"expected at least 1 frame, and start 'zero' or 'repeat', got {n} and {start!r}")
+        low, high = (np.repeat(bound[None], n, axis=0).reshape(-1, *box.shape[1:]) for bound in (box.low, box.high))
+        self.observation_space = gymnasium.spaces.Box(low, high, low.shape, low.dtype.type)
+        self._n, self._start = n, start
+        self._frames = np.zeros((n, *box.shape), low.dtype)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Image, dict[str, Any]]:
+        """Begin an episode: a stack of its first frame."""
+        frame, info = self.env.reset(seed=seed, options=options)
+        self._frames = np.zeros_like(self._frames) if self._start == "zero" else np.repeat(frame[None], self._n, axis=0)
+        self._frames[-1] = frame
+        return self._stacked(), info
+
+    def step(self, action: Any) -> tuple[Image, Any, bool, bool, dict[str, Any]]:
+        """One step: the oldest frame leaves the stack."""
+        frame, reward, terminated, truncated, info = self.env.step(action)
+        self._frames[:-1] = self._frames[1:]
+        self._frames[-1] = frame
+        return self._stacked(), reward, terminated, truncated, info
+
+    def _stacked(self) -> Image:
+        return self._frames.reshape(self.observation_space.shape).copy()  # type: ignore[arg-type]
+
+
+def _image_box(env: gymnasium.Env[Any, Any]) -> gymnasium.spaces.Box:
+    space = env.observation_space
+    if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 3:
+        raise SpecError(f"expected observations that are images of three axes, got {space}")
+    return space
