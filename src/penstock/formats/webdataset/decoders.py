@@ -9,12 +9,12 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from penstock.containers.pickle import loads
-from penstock.errors import FormatError, UnsafeDataError, require
+from penstock.containers.pickle import load, loads
+from penstock.errors import DataError, FormatError, UnsafeDataError, require
 from penstock.formats.webdataset.npy import array_of
 
 UNPACKED = 1 << 30  # bytes that one compressed member may become
@@ -39,6 +39,22 @@ class Member:
 
 
 Decode = Callable[[Member], Any]
+Trust = Literal["pickle", False]
+
+
+@dataclass(frozen=True)
+class How:
+    """`images`, how images are decoded (a key of `MODES`), None to leave them encoded; `trust="pickle"` has Python run
+    the pickles that are not plain data. Raises `DataError` for others."""
+
+    images: str | None = None
+    trust: Trust = False
+
+    def __post_init__(self) -> None:
+        if self.images is not None and self.images not in MODES:
+            raise DataError(f"expected images to be one of {list(MODES)} or None, got {self.images!r}")
+        if self.trust not in ("pickle", False):
+            raise DataError(f"expected trust to be False or 'pickle', got {self.trust!r}")
 
 
 def kind_of(extension: str) -> str:
@@ -51,16 +67,23 @@ def kind_of(extension: str) -> str:
     return f"{before[-1]}.gz" if last == "gz" and before else last
 
 
-def decoder(extension: str, images: str | None) -> Decode | None:
-    """The function that makes a value of a member's bytes; None for what stays bytes: text, images unless `images` says
-    how to decode them (a key of `MODES`), and everything unknown."""
+def decoder(extension: str, how: How) -> Decode | None:
+    """The function that makes a value of a member's bytes; None for what stays bytes: text, images unless `how` says
+    how to decode them, and everything unknown."""
     kind = kind_of(extension)
     if kind.endswith(".gz"):
-        inner = _BY_KIND.get(kind[:-3])
+        inner = _decoder(kind[:-3], how)
         return lambda member: _unpacked(member) if inner is None else inner(_unpacked(member, Member))
-    if kind in IMAGES and images is not None:
-        return lambda member: _image(member, MODES[images])
-    return _BY_KIND.get(kind)
+    return _decoder(kind, how)
+
+
+def is_pickle(extension: str) -> bool:
+    """Whether the bytes are a pickle, perhaps a compressed one.
+
+    >>> is_pickle("infos.pickle"), is_pickle("x.pkl.gz"), is_pickle("npy")
+    (True, True, False)
+    """
+    return kind_of(extension).removesuffix(".gz") in PICKLES
 
 
 def is_text(extension: str) -> bool:
@@ -70,6 +93,15 @@ def is_text(extension: str) -> bool:
     (True, False)
     """
     return kind_of(extension) in TEXTS
+
+
+def _decoder(kind: str, how: How) -> Decode | None:
+    mode = how.images
+    if kind in IMAGES and mode is not None:
+        return lambda member: _image(member, MODES[mode])
+    if kind in PICKLES and how.trust == "pickle":
+        return _trusted
+    return _BY_KIND.get(kind)
 
 
 def _unpacked(member: Member, wrap: Any = bytes) -> Any:
@@ -120,6 +152,14 @@ def _npz(member: Member) -> dict[str, Any]:
 
 def _pickle(member: Member) -> Any:
     return loads(member.raw, where=member.where, path=member.path)
+
+
+def _trusted(member: Member) -> Any:
+    """As data if it is data, and only otherwise as the program that the caller said to trust."""
+    try:
+        return _pickle(member)
+    except UnsafeDataError:
+        return load(member.raw, where=member.where, path=member.path, trust="pickle")
 
 
 def _msgpack(member: Member) -> Any:

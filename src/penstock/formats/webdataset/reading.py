@@ -13,7 +13,7 @@ import numpy.typing as npt
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
-from penstock.formats.webdataset.decoders import Decode, Member, decoder, is_text
+from penstock.formats.webdataset.decoders import Decode, How, Member, decoder, is_text
 from penstock.formats.webdataset.places import Bytes, Int, Places, gathered
 from penstock.formats.webdataset.samples import Samples
 from penstock.formats.webdataset.templates import Template, learn
@@ -26,11 +26,11 @@ CHUNK = 1 << 25  # bytes that are compared together
 
 @dataclass(frozen=True)
 class Options:
-    """`extensions`, those that are read, or None for all; `images`, how images are decoded, None to leave them encoded;
-    `decoded_bytes`, how much memory values may take that cannot stay in the archives."""
+    """`extensions`, those that are read, or None for all; `how` members are decoded; `decoded_bytes`, how much memory
+    values may take that cannot stay in the archives."""
 
     extensions: tuple[str, ...] | None = None
-    images: str | None = None
+    how: How = field(default_factory=How)
     decoded_bytes: int = 1 << 30
 
 
@@ -59,7 +59,7 @@ class Archives:
 
     def values(self, extension: str) -> list[Any]:
         """Every member of one extension, decoded. Raises `FormatError` for bad ones, or too much of them."""
-        decode = decoder(extension, self.options.images) or _raw
+        decode = decoder(extension, self.options.how) or _raw
         known: dict[bytes, Any] = {}
         found: list[Any] = []
         room = limit = self.options.decoded_bytes
@@ -103,7 +103,7 @@ class Archives:
     def placed(self, extension: str, align: Align) -> Places | None:
         """The column of members that are one array each, all of one dtype and shape; None if they are not."""
         x = self.samples.extensions.index(extension)
-        decode = decoder(extension, self.options.images)
+        decode = decoder(extension, self.options.how)
         if decode is None or not len(self.samples):
             return None
         left = np.arange(len(self.samples))

@@ -98,7 +98,7 @@ def _metadata(archives: Archives, rows: Int) -> dict[str, Any]:
     if not len(rows) or META_EXTENSION not in archives.samples.extensions:
         return {}
     (value,) = Archives(
-        archives.paths, archives.buffers, archives.samples.take(_only(archives.samples, int(rows[0])))
+        archives.paths, archives.buffers, archives.samples.take(_only(archives.samples, int(rows[0]))), archives.options
     ).values(META_EXTENSION)
     if not isinstance(value, dict):
         where = archives.samples.where(int(rows[0]), META_EXTENSION)

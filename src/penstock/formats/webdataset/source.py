@@ -18,12 +18,12 @@ from penstock.containers.tar import Members, walk
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec
-from penstock.errors import DataError, FormatError
+from penstock.errors import FormatError
 from penstock.formats.base.source import Source, check_values
 from penstock.formats.webdataset import cache as unpacked
 from penstock.formats.webdataset import general, index, own, seed
 from penstock.formats.webdataset.content import Content
-from penstock.formats.webdataset.decoders import MODES, decoder
+from penstock.formats.webdataset.decoders import How, Trust, decoder
 from penstock.formats.webdataset.places import Bytes, Column, Int
 from penstock.formats.webdataset.reading import Archives, Options
 from penstock.formats.webdataset.samples import Samples, grouped
@@ -39,6 +39,9 @@ class ShardSource(Source):
     other (`samples`: each sample a record). `cache` is the folder that compressed archives are unpacked into, and
     `cache_bytes` how much it may hold; `index=False` keeps no index beside the data. `extensions`, `images` and
     `decoded_bytes` are those of `Options`.
+
+    `trust="pickle"` lets Python run the pickles that are not plain data: whoever made the archives can then do anything
+    that the caller can. It is an argument and nothing else, never a setting of the environment.
 
     Raises `FormatError` for damaged data, with archive, member and byte. Cost: one pass over the headers the first
     time, 2 µs a member, and over the observations of the seed's layout; afterwards the index is read.
@@ -63,11 +66,11 @@ class ShardSource(Source):
         cache: str | os.PathLike[str] | None = None,
         cache_bytes: int = unpacked.BYTES,
         index: bool = True,
+        trust: Trust = False,
     ) -> None:
-        if images is not None and images not in MODES:
-            raise DataError(f"expected images to be one of {list(MODES)} or None, got {images!r}")
         self._path = Path(path)
-        self._options = Options(None if extensions is None else tuple(extensions), images, decoded_bytes)
+        how = How(images, trust)
+        self._options = Options(None if extensions is None else tuple(extensions), how, decoded_bytes)
         self._rest: dict[str, Any] = {"cache": cache, "cache_bytes": cache_bytes, "index": index}
         self._shards = shards_of(self._path)
         states = [(shard.name, (s := shard.stat()).st_size, s.st_mtime_ns) for shard in self._shards]
@@ -76,7 +79,8 @@ class ShardSource(Source):
         self._held: _Held | None = self._open(buffers, keep=index)
 
     def __reduce__(self) -> tuple[Callable[..., ShardSource], tuple[Any, ...]]:
-        options = {"extensions": self._options.extensions, "images": self._options.images}
+        how = self._options.how
+        options = {"extensions": self._options.extensions, "images": how.images, "trust": how.trust}
         return _reopened, (self._path, {**options, "decoded_bytes": self._options.decoded_bytes, **self._rest})
 
     def _open(self, buffers: list[Bytes], *, keep: bool) -> _Held:
@@ -174,7 +178,7 @@ class ShardSource(Source):
         found: dict[str, Any] = {"__key__": samples.key(i)}
         for extension, size in zip(samples.extensions, samples.size[:, i].tolist(), strict=True):
             if size >= 0:
-                member, decode = archives.member(i, extension), decoder(extension, self._options.images)
+                member, decode = archives.member(i, extension), decoder(extension, self._options.how)
                 found[extension] = member.raw if decode is None else decode(member)
         return found
 

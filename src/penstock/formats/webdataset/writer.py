@@ -54,7 +54,8 @@ class ShardWriter(Writer):
         compression: Compression = None,
     ) -> None:
         self.path = Path(path)
-        self._single, self._compression = packing(self.path, compression)
+        self._single, kind = packing(self.path, compression)
+        self._compression: Compression = kind
         if shard_bytes < 1 or shard_episodes < 1:
             raise DataError(f"expected shards of at least 1 byte and episode, got {shard_bytes} and {shard_episodes}")
         self._limits = (shard_bytes, shard_episodes)
@@ -223,8 +224,7 @@ def packing(path: Path, compression: Compression) -> tuple[bool, Compression]:
     if path.is_dir() or not path.name.endswith(SUFFIXES):
         check_packer(compression)
         return False, compression
-    kinds: dict[str, Compression] = {end: kind for kind, ends in PACKED.items() for end in ends}
-    kind = next((kind for end, kind in kinds.items() if path.name.endswith(end)), None)
+    kind: Compression = next((kind for kind, ends in PACKED.items() if path.name.endswith(ends)), None)
     if compression not in (None, kind):
         message = f"expected a name that ends with {' or '.join(PACKED[compression])} for compression={compression!r}"
         raise DataError(f"{message}, or a folder, got {path.name!r}")
