@@ -38,6 +38,7 @@ SEES: dict[str, tuple[str, ...]] = {
     "record": (*GROUND, "formats.base"),
     "data": (*GROUND, "kernels", "plan", "formats.base", "formats.memory", "formats.records"),
     "load": (*GROUND, "kernels", "plan", "formats.base", "data"),
+    "conversion": (*GROUND, "formats.base", "data"),
     "testing": (*GROUND, "kernels", "plan", "formats.base", "formats.memory", "data"),
 }
 SEE_ALL = {"compat", "cli"}

@@ -1,0 +1,215 @@
+"""`convert`: episodes of any source into a new dataset of any format that writes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.conversion.adapt import adapt
+from penstock.conversion.draft import Draft
+from penstock.conversion.mark import MARK, Mark, check_apart, found_at, locked, remove, settle
+from penstock.conversion.metadata import of_dataset, of_episode
+from penstock.conversion.report import Note, Report
+from penstock.conversion.scan import Scan
+from penstock.conversion.spaces import fitting, known
+from penstock.conversion.targets import Target, target_of
+from penstock.core.episode import Episode
+from penstock.core.spec import Spec
+from penstock.data.dataset import EpisodeDataset
+from penstock.data.open import open
+from penstock.errors import DataError, FormatError, SpecError
+from penstock.formats.base.format import Format, named
+from penstock.formats.base.source import Source
+from penstock.formats.base.writer import Writer
+
+OnEpisode = Callable[[int, int, int], object]
+
+
+def convert(
+    source: EpisodeDataset | Source | str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    *,
+    format: str = "columns",
+    options: Mapping[str, Any] | None = None,
+    drop: Sequence[str] = (),
+    rename: Mapping[str, str] | None = None,
+    fill_missing: bool = False,
+    overwrite: bool = False,
+    on_episode: OnEpisode | None = None,
+) -> Report:
+    """Write the episodes of `source` into a new dataset of `format` at `out`; the report lists what is not as it was.
+
+    `source` is a path, an id, a `Source`, or an `EpisodeDataset`, of which the chosen episodes are written in their
+    order. `options` go to the format's writer. Columns in `drop` are left out, those in `rename` get other names
+    (`{"obs": "observations"}`). What the target has no place for is put into another form or left out, with a note.
+    What it needs and the source lacks is an error, unless `fill_missing` says to make it up: rewards of zero, no
+    terminations, truncations at last steps, a last observation twice. `on_episode(episodes, steps, bytes)` is called
+    with the totals so far.
+
+    Called again after an interruption, it goes on where it stopped; the target carries a mark of source, episodes and
+    options. `overwrite` starts anew, and deletes nothing but what a conversion wrote.
+
+    Raises `FileExistsError` if something else lies at `out`, `StateError` if it is of another conversion, `SpecError`
+    and `DataError` for what has no place, `LockedError` while another conversion to it runs. Memory: some episodes.
+
+    >>> import penstock, tempfile
+    >>> data = penstock.from_arrays({"observations": np.zeros((7, 2)), "rewards": np.zeros(5)}, lengths=[2, 3])
+    >>> report = convert(data, Path(tempfile.mkdtemp()) / "out", format="webdataset")
+    >>> report.status, report.episodes, report.steps, report.notes
+    ('converted', 2, 5, ())
+    """
+    with ExitStack() as opened:
+        data = _dataset(source, opened)
+        told, place = dict(options or {}), Path(out)
+        entry, target = named(format), target_of(format, told)
+        check_apart(data.source, place)
+        _check_options(target, told)
+        job = _job(data, target, told, drop, dict(rename or {}), fill=fill_missing)
+        if overwrite:
+            remove(place, entry, target)
+        writer, done = _begin(job, place, entry, told)
+        with writer, locked(place):
+            return _run(job, place, entry, writer, done, on_episode)
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """What is to be written: episodes of a dataset, each made by the draft."""
+
+    data: EpisodeDataset
+    target: Target
+    draft: Draft
+    spec: Spec
+    metadata: Mapping[str, Any]
+    mark: Mark
+    notes: dict[Note, None] = field(default_factory=dict[Note, None])
+
+    def episode(self, number: int, episode: Episode) -> Episode:
+        """An episode as the target has it. Raises `DataError` naming the episode of the source."""
+        metadata, notes = of_episode(episode.metadata, self.target)
+        self.notes.update(dict.fromkeys(notes))
+        columns = self.draft.of(episode.columns, len(episode))
+        return Episode(self.spec, columns, number, metadata)
+
+
+@dataclass
+class _Tally:
+    """How far a conversion is. Bytes are those of columns."""
+
+    episodes: int
+    steps: int
+    bytes: int
+    current: int = -1
+
+
+def _dataset(source: Any, opened: ExitStack) -> EpisodeDataset:
+    if isinstance(source, EpisodeDataset):
+        return source
+    return EpisodeDataset(source) if isinstance(source, Source) else opened.enter_context(open(source))
+
+
+def _check_options(target: Target, options: Mapping[str, Any]) -> None:
+    """Refuse unknown options before anything is made."""
+    if target.options is not None and (wrong := sorted(options.keys() - set(target.options))):
+        raise DataError(f"expected options of {target.name} among {list(target.options)}, got {wrong}")
+
+
+def _job(
+    data: EpisodeDataset,
+    target: Target,
+    options: Mapping[str, Any],
+    drop: Sequence[str],
+    rename: Mapping[str, str],
+    *,
+    fill: bool,
+) -> _Job:
+    draft = Draft(data.spec.fields)
+    draft.drop(drop)
+    draft.rename(rename)
+    index = np.asarray(data.episodes.index, np.int64)
+    adapt(draft, target, Scan(data.source, index, draft.origins), fill=fill)
+    spaces = [data.spec.observation_space, data.spec.action_space]
+    if target.spaces:
+        spaces = [fitting(draft, name, space) for name, space in zip(("observations", "actions"), spaces, strict=True)]
+    elif target.seed:
+        spaces = [known(draft, name, space) for name, space in zip(("observations", "actions"), spaces, strict=True)]
+    if options.get("images") == "jpeg":
+        draft.note("adapted", "images", "stored as JPEG, which loses detail")
+    metadata, notes = of_dataset(data.metadata, target)
+    how = {"target": target.name, "options": options, "drop": list(drop), "rename": rename, "fill": fill}
+    mark = Mark.of(data.source.fingerprint, index, how)
+    notes = dict.fromkeys([*draft.notes, *notes])
+    return _Job(data, target, draft, Spec(draft.fields, *spaces), {**metadata, MARK: mark.encode()}, mark, notes)
+
+
+def _begin(job: _Job, out: Path, entry: Format, options: Mapping[str, Any]) -> tuple[Writer, int]:
+    """The writer of the target, and how many episodes of this conversion it has. Raises `StateError` if of another."""
+    found = found_at(out, entry)
+    if found is not None and _lengths(out, entry).size == 0:
+        with locked(out):
+            remove(out, entry, job.target)  # of no use, and not every format appends to what has no episodes
+        found = None
+    if found is None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        return entry.create(out, job.spec, job.metadata, **options), 0
+    job.mark.check(found, out)
+    if job.target.name.startswith("webdataset"):
+        settle(out)
+    lengths = _lengths(out, entry)
+    done = len(lengths)
+    expected = np.diff(job.data.source.offsets)[job.data.episodes.index[:done]]
+    if not np.array_equal(lengths, expected):
+        raise FormatError(
+            f"expected the first {done} episodes of the source, got others; start anew with overwrite=True", path=out
+        )
+    return entry.append(out, **{name: options[name] for name in job.target.kept if name in options}), done
+
+
+def _lengths(out: Path, entry: Format) -> npt.NDArray[np.int64]:
+    with entry.open(out) as source:
+        return np.diff(source.offsets)
+
+
+def _run(job: _Job, out: Path, entry: Format, writer: Writer, done: int, on_episode: OnEpisode | None) -> Report:
+    data = job.data
+    steps = int(np.diff(data.source.offsets)[data.episodes.index[:done]].sum())
+    width = {align: sum(f.row_bytes for f in job.spec.values() if f.align == align) for align in job.spec.aligns}
+    tally = _Tally(done, steps, _bytes(width, done, steps))
+    _write(job, writer, tally, on_episode)
+    status: Literal["converted", "resumed", "complete"] = "converted"
+    if done:
+        status = "complete" if done == len(data) else "resumed"
+    return Report(out, entry.name, status, tally.episodes, tally.steps, tally.bytes, done, tuple(job.notes))
+
+
+def _bytes(width: Mapping[str, int], episodes: int, steps: int) -> int:
+    """Bytes of so many episodes' columns, ragged ones left aside."""
+    rows = {"step": steps, "boundary": steps + episodes, "episode": episodes}
+    return sum(width[align] * rows[align] for align in width)
+
+
+def _write(job: _Job, writer: Writer, tally: _Tally, on_episode: OnEpisode | None) -> None:
+    """The episodes that are left. Raises `DataError`, `SpecError` naming the episode of the source."""
+    left = job.data.episodes.index[tally.episodes :].tolist()
+
+    def made() -> Iterator[Episode]:
+        for e, episode in zip(left, job.data.source.episodes(left), strict=True):
+            tally.current = e
+            yield (ready := job.episode(tally.episodes, episode))
+            tally.episodes += 1
+            tally.steps += len(ready)
+            tally.bytes += sum(array.nbytes for array in ready.columns.values())
+            if on_episode is not None:
+                on_episode(tally.episodes, tally.steps, tally.bytes)
+
+    try:
+        writer.write_all(made())
+    except (DataError, SpecError) as error:
+        raise DataError(f"{error} - at or shortly before episode {tally.current} of the source") from error

@@ -1,0 +1,162 @@
+"""The mark of a conversion in its target: what was converted, and how, so that it can go on where it stopped."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.conversion.metadata import MARK
+from penstock.conversion.targets import Target
+from penstock.errors import DataError, LockedError, PenstockError, StateError
+from penstock.formats.base.format import Format, recognise
+
+FIRST = ".shard-000000.tar."  # an archive on its way, all that a kill at the very beginning leaves
+
+
+@dataclass(frozen=True)
+class Mark:
+    """`source` is its fingerprint, `episodes` a digest of their numbers and order, `how` one of format and options."""
+
+    source: str
+    episodes: str
+    how: str
+    total: int
+
+    @classmethod
+    def of(cls, fingerprint: str, episodes: npt.NDArray[np.int64], how: Mapping[str, Any]) -> Mark:
+        """The mark of one conversion."""
+        order = hashlib.sha256(np.ascontiguousarray(episodes, "<i8").tobytes()).hexdigest()
+        told = hashlib.sha256(json.dumps(how, sort_keys=True, default=str).encode()).hexdigest()
+        return cls(fingerprint, order, told, len(episodes))
+
+    def encode(self) -> str:
+        """As text, which every format has a place for."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def decode(cls, text: object) -> Mark | None:
+        """The mark that `encode` wrote; None for anything else.
+
+        >>> Mark.decode(Mark("a", "b", "c", 3).encode()), Mark.decode("{}")
+        (Mark(source='a', episodes='b', how='c', total=3), None)
+        """
+        try:
+            told = json.loads(text) if isinstance(text, str) else None
+            return cls(**told) if isinstance(told, dict) else None
+        except (ValueError, TypeError, RecursionError):
+            return None
+
+    def check(self, found: Mark, out: Path) -> None:
+        """Raise `StateError` saying in what the conversion found at `out` differs from this one."""
+        differs = {
+            "another source, or the source was changed since": self.source != found.source,
+            "other episodes of it, or another order": (self.episodes, self.total) != (found.episodes, found.total),
+            "other options": self.how != found.how,
+        }
+        if wrong := [what for what, yes in differs.items() if yes]:
+            raise StateError(
+                f"expected {out} to be of the same conversion, got one of {' and '.join(wrong)}; convert to another "
+                "place, or start it anew with overwrite=True (--overwrite)"
+            )
+
+
+def found_at(out: Path, entry: Format) -> Mark | None:
+    """The mark of the dataset at `out`; None if nothing is there. What a kill at the very beginning left is removed.
+
+    Raises `FileExistsError` for anything that no conversion to this format wrote.
+    """
+    if not out.exists() and not out.is_symlink():
+        return None
+    if _unstarted(out):
+        for left in out.iterdir():
+            left.unlink()
+        out.rmdir()
+        return None
+    try:
+        found, path = recognise(out)
+        with found.open(path) as source:
+            mark = Mark.decode(source.metadata.get(MARK))
+    except PenstockError as error:
+        raise FileExistsError(f"expected nothing at {out}, or what a conversion wrote, got neither: {error}") from error
+    if mark is None or found.name != entry.name:
+        got = f"one of {found.name}" + ("" if mark else " that none wrote")
+        raise FileExistsError(
+            f"expected nothing at {out}, or a {entry.name} dataset that a conversion wrote, got {got}; convert to "
+            "another place"
+        )
+    return mark
+
+
+def remove(out: Path, entry: Format, target: Target) -> None:
+    """Delete the dataset at `out` that a conversion wrote; nothing if there is none.
+
+    Raises `FileExistsError` for anything else, and for files in its folder that are not part of it: none is deleted.
+    """
+    if found_at(out, entry) is None:
+        return
+    if out.is_symlink():
+        raise FileExistsError(f"expected a dataset at {out}, got a link to one; remove the link")
+    if out.is_file():
+        for path in (out, out.with_name(f".{out.name}.lock"), out.with_name(f".{out.name}.penstock-index")):
+            path.unlink(missing_ok=True)
+        return
+    foreign = [path.name for path in out.iterdir() if not any(fnmatch(path.name, known) for known in target.files)]
+    if foreign:
+        raise FileExistsError(
+            f"expected nothing but the dataset in {out}, got {sorted(foreign)[:3]}; nothing was deleted"
+        )
+    shutil.rmtree(out)
+
+
+@contextmanager
+def locked(out: Path) -> Generator[None]:
+    """The folder `out` for one conversion at a time; a single archive is locked by its writer. Raises `LockedError`."""
+    if not out.is_dir():
+        yield
+        return
+    handle = os.open(out, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise LockedError(f"another conversion to {out} is running; wait for it to finish") from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def settle(out: Path) -> None:
+    """Remove archives that a kill left beside their complete compressed copies."""
+    if not out.is_dir():
+        return
+    for packed in (*out.glob("shard-*.tgz"), *out.glob("shard-*.tar.zst")):
+        stem = packed.name.removesuffix(".tgz").removesuffix(".tar.zst")
+        (out / f"{stem}.tar").unlink(missing_ok=True)
+
+
+def check_apart(source: object, out: Path) -> None:
+    """Raise `DataError` if `out` is the source itself, or lies in it, or it in `out`."""
+    place = getattr(source, "path", None) or getattr(source, "folder", None)
+    if not isinstance(place, str | os.PathLike):
+        return
+    a, b = Path(place).resolve(), out.resolve()
+    if a == b or a in b.parents or b in a.parents:
+        raise DataError(f"expected a place apart from the source, got {out} for {place}")
+
+
+def _unstarted(out: Path) -> bool:
+    return (
+        out.is_dir() and not out.is_symlink() and all(p.name.startswith(FIRST) and p.is_file() for p in out.iterdir())
+    )

@@ -1,0 +1,102 @@
+"""Metadata on its way into a target: JSON, and nothing that describes how the source lay on the disk."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from penstock.conversion.report import Note
+from penstock.conversion.targets import READERS, STORED_BY_MINARI, Target
+
+MARK = "penstock_conversion"  # the entry by which a conversion knows its own target again
+COLORS = (None, "RGB", "GRAY")
+_COUNTED = frozenset(("id", "total_steps"))  # entries of an episode that are told anew
+
+
+def of_dataset(metadata: Mapping[str, Any], target: Target) -> tuple[dict[str, Any], list[Note]]:
+    """The entries of the target, and what is to be said about the others."""
+    found, notes = json_of(metadata, "metadata")
+    for name in READERS:
+        if (told := found.pop(name, None)) is not None and name == "left_out":
+            notes += [Note("left out", str(value), "the reader of the source found no column in it") for value in told]
+    found.pop(MARK, None)
+    for name in STORED_BY_MINARI & found.keys():
+        del found[name]
+    if target.minari:
+        found.pop("dataset_id", None)  # that of the source's place
+    if target.seed and found.get("color_space") not in COLORS:
+        value = found.pop("color_space")
+        notes.append(Note("left out", "metadata/color_space", f"expected RGB or GRAY, got {value!r}"))
+    return found, notes
+
+
+def of_episode(metadata: Mapping[str, Any], target: Target) -> tuple[dict[str, Any], list[Note]]:
+    """The entries of one episode, and what is to be said about the others."""
+    given = {key: value for key, value in metadata.items() if key not in _COUNTED}
+    found, notes = json_of(given, "episode metadata")
+    if not target.minari:
+        return found, notes
+    seed = found.get("seed")
+    if "seed" in found and (type(seed) is not int or not -(2**63) <= seed < 2**64):
+        del found["seed"]
+        if seed is not None:
+            notes.append(Note("left out", "episode metadata/seed", "expected an integer of 64 bits"))
+    if target.name == "minari, hdf5":
+        for key, value in found.items():
+            if _deep(value):
+                found[key] = json.dumps(value)
+                notes.append(
+                    Note("adapted", f"episode metadata/{key}", "stored as JSON text, as attributes hold no such list")
+                )
+    return found, notes
+
+
+def json_of(metadata: Mapping[Any, Any], where: str) -> tuple[dict[str, Any], list[Note]]:
+    """What JSON can hold, with NumPy as numbers and lists, and a note for everything else.
+
+    >>> json_of({"seed": np.int64(3), "code": b"x"}, "metadata")[0]
+    {'seed': 3}
+    """
+    found: dict[str, Any] = {}
+    notes: list[Note] = []
+    for key, value in metadata.items():
+        if not isinstance(key, str):
+            notes.append(Note("adapted", f"{where}/{key}", "the key became text"))
+        try:
+            found[str(key)] = _plain(value)
+        except (TypeError, RecursionError) as error:
+            notes.append(Note("left out", f"{where}/{key}", f"JSON cannot hold it: {error}"))
+    return found, notes
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufU":
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, set | frozenset):
+        return sorted((_plain(inner) for inner in value), key=str)
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"a {type(value).__name__}")
+
+
+def _deep(value: Any) -> bool:
+    """Whether it is a list that no array of numbers or strings is equal to, anywhere in it."""
+    if isinstance(value, Mapping):
+        return any(_deep(inner) for inner in value.values())
+    if not isinstance(value, list):
+        return False
+    return not value or not (
+        all(isinstance(v, str) for v in value)
+        or all(type(v) in (int, float) and math.isfinite(v) and abs(v) < 2**63 for v in value)
+    )

@@ -1,0 +1,88 @@
+"""What has to be known of a source's values before any is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import Ragged
+from penstock.core.selection import Selection
+from penstock.formats.base.source import Source
+
+Int = npt.NDArray[np.int64]
+
+BYTES = 8 << 20  # of next observations that are compared at a time
+LENGTHS = "_lengths"
+
+
+class Scan:
+    """Answers about the chosen `episodes` `[n]` of a source, each read when it is asked for.
+
+    `names` says by which name of the source a renamed column goes.
+    """
+
+    def __init__(self, source: Source, episodes: Int, names: Mapping[str, str]) -> None:
+        self._source, self._episodes, self._names = source, episodes, names
+        self.lengths: Int = np.diff(source.offsets)[episodes]
+
+    def longest(self, column: str) -> int:
+        """Values in the longest row of a ragged column, of all episodes. Cost: that of `value_offsets`."""
+        offsets = self._source.value_offsets(self._named(column))
+        return int(np.diff(offsets).max(initial=0))
+
+    def unfinished(self) -> Int:
+        """`[k]` numbers of the episodes of which no flag is set at the last step. Cost: one row an episode."""
+        ends = self._ends("terminations", "truncations", "dones")
+        chosen = self._episodes[self.lengths > 0]
+        return chosen[~np.logical_or.reduce(ends)] if ends else chosen[:0]
+
+    def ended_twice(self) -> Int:
+        """`[k]` numbers of the episodes that were terminated and truncated at the last step. Cost: as above."""
+        ends = self._ends("terminations", "truncations")
+        chosen = self._episodes[self.lengths > 0]
+        return chosen[np.logical_and.reduce(ends)] if len(ends) == 2 else chosen[:0]
+
+    def _ends(self, *names: str) -> list[npt.NDArray[np.bool_]]:
+        """The last flags of every episode that has steps, of the columns that there are."""
+        chosen = self._episodes[self.lengths > 0]
+        present = [named for name in names if (named := self._named(name)) in self._source.spec]
+        order = np.arange(len(chosen))
+        shape = (len(chosen), 1)
+        selection = Selection(order * 0, self._source.offsets[chosen + 1] - 1, np.ones_like(order), order, shape)
+        held = self._source.read(present, selection)
+        return [np.asarray(np.asarray(array).reshape(len(chosen), -1).any(axis=1)) for array in held.values()]
+
+    def continues(self, after: str, column: str) -> bool:
+        """Whether each row of `after` (T rows) is that of `column` (T + 1 rows) behind it. Cost: a pass over both."""
+        later, now = self._named(after), self._named(column)
+        fields = [self._source.spec.fields.get(name) for name in (later, now)]
+        if fields[0] is None or fields[1] is None or (fields[0].align, fields[1].align) != ("step", "boundary"):
+            return False
+        if (fields[0].dtype, fields[0].shape, fields[0].kind) != (fields[1].dtype, fields[1].shape, fields[1].kind):
+            return False
+        size = max(BYTES // max(fields[0].row_bytes, 1), 1)
+        return all(self._same(later, now, int(e), size) for e in self._episodes)
+
+    def _same(self, later: str, now: str, e: int, size: int) -> bool:
+        first, end = int(self._source.offsets[e]), int(self._source.offsets[e + 1])
+        for lo in range(first, end, size):
+            n = min(size, end - lo)
+            a = self._source.read([later], _rows(lo, n))[later]
+            b = self._source.read([now], _rows(lo + e + 1, n))[now]
+            if isinstance(a, Ragged) or isinstance(b, Ragged):
+                same = isinstance(a, Ragged) and isinstance(b, Ragged) and a.blobs() == b.blobs()
+            else:
+                same = np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
+            if not same:
+                return False
+        return True
+
+    def _named(self, column: str) -> str:
+        return self._names.get(column, column)
+
+
+def _rows(start: int, count: int) -> Selection:
+    one = np.ones(1, np.int64)
+    return Selection(one * 0, one * start, one * count, one * 0, (1, count))

@@ -1,0 +1,103 @@
+"""What the formats that we write have a place for, as far as it differs from what a source may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from penstock.core.columns import under
+from penstock.core.spec import Align, Field
+
+MINARI = ("observations", "actions", "rewards", "terminations", "truncations")
+STORED_BY_MINARI = frozenset(
+    (
+        "total_episodes",
+        "total_steps",
+        "dataset_size",
+        "data_format",
+        "jpeg_encoding",
+        "minari_version",
+        "observation_space",
+        "action_space",
+    )
+)
+READERS = ("left_out", "discontinuous_steps")  # entries that the reader of shards makes
+
+
+@dataclass(frozen=True)
+class Target:
+    """The rules of one way to write.
+
+    `needs` are the columns it cannot be without. `aligns` are those that optional columns may have. `ragged` says
+    which ragged columns it holds. `spaces` says whether it needs both. `options` are those that `create` knows, and
+    `kept` those of them that `append` knows as well; None where that is not known.
+    """
+
+    name: str
+    needs: tuple[str, ...] = ()
+    aligns: tuple[Align, ...] = ("step", "boundary", "episode")
+    ragged: Literal["any", "bytes", "infos"] = "any"
+    spaces: bool = False
+    options: tuple[str, ...] | None = None
+    kept: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()  # what a dataset that we wrote consists of, as patterns of names
+
+    @property
+    def seed(self) -> bool:
+        """Whether episodes are cut at their dones."""
+        return self.name == "webdataset, layout seed"
+
+    @property
+    def minari(self) -> bool:
+        """Whether it is one of Minari's."""
+        return self.name.startswith("minari")
+
+    def fits(self, path: str, field: Field) -> bool:
+        """Whether an optional column has a place as it is."""
+        if field.align not in self.aligns:
+            return False
+        if self.seed and not field.ragged:
+            return field.dtype.kind in "biufc"
+        if not field.ragged or self.ragged == "any":
+            return True
+        if self.ragged == "infos":
+            return field.kind == "text" and under("infos", path)
+        return field.kind == "text" or field.dtype.itemsize == 1
+
+
+SHARD_OPTIONS = ("shard_bytes", "shard_episodes", "compression")
+SHARD_FILES = ("shard-*.tar", "shard-*.tgz", "shard-*.tar.zst", ".shard-*", ".lock", ".penstock-*")
+MINARI_OPTIONS = ("data_format", "layout", "images", "sync")  # not `statistics`, which an append would not know
+
+COLUMNS = Target(
+    "columns",
+    options=("sync", "compression", "block_steps"),
+    kept=("sync",),
+    files=("spec.json", "metadata.json", "episodes", "segments"),
+)
+SHARDS = Target("webdataset", options=("layout", *SHARD_OPTIONS), kept=SHARD_OPTIONS, files=SHARD_FILES)
+SEED = Target(
+    "webdataset, layout seed",
+    needs=("observations", "actions", "terminations", "truncations"),
+    aligns=("step",),
+    ragged="infos",
+    options=("layout", *SHARD_OPTIONS),
+    kept=SHARD_OPTIONS,
+    files=SHARD_FILES,
+)
+ARROW = Target("minari, arrow", MINARI, spaces=True, options=MINARI_OPTIONS, kept=("sync",), files=("data",))
+HDF5 = replace(ARROW, name="minari, hdf5", ragged="bytes")
+
+
+def target_of(format: str, options: Mapping[str, Any]) -> Target:
+    """The rules of a format with options; a format of another package has none, and refuses what it has to itself.
+
+    >>> target_of("minari", {"data_format": "parquet"}).name, target_of("tapes", {}).needs
+    ('minari, arrow', ())
+    """
+    if format == "minari":
+        return HDF5 if options.get("data_format", "hdf5") == "hdf5" else ARROW
+    if format == "webdataset":
+        return SEED if options.get("layout") == "seed" else SHARDS
+    return COLUMNS if format == "columns" else Target(format)
