@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,26 @@ from penstock.kernels.rows import RowMap
 Int = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]
 SMALL = 4096  # bytes of a frame below which runs are joined: a run costs more than its copy
+
+
+class Rows(Protocol):
+    """The rows of a column, wherever they are."""
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        ...
+
+    def field(self, align: Align) -> Field:
+        """The field of the column."""
+        ...
+
+    def digest(self) -> bytes:
+        """A digest that changes with the values."""
+        ...
+
+    def read(self, selection: Selection, out: Array) -> None:
+        """Rows into the covered places of `out` `[n * L, *shape]`."""
+        ...
 
 
 class Frames:
@@ -119,17 +139,19 @@ class FrameSource(Source):
     def __init__(
         self,
         spec: Spec,
-        frames: Mapping[str, Frames],
+        frames: Mapping[str, Rows],
         columns: Mapping[str, Array | Ragged],
         offsets: Int,
         metadata: Mapping[str, Any],
         episode_metadata: Sequence[Mapping[str, Any]],
+        blocks: Int | None = None,
     ) -> None:
         self._spec, self._frames = spec, dict(frames)
         rest = Spec({path: field for path, field in spec.items() if path not in frames})
         self._rest = MemorySource(rest, columns, offsets, metadata, episode_metadata)
         self._fingerprint: str | None = None
-        self._given = (spec, self._frames, dict(columns), offsets, metadata, episode_metadata)
+        self._blocks = blocks
+        self._given = (spec, self._frames, dict(columns), offsets, metadata, episode_metadata, blocks)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FrameSource, self._given
@@ -158,6 +180,11 @@ class FrameSource(Source):
                 digest.update(frames.digest())
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
+
+    @property
+    def blocks(self) -> Int | None:
+        """Step rows that are decoded together, or None where any row is cheap."""
+        return self._blocks
 
     def read_array(self, column: str, selection: Selection, out: Array) -> None:
         """One gather."""

@@ -13,8 +13,8 @@ from penstock.containers.pickle import Trajectory
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.spaces import Box, Dict, Space
 from penstock.core.spec import Field, Spec
-from penstock.errors import FormatError
-from penstock.formats.demos.frames import Frames, FrameSource
+from penstock.errors import DataError, FormatError
+from penstock.formats.demos.frames import Frames, FrameSource, Rows, stack_index
 from penstock.formats.demos.infos import TRUNCATED, plain, read_infos
 
 Int = npt.NDArray[np.int64]
@@ -45,19 +45,22 @@ def source_of(
     *,
     path: object,
     action_space: Space | None = None,
-    frames: Mapping[str, Frames] | None = None,
+    frames: Mapping[str, Rows] | None = None,
+    frame_stack: int | None = None,
 ) -> FrameSource:
     """Trajectories as a source with Minari's columns. The space of observations that are images is known.
 
-    `frames`, by path below `observations`, stands in for the observations of the trajectories. Rewards and infos are
-    columns if every trajectory has them. Raises `FormatError` for trajectories that do not fit together.
-    Memory: large observations stay where they are, everything else is copied once.
+    `frames`, by path below `observations`, stands in for the observations of the trajectories; `frame_stack` stacks
+    images `[C, H, W]`, the oldest first, black before an episode begins. Rewards and infos are columns if every
+    trajectory has them. Raises `FormatError` for trajectories that do not fit together, `DataError` for another
+    `frame_stack`. Memory: large observations stay where they are, everything else is copied once.
     """
     if not tracks:
         raise FormatError("expected at least one trajectory, got none", path=path)
     lengths = [len(track.actions) for track in tracks]
     offsets = offsets_of(lengths)
-    seen = {f"observations/{p}".rstrip("/"): f for p, f in (frames or _observations(tracks, path)).items()}
+    rows = frames or (_observations(tracks, path) if frame_stack is None else _stacked(tracks, frame_stack, path))
+    seen = {f"observations/{p}".rstrip("/"): f for p, f in rows.items()}
     columns: dict[str, tuple[Field, Array | Ragged]] = {"actions": _joined(tracks, "actions", path)}
     if all(track.rewards is not None for track in tracks):
         columns["rewards"] = _joined(tracks, "rewards", path)
@@ -91,6 +94,17 @@ def _observations(tracks: Sequence[Track], path: object) -> dict[str, Frames]:
             message = f"expected all observations to be of one shape and dtype, got {kinds} and {found}"
             raise FormatError(message, path=path, where=where)
     return {p: Frames([run for track in tracks for run in track.observations[p]]) for p in kinds or ()}
+
+
+def _stacked(tracks: Sequence[Track], k: int, path: object) -> dict[str, Frames]:
+    if type(k) is not int or k < 1:
+        raise DataError(f"expected frame_stack as a number of frames, 1 or more, got {k!r}")
+    single = _observations(tracks, path)
+    if list(single) != [""] or len(single[""].shape) != 3:
+        found = {name: list(frames.shape) for name, frames in single.items()}
+        raise FormatError(f"expected images [C, H, W] to stack, got {found}", path=path)
+    index = stack_index([len(track.actions) + 1 for track in tracks], k, repeat=False)
+    return {"": Frames(single[""].runs, index)}
 
 
 def _joined(tracks: Sequence[Track], name: str, path: object) -> tuple[Field, Array]:
@@ -145,6 +159,10 @@ def unpickled(value: Any, *, path: object, where: str, metadata: Mapping[str, An
     ended = last.get(TRUNCATED) is not True and not _number(last.get("discount"))
     terminated = ended if value.terminal is None else value.terminal
     seen = observations(value.obs, path=path, where=where)
+    rows = {sum(map(len, runs)) for runs in seen.values()}
+    if rows != {len(actions) + 1}:
+        message = f"expected {len(actions) + 1} observations for {len(actions)} actions, got {sorted(rows)}"
+        raise FormatError(message, path=path, where=where)
     return Track(seen, actions, rewards, infos, terminated, metadata or {})
 
 

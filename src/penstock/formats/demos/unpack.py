@@ -51,16 +51,18 @@ def some_files(path: Path, suffix: str) -> list[Path]:
     return found
 
 
-def head_of(path: Path, suffix: str, size: int = HEAD) -> bytes:
-    """The first bytes of the first file at `path`, unpacked if it is a gzip; b"" where that fails, for a test of what
-    lies there says no and never raises."""
+def head_of(path: Path, suffix: str, size: int = HEAD, *, gzipped: bool = False) -> bytes:
+    """The first bytes of the first file at `path`, unpacked if it is a gzip, which it has to be for `gzipped`; b""
+    where that fails, for a test of what lies there says no and never raises."""
     try:
         found = files_of(path, suffix)
         if not found:
             return b""
         with found[0].open("rb") as file:
             raw = file.read(size)
-        return zlib.decompressobj(31).decompress(raw, size) if raw.startswith(_GZIP) else raw
+        if not raw.startswith(_GZIP):
+            return b"" if gzipped else raw
+        return zlib.decompressobj(31).decompress(raw, size)
     except (OSError, ValueError, zlib.error):
         return b""
 

@@ -1,0 +1,90 @@
+"""Atari demonstrations: an `.npz` or `.npy` file of one object array, a dict of lists a trajectory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from penstock.errors import DataError, FormatError
+from penstock.formats.base.source import Source
+from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.members import MAGIC, ZIP, array_of, member_head, members_of, names_of
+from penstock.formats.demos.states import channels_first, flags, tracks_of
+from penstock.formats.demos.trajectories import Track, numbers, source_of
+from penstock.formats.demos.unpack import HEAD, MAX_BYTES, head_of, unpacked
+
+NAME = "arr_0"  # of the member that `np.savez(file, array)` writes
+_SUFFIX = ".npz"
+
+
+class Atari(Kind):
+    """`.npz` of dicts with `states`, `actions` and `dones`; see `read_atari`."""
+
+    name: ClassVar[str] = "atari"
+    description: ClassVar[str] = "Atari rollouts in .npz or .npy"
+
+    def recognises(self, path: Path) -> bool:
+        """By the header of an object array, and the names in the pickle behind it."""
+        if not path.is_file():
+            return False
+        head = head_of(path, _SUFFIX)
+        if head.startswith(ZIP) and names_of(path) == [NAME]:
+            head = member_head(path, NAME, HEAD)
+        return head.startswith(MAGIC) and b"'|O'" in head[:80] and b"states" in head
+
+    def open(self, path: Path, **options: Any) -> Source:
+        """As `read_atari` does, with its options."""
+        return read_atari(path, **options)
+
+
+def read_atari(path: Path, *, frames: str = "stack", max_bytes: int = MAX_BYTES) -> Source:
+    """The trajectories of one file: `n` states, actions and dones make `n - 1` steps (see `tracks_of`).
+
+    `observations` `[T + 1, C, H, W]` uint8, the newest frame last. A stack holds every frame as often as it is deep:
+    `frames="newest"` keeps `[T + 1, 1, H, W]`, the newest frame of each alone.
+
+    Raises `FormatError` for damaged files, `UnsafeDataError` for objects that are not data or more than `max_bytes`
+    unpacked, `DataError` for other `frames`. Memory: twice the unpacked file while it is opened, then its states.
+    """
+    if frames not in ("stack", "newest"):
+        raise DataError(f"expected frames to be 'stack' or 'newest', got {frames!r}")
+    trajectories = _trajectories(path, max_bytes)
+    tracks: list[Track] = []
+    count = len(trajectories)
+    for i in range(count):
+        value, trajectories[i] = trajectories[i], None  # given back as it goes
+        tracks += _tracks(value, i, path, slice(-1, None) if frames == "newest" else slice(None))
+    return source_of(tracks, {"kind": Atari.name, "color_space": "GRAY"}, path=path)
+
+
+def _trajectories(path: Path, max_bytes: int) -> list[Any]:
+    if head_of(path, _SUFFIX, 8).startswith(MAGIC):
+        found = array_of(unpacked(path, max_bytes), path=path)
+    else:
+        arrays = members_of(path, max_bytes)
+        if list(arrays) != [NAME]:
+            raise FormatError(f"expected one member, {NAME}.npy, got {list(arrays)[:20]}", path=path)
+        found = arrays[NAME]
+    if found.dtype != np.dtype(object) or found.ndim != 1:
+        message = f"expected an array of trajectories, got {found.dtype}{list(found.shape)}"
+        raise FormatError(message, path=path)
+    return list(found)
+
+
+def _tracks(value: Any, i: int, path: Path, channels: slice) -> list[Track]:
+    where = f"trajectory {i}"
+    if not isinstance(value, dict) or not {"states", "actions", "dones"} <= value.keys():
+        got = list(value)[:20] if isinstance(value, dict) else type(value).__name__
+        raise FormatError(f"expected a dict with states, actions and dones, got {got}", path=path, where=where)
+    states = numbers(value["states"], "states", path=path, where=where)
+    columns = {"actions": numbers(value["actions"], "actions", path=path, where=where)}
+    if "rewards" in value:
+        columns["rewards"] = numbers(value["rewards"], "rewards", path=path, where=where)
+    left = sorted(str(name) for name in value.keys() - {"states", "actions", "dones", "rewards"})
+    told = {"trajectory": i} | ({"left_out": left} if left else {})
+    states = channels_first(states[..., channels], path=path, where=where)
+    return tracks_of(
+        states, columns, flags(value["dones"], path=path, where=where), metadata=told, path=path, where=where
+    )

@@ -1,0 +1,71 @@
+"""dm_control demonstrations: a gzipped pickle of a list of trajectories."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from penstock.containers.pickle import loads
+from penstock.core.spaces import Box, Space
+from penstock.errors import FormatError
+from penstock.formats.base.source import Source
+from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.trajectories import Track, source_of, unpickled
+from penstock.formats.demos.unpack import MAX_BYTES, head_of, opening, some_files, unpacked
+
+SUFFIX = ".pkl.gz"
+_CLASSES = (b"imitation.data.types", b"imitation.util.rollout")
+
+
+class DmControl(Kind):
+    """`.pkl.gz` of a list of imitation's trajectories; see `read_dm_control`."""
+
+    name: ClassVar[str] = "dm_control"
+    description: ClassVar[str] = "dm_control trajectories in .pkl.gz"
+
+    def recognises(self, path: Path) -> bool:
+        """By the first words of the first pickle: a list, and the name of a class of trajectories."""
+        head = head_of(path, SUFFIX, gzipped=True)
+        return opening(head, 1) == ["EMPTY_LIST"] and any(name in head[:256] for name in _CLASSES)
+
+    def open(self, path: Path, **options: Any) -> Source:
+        """As `read_dm_control` does, with its options."""
+        return read_dm_control(path, **options)
+
+
+def read_dm_control(path: Path, *, frame_stack: int | None = None, max_bytes: int = MAX_BYTES) -> Source:
+    """The trajectories of a file, of all files `*.pkl.gz` of a folder, or of those that a pattern means.
+
+    `observations` as stored, `[T + 1, C, H, W]` uint8; with `frame_stack=k`, `[T + 1, k C, H, W]`, the oldest frame
+    first, black before an episode begins; stacks are made when they are read and cost no memory. A trajectory whose
+    last `discount` is above 0 is truncated, as dm_control defines it.
+
+    Raises `FormatError` for damaged files, `UnsafeDataError` for more than `max_bytes` in a file or a pickle that is
+    not data, `DataError` for another `frame_stack`. Memory: the content of all files, unpacked, and that of the
+    largest once more while it is opened.
+    """
+    tracks: list[Track] = []
+    for file in some_files(path, SUFFIX):
+        value = loads(unpacked(file, max_bytes), path=file)
+        if not isinstance(value, list):
+            raise FormatError(f"expected a list of trajectories, got {type(value).__name__}", path=file)
+        for i, trajectory in enumerate(value):
+            told = {"file": file.name, "trajectory": i}
+            tracks.append(unpickled(trajectory, path=file, where=f"trajectory {i}", metadata=told))
+    told = {"kind": DmControl.name, "color_space": "RGB"}
+    return source_of(tracks, told, path=path, frame_stack=frame_stack, action_space=_action_space(tracks))
+
+
+def _action_space(tracks: list[Track]) -> Space | None:
+    """Actions are scaled to [-1, 1]; None for those that are not."""
+    if not tracks:
+        return None
+    first = tracks[0].actions
+    shape = first.shape[1:]
+    if first.dtype.kind != "f" or not all(
+        t.actions.shape[1:] == shape and (np.abs(t.actions) <= 1).all() for t in tracks
+    ):
+        return None
+    return Box(np.full(shape, -1, first.dtype), np.full(shape, 1, first.dtype), first.dtype)

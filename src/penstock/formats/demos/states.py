@@ -1,0 +1,61 @@
+"""Files that have as many states as actions and dones: their last action leads to a state that is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import FormatError
+from penstock.formats.demos.infos import plain
+from penstock.formats.demos.trajectories import Track, cuts, numbers
+
+Array = npt.NDArray[Any]
+
+
+def flags(value: Any, *, path: object, where: str) -> npt.NDArray[np.bool_]:
+    """`[n]` dones. Raises `FormatError` for what is neither True nor False."""
+    found = numbers(value, "dones", path=path, where=where)
+    if found.ndim != 1 or found.dtype.kind not in "biu" or not np.isin(found, (0, 1)).all():
+        raise FormatError(f"expected dones of 0 or 1, got {found.dtype}{list(found.shape)}", path=path, where=where)
+    return found.astype(np.bool_)
+
+
+def channels_first(states: Array, *, path: object, where: str) -> Array:
+    """`[n, C, H, W]` uint8 images out of `[n, H, W, C]`: one copy. Raises `FormatError` for anything else."""
+    if states.ndim != 4 or states.dtype != np.uint8:
+        message = f"expected states as uint8 images [n, H, W, C], got {states.dtype}{list(states.shape)}"
+        raise FormatError(message, path=path, where=where)
+    return np.ascontiguousarray(states.transpose(0, 3, 1, 2))
+
+
+def tracks_of(
+    states: Array,
+    columns: Mapping[str, Array],
+    dones: npt.NDArray[np.bool_],
+    *,
+    path: object,
+    where: str,
+    metadata: Mapping[str, Any],
+) -> list[Track]:
+    """The episodes of `n` states, `columns` (`actions`, perhaps `rewards`) and `dones`, `n` of each: `n - 1` steps.
+
+    A done ends an episode, and so does the end. The last action, reward and done, whose next state is not there, are
+    metadata of the last episode: `final_action`, `final_reward`, `final_done`. Raises `FormatError` for other numbers.
+    """
+    found = {"states": len(states), **{name: len(array) for name, array in columns.items()}, "dones": len(dones)}
+    if len(set(found.values())) > 1 or not len(states):
+        raise FormatError(f"expected as many of each, and some, got {found}", path=path, where=where)
+    ranges = cuts(dones)
+    tracks: list[Track] = []
+    for a, b in ranges:
+        told = dict(metadata)
+        if b == ranges[-1][1]:
+            told |= {f"final_{name.removesuffix('s')}": plain(array[-1]) for name, array in columns.items()}
+            told["final_done"] = bool(dones[-1])
+        rewards = columns["rewards"][a:b] if "rewards" in columns else None
+        terminated = bool(dones[b - 1]) if b > a else False
+        tracks.append(Track({"": [states[a : b + 1]]}, columns["actions"][a:b], rewards, None, terminated, told))
+    return tracks
