@@ -39,9 +39,9 @@ def register(benchmark: Benchmark) -> None:
     """
     if not isinstance(benchmark, Benchmark):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise DataError(f"expected a Benchmark to register, got {benchmark!r}")
-    if benchmark.name in names():
+    if benchmark.name in available():
         raise DataError(
-            f"expected a name that is not taken yet, got {benchmark.name!r}; there are {', '.join(names())}"
+            f"expected a name that is not taken yet, got {benchmark.name!r}; there are {', '.join(available())}"
         )
     _registered[benchmark.name] = benchmark
 
@@ -53,21 +53,21 @@ def unregister(name: str) -> None:
     del _registered[name]
 
 
-def names() -> tuple[str, ...]:
+def available() -> tuple[str, ...]:
     """The names of all benchmarks: shipped, registered, and of entry points. Imports none of them.
 
-    >>> "toy" in names()
+    >>> "toy" in available()
     True
     """
     return tuple(dict.fromkeys([*_SHIPPED, *_registered, *(point.name for point in _points())]))
 
 
-def benchmark(name: str) -> Benchmark:
+def named(name: str) -> Benchmark:
     """The benchmark of that name.
 
     Raises `DataError` for an unknown name, with the one that was probably meant.
 
-    >>> benchmark("toy").name
+    >>> named("toy").name
     'toy'
     """
     if name in _registered:
@@ -78,7 +78,7 @@ def benchmark(name: str) -> Benchmark:
     for point in _points():
         if point.name == name:
             return _from_point(point)
-    raise DataError(f"unknown benchmark {name!r}{suggestion(name, names())}; there are {', '.join(names())}")
+    raise DataError(f"unknown benchmark {name!r}{suggestion(name, available())}; there are {', '.join(available())}")
 
 
 def resolve(env_cfg: EnvConfig | Mapping[str, Any]) -> tuple[Benchmark, EnvConfig]:
@@ -90,7 +90,7 @@ def resolve(env_cfg: EnvConfig | Mapping[str, Any]) -> tuple[Benchmark, EnvConfi
     'reach'
     """
     config = env_cfg if isinstance(env_cfg, EnvConfig) else EnvConfig.from_mapping(env_cfg)
-    found = benchmark(config.benchmark_name)
+    found = named(config.benchmark_name)
     for option in config.benchmark_options:
         if option not in found.options:
             known = f"it takes {', '.join(found.options)}" if found.options else "it takes none"
@@ -135,8 +135,8 @@ def _points() -> tuple[importlib.metadata.EntryPoint, ...]:
 
 @cache
 def _from_point(point: importlib.metadata.EntryPoint) -> Benchmark:
-    named = point.load()
-    made = named() if isinstance(named, type) else named
+    entry = point.load()
+    made = entry() if isinstance(entry, type) else entry
     if not isinstance(made, Benchmark) or made.name != point.name:
         raise DataError(f"expected the entry point {point.name!r} to name the Benchmark of that name, got {made!r}")
     return made

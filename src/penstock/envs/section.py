@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
-from penstock.envs.update import update
+from penstock.envs.updates import update
 from penstock.errors import DataError, FormatError, require
 
 IGNORED = "__doc__"  # Sacred puts it among the keys of every ingredient

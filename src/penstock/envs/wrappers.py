@@ -82,3 +82,23 @@ def _image_box(env: gymnasium.Env[Any, Any]) -> gymnasium.spaces.Box:
     if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 3:
         raise SpecError(f"expected observations that are images of three axes, got {space}")
     return space
+
+
+class FirstSeed(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """An environment whose first reset has a seed, if its caller gives none.
+
+    >>> from penstock.envs.toy_env import ToyEnv
+    >>> seeded, plain = FirstSeed(ToyEnv("reach"), 7), ToyEnv("reach")
+    >>> bool((seeded.reset()[0] == plain.reset(seed=7)[0]).all())
+    True
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], seed: int) -> None:
+        super().__init__(env)
+        self._seed: int | None = seed
+        self.action_space.seed(seed)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Reset; a seed that is given takes the place of its own."""
+        first, self._seed = self._seed, None
+        return self.env.reset(seed=first if seed is None else seed, options=options)

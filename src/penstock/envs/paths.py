@@ -1,0 +1,80 @@
+"""Where the data of a benchmark's task lie: processed datasets by type, and demonstrations as they were published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.envs.config import EnvConfig, EnvDataConfig
+from penstock.envs.section import suggestion
+from penstock.errors import DataError
+
+_DEMO = "-Demo-v0"  # how MAGICAL's names end; configurations may leave it out
+
+
+def processed_dir(env_data: EnvDataConfig, env_cfg: EnvConfig, type: str = "demos") -> Path:
+    """Where datasets of that type (`demos`, `random`, ...) are written: `<root>/<type>/<benchmark>/<task>`.
+
+    The root is `processed_data_root`, below `data_root` if it is relative. Nothing is created.
+
+    >>> processed_dir(EnvDataConfig(data_root="here"), EnvConfig(), "random").as_posix()
+    'here/data/processed/random/dm_control/finger-spin'
+    """
+    return _root(env_data) / type / env_cfg.benchmark_name / env_cfg.task_name
+
+
+def find_processed(env_data: EnvDataConfig, env_cfg: EnvConfig, type: str = "demos") -> Path:
+    """The folder of a dataset that is there: `<root>/<type>/<benchmark>/<task>`, else `<root>/<type>/<task>/<benchmark>`.
+
+    Raises `FileNotFoundError` naming both if neither is there.
+    """
+    first = processed_dir(env_data, env_cfg, type)
+    second = _root(env_data) / type / env_cfg.task_name / env_cfg.benchmark_name
+    for folder in (first, second):
+        if folder.is_dir():
+            return folder
+    raise FileNotFoundError(
+        f"expected the {type} of {env_cfg.benchmark_name} {env_cfg.task_name!r} in {first} or {second}, "
+        "got neither; is env_data.data_root the folder that holds your data?"
+    )
+
+
+def demo_paths(env_data: EnvDataConfig, env_cfg: EnvConfig) -> list[Path]:
+    """The native demonstrations of a task, in order: files, or for minecraft the folder that holds its streams.
+
+    Looks up the task in the table of its benchmark, expands `~` and wildcards, and takes relative paths from
+    `data_root`; a folder of MAGICAL stands for the `.pkl.gz` files in it.
+
+    Raises `DataError` if the configuration has no demonstrations of the task, `FileNotFoundError` if nothing is there.
+    """
+    pattern = Path(_entry(env_data, env_cfg)).expanduser()
+    if env_cfg.benchmark_name == "magical":
+        pattern /= "*.pkl.gz"
+    base = Path(pattern.anchor) if pattern.is_absolute() else Path(env_data.data_root).expanduser()
+    found = sorted(base.glob(str(pattern.relative_to(pattern.anchor))))
+    if not found:
+        raise FileNotFoundError(
+            f"expected the demonstrations of {env_cfg.benchmark_name} {env_cfg.task_name!r} at {base / pattern}, "
+            "got nothing there; set env_data.data_root, or the path of the task"
+        )
+    return found
+
+
+def _entry(env_data: EnvDataConfig, env_cfg: EnvConfig) -> str:
+    benchmark, task = env_cfg.benchmark_name, env_cfg.task_name
+    if benchmark == "minecraft":
+        return f"data/minecraft/MineRL{task}-v0"
+    keys = [key for key in env_data.key_names() if key.startswith(f"{benchmark}_demo_")]
+    if not keys:
+        raise DataError(f"the benchmark {benchmark!r} has no demonstrations of its own; env_data has no table of them")
+    table: dict[str, str] = getattr(env_data, keys[0])
+    bare = task.removesuffix(_DEMO)
+    for name in dict.fromkeys([task, bare, bare + _DEMO] if benchmark == "magical" else [task]):
+        if name in table:
+            return table[name]
+    raise DataError(
+        f"env_data.{keys[0]} has no demonstrations of {task!r}{suggestion(task, table)}; it has {', '.join(table)}"
+    )
+
+
+def _root(env_data: EnvDataConfig) -> Path:
+    return Path(env_data.data_root).expanduser() / Path(env_data.processed_data_root).expanduser()

@@ -1,0 +1,184 @@
+"""Vectorised environments by benchmark name: Gymnasium's vector API, or Stable-Baselines3's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, cast, overload
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+
+from penstock.envs.benchmark import Benchmark
+from penstock.envs.built import plain_space
+from penstock.envs.config import EnvConfig, VecEnvOptions
+from penstock.envs.registry import resolve
+from penstock.envs.wrappers import FirstSeed
+from penstock.errors import DataError, SpecError, require
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.vec_env import VecEnv
+
+Make = Callable[[], gymnasium.Env[Any, Any]]
+Autoreset = Literal["next_step", "same_step", "disabled"]
+
+_MODES = {
+    "next_step": AutoresetMode.NEXT_STEP,
+    "same_step": AutoresetMode.SAME_STEP,
+    "disabled": AutoresetMode.DISABLED,
+}
+
+
+@overload
+def load_vec_env(
+    env_cfg: EnvConfig | Mapping[str, Any],
+    venv_opts: VecEnvOptions | Mapping[str, Any] = ...,
+    *,
+    seed: int | None = ...,
+    api: Literal["gymnasium"] = ...,
+    autoreset: Autoreset | None = ...,
+) -> VectorEnv[Any, Any, Any]: ...
+
+
+@overload
+def load_vec_env(
+    env_cfg: EnvConfig | Mapping[str, Any],
+    venv_opts: VecEnvOptions | Mapping[str, Any] = ...,
+    *,
+    seed: int | None = ...,
+    api: Literal["stable_baselines3"],
+    autoreset: Autoreset | None = ...,
+) -> VecEnv: ...
+
+
+def load_vec_env(
+    env_cfg: EnvConfig | Mapping[str, Any],
+    venv_opts: VecEnvOptions | Mapping[str, Any] | None = None,
+    *,
+    seed: int | None = None,
+    api: Literal["gymnasium", "stable_baselines3"] = "gymnasium",
+    autoreset: Autoreset | None = None,
+) -> Any:
+    """`n_envs` environments of a benchmark's task as one, each in a process of its own if `venv_parallel`.
+
+    Environment k has the seed `env_seed(seed, k)`, which its first reset uses unless that reset is given one; without
+    a `seed` the first resets are not seeded. Processes are started as the benchmark needs it, mostly by `spawn`: a
+    script has to call this below `if __name__ == "__main__":`.
+
+    `api="gymnasium"` gives a `SyncVectorEnv` or `AsyncVectorEnv`. `autoreset` says when an environment is reset whose
+    episode is over: by the `"next_step"` (the default), in the `"same_step"`, or by its caller (`"disabled"`).
+    `api="stable_baselines3"` gives a `DummyVecEnv` or `SubprocVecEnv` of monitored environments, which always reset in
+    the same step; the last observation of an episode is `infos[k]["terminal_observation"]`.
+
+    Raises `DataError` for unknown names and keys, `MissingExtraError` for a library that is not installed, `SpecError`
+    if the environments' spaces are not those that the benchmark says.
+
+    >>> with_seed = load_vec_env({"benchmark_name": "toy", "task_name": "reach"}, {"venv_parallel": False}, seed=0)
+    >>> observations, infos = with_seed.reset()
+    >>> observations.shape, infos["agent"].shape
+    ((2, 3, 32, 32), (2, 2))
+    """
+    benchmark, config = resolve(env_cfg)
+    options = venv_opts if isinstance(venv_opts, VecEnvOptions) else VecEnvOptions.from_mapping(venv_opts or {})
+    made = benchmark.factory(config)
+    makes = [made if seed is None else Seeded(made, env_seed(seed, k)) for k in range(options.n_envs)]
+    if api == "gymnasium":
+        envs = _gymnasium(makes, options, benchmark, _mode(autoreset or "next_step"))
+        return _checked(envs, benchmark, config, envs.single_observation_space, envs.single_action_space)
+    if api != "stable_baselines3":
+        raise DataError(f"expected the api 'gymnasium' or 'stable_baselines3', got {api!r}")
+    if autoreset not in {None, "same_step"}:
+        raise DataError(f"expected no autoreset mode, for Stable-Baselines3 has only 'same_step', got {autoreset!r}")
+    venv = _stable_baselines3(makes, options, benchmark)
+    return _checked(venv, benchmark, config, venv.observation_space, venv.action_space)
+
+
+def env_seed(seed: int, k: int) -> int:
+    """The seed of environment `k`, below 2^31: drawn from (`seed`, `k`), so that no two are close to each other.
+
+    It does not depend on how many environments there are. Raises `DataError` for a negative number.
+
+    >>> env_seed(0, 0) == env_seed(0, 1), env_seed(0, 1) == env_seed(1, 0)
+    (False, False)
+    """
+    if seed < 0 or k < 0:
+        raise DataError(f"expected a seed and an environment of at least 0, got {seed} and {k}")
+    return int(np.random.SeedSequence(seed, spawn_key=(k,)).generate_state(1)[0] >> 1)
+
+
+def final_observations(observations: Any, infos: Mapping[str, Any]) -> Any:
+    """`[n, ...]`: what each environment showed at the end of a step of Gymnasium's vector API, before any reset.
+
+    These are the `observations` that `step` returned, but for episodes that ended in an environment that resets in the
+    same step: theirs are in `infos["final_obs"]`. The observations are copied only then. Arrays alone.
+
+    >>> final_observations(np.zeros((2, 1)), {"final_obs": [None, np.ones(1)], "_final_obs": np.array([False, True])})
+    array([[0.],
+           [1.]])
+    """
+    if "final_obs" not in infos:
+        return observations
+    ended = np.flatnonzero(infos["_final_obs"])
+    merged = np.array(observations)
+    merged[ended] = np.stack([infos["final_obs"][k] for k in ended])
+    return merged
+
+
+@dataclass(frozen=True)
+class Seeded:
+    """A factory of environments that have a seed of their own."""
+
+    make: Make
+    seed: int
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        """A new environment whose first reset has the seed."""
+        return FirstSeed(self.make(), self.seed)
+
+
+@dataclass(frozen=True)
+class Monitored:
+    """A factory of environments that report returns and lengths as Stable-Baselines3 expects it."""
+
+    make: Make
+
+    def __call__(self) -> gymnasium.Env[Any, Any]:
+        """A new environment, in a `Monitor`."""
+        return require("stable_baselines3.common.monitor", "sb3").Monitor(self.make())
+
+
+def _mode(name: str) -> AutoresetMode:
+    if name not in _MODES:
+        raise DataError(f"expected an autoreset mode among {', '.join(_MODES)}, got {name!r}")
+    return _MODES[name]
+
+
+def _gymnasium(
+    makes: Sequence[Make], options: VecEnvOptions, benchmark: Benchmark, mode: AutoresetMode
+) -> VectorEnv[Any, Any, Any]:
+    if options.venv_parallel:
+        return AsyncVectorEnv(makes, context=benchmark.context, autoreset_mode=mode)
+    return SyncVectorEnv(makes, autoreset_mode=mode)
+
+
+def _stable_baselines3(makes: Sequence[Make], options: VecEnvOptions, benchmark: Benchmark) -> VecEnv:
+    theirs = require("stable_baselines3.common.vec_env", "sb3")
+    monitored = [Monitored(make) for make in makes]
+    if options.venv_parallel:
+        return cast("VecEnv", theirs.SubprocVecEnv(monitored, start_method=benchmark.context))
+    return cast("VecEnv", theirs.DummyVecEnv(monitored))
+
+
+def _checked(envs: Any, benchmark: Benchmark, config: EnvConfig, *spaces: gymnasium.Space[Any]) -> Any:
+    """The environments, if their spaces are those that the benchmark knows of the task; else they are closed."""
+    if config.task_name not in benchmark.tasks():
+        return envs
+    known, built = benchmark.spaces(config), tuple(plain_space(space) for space in spaces)
+    if known != built:
+        envs.close()
+        raise SpecError(
+            f"expected observations and actions of {known} from {benchmark.name} {config.task_name!r}, got {built}; is "
+            "it another version of the library than the one that penstock knows?"
+        )
+    return envs
