@@ -23,7 +23,7 @@ def processed_dir(env_data: EnvDataConfig, env_cfg: EnvConfig, type: str = "demo
 
 
 def find_processed(env_data: EnvDataConfig, env_cfg: EnvConfig, type: str = "demos") -> Path:
-    """The folder of a dataset that is there: `<root>/<type>/<benchmark>/<task>`, else `<root>/<type>/<task>/<benchmark>`.
+    """The folder of a dataset that is there, in the order `<type>/<benchmark>/<task>` or `<type>/<task>/<benchmark>`.
 
     Raises `FileNotFoundError` naming both if neither is there.
     """

@@ -5,7 +5,6 @@ A part is a frozen dataclass whose fields carry a `Check` in their metadata (`ke
 
 from __future__ import annotations
 
-import copy
 import difflib
 import json
 import os
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
-from penstock.envs.updates import update
+from penstock.envs.updates import plain, update
 from penstock.errors import DataError, FormatError, require
 
 IGNORED = "__doc__"  # Sacred puts it among the keys of every ingredient
@@ -31,8 +30,7 @@ class Check:
 def key(default: Any, check: Check) -> Any:
     """A dataclass field with a check; a default that is a mapping is copied for each instance."""
     if isinstance(default, Mapping):
-        table = cast("Mapping[str, Any]", default)
-        return field(default_factory=lambda: copy.deepcopy(dict(table)), metadata={"check": check})
+        return field(default_factory=lambda: plain(default), metadata={"check": check})
     return field(default=default, metadata={"check": check})
 
 
@@ -48,7 +46,7 @@ class Section:
             if not check.holds(value):
                 raise DataError(f"expected {check.expected} for {self._place(each.name)}, got {value!r}")
             if isinstance(value, Mapping):  # a copy: nobody else can change it
-                object.__setattr__(self, each.name, copy.deepcopy(dict(cast("Mapping[str, Any]", value))))
+                object.__setattr__(self, each.name, plain(value))
 
     @classmethod
     def key_names(cls) -> tuple[str, ...]:
@@ -69,7 +67,7 @@ class Section:
 
     def to_mapping(self) -> dict[str, Any]:
         """All keys and values as plain data that shares nothing with this object."""
-        return {name: copy.deepcopy(getattr(self, name)) for name in self.key_names()}
+        return {name: plain(getattr(self, name)) for name in self.key_names()}
 
     def updated(self, mapping: Mapping[str, Any]) -> Self:
         """A new one with the values of `mapping`, merged by `update`. Raises what `from_mapping` raises."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -16,11 +15,24 @@ def update(defaults: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, 
     >>> update({"a": {"x": 1, "y": 2}, "b": [1, 2]}, {"a": {"y": 3}, "b": [4]})
     {'a': {'x': 1, 'y': 3}, 'b': [4]}
     """
-    merged: dict[str, Any] = copy.deepcopy(dict(defaults))
+    merged: dict[str, Any] = plain(defaults)
     for key, value in config.items():
         before = merged.get(key)
         if isinstance(before, Mapping) and isinstance(value, Mapping):
             merged[key] = update(cast("Mapping[str, Any]", before), cast("Mapping[str, Any]", value))
         else:
-            merged[key] = copy.deepcopy(value)
+            merged[key] = plain(value)
     return merged
+
+
+def plain(value: Any) -> Any:
+    """A copy in which all mappings are dicts, and all lists and tuples lists; other values are taken as they are.
+
+    >>> plain({"a": (1, {"b": 2})})
+    {'a': [1, {'b': 2}]}
+    """
+    if isinstance(value, Mapping):
+        return {key: plain(inner) for key, inner in cast("Mapping[Any, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in cast("list[Any]", value)]
+    return value
