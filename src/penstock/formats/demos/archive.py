@@ -1,0 +1,159 @@
+"""`.npz` archives, mapped: what is stored as it is stays where it lies, what is deflated is inflated once."""
+
+from __future__ import annotations
+
+import mmap
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import ChecksumError, FormatError, UnsafeDataError
+from penstock.formats.demos.members import DAMAGED, ZIP, Header, array_of, header_of, names_of
+
+MAX_BYTES = 8 << 30  # of all members of one archive, inflated
+INFLATION = 1032  # deflate cannot make more than 1032 bytes out of one
+HEAD = 30  # bytes of a local header before the name
+HEADER_BYTES = 1 << 17  # bytes of a member that hold the header of its array
+SLACK = 64
+
+
+@dataclass(frozen=True)
+class Member:
+    """Where the bytes of an array lie, and how many they are inflated."""
+
+    name: str
+    start: int
+    stored: int
+    size: int
+    deflated: bool
+    crc: int
+
+
+class Archive:
+    """The arrays of an `.npz` file by name. Nothing is read before it is asked for.
+
+    `max_bytes` bounds what all deflated members together may become. Names are names and never places on the disk.
+
+    Raises `FormatError` for what is no sound archive, `UnsafeDataError` for sizes that lie and members that overlap.
+    """
+
+    def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
+        self.path = path
+        try:
+            with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+                found = archive.infolist()
+                self._data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+        except DAMAGED as error:
+            raise FormatError(f"expected an .npz file, got {error}", path=path) from error
+        members = [self._member(info) for info in found]
+        self.members = {member.name: member for member in members}
+        if len(self.members) < len(members):
+            raise FormatError("expected every member to have a name of its own", path=path)
+        self._check(members, max_bytes)
+
+    def _member(self, info: zipfile.ZipInfo) -> Member:
+        where = info.filename[:200]
+        at = info.header_offset
+        head = self._data[at : at + HEAD].tobytes() if 0 <= at <= len(self._data) else b""
+        if len(head) < HEAD or not head.startswith(ZIP):
+            raise FormatError(f"expected a local header at byte {at}", path=self.path, where=where)
+        if info.flag_bits & 1 or head[6] & 1:
+            raise FormatError("expected a member that is not encrypted", path=self.path, where=where)
+        method = int.from_bytes(head[8:10], "little")
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or method != info.compress_type:
+            message = f"expected a member stored or deflated, got method {info.compress_type} and {method}"
+            raise FormatError(message, path=self.path, where=where)
+        start = at + HEAD + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+        deflated = info.compress_type == zipfile.ZIP_DEFLATED
+        if start + info.compress_size > len(self._data) or (not deflated and info.file_size != info.compress_size):
+            message = f"expected {info.compress_size} bytes from byte {start} on within {len(self._data)}"
+            raise FormatError(message, path=self.path, where=where)
+        if deflated and info.file_size > INFLATION * info.compress_size + SLACK:
+            message = f"{info.file_size} bytes cannot come from {info.compress_size} deflated ones"
+            raise UnsafeDataError(message, path=self.path, where=where)
+        name = info.filename.removesuffix(".npy")
+        return Member(name, start, info.compress_size, info.file_size, deflated, info.CRC)
+
+    def _check(self, members: list[Member], max_bytes: int) -> None:
+        end = 0
+        for member in sorted(members, key=lambda member: member.start):
+            if member.start - HEAD < end:
+                raise UnsafeDataError("expected members that do not overlap", path=self.path, where=member.name[:200])
+            end = member.start + member.stored
+        total = sum(member.size for member in members if member.deflated)
+        if total > max_bytes:
+            message = f"expected at most {max_bytes} bytes inflated, got {total}; `max_bytes` allows them"
+            raise UnsafeDataError(message, path=self.path)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.members)
+
+    def header(self, name: str) -> Header:
+        """Dtype and shape of an array, at the price of its first bytes. Raises `FormatError`."""
+        member = self.members[name]
+        raw = self._data[member.start : member.start + min(member.stored, HEADER_BYTES)].tobytes()
+        if member.deflated:
+            raw = self._inflate(raw, member, HEADER_BYTES, whole=False)
+        return header_of(raw, path=self.path, where=name)
+
+    def array(self, name: str) -> npt.NDArray[Any]:
+        """One array, C-contiguous, of the machine's byte order: a view of the map where it lies there so, else a copy.
+
+        Objects are read as plain values. Raises `FormatError` where header and bytes disagree, `ChecksumError` for
+        deflated bytes that are not what was written.
+        """
+        member = self.members[name]
+        header = self.header(name)
+        payload = self._data[member.start : member.start + member.stored]
+        if member.deflated:
+            inflated = self._inflate(payload.tobytes(), member, member.size, whole=True)
+            payload = np.frombuffer(inflated, np.uint8)
+        if header.dtype.hasobject:
+            return array_of(payload.tobytes(), path=self.path, where=name)
+        size = header.count * header.dtype.itemsize
+        if size != len(payload) - header.at:
+            message = f"expected {size} bytes for {header.dtype}{list(header.shape)}, got {len(payload) - header.at}"
+            raise FormatError(message, path=self.path, where=name)
+        if not size:
+            return np.zeros(header.shape, header.dtype)
+        array = payload[header.at :].view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
+        return np.ascontiguousarray(array, header.dtype.newbyteorder("="))
+
+    def _inflate(self, raw: bytes, member: Member, limit: int, *, whole: bool) -> bytes:
+        stream = zlib.decompressobj(-zlib.MAX_WBITS)
+        try:
+            out = stream.decompress(raw, limit + 1 if whole else limit)
+        except zlib.error as error:
+            raise FormatError(f"expected deflated bytes, got {error}", path=self.path, where=member.name) from error
+        if whole and len(out) != member.size:
+            message = f"expected {member.size} bytes inflated, got {'more' if len(out) > member.size else len(out)}"
+            raise UnsafeDataError(message, path=self.path, where=member.name)
+        if whole and zlib.crc32(out) != member.crc:
+            raise ChecksumError("checksum of the member is wrong", path=self.path, where=member.name)
+        return out
+
+    def damaged(self) -> Iterator[str]:
+        """Names of members whose bytes are not what their checksum says. Cost: one pass over the file."""
+        for name, member in self.members.items():
+            if (
+                not member.deflated
+                and zlib.crc32(self._data[member.start : member.start + member.stored]) != member.crc
+            ):
+                yield name
+
+
+def npz_names(path: Path) -> set[str]:
+    """The names of the arrays of an `.npz` file; none where it is no such file. Never raises."""
+    try:
+        with open(path, "rb") as file:
+            if file.read(len(ZIP)) != ZIP:
+                return set()
+    except OSError:
+        return set()
+    return set(names_of(path))

@@ -1,0 +1,252 @@
+"""D4RL's HDF5 files: all trajectories in a row, cut by `terminals` and `timeouts`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.hdf5 import Dataset, File
+from penstock.core.ragged import offsets_of
+from penstock.errors import FormatError, PenstockError
+from penstock.formats.demos.hdf5 import (
+    DECODED,
+    Cache,
+    Segments,
+    alike,
+    blocks_of,
+    column,
+    is_hdf5,
+    numbers,
+    plain,
+    row_shape,
+)
+from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.source import Column, Demos, follows, held
+
+Int = npt.NDArray[np.int64]
+Bool = npt.NDArray[np.bool_]
+Next = Literal["check", "trust", "separate"]
+
+NEXT: tuple[Next, ...] = ("check", "trust", "separate")
+NEEDED = ("observations", "actions", "rewards", "terminals")
+FIRST = ("actions", "rewards")
+FEW = 64  # values of an array that is small enough for metadata
+LONG = 1 << 16  # bytes of a text that is short enough for metadata
+
+
+class D4rl(Kind):
+    """HDF5 with `observations`, `actions`, `rewards` and `terminals` of all trajectories. See docs/demos.md.
+
+    >>> D4rl().recognises(Path("/"))
+    False
+    """
+
+    name: ClassVar[str] = "d4rl"
+    description: ClassVar[str] = "D4RL HDF5 (observations, actions, rewards, terminals, timeouts)"
+
+    def recognises(self, path: Path) -> bool:
+        """Whether the root of an HDF5 file has the four datasets that every such file has."""
+        if not is_hdf5(path):
+            return False
+        try:
+            with File(path) as file:
+                links = file.root.links
+                return all(name in links and isinstance(file[name], Dataset) for name in NEEDED)
+        except (PenstockError, OSError, KeyError):
+            return False
+
+    def open(
+        self,
+        path: Path,
+        *,
+        max_episode_steps: int | None = None,
+        next_observations: Next = "check",
+        transitions: bool = False,
+        cache_bytes: int = DECODED,
+        **unknown: Any,
+    ) -> Demos:
+        """Open for reading.
+
+        `max_episode_steps` cuts trajectories of a file without `timeouts`. `next_observations` says what becomes of
+        those that are stored: with "check" they are compared with `observations` (one pass over both), and where they
+        follow, observations are one boundary column, else two step columns; "trust" takes them to follow, "separate"
+        keeps them beside. `transitions` reads a file without them as D4RL's `qlearning_dataset` does: what was cut
+        off by time loses its last step, whose observation is then the final one. `cache_bytes` bounds decoded chunks.
+
+        Raises `FormatError` for damaged data and options that the file does not fit, `TypeError` for unknown ones.
+        """
+        if unknown or next_observations not in NEXT:
+            raise TypeError(f"expected next_observations in {NEXT}, got {next_observations!r} and {unknown}")
+        if max_episode_steps is not None and max_episode_steps < 1:
+            raise TypeError(f"expected max_episode_steps of at least 1, got {max_episode_steps}")
+        return open_d4rl(Path(path), max_episode_steps, next_observations, transitions, cache_bytes)
+
+
+def open_d4rl(
+    path: Path, max_episode_steps: int | None, next_observations: Next, transitions: bool, cache_bytes: int
+) -> Demos:
+    """The source of a file, its options given by place."""
+    reading = _Reading(File(path), max_episode_steps, Cache(cache_bytes))
+    arguments = (path, max_episode_steps, next_observations, transitions, cache_bytes)
+    columns = reading.cut_short() if transitions else reading.whole(next_observations)
+    metadata = {**reading.metadata(), "left_out": sorted(reading.left_out)}
+    return Demos(
+        path,
+        columns,
+        reading.offsets,
+        again=(open_d4rl, arguments),
+        metadata=metadata,
+        state=repr(reading.file.image.superblock),
+        blocks=blocks_of(columns, reading.offsets),
+    )
+
+
+class _Reading:
+    """One file: its datasets, where its trajectories end, and the columns they make."""
+
+    def __init__(self, file: File, max_episode_steps: int | None, cache: Cache) -> None:
+        self.file, self._cache = file, cache
+        self.datasets = {d.name.removeprefix("/"): d for d in file.root.walk()}
+        missing = [name for name in NEEDED if name not in self.datasets]
+        if missing:
+            raise FormatError(f"expected the datasets {list(NEEDED)}, got none for {missing}", path=file.path)
+        self.n = len(self.datasets["actions"]) if self.datasets["actions"].shape else 0
+        if not self.n:
+            raise FormatError("expected at least one step, got none", path=file.path, where="actions")
+        self.left_out: set[str] = set()
+        self.terminals = self._marks("terminals")
+        self.timeouts = self._marks("timeouts") if "timeouts" in self.datasets else None
+        self._linked: Bool | None = None
+        self.offsets = self._cut(max_episode_steps)
+
+    def _cut(self, max_episode_steps: int | None) -> Int:
+        """`[E + 1]` where trajectories begin: after what is terminal or timed out; the file's end ends the last."""
+        if self.timeouts is not None and max_episode_steps is not None:
+            message = f"expected no max_episode_steps for a file with timeouts, got {max_episode_steps}"
+            raise FormatError(message, path=self.file.path, where="timeouts")
+        ends = self.terminals.copy() if self.timeouts is None else self.terminals | self.timeouts
+        ends[-1] = True
+        if max_episode_steps is not None:
+            lengths = np.diff(np.flatnonzero(ends), prepend=-1)
+            start = np.repeat(np.cumsum(lengths) - lengths, lengths)
+            ends |= (np.arange(self.n) - start) % max_episode_steps == max_episode_steps - 1
+        elif self.timeouts is None and "next_observations" in self.datasets:
+            ends[:-1] |= ~self._links()
+        return np.concatenate([[0], np.flatnonzero(ends) + 1]).astype(np.int64)
+
+    def _links(self) -> Bool:
+        """`[N - 1]` whether the next observation of a step is the observation of the step after it."""
+        if self._linked is None:
+            one, other = (self.datasets[name] for name in ("observations", "next_observations"))
+            before, after = self._step("observations"), self._step("next_observations")
+            self._linked = follows(after, before, self.n) if alike(one, other) else np.zeros(self.n - 1, np.bool_)
+        return self._linked
+
+    def whole(self, next_observations: Next) -> dict[str, Column]:
+        """Every row a step."""
+        out = {"observations": self._step("observations")}
+        if "next_observations" in self.datasets:
+            out = self._with_next(next_observations, out["observations"])
+        out.update((name, self._step(name)) for name in FIRST)
+        last = self.offsets[1:] - 1
+        ended = np.zeros(self.n, np.bool_)
+        ended[last] = ~self.terminals[last]
+        out["terminations"] = held(self.terminals)
+        out["truncations"] = held(ended if self.timeouts is None else ended | self.timeouts)
+        out.update((name, self._step(name)) for name in self._others())
+        return out
+
+    def _with_next(self, how: Next, observations: Column) -> dict[str, Column]:
+        one, other = (self.datasets[name] for name in ("observations", "next_observations"))
+        after = self._step("next_observations")
+        if how == "separate" or not alike(one, other):
+            return {"observations": observations, "next_observations": after}
+        if how == "check":
+            same = self._links().copy()
+            same[self.offsets[1:-1] - 1] = True  # from one trajectory to the next nothing follows
+            if not same.all():
+                return {"observations": observations, "next_observations": after}
+        lengths = np.diff(self.offsets)
+        start = np.stack([self.offsets[:-1], self.offsets[1:] - 1], axis=1)
+        length = np.stack([lengths, np.ones_like(lengths)], axis=1)
+        owner = np.tile(np.arange(2), len(lengths))
+        segments = Segments([one, other], owner, start.reshape(-1), length.reshape(-1))
+        return {"observations": column(self.file, segments, "boundary", self._cache)}
+
+    def cut_short(self) -> dict[str, Column]:
+        """As `qlearning_dataset`: without the last step of what timed out, which has no next observation."""
+        if "next_observations" in self.datasets:
+            message = "expected transitions=True for a file without next_observations alone, got one that has them"
+            raise FormatError(message, path=self.file.path, where="next_observations")
+        begin, last = self.offsets[:-1], self.offsets[1:] - 1
+        timed = ~self.terminals[last] if self.timeouts is None else ~self.terminals[last] | self.timeouts[last]
+        steps = last + 1 - begin - timed
+        self.offsets = offsets_of(steps)
+        kept = np.flatnonzero(np.repeat(np.ones(len(steps), np.bool_), steps))
+        kept = kept + np.repeat(begin - self.offsets[:-1], steps)
+        # What follows the last step is the row that was dropped; what follows a terminal one is not stored, and no
+        # value: its own observation stands there.
+        start, length = np.stack([begin, last], axis=1), np.stack([last + 1 - begin, 1 - timed], axis=1)
+        segments = (np.zeros(2 * len(begin), np.int64), start.reshape(-1), length.reshape(-1))
+        observations = Segments([self._checked("observations")], *segments)
+        out = {"observations": column(self.file, observations, "boundary", self._cache)}
+        out.update((name, self._step(name, begin, steps)) for name in FIRST)
+        ended = np.zeros(len(kept), np.bool_)
+        ended[(self.offsets[1:] - 1)[timed & (steps > 0)]] = True
+        out["terminations"], out["truncations"] = held(self.terminals[kept]), held(ended)
+        out.update((name, self._step(name, begin, steps)) for name in self._others())
+        return out
+
+    def _others(self) -> list[str]:
+        """Further datasets with a row a step, by their paths; the others are left out."""
+        known = {*NEEDED, "next_observations", "timeouts"}
+        names = [n for n in self.datasets if n not in known and not n.startswith("metadata/")]
+        fitting = [n for n in names if numbers(self.datasets[n]) and len(self.datasets[n]) == self.n]
+        self.left_out |= set(names) - set(fitting)
+        return fitting
+
+    def _marks(self, name: str) -> Bool:
+        return np.asarray(self._checked(name).read()).reshape(self.n) != 0
+
+    def _step(self, name: str, start: Int | None = None, length: Int | None = None) -> Column:
+        dataset = self._checked(name)
+        shape = () if name in FIRST[1:] and row_shape(dataset) == (1,) else None
+        segments = Segments.whole([dataset])
+        if start is not None and length is not None:
+            segments = Segments([dataset], start * 0, start, length)
+        return column(self.file, segments, "step", self._cache, shape)
+
+    def _checked(self, name: str) -> Dataset:
+        dataset = self.datasets[name]
+        scalars = name in ("terminals", "timeouts", "rewards") and row_shape(dataset) not in ((), (1,))
+        if not numbers(dataset) or len(dataset) != self.n or scalars:
+            got = f"{dataset.kind} {dataset.dtype}{list(dataset.shape)}"
+            message = f"expected {self.n} rows of numbers, as many as actions, got {got}"
+            raise FormatError(message, path=self.file.path, where=name)
+        return dataset
+
+    def metadata(self) -> dict[str, Any]:
+        """Attributes of the file, and what lies below `metadata/` and is small."""
+        out = {key: plain(self.file.root.attrs[key]) for key in self.file.root.attrs}
+        for name, dataset in self.datasets.items():
+            if name.startswith("metadata/"):
+                value = _small(dataset)
+                if value is None:
+                    self.left_out.add(name)
+                else:
+                    out[name.removeprefix("metadata/")] = value
+        return out
+
+
+def _small(dataset: Dataset) -> Any:
+    """A scalar, a text or a few numbers; None for more."""
+    if dataset.kind == "vlen_string":
+        texts = dataset.read_list() if dataset.shape in ((), (1,)) else []
+        return texts[0].decode("utf-8", "replace") if texts and len(texts[0]) <= LONG else None
+    count = int(np.prod(dataset.shape, dtype=object))
+    if dataset.kind == "vlen" or count > FEW or dataset.dtype.itemsize > LONG:
+        return None
+    return plain(np.asarray(dataset.read()))

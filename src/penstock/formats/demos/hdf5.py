@@ -1,0 +1,257 @@
+"""Columns that lie in HDF5 files, read in place: rows where they are stored as they are, chunks decoded when needed.
+
+A column is a sequence of *segments*, runs of rows of one dataset each: an episode's `obs` and, as its last row, the
+end of its `next_obs`. Segments are cut where the *blocks* of the file end (what lies in one piece, or a band of chunks
+that hold the same rows); from then on a read is one gather.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.hdf5 import Dataset, File
+from penstock.core.ragged import offsets_of
+from penstock.core.spec import Align, Field
+from penstock.errors import FormatError
+from penstock.formats.demos.source import Column, Rows, expand
+from penstock.kernels.rows import RowMap
+
+Int = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+DECODED = 256 << 20  # bytes of decoded chunks that a source keeps
+AT_ONCE = 32 << 20  # bytes of chunks that one gather holds beyond that
+SMALL = 1 << 20  # rows that may be claimed without bytes to show for
+
+
+class Segments(NamedTuple):
+    """Segment `s` is the rows `start[s] : start[s] + length[s]` of `datasets[owner[s]]`; `[S]` int64 each."""
+
+    datasets: Sequence[Dataset]
+    owner: Int
+    start: Int
+    length: Int
+
+    @classmethod
+    def whole(cls, datasets: Sequence[Dataset]) -> Segments:
+        """Every dataset from its first row to its last."""
+        owner = np.arange(len(datasets))
+        return cls(datasets, owner, owner * 0, np.array([len(d) for d in datasets], np.int64))
+
+
+class Cache:
+    """Decoded bands by dataset and first row, the least recently used dropped first. Shared by threads."""
+
+    def __init__(self, limit: int = DECODED) -> None:
+        self._limit = limit
+        self._held: OrderedDict[tuple[int, int], Bytes] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def read(self, dataset: Dataset, start: int, stop: int) -> Bytes:
+        """The bytes of some rows, out of the cache if they are there."""
+        key = (dataset.address, start)
+        with self._lock:
+            if key in self._held:
+                self._held.move_to_end(key)
+                return self._held[key]
+        rows = np.ascontiguousarray(dataset.read(start, stop)).reshape(-1).view(np.uint8)
+        with self._lock:
+            if key not in self._held:
+                self._bytes += rows.nbytes
+            self._held[key] = rows
+            while self._bytes > self._limit:
+                self._bytes -= self._held.popitem(last=False)[1].nbytes
+        return rows
+
+
+def rows_of(file: File, segments: Segments, cache: Cache) -> Rows:
+    """What reads the rows of the segments, one after the other. Raises `FormatError` for impossible sizes.
+
+    Cost: the chunk index of every dataset; no value is touched.
+    """
+    first = segments.datasets[0]
+    width = row_bytes(first)
+    if width == 0:
+        zero = np.zeros(1, np.int64)
+        return RowMap.build([file.buffer], zero + int(segments.length.sum()), zero, zero, 0)
+    places = [_stored(dataset) for dataset in segments.datasets]
+    if all(offsets is not None for _, offsets in places):
+        _, block, local, length = _cut_segments(segments, [height for height, _ in places])
+        offset = np.concatenate([o for _, o in places if o is not None])[block] + local * width
+        try:
+            return RowMap.build([file.buffer], length, block * 0, offset, width)
+        except IndexError as error:
+            raise FormatError(f"expected rows within the file: {error}", path=file.path, where=first.name) from error
+    heights = [_band(dataset) for dataset in segments.datasets]
+    return BandRows(segments.datasets, heights, width, cache, *_cut_segments(segments, heights))
+
+
+def row_bytes(dataset: Dataset) -> int:
+    """Bytes of a row as it is read."""
+    return dataset.datatype.dtype.itemsize * math.prod(row_shape(dataset))
+
+
+def row_shape(dataset: Dataset) -> tuple[int, ...]:
+    """Shape of a row, that of array elements included."""
+    return (*dataset.shape[1:], *dataset.datatype.inner)
+
+
+def _band(dataset: Dataset) -> int:
+    """Rows of a band: those of a chunk, or all. Raises `FormatError` for more bands than the file has chunks for."""
+    rows, height = len(dataset), (dataset.chunk_shape or dataset.shape)[0]
+    height = min(max(height, 1), max(rows, 1))
+    if rows // height > SMALL + len(dataset.tiles() if dataset.chunk_shape else ()):
+        message = f"expected chunks for {rows} rows, got {len(dataset.tiles())}"
+        raise FormatError(message, path=dataset.path, where=dataset.where)
+    return height
+
+
+def _stored(dataset: Dataset) -> tuple[int, Int | None]:
+    """Rows of a block and the byte at which each block of whole rows lies as it is; None if there are none such."""
+    rows = len(dataset)
+    if rows == 0:
+        return 1, np.zeros(0, np.int64)
+    at = dataset.flat()
+    if at is not None:
+        return rows, np.array([at], np.int64)
+    chunk = dataset.chunk_shape
+    if chunk is None or dataset.filters or chunk[1:] != dataset.shape[1:]:
+        return rows, None
+    tiles = dataset.tiles()
+    order = np.argsort(tiles.origin[:, 0], kind="stable")
+    expected = np.arange(min(-(-rows // max(chunk[0], 1)), len(tiles) + 1)) * chunk[0]
+    if not np.array_equal(tiles.origin[order, 0], expected):
+        return rows, None  # some were never written: they hold the fill value
+    return chunk[0], tiles.offset[order]
+
+
+def _cut_segments(segments: Segments, heights: Sequence[int]) -> tuple[Int, Int, Int, Int]:
+    """Segments cut where blocks of so many rows end: `[R + 1]` first rows, block, row in the block, and rows, `[R]`.
+
+    Blocks are numbered through all datasets.
+    """
+    height = np.array(heights, np.int64)
+    counts = -(-np.array([len(d) for d in segments.datasets], np.int64) // height)
+    before = offsets_of(counts)[:-1]
+    real = segments.length > 0
+    owner, start, length = segments.owner[real], segments.start[real], segments.length[real]
+    tall = height[owner]
+    low, high = start // tall, (start + length - 1) // tall
+    number = np.repeat(np.arange(len(owner)), high - low + 1)
+    block = expand(low, high - low + 1)
+    begin = np.maximum(start[number], block * tall[number])
+    end = np.minimum((start + length)[number], (block + 1) * tall[number])
+    rows = end - begin
+    return offsets_of(rows), block + before[owner[number]], begin - block * tall[number], rows
+
+
+@dataclass(frozen=True, eq=False)
+class BandRows:
+    """Rows in chunks that have to be decoded: run `r` is `rows[r]` rows of band `band[r]`, from its row `local[r]` on.
+
+    `heights` are the rows of a band, a dataset each; `cuts` `[R + 1]` the rows at which runs begin.
+    """
+
+    datasets: Sequence[Dataset]
+    heights: Sequence[int]
+    width: int
+    cache: Cache
+    cuts: Int
+    band: Int
+    local: Int
+    rows: Int
+    _first: Int = field(init=False)
+
+    def __post_init__(self) -> None:
+        counts = [-(-len(d) // height) for d, height in zip(self.datasets, self.heights, strict=True)]
+        object.__setattr__(self, "_first", offsets_of(counts))
+
+    def gather(self, start: Int, length: Int, at: Int, out: Bytes) -> None:
+        """Decode each band that is needed once, in the order of the file, and copy. Memory: 32 MB, or one band."""
+        real = length > 0
+        start, length, at = start[real], length[real], at[real]
+        low = np.searchsorted(self.cuts, start, side="right") - 1
+        counts = np.searchsorted(self.cuts, start + length - 1, side="right") - low
+        span, run = np.repeat(np.arange(len(start)), counts), expand(low, counts)
+        begin = np.maximum(start[span], self.cuts[run])
+        rows = np.minimum((start + length)[span], self.cuts[run + 1]) - begin
+        local, place = self.local[run] + begin - self.cuts[run], at[span] + begin - start[span]
+        order = np.argsort(self.band[run], kind="stable")
+        bands, where = np.unique(self.band[run][order], return_inverse=True)
+        owner = np.searchsorted(self._first, bands, side="right") - 1
+        group = np.cumsum(np.array(self.heights, np.int64)[owner] * self.width) // AT_ONCE
+        for number in np.unique(group):
+            chosen = np.flatnonzero(group == number)
+            mine = order[(where >= chosen[0]) & (where <= chosen[-1])]
+            buffers = [self._decoded(int(bands[i]), int(owner[i])) for i in chosen]
+            buffer = np.searchsorted(bands[chosen], self.band[run][mine])
+            held = RowMap.build(buffers, rows[mine], buffer, local[mine] * self.width, self.width)
+            held.gather(held.first[:-1], rows[mine], place[mine], out)
+
+    def _decoded(self, band: int, owner: int) -> Bytes:
+        dataset, height = self.datasets[owner], self.heights[owner]
+        begin = (band - int(self._first[owner])) * height
+        return self.cache.read(dataset, begin, min(begin + height, len(dataset)))
+
+
+def column(file: File, segments: Segments, align: Align, cache: Cache, shape: tuple[int, ...] | None = None) -> Column:
+    """A column of the segments' rows, which must be alike; `shape` where a row is called another than it is stored."""
+    dataset = segments.datasets[0]
+    found = Field(dataset.datatype.dtype, row_shape(dataset) if shape is None else shape, align)
+    return Column(found, rows_of(file, segments, cache))
+
+
+def numbers(dataset: Dataset) -> bool:
+    """Whether it has rows of numbers, and not text or values of unequal length."""
+    return dataset.kind == "array" and len(dataset.shape) > 0 and dataset.dtype.kind in "biufc"
+
+
+def alike(one: Dataset, other: Dataset) -> bool:
+    """Whether rows of both have one dtype and shape."""
+    return one.dtype == other.dtype and row_shape(one) == row_shape(other) and one.kind == other.kind
+
+
+def blocks_of(columns: Mapping[str, Column], offsets: Int) -> Int | None:
+    """`[B + 1]` step rows at which the bands of the widest column in chunks begin; None where there is none."""
+    banded = [(c.rows, c.field.align) for c in columns.values() if isinstance(c.rows, BandRows)]
+    if not banded:
+        return None
+    widest, align = max(banded, key=lambda found: found[0].width)
+    cuts = widest.cuts[:-1][np.diff(widest.band, prepend=-1) != 0]
+    if align == "boundary":
+        episode = np.searchsorted(offsets + np.arange(len(offsets)), cuts, side="right") - 1
+        cuts = np.minimum(cuts - episode, offsets[episode + 1])
+    return np.unique(np.concatenate([[0], cuts, offsets[-1:]])).astype(np.int64)
+
+
+def is_hdf5(path: Path) -> bool:
+    """Whether a file begins like HDF5. Never raises."""
+    try:
+        with open(path, "rb") as file:
+            return path.is_file() and file.read(len(SIGNATURE)) == SIGNATURE
+    except OSError:
+        return False
+
+
+def plain(value: Any) -> Any:
+    """An attribute or scalar as a plain value: numbers and text as Python's, arrays as they are.
+
+    >>> plain(np.float64(0.5)), plain(np.bytes_(b"ok")), plain(np.array([1, 2]))
+    (0.5, 'ok', array([1, 2]))
+    """
+    if isinstance(value, np.ndarray) and value.shape == ():
+        value = value[()]
+    if isinstance(value, bytes):  # np.bytes_ included
+        return value.decode("utf-8", "replace")
+    return value.item() if isinstance(value, np.generic) else value

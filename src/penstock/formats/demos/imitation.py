@@ -1,0 +1,241 @@
+"""Trajectories as the imitation library saves them: an `.npz`, a folder of Arrow files, or a pickle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.pickle import load
+from penstock.errors import FormatError, UnsafeDataError, require
+from penstock.formats.base.source import Source
+from penstock.formats.demos.archive import MAX_BYTES, Archive, npz_names
+from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.trajectories import Track, numbers, source_of, unpickled
+from penstock.formats.demos.unpack import HEAD, opening
+
+Array = npt.NDArray[Any]
+
+STATE = "state.json"
+INFO = "dataset_info.json"
+LONGEST = 1 << 20  # bytes of a JSON file beside the Arrow files
+DEEPEST = 64  # lists in lists
+
+
+class Imitation(Kind):
+    """What `imitation.data.serialize.save` wrote, in any of its versions. See docs/demos.md.
+
+    >>> Imitation().recognises(Path("/"))
+    False
+    """
+
+    name: ClassVar[str] = "imitation"
+    description: ClassVar[str] = "imitation's trajectories (.npz, Arrow folder, pickle)"
+
+    def recognises(self, path: Path) -> bool:
+        """Whether an `.npz` has imitation's arrays, a folder its features, or a pickle begins with its trajectories."""
+        if path.is_dir():
+            return _is_folder(path)
+        if {"obs", "acts", "infos", "terminal", "indices"} <= npz_names(path):
+            return True
+        return _is_pickle(path)
+
+    def open(self, path: Path, *, max_bytes: int = MAX_BYTES, **unknown: Any) -> Source:
+        """Open for reading; everything is held in memory. `max_bytes` bounds what is inflated.
+
+        Raises `FormatError` for damaged data, `UnsafeDataError` for pickles that name code, `MissingExtraError`
+        without pyarrow for a folder, `TypeError` for an unknown option.
+        """
+        if unknown:
+            raise TypeError(f"expected no option but max_bytes, got {unknown}")
+        path = Path(path)
+        if path.is_dir():
+            return source_of(_from_arrow(path), {}, path=path)
+        if npz_names(path):
+            return source_of(_from_npz(path, Archive(path, max_bytes)), {}, path=path)
+        return source_of(_from_pickle(path, max_bytes), {}, path=path)
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        features = _json(path / INFO).get("features")
+        return isinstance(features, dict) and {"obs", "acts", "terminal"} <= features.keys() and bool(_files(path))
+    except (OSError, FormatError):
+        return False
+
+
+def _is_pickle(path: Path) -> bool:
+    """Whether a list begins with a trajectory of imitation's; the class is named before anything that is in it."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(HEAD)
+    except OSError:
+        return False
+    if not head.startswith((b"\x80", b"(")) or b"imitation.data.types" not in head:
+        return False
+    return opening(head, 1) == ["EMPTY_LIST"]
+
+
+def _from_pickle(path: Path, max_bytes: int) -> list[Track]:
+    size = path.stat().st_size
+    if size > max_bytes:
+        raise UnsafeDataError(f"expected at most {max_bytes} bytes, got {size}; `max_bytes` allows them", path=path)
+    found = load(path.read_bytes(), path=path)
+    if not isinstance(found, list | tuple):
+        raise FormatError(f"expected a list of trajectories, got {type(found).__name__}", path=path)
+    return [unpickled(item, path=path, where=f"trajectory {i}") for i, item in enumerate(found)]
+
+
+def _from_npz(path: Path, archive: Archive) -> list[Track]:
+    """`obs` has a row more a trajectory than `acts`; `indices` are the cuts between trajectories in `acts`."""
+    missing = {"obs", "acts", "infos", "terminal", "indices"} - set(archive)
+    if missing:
+        raise FormatError(f"expected imitation's arrays, got none for {sorted(missing)}", path=path)
+    acts, terminal = (numbers(archive.array(n), n, path=path, where=n) for n in ("acts", "terminal"))
+    cuts = archive.array("indices")  # of floats where there are none
+    if cuts.ndim != 1 or terminal.shape != (len(cuts) + 1,) or (cuts.size and cuts.dtype.kind not in "iu"):
+        message = f"expected a cut between each two of {len(terminal)} trajectories, got {cuts.dtype}{list(cuts.shape)}"
+        raise FormatError(message, path=path, where="indices")
+    offsets = np.concatenate([[0], cuts, [len(acts)]]).astype(np.int64)
+    if (np.diff(offsets) < 0).any():
+        raise FormatError(f"expected cuts that grow and lie within {len(acts)} steps", path=path, where="indices")
+    steps = {"infos": archive.array("infos")}
+    if "rews" in archive.members:
+        steps["rews"] = numbers(archive.array("rews"), "rews", path=path, where="rews")
+    obs = numbers(archive.array("obs"), "obs", path=path, where="obs")
+    rows = {"obs": (obs, len(acts) + len(terminal)), **{name: (a, len(acts)) for name, a in steps.items()}}
+    for name, (array, expected) in rows.items():
+        if len(array) != expected:
+            raise FormatError(f"expected {expected} rows, got {len(array)}", path=path, where=name)
+    tracks: list[Track] = []
+    for e, (a, b) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
+        infos = list(steps["infos"][a:b])
+        if not all(isinstance(info, Mapping) for info in infos):
+            raise FormatError("expected a dict a step", path=path, where=f"infos of trajectory {e}")
+        seen = {"": [obs[a + e : b + e + 1]]}
+        rewards = steps["rews"][a:b] if "rews" in steps else None
+        tracks.append(Track(seen, acts[a:b], rewards, infos, bool(terminal[e])))
+    return tracks
+
+
+def _json(path: Path) -> dict[str, Any]:
+    with open(path, "rb") as file:
+        raw = file.read(LONGEST + 1)
+    try:
+        found = json.loads(raw) if len(raw) <= LONGEST else None
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"expected JSON, got {raw[:80]!r}", path=path) from error
+    if not isinstance(found, dict):
+        raise FormatError(f"expected a JSON object of at most {LONGEST} bytes, got {raw[:80]!r}", path=path)
+    return found
+
+
+def _files(path: Path) -> list[Path]:
+    """The Arrow files of a folder, which are in it and nowhere else."""
+    listed = _json(path / STATE).get("_data_files")
+    names = [f.get("filename") if isinstance(f, dict) else None for f in listed] if isinstance(listed, list) else []
+    if not names:
+        raise FormatError("expected `_data_files` with at least one", path=path / STATE)
+    for name in names:
+        if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
+            raise UnsafeDataError(f"expected the name of a file beside this one, got {name!r}", path=path / STATE)
+    return [path / str(name) for name in names]
+
+
+def _from_arrow(path: Path) -> list[Track]:
+    pa: Any = require("pyarrow", "arrow")
+    require("pyarrow.ipc", "arrow")
+    tracks: list[Track] = []
+    for file in _files(path):
+        try:
+            with pa.memory_map(str(file)) as mapped, pa.ipc.open_stream(mapped) as stream:
+                table = stream.read_all()
+                table.validate(full=True)
+                tracks += _tracks(table, file, len(tracks))
+        except (OSError, pa.ArrowException) as error:
+            raise FormatError(f"expected an Arrow stream, got {error}", path=file) from error
+    return tracks
+
+
+def _tracks(table: Any, path: Path, before: int) -> list[Track]:
+    missing = {"obs", "acts", "terminal"} - set(table.column_names)
+    if missing:
+        raise FormatError(f"expected imitation's columns, got none for {sorted(missing)}", path=path)
+    parts: dict[str, list[Array]] = {}
+    for name in {"obs", "acts", "rews"} & set(table.column_names):
+        parts[name] = [_nested(chunk, path, name) for chunk in _lists(table.column(name), path, name)]
+    terminal = table.column("terminal").to_pylist()
+    infos = [None] * len(terminal)
+    if "infos" in table.column_names:
+        infos = table.column("infos").to_pylist()
+    tracks: list[Track] = []
+    for e, ended in enumerate(terminal):
+        where = f"trajectory {before + e}"
+        if not isinstance(ended, bool):
+            raise FormatError(f"expected whether it is terminal, got {ended!r}", path=path, where=where)
+        steps = None if infos[e] is None else _decoded(infos[e], path, where)
+        acts, rewards = parts["acts"][e], parts["rews"][e] if "rews" in parts else None
+        if steps is not None and len(steps) != len(acts):
+            message = f"expected {len(acts)} infos, one a step, got {len(steps)}"
+            raise FormatError(message, path=path, where=where)
+        tracks.append(Track({"": [parts["obs"][e]]}, acts, rewards, steps, ended))
+    return tracks
+
+
+def _lists(column: Any, path: Path, name: str) -> list[Any]:
+    """The list of each row, as an Arrow array of what is in it."""
+    out: list[Any] = []
+    for chunk in column.chunks:
+        storage = chunk.storage if hasattr(chunk, "storage") else chunk
+        if storage.null_count or not hasattr(storage, "value_lengths"):
+            raise FormatError(f"expected a list a trajectory, got {storage.type}", path=path, where=name)
+        out += [scalar.values for scalar in storage]
+    return out
+
+
+def _nested(array: Any, path: Path, name: str) -> Array:
+    """Lists in lists of equal lengths as one array of numbers."""
+    shape = [len(array)]
+    for _ in range(DEEPEST):
+        if array.null_count:
+            raise FormatError("expected numbers, got nulls", path=path, where=name)
+        if not hasattr(array, "value_lengths"):
+            break
+        lengths = set(array.value_lengths().to_pylist())
+        if len(lengths) > 1:
+            raise FormatError(f"expected rows of one shape, got lengths {sorted(lengths)}", path=path, where=name)
+        shape.append(lengths.pop() if lengths else 0)
+        array = array.flatten()
+    found = np.asarray(array.to_numpy(zero_copy_only=False))
+    return numbers(found, name, path=path, where=name).reshape(shape)
+
+
+def _decoded(texts: Any, path: Path, where: str) -> Sequence[Mapping[str, Any]]:
+    """Infos out of jsonpickle's texts, which are read as JSON: plain values alone, and None for other objects."""
+    out: list[Mapping[str, Any]] = []
+    for text in texts if isinstance(texts, list) else [None]:
+        try:
+            found = _unjsonpickled(json.loads(text)) if isinstance(text, str) else None
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"expected JSON, got {text[:80]!r}", path=path, where=f"infos of {where}") from error
+        if not isinstance(found, dict):
+            raise FormatError("expected a JSON object a step", path=path, where=f"infos of {where}")
+        out.append(found)
+    return out
+
+
+def _unjsonpickled(value: Any) -> Any:
+    """The same without what stands for objects of Python: None is in their place, a list in that of a tuple."""
+    if isinstance(value, list):
+        return [_unjsonpickled(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {"py/tuple"}:
+        return _unjsonpickled(value["py/tuple"])
+    if any(key.startswith("py/") for key in value):
+        return None
+    return {key: _unjsonpickled(item) for key, item in value.items()}

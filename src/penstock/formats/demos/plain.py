@@ -1,0 +1,281 @@
+"""Plain `.npz` files of arrays whose names say what they are: Minari's, D4RL's, imitation's or il-representations'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import offsets_of
+from penstock.core.spec import Align, Field
+from penstock.errors import FormatError
+from penstock.formats.base.format import Finding
+from penstock.formats.demos.archive import MAX_BYTES, Archive, npz_names
+from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.source import Column, Demos, follows, held, nameable
+from penstock.kernels.rows import RowMap
+
+Int = npt.NDArray[np.int64]
+Array = npt.NDArray[Any]
+
+# What each column may be called; of the groups, the first of which the file has a name counts.
+NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "observations": (("observations", "observation", "obs"), ("states", "state")),
+    "next_observations": (("next_observations", "next_observation", "next_obs"),),
+    "actions": (("actions", "action", "acts"),),
+    "rewards": (("rewards", "reward", "rews"),),
+    "terminations": (("terminations", "terminals", "terminal", "dones", "done"),),
+    "truncations": (("truncations", "timeouts"),),
+}
+CUTS = ("episode_ends", "lengths", "indices", "offsets", "episode_starts")
+NUMBERS = "biufc"
+
+
+class Plain(Kind):
+    """An `.npz` file with arrays of known names. See docs/demos.md.
+
+    >>> Plain().recognises(Path("/"))
+    False
+    """
+
+    name: ClassVar[str] = "npz"
+    description: ClassVar[str] = "plain .npz (observations, actions, rewards, ...)"
+
+    def recognises(self, path: Path) -> bool:
+        """Whether a zip archive has arrays that are observations and actions, by their names."""
+        names = npz_names(path)
+        return bool(_called("observations", names)) and bool(_called("actions", names))
+
+    def open(
+        self,
+        path: Path,
+        *,
+        names: Mapping[str, str] | None = None,
+        lengths: Sequence[int] | None = None,
+        max_bytes: int = MAX_BYTES,
+        **unknown: Any,
+    ) -> Demos:
+        """Open for reading.
+
+        `names` says what the file calls a column, where that is none of `NAMES`: `names={"observations": "x"}`.
+        `lengths` says how many steps the episodes have, where the file does not. `max_bytes` bounds what is inflated.
+
+        Raises `FormatError` for damaged data and arrays that do not fit together, `TypeError` for an unknown option.
+        """
+        wrong = sorted((names or {}).keys() - NAMES.keys() - set(CUTS))
+        if unknown or wrong:
+            raise TypeError(f"expected names for {[*NAMES, *CUTS]}, got {wrong} and the options {unknown}")
+        return open_plain(Path(path), dict(names or {}), None if lengths is None else list(lengths), max_bytes)
+
+    def check(self, path: Path) -> Iterator[Finding]:
+        """Look for members whose bytes are not what was written."""
+        for name in Archive(path).damaged():
+            yield Finding("error", name, "checksum of the member is wrong")
+        self.open(path).close()
+
+
+def open_plain(path: Path, names: Mapping[str, str], lengths: list[int] | None, max_bytes: int) -> Demos:
+    """The source of a file, its options given by place."""
+    reading = _Reading(path, Archive(path, max_bytes), names, lengths)
+    columns = reading.columns()
+    again = (open_plain, (path, names, lengths, max_bytes))
+    metadata = {"left_out": sorted(reading.left_out)}
+    return Demos(path, columns, reading.offsets, again=again, metadata=metadata)
+
+
+def _called(column: str, names: set[str]) -> list[str]:
+    """What a file with these names calls a column; more than one is ambiguous."""
+    for group in NAMES[column]:
+        if found := [name for name in group if name in names]:
+            return found
+    return []
+
+
+class _Reading:
+    """One archive: which array is which, where its episodes end, and the columns they make."""
+
+    def __init__(self, path: Path, archive: Archive, names: Mapping[str, str], lengths: list[int] | None) -> None:
+        self._path, self._archive = path, archive
+        self.left_out: set[str] = set()
+        self._names = {column: name for column in NAMES if (name := self._name(column, names)) is not None}
+        cuts = {cut: names.get(cut, cut) for cut in CUTS}
+        self._cuts = {cut: name for cut, name in cuts.items() if name in archive.members or cut in names}
+        if missing := {"observations", "actions"} - self._names.keys():
+            expected = {column: [n for group in NAMES[column] for n in group] for column in sorted(missing)}
+            message = f"expected arrays called {expected}, got {list(archive)}; say which with `names`"
+            raise FormatError(message, path=path)
+        self.n = len(self._array(self._names["actions"]))
+        self._flags = {c: self._flag(c) for c in ("terminations", "truncations") if c in self._names}
+        self.offsets = self._episodes(lengths)
+
+    def _name(self, column: str, names: Mapping[str, str]) -> str | None:
+        if column in names:
+            return names[column]
+        found = _called(column, set(self._archive) - set(names.values()))
+        if len(found) > 1:
+            message = f"expected one array for {column}, got {found}; say which with `names={{{column!r}: ...}}`"
+            raise FormatError(message, path=self._path)
+        return found[0] if found else None
+
+    def _array(self, name: str) -> Array:
+        if name not in self._archive.members:
+            raise FormatError(f"expected an array {name!r}, got {list(self._archive)}", path=self._path)
+        if self._archive.header(name).dtype.kind not in NUMBERS:
+            message = f"expected numbers, got {self._archive.header(name).dtype}"
+            raise FormatError(message, path=self._path, where=name)
+        array = self._archive.array(name)
+        if not array.ndim:
+            raise FormatError("expected rows, got a single number", path=self._path, where=name)
+        return array
+
+    def _flag(self, column: str) -> npt.NDArray[np.bool_]:
+        name = self._names[column]
+        array = self._array(name)
+        if array.size == len(array) == self.n:
+            return array.reshape(self.n).view(np.uint8).reshape(self.n, -1).any(axis=1) if self.n else array != 0
+        if column == "terminations" and array.ndim == 1 and len(array) < self.n:
+            return self._of_episodes(array != 0)
+        raise self._misfit(name, array, f"{self.n} rows of one number, as many as actions")
+
+    def _of_episodes(self, ended: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Flags of steps from flags of episodes, as imitation keeps them."""
+        offsets = self._stated()
+        if offsets is None or len(ended) != len(offsets) - 1:
+            raise self._misfit(self._names["terminations"], ended, f"{self.n} rows, as many as actions")
+        flags = np.zeros(self.n, np.bool_)
+        real = np.diff(offsets) > 0
+        flags[(offsets[1:] - 1)[real]] = ended[real]
+        return flags
+
+    def _misfit(self, name: str, array: Array, expected: str) -> FormatError:
+        return FormatError(f"expected {expected}, got {array.dtype}{list(array.shape)}", path=self._path, where=name)
+
+    def _episodes(self, lengths: list[int] | None) -> Int:
+        """`[E + 1]` where episodes begin, as the caller says, as the file says, or as its flags do."""
+        stated = self._stated()
+        if lengths is not None:
+            return self._sound(offsets_of(np.array(lengths, np.int64)), "lengths")
+        if stated is not None:
+            return stated
+        if len(self._array(self._names["observations"])) == self.n + 1:
+            return np.array([0, self.n], np.int64)
+        if not self._flags:
+            message = f"expected one of {[*CUTS, *NAMES['terminations'][0], *NAMES['truncations'][0]]} to tell where "
+            message += f"episodes end, got {list(self._archive)}; say it with `lengths`"
+            raise FormatError(message, path=self._path)
+        ends = np.logical_or.reduce(list(self._flags.values()))
+        ends[-1:] = True
+        return np.concatenate([[0], np.flatnonzero(ends) + 1]).astype(np.int64)
+
+    def _stated(self) -> Int | None:
+        found = {cut: self._sound(self._offsets(cut, name), name) for cut, name in self._cuts.items()}
+        first = next(iter(found.values()), None)
+        if any(not np.array_equal(offsets, first) for offsets in found.values()):
+            raise FormatError(f"expected {list(found)} to agree where episodes end", path=self._path)
+        return first
+
+    def _offsets(self, cut: str, name: str) -> Int:
+        array = self._array(name)
+        if array.ndim != 1 or (array.dtype.kind not in "biu" and array.size):
+            raise self._misfit(name, array, "a row of whole numbers")
+        if cut == "episode_starts":
+            if len(array) != self.n:
+                raise self._misfit(name, array, f"{self.n} flags")
+            return np.concatenate([np.flatnonzero(array), [self.n]]).astype(np.int64)
+        numbers = array.astype(np.int64)
+        if cut == "lengths":
+            return offsets_of(numbers)
+        if cut == "offsets":
+            return numbers
+        # `indices` are the cuts between episodes, as of np.split; `episode_ends` the end of the last one too.
+        return np.concatenate([[0], numbers, [self.n] if cut == "indices" else []]).astype(np.int64)
+
+    def _sound(self, offsets: Int, name: str) -> Int:
+        if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != self.n or (np.diff(offsets) < 0).any():
+            message = f"expected episodes that follow one another and have {self.n} steps together, as many as actions"
+            raise FormatError(message, path=self._path, where=name)
+        return offsets
+
+    def columns(self) -> dict[str, Column]:
+        """Observations first, then actions, rewards and ends, then all else that has fitting rows."""
+        out = self._observations()
+        out["actions"] = held(self._array(self._names["actions"]))
+        if "rewards" in self._names:
+            out["rewards"] = self._rewards()
+        out.update(self._ends())
+        taken = {*self._names.values(), *self._cuts.values()}
+        for name in [name for name in self._archive if name not in taken]:
+            column = self._other(name) if nameable(name, [*out, *self._archive]) and name not in out else None
+            if column is None:
+                self.left_out.add(name)
+            else:
+                out[name] = column
+        return out
+
+    def _rewards(self) -> Column:
+        rewards = self._array(self._names["rewards"])
+        if len(rewards) != self.n:
+            raise self._misfit(self._names["rewards"], rewards, f"{self.n} rows, as many as actions")
+        return held(rewards.reshape(self.n) if rewards.shape == (self.n, 1) else rewards)
+
+    def _observations(self) -> dict[str, Column]:
+        array = self._array(self._names["observations"])
+        if len(array) not in (self.n, self.n + len(self.offsets) - 1):
+            expected = f"{self.n} rows, or {self.n + len(self.offsets) - 1} with the last of every episode"
+            raise self._misfit(self._names["observations"], array, expected)
+        if len(array) != self.n:
+            if "next_observations" in self._names:
+                self.left_out.add(self._names["next_observations"])  # the row after says the same
+            return {"observations": held(array, "boundary")}
+        before = held(array)
+        if "next_observations" not in self._names:
+            return {"observations": before}
+        array = self._array(self._names["next_observations"])
+        if len(array) != self.n:
+            raise self._misfit(self._names["next_observations"], array, f"{self.n} rows")
+        after = held(array)
+        if before.field == after.field and (np.diff(self.offsets) > 0).all():
+            same = follows(after, before, self.n)
+            same[self.offsets[1:-1] - 1] = True  # from one episode to the next nothing follows
+            if same.all():
+                return {"observations": self._boundary(before, after)}
+        return {"observations": before, "next_observations": after}
+
+    def _boundary(self, before: Column, after: Column) -> Column:
+        """The observations of each episode and the last of its next ones, both where they lie."""
+        if not isinstance(before.rows, RowMap) or not isinstance(after.rows, RowMap):
+            raise TypeError("expected rows of arrays")
+        lengths, width = np.diff(self.offsets), before.field.row_bytes
+        rows = np.stack([lengths, np.ones_like(lengths)], axis=1).reshape(-1)
+        offset = np.stack([self.offsets[:-1], self.offsets[1:] - 1], axis=1).reshape(-1) * width
+        buffers = [before.rows.buffers[0], after.rows.buffers[0]]
+        placed = RowMap.build(buffers, rows, np.tile(np.arange(2), len(lengths)), offset, width)
+        return Column(Field(before.field.dtype, before.field.shape, "boundary"), placed)
+
+    def _ends(self) -> dict[str, Column]:
+        """The flags as they are; where there are no truncations, an end that is not terminal is one."""
+        none = np.zeros(self.n, np.bool_)
+        terminations = self._flags.get("terminations", none)
+        truncations = self._flags.get("truncations")
+        if truncations is None or len(self.offsets) > 1:
+            ended = none.copy()
+            ended[(self.offsets[1:] - 1)[np.diff(self.offsets) > 0]] = True
+            ended &= ~terminations
+            truncations = ended if truncations is None else truncations | ended
+        return {"terminations": held(terminations), "truncations": held(truncations)}
+
+    def _other(self, name: str) -> Column | None:
+        """A column of its own name if its rows are as many as steps, boundaries or episodes."""
+        try:
+            header = self._archive.header(name)
+        except FormatError:
+            return None  # a structure, or no array at all: named as left out
+        episodes = len(self.offsets) - 1
+        aligns: dict[int, Align] = {episodes: "episode", self.n + episodes: "boundary", self.n: "step"}
+        rows = header.shape[0] if header.shape else -1
+        if header.dtype.kind not in NUMBERS or rows not in aligns:
+            return None
+        return held(self._archive.array(name), aligns[rows])

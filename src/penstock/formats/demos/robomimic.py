@@ -1,0 +1,307 @@
+"""robomimic's HDF5 files: a group of datasets a demonstration, `data/demo_0`, `data/demo_1`, ..."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.hdf5 import Dataset, File, Group
+from penstock.core.ragged import offsets_of
+from penstock.errors import FormatError, PenstockError
+from penstock.formats.demos.hdf5 import (
+    DECODED,
+    Cache,
+    Segments,
+    alike,
+    blocks_of,
+    column,
+    is_hdf5,
+    numbers,
+    plain,
+    row_shape,
+)
+from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.source import Column, Demos, follows, held
+
+Int = npt.NDArray[np.int64]
+Next = Literal["check", "trust", "separate"]
+
+NEXT: tuple[Next, ...] = ("check", "trust", "separate")
+LONG = 1 << 16  # characters of an attribute that is too long for metadata
+
+
+class Robomimic(Kind):
+    """HDF5 with a group of datasets a demonstration. See docs/demos.md.
+
+    >>> Robomimic().recognises(Path("/"))
+    False
+    """
+
+    name: ClassVar[str] = "robomimic"
+    description: ClassVar[str] = "robomimic HDF5 (data/demo_0, ...)"
+
+    def recognises(self, path: Path) -> bool:
+        """Whether an HDF5 file has a group `data` of groups with `actions`."""
+        if not is_hdf5(path):
+            return False
+        try:
+            with File(path) as file:
+                data = file["data"] if "data" in file.root.links else None
+                names = list(data) if isinstance(data, Group) else []
+                first = data[natural(names)[0]] if isinstance(data, Group) and names else None
+                return isinstance(first, Group) and "actions" in first
+        except (PenstockError, OSError, KeyError):
+            return False
+
+    def open(
+        self,
+        path: Path,
+        *,
+        filter_key: str | None = None,
+        next_observations: Next = "check",
+        model_files: bool = False,
+        cache_bytes: int = DECODED,
+        **unknown: Any,
+    ) -> Demos:
+        """Open for reading.
+
+        `filter_key` selects the demonstrations that `mask/<filter_key>` names. `next_observations` says what becomes
+        of `next_obs`: with "check" it is compared with `obs` (one pass over both), and where it follows, observations
+        are one boundary column, else two step columns; "trust" takes it to follow, "separate" keeps it beside.
+        `model_files` puts the XML of simulators into the metadata of episodes. `cache_bytes` bounds decoded chunks.
+
+        Raises `FormatError` for damaged data and an unknown filter key, `TypeError` for an unknown option.
+        """
+        if unknown or next_observations not in NEXT:
+            raise TypeError(f"expected next_observations in {NEXT}, got {next_observations!r} and {unknown}")
+        return open_robomimic(Path(path), filter_key, next_observations, model_files, cache_bytes)
+
+
+def open_robomimic(
+    path: Path, filter_key: str | None, next_observations: Next, model_files: bool, cache_bytes: int
+) -> Demos:
+    """The source of a file, its options given by place."""
+    file = File(path)
+    demos = _Demos(file, _chosen(file, filter_key), Cache(cache_bytes))
+    columns = demos.columns(next_observations)
+    arguments = (path, filter_key, next_observations, model_files, cache_bytes)
+
+    def entries(e: int) -> dict[str, Any]:
+        return _attributes(demos.groups[e], demos.names[e], model_files)
+
+    metadata = {**_dataset_metadata(file), "left_out": sorted(demos.left_out)}
+    return Demos(
+        path,
+        columns,
+        demos.offsets,
+        again=(open_robomimic, arguments),
+        metadata=metadata,
+        entries=entries,
+        state=repr(file.image.superblock),
+        blocks=blocks_of(columns, demos.offsets),
+    )
+
+
+def natural(names: list[str]) -> list[str]:
+    """Names in the order of the numbers in them.
+
+    >>> natural(["demo_10", "demo_2", "demo_1"])
+    ['demo_1', 'demo_2', 'demo_10']
+    """
+
+    def key(name: str) -> list[tuple[int, int, str]]:
+        parts = re.split(r"([0-9]+)", name)
+        return [(len(part.lstrip("0")), 0, part.lstrip("0")) if part.isdecimal() else (0, 1, part) for part in parts]
+
+    return sorted(names, key=lambda name: (key(name), name))
+
+
+def _chosen(file: File, filter_key: str | None) -> dict[str, Group]:
+    data = file["data"] if "data" in file.root.links else None
+    if not isinstance(data, Group):
+        raise FormatError("expected a group of demonstrations", path=file.path, where="data")
+    names = natural(list(data))
+    if filter_key is not None:
+        names = natural(_masked(file, filter_key))
+    groups: dict[str, Group] = {}
+    for name in names:
+        group = data[name] if name in data.links else None
+        if not isinstance(group, Group):
+            raise FormatError("expected a group for this demonstration", path=file.path, where=f"data/{name}")
+        groups[name] = group
+    if not groups:
+        raise FormatError("expected at least one demonstration, got none", path=file.path, where="data")
+    return groups
+
+
+def _masked(file: File, filter_key: str) -> list[str]:
+    mask = file["mask"] if "mask" in file.root.links else {}
+    there = sorted(mask) if isinstance(mask, Group) else []
+    if filter_key not in there or not isinstance(mask, Group):
+        message = f"expected a filter key among {there}, got {filter_key!r}"
+        raise FormatError(message, path=file.path, where="mask")
+    dataset = mask[filter_key]
+    where = f"mask/{filter_key}"
+    if not isinstance(dataset, Dataset) or dataset.kind not in ("string", "vlen_string"):
+        raise FormatError("expected names of demonstrations", path=file.path, where=where)
+    raw = dataset.read_list() if dataset.kind == "vlen_string" else dataset.read().reshape(-1).tolist()
+    names = [name.rstrip(b"\0").decode("utf-8", "replace") for name in raw]
+    if len(set(names)) < len(names):
+        raise FormatError("expected every demonstration once, got one twice", path=file.path, where=where)
+    return names
+
+
+@dataclass(frozen=True)
+class _Demo:
+    """The datasets of one demonstration by their paths in its group."""
+
+    name: str
+    steps: int
+    datasets: Mapping[str, Dataset]
+
+
+class _Demos:
+    """All demonstrations, and the columns that they make together."""
+
+    def __init__(self, file: File, groups: Mapping[str, Group], cache: Cache) -> None:
+        self._file, self._cache = file, cache
+        self.names, self.groups = list(groups), list(groups.values())
+        self.demos = [_demo(file, name, group) for name, group in groups.items()]
+        self.lengths = np.array([demo.steps for demo in self.demos], np.int64)
+        self.offsets = offsets_of(self.lengths)
+        self.left_out: set[str] = set()
+
+    def columns(self, next_observations: Next) -> dict[str, Column]:
+        """Observations first, then actions, rewards and ends, then all else that has a row a step."""
+        names = list(self.demos[0].datasets)
+        for demo in self.demos[1:]:
+            self.left_out |= demo.datasets.keys() - names
+        out: dict[str, Column] = {}
+        for name in [name for name in names if name.startswith("obs/")]:
+            out.update(self._observations(name.removeprefix("obs/"), next_observations))
+        out["actions"] = self._step("actions")
+        if "rewards" in names:
+            out["rewards"] = self._step("rewards")
+        out.update(self._ends("dones" in names))
+        known = {*out, "dones"}
+        for name in [n for n in names if n not in known and not n.startswith(("obs/", "next_obs/"))]:
+            if self._fits(name):
+                out[name] = self._step(name)
+            else:
+                self.left_out.add(name)
+        self._orphans(names)
+        return out
+
+    def _orphans(self, names: list[str]) -> None:
+        """Next observations of what is not observed."""
+        observed = {name.removeprefix("obs/") for name in names if name.startswith("obs/")}
+        following = (name for name in names if name.startswith("next_obs/"))
+        self.left_out |= {name for name in following if name.removeprefix("next_obs/") not in observed}
+
+    def _observations(self, name: str, how: Next) -> dict[str, Column]:
+        path, obs = f"observations/{name}", self._step(f"obs/{name}")
+        if f"next_obs/{name}" not in self.demos[0].datasets:
+            return {path: obs}
+        after = self._step(f"next_obs/{name}")
+        one, other = (self.demos[0].datasets[f"{side}/{name}"] for side in ("obs", "next_obs"))
+        if how != "separate" and alike(one, other) and (how == "trust" or self._consistent(after, obs)):
+            return {path: self._boundary(name)}
+        return {path: obs, f"next_observations/{name}": after}
+
+    def _consistent(self, after: Column, obs: Column) -> bool:
+        same = follows(after, obs, int(self.offsets[-1]))
+        same[self.offsets[1:-1] - 1] = True  # from one demonstration to the next nothing follows
+        return bool(same.all())
+
+    def _boundary(self, name: str) -> Column:
+        """The rows of `obs`, and the last of `next_obs`, of one demonstration after the other."""
+        datasets = [d.datasets[f"{side}/{name}"] for d in self.demos for side in ("obs", "next_obs")]
+        n = len(self.demos)
+        start, length = np.zeros((2, n, 2), np.int64)
+        start[:, 1], length[:, 0], length[:, 1] = self.lengths - 1, self.lengths, 1
+        segments = Segments(datasets, np.arange(2 * n), start.reshape(-1), length.reshape(-1))
+        return column(self._file, segments, "boundary", self._cache)
+
+    def _step(self, name: str) -> Column:
+        """A column with a row a step. Raises `FormatError` where demonstrations differ in it."""
+        first = self.demos[0].datasets[name]
+        for demo in self.demos:
+            found = demo.datasets.get(name)
+            if found is None or not numbers(found) or len(found) != demo.steps or not alike(found, first):
+                expected = f"{demo.steps} rows of {first.dtype}{list(row_shape(first))}"
+                got = "none" if found is None else f"{found.kind} {found.dtype}{list(found.shape)}"
+                where = f"data/{demo.name}/{name}"
+                raise FormatError(f"expected {expected}, got {got}", path=self._file.path, where=where)
+        shape = () if name == "rewards" and row_shape(first) == (1,) else None
+        segments = Segments.whole([demo.datasets[name] for demo in self.demos])
+        return column(self._file, segments, "step", self._cache, shape)
+
+    def _fits(self, name: str) -> bool:
+        first = self.demos[0].datasets[name]
+        found = [demo.datasets.get(name) for demo in self.demos]
+        return all(
+            d is not None and numbers(d) and len(d) == demo.steps and alike(d, first)
+            for d, demo in zip(found, self.demos, strict=True)
+        )
+
+    def _ends(self, marked: bool) -> dict[str, Column]:
+        """`terminations` where the last step is done, else `truncations`; `dones` too if steps before it are done."""
+        n = int(self.offsets[-1])
+        dones = np.zeros(n, np.bool_)
+        if marked:
+            self._step("dones")
+            parts = [np.asarray(demo.datasets["dones"].read()).reshape(demo.steps, -1) != 0 for demo in self.demos]
+            dones = np.concatenate([part.any(axis=1) for part in parts])
+        last = np.zeros(n, np.bool_)
+        last[self.offsets[1:] - 1] = True
+        out = {"terminations": held(dones & last), "truncations": held(last & ~dones)}
+        if (dones & ~last).any():
+            out["dones"] = held(dones)
+        return out
+
+
+def _demo(file: File, name: str, group: Group) -> _Demo:
+    prefix = f"{group.name.rstrip('/')}/"
+    datasets = {dataset.name.removeprefix(prefix): dataset for dataset in group.walk()}
+    actions = datasets.get("actions")
+    if actions is None or not numbers(actions) or not len(actions):
+        got = "none" if actions is None else f"{actions.kind} {actions.dtype}{list(actions.shape)}"
+        message = f"expected actions of at least one step, got {got}; leave it out with a filter key"
+        raise FormatError(message, path=file.path, where=f"data/{name}/actions")
+    claimed = plain(group.attrs["num_samples"]) if "num_samples" in group.attrs else len(actions)
+    if claimed != len(actions):
+        message = f"expected {claimed} actions, as num_samples says, got {len(actions)}"
+        raise FormatError(message, path=file.path, where=f"data/{name}/actions")
+    return _Demo(name, len(actions), datasets)
+
+
+def _attributes(group: Group, name: str, model_files: bool) -> dict[str, Any]:
+    out: dict[str, Any] = {"demo": name, "model_file": "model_file" in group.attrs}
+    for key in group.attrs:
+        if key != "model_file":
+            value = plain(group.attrs[key])
+            if not isinstance(value, str | np.ndarray) or len(value) <= LONG:
+                out[key] = value
+        elif model_files:
+            out[key] = plain(group.attrs[key])
+    return out
+
+
+def _dataset_metadata(file: File) -> dict[str, Any]:
+    data = file["data"]
+    out = {key: plain(data.attrs[key]) for key in data.attrs}
+    if isinstance(text := out.get("env_args"), str):
+        try:
+            out["env_args"] = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            message = f"expected JSON, got {text[:80]!r}"
+            raise FormatError(message, path=file.path, where="data, attribute env_args") from error
+    mask = file["mask"] if "mask" in file.root.links else None
+    return {**out, "filter_keys": sorted(mask)} if isinstance(mask, Group) else out

@@ -1,0 +1,162 @@
+"""One source for demonstrations whose columns have rows of one width, wherever these lie."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.columns import under
+from penstock.core.ragged import offsets_of
+from penstock.core.selection import Selection
+from penstock.core.spec import Align, Field, Spec
+from penstock.errors import FormatError
+from penstock.formats.base.source import Source
+from penstock.kernels.rows import RowMap
+
+Int = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+AT_ONCE = 32 << 20  # bytes of rows that are compared at a time
+_PART = re.compile(r"[^/\x00-\x1f\\]+")
+
+
+class Rows(Protocol):
+    """Rows of one width, gathered into a buffer: what `RowMap` and `BandRows` do."""
+
+    def gather(self, start: Int, length: Int, at: Int, out: Bytes) -> None:
+        """Copy rows `start[j] : start[j] + length[j]` to rows `at[j]` on of `out`, for every span `j`."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A field and what reads its rows."""
+
+    field: Field
+    rows: Rows
+
+
+def held(array: npt.NDArray[Any], align: Align = "step") -> Column:
+    """A column of an array in memory."""
+    return Column(Field(array.dtype, array.shape[1:], align), RowMap.of(array))
+
+
+def follows(after: Column, before: Column, n: int) -> npt.NDArray[np.bool_]:
+    """`[n - 1]` whether row `t` of `after` is row `t + 1` of `before`, to the bit.
+
+    Cost: one pass over both. Memory: 64 MB, or two rows.
+    """
+    same = np.ones(max(n - 1, 0), np.bool_)
+    width = before.field.row_bytes
+    block = max(AT_ONCE // max(width, 1), 1)
+    for a in range(0, n - 1 if width else 0, block):
+        b = min(a + block, n - 1)
+        same[a:b] = (_read(after, a, b) == _read(before, a + 1, b + 1)).all(axis=1)
+    return same
+
+
+def _read(column: Column, start: int, stop: int) -> Bytes:
+    out, zero = np.empty((stop - start, column.field.row_bytes), np.uint8), np.zeros(1, np.int64)
+    column.rows.gather(zero + start, zero + stop - start, zero, out)
+    return out
+
+
+class Demos(Source):
+    """Demonstrations in one file: columns by path, cut into episodes by `offsets`.
+
+    `state` is what tells this reading of the file from another, `entries` gives the metadata of an episode (None: there
+    is none), `again` opens the same anew in another process. Cost of a read: one gather a column.
+
+    Raises `FormatError` for names that no column can have.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        columns: Mapping[str, Column],
+        offsets: Int,
+        *,
+        again: tuple[Callable[..., Source], tuple[Any, ...]],
+        metadata: Mapping[str, Any],
+        entries: Callable[[int], dict[str, Any]] | None = None,
+        state: str = "",
+        blocks: Int | None = None,
+    ) -> None:
+        for name in [name for name in columns if not nameable(name, columns)]:
+            raise FormatError("expected a name that a column can have", path=path, where=repr(name[:200]))
+        self._columns, self._offsets = dict(columns), np.asarray(offsets, np.int64)
+        self._spec = Spec({name: c.field for name, c in self._columns.items()})
+        self._metadata, self._entries, self._again, self._blocks = dict(metadata), entries, again, blocks
+        stat = os.stat(path)
+        told = json.dumps([stat.st_size, stat.st_mtime_ns, state, self._spec.fingerprint])
+        self._fingerprint = hashlib.sha256(told.encode() + self._offsets.tobytes()).hexdigest()
+
+    def __reduce__(self) -> tuple[Callable[..., Source], tuple[Any, ...]]:
+        return self._again
+
+    @property
+    def spec(self) -> Spec:
+        """The columns; no spaces, for such files name none."""
+        return self._spec
+
+    @property
+    def offsets(self) -> Int:
+        """`[E + 1]` int64 first step row of each episode, and the end."""
+        return self._offsets
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """What the file says about itself, and under `left_out` which datasets are no columns."""
+        return self._metadata
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the file's state, the spec and the episodes. Cost: none, it is taken at opening."""
+        return self._fingerprint
+
+    @property
+    def blocks(self) -> Int | None:
+        """Step rows at which chunks that have to be decoded begin; None where nothing is compressed."""
+        return self._blocks
+
+    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """One gather from the memory map, or out of decoded chunks."""
+        raw = out.reshape(-1).view(np.uint8)
+        self._columns[column].rows.gather(selection.start, selection.length, selection.at, raw)
+        if out.dtype == np.bool_ and out.size:  # a file may hold bytes that no bool has
+            cells, places = raw.reshape(len(out), -1), expand(selection.at, selection.length)
+            cells[places] = cells[places] != 0
+
+    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
+        """What the file says about each episode."""
+        return [{} if self._entries is None else self._entries(int(e)) for e in episodes]
+
+
+def nameable(name: str, others: Iterable[str] = ()) -> bool:
+    """Whether a column can have that path, beside others that have theirs.
+
+    >>> nameable("infos/qpos"), nameable("../x"), nameable("obs", ["obs", "obs/image"])
+    (True, False, False)
+    """
+    parts = name.split("/")
+    plain = all(_PART.fullmatch(part) and part not in (".", "..") for part in parts)
+    return plain and not any(other != name and under(name, other) for other in others)
+
+
+def expand(start: Int, length: Int) -> Int:
+    """Every number of the spans, one after the other.
+
+    >>> expand(np.array([5, 0]), np.array([2, 1])).tolist()
+    [5, 6, 0]
+    """
+    offsets = offsets_of(length)
+    return np.arange(offsets[-1]) + np.repeat(start - offsets[:-1], length)
