@@ -60,12 +60,9 @@ def read_dm_control(path: Path, *, frame_stack: int | None = None, max_bytes: in
 
 def _action_space(tracks: list[Track]) -> Space | None:
     """Actions are scaled to [-1, 1]; None for those that are not."""
-    if not tracks:
+    actions = [array for track in tracks for array in track.actions.values() if len(array)]
+    if not actions:
         return None
-    first = tracks[0].actions
-    shape = first.shape[1:]
-    if first.dtype.kind != "f" or not all(
-        t.actions.shape[1:] == shape and (np.abs(t.actions) <= 1).all() for t in tracks
-    ):
-        return None
-    return Box(np.full(shape, -1, first.dtype), np.full(shape, 1, first.dtype), first.dtype)
+    shape, dtype = actions[0].shape[1:], actions[0].dtype
+    scaled = all(array.shape[1:] == shape and (np.abs(array) <= 1).all() for array in actions)
+    return Box(np.full(shape, -1, dtype), np.full(shape, 1, dtype), dtype) if scaled and dtype.kind == "f" else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from glob import has_magic
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,6 +29,11 @@ class DemosFormat(Format):
     def recognises(self, path: Path) -> bool:
         """Whether one of the kinds recognises it."""
         return any(kind.recognises(path) for kind in KINDS)
+
+    def locate(self, name: str) -> Path | None:
+        """The pattern itself (`*`, `?`, `[...]`), if one of the kinds recognises the files that it means."""
+        path = Path(name)
+        return path if has_magic(name) and self.recognises(path) else None
 
     def open(self, path: Path, *, kind: str | None = None, **options: Any) -> Source:
         """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""

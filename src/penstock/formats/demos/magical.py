@@ -81,7 +81,8 @@ def read_magical(
             for view in chosen.views:
                 small[view].append(_small(track, view, chosen, file))
             track = replace(track, observations={})
-        keep.append(np.append(track.actions != NULL if remove_null_actions else track.actions >= NULL, True))
+        actions = track.actions[""]
+        keep.append(np.append(actions != NULL if remove_null_actions else actions >= NULL, True))
         tracks.append(track if keep[-1].all() else _without(track, keep[-1]))
     frames = None if chosen is None else chosen.frames(small, np.flatnonzero(np.concatenate(keep)))
     return source_of(tracks, _told(names, preprocessor), path=path, frames=frames, action_space=Discrete(ACTIONS))
@@ -103,7 +104,7 @@ def _track(file: Path, max_bytes: int) -> tuple[Track, str | None]:
         raise FormatError(f"expected the name of an environment, got {type(name).__name__}", path=file)
     trajectory = value.pop("trajectory")
     track = unpickled(trajectory, path=file, where="trajectory", metadata={"file": file.name, **plain(value)})
-    actions = track.actions
+    actions = track.actions[""]
     if actions.dtype.kind not in "iu" or actions.ndim != 1 or not ((actions >= 0) & (actions < ACTIONS)).all():
         message = f"expected actions from 0 to {ACTIONS - 1}, got {actions.dtype}{list(actions.shape)}"
         raise FormatError(message, path=file, where="trajectory")
@@ -140,4 +141,4 @@ def _without(track: Track, keep: npt.NDArray[np.bool_]) -> Track:
         infos = [dict(track.infos[i]) for i in np.flatnonzero(steps).tolist()]
         if infos:
             infos[-1] = dict(track.infos[-1]) | infos[-1]
-    return replace(track, observations=seen, actions=track.actions[steps], rewards=rewards, infos=infos)
+    return replace(track, observations=seen, actions={"": track.actions[""][steps]}, rewards=rewards, infos=infos)

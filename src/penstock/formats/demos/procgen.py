@@ -55,7 +55,7 @@ def read_procgen(path: Path, *, frame_stack: int | None = None, max_bytes: int =
     if len(set(counts.values())) > 1 or None in counts.values():
         raise FormatError(f"expected lists with as many trajectories each, got {counts}", path=path)
     tracks = [track for i in range(len(lists["obs"])) for track in _tracks(lists, i, path)]
-    fits = all(((track.actions >= 0) & (track.actions < ACTIONS)).all() for track in tracks)
+    fits = all(((a >= 0) & (a < ACTIONS)).all() for track in tracks for a in track.actions.values())
     left = sorted(str(name) for name in value.keys() - set(KEYS))
     told = {"kind": Procgen.name, "color_space": "RGB"} | ({"left_out": left} if left else {})
     space = Discrete(ACTIONS) if fits else None

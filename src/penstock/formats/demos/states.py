@@ -57,5 +57,5 @@ def tracks_of(
             told["final_done"] = bool(dones[-1])
         rewards = columns["rewards"][a:b] if "rewards" in columns else None
         terminated = bool(dones[b - 1]) if b > a else False
-        tracks.append(Track({"": [states[a : b + 1]]}, columns["actions"][a:b], rewards, None, terminated, told))
+        tracks.append(Track({"": [states[a : b + 1]]}, {"": columns["actions"][a:b]}, rewards, None, terminated, told))
     return tracks

@@ -26,17 +26,23 @@ NUMBERS = "biufc"
 class Track:
     """One trajectory of T steps.
 
-    `observations`, by path below the column (`""` is the column itself), runs of rows that together are T + 1; or {}
-    where the source is given `Frames`. `actions` `[T, ...]`, `rewards` `[T]` or None, `infos` T dicts or None;
-    `terminated`, whether the last step ends the episode by itself, and is not merely the last there is.
+    `observations` and `actions` are given by path below the column, `""` for the column itself: runs of rows that
+    together are T + 1, or {} where the source is given `Frames`; and arrays `[T, ...]`, at least one. `rewards` `[T]`
+    or None, `infos` T dicts or None; `terminated`, whether the last step ends the episode by itself, and is not merely
+    the last there is.
     """
 
     observations: Mapping[str, Sequence[Array]]
-    actions: Array
+    actions: Mapping[str, Array]
     rewards: Array | None = None
     infos: Sequence[Mapping[str, Any]] | None = None
     terminated: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return len(next(iter(self.actions.values())))
 
 
 def source_of(
@@ -47,23 +53,26 @@ def source_of(
     action_space: Space | None = None,
     frames: Mapping[str, Rows] | None = None,
     frame_stack: int | None = None,
+    blocks: Int | None = None,
 ) -> FrameSource:
     """Trajectories as a source with Minari's columns. The space of observations that are images is known.
 
-    `frames`, by path below `observations`, stands in for the observations of the trajectories; `frame_stack` stacks
+    `frames`, by path below `observations`, are observations that no trajectory has; `blocks` are those of the source,
+    where they are decoded in blocks; `frame_stack` stacks
     images `[C, H, W]`, the oldest first, black before an episode begins. Rewards and infos are columns if every
     trajectory has them. Raises `FormatError` for trajectories that do not fit together, `DataError` for another
     `frame_stack`. Memory: large observations stay where they are, everything else is copied once.
     """
     if not tracks:
         raise FormatError("expected at least one trajectory, got none", path=path)
-    lengths = [len(track.actions) for track in tracks]
+    lengths = [track.steps for track in tracks]
     offsets = offsets_of(lengths)
-    rows = frames or (_observations(tracks, path) if frame_stack is None else _stacked(tracks, frame_stack, path))
-    seen = {f"observations/{p}".rstrip("/"): f for p, f in rows.items()}
-    columns: dict[str, tuple[Field, Array | Ragged]] = {"actions": _joined(tracks, "actions", path)}
-    if all(track.rewards is not None for track in tracks):
-        columns["rewards"] = _joined(tracks, "rewards", path)
+    rows = _observations(tracks, path) if frame_stack is None else _stacked(tracks, frame_stack, path)
+    seen = {f"observations/{p}".rstrip("/"): f for p, f in {**(frames or {}), **rows}.items()}
+    columns: dict[str, tuple[Field, Array | Ragged]] = {**_actions(tracks, path)}
+    rewards = [track.rewards for track in tracks if track.rewards is not None]
+    if len(rewards) == len(tracks):
+        columns["rewards"] = _joined(rewards, lengths, "rewards", path)
     ends = np.where(np.array(lengths) > 0, offsets[1:] - 1, -1)
     columns |= _flags(tracks, ends, int(offsets[-1]))
     told = {**metadata}
@@ -75,9 +84,13 @@ def source_of(
         told |= {"left_out": infos.left_out} if infos.left_out else {}
     elif any(track.infos is not None for track in tracks):
         told["left_out"] = ["infos"]
+    if not seen:
+        raise FormatError("expected observations, got none", path=path)
     fields = {p: f.field("boundary") for p, f in seen.items()}
     spec = Spec(fields | {p: f for p, (f, _) in columns.items()}, observation_space_of(fields), action_space)
-    return FrameSource(spec, seen, {p: a for p, (_, a) in columns.items()}, offsets, plain(told), plain(episodes))
+    return FrameSource(
+        spec, seen, {p: a for p, (_, a) in columns.items()}, offsets, plain(told), plain(episodes), blocks
+    )
 
 
 def _observations(tracks: Sequence[Track], path: object) -> dict[str, Frames]:
@@ -86,8 +99,8 @@ def _observations(tracks: Sequence[Track], path: object) -> dict[str, Frames]:
         found = {p: {(run.dtype, run.shape[1:]) for run in runs} for p, runs in track.observations.items()}
         rows = {sum(map(len, runs)) for runs in track.observations.values()}
         where = f"trajectory {i}"
-        if rows != {len(track.actions) + 1}:
-            message = f"expected {len(track.actions) + 1} observations for {len(track.actions)} actions"
+        if rows - {track.steps + 1}:
+            message = f"expected {track.steps + 1} observations for {track.steps} actions"
             raise FormatError(f"{message}, got {sorted(rows)}", path=path, where=where)
         kinds = kinds or found
         if found != kinds or any(len(kind) > 1 for kind in kinds.values()):
@@ -103,20 +116,31 @@ def _stacked(tracks: Sequence[Track], k: int, path: object) -> dict[str, Frames]
     if list(single) != [""] or len(single[""].shape) != 3:
         found = {name: list(frames.shape) for name, frames in single.items()}
         raise FormatError(f"expected images [C, H, W] to stack, got {found}", path=path)
-    index = stack_index([len(track.actions) + 1 for track in tracks], k, repeat=False)
+    index = stack_index([track.steps + 1 for track in tracks], k, repeat=False)
     return {"": Frames(single[""].runs, index)}
 
 
-def _joined(tracks: Sequence[Track], name: str, path: object) -> tuple[Field, Array]:
-    parts: list[Array] = [getattr(track, name) for track in tracks]
+def _actions(tracks: Sequence[Track], path: object) -> dict[str, tuple[Field, Array]]:
+    names, lengths = tracks[0].actions.keys(), [track.steps for track in tracks]
+    for i, track in enumerate(tracks):
+        if track.actions.keys() != names:
+            message = f"expected the actions {list(names)}, which the first has, got {list(track.actions)}"
+            raise FormatError(message, path=path, where=f"trajectory {i}")
+    return {
+        column: _joined([track.actions[name] for track in tracks], lengths, column, path)
+        for name in names
+        for column in [f"actions/{name}".rstrip("/")]
+    }
+
+
+def _joined(parts: Sequence[Array], lengths: Sequence[int], name: str, path: object) -> tuple[Field, Array]:
     full = [part for part in parts if len(part)] or parts  # an empty list of numbers has lost its dtype
-    for i, (track, part) in enumerate(zip(tracks, parts, strict=True)):
-        same = part.shape[1:] == full[0].shape[1:] and part.dtype == full[0].dtype
-        if len(part) != len(track.actions) or (len(part) and not same):
-            message = f"expected {name} as {len(track.actions)} of {full[0].dtype}{list(full[0].shape[1:])}"
-            raise FormatError(f"{message}, got {part.dtype}{list(part.shape)}", path=path, where=f"trajectory {i}")
-    joined = np.concatenate(full)
-    return Field(joined.dtype, joined.shape[1:]), joined
+    dtype, shape = full[0].dtype, full[0].shape[1:]
+    for i, (part, length) in enumerate(zip(parts, lengths, strict=True)):
+        if len(part) != length or (length and (part.shape[1:], part.dtype) != (shape, dtype)):
+            message = f"expected {name} as {length} of {dtype}{list(shape)}, got {part.dtype}{list(part.shape)}"
+            raise FormatError(message, path=path, where=f"trajectory {i}")
+    return Field(dtype, shape), np.concatenate(full)
 
 
 def _flags(tracks: Sequence[Track], ends: Int, steps: int) -> dict[str, tuple[Field, Array]]:
@@ -163,7 +187,7 @@ def unpickled(value: Any, *, path: object, where: str, metadata: Mapping[str, An
     if rows != {len(actions) + 1}:
         message = f"expected {len(actions) + 1} observations for {len(actions)} actions, got {sorted(rows)}"
         raise FormatError(message, path=path, where=where)
-    return Track(seen, actions, rewards, infos, terminated, metadata or {})
+    return Track(seen, {"": actions}, rewards, infos, terminated, metadata or {})
 
 
 def _number(value: Any) -> float:

@@ -1,0 +1,146 @@
+"""MineRL's demonstrations, version 3: a folder a stream, with a video and an archive of arrays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from penstock.core.ragged import offsets_of
+from penstock.errors import FormatError, UnsafeDataError
+from penstock.formats.base.source import Source
+from penstock.formats.demos.infos import plain
+from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.members import members_of, names_of
+from penstock.formats.demos.trajectories import NUMBERS, Array, Track, source_of
+from penstock.formats.demos.unpack import MAX_BYTES, natural
+from penstock.formats.demos.video import CACHE_BYTES, Clip, Video, size_of
+
+ARRAYS, VIDEO, METADATA = "rendered.npz", "recording.mp4", "metadata.json"
+FRAMES = "true_video_frame_count"
+_TEXT = 1 << 24  # bytes of a metadata.json
+
+
+class MineRL(Kind):
+    """Stream folders of `rendered.npz` and `recording.mp4`; see `read_minerl`."""
+
+    name: ClassVar[str] = "minerl"
+    description: ClassVar[str] = "MineRL streams of rendered.npz and recording.mp4"
+
+    def recognises(self, path: Path) -> bool:
+        """By the names of the arrays of the first stream."""
+        try:
+            first = next(_streams(path), None)
+        except (OSError, ValueError):
+            return False
+        names = [] if first is None else names_of(first / ARRAYS)
+        return "reward" in names and any(name.startswith("action$") for name in names)
+
+    def open(self, path: Path, **options: Any) -> Source:
+        """As `read_minerl` does, with its options."""
+        return read_minerl(path, **options)
+
+
+def read_minerl(
+    path: Path, *, video: bool = True, cache_bytes: int = CACHE_BYTES, max_bytes: int = MAX_BYTES
+) -> Source:
+    """The stream in a folder, or all streams in a folder of them, in natural order.
+
+    `observation$a$b` is the column `observations/a/b` (T + 1 rows), `action$a$b` is `actions/a/b`, `reward` is
+    `rewards`; what holds no numbers is named in `metadata["left_out"]`. The frames are `observations/pov`
+    `[T + 1, 3, H, W]` uint8, RGB; they need the extra `video`, and `video=False` leaves them out. A video begins with
+    frames from before its recording: as many as `true_video_frame_count` in the metadata exceeds the states are
+    skipped. The last frame is the video's own; where it lacks that one, the one before is repeated. The last step of
+    a stream is terminated.
+
+    Raises `FormatError` for damaged streams, `UnsafeDataError` for arrays or frames of more than `max_bytes` in a
+    stream, `MissingExtraError` without PyAV. Cost: the arrays of all streams. A video is decoded whole when one of its
+    frames is read, and at most `cache_bytes` of frames are kept (or one video): where there are more, read stream
+    after stream, or with `shuffle(pool=...)`.
+    """
+    streams = sorted(_streams(path), key=natural)
+    if not streams:
+        raise FormatError(f"expected a folder with {ARRAYS}, or a folder of such folders, found none", path=path)
+    left: dict[str, None] = {}
+    tracks = [_track(stream, max_bytes, left) for stream in streams]
+    told = {"kind": MineRL.name, "color_space": "RGB"} | ({"left_out": sorted(left)} if left else {})
+    environment = streams[0].absolute().parent.name
+    told |= {"env_name": environment} if environment.startswith("MineRL") else {}
+    if not video:
+        return source_of(tracks, told, path=path)
+    clips = [_clip(stream, track, max_bytes) for stream, track in zip(streams, tracks, strict=True)]
+    blocks = offsets_of([track.steps for track in tracks])
+    return source_of(tracks, told, path=path, frames={"pov": Video(clips, cache_bytes)}, blocks=blocks)
+
+
+def _streams(path: Path) -> Iterator[Path]:
+    """The folders with arrays at or below `path`. Raises `OSError`."""
+    if (path / ARRAYS).is_file():
+        yield path
+    elif path.is_dir():
+        yield from (inner for inner in path.iterdir() if (inner / ARRAYS).is_file())
+
+
+def _track(stream: Path, max_bytes: int, left: dict[str, None]) -> Track:
+    """The arrays of a stream; `left` takes the names of those that are no numbers."""
+    path = stream / ARRAYS
+    arrays = members_of(path, max_bytes)
+    left.update({name: None for name, array in arrays.items() if not _fits(name, array)})
+    found: dict[str, dict[str, Array]] = {"action": {}, "observation": {}}
+    for name, array in arrays.items():
+        kind, _, rest = name.partition("$")
+        if kind in found and _fits(name, array):
+            found[kind][rest.replace("$", "/")] = array
+    rewards = arrays.get("reward")
+    if rewards is None or rewards.ndim != 1 or rewards.dtype.kind not in NUMBERS or not found["action"]:
+        message = f"expected reward as [T] numbers and at least one action$..., got {sorted(arrays)[:20]}"
+        raise FormatError(message, path=path)
+    states = len(rewards) + 1
+    for kind, rows in (("action", states - 1), ("observation", states)):
+        for name, array in found[kind].items():
+            if len(array) != rows:
+                message = f"expected {rows} rows for {states - 1} rewards, got {len(array)}"
+                raise FormatError(message, path=path, where=f"{kind}${name}")
+    told = {"stream": stream.name, **plain(_metadata(stream))}
+    seen = {name: [array] for name, array in found["observation"].items()}
+    return Track(seen, found["action"], rewards, terminated=True, metadata=told)
+
+
+def _fits(name: str, array: Array) -> bool:
+    """Whether an array can be a column, and is none of ours: frames have the name `pov`."""
+    kind, _, rest = name.partition("$")
+    if name == "reward":
+        return True
+    plain_name = bool(rest) and all(rest.split("$")) and rest != "pov" and "/" not in rest
+    return kind in ("action", "observation") and plain_name and array.dtype.kind in NUMBERS and array.ndim > 0
+
+
+def _metadata(stream: Path) -> Mapping[str, Any]:
+    path = stream / METADATA
+    if not path.is_file():
+        return {}
+    if path.stat().st_size > _TEXT:
+        raise UnsafeDataError(f"expected at most {_TEXT} bytes of metadata", path=path)
+    try:
+        found = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"expected JSON, got {error}", path=path) from error
+    if not isinstance(found, dict):
+        raise FormatError(f"expected an object, got {type(found).__name__}", path=path)
+    return found
+
+
+def _clip(stream: Path, track: Track, max_bytes: int) -> Clip:
+    """Where the frames of a stream are."""
+    path, states, total = stream / VIDEO, track.steps + 1, track.metadata.get(FRAMES)
+    if not path.is_file():
+        raise FormatError(f"expected {VIDEO}, found none; `video=False` reads the rest", path=stream)
+    if type(total) is not int or total < states:
+        message = f"expected {FRAMES} of at least {states}, as many as there are states, got {total!r}"
+        raise FormatError(message, path=stream / METADATA)
+    clip = Clip(path, total - states, states, *size_of(path))
+    if clip.nbytes > max_bytes:
+        message = f"expected at most {max_bytes} bytes of frames, got {clip.nbytes}; `max_bytes` allows them"
+        raise UnsafeDataError(message, path=path)
+    return clip

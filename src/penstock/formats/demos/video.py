@@ -1,0 +1,141 @@
+"""Frames of videos as the rows of a column: a video is decoded whole when one of its frames is read."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import offsets_of
+from penstock.core.selection import Selection
+from penstock.core.spec import Align, Field
+from penstock.errors import FormatError, UnsafeDataError, require
+
+EXTRA = "video"
+CACHE_BYTES = 1 << 30
+SIDE = 1 << 13  # of a frame, at most
+
+
+@dataclass(frozen=True)
+class Clip:
+    """Frames `skip : skip + count` of the video at `path`, each `height` by `width`."""
+
+    path: Path
+    skip: int
+    count: int
+    height: int
+    width: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its frames, decoded."""
+        return self.count * self.height * self.width * 3
+
+
+class Video:
+    """Clips one after the other, a row a frame: `[3, H, W]` uint8, RGB.
+
+    A clip that is a frame short repeats the last one it has. Decoded clips are kept, the last used first, up to
+    `cache_bytes` in all, and the last one in any case. Reads may be called from any number of threads; one at a time
+    decodes. Raises `FormatError`, when read, for damaged videos.
+    """
+
+    def __init__(self, clips: Sequence[Clip], cache_bytes: int = CACHE_BYTES) -> None:
+        sizes = {(clip.height, clip.width) for clip in clips}
+        if len(sizes) != 1:
+            raise FormatError(f"expected videos of one size, got {sorted(sizes)[:20]}", path=clips[0].path.parent)
+        self._clips, self._cache_bytes = list(clips), cache_bytes
+        self._first = offsets_of([clip.count for clip in clips])
+        self._kept: OrderedDict[int, npt.NDArray[np.uint8]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Video, (self._clips, self._cache_bytes)
+
+    def __len__(self) -> int:
+        return int(self._first[-1])
+
+    def field(self, align: Align) -> Field:
+        """The field of the column."""
+        return Field(np.dtype(np.uint8), (3, self._clips[0].height, self._clips[0].width), align)
+
+    def digest(self) -> bytes:
+        """A digest of the files and of what is read of them. Cost: one pass over the files, nothing is decoded."""
+        digest = hashlib.sha256()
+        for clip in self._clips:
+            digest.update(f"{clip.skip} {clip.count} ".encode() + clip.path.read_bytes())
+        return digest.digest()
+
+    def read(self, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """Rows into the covered places of `out`: each video they lie in is decoded once."""
+        rows = selection.rows().ravel()
+        places = np.flatnonzero(rows >= 0)
+        clips = np.searchsorted(self._first, rows[places], side="right") - 1
+        target = out.reshape(-1, *self.field("step").shape)
+        for number in np.unique(clips).tolist():
+            at = places[clips == number]
+            target[at] = self._decoded(number)[rows[at] - self._first[number]]
+
+    def _decoded(self, number: int) -> npt.NDArray[np.uint8]:
+        with self._lock:
+            if number not in self._kept:
+                self._kept[number] = decode(self._clips[number])
+            self._kept.move_to_end(number)
+            while len(self._kept) > 1 and sum(frames.nbytes for frames in self._kept.values()) > self._cache_bytes:
+                self._kept.popitem(last=False)
+            return self._kept[number]
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    """Height and width of the frames of a video, out of its header.
+
+    Raises `FormatError` for what is no video, `MissingExtraError` without PyAV.
+    """
+    av = require("av", EXTRA)
+    try:
+        with path.open("rb") as file, av.open(file, format="mp4") as container:
+            stream = container.streams.video[0]
+            height, width = int(stream.height), int(stream.width)
+    except (OSError, ValueError, IndexError, av.FFmpegError) as error:
+        raise FormatError(f"expected an mp4 video, got {error}", path=path) from error
+    if not (0 < height <= SIDE and 0 < width <= SIDE):
+        raise UnsafeDataError(f"expected frames of at most {SIDE} x {SIDE}, got {width} x {height}", path=path)
+    return height, width
+
+
+def decode(clip: Clip) -> npt.NDArray[np.uint8]:
+    """`[count, 3, H, W]` RGB; a missing last frame is the one before. Raises `FormatError` for a damaged video."""
+    frames: list[npt.NDArray[np.uint8]] = []
+    av = require("av", EXTRA)
+    try:
+        for i, frame in enumerate(_frames(av, clip.path)):
+            if i >= clip.skip:
+                image = frame.to_ndarray(format="rgb24")
+                if image.shape != (clip.height, clip.width, 3):
+                    raise FormatError(f"expected frames of one size, got {image.shape}", path=clip.path)
+                frames.append(image.transpose(2, 0, 1))
+            if len(frames) == clip.count:
+                break
+    except (OSError, ValueError, IndexError, av.FFmpegError) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise FormatError(f"expected an mp4 video, got {error}", path=clip.path) from error
+    if len(frames) == clip.count - 1 and frames:
+        frames.append(frames[-1])
+    if len(frames) != clip.count:
+        wanted = clip.skip + clip.count
+        raise FormatError(f"expected {wanted} frames, got {clip.skip + len(frames)} or fewer", path=clip.path)
+    return np.stack(frames)
+
+
+def _frames(av: Any, path: Path) -> Iterator[Any]:
+    # A file that is open, and a demuxer that is named: FFmpeg gets no address to follow.
+    with path.open("rb") as file, av.open(file, format="mp4") as container:
+        yield from container.decode(video=0)
