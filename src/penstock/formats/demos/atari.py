@@ -10,7 +10,7 @@ import numpy as np
 from penstock.errors import DataError, FormatError
 from penstock.formats.base.source import Source
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.members import MAGIC, ZIP, array_of, member_head, members_of, names_of
+from penstock.formats.demos.members import MAGIC, ZIP, array_of, member_head, names_of, object_member
 from penstock.formats.demos.states import channels_first, flags, tracks_of
 from penstock.formats.demos.trajectories import Track, numbers, source_of
 from penstock.formats.demos.unpack import HEAD, MAX_BYTES, head_of, unpacked
@@ -46,7 +46,8 @@ def read_atari(path: Path, *, frames: str = "stack", max_bytes: int = MAX_BYTES)
     `frames="newest"` keeps `[T + 1, 1, H, W]`, the newest frame of each alone.
 
     Raises `FormatError` for damaged files, `UnsafeDataError` for objects that are not data or more than `max_bytes`
-    unpacked, `DataError` for other `frames`. Memory: twice the unpacked file while it is opened, then its states.
+    unpacked, `DataError` for other `frames`. Memory: twice the unpacked file while it is opened (three times an
+    `.npy`), then its states.
     """
     if frames not in ("stack", "newest"):
         raise DataError(f"expected frames to be 'stack' or 'newest', got {frames!r}")
@@ -63,10 +64,7 @@ def _trajectories(path: Path, max_bytes: int) -> list[Any]:
     if head_of(path, _SUFFIX, 8).startswith(MAGIC):
         found = array_of(unpacked(path, max_bytes), path=path)
     else:
-        arrays = members_of(path, max_bytes)
-        if list(arrays) != [NAME]:
-            raise FormatError(f"expected one member, {NAME}.npy, got {list(arrays)[:20]}", path=path)
-        found = arrays[NAME]
+        found = object_member(path, NAME, max_bytes)
     if found.dtype != np.dtype(object) or found.ndim != 1:
         message = f"expected an array of trajectories, got {found.dtype}{list(found.shape)}"
         raise FormatError(message, path=path)

@@ -1,4 +1,4 @@
-"""Arrays in `.npy` files and in the members of `.npz` archives; nothing in a header is believed or evaluated."""
+"""Arrays in `.npy` files, and objects in `.npz` archives; nothing in a header is believed or evaluated."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from penstock.errors import FormatError, UnsafeDataError
 MAGIC = b"\x93NUMPY"
 ZIP = b"PK\x03\x04"
 RANK = 32
+_PIECE = 1 << 20
 _HEADER = re.compile(
     rb"\{'descr': '([<>|=]?(?:[biufcSU]\d{1,9}|O8?))', 'fortran_order': (True|False), "
     rb"'shape': \(([\dL, ]{0,400})\), \}\s*"
@@ -88,11 +88,7 @@ def array_of(raw: bytes, *, path: object, where: str | None = None) -> npt.NDArr
     """
     header = header_of(raw, path=path, where=where)
     if header.dtype.hasobject:
-        value = loads(memoryview(raw)[header.at :], path=path, where=f"of {where}" if where else "")
-        if not isinstance(value, np.ndarray) or value.dtype != header.dtype or value.shape != header.shape:
-            got = f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
-            raise FormatError(f"expected objects{list(header.shape)}, got {got}", path=path, where=where)
-        return value
+        return _objects(memoryview(raw)[header.at :], header, path, where)
     size = header.count * header.dtype.itemsize
     if size != len(raw) - header.at:
         message = f"expected {size} bytes for {header.dtype}{list(header.shape)}, got {len(raw) - header.at}"
@@ -123,28 +119,39 @@ def member_head(path: Path, name: str, size: int) -> bytes:
         return b""
 
 
-def members_of(path: Path, max_bytes: int) -> Mapping[str, npt.NDArray[Any]]:
-    """The arrays of an `.npz` file by name. No name is ever a place on the disk.
+def object_member(path: Path, name: str, max_bytes: int) -> npt.NDArray[Any]:
+    """The object array in a member of an `.npz` file, its objects read as plain values.
 
-    Raises `FormatError` for damaged members, `UnsafeDataError` for more than `max_bytes` together.
+    Raises `FormatError` for a damaged archive or another array, `UnsafeDataError` for more than `max_bytes` or objects
+    that are not data. Memory: twice the unpacked member for a moment.
     """
-    arrays: dict[str, npt.NDArray[Any]] = {}
-    name = None
+    pieces: list[bytes] = []
+    size = 0
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-            total = sum(member.file_size for member in members)
-            if total > max_bytes:
-                message = f"expected at most {max_bytes} bytes unpacked, got {total}; `max_bytes` allows them"
-                raise UnsafeDataError(message, path=path)
-            for member in members:
-                name = member.filename
-                raw = archive.read(member)  # never more than the size that was counted
-                arrays[name.removesuffix(".npy")] = array_of(raw, path=path, where=name)
+        with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
+            begin = member.read(10)
+            begin += member.read(int.from_bytes(begin[8:], "little"))
+            header = header_of(begin, path=path, where=name)
+            while piece := member.read(_PIECE):  # bounded pieces, for the size in the archive may be a lie
+                size += len(piece)
+                if size > max_bytes:
+                    message = f"expected at most {max_bytes} bytes unpacked, got more; `max_bytes` allows them"
+                    raise UnsafeDataError(message, path=path, where=name)
+                pieces.append(piece)
     except FormatError:
         raise
     except DAMAGED as error:
         raise FormatError(f"expected an .npz file, got {error}", path=path, where=name) from error
-    if len(arrays) != len(members):
-        raise FormatError("expected every member to have a name of its own", path=path)
-    return arrays
+    payload = b"".join(pieces)
+    del pieces
+    return _objects(payload, header, path, name)
+
+
+def _objects(payload: bytes | memoryview, header: Header, path: object, where: str | None) -> npt.NDArray[Any]:
+    value = loads(payload, path=path, where=f"of {where}" if where else "")
+    same = isinstance(value, np.ndarray) and value.dtype.hasobject and value.shape == header.shape
+    if not header.dtype.hasobject or not same:
+        got = f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+        message = f"expected {header.dtype}{list(header.shape)} as objects, got {got}"
+        raise FormatError(message, path=path, where=where)
+    return value

@@ -10,9 +10,10 @@ from typing import Any, ClassVar
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.formats.base.source import Source
+from penstock.formats.demos.archive import Archive
 from penstock.formats.demos.infos import plain
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.members import members_of, names_of
+from penstock.formats.demos.members import names_of
 from penstock.formats.demos.trajectories import NUMBERS, Array, Track, source_of
 from penstock.formats.demos.unpack import MAX_BYTES, natural
 from penstock.formats.demos.video import CACHE_BYTES, Clip, Video, size_of
@@ -85,7 +86,8 @@ def _streams(path: Path) -> Iterator[Path]:
 def _track(stream: Path, max_bytes: int, left: dict[str, None]) -> Track:
     """The arrays of a stream; `left` takes the names of those that are no numbers."""
     path = stream / ARRAYS
-    arrays = members_of(path, max_bytes)
+    archive = Archive(path, max_bytes)
+    arrays = {name: archive.array(name) for name in archive}
     left.update({name: None for name, array in arrays.items() if not _fits(name, array)})
     found: dict[str, dict[str, Array]] = {"action": {}, "observation": {}}
     for name, array in arrays.items():
