@@ -219,7 +219,7 @@ class _Walk:
         names = self._parts[-1].names if self._parts else []
         last = f"; the last whole member is {_text(bytes(names[-1]))!r}" if len(names) else "; no member is whole"
         if not drop:
-            raise TornError(f"{error}{last}") from None
+            raise _with(error, last) from None
         return f"{error}{last}"
 
     def _check(self, member: Member) -> None:
@@ -301,7 +301,14 @@ def _short(member: Member, end: int, path: object) -> TornError:
 
 def _cut_off(member: Member, end: int, last: bytes, path: object) -> TornError:
     whole = f"; the last whole member is {_text(last)!r}" if last else "; no member is whole"
-    return TornError(f"{_short(member, end, path)}{whole}")
+    return _with(_short(member, end, path), whole)
+
+
+def _with(error: TornError, last: str) -> TornError:
+    """The same error, with what is whole before it at its end."""
+    found = TornError(f"{error}{last}")
+    found.path, found.where = error.path, error.where
+    return found
 
 
 def _text(name: Any) -> str:
