@@ -48,9 +48,10 @@ class Archive:
         try:
             with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
                 found = archive.infolist()
-                self._data = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+                self._map = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         except DAMAGED as error:
             raise FormatError(f"expected an .npz file, got {error}", path=path) from error
+        self._data = np.frombuffer(self._map, np.uint8)
         members = [self._member(info) for info in found]
         self.members = {member.name: member for member in members}
         if len(self.members) < len(members):
@@ -141,10 +142,8 @@ class Archive:
     def damaged(self) -> Iterator[str]:
         """Names of members whose bytes are not what their checksum says. Cost: one pass over the file."""
         for name, member in self.members.items():
-            if (
-                not member.deflated
-                and zlib.crc32(self._data[member.start : member.start + member.stored]) != member.crc
-            ):
+            stored = self._map[member.start : member.start + member.stored]
+            if not member.deflated and zlib.crc32(stored) != member.crc:
                 yield name
 
 

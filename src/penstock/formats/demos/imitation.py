@@ -118,7 +118,7 @@ def _from_npz(path: Path, archive: Archive) -> list[Track]:
             raise FormatError("expected a dict a step", path=path, where=f"infos of trajectory {e}")
         seen = {"": [obs[a + e : b + e + 1]]}
         rewards = steps["rews"][a:b] if "rews" in steps else None
-        tracks.append(Track(seen, acts[a:b], rewards, infos, bool(terminal[e])))
+        tracks.append(Track(seen, {"": acts[a:b]}, rewards, infos, bool(terminal[e])))
     return tracks
 
 
@@ -182,7 +182,7 @@ def _tracks(table: Any, path: Path, before: int) -> list[Track]:
         if steps is not None and len(steps) != len(acts):
             message = f"expected {len(acts)} infos, one a step, got {len(steps)}"
             raise FormatError(message, path=path, where=where)
-        tracks.append(Track({"": [parts["obs"][e]]}, acts, rewards, steps, ended))
+        tracks.append(Track({"": [parts["obs"][e]]}, {"": acts}, rewards, steps, ended))
     return tracks
 
 
@@ -221,7 +221,7 @@ def _decoded(texts: Any, path: Path, where: str) -> Sequence[Mapping[str, Any]]:
         try:
             found = _unjsonpickled(json.loads(text)) if isinstance(text, str) else None
         except (ValueError, RecursionError) as error:
-            raise FormatError(f"expected JSON, got {text[:80]!r}", path=path, where=f"infos of {where}") from error
+            raise FormatError(f"expected JSON, got {str(text)[:80]!r}", path=path, where=f"infos of {where}") from error
         if not isinstance(found, dict):
             raise FormatError("expected a JSON object a step", path=path, where=f"infos of {where}")
         out.append(found)

@@ -135,9 +135,9 @@ class _Reading:
         name = self._names[column]
         array = self._array(name)
         if array.size == len(array) == self.n:
-            return array.reshape(self.n).view(np.uint8).reshape(self.n, -1).any(axis=1) if self.n else array != 0
+            return np.asarray(array.reshape(self.n) != 0)
         if column == "terminations" and array.ndim == 1 and len(array) < self.n:
-            return self._of_episodes(array != 0)
+            return self._of_episodes(np.asarray(array != 0))
         raise self._misfit(name, array, f"{self.n} rows of one number, as many as actions")
 
     def _of_episodes(self, ended: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
@@ -172,10 +172,9 @@ class _Reading:
 
     def _stated(self) -> Int | None:
         found = {cut: self._sound(self._offsets(cut, name), name) for cut, name in self._cuts.items()}
-        first = next(iter(found.values()), None)
-        if any(not np.array_equal(offsets, first) for offsets in found.values()):
+        if len({offsets.tobytes() for offsets in found.values()}) > 1:
             raise FormatError(f"expected {list(found)} to agree where episodes end", path=self._path)
-        return first
+        return next(iter(found.values()), None)
 
     def _offsets(self, cut: str, name: str) -> Int:
         array = self._array(name)
