@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.errors import DataError, FormatError
 from penstock.formats.base.source import Source
+from penstock.formats.demos.infos import SIMPLE, plain
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.members import MAGIC, ZIP, array_of, member_head, names_of, object_member
 from penstock.formats.demos.states import channels_first, flags, tracks_of
@@ -16,6 +17,7 @@ from penstock.formats.demos.trajectories import Track, numbers, source_of
 from penstock.formats.demos.unpack import HEAD, MAX_BYTES, head_of, unpacked
 
 NAME = "arr_0"  # of the member that `np.savez(file, array)` writes
+KEYS = ("states", "actions", "dones", "rewards")
 _SUFFIX = ".npz"
 
 
@@ -43,7 +45,8 @@ def read_atari(path: Path, *, frames: str = "stack", max_bytes: int = MAX_BYTES)
     """The trajectories of one file: `n` states, actions and dones make `n - 1` steps (see `tracks_of`).
 
     `observations` `[T + 1, C, H, W]` uint8, the newest frame last. A stack holds every frame as often as it is deep:
-    `frames="newest"` keeps `[T + 1, 1, H, W]`, the newest frame of each alone.
+    `frames="newest"` keeps `[T + 1, 1, H, W]`, the newest frame of each alone. `rewards` are read where there are some;
+    further numbers and texts in the dict of a trajectory are metadata of its episodes.
 
     Raises `FormatError` for damaged files, `UnsafeDataError` for objects that are not data or more than `max_bytes`
     unpacked, `DataError` for other `frames`. Memory: twice the unpacked file while it is opened (three times an
@@ -80,8 +83,9 @@ def _tracks(value: Any, i: int, path: Path, channels: slice) -> list[Track]:
     columns = {"actions": numbers(value["actions"], "actions", path=path, where=where)}
     if "rewards" in value:
         columns["rewards"] = numbers(value["rewards"], "rewards", path=path, where=where)
-    left = sorted(str(name) for name in value.keys() - {"states", "actions", "dones", "rewards"})
-    told = {"trajectory": i} | ({"left_out": left} if left else {})
+    more = {str(name): inner for name, inner in value.items() if name not in KEYS}
+    told = {"trajectory": i} | {name: plain(inner) for name, inner in more.items() if isinstance(inner, SIMPLE)}
+    told |= {"left_out": left} if (left := sorted(more.keys() - told.keys())) else {}
     states = channels_first(states[..., channels], path=path, where=where)
     return tracks_of(
         states, columns, flags(value["dones"], path=path, where=where), metadata=told, path=path, where=where

@@ -15,7 +15,7 @@ from penstock.core.spec import Align, Field
 Int = npt.NDArray[np.int64]
 DEPTH = 32
 TRUNCATED = "TimeLimit.truncated"
-_SIMPLE = (bool, int, float, str, np.bool_, np.integer, np.floating)
+SIMPLE = (bool, int, float, str, np.bool_, np.integer, np.floating)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ def read_infos(steps: Sequence[Mapping[str, Any]], ends: Int) -> Infos:
         values = [rows[i][name] for i in there]
         column = column_of(values, "step") if len(there) == len(rows) else None
         if column is None and last.issuperset(there):
-            if all(isinstance(value, _SIMPLE) for value in values):
+            if all(isinstance(value, SIMPLE) for value in values):
                 _tell(episodes, path, ends, rows, name)
                 continue
             column = column_of(values, "episode") if len(there) == len(ends) else None

@@ -19,6 +19,8 @@ from penstock.errors import FormatError, UnsafeDataError
 MAGIC = b"\x93NUMPY"
 ZIP = b"PK\x03\x04"
 RANK = 32
+_WIDE = (b"\2", b"\3")  # versions whose header has its length in 4 bytes
+_LONGEST = 1 << 16  # bytes of a header
 _PIECE = 1 << 20
 _HEADER = re.compile(
     rb"\{'descr': '([<>|=]?(?:[biufcSU]\d{1,9}|O8?))', 'fortran_order': (True|False), "
@@ -64,9 +66,9 @@ def header_of(raw: bytes, *, path: object, where: str | None = None) -> Header:
     >>> header_of(file.getvalue(), path=None).shape
     (2, 3)
     """
-    begin = 12 if raw[6:7] in (b"\2", b"\3") else 10
+    begin = 12 if raw[6:7] in _WIDE else 10
     length = int.from_bytes(raw[8:begin], "little")
-    found = _HEADER.fullmatch(raw[begin : begin + min(length, 1 << 16)])
+    found = _HEADER.fullmatch(raw[begin : begin + min(length, _LONGEST)])
     if not raw.startswith(MAGIC) or raw[6:7] not in (b"\1", b"\2", b"\3") or found is None:
         raise FormatError(f"expected an .npy file of numbers or text, got {raw[:80]!r}", path=path, where=where)
     descr, fortran, sides = found.groups()
@@ -129,8 +131,9 @@ def object_member(path: Path, name: str, max_bytes: int) -> npt.NDArray[Any]:
     size = 0
     try:
         with zipfile.ZipFile(path) as archive, archive.open(f"{name}.npy") as member:
-            begin = member.read(10)
-            begin += member.read(int.from_bytes(begin[8:], "little"))
+            begin = member.read(8)
+            begin += member.read(4 if begin[6:7] in _WIDE else 2)
+            begin += member.read(min(int.from_bytes(begin[8:], "little"), _LONGEST))
             header = header_of(begin, path=path, where=name)
             while piece := member.read(_PIECE):  # bounded pieces, for the size in the archive may be a lie
                 size += len(piece)
