@@ -16,6 +16,22 @@ from penstock.errors import PenstockError
 COMMANDS = {
     "info": ("penstock.cli.info:info", "What a dataset holds: columns, spaces, episodes, returns, metadata."),
     "check": ("penstock.cli.check:check", "Look for damage in a dataset; exit code 1 if there is any."),
+    "convert": (
+        "penstock.cli.convert:convert",
+        "Write any dataset as any format; reports what the target could not hold.",
+    ),
+    "reshard": (
+        "penstock.cli.reshard:reshard",
+        "Write tar shards as shards of another size, compression or layout.",
+    ),
+    "index": (
+        "penstock.cli.index:index",
+        "Make the index of a dataset ahead of time, so that opening it is quick.",
+    ),
+    "film": (
+        "penstock.cli.film:film",
+        "Draw an episode: frames with actions and rewards, or curves of its observations.",
+    ),
     "record": ("penstock.cli.record:record", "Record episodes of a Gymnasium environment into a new dataset."),
     "formats": ("penstock.cli.formats:formats", "The formats there are, and what each can do."),
     "why": ("penstock.cli.why:why", "Which episodes, files and rows are behind a batch, from its ticket."),

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from penstock.cli.demo import pictures
 from penstock.cli.demo.report import draw, tables
 from penstock.cli.demo.road import Result, travel
+from penstock.cli.demo.shards import ImageTask
 from penstock.cli.demo.tasks import TASKS
 from penstock.cli.show import Json, print_json
 
@@ -23,7 +25,8 @@ def demo(
 
     Three environments (control, physics, pixels) are played by an expert and at random, and recorded in two formats.
     A small network imitates the episodes worth it. The training is done twice: in one go, and stopped half-way, saved,
-    and continued in a new process; batches and weights have to be the same. Exit code 1 if a check fails.
+    and continued in a new process; batches and weights have to be the same. Then a game's pictures go into tar shards,
+    and out of them come pairs, from which a small encoder learns. Exit code 1 if a check fails.
 
     Example: penstock demo --out out/demo
     """
@@ -33,11 +36,15 @@ def demo(
     for task in TASKS:
         with console.status(f"{task.env_id}: recording, training, resuming, playing"):
             results.append(travel(task.quick() if quick else task, out))
+    images = ImageTask()
+    with console.status(f"toy/{images.name}: recording shards, learning from pairs, resuming"):
+        seen = pictures.learn(images.quick() if quick else images, out)
     draw(results, out / "demo.png")
+    pictures.draw(seen, out / "pictures.png")
     if as_json:
-        print_json([result.to_json() for result in results])
+        print_json([*(result.to_json() for result in results), seen.to_json()])
     else:
-        console.print(tables(results))
-        console.print(f"Picture and datasets are in {out}; look at one with: penstock info {results[0].recorded.path}")
-    if not all(held for result in results for held in result.checks.values()):
+        console.print(tables(results), pictures.table(seen))
+        console.print(f"Pictures and datasets are in {out}; look at one with: penstock info {results[0].recorded.path}")
+    if not all(held for made in (*results, seen) for held in made.checks.values()):
         raise typer.Exit(1)

@@ -1,0 +1,111 @@
+"""`penstock convert`: any dataset into any format that writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.options import Episodes, From, Opening, Where, chosen, opened, pairs
+from penstock.cli.show import Json, print_json, size
+from penstock.conversion.convert import convert as convert_data
+from penstock.conversion.report import Report
+from penstock.data.dataset import EpisodeDataset
+from penstock.formats.webdataset.shards import SUFFIXES
+
+STYLES = {"adapted": "cyan", "inferred": "cyan", "filled": "yellow", "left out": "red"}
+SAID = {"converted": "converted", "resumed": "went on from episode {at}", "complete": "was complete before"}
+
+
+def convert(
+    location: Annotated[str, typer.Argument(metavar="IN", help="A path, or an id that a format knows.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Where it is written; nothing else may lie there.")],
+    to: Annotated[
+        str | None, typer.Option("--to", help="A format that writes; webdataset for *.tar, else columns.")
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-O", metavar="KEY=VALUE", help="For the writer, as layout=seed."),
+    ] = None,
+    source: From = None,
+    opening: Opening = None,
+    episodes: Episodes = None,
+    where: Where = None,
+    shuffle: Annotated[bool, typer.Option("--shuffle", help="Write the episodes in a random order.")] = False,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random order.")] = 0,
+    drop: Annotated[list[str] | None, typer.Option("--drop", metavar="COLUMN", help="Leave a column out.")] = None,
+    rename: Annotated[
+        list[str] | None, typer.Option("--rename", metavar="OLD=NEW", help="Give a column another name.")
+    ] = None,
+    fill_missing: Annotated[
+        bool, typer.Option("--fill-missing", help="Make up what the target needs and the source lacks.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Start anew; deletes only what a conversion wrote.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Write any dataset as any format; reports what the target could not hold.
+
+    Call it again after an interruption, and it goes on where it stopped.
+
+    Example: penstock convert ./cartpole ./cartpole-minari --to minari
+    """
+    format = to or ("webdataset" if out.name.endswith(SUFFIXES) else "columns")
+    _, _, held = opened(location, opening, source)
+    with held, _progress(quiet=as_json) as progress:
+        data = chosen(held, episodes, where, shuffle=shuffle, seed=seed)
+        report = convert_data(
+            data,
+            out,
+            format=format,
+            options=pairs(option, "--option"),
+            drop=drop or (),
+            rename={key: str(value) for key, value in pairs(rename, "--rename").items()},
+            fill_missing=fill_missing,
+            overwrite=overwrite,
+            on_episode=_advance(progress, data, out),
+        )
+    if as_json:
+        print_json(report.to_json())
+    else:
+        Console(soft_wrap=True).print(render(report))
+
+
+def render(report: Report) -> RenderableType:
+    """The report for people."""
+    said = SAID[report.status].format(at=report.resumed_at)
+    counts = f"{report.episodes:,} episodes, {report.steps:,} steps, {size(report.bytes)} of columns"
+    line = Text.assemble((f"{report.out} ({report.format}) ", "bold"), f"{said}: {counts}")
+    if not report.notes:
+        return Group(line, Text("nothing was left out or changed", style="green"))
+    table = Table("", "what", "how", box=None, header_style="bold", pad_edge=False)
+    for note in report.notes:
+        table.add_row(Text(note.level, style=STYLES[note.level]), Text(note.what), Text(note.message))
+    return Group(line, table)
+
+
+def _progress(quiet: bool) -> Progress:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[counts]}"),
+        TimeRemainingColumn(),
+    )
+    return Progress(*columns, console=Console(stderr=True), disable=quiet)
+
+
+def _advance(progress: Progress, data: EpisodeDataset, out: Path) -> Any:
+    """What is called after every episode: steps are what time goes with."""
+    task = progress.add_task(out.name, total=data.steps, counts="")
+
+    def advance(episodes: int, steps: int, nbytes: int) -> None:
+        counts = f"{episodes:,}/{len(data):,} episodes {size(nbytes)}"
+        progress.update(task, completed=steps, counts=counts)
+
+    return advance

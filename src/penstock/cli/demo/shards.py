@@ -1,0 +1,55 @@
+"""The image task: pictures of a game, played by an expert and at random, into tar shards and out again as pairs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+import penstock
+from penstock.envs import EnvConfig, VecEnvOptions, expert, load_vec_env
+
+ENVS = 4
+PLAYERS = ("demos", "random")
+
+
+@dataclass(frozen=True)
+class ImageTask:
+    """A task of the toy benchmark: how many steps each player records, and how long an encoder learns from them."""
+
+    name: str = "chase"
+    steps: int = 4000
+    epochs: int = 5
+    judged: bool = True
+
+    def quick(self) -> ImageTask:
+        """A fraction of it, to see that all parts work."""
+        return replace(self, steps=600, epochs=2, judged=False)
+
+
+def record(task: ImageTask, folder: Path, seed: int = 0) -> dict[str, Path]:
+    """Play the task in vectorised environments, and write tar shards, a folder a player."""
+    paths = {player: folder / f"{task.name}-{player}" for player in PLAYERS}
+    config = EnvConfig(benchmark_name="toy", task_name=task.name)
+    for k, (player, path) in enumerate(paths.items()):
+        envs = load_vec_env(config, VecEnvOptions(venv_parallel=False, n_envs=ENVS), seed=seed + k)
+        play = expert(task.name) if player == "demos" else None
+        with penstock.VectorCollector(envs, path, format="webdataset", record_infos=True) as recording:
+            penstock.rollout_vector(recording, play, steps=task.steps, seed=seed + k)
+    return paths
+
+
+def pairs(paths: dict[str, Path]) -> penstock.MapDataset:
+    """Two pictures that follow one another and the action between them, as many of the one player as of the other."""
+    sets = [penstock.open(path).target_pairs("inverse_dynamics", last=True) for path in paths.values()]
+    return penstock.mix(sets, [1, 1]).shuffle(seed=0)
+
+
+def looked_at(paths: dict[str, Path], every: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Pictures `[n, 3, 32, 32]`, where the agent is in them `[n, 2]`, and where its target is `[n, 2]`."""
+    columns = ("observations", "infos/agent", "infos/target")
+    seen = [penstock.open(path).samples().select(*columns) for path in paths.values()]
+    blocks = [data[np.arange(0, len(data), every)] for data in seen]
+    pictures, agent, target = (np.concatenate([block[name] for block in blocks]) for name in columns)
+    return pictures, agent, target

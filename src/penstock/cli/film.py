@@ -1,0 +1,197 @@
+"""`penstock film`: an episode as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+import typer
+from rich.console import Console
+
+from penstock.cli.frames import Color, is_picture, pictures
+from penstock.cli.options import From, Opening, opened
+from penstock.cli.show import Json, print_json
+from penstock.cli.strip import COLORS, Curve, Frame, sheet
+from penstock.core.columns import under
+from penstock.core.episode import Episode
+from penstock.core.ragged import Ragged
+from penstock.core.spec import Spec
+from penstock.errors import DataError
+
+SHOWN = 4  # numbers of a caption
+
+
+def film(
+    location: Annotated[str, typer.Argument(metavar="PATH_OR_ID", help="A path, or an id that a format knows.")],
+    episode: Annotated[int, typer.Option("--episode", "-e", help="Which; negative numbers count from the end.")] = 0,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The picture: .png, .jpg, .webp.")] = Path("film.png"),
+    column: Annotated[
+        str | None, typer.Option("--column", help="Pictures, or numbers; the first that are pictures by default.")
+    ] = None,
+    frames: Annotated[int, typer.Option("--frames", min=1, help="So many, evenly spread.")] = 12,
+    every: Annotated[
+        int | None, typer.Option("--every", min=1, help="Every so many steps, instead of --frames.")
+    ] = None,
+    stack: Annotated[bool, typer.Option("--stack", help="All frames of a stack, the newest last.")] = False,
+    source: From = None,
+    opening: Opening = None,
+    as_json: Json = False,
+) -> None:
+    """Draw an episode: frames with actions and rewards, or curves of its observations.
+
+    Needs the extra `images`.
+
+    Example: penstock film ./demos --episode 3 -o strip.png
+    """
+    found, path, held = opened(location, opening, source)
+    with held:
+        if not -len(held) <= episode < len(held):
+            raise DataError(f"expected an episode within 0:{len(held)}, got {episode}")
+        name = _column(held.spec, column)
+        one = held.episode(episode)
+        color = held.metadata.get("color_space")
+        page = draw(
+            one, name, title=path.name, color=color if color in ("RGB", "GRAY") else None, count=frames, every=every,
+            stack=stack,
+        )  # fmt: skip
+    _save(page, out)
+    about = {"path": str(path), "format": found.name, "episode": one.id, "steps": len(one), "column": name}
+    if as_json:
+        print_json({**about, "out": str(out), "width": page.width, "height": page.height})
+    else:
+        text = f"{out}: episode {one.id} of {path}, {len(one)} steps, {name}, {page.width} x {page.height} pixels"
+        Console(soft_wrap=True).print(text, highlight=False)
+
+
+def draw(
+    episode: Episode,
+    column: str,
+    *,
+    title: str = "",
+    color: Color = None,
+    count: int = 12,
+    every: int | None = None,
+    stack: bool = False,
+) -> Any:
+    """A picture (of Pillow) of an episode: a film strip of `column`, or its curves where its rows are no pictures."""
+    rows = np.asarray(episode.columns[column])
+    rewards = _numbers(episode, "rewards")
+    total = "" if rewards is None else f"   return {rewards.sum():.6g}"
+    heading = f"{title}   episode {episode.id}   {len(episode)} steps{total}"
+    told = "   ".join(
+        f"{key} {value}" for key, value in episode.metadata.items() if isinstance(value, bool | int | float | str)
+    )
+    field = episode.spec[column]
+    subtitle = f"{column}: {field.dtype} {'x'.join(map(str, field.shape)) or 'scalar'}{'   ' if told else ''}{told}"
+    if not is_picture(rows.shape[1:]):
+        curves = [_curve(column, rows), *_rest(episode, ())]
+        return sheet(heading, subtitle, (), curves)
+    chosen = _chosen(len(rows), count, every)
+    shown = pictures(rows[chosen], color)
+    if not stack:
+        shown = shown[:, -1:]
+    cells = [Frame(picture, _caption(episode, t, len(rows))) for picture, t in zip(shown, chosen.tolist(), strict=True)]
+    return sheet(heading, subtitle, cells, _rest(episode, tuple(chosen.tolist())))
+
+
+def _column(spec: Spec, asked: str | None) -> str:
+    """The column that is drawn. Raises `DataError` if there is none, or it is text."""
+    if asked is not None:
+        if (
+            asked not in spec
+            or spec[asked].ragged
+            or spec[asked].align == "episode"
+            or spec[asked].dtype.kind not in "biuf"
+        ):
+            numbers = [path for path, f in spec.items() if not f.ragged and f.align != "episode"]
+            raise DataError(f"expected a column of numbers among {numbers}, got {asked!r}")
+        return asked
+    usable = [p for p, f in spec.items() if not f.ragged and f.align != "episode" and f.dtype.kind in "biuf"]
+    observed = [path for path in usable if under("observations", path)]
+    for candidates in (observed, usable):
+        for path in candidates:
+            if is_picture(spec[path].shape):
+                return path
+    if not (observed or usable):
+        raise DataError(f"expected a column of numbers to draw, got {list(spec)}")
+    return (observed or usable)[0]
+
+
+def _chosen(n: int, count: int, every: int | None) -> npt.NDArray[np.int64]:
+    """`[k]` rows that are shown, the first and the last among them where they are spread."""
+    if every is not None:
+        return np.arange(0, n, every)
+    return np.unique(np.rint(np.linspace(0, n - 1, min(count, n))).astype(np.int64))
+
+
+def _numbers(episode: Episode, name: str) -> npt.NDArray[np.float64] | None:
+    """A column of one number a step."""
+    array = episode.columns.get(name)
+    if (
+        array is None
+        or isinstance(array, Ragged)
+        or array.shape[1:] not in ((), (1,))
+        or array.dtype.kind not in "biuf"
+    ):
+        return None
+    return array.reshape(len(array)).astype(np.float64)
+
+
+def _caption(episode: Episode, t: int, rows: int) -> tuple[str, ...]:
+    """Step, and what was done and given there; behind the last step, how it ended."""
+    if t == len(episode) and rows > len(episode):
+        ends = [
+            name
+            for name in ("terminations", "truncations")
+            if (f := _numbers(episode, name)) is not None and f[-1:].any()
+        ]
+        said = " and ".join(name.removesuffix("ions") + "ed" for name in ends) or "end"
+        return (f"t = {t}", said)
+    said = [f"a {_text(episode, path, t)}" for path in episode.spec if under("actions", path)]
+    rewards = _numbers(episode, "rewards")
+    return (f"t = {t}" + ("" if rewards is None else f"   r {rewards[t]:+.3g}"), "  ".join(said))
+
+
+def _text(episode: Episode, path: str, t: int) -> str:
+    array = episode.columns[path]
+    if isinstance(array, Ragged):
+        return array[t : t + 1].strings()[0] if episode.spec[path].kind == "text" else f"{len(array[t])} values"
+    values = np.asarray(array[t]).ravel()
+    shown = " ".join(f"{value:.3g}" for value in values[:SHOWN].tolist())
+    return shown + (" …" if len(values) > SHOWN else "")
+
+
+def _rest(episode: Episode, marks: tuple[int, ...]) -> list[Curve]:
+    """Actions and rewards over the whole episode."""
+    found: list[Curve] = []
+    for path, field in episode.spec.items():
+        array = episode.columns[path]
+        wanted = under("actions", path) or path == "rewards"
+        if (
+            wanted
+            and not isinstance(array, Ragged)
+            and field.align == "step"
+            and len(array)
+            and field.dtype.kind in "biuf"
+        ):
+            found.append(_curve(path, np.asarray(array), marks, stairs=path != "rewards"))
+    return found
+
+
+def _curve(name: str, rows: npt.NDArray[Any], marks: tuple[int, ...] = (), *, stairs: bool = False) -> Curve:
+    """All dimensions of a column that have a colour of their own."""
+    values = rows.reshape(len(rows), -1).astype(np.float64)
+    shown = values[:, : len(COLORS)]
+    more = "" if shown.shape[1] == values.shape[1] else f" (the first {shown.shape[1]} of {values.shape[1]})"
+    names = tuple(str(d) for d in range(shown.shape[1])) if shown.shape[1] > 1 else ()
+    return Curve(name + more, np.arange(len(rows)), shown, names, stairs, marks)
+
+
+def _save(page: Any, out: Path) -> None:
+    """Raises `DataError` for an ending that no picture has."""
+    try:
+        page.save(out)
+    except ValueError as error:
+        raise DataError(f"expected the name of a picture such as strip.png, got {out.name!r}: {error}") from error

@@ -1,0 +1,96 @@
+"""`penstock index`: make the index that opening needs ahead of time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from penstock.cli.show import Json, print_json, size
+from penstock.errors import FormatError
+from penstock.formats.base.format import recognise
+from penstock.formats.minari import index_cache
+from penstock.formats.minari.arrow_source import ArrowSource
+from penstock.formats.minari.format import place as minari_place
+from penstock.formats.minari.hdf5_source import Hdf5Source
+from penstock.formats.webdataset import index as shard_index
+from penstock.formats.webdataset.source import ShardSource
+
+
+def index(
+    location: Annotated[str, typer.Argument(metavar="PATH_OR_ID", help="A path, or an id that a format knows.")],
+    force: Annotated[bool, typer.Option("--force", help="Make it anew, even if there is one that fits.")] = False,
+    beside: Annotated[
+        bool, typer.Option("--beside", help="Minari: keep it beside the data, and not in the user's cache.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Make the index of a dataset ahead of time, so that opening it is quick.
+
+    Tar shards keep one beside them, Minari's datasets one in the user's cache if they are large. Others need none.
+
+    Example: penstock index ./shards --force
+    """
+    found, path = recognise(location)
+    if found.name == "webdataset":
+        summary = _of_shards(path, force=force)
+    elif found.name == "minari":
+        summary = _of_minari(path, "beside" if beside else "user", force=force)
+    else:
+        with found.open(path) as source:
+            summary = {"episodes": len(source), "steps": source.steps, "index": None, "made": False}
+    summary = {"path": str(path), "format": found.name, **summary}
+    if as_json:
+        print_json(summary)
+        return
+    where = summary["index"]
+    said = "needs no index" if where is None else f"index {'made' if summary['made'] else 'was there'}: {where}"
+    counts = f"{summary['episodes']:,} episodes, {summary['steps']:,} steps"
+    Console(soft_wrap=True).print(f"{path} ({found.name}): {counts}; {said}", highlight=False)
+
+
+class _Indexed(ShardSource):
+    """Shards whose index is kept however few members there are."""
+
+    def __enter__(self) -> _Indexed:
+        return self
+
+    def keep(self) -> bool:
+        """Write the index; False where the folder cannot be written."""
+        return shard_index.save(shard_index.place(self.path), self._key, self._opened.content)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is an index of this state."""
+        return shard_index.load(shard_index.place(self.path), self._key) is not None
+
+
+def _of_shards(path: Path, *, force: bool) -> dict[str, Any]:
+    place = shard_index.place(path)
+    if force:
+        place.unlink(missing_ok=True)
+    with _Indexed(path) as source:
+        made = force or not source.is_kept
+        if made and not source.keep():
+            raise FormatError("expected a folder that can be written to keep the index in", path=place)
+        counts = {"episodes": len(source), "steps": source.steps, "samples": len(source.samples)}
+        shards = {"shards": len(source.shards), "layout": source.layout}
+    return {**counts, **shards, "index": str(place), "index_size": size(place.stat().st_size), "made": made}
+
+
+def _of_minari(path: Path, where: index_cache.Where, *, force: bool) -> dict[str, Any]:
+    """Opening keeps the index by itself, if there is so much to index that it is worth a file."""
+    folder, main = minari_place(path)
+    place = index_cache.place((folder / main if main is not None else folder).absolute(), where)
+    if place is None:
+        raise FormatError("expected a place for the index, got none", path=path)
+    if force:
+        place.unlink(missing_ok=True)
+    before = place.stat().st_mtime_ns if place.exists() else None
+    with Hdf5Source(folder, main, cache=where) if main is not None else ArrowSource(folder, cache=where) as source:
+        counts = {"episodes": len(source), "steps": source.steps}
+    kept = place.exists()
+    made = kept and place.stat().st_mtime_ns != before
+    return {**counts, "index": str(place) if kept else None, "made": made}

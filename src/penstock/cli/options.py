@@ -1,0 +1,117 @@
+"""What commands take alike: `key=value`, sizes such as `64MB`, ranges of episodes, and how a dataset is opened."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from penstock.data.dataset import EpisodeDataset
+from penstock.errors import DataError, FormatError
+from penstock.formats.base.format import Format, named, recognise
+from penstock.formats.base.source import Source
+
+UNITS = {
+    **{"": 1, "b": 1, "k": 10**3, "kb": 10**3, "m": 10**6, "mb": 10**6, "g": 10**9, "gb": 10**9},
+    **{"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30},
+}
+
+Opening = Annotated[
+    list[str] | None, typer.Option("--open", metavar="KEY=VALUE", help="An option of the reader; can be repeated.")
+]
+From = Annotated[str | None, typer.Option("--from", help="The format of the source; told by content by default.")]
+Where = Annotated[
+    str | None, typer.Option("--where", help="Only episodes whose metadata meet this, as 'total_steps > 100'.")
+]
+Episodes = Annotated[
+    str | None, typer.Option("--episodes", metavar="A:B", help="Only these, as 0:100, :100, -10: or 7.")
+]
+
+
+def pairs(given: list[str] | None, name: str) -> dict[str, Any]:
+    """`key=value` as a dict; values are JSON where they can be, text otherwise. Raises `DataError`.
+
+    >>> pairs(["a=1", "b=x", "c=true"], "--option")
+    {'a': 1, 'b': 'x', 'c': True}
+    """
+    found: dict[str, Any] = {}
+    for text in given or []:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise DataError(f"expected {name} key=value, got {text!r}")
+        found[key] = value_of(value)
+    return found
+
+
+def value_of(text: str) -> Any:
+    """A value as JSON has it, text otherwise."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def nbytes(text: str) -> int:
+    """A size in bytes. Raises `DataError`.
+
+    >>> nbytes("64MB"), nbytes("1GiB"), nbytes("512")
+    (64000000, 1073741824, 512)
+    """
+    digits = text.strip().rstrip("".join(set("".join(UNITS)) | set("".join(UNITS).upper())))
+    unit = text.strip()[len(digits) :].lower()
+    try:
+        return int(float(digits) * UNITS[unit])
+    except (KeyError, ValueError, OverflowError):
+        raise DataError(f"expected a size as 500MB, 1GiB or a number of bytes, got {text!r}") from None
+
+
+def cut(text: str, count: int) -> list[int]:
+    """The episodes that `A:B` or `N` names, of so many. Raises `DataError`.
+
+    >>> cut("1:3", 10), cut("-2:", 10), cut("4", 10)
+    ([1, 2], [8, 9], [4])
+    """
+    try:
+        numbers = [int(part) if part else None for part in text.split(":")]
+    except ValueError:
+        numbers = []
+    if len(numbers) == 1 and numbers[0] is not None and -count <= numbers[0] < count:
+        return [numbers[0] % count]
+    if len(numbers) not in (2, 3):
+        raise DataError(f"expected episodes as A:B or one of 0:{count}, got {text!r}")
+    try:
+        return list(range(count)[slice(*numbers)])
+    except ValueError as error:
+        raise DataError(f"expected episodes as A:B, got {text!r}: {error}") from error
+
+
+def opened(location: str, options: list[str] | None = None, format: str | None = None) -> tuple[Format, Path, Source]:
+    """What lies at a path, or has that id: format, path and source. An unknown option is a `DataError`."""
+    if format is None:
+        found, path = recognise(location)
+    else:
+        found = named(format)
+        path = Path(location) if os.path.exists(location) else (found.locate(location) or Path(location))
+    told = pairs(options, "--open")
+    try:
+        return found, path, found.open(path, **told)
+    except TypeError as error:
+        if not told or isinstance(error, FormatError):
+            raise
+        raise DataError(f"expected options that the format {found.name!r} knows, got {told}: {error}") from error
+
+
+def chosen(
+    source: Source, episodes: str | None, where: str | None, *, shuffle: bool = False, seed: int = 0
+) -> EpisodeDataset:
+    """The episodes that are asked for: first by number, then by condition, then in another order."""
+    data = EpisodeDataset(source)
+    if episodes is not None:
+        data = data.take(cut(episodes, len(data)))
+    if where is not None:
+        data = data.where(where)
+    return data.take(np.random.default_rng(seed).permutation(len(data))) if shuffle else data

@@ -1,0 +1,244 @@
+"""`penstock reshard`: tar shards into shards of another size, compression or layout."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from penstock.cli.options import nbytes
+from penstock.cli.show import Json, print_json, size
+from penstock.containers.tar import Members, TarAppender, member, walk
+from penstock.containers.tar.compress import Compression, pack
+from penstock.containers.tar.writer import Piece
+from penstock.conversion.convert import convert
+from penstock.errors import DataError, FormatError
+from penstock.formats.webdataset import own, seed
+from penstock.formats.webdataset.cache import plain
+from penstock.formats.webdataset.places import Bytes
+from penstock.formats.webdataset.samples import META, grouped
+from penstock.formats.webdataset.shards import SUFFIXES
+from penstock.formats.webdataset.source import ShardSource
+from penstock.formats.webdataset.writer import PACKED, SHARD_BYTES, SHARD_EPISODES, shard_name
+
+APPENDED = 16 << 20  # bytes of members that are put into an archive with one append
+COMPRESSIONS = ("none", "gzip", "zstd")
+
+
+def reshard(
+    location: Annotated[str, typer.Argument(metavar="IN", help="An archive, a folder, or a pattern with braces.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A new folder, or the name of one new .tar.")],
+    shard_bytes: Annotated[str, typer.Option("--shard-bytes", help="At most so many bytes each, as 500MB.")] = "1GiB",
+    shard_episodes: Annotated[
+        int, typer.Option("--shard-episodes", min=1, help="At most so many episodes, or single samples, each.")
+    ] = SHARD_EPISODES,
+    compression: Annotated[str, typer.Option("--compression", help="none, gzip or zstd.")] = "none",
+    layout: Annotated[
+        str | None, typer.Option("--layout", help="npy or seed; by default the one that there is, without decoding.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write tar shards as shards of another size, compression or layout.
+
+    In the same layout members are copied as they are. OUT appears whole or not at all.
+
+    Example: penstock reshard ./demos.tgz ./demos --shard-bytes 500MB --compression zstd
+    """
+    if compression not in COMPRESSIONS:
+        raise DataError(f"expected a compression of {', '.join(COMPRESSIONS)}, got {compression!r}")
+    packed: Compression = None if compression == "none" else _kind(compression)
+    limits = (max(nbytes(shard_bytes), 1), shard_episodes)
+    with ShardSource(location) as source:
+        told = source.layout
+        if layout in (None, told):
+            copy(source, out, limits, packed)
+        elif told == "samples" or layout not in ("npy", "seed"):
+            hint = "write other datasets with: penstock convert IN OUT --to webdataset"
+            raise DataError(f"expected the layout {told!r}, or npy or seed of episodes, got {layout!r}; {hint}")
+        else:
+            options = {"layout": layout, "shard_bytes": limits[0], "shard_episodes": limits[1], "compression": packed}
+            convert(source, out, format="webdataset", options=options)
+        episodes = len(source)
+    summary = _summary(out, layout or told, episodes)
+    if as_json:
+        print_json(summary)
+    else:
+        text = f"{out}: {summary['shards']} shards, {episodes:,} episodes, {size(summary['bytes'])}"
+        Console(soft_wrap=True).print(text, highlight=False)
+
+
+def _kind(name: str) -> Literal["gzip", "zstd"]:
+    return "gzip" if name == "gzip" else "zstd"
+
+
+def _summary(out: Path, layout: str, episodes: int) -> dict[str, Any]:
+    shards = sorted(p for p in out.iterdir() if p.name.endswith(SUFFIXES)) if out.is_dir() else [out]
+    total = sum(shard.stat().st_size for shard in shards)
+    return {"path": str(out), "layout": layout, "episodes": episodes, "shards": len(shards), "bytes": total}
+
+
+def copy(
+    source: ShardSource, out: Path, limits: tuple[int, int] = (SHARD_BYTES, SHARD_EPISODES), kind: Compression = None
+) -> None:
+    """Copy every member into archives of other limits (bytes, episodes), and the description into each.
+
+    Keys that several samples would share are numbered. Raises `FileExistsError` if something lies at `out`,
+    `FormatError` if archives describe themselves in different ways. Memory: 16 MiB, or one episode.
+    """
+    single = out.name.endswith(".tar")
+    if out.exists() or out.is_symlink():
+        raise FileExistsError(f"expected nothing at {out}; remove it, or write to another place")
+    if out.name.endswith(SUFFIXES) and (not single or kind is not None):
+        raise DataError(
+            f"expected a folder or a plain .tar as OUT, got {out.name!r}; what is compressed needs a folder"
+        )
+    buffers = [plain(shard, None) for shard in source.shards]
+    members = [walk(data, path) for data, path in zip(buffers, source.shards, strict=True)]
+    head, described = _head(source, buffers, members)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as beside:
+        folder = Path(beside) / out.name
+        if single:
+            limits = (1 << 62, 1 << 62)
+        folder.mkdir()
+        with _Shards(folder, head, limits, kind) as shards:
+            for group in _groups(source, buffers, members, described):
+                shards.add(group)
+        os.rename(folder / shard_name(0) if single else folder, out)
+
+
+class _Shards:
+    """Archives that are filled one after the other."""
+
+    def __init__(self, folder: Path, head: bytes, limits: tuple[int, int], kind: Compression) -> None:
+        self._folder, self._head, self._limits = folder, head, limits
+        self._kind: Compression = kind
+        self._archive: TarAppender | None = None
+        self._count = self._inside = self._waiting = 0
+        self._pieces: list[Piece] = []
+
+    def __enter__(self) -> _Shards:
+        return self
+
+    def __exit__(self, failed: object, *exc: object) -> None:
+        if failed is None and self._count == 0:
+            self._open()
+        self._finish()
+
+    def add(self, group: Sequence[Piece]) -> None:
+        """Put the members of an episode behind the others, in a new archive where they would make this one too long."""
+        length = sum(map(len, group))
+        archive = self._archive
+        if archive is not None and self._inside:
+            full = archive.end + self._waiting + length > self._limits[0] or self._inside >= self._limits[1]
+            if full:
+                self._finish()
+        if self._archive is None:
+            self._open()
+        self._pieces += group
+        self._waiting += length
+        self._inside += 1
+        if self._waiting >= APPENDED:
+            self._flush()
+
+    def _open(self) -> None:
+        self._archive = TarAppender.create(self._folder / shard_name(self._count), self._head)
+        self._count, self._inside = self._count + 1, 0
+
+    def _flush(self) -> None:
+        if self._archive is not None:
+            self._archive.append(self._pieces)
+        self._pieces, self._waiting = [], 0
+
+    def _finish(self) -> None:
+        archive = self._archive
+        if archive is None:
+            return
+        self._flush()
+        archive.close()
+        if self._kind is not None:
+            pack(archive.path, archive.path.with_name(archive.path.stem + PACKED[self._kind]), self._kind)
+            archive.path.unlink()
+        self._archive = None
+
+
+def _head(
+    source: ShardSource, buffers: Sequence[Bytes], members: Sequence[Members]
+) -> tuple[bytes, Callable[[str], bool]]:
+    """What every archive begins with, and which members of the old ones that is."""
+    if source.layout == own.NAME:
+        newest = own.described(source.shards, buffers, members)
+        if newest is None:
+            raise FormatError("expected a description, got none", path=source.path)
+        return member(newest.name, newest.encode()), lambda name: name.startswith(own.FOLDER)
+    if source.layout != seed.NAME:
+        return b"", lambda _: False
+    wanted = f"{META}.{seed.META_EXTENSION}"
+    found: dict[bytes, None] = {}
+    for data, held in zip(buffers, members, strict=True):
+        for i in np.flatnonzero(held.names == wanted.encode()).tolist():
+            found[data[held.payload[i] : held.payload[i] + held.size[i]].tobytes()] = None
+    if len(found) > 1:
+        message = f"expected archives that describe themselves alike, got {len(found)} descriptions; reshard each alone"
+        raise FormatError(message, path=source.path)
+    return b"".join(member(wanted, payload) for payload in found), lambda name: name == wanted
+
+
+def _groups(
+    source: ShardSource, buffers: Sequence[Bytes], members: Sequence[Members], described: Callable[[str], bool]
+) -> Iterator[list[Piece]]:
+    """The members of every episode, as they lie in the old archives; what belongs to none is with the one before."""
+    seen: dict[bytes, int] = {}
+    lengths = iter(np.diff(source.offsets).tolist() if source.layout == seed.NAME else ())
+    for shard, (data, held) in enumerate(zip(buffers, members, strict=True)):
+        keep = [i for i in range(len(held)) if not described(held.name(i))]
+        key = _keys(held, shard, source.shards[shard])
+        ends = np.append(held.header[1:], held.end)
+        for run in _runs(key, keep, lengths, steps=source.layout == seed.NAME):
+            yield [piece for i in run for piece in _piece(data, held, i, int(ends[i]), key[i], shard, seen)]
+
+
+def _keys(held: Members, shard: int, path: Path) -> list[bytes]:
+    """The key of every member; those that belong to no sample have none."""
+    samples = grouped(held, shard, path)
+    at = np.full(len(held), -1)
+    order = np.argsort(held.payload, kind="stable")
+    for row, sizes in zip(samples.payload, samples.size, strict=True):
+        there = np.flatnonzero(sizes >= 0)
+        at[order[np.searchsorted(held.payload[order], row[there])]] = there
+    keys = samples.keys.tolist()
+    return [keys[i] if i >= 0 else b"" for i in at.tolist()]
+
+
+def _runs(key: Sequence[bytes], keep: Sequence[int], lengths: Iterator[int], *, steps: bool) -> Iterator[list[int]]:
+    """Members that go into one archive together: those of a sample, or of so many samples as an episode has steps."""
+    run: list[int] = []
+    held, left = b"", 0
+    for i in keep:
+        if key[i] and key[i] != held:
+            held = key[i]
+            if left == 0:
+                if run:
+                    yield run
+                run, left = [], next(lengths) if steps else 1
+            left -= 1
+        run.append(i)
+    if run:
+        yield run
+
+
+def _piece(data: Bytes, held: Members, i: int, end: int, key: bytes, shard: int, seen: dict[bytes, int]) -> list[Piece]:
+    """Member `i` as it lies there, or under a key of its own if a sample of another archive has its key."""
+    first = seen.setdefault(key, shard)
+    if not key or first == shard:
+        return [data[held.header[i] : end].data]
+    name = held.name(i)
+    payload = data[held.payload[i] : held.payload[i] + held.size[i]]
+    text = key.decode("utf-8", "backslashreplace")
+    return [member(f"{text}_{shard:06d}{name[len(text) :]}", payload.tobytes())]

@@ -1,0 +1,173 @@
+"""Drawing: frames in rows with captions, and curves, on one sheet."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.cli.frames import Bytes
+from penstock.errors import require
+
+PAPER, INK, FAINT, GRID = (250, 250, 248), (38, 42, 48), (128, 134, 142), (226, 228, 230)
+COLORS = (
+    (31, 103, 168), (214, 96, 20), (42, 138, 76), (176, 42, 66), (120, 82, 170), (128, 86, 62), (196, 84, 160),
+    (100, 104, 110), (156, 150, 20), (20, 150, 164), (90, 130, 210), (230, 150, 60),
+)  # fmt: skip
+MARGIN, GAP, LINE = 24, 12, 18
+WIDTH = 1500  # of a sheet that has room
+PANEL = 150  # height of a curve
+FINE = 3  # curves are drawn so many times as large, and made smaller
+LEAST, MOST = 112, 320  # side of a frame
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One picture of the strip `[S, H, W, 3]`, and the lines below it."""
+
+    pictures: Bytes
+    caption: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """`[n, d]` values at steps `at` `[n]`, drawn with a title; `steps` as stairs, `marks` are steps with a line."""
+
+    title: str
+    at: npt.NDArray[Any]
+    values: npt.NDArray[Any]
+    names: tuple[str, ...] = ()
+    stairs: bool = False
+    marks: tuple[int, ...] = ()
+
+
+def sheet(title: str, subtitle: str, frames: Sequence[Frame], curves: Sequence[Curve]) -> Any:
+    """A picture (of Pillow) with the frames in rows and the curves below. Needs the extra `images`."""
+    image, fonts = require("PIL.Image", "images"), _fonts()
+    strip = _strip(frames, fonts) if frames else None
+    inner = max(strip.width if strip else 0, 900 if curves else 320)
+    panels = [_panel(curve, inner, fonts) for curve in curves]
+    parts = [part for part in (strip, *panels) if part is not None]
+    height = 2 * MARGIN + 2 * LINE + 16 + sum(part.height + GAP for part in parts)
+    page = image.new("RGB", (inner + 2 * MARGIN, height), PAPER)
+    draw = require("PIL.ImageDraw", "images").Draw(page)
+    draw.text((MARGIN, MARGIN - 4), _short(title, draw, fonts["title"], inner), INK, fonts["title"])
+    draw.text((MARGIN, MARGIN + LINE + 6), _short(subtitle, draw, fonts["small"], inner), FAINT, fonts["small"])
+    top = MARGIN + 2 * LINE + 16
+    for part in parts:
+        page.paste(part, (MARGIN, top))
+        top += part.height + GAP
+    return page
+
+
+def _fonts() -> dict[str, Any]:
+    font = require("PIL.ImageFont", "images")
+    return {"title": font.load_default(20), "small": font.load_default(13), "curve": font.load_default(12 * FINE)}
+
+
+def _short(text: str, draw: Any, font: Any, width: int) -> str:
+    """The text, cut where it would be wider."""
+    if draw.textlength(text, font=font) <= width:
+        return text
+    while text and draw.textlength(text + "…", font=font) > width:
+        text = text[:-1]
+    return text + "…"
+
+
+def _strip(frames: Sequence[Frame], fonts: dict[str, Any]) -> Any:
+    image, imagedraw = require("PIL.Image", "images"), require("PIL.ImageDraw", "images")
+    stack, height, width = frames[0].pictures.shape[:3]
+    scale = _scale(max(height, width))
+    cell = round(width * scale) * stack + (stack - 1) * 2, round(height * scale)
+    columns = max(min(len(frames), (WIDTH + GAP) // (cell[0] + GAP)), 1)
+    rows = -(-len(frames) // columns)
+    lines = max(len(frame.caption) for frame in frames)
+    tall = cell[1] + 6 + lines * LINE + GAP
+    page = image.new("RGB", (columns * (cell[0] + GAP) - GAP, rows * tall - GAP), PAPER)
+    draw = imagedraw.Draw(page)
+    for i, frame in enumerate(frames):
+        left, top = i % columns * (cell[0] + GAP), i // columns * tall
+        for s, picture in enumerate(frame.pictures):
+            size = (round(width * scale), round(height * scale))
+            how = image.Resampling.NEAREST if scale >= 1 else image.Resampling.LANCZOS
+            page.paste(image.fromarray(picture).resize(size, how), (left + s * (size[0] + 2), top))
+        draw.rectangle((left - 1, top - 1, left + cell[0], top + cell[1]), outline=GRID)
+        for k, text in enumerate(frame.caption):
+            place = (left, top + cell[1] + 5 + k * LINE)
+            draw.text(place, _short(text, draw, fonts["small"], cell[0]), INK if k == 0 else FAINT, fonts["small"])
+    return page
+
+
+def _scale(side: int) -> float:
+    """Small frames grow by whole numbers, so that pixels stay square; large ones shrink."""
+    if side > MOST:
+        return MOST / side
+    return float(max(-(-LEAST // side), 1))
+
+
+def _panel(curve: Curve, width: int, fonts: dict[str, Any]) -> Any:
+    """One diagram: title, zero line, values at both ends of the axes, a line a dimension."""
+    image, imagedraw = require("PIL.Image", "images"), require("PIL.ImageDraw", "images")
+    page = image.new("RGB", (width * FINE, PANEL * FINE), PAPER)
+    draw, font = imagedraw.Draw(page), fonts["curve"]
+    left, top, right, bottom = 64 * FINE, 24 * FINE, (width - 8) * FINE, (PANEL - 20) * FINE
+    draw.rectangle((left, top, right, bottom), fill=(255, 255, 255), outline=GRID, width=FINE)
+    draw.text((left, 4 * FINE), curve.title, INK, font)
+    values = np.where(np.isfinite(curve.values), curve.values, np.nan)
+    low, high = _ends(values)
+    first, last = float(curve.at[0]), float(max(curve.at[-1], curve.at[0] + 1))
+
+    def x(step: Any) -> Any:
+        return left + (np.asarray(step) - first) / (last - first) * (right - left)
+
+    def y(value: Any) -> Any:
+        return bottom - 5 * FINE - (np.asarray(value) - low) / (high - low) * (bottom - top - 10 * FINE)
+
+    for mark in curve.marks:
+        draw.line((x(mark), top, x(mark), bottom), GRID, FINE)
+    if low < 0 < high:
+        draw.line((left, y(0), right, y(0)), GRID, FINE)
+    for d in range(values.shape[1]):
+        points = _points(np.asarray(x(curve.at)), np.asarray(y(values[:, d])), stairs=curve.stairs)
+        for run in points:
+            draw.line(run, COLORS[d % len(COLORS)], round(1.6 * FINE), joint="curve")
+            if len(run) == 1:
+                draw.ellipse((run[0][0] - FINE, run[0][1] - FINE, run[0][0] + FINE, run[0][1] + FINE), COLORS[0])
+    for value, place in ((high, top), (low, bottom - 14 * FINE)):
+        draw.text((left - 6 * FINE, place), f"{value:.4g}", FAINT, font, anchor="ra")
+    draw.text((left, bottom + 4 * FINE), f"{curve.at[0]}", FAINT, font)
+    draw.text((right, bottom + 4 * FINE), f"{curve.at[-1]}", FAINT, font, anchor="ra")
+    _legend(draw, curve, font, right)
+    return page.resize((width, PANEL), image.Resampling.LANCZOS)
+
+
+def _legend(draw: Any, curve: Curve, font: Any, right: int) -> None:
+    """Names of the lines, from the right."""
+    for d in reversed(range(len(curve.names))):
+        text = curve.names[d]
+        draw.text((right, 4 * FINE), text, COLORS[d % len(COLORS)], font, anchor="ra")
+        right -= int(draw.textlength(text, font=font)) + 10 * FINE
+
+
+def _ends(values: npt.NDArray[Any]) -> tuple[float, float]:
+    """Least and greatest value, apart from one another."""
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    return (low, high) if high > low else (low - 0.5, high + 0.5)
+
+
+def _points(x: npt.NDArray[Any], y: npt.NDArray[Any], *, stairs: bool) -> list[list[tuple[float, float]]]:
+    """The points of a line, cut where a value is missing."""
+    runs: list[list[tuple[float, float]]] = [[]]
+    for a, b in zip(x.tolist(), y.tolist(), strict=True):
+        if math.isnan(b):
+            runs.append([])
+            continue
+        if stairs and runs[-1]:
+            runs[-1].append((a, runs[-1][-1][1]))
+        runs[-1].append((a, b))
+    return [run for run in runs if run]
