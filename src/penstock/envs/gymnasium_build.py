@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.wrappers import AddRenderObservation
 
+from penstock.envs.area import shrink
 from penstock.envs.config import EnvConfig
 from penstock.envs.wrappers import ChannelsFirst, FrameStack
-from penstock.errors import require
+from penstock.errors import DataError
 
+Image = npt.NDArray[np.uint8]
 Env = gymnasium.Env[Any, Any]
 
 
@@ -21,33 +23,33 @@ def build(config: EnvConfig) -> Env:
     """One environment of a configuration, with all that it asks for."""
     if not config.gymnasium_pixels:
         return gymnasium.make(config.task_name)
-    env = ChannelsFirst(_pictures(config.task_name, config.gymnasium_size))
+    env = _pictures(config.task_name, config.gymnasium_size)
     n = config.gymnasium_frame_stack
     return env if n == 1 else FrameStack(env, n, start="repeat")
 
 
 def _pictures(name: str, size: int | None) -> Env:
-    """An environment that gives what it draws; MuJoCo draws the size itself, other pictures are scaled."""
+    """An environment that gives what it draws, channels first; MuJoCo draws the size itself, others are scaled."""
     mujoco = str(gymnasium.spec(name).entry_point).startswith("gymnasium.envs.mujoco")
     os.environ.setdefault(*(("MUJOCO_GL", "egl") if mujoco else ("SDL_VIDEODRIVER", "dummy")))
     draws_size: dict[str, Any] = {"width": size, "height": size} if mujoco and size is not None else {}
     env = AddRenderObservation(gymnasium.make(name, render_mode="rgb_array", **draws_size))
-    return env if size is None or mujoco else Scaled(env, size)
+    return ChannelsFirst(env) if size is None or mujoco else Scaled(env, size)
 
 
-class Scaled(gymnasium.ObservationWrapper[npt.NDArray[np.uint8], Any, npt.NDArray[np.uint8]]):
-    """Images `[height, width, 3]` become `[size, size, 3]`: each pixel is the mean of the area it covers.
+class Scaled(gymnasium.ObservationWrapper[Image, Any, Image]):
+    """Images `[height, width, 3]` become `[3, size, size]`: each pixel is the mean of the area it covers.
 
-    Raises `MissingExtraError` without Pillow.
+    Raises `DataError` for a size that is not smaller than the images.
     """
 
     def __init__(self, env: Env, size: int) -> None:
         super().__init__(env)
-        self._size = size
-        self._images = require("PIL.Image", "classic")
-        self.observation_space = gymnasium.spaces.Box(0, 255, (size, size, 3), np.uint8)
+        self._size, shape = size, env.observation_space.shape or ()
+        if size >= min(shape[:2]):
+            raise DataError(f"expected env_cfg.gymnasium_size below the height and width {shape[:2]}, got {size}")
+        self.observation_space = gymnasium.spaces.Box(0, 255, (3, size, size), np.uint8)
 
-    def observation(self, observation: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+    def observation(self, observation: Image) -> Image:
         """The image in its new size."""
-        image = self._images.fromarray(observation)
-        return np.asarray(image.resize((self._size, self._size), self._images.Resampling.BOX))
+        return np.stack([shrink(observation[..., c], self._size, self._size) for c in range(3)])

@@ -81,8 +81,6 @@ class Gymnasium(Benchmark):
             ) from None
         if config.gymnasium_pixels and found.id in CLASSIC:
             require("pygame", "classic")
-            if config.gymnasium_size is not None:
-                require("PIL.Image", "classic")
         return Factory("penstock.envs.gymnasium_build:build", config)
 
 
