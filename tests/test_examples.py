@@ -1,0 +1,65 @@
+"""The scripts in `examples/` run, and give what they say."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import penstock
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture(scope="module")
+def transforms() -> dict[str, Any]:
+    return runpy.run_path(str(EXAMPLES / "transforms.py"))
+
+
+def test_the_script_prints_what_it_promises(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLES / "transforms.py"), run_name="__main__")
+    made, shapes, same = capsys.readouterr().out.splitlines()
+    assert " at 0x" not in made  # it is part of a fingerprint
+    assert shapes.startswith("(64, 3, 32, 32) (64, 3, 32, 32) [")
+    assert same == "other batches and threads, the same images: True"
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_crops_and_flips_are_those_of_one_image_at_a_time(transforms: dict[str, Any], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    images, keys = rng.integers(0, 256, (40, 2, 6, 7), np.uint8), rng.integers(0, 1 << 64, 40, np.uint64)
+    moved = transforms["CropAndFlip"](2, "x")(penstock.Columns({"x": images}), keys)["x"]
+    padded = np.pad(images, ((0, 0), (0, 0), (2, 2), (2, 2)), mode="edge")
+    ways = [(top, left, step) for top in range(5) for left in range(5) for step in (1, -1)]
+    found = [
+        [
+            n
+            for n, (y, x, step) in enumerate(ways)
+            if np.array_equal(moved[i], padded[i, :, y : y + 6, x : x + 7][..., ::step])
+        ]
+        for i in range(40)
+    ]
+    assert [len(which) for which in found] == [1] * 40
+    assert len({which[0] for which in found}) > 20  # 40 draws of 50 ways
+
+
+def test_a_transform_that_draws_from_torch_is_seeded_by_the_row(transforms: dict[str, Any]) -> None:
+    data = penstock.from_arrays({"x": np.zeros((30, 4), np.float32)}, lengths=[30]).samples()
+
+    def noise(row: torch.Tensor) -> torch.Tensor:
+        return row + torch.rand(4)
+
+    def rows(seed: int, batch_size: int, threads: int) -> Any:
+        noisy = data.map(transforms["Seeded"](noise, "x"), seed=seed)
+        return np.concatenate([b["x"] for b in penstock.Loader(noisy, batch_size, threads=threads)])
+
+    before = torch.random.get_rng_state()
+    one = rows(0, 7, 0)
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert len(np.unique(one, axis=0)) == 30
+    np.testing.assert_array_equal(one, rows(0, 30, 3))
+    assert not np.array_equal(one, rows(1, 7, 0))
