@@ -1,0 +1,81 @@
+"""The door for programs written for il-representations: its names over penstock's shards, plans and environments.
+
+What differs, and why, is in `docs/il_representations.md`: nothing found in files is executed, orders are exact and
+seeded, pairs never cross trajectories, and keys that nobody knows are errors. Names are fetched when they are used, so
+that what needs PyTorch or Sacred does so alone.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from penstock.compat.il_representations.algos.pair_constructors import (
+        IdentityPairConstructor,
+        JigsawPairConstructor,
+        TargetPairConstructor,
+        TemporalOffsetPairConstructor,
+    )
+    from penstock.compat.il_representations.data.read_dataset import (
+        ILRDataset,
+        InterleavedDataset,
+        SubdatasetExtractor,
+        load_ilr_datasets,
+    )
+    from penstock.compat.il_representations.data.write_dataset import get_meta_dict, write_frames
+    from penstock.compat.il_representations.envs import auto
+    from penstock.compat.il_representations.envs.config import configured, current
+    from penstock.compat.il_representations.scripts.mkdataset_demos import mkdataset_demos
+    from penstock.compat.il_representations.scripts.mkdataset_random import mkdataset_random
+    from penstock.containers.pickle import ColorSpace
+
+__all__ = [  # but for what needs PyTorch or Sacred
+    "ColorSpace",
+    "ILRDataset",
+    "IdentityPairConstructor",
+    "InterleavedDataset",
+    "JigsawPairConstructor",
+    "SubdatasetExtractor",
+    "TargetPairConstructor",
+    "TemporalOffsetPairConstructor",
+    "auto",
+    "configured",
+    "current",
+    "get_meta_dict",
+    "load_ilr_datasets",
+    "mkdataset_demos",
+    "mkdataset_random",
+    "write_frames",
+]
+
+_MODULES = {
+    "algos.pair_constructors": (
+        "IdentityPairConstructor",
+        "JigsawPairConstructor",
+        "TargetPairConstructor",
+        "TemporalOffsetPairConstructor",
+    ),
+    "data.loading": ("datasets_to_loader",),
+    "data.read_dataset": ("ILRDataset", "InterleavedDataset", "SubdatasetExtractor", "load_ilr_datasets"),
+    "data.metadata": ("ColorSpace",),
+    "data.write_dataset": ("get_meta_dict", "write_frames"),
+    "envs": ("auto",),
+    "envs.config": (
+        "configured", "current", "env_cfg_ingredient", "env_data_ingredient", "venv_opts_ingredient",
+    ),
+    "scripts.mkdataset_demos": ("mkdataset_demos",),
+    "scripts.mkdataset_random": ("mkdataset_random",),
+}  # fmt: skip
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = pkgutil.resolve_name(f"{__name__}.{_HOME[name]}:{name}")
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

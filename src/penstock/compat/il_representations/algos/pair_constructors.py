@@ -1,0 +1,180 @@
+"""Pairs of frames: of an `ILRDataset` as plans, of any iterator of frames one by one, with equal results.
+
+A pair is a dict of `context`, `target`, `extra_context` (`[]` where the kind has none) and `traj_ts_ids`, the number of
+the trajectory and of the step of the target.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from penstock.compat.il_representations.data.read_dataset import ILRDataset
+from penstock.compat.il_representations.data.samples import Int, Sample
+from penstock.core.columns import Columns
+from penstock.data.dataset import EpisodeDataset
+from penstock.data.jigsaw import Jigsaw
+from penstock.data.keys import keys
+from penstock.data.map_dataset import MapDataset
+from penstock.errors import DataError, PlanError
+from penstock.plan.target_pairs import KINDS, PairKind
+
+MODES: dict[str | None, PairKind] = {
+    None: "temporal",
+    "dynamics": "dynamics",
+    "inverse_dynamics": "inverse_dynamics",
+    "action_prediction": "action_prediction",
+}
+
+
+class TargetPairConstructor(ABC):
+    """A function from frames in the order of time to pairs. One of your own is piped to a dataset as any generator."""
+
+    @abstractmethod
+    def __call__(self, data_iter: Iterable[dict[str, Any]]) -> Iterator[Sample]:
+        """The pairs of frames that have `obs`, `acts` and `dones`."""
+
+
+class _Kind(TargetPairConstructor):
+    """Pairs of one of the house's kinds."""
+
+    kind: PairKind
+    offset: int
+
+    def __call__(self, data_iter: Iterable[dict[str, Any]]) -> Iterator[Sample]:
+        """The pairs of frames, each with arrays of its own. An `ILRDataset` gives them without reading frames."""
+        return iter(data_iter.pipe(self)) if isinstance(data_iter, ILRDataset) else self._through(data_iter)
+
+    def planned(self, episodes: EpisodeDataset) -> MapDataset:
+        """The pairs by position."""
+        return episodes.target_pairs(self.kind, max(self.offset, 1))
+
+    def pairs_of(self, lengths: Int) -> int:
+        """How many pairs trajectories of so many steps have."""
+        return int(np.maximum(lengths - self.offset, 0).sum())
+
+    def records(self, dataset: MapDataset, positions: Int) -> list[Sample]:
+        """The pairs at `[n]` positions."""
+        columns = dataset.batch(positions)
+        return [_pair(columns.row(i)) for i in range(columns.n)]
+
+    def _through(self, frames: Iterable[dict[str, Any]]) -> Iterator[Sample]:
+        held: deque[dict[str, Any]] = deque(maxlen=self.offset)
+        trajectory = step = 0
+        for frame in frames:
+            if missing := {"obs", "acts", "dones"} - frame.keys():
+                raise DataError(f"expected frames with obs, acts and dones, got {sorted(frame)} without {missing}")
+            if len(held) == self.offset:
+                first = held[0] if held else frame
+                values = {"now": first["obs"], "later": frame["obs"], "actions": [each["acts"] for each in held]}
+                made = {role: np.array(values[what]) for role, what in KINDS[self.kind].items()}
+                yield _pair({**made, "traj_ts_ids": (trajectory, step)})
+            held.append(frame)
+            step += 1
+            if frame["dones"]:
+                trajectory, step = trajectory + 1, 0
+                held.clear()
+
+
+def _pair(row: dict[str, Any]) -> Sample:
+    """The form that the original gives a pair."""
+    trajectory, step = row["traj_ts_ids"]
+    pair = {name: row.get(name, []) for name in ("context", "target", "extra_context")}
+    return {**pair, "traj_ts_ids": [int(trajectory), int(step)]}
+
+
+@dataclass(frozen=True)
+class IdentityPairConstructor(_Kind):
+    """Every observation as its own target, in memory of its own.
+
+    >>> frames = [{"obs": np.full(2, t), "acts": t, "dones": t == 1} for t in range(3)]
+    >>> [pair["traj_ts_ids"] for pair in IdentityPairConstructor()(frames)]
+    [[0, 0], [0, 1], [1, 0]]
+    """
+
+    kind: PairKind = field(default="identity", init=False)
+    offset: int = field(default=0, init=False)
+
+
+@dataclass(frozen=True)
+class TemporalOffsetPairConstructor(_Kind):
+    """The observation of step `t`, and what is to be told of step `t + temporal_offset` of the same trajectory.
+
+    `mode` None: its observation; `"dynamics"`: its observation, with the actions on the way as `extra_context`;
+    `"inverse_dynamics"`: these actions, with its observation as `extra_context`; `"action_prediction"`: these actions.
+
+    Raises `PlanError` for another mode, or an offset below 1.
+
+    >>> frames = [{"obs": np.full(2, t), "acts": t, "dones": t == 4} for t in range(5)]
+    >>> for pair in TemporalOffsetPairConstructor("inverse_dynamics", 3)(frames):
+    ...     print(pair["context"], pair["target"], pair["extra_context"], pair["traj_ts_ids"])
+    [0 0] [0 1 2] [3 3] [0, 3]
+    [1 1] [1 2 3] [4 4] [0, 4]
+    """
+
+    mode: str | None = None
+    temporal_offset: int = 1
+
+    def __post_init__(self) -> None:
+        if self.mode not in MODES or self.temporal_offset < 1:
+            raise PlanError(
+                f"expected a mode among {list(MODES)} and an offset of at least 1, got {self.mode!r} and "
+                f"{self.temporal_offset}"
+            )
+
+    @property
+    def kind(self) -> PairKind:  # type: ignore[override]
+        """The house's name of the mode."""
+        return MODES[self.mode]
+
+    @property
+    def offset(self) -> int:  # type: ignore[override]
+        """Steps between the two."""
+        return self.temporal_offset
+
+
+class JigsawPairConstructor(TargetPairConstructor):
+    """Images cut into `n_tiles`, whose order is a row of the table in an `.npy` file; the target is its number.
+
+    The number is drawn from `seed` and the position of the pair. Raises what `penstock.Jigsaw` does.
+    """
+
+    def __init__(self, permutation_path: str | os.PathLike[str], n_tiles: int = 9, *, seed: int = 0) -> None:
+        self.jigsaw, self.seed = Jigsaw(permutation_path, n_tiles), seed
+        self._whole = IdentityPairConstructor()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JigsawPairConstructor) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        return f"JigsawPairConstructor({self.jigsaw!r}, seed={self.seed})"
+
+    def __call__(self, data_iter: Iterable[dict[str, Any]]) -> Iterator[Sample]:
+        """The puzzles of frames. An `ILRDataset` gives them without reading frames."""
+        return iter(data_iter.pipe(self)) if isinstance(data_iter, ILRDataset) else self._through(data_iter)
+
+    def planned(self, episodes: EpisodeDataset) -> MapDataset:
+        """The puzzles by position."""
+        return self._whole.planned(episodes).select("context", "traj_ts_ids").map(self.jigsaw, seed=self.seed)
+
+    def pairs_of(self, lengths: Int) -> int:
+        """As many as there are steps."""
+        return self._whole.pairs_of(lengths)
+
+    def records(self, dataset: MapDataset, positions: Int) -> list[Sample]:
+        """The puzzles at `[n]` positions."""
+        return self._whole.records(dataset, positions)
+
+    def _through(self, frames: Iterable[dict[str, Any]]) -> Iterator[Sample]:
+        for i, pair in enumerate(self._whole(frames)):
+            made = self.jigsaw(Columns({"context": pair["context"][None]}), keys(self.seed, np.array([i])))
+            yield pair | made.row(0)

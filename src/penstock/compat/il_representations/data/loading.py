@@ -1,0 +1,78 @@
+"""Datasets to batches of tensors, as the original's loader gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from penstock.compat.il_representations.data.read_dataset import Epoch, ILRDataset, InterleavedDataset, Stage
+from penstock.compat.il_representations.data.samples import Planned
+from penstock.errors import PlanError, require
+from penstock.load.loader import Loader
+from penstock.load.ticket import Batch
+from penstock.load.torch import Tensors, TorchLoader
+from penstock.plan.weights import Weight
+
+if TYPE_CHECKING:
+    from torch.utils.data import DataLoader
+
+
+class PairLoader(TorchLoader):
+    """A `TorchLoader` whose batches of pairs have the original's form: tensors `context`, `target` and `extra_context`
+    (`[]` where the pairs have none) `[n, ...]`, and `traj_ts_ids`, a list of two tensors `[n]`.
+    """
+
+    def hand_over(self, batch: Batch) -> Tensors:
+        """The batch as tensors, its copy begun."""
+        made = super().hand_over(batch)
+        pair = {name: made.get(name, []) for name in ("context", "target", "extra_context")}
+        return Tensors({**pair, "traj_ts_ids": list(made["traj_ts_ids"].unbind(1))}, made.ticket)
+
+
+def datasets_to_loader(
+    datasets: Sequence[ILRDataset],
+    *,
+    batch_size: int,
+    nominal_length: int | Epoch,
+    shuffle: bool = True,
+    shuffle_buffer_size: int = 1024,
+    max_workers: int = 1,
+    preprocessors: Sequence[Stage | Planned] = (),
+    drop_last: bool = True,
+    collate_fn: Callable[[list[Any]], Any] | None = None,
+    weights: Sequence[Weight] | None = None,
+    seed: int = 0,
+) -> PairLoader | DataLoader[Any]:
+    """Batches of the datasets, interleaved, after `preprocessors` were piped to each: a `PairLoader` where the last of
+    them, and the only one besides extractors, is one of our pair constructors.
+
+    That one gathers batches at once, on `max_workers` threads; `shuffle` is one of all samples of each dataset; its
+    `state_dict` is exact. With functions of iterators, or a `collate_fn`, it is PyTorch's `DataLoader` with as many
+    processes, and a shuffle of `shuffle_buffer_size` samples. `nominal_length`, samples in an epoch, and `weights` are
+    those of `InterleavedDataset`; `seed` is that of the shuffle.
+
+    Raises `PlanError` where `drop_last` would leave no batch, and what piping and interleaving raises.
+
+    >>> from penstock.compat.il_representations import TemporalOffsetPairConstructor, load_ilr_datasets, write_frames
+    >>> import numpy as np, pathlib, tempfile
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "demos.tar"
+    >>> write_frames(path, {}, ({"obs": np.full(2, t), "acts": t, "dones": t == 9} for t in range(10)))
+    >>> pairs = [TemporalOffsetPairConstructor("dynamics")]
+    >>> for batch in datasets_to_loader(
+    ...     [load_ilr_datasets([path])], batch_size=4, nominal_length=4, shuffle=False, preprocessors=pairs
+    ... ):
+    ...     print(batch["context"][:, 0], batch["target"][:, 0])
+    tensor([0, 1, 2, 3]) tensor([1, 2, 3, 4])
+    """
+    made: list[ILRDataset] = []
+    for number, dataset in enumerate(datasets):
+        piped = reduce(ILRDataset.pipe, preprocessors, dataset)
+        made.append(piped.shuffle(shuffle_buffer_size, seed=seed * len(datasets) + number) if shuffle else piped)
+    mixed = InterleavedDataset(made, nominal_length, weights=weights)
+    if drop_last and len(mixed) < batch_size:
+        raise PlanError(f"expected a whole batch of {batch_size} in an epoch of {len(mixed)}; or drop_last=False")
+    if mixed.pairs is not None and collate_fn is None:
+        return PairLoader(Loader(mixed.pairs, batch_size, drop_last=drop_last, threads=max_workers))
+    loader: Any = require("torch.utils.data", "torch").DataLoader
+    return loader(mixed, batch_size, num_workers=max_workers, drop_last=drop_last, collate_fn=collate_fn)

@@ -1,0 +1,153 @@
+"""Writing frames, one by one, into an archive of il-representations' layout; and what describes a task in it."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from penstock.compat.il_representations.data.metadata import NAME, Meta
+from penstock.compat.il_representations.envs.config import EnvConfig, current
+from penstock.containers.tar import TarAppender, member
+from penstock.containers.tar.compress import pack
+from penstock.containers.tar.writer import Piece
+from penstock.core.episode import Episode
+from penstock.core.spec import Field, Spec
+from penstock.envs.registry import available, color_space_of, spaces_of
+from penstock.errors import DataError, SpecError
+from penstock.formats.base.writer import Writer
+from penstock.formats.webdataset.pickles import dumps
+from penstock.formats.webdataset.seed_writer import SeedWriter
+from penstock.formats.webdataset.writer import packing
+
+PIECE = 8 << 20  # bytes of members that are written at a time
+
+
+def get_meta_dict(env_cfg: EnvConfig | None = None) -> Meta:
+    """What archives of a task say about it: `env_cfg` without other benchmarks' keys, `action_space`,
+    `observation_space` and `color_space`. Spaces are `penstock.spaces`; no environment is built.
+
+    Raises `DataError` for a task whose spaces are not known.
+
+    >>> meta = get_meta_dict(EnvConfig(benchmark_name="atari", task_name="PongNoFrameskip-v4"))
+    >>> meta["action_space"], meta["color_space"].value, list(meta["env_cfg"])[:2]
+    (Discrete(n=6, start=0), 'GRAY', ['benchmark_name', 'task_name'])
+    """
+    config = current().env_cfg if env_cfg is None else env_cfg
+    others = tuple(f"{name}_" for name in available() if name != config.benchmark_name)
+    kept = {key: value for key, value in config.to_mapping().items() if not key.startswith(others)}
+    observation_space, action_space = spaces_of(config)
+    return {
+        "env_cfg": kept,
+        "action_space": action_space,
+        "observation_space": observation_space,
+        "color_space": color_space_of(config),
+    }
+
+
+def write_frames(
+    out_file_path: str | os.PathLike[str], meta_dict: Mapping[str, Any], frame_dicts: Iterable[Mapping[str, Any]]
+) -> None:
+    """Write one archive: the description, then of every frame a pickle for each of its keys, and its number as `frame`
+    if it has none.
+
+    The name says how it is compressed: `.tgz` or `.tar.gz` (the older readers of the original), `.tar.zst` (the newest,
+    extra `zstd`), `.tar` not at all. Its folder is made; the archive appears, or takes the place of another, whole or
+    not at all. Values are arrays, numbers, text, dicts, lists, `penstock.spaces` and `ColorSpace`.
+
+    Raises `DataError` for other names or values, and for no frames. Memory: some MB, however many frames there are.
+
+    >>> path = Path(tempfile.mkdtemp()) / "random" / "random.tgz"
+    >>> write_frames(path, {"env_cfg": {}}, ({"obs": t, "acts": 0, "dones": t == 9} for t in range(10)))
+    >>> import tarfile
+    >>> tarfile.open(path).getnames()[:3]
+    ['_metadata.meta.pickle', 'frame_000000000.acts.pickle', 'frame_000000000.dones.pickle']
+    """
+    target = Path(out_file_path)
+    single, kind = packing(target, None)
+    if not single:
+        raise DataError(f"expected a name that ends with .tar, .tgz or .tar.zst, got {target.name!r}")
+    with replaced(target) as path:
+        plain = path.with_name("plain.tar")
+        with TarAppender.create(plain, member(NAME, dumps(dict(meta_dict)))) as archive:
+            for pieces in _gathered(frame_dicts):
+                archive.append(pieces)
+        if kind is None:
+            os.replace(plain, path)
+        else:
+            pack(plain, path, kind)
+
+
+@contextmanager
+def replaced(target: Path) -> Generator[Path]:
+    """A path for a file that takes the place of `target` when the block ends, and vanishes if it raises."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".writing-") as folder:
+        path = Path(folder) / target.name
+        yield path
+        os.replace(path, target)
+
+
+class TaskWriter(Writer):
+    """Writes episodes of a task's demonstrations or rollouts as frames, described by what `get_meta_dict` gives.
+
+    Infos of T + 1 rows (recorded from environments) lose their first, which is of no step; columns that the layout has
+    no place for are left out. Raises `SpecError` for observations or actions that are not of the task's spaces.
+    """
+
+    def __init__(self, path: Path, spec: Spec, meta: Mapping[str, Any]) -> None:
+        for name, space in (("observations", meta["observation_space"]), ("actions", meta["action_space"])):
+            found = {p: (f.dtype, f.shape) for p, f in spec.items() if p == name or p.startswith(f"{name}/")}
+            wanted = (space.dtype, getattr(space, "shape", ()))
+            if found != {name: wanted}:
+                raise SpecError(f"expected {name} of the task's space, {wanted}, got {found}")
+        self._spec = spec
+        fields = {path: replace(f, align="step") if _late(path, f) else f for path, f in spec.items()}
+        kept = {path: f for path, f in fields.items() if f.align == "step" or path == "observations"}
+        told = {"env_cfg": meta["env_cfg"], "color_space": meta["color_space"].value}
+        self._inner = SeedWriter.create(path, Spec(kept, meta["observation_space"], meta["action_space"]), told)
+
+    @property
+    def spec(self) -> Spec:
+        """The columns that episodes must have."""
+        return self._spec
+
+    def write(self, episode: Episode) -> int:
+        """Save one episode; returns its number."""
+        late = {path: 1 if _late(path, self._spec[path]) else 0 for path in self._inner.spec}
+        columns = {path: episode.columns[path][first:] for path, first in late.items()}
+        return self._inner.write(Episode(self._inner.spec, columns, episode.id, episode.metadata))
+
+    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Add or replace entries of the description."""
+        self._inner.update_metadata(metadata)
+
+    def close(self) -> None:
+        """Pack the archive."""
+        self._inner.close()
+
+
+def _late(path: str, field: Field) -> bool:
+    return path.startswith("infos/") and field.align == "boundary"
+
+
+def _gathered(frames: Iterable[Mapping[str, Any]]) -> Iterator[list[Piece]]:
+    """The members of all frames, some MB at a time."""
+    pieces: list[Piece] = []
+    size = count = 0
+    for count, frame in enumerate(frames, 1):
+        values = {"frame": count - 1, **frame}
+        for name in sorted(values.keys() - {"__key__"}):
+            pieces.append(member(f"frame_{count - 1:09d}.{name}.pickle", dumps(values[name])))
+            size += len(pieces[-1])
+        if size > PIECE:
+            yield pieces
+            pieces, size = [], 0
+    if not count:
+        raise DataError("expected at least one frame, got none")
+    if pieces:
+        yield pieces

@@ -1,0 +1,99 @@
+"""Native demonstrations by configuration: where they lie, how they are opened, and all of them as one dict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.core.columns import nest
+from penstock.core.ragged import Ragged
+from penstock.data.dataset import EpisodeDataset
+from penstock.data.open import open
+from penstock.envs.config import Config, EnvConfig
+from penstock.envs.paths import demo_paths
+from penstock.errors import DataError
+
+_KINDS = {"minecraft": "minerl"}  # where a kind of demonstrations is not called as its benchmark
+_OPTIONS: Mapping[str, Callable[[EnvConfig], dict[str, Any]]] = {
+    "magical": lambda env: {
+        "preprocessor": env.magical_preproc,
+        "remove_null_actions": env.magical_remove_null_actions,
+    },
+    "dm_control": lambda env: {"frame_stack": env.dm_control_frame_stack},
+    "procgen": lambda env: {"frame_stack": env.procgen_frame_stack},
+}
+
+
+def open_demos(config: Config) -> EpisodeDataset:
+    """The demonstrations of the task, with the preprocessing and the frame stack of its environments.
+
+    Raises `DataError` for a benchmark without demonstrations, or a task without a path; `FileNotFoundError` if nothing
+    lies there, naming it; `FormatError` for damaged files.
+    """
+    env = config.env_cfg
+    kind = _KINDS.get(env.benchmark_name, env.benchmark_name)
+    options = _OPTIONS[env.benchmark_name](env) if env.benchmark_name in _OPTIONS else {}
+    return open(_location(config), format="demos", kind=kind, **options)
+
+
+def _location(config: Config) -> Path:
+    """The file, or the folder or pattern that stands for all files."""
+    env, data = config.env_cfg, config.env_data
+    paths = demo_paths(data, env)
+    if len(paths) == 1:
+        return paths[0]
+    if env.benchmark_name != "dm_control":
+        return paths[0].parent
+    return Path(data.data_root).expanduser() / Path(data.dm_control_demo_patterns[env.task_name]).expanduser()
+
+
+def chosen(demos: EpisodeDataset, n_traj: int | None, seed: int | None, *, shuffle: bool = False) -> EpisodeDataset:
+    """`n_traj` of the trajectories: the first, or with a `seed` some drawn from it, in their order or shuffled.
+
+    Raises `DataError` if there are fewer.
+    """
+    count = len(demos) if n_traj is None else n_traj
+    if not 0 < count <= len(demos):
+        raise DataError(f"expected n_traj from 1 to {len(demos)}, for as many trajectories there are, got {n_traj}")
+    if seed is None:
+        return demos.take(range(count))
+    drawn = np.random.default_rng(seed).permutation(len(demos))[:count]
+    return demos.take(drawn if shuffle else np.sort(drawn))
+
+
+def as_dict(demos: EpisodeDataset) -> dict[str, Any]:
+    """All steps one after the other: `obs` and `next_obs` `[T, C, H, W]` (a dict of them where observations are one),
+    `acts` `[T, ...]`, `dones` `[T]` bool, and `rews` `[T]` and `infos` `[T]` dicts where the files have them.
+
+    `dones` is True at the last step of every trajectory, however it ended. Cost: two copies of all observations.
+    """
+    steps = demos.samples(next_observations=True)[:]
+    tree = steps.tree()
+    dones = np.zeros(steps.n, np.bool_)
+    dones[np.cumsum(demos.episodes.length) - 1] = True
+    found: dict[str, Any] = {"obs": tree["observations"], "next_obs": tree["next_observations"]}
+    found |= {"acts": tree["actions"], "dones": dones}
+    if "rewards" in tree:
+        found["rews"] = tree["rewards"]
+    if any(path.startswith("infos/") for path in demos.spec):
+        found["infos"] = _infos(demos)
+    return found
+
+
+def _infos(demos: EpisodeDataset) -> Any:
+    """`[T]` object array of the dicts of all steps; the last of a trajectory has what is said of it alone."""
+    rows: list[dict[str, Any]] = []
+    for episode in demos:
+        columns = {p.removeprefix("infos/"): a for p, a in episode.columns.items() if p.startswith("infos/")}
+        whole = {p: a for p, a in columns.items() if demos.spec[f"infos/{p}"].align == "episode"}
+        lists = {p: a.strings() if isinstance(a, Ragged) else a for p, a in columns.items() if p not in whole}
+        steps = [{path: rows[t] for path, rows in lists.items()} for t in range(len(episode))]
+        told = {k.removeprefix("infos/"): v for k, v in episode.metadata.items() if k.startswith("infos/")}
+        steps[-1] |= {path: array[0] for path, array in whole.items()} | told
+        rows += [nest(step) for step in steps]
+    made = np.empty(len(rows), object)
+    made[:] = rows
+    return made

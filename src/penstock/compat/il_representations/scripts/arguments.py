@@ -1,0 +1,41 @@
+"""The command line of both programs: `key=value`, as Sacred has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.compat.il_representations.envs.config import Config, current
+from penstock.envs.section import suggestion
+from penstock.errors import DataError
+
+
+def parsed(arguments: Sequence[str], options: dict[str, Any]) -> tuple[Config, dict[str, Any]]:
+    """The configuration and the program's `options` that arguments say; a leading `with` is passed over.
+
+    Raises `DataError` for unknown keys, naming the one that was probably meant.
+
+    >>> config, options = parsed(["with", "env_cfg.task_name=cheetah-run", "seed=3"], {"seed": 0})
+    >>> config.env_cfg.task_name, options
+    ('cheetah-run', {'seed': 3})
+    """
+    mine, rest = dict(options), list[str]()
+    for argument in arguments[1:] if arguments[:1] == ["with"] else arguments:
+        name, given, text = argument.partition("=")
+        if "." in name:
+            rest.append(argument)
+        elif not given or name not in options:
+            known = [*options, *(f"{part}.<key>" for part in Config.key_names())]
+            raise DataError(f"unknown argument {argument!r}{suggestion(name, options)}; there are {', '.join(known)}")
+        else:
+            mine[name] = _value(text)
+    return Config.from_args(rest, current()), mine
+
+
+def _value(text: str) -> Any:
+    """As Python writes True, False and None, or as JSON; else text."""
+    try:
+        return json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
+    except ValueError:
+        return text

@@ -1,0 +1,58 @@
+"""Make an archive of a task's native demonstrations.
+
+    python -m penstock.compat.il_representations.scripts.mkdataset_demos with env_cfg.benchmark_name=atari \\
+        env_cfg.task_name=PongNoFrameskip-v4 env_data.data_root=~/data n_traj_total=20
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from penstock.compat.il_representations.data.write_dataset import TaskWriter, get_meta_dict, replaced
+from penstock.compat.il_representations.envs.config import current
+from penstock.compat.il_representations.envs.demos import chosen, open_demos
+from penstock.compat.il_representations.scripts.arguments import parsed
+from penstock.envs.config import Config
+from penstock.envs.paths import processed_dir
+
+OPTIONS = {"seed": 0, "shuffle_traj_order": True, "n_traj_total": None, "suffix": ".tgz"}
+
+
+def mkdataset_demos(
+    *,
+    config: Config | None = None,
+    seed: int = 0,
+    shuffle_traj_order: bool = True,
+    n_traj_total: int | None = None,
+    suffix: str = ".tgz",
+) -> Path:
+    """Write the demonstrations of the current task to `<processed data>/demos/<benchmark>/<task>/demos<suffix>`, and
+    give that path.
+
+    `n_traj_total` takes the first so many trajectories. With `shuffle_traj_order` they are written in an order drawn
+    from `seed`. `suffix` says how the archive is compressed: `.tgz`, `.tar.zst` or `.tar`. Needs no simulator.
+
+    Raises `DataError` for fewer trajectories, and what opening demonstrations and knowing their spaces raises;
+    `SpecError` for demonstrations that are not of the task's spaces. Memory: that of the native files.
+    """
+    config = config or current()
+    target = processed_dir(config.env_data, config.env_cfg, "demos") / f"demos{suffix}"
+    meta = get_meta_dict(config.env_cfg)
+    with open_demos(config) as demos:
+        taken = chosen(demos, n_traj_total, None)
+        ordered = chosen(taken, None, seed, shuffle=True) if shuffle_traj_order else taken
+        with replaced(target) as path, TaskWriter(path, demos.spec, meta) as writer:
+            writer.write_all(ordered)
+    return target
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the program with arguments `key=value`, and print where the archive lies."""
+    config, options = parsed(arguments, OPTIONS)
+    print(mkdataset_demos(config=config, **options))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
