@@ -127,15 +127,21 @@ class _Reading:
         if self.timeouts is not None and max_episode_steps is not None:
             message = f"expected no max_episode_steps for a file with timeouts, got {max_episode_steps}"
             raise FormatError(message, path=self.file.path, where="timeouts")
+        if max_episode_steps is not None:
+            self.timeouts = self._limited(max_episode_steps)
         ends = self.terminals.copy() if self.timeouts is None else self.terminals | self.timeouts
         ends[-1] = True
-        if max_episode_steps is not None:
-            lengths = np.diff(np.flatnonzero(ends), prepend=-1)
-            start = np.repeat(np.cumsum(lengths) - lengths, lengths)
-            ends |= (np.arange(self.n) - start) % max_episode_steps == max_episode_steps - 1
-        elif self.timeouts is None and "next_observations" in self.datasets:
+        if self.timeouts is None and "next_observations" in self.datasets:
             ends[:-1] |= ~self._links()
         return np.concatenate([[0], np.flatnonzero(ends) + 1]).astype(np.int64)
+
+    def _limited(self, limit: int) -> Bool:
+        """`[N]` the steps that are the last of so many since the last end."""
+        ends = self.terminals.copy()
+        ends[-1] = True
+        lengths = np.diff(np.flatnonzero(ends), prepend=-1)
+        begin = np.repeat(np.cumsum(lengths) - lengths, lengths)
+        return (np.arange(self.n) - begin) % limit == limit - 1
 
     def _links(self) -> Bool:
         """`[N - 1]` whether the next observation of a step is the observation of the step after it."""
