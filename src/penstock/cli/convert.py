@@ -97,7 +97,7 @@ def _progress(quiet: bool) -> Progress:
         TextColumn("{task.fields[counts]}"),
         TimeRemainingColumn(),
     )
-    return Progress(*columns, console=Console(stderr=True), disable=quiet)
+    return Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True)
 
 
 def _advance(progress: Progress, data: EpisodeDataset, out: Path) -> Any:

@@ -86,7 +86,7 @@ def draw(
     field = episode.spec[column]
     subtitle = f"{column}: {field.dtype} {'x'.join(map(str, field.shape)) or 'scalar'}{'   ' if told else ''}{told}"
     if not is_picture(rows.shape[1:]):
-        curves = [_curve(column, rows), *_rest(episode, ())]
+        curves = [_curve(column, rows, len(episode)), *_rest(episode, ())]
         return sheet(heading, subtitle, (), curves)
     chosen = _chosen(len(rows), count, every)
     shown = pictures(rows[chosen], color)
@@ -176,17 +176,17 @@ def _rest(episode: Episode, marks: tuple[int, ...]) -> list[Curve]:
             and len(array)
             and field.dtype.kind in "biuf"
         ):
-            found.append(_curve(path, np.asarray(array), marks, stairs=path != "rewards"))
+            found.append(_curve(path, np.asarray(array), len(episode), marks, stairs=path != "rewards"))
     return found
 
 
-def _curve(name: str, rows: npt.NDArray[Any], marks: tuple[int, ...] = (), *, stairs: bool = False) -> Curve:
+def _curve(name: str, rows: npt.NDArray[Any], end: int, marks: tuple[int, ...] = (), *, stairs: bool = False) -> Curve:
     """All dimensions of a column that have a colour of their own."""
     values = rows.reshape(len(rows), -1).astype(np.float64)
     shown = values[:, : len(COLORS)]
     more = "" if shown.shape[1] == values.shape[1] else f" (the first {shown.shape[1]} of {values.shape[1]})"
     names = tuple(str(d) for d in range(shown.shape[1])) if shown.shape[1] > 1 else ()
-    return Curve(name + more, np.arange(len(rows)), shown, names, stairs, marks)
+    return Curve(name + more, np.arange(len(rows)), shown, names, end, stairs, marks)
 
 
 def _save(page: Any, out: Path) -> None:

@@ -25,15 +25,16 @@ from penstock.formats.webdataset.places import Bytes
 from penstock.formats.webdataset.samples import META, grouped
 from penstock.formats.webdataset.shards import SUFFIXES
 from penstock.formats.webdataset.source import ShardSource
-from penstock.formats.webdataset.writer import PACKED, SHARD_BYTES, SHARD_EPISODES, shard_name
+from penstock.formats.webdataset.writer import SHARD_BYTES, SHARD_EPISODES, packing, shard_name
 
 APPENDED = 16 << 20  # bytes of members that are put into an archive with one append
 COMPRESSIONS = ("none", "gzip", "zstd")
+ENDS = {"gzip": ".tgz", "zstd": ".tar.zst"}
 
 
 def reshard(
     location: Annotated[str, typer.Argument(metavar="IN", help="An archive, a folder, or a pattern with braces.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="A new folder, or the name of one new .tar.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="A new folder, or the name of one new archive.")],
     shard_bytes: Annotated[str, typer.Option("--shard-bytes", help="At most so many bytes each, as 500MB.")] = "1GiB",
     shard_episodes: Annotated[
         int, typer.Option("--shard-episodes", min=1, help="At most so many episodes, or single samples, each.")
@@ -91,13 +92,9 @@ def copy(
     Keys that several samples would share are numbered. Raises `FileExistsError` if something lies at `out`,
     `FormatError` if archives describe themselves in different ways. Memory: 16 MiB, or one episode.
     """
-    single = out.name.endswith(".tar")
+    single, kind = packing(out, kind)
     if out.exists() or out.is_symlink():
         raise FileExistsError(f"expected nothing at {out}; remove it, or write to another place")
-    if out.name.endswith(SUFFIXES) and (not single or kind is not None):
-        raise DataError(
-            f"expected a folder or a plain .tar as OUT, got {out.name!r}; what is compressed needs a folder"
-        )
     buffers = [plain(shard, None) for shard in source.shards]
     members = [walk(data, path) for data, path in zip(buffers, source.shards, strict=True)]
     head, described = _head(source, buffers, members)
@@ -110,7 +107,8 @@ def copy(
         with _Shards(folder, head, limits, kind) as shards:
             for group in _groups(source, buffers, members, described):
                 shards.add(group)
-        os.rename(folder / shard_name(0) if single else folder, out)
+        (made,) = folder.iterdir() if single else (folder,)
+        os.rename(made, out)
 
 
 class _Shards:
@@ -163,7 +161,7 @@ class _Shards:
         self._flush()
         archive.close()
         if self._kind is not None:
-            pack(archive.path, archive.path.with_name(archive.path.stem + PACKED[self._kind]), self._kind)
+            pack(archive.path, archive.path.with_name(archive.path.stem + ENDS[self._kind]), self._kind)
             archive.path.unlink()
         self._archive = None
 

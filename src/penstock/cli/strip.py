@@ -35,12 +35,15 @@ class Frame:
 
 @dataclass(frozen=True)
 class Curve:
-    """`[n, d]` values at steps `at` `[n]`, drawn with a title; `steps` as stairs, `marks` are steps with a line."""
+    """`[n, d]` values at steps `at` `[n]`, drawn on an axis from 0 to `end`, as `stairs` or a line.
+
+    At each of `marks` there is a line upright."""
 
     title: str
     at: npt.NDArray[Any]
     values: npt.NDArray[Any]
     names: tuple[str, ...] = ()
+    end: int = 1
     stairs: bool = False
     marks: tuple[int, ...] = ()
 
@@ -81,7 +84,7 @@ def _short(text: str, draw: Any, font: Any, width: int) -> str:
 def _strip(frames: Sequence[Frame], fonts: dict[str, Any]) -> Any:
     image, imagedraw = require("PIL.Image", "images"), require("PIL.ImageDraw", "images")
     stack, height, width = frames[0].pictures.shape[:3]
-    scale = _scale(max(height, width))
+    scale = _scale(max(height, width), LEAST if stack == 1 else LEAST // 2)
     cell = round(width * scale) * stack + (stack - 1) * 2, round(height * scale)
     columns = max(min(len(frames), (WIDTH + GAP) // (cell[0] + GAP)), 1)
     rows = -(-len(frames) // columns)
@@ -102,11 +105,11 @@ def _strip(frames: Sequence[Frame], fonts: dict[str, Any]) -> Any:
     return page
 
 
-def _scale(side: int) -> float:
+def _scale(side: int, least: int) -> float:
     """Small frames grow by whole numbers, so that pixels stay square; large ones shrink."""
     if side > MOST:
         return MOST / side
-    return float(max(-(-LEAST // side), 1))
+    return float(max(-(-least // side), 1))
 
 
 def _panel(curve: Curve, width: int, fonts: dict[str, Any]) -> Any:
@@ -119,10 +122,10 @@ def _panel(curve: Curve, width: int, fonts: dict[str, Any]) -> Any:
     draw.text((left, 4 * FINE), curve.title, INK, font)
     values = np.where(np.isfinite(curve.values), curve.values, np.nan)
     low, high = _ends(values)
-    first, last = float(curve.at[0]), float(max(curve.at[-1], curve.at[0] + 1))
+    last = float(max(curve.end, 1))
 
     def x(step: Any) -> Any:
-        return left + (np.asarray(step) - first) / (last - first) * (right - left)
+        return left + np.asarray(step) / last * (right - left)
 
     def y(value: Any) -> Any:
         return bottom - 5 * FINE - (np.asarray(value) - low) / (high - low) * (bottom - top - 10 * FINE)
@@ -132,15 +135,17 @@ def _panel(curve: Curve, width: int, fonts: dict[str, Any]) -> Any:
     if low < 0 < high:
         draw.line((left, y(0), right, y(0)), GRID, FINE)
     for d in range(values.shape[1]):
-        points = _points(np.asarray(x(curve.at)), np.asarray(y(values[:, d])), stairs=curve.stairs)
-        for run in points:
+        at, line = curve.at, values[:, d]
+        if curve.stairs:
+            at, line = np.append(at, curve.end), np.append(line, line[-1:])
+        for run in _points(np.asarray(x(at)), np.asarray(y(line)), stairs=curve.stairs):
             draw.line(run, COLORS[d % len(COLORS)], round(1.6 * FINE), joint="curve")
             if len(run) == 1:
                 draw.ellipse((run[0][0] - FINE, run[0][1] - FINE, run[0][0] + FINE, run[0][1] + FINE), COLORS[0])
     for value, place in ((high, top), (low, bottom - 14 * FINE)):
         draw.text((left - 6 * FINE, place), f"{value:.4g}", FAINT, font, anchor="ra")
-    draw.text((left, bottom + 4 * FINE), f"{curve.at[0]}", FAINT, font)
-    draw.text((right, bottom + 4 * FINE), f"{curve.at[-1]}", FAINT, font, anchor="ra")
+    draw.text((left, bottom + 4 * FINE), "0", FAINT, font)
+    draw.text((right, bottom + 4 * FINE), f"{curve.end}", FAINT, font, anchor="ra")
     _legend(draw, curve, font, right)
     return page.resize((width, PANEL), image.Resampling.LANCZOS)
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from penstock.conversion.adapt import adapt
 from penstock.conversion.draft import Draft
-from penstock.conversion.mark import MARK, Mark, check_apart, found_at, locked, remove, settle
+from penstock.conversion.mark import MARK, Mark, check_apart, found_at, locked, remove
 from penstock.conversion.metadata import of_dataset, of_episode
 from penstock.conversion.report import Note, Report
 from penstock.conversion.scan import Scan
@@ -160,8 +160,6 @@ def _begin(job: _Job, out: Path, entry: Format, options: Mapping[str, Any]) -> t
         out.parent.mkdir(parents=True, exist_ok=True)
         return entry.create(out, job.spec, job.metadata, **options), 0
     job.mark.check(found, out)
-    if job.target.name.startswith("webdataset"):
-        settle(out)
     lengths = _lengths(out, entry)
     done = len(lengths)
     expected = np.diff(job.data.source.offsets)[job.data.episodes.index[:done]]

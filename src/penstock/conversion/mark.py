@@ -77,7 +77,7 @@ def found_at(out: Path, entry: Format) -> Mark | None:
 
     Raises `FileExistsError` for anything that no conversion to this format wrote.
     """
-    if not out.exists() and not out.is_symlink():
+    if not out.exists() and not out.is_symlink() and not _recording(out).exists():
         return None
     if _unstarted(out):
         for left in out.iterdir():
@@ -85,7 +85,7 @@ def found_at(out: Path, entry: Format) -> Mark | None:
         out.rmdir()
         return None
     try:
-        found, path = recognise(out)
+        found, path = recognise(out) if out.exists() else (entry, out)
         with found.open(path) as source:
             mark = Mark.decode(source.metadata.get(MARK))
     except PenstockError as error:
@@ -108,8 +108,9 @@ def remove(out: Path, entry: Format, target: Target) -> None:
         return
     if out.is_symlink():
         raise FileExistsError(f"expected a dataset at {out}, got a link to one; remove the link")
-    if out.is_file():
-        for path in (out, out.with_name(f".{out.name}.lock"), out.with_name(f".{out.name}.penstock-index")):
+    if not out.is_dir():
+        beside = (out.with_name(f".{out.name}.{end}") for end in ("lock", "penstock-index"))
+        for path in (out, _recording(out), *beside):
             path.unlink(missing_ok=True)
         return
     foreign = [path.name for path in out.iterdir() if not any(fnmatch(path.name, known) for known in target.files)]
@@ -137,15 +138,6 @@ def locked(out: Path) -> Generator[None]:
         os.close(handle)
 
 
-def settle(out: Path) -> None:
-    """Remove archives that a kill left beside their complete compressed copies."""
-    if not out.is_dir():
-        return
-    for packed in (*out.glob("shard-*.tgz"), *out.glob("shard-*.tar.zst")):
-        stem = packed.name.removesuffix(".tgz").removesuffix(".tar.zst")
-        (out / f"{stem}.tar").unlink(missing_ok=True)
-
-
 def check_apart(source: object, out: Path) -> None:
     """Raise `DataError` if `out` is the source itself, or lies in it, or it in `out`."""
     place = getattr(source, "path", None) or getattr(source, "folder", None)
@@ -154,6 +146,11 @@ def check_apart(source: object, out: Path) -> None:
     a, b = Path(place).resolve(), out.resolve()
     if a == b or a in b.parents or b in a.parents:
         raise DataError(f"expected a place apart from the source, got {out} for {place}")
+
+
+def _recording(out: Path) -> Path:
+    """What a single compressed archive is written to until it is whole."""
+    return out.with_name(f".{out.name}.tar")
 
 
 def _unstarted(out: Path) -> bool:
