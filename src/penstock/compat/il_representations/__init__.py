@@ -60,20 +60,20 @@ _MODULES = {
     "data.read_dataset": ("ILRDataset", "InterleavedDataset", "SubdatasetExtractor", "load_ilr_datasets"),
     "data.metadata": ("ColorSpace",),
     "data.write_dataset": ("get_meta_dict", "write_frames"),
-    "envs": ("auto",),
     "envs.config": (
         "configured", "current", "env_cfg_ingredient", "env_data_ingredient", "venv_opts_ingredient",
     ),
     "scripts.mkdataset_demos": ("mkdataset_demos",),
     "scripts.mkdataset_random": ("mkdataset_random",),
 }  # fmt: skip
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
+_HOME = {name: f"{__name__}.{module}:{name}" for module, names in _MODULES.items() for name in names}
+_HOME["auto"] = f"{__name__}.envs.auto"
 
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = pkgutil.resolve_name(f"{__name__}.{_HOME[name]}:{name}")
+    value = globals()[name] = pkgutil.resolve_name(_HOME[name])
     return value
 
 
