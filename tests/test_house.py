@@ -35,6 +35,7 @@ SEES: dict[str, tuple[str, ...]] = {
     "formats.demos": (*GROUND, "kernels", "containers", "formats.base", "formats.memory"),
     "envs": (*GROUND, "containers"),
     "plan": (*GROUND, "kernels", "formats.base"),
+    "live": (*GROUND, "kernels", "plan", "formats.base"),
     "record": (*GROUND, "formats.base"),
     "data": (*GROUND, "kernels", "plan", "formats.base", "formats.memory", "formats.records"),
     "load": (*GROUND, "kernels", "plan", "formats.base", "data"),

@@ -1,0 +1,1 @@
+"""Live data: the extent moves while it is read, and still one seed and a journal fix the order."""
