@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
+from penstock.core.spaces import Box, Space
 from penstock.envs.benchmark import Benchmark
 from penstock.envs.built import plain_space
 from penstock.envs.config import EnvConfig, VecEnvOptions
@@ -174,11 +175,18 @@ def _checked(envs: Any, benchmark: Benchmark, config: EnvConfig, *spaces: gymnas
     """The environments, if their spaces are those that the benchmark knows of the task; else they are closed."""
     if config.task_name not in benchmark.tasks():
         return envs
-    known, built = benchmark.spaces(config), tuple(plain_space(space) for space in spaces)
-    if known != built:
-        envs.close()
-        raise SpecError(
-            f"expected observations and actions of {known} from {benchmark.name} {config.task_name!r}, got {built}; is "
-            "it another version of the library than the one that penstock knows?"
-        )
+    for kind, known, space in zip(("observation", "action"), benchmark.spaces(config), spaces, strict=True):
+        if plain_space(space) != known:
+            envs.close()
+            raise SpecError(
+                f"expected the {kind} space {_words(known)} of {benchmark.name} {config.task_name!r}, got {space}; is "
+                "it another version of the library than the one that penstock knows?"
+            )
     return envs
+
+
+def _words(space: Space) -> str:
+    """A space without the bounds of each pixel."""
+    if not isinstance(space, Box):
+        return str(space)
+    return f"Box({space.low.min()}, {space.high.max()}, {space.shape}, {space.dtype})"
