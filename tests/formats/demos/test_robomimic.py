@@ -283,7 +283,7 @@ def test_bad_json_and_masks(tmp_path, episodes):
 
 @pytest.mark.parametrize("options", [PLAIN, GZIP], ids=["contiguous", "gzip"])
 def test_any_damage_is_a_value_or_a_format_error(tmp_path, episodes, options):
-    path = write(tmp_path / "f.hdf5", episodes, options)
+    path = write(tmp_path / "f.hdf5", episodes[:2], options)
     raw = bytearray(path.read_bytes())
     rng = np.random.default_rng(11)
     outcomes = set()

@@ -75,7 +75,7 @@ def _is_pickle(path: Path) -> bool:
             head = file.read(HEAD)
     except OSError:
         return False
-    if not head.startswith((b"\x80", b"(")) or b"imitation.data.types" not in head:
+    if not head.startswith(b"\x80") or b"imitation.data.types" not in head:
         return False
     return opening(head, 1) == ["EMPTY_LIST"]
 

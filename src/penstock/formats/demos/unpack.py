@@ -76,6 +76,8 @@ def opening(head: bytes, count: int) -> list[Any]:
     ['EMPTY_DICT', 'obs', 'EMPTY_LIST']
     """
     found: list[Any] = []
+    if not head.startswith(b"\x80"):  # older protocols are text, and pickletools warns of other text that it tries
+        return found
     try:
         for opcode, argument, _ in islice(pickletools.genops(head), 8 * count):
             if opcode.name not in _SILENT:
