@@ -105,21 +105,26 @@ class StreamShuffler:
 
     def _take(self, n: int) -> Int:
         """At most `n` more; numbers that left the window meanwhile are taken too, and dropped."""
-        left = np.array([r.left for r in self._ranges], np.int64)
-        which = np.empty(n, np.int64)
-        drawn = kernels().draw_ranges(left, np.uint64(self._seed), self._draws, which)
-        self._draws += drawn
-        which = which[:drawn]
-        place = np.empty(drawn, np.int64)
-        for s in np.unique(which).tolist():
-            mine = which == s
-            count = int(mine.sum())
-            place[mine] = np.arange(self._ranges[s].taken, self._ranges[s].taken + count)
-            self._ranges[s].taken += count
-        table = np.array([(r.hi - r.lo, r.stream, r.lo) for r in self._ranges], np.int64)[which]
-        numbers = table[:, 2] + _permuted(place, table[:, 0], table[:, 1], self._seed)
+        which = self._choose(n)
+        place, table = np.empty(len(which), np.int64), np.empty((3, len(which)), np.int64)
+        for s, held in enumerate(self._ranges):
+            mine = np.flatnonzero(which == s) if len(self._ranges) > 1 else slice(None)
+            count = len(place[mine])
+            place[mine] = np.arange(held.taken, held.taken + count)
+            table[:, mine] = np.array([[held.hi - held.lo], [held.stream], [held.lo]])
+            held.taken += count
+        numbers = table[2] + _permuted(place, table[0], table[1], self._seed)
         self._ranges = [r for r in self._ranges if r.left]
         return numbers[numbers >= self._window[0]]
+
+    def _choose(self, n: int) -> Int:
+        """The range that each of the next `n` draws is from; fewer where less is left."""
+        left = np.array([r.left for r in self._ranges], np.int64)
+        which = np.zeros(min(n, int(left.sum())), np.int64)
+        if len(left) > 1:
+            kernels().draw_ranges(left, np.uint64(self._seed), self._draws, which)
+        self._draws += len(which)
+        return which
 
     def _add(self, lo: int, hi: int) -> None:
         self._ranges.append(_Range(lo, hi, self._streams))
@@ -154,6 +159,8 @@ class StreamShuffler:
 
 def _permuted(place: Int, size: Int, stream: Int, seed: int) -> Int:
     """`permute`, handed its elements range by range: it derives a key wherever the range changes."""
+    if len(stream) == 0 or (stream == stream[0]).all():
+        return permute(place, size, stream, (seed + _GOLDEN) % _WORD)
     order = np.argsort(stream, kind="stable")
     out = np.empty(len(place), np.int64)
     out[order] = permute(place[order], size[order], stream[order], (seed + _GOLDEN) % _WORD)
