@@ -48,7 +48,8 @@ def mix(
             shares are then exact over whole epochs of the datasets.
         stop: where an epoch ends. `"first_exhausted"`: before a dataset would begin anew. `"all_exhausted"`: when each
             has been used up, the shorter ones having begun anew. `"drain"`: a used-up dataset leaves and the others
-            go on in their proportions, until all are used up once. `"never"`, or a number of samples.
+            go on in their proportions, until all are used up once. `"never"`, or a number of samples. Shares are
+            those of each epoch; with `"never"` and `nominal(n)` after it, those of all epochs together.
         label: the name of a column `[n]` int32 with the number of the dataset each sample is from, or None.
         union: allow outputs that some datasets lack (padding there, with `<output>_present`) and unequal widths.
 
