@@ -122,9 +122,9 @@ class Archive:
             message = f"expected {size} bytes for {header.dtype}{list(header.shape)}, got {len(payload) - header.at}"
             raise FormatError(message, path=self.path, where=name)
         if not size:
-            return np.zeros(header.shape, header.dtype)
+            return np.zeros(header.shape, header.dtype.newbyteorder("="))
         array = payload[header.at :].view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
-        return np.ascontiguousarray(array, header.dtype.newbyteorder("="))
+        return np.asarray(array, header.dtype.newbyteorder("="), order="C")
 
     def _inflate(self, raw: bytes, member: Member, limit: int, *, whole: bool) -> bytes:
         stream = zlib.decompressobj(-zlib.MAX_WBITS)
