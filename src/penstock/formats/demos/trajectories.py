@@ -73,6 +73,7 @@ def source_of(
     rewards = [track.rewards for track in tracks if track.rewards is not None]
     if len(rewards) == len(tracks):
         columns["rewards"] = _joined(rewards, lengths, "rewards", path)
+    left = ["rewards"] if 0 < len(rewards) < len(tracks) else []
     ends = np.where(np.array(lengths) > 0, offsets[1:] - 1, -1)
     columns |= _flags(tracks, ends, int(offsets[-1]))
     told = {**metadata}
@@ -81,9 +82,11 @@ def source_of(
         infos = read_infos([step for track in tracks for step in track.infos or ()], ends)
         columns |= infos.columns
         episodes = [one | other for one, other in zip(episodes, infos.episodes, strict=True)]
-        told |= {"left_out": infos.left_out} if infos.left_out else {}
+        left += infos.left_out
     elif any(track.infos is not None for track in tracks):
-        told["left_out"] = ["infos"]
+        left.append("infos")
+    if left:
+        told["left_out"] = sorted([*told.get("left_out", ()), *left])
     if not seen:
         raise FormatError("expected observations, got none", path=path)
     fields = {p: f.field("boundary") for p, f in seen.items()}

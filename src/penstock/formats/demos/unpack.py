@@ -59,9 +59,9 @@ def head_of(path: Path, suffix: str, size: int = HEAD, *, gzipped: bool = False)
         if not found:
             return b""
         with found[0].open("rb") as file:
-            raw = file.read(size)
+            raw = file.read(max(size, HEAD))
         if not raw.startswith(_GZIP):
-            return b"" if gzipped else raw
+            return b"" if gzipped else raw[:size]
         return zlib.decompressobj(31).decompress(raw, size)
     except (OSError, ValueError, zlib.error):
         return b""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -98,13 +100,8 @@ def size_of(path: Path) -> tuple[int, int]:
 
     Raises `FormatError` for what is no video, `MissingExtraError` without PyAV.
     """
-    av = require("av", EXTRA)
-    try:
-        with path.open("rb") as file, av.open(file, format="mp4") as container:
-            stream = container.streams.video[0]
-            height, width = int(stream.height), int(stream.width)
-    except (OSError, ValueError, IndexError, av.FFmpegError) as error:
-        raise FormatError(f"expected an mp4 video, got {error}", path=path) from error
+    with _opened(path) as (_, stream):
+        height, width = int(stream.height), int(stream.width)
     if not (0 < height <= SIDE and 0 < width <= SIDE):
         raise UnsafeDataError(f"expected frames of at most {SIDE} x {SIDE}, got {width} x {height}", path=path)
     return height, width
@@ -113,29 +110,32 @@ def size_of(path: Path) -> tuple[int, int]:
 def decode(clip: Clip) -> npt.NDArray[np.uint8]:
     """`[count, 3, H, W]` RGB; a missing last frame is the one before. Raises `FormatError` for a damaged video."""
     frames: list[npt.NDArray[np.uint8]] = []
-    av = require("av", EXTRA)
-    try:
-        for i, frame in enumerate(_frames(av, clip.path)):
-            if i >= clip.skip:
-                image = frame.to_ndarray(format="rgb24")
-                if image.shape != (clip.height, clip.width, 3):
-                    raise FormatError(f"expected frames of one size, got {image.shape}", path=clip.path)
-                frames.append(image.transpose(2, 0, 1))
-            if len(frames) == clip.count:
-                break
-    except (OSError, ValueError, IndexError, av.FFmpegError) as error:
-        if isinstance(error, FormatError):
-            raise
-        raise FormatError(f"expected an mp4 video, got {error}", path=clip.path) from error
+    with _opened(clip.path) as (container, stream):
+        for frame in islice(container.decode(stream), clip.skip, clip.skip + clip.count):
+            if (frame.height, frame.width) != (clip.height, clip.width):
+                message = f"expected frames of {clip.width} x {clip.height}, got {frame.width} x {frame.height}"
+                raise FormatError(message, path=clip.path)
+            frames.append(frame.to_ndarray(format="rgb24").transpose(2, 0, 1))
     if len(frames) == clip.count - 1 and frames:
         frames.append(frames[-1])
     if len(frames) != clip.count:
         wanted = clip.skip + clip.count
-        raise FormatError(f"expected {wanted} frames, got {clip.skip + len(frames)} or fewer", path=clip.path)
+        raise FormatError(f"expected {wanted} frames, got {len(frames)} after {clip.skip}", path=clip.path)
     return np.stack(frames)
 
 
-def _frames(av: Any, path: Path) -> Iterator[Any]:
-    # A file that is open, and a demuxer that is named: FFmpeg gets no address to follow.
-    with path.open("rb") as file, av.open(file, format="mp4") as container:
-        yield from container.decode(video=0)
+@contextmanager
+def _opened(path: Path) -> Generator[tuple[Any, Any], None, None]:
+    """The container and its first video stream; what goes wrong with them is a `FormatError`."""
+    av = require("av", EXTRA)
+    try:
+        # A file that is open, and a demuxer that is named: FFmpeg gets no address to follow.
+        with path.open("rb") as file, av.open(file, format="mp4") as container:
+            streams = [stream for stream in container.streams.video if stream.codec_context is not None]
+            if not streams:
+                raise FormatError("expected a video that can be decoded, got none", path=path)
+            yield container, streams[0]
+    except FormatError:
+        raise
+    except (OSError, ValueError, av.FFmpegError) as error:
+        raise FormatError(f"expected an mp4 video, got {error}", path=path) from error
