@@ -1,0 +1,1 @@
+"""What values mean: a package a domain."""

@@ -1,0 +1,1 @@
+"""Chess positions as Leela Chess Zero's networks see them: planes, policies, values."""

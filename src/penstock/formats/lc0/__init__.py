@@ -1,0 +1,1 @@
+"""Training data of Leela Chess Zero: files of chunks, a chunk the frames of one game."""
