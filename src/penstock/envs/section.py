@@ -157,6 +157,8 @@ def _load_yaml(text: str, source: object) -> Any:
 
     def table(loader: Any, node: Any) -> dict[Any, Any]:
         names = [loader.construct_object(name, deep=True) for name, _ in node.value]
+        if not all(isinstance(name, str) for name in names):
+            raise FormatError(f"expected keys that are text, got {names!r}", path=source)
         twice = [name for name in names if names.count(name) > 1]
         if twice:
             raise FormatError(f"expected every key once, got {twice[0]!r} twice", path=source)
