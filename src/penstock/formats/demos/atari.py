@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os.path import isfile
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,7 +30,7 @@ class Atari(Kind):
 
     def recognises(self, path: Path) -> bool:
         """By the header of an object array, and the names in the pickle behind it."""
-        if not path.is_file():
+        if not isfile(path):
             return False
         head = head_of(path, _SUFFIX)
         if head.startswith(ZIP) and names_of(path) == [NAME]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from os.path import isfile
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -27,7 +28,7 @@ class Procgen(Kind):
 
     def recognises(self, path: Path) -> bool:
         """By the first words of the pickle: a dict whose first key is one of ours and leads to a list."""
-        if not path.is_file():
+        if not isfile(path):
             return False
         first = opening(head_of(path, _SUFFIX), 3)
         return len(first) == 3 and first[0] == "EMPTY_DICT" and first[1] in KEYS and first[2] == "EMPTY_LIST"
