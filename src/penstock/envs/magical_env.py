@@ -13,7 +13,7 @@ from penstock.core.spaces import Box, Dict, Space
 from penstock.envs.area import box_mean
 from penstock.envs.config import EnvConfig
 from penstock.envs.magical import ACTIONS, NATIVE, SMALL, Magical, full_name, preproc
-from penstock.envs.magical_shim import load
+from penstock.envs.magical_shim import context_kept, load
 from penstock.errors import DataError
 
 Image = npt.NDArray[np.uint8]
@@ -47,7 +47,8 @@ class MagicalEnv(gymnasium.Env[Observation, Any]):
         if seed is not None:
             short = seed if seed < 2**32 else int(np.random.SeedSequence(seed).generate_state(1)[0])
             self._task.seed(short)
-        self._latest = self._task.reset()
+        with context_kept():
+            self._latest = self._task.reset()
         for view, picture in self._small().items():
             stack = self._pictures[view]
             stack.extend([picture] * (stack.maxlen or 1))
@@ -57,7 +58,8 @@ class MagicalEnv(gymnasium.Env[Observation, Any]):
         """An eighth of a second. Raises `DataError` for an action that there is not."""
         if not self.action_space.contains(action):
             raise DataError(f"expected an action in {self.action_space}, got {action!r}")
-        self._latest, reward, done, info = self._task.step(int(action))
+        with context_kept():
+            self._latest, reward, done, info = self._task.step(int(action))
         for view, picture in self._small().items():
             self._pictures[view].append(picture)
         truncated = bool(info.get("TimeLimit.truncated", False))
@@ -69,7 +71,8 @@ class MagicalEnv(gymnasium.Env[Observation, Any]):
 
     def close(self) -> None:
         """Close the window that nobody saw."""
-        self._task.close()
+        with context_kept():
+            self._task.close()
 
     def _small(self) -> dict[str, Image]:
         if not self._preproc.small:

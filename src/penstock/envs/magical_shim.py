@@ -27,10 +27,28 @@ def load() -> Any:
         if "pyglet.window" not in sys.modules:
             require("pyglet", _EXTRA).options["headless"] = True
         require("pymunkoptions", _EXTRA).options["debug"] = False  # it prints where it lies
-        gym, magical = require("gym", _EXTRA), require("magical", _EXTRA)
-        importlib.import_module("magical.base_env")  # with pymunk
+        gym = require("gym", _EXTRA)
+        with context_kept():  # pyglet makes a context of its own when it is imported
+            magical = require("magical", _EXTRA)
+            importlib.import_module("magical.base_env")  # with pymunk
         magical.register_envs()
     return gym
+
+
+@contextmanager
+def context_kept() -> Generator[None]:
+    """Afterwards the OpenGL context is current again that was: dm_control does not look whether its own still is."""
+    if not importlib.import_module("pyglet").options["headless"]:
+        yield
+        return
+    egl: Any = importlib.import_module("pyglet.libs.egl.egl")
+    display, context = egl.eglGetCurrentDisplay(), egl.eglGetCurrentContext()
+    surfaces = [egl.eglGetCurrentSurface(kind) for kind in (egl.EGL_DRAW, egl.EGL_READ)]
+    try:
+        yield
+    finally:
+        if context:
+            egl.eglMakeCurrent(display, *surfaces, context)
 
 
 @contextmanager
