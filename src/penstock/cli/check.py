@@ -11,24 +11,35 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.findings import findings as of_any
+from penstock.cli.options import Opening, opened
 from penstock.cli.show import Json, print_json
-from penstock.formats.base.format import Finding, recognise
+from penstock.errors import FormatError
+from penstock.formats.base.format import Finding, Format, recognise
 
 STYLES = {"error": "red", "warning": "yellow"}
 
 
 def check(
     location: Annotated[str, typer.Argument(metavar="PATH_OR_ID", help="A path, or an id that a format knows.")],
+    deep: Annotated[
+        bool, typer.Option("--deep", help="Look at the values of all episodes, however large the data are.")
+    ] = False,
+    opening: Opening = None,
     as_json: Json = False,
 ) -> None:
     """Look for damage in a dataset; exit code 1 if there is any.
 
-    Reads everything once. Warnings alone are exit code 0; 2 means that it cannot be opened at all.
+    First as the format knows, then at what any data may have: ends inside of episodes or none at all, NaN, values
+    outside of their spaces, next observations that are others. Warnings alone are exit code 0; 2 means that it cannot
+    be opened at all.
 
-    Example: penstock check ./cartpole
+    Example: penstock check ./cartpole --deep
     """
     found, path = recognise(location)
-    findings = list(found.check(path))
+    findings = [] if type(found).check is Format.check else list(found.check(path))
+    if all(finding.level != "error" for finding in findings):
+        findings += values(location, opening, deep=deep)
     sound = all(finding.level != "error" for finding in findings)
     if as_json:
         listed = [asdict(finding) for finding in findings]
@@ -37,6 +48,16 @@ def check(
         Console(soft_wrap=True).print(render(found.name, path, findings))
     if not sound:
         raise typer.Exit(1)
+
+
+def values(location: str, opening: list[str] | None, *, deep: bool) -> list[Finding]:
+    """What is found in the values of any format."""
+    try:
+        found, _, source = opened(location, opening)
+        with source:
+            return list(of_any(source, found.name, deep=deep))
+    except FormatError as error:
+        return [Finding("error", error.where or str(error.path or location), str(error))]
 
 
 def render(name: str, path: Path, findings: list[Finding]) -> RenderableType:

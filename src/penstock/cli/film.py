@@ -21,6 +21,7 @@ from penstock.core.spec import Spec
 from penstock.errors import DataError
 
 SHOWN = 4  # numbers of a caption
+PANELS = 6  # columns of observations that are drawn as curves
 
 
 def film(
@@ -86,7 +87,8 @@ def draw(
     field = episode.spec[column]
     subtitle = f"{column}: {field.dtype} {'x'.join(map(str, field.shape)) or 'scalar'}{'   ' if told else ''}{told}"
     if not is_picture(rows.shape[1:]):
-        curves = [_curve(column, rows, len(episode)), *_rest(episode, ())]
+        curves = [_curve(path, np.asarray(episode.columns[path]), len(episode)) for path in _beside(episode, column)]
+        curves += _rest(episode, ())
         return sheet(heading, subtitle, (), curves)
     chosen = _chosen(len(rows), count, every)
     shown = pictures(rows[chosen], color)
@@ -96,19 +98,23 @@ def draw(
     return sheet(heading, subtitle, cells, _rest(episode, tuple(chosen.tolist())))
 
 
+def _beside(episode: Episode, column: str) -> list[str]:
+    """The column, and the others of the observations if it is one of them."""
+    others = [p for p in _drawable(episode.spec) if under("observations", p)] if under("observations", column) else []
+    return [column, *(p for p in others if p != column and not is_picture(episode.spec[p].shape))][:PANELS]
+
+
+def _drawable(spec: Spec) -> list[str]:
+    return [p for p, f in spec.items() if not f.ragged and f.align != "episode" and f.dtype.kind in "biuf"]
+
+
 def _column(spec: Spec, asked: str | None) -> str:
     """The column that is drawn. Raises `DataError` if there is none, or it is text."""
+    usable = _drawable(spec)
     if asked is not None:
-        if (
-            asked not in spec
-            or spec[asked].ragged
-            or spec[asked].align == "episode"
-            or spec[asked].dtype.kind not in "biuf"
-        ):
-            numbers = [path for path, f in spec.items() if not f.ragged and f.align != "episode"]
-            raise DataError(f"expected a column of numbers among {numbers}, got {asked!r}")
+        if asked not in usable:
+            raise DataError(f"expected a column of numbers among {usable}, got {asked!r}")
         return asked
-    usable = [p for p, f in spec.items() if not f.ragged and f.align != "episode" and f.dtype.kind in "biuf"]
     observed = [path for path in usable if under("observations", path)]
     for candidates in (observed, usable):
         for path in candidates:

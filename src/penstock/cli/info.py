@@ -14,10 +14,13 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.options import From, Opening, opened
 from penstock.cli.show import Json, plain, print_json, size, sparkline, spread
 from penstock.core.selection import Selection
-from penstock.formats.base.format import Format, recognise
+from penstock.formats.base.format import Format
 from penstock.formats.base.source import Source
+from penstock.formats.demos.format import kind_at
+from penstock.formats.webdataset.shards import shards_of
 
 BLOCK = 1 << 20  # rewards are read so many rows at a time
 METADATA_WIDTH = 300
@@ -27,6 +30,8 @@ Float = npt.NDArray[np.float64]
 
 def info(
     location: Annotated[str, typer.Argument(metavar="PATH_OR_ID", help="A path, or an id that a format knows.")],
+    source: From = None,
+    opening: Opening = None,
     as_json: Json = False,
 ) -> None:
     """What a dataset holds: columns, spaces, episodes, returns, metadata.
@@ -35,10 +40,10 @@ def info(
 
     Example: penstock info ./cartpole --json
     """
-    found, path = recognise(location)
-    with found.open(path) as source:
-        lengths, returns = np.diff(source.offsets), episode_returns(source)
-        summary = summarise(found, path, source, lengths, returns)
+    found, path, held = opened(location, opening, source)
+    with held:
+        lengths, returns = np.diff(held.offsets), episode_returns(held)
+        summary = summarise(found, path, held, lengths, returns)
     if as_json:
         print_json(summary)
     else:
@@ -53,6 +58,7 @@ def summarise(
     return {
         "path": str(path),
         "format": found.name,
+        "layout": layout(found, path, source),
         "episodes": len(source),
         "steps": source.steps,
         "bytes": bytes_at(path),
@@ -63,6 +69,18 @@ def summarise(
         "columns": spec["fields"],
         "metadata": plain(source.metadata),
     }
+
+
+def layout(found: Format, path: Path, source: Source) -> str | None:
+    """Which of the format's layouts or kinds it is; None where there is one alone.
+
+    Minari's are its back-ends, those of demonstrations their makers.
+    """
+    if found.name == "demos":
+        return kind_at(path).name
+    told = getattr(source, "layout", None)
+    backend = source.metadata.get("data_format") if found.name == "minari" else None
+    return " ".join(str(part) for part in (backend, told) if part is not None) or None
 
 
 def episode_returns(source: Source) -> Float | None:
@@ -91,6 +109,8 @@ def _reward_blocks(source: Source) -> Iterator[tuple[int, Float]]:
 
 def bytes_at(path: Path) -> int:
     """Bytes of a file, or of all files below a folder."""
+    if not path.exists():
+        return sum(shard.stat().st_size for shard in shards_of(path))  # a pattern
     files = [path] if path.is_file() else [p for p in path.rglob("*") if p.is_file()]
     return sum(file.stat().st_size for file in files)
 
@@ -107,7 +127,7 @@ def render(summary: Mapping[str, Any], lengths: npt.NDArray[np.int64], returns: 
 def _head(summary: Mapping[str, Any], lengths: npt.NDArray[np.int64], returns: Float | None) -> Table:
     grid = _pairs()
     grid.add_row("path", Text(summary["path"]))
-    grid.add_row("format", Text(f"{summary['format']}, {size(summary['bytes'])}"))
+    grid.add_row("format", Text(_format(summary)))
     grid.add_row("episodes", Text(f"{summary['episodes']:,} of {summary['steps']:,} steps"))
     for name, values in (("lengths", lengths), ("returns", returns)):
         if values is not None and len(values):
@@ -115,6 +135,11 @@ def _head(summary: Mapping[str, Any], lengths: npt.NDArray[np.int64], returns: F
     for name in ("observation", "action"):
         grid.add_row(f"{name}s from", Text(space_text(summary[f"{name}_space"])))
     return grid
+
+
+def _format(summary: Mapping[str, Any]) -> str:
+    inside = f" ({summary['layout']})" if summary["layout"] else ""
+    return f"{summary['format']}{inside}, {size(summary['bytes'])}"
 
 
 def _spread_text(stats: Mapping[str, float], values: npt.ArrayLike) -> Text:
