@@ -17,6 +17,7 @@ from penstock.envs.area import box_mean
 from penstock.envs.built import plain_space
 from penstock.envs.magical_shim import load
 from penstock.errors import DataError, MissingExtraError
+from penstock.formats.demos.magical_preproc import shrunken
 
 ROOT = Path(__file__).parents[2]
 JITTER = "MoveToRegion-TestJitter-v0"
@@ -65,6 +66,11 @@ def test_preprocessed_pictures_are_those_of_the_raw_ones(preproc: str | None) ->
         assert np.array_equal(seen, expected.transpose(2, 0, 1) if preproc == "LoResCHW4E" else expected)
         assert seen.std() > 5
     env.close()
+
+
+def test_pictures_are_made_small_as_the_readers_of_demonstrations_do() -> None:
+    for picture in raw(JITTER, 0, [])[0].values():
+        assert np.array_equal(box_mean(picture, 4), shrunken(picture))
 
 
 @pytest.mark.parametrize("task", [name for name in named("magical").tasks() if "-" not in name])

@@ -56,6 +56,9 @@ class DmControl(Benchmark):
     named here 4; walker, cartpole, reacher and ball-in-cup 8) and the rewards are summed. Infos: `internal_state`, the
     physics before the action, and `discount`. An episode whose time is up (1000 steps of the suite) is truncated; it
     terminates where the suite's discount is 0.
+
+    >>> DmControl().spaces(EnvConfig(task_name="walker-walk"))[1].shape
+    (6,)
     """
 
     name: ClassVar[str] = "dm_control"

@@ -69,6 +69,10 @@ class Magical(Benchmark):
     before an episode's first picture stands the same again. Rewards are 0; the last info has the `eval_score`. An
     episode has a fixed number of steps and is scored at their end: it terminates there, as MAGICAL says itself (its
     infos' `TimeLimit.truncated` is False).
+
+    >>> config = EnvConfig(benchmark_name="magical", task_name="MakeLine", magical_preproc="LoRes4A")
+    >>> Magical().spaces(config)[0].shape
+    (96, 96, 12)
     """
 
     name: ClassVar[str] = "magical"

@@ -30,6 +30,9 @@ class Minecraft(Benchmark):
     After `minecraft_max_env_steps` steps, if that is set, an episode is truncated. MineRL is a source distribution that
     needs gym 0.19, Java 8 and a download of the game, so here it runs where somebody has it; and each environment is a
     game of its own, so better one than several (`n_envs` 1, `venv_parallel` False).
+
+    >>> Minecraft().spaces(EnvConfig(benchmark_name="minecraft", task_name="TreechopVectorObf"))[1].shape
+    (64,)
     """
 
     name: ClassVar[str] = "minecraft"
