@@ -23,7 +23,11 @@ _SUFFIX = ".npz"
 
 
 class Atari(Kind):
-    """`.npz` of dicts with `states`, `actions` and `dones`; see `read_atari`."""
+    """`.npz` of dicts with `states`, `actions` and `dones`; see `read_atari`.
+
+    >>> Atari().recognises(Path("/"))
+    False
+    """
 
     name: ClassVar[str] = "atari"
     description: ClassVar[str] = "Atari rollouts in .npz or .npy"

@@ -20,7 +20,11 @@ _CLASSES = (b"imitation.data.types", b"imitation.util.rollout")
 
 
 class DmControl(Kind):
-    """`.pkl.gz` of a list of imitation's trajectories; see `read_dm_control`."""
+    """`.pkl.gz` of a list of imitation's trajectories; see `read_dm_control`.
+
+    >>> DmControl().recognises(Path("/"))
+    False
+    """
 
     name: ClassVar[str] = "dm_control"
     description: ClassVar[str] = "dm_control trajectories in .pkl.gz"

@@ -134,7 +134,13 @@ def stack_index(lengths: Sequence[int], k: int, *, repeat: bool) -> Int:
 
 
 class FrameSource(Source):
-    """Columns in memory, some of them `Frames`. Those of `spec` that are not in `frames` are in `columns`."""
+    """Columns in memory, some of them `Frames`. Those of `spec` that are not in `frames` are in `columns`.
+
+    >>> frames = Frames([np.arange(6).reshape(3, 2)])
+    >>> spec = Spec({"observations": frames.field("boundary")})
+    >>> FrameSource(spec, {"observations": frames}, {}, np.array([0, 2]), {}, [{}]).episode(0).observations.tolist()
+    [[0, 1], [2, 3], [4, 5]]
+    """
 
     def __init__(
         self,

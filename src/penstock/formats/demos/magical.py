@@ -28,7 +28,11 @@ _CLASSES = (b"MILBenchTrajectory", b"MAGICALTrajectory", b"imitation.util.rollou
 
 
 class Magical(Kind):
-    """A `.pkl.gz` a trajectory, one or a folder of them; see `read_magical`."""
+    """A `.pkl.gz` a trajectory, one or a folder of them; see `read_magical`.
+
+    >>> Magical().recognises(Path("/"))
+    False
+    """
 
     name: ClassVar[str] = "magical"
     description: ClassVar[str] = "MAGICAL trajectories in .pkl.gz"

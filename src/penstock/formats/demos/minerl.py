@@ -24,7 +24,11 @@ _TEXT = 1 << 24  # bytes of a metadata.json
 
 
 class MineRL(Kind):
-    """Stream folders of `rendered.npz` and `recording.mp4`; see `read_minerl`."""
+    """Stream folders of `rendered.npz` and `recording.mp4`; see `read_minerl`.
+
+    >>> MineRL().recognises(Path("/"))
+    False
+    """
 
     name: ClassVar[str] = "minerl"
     description: ClassVar[str] = "MineRL streams of rendered.npz and recording.mp4"

@@ -21,7 +21,11 @@ _SUFFIX = ".pickle"
 
 
 class Procgen(Kind):
-    """A pickled dict of the lists `obs`, `acts`, `rews` and `dones`; see `read_procgen`."""
+    """A pickled dict of the lists `obs`, `acts`, `rews` and `dones`; see `read_procgen`.
+
+    >>> Procgen().recognises(Path("/"))
+    False
+    """
 
     name: ClassVar[str] = "procgen"
     description: ClassVar[str] = "procgen rollouts in a pickle"

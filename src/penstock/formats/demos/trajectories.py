@@ -30,6 +30,9 @@ class Track:
     together are T + 1, or {} where the source is given `Frames`; and arrays `[T, ...]`, at least one. `rewards` `[T]`
     or None, `infos` T dicts or None; `terminated`, whether the last step ends the episode by itself, and is not merely
     the last there is.
+
+    >>> Track({"": [np.zeros((3, 4))]}, {"": np.zeros(2)}).steps
+    2
     """
 
     observations: Mapping[str, Sequence[Array]]
@@ -62,6 +65,10 @@ def source_of(
     images `[C, H, W]`, the oldest first, black before an episode begins. Rewards and infos are columns if every
     trajectory has them. Raises `FormatError` for trajectories that do not fit together, `DataError` for another
     `frame_stack`. Memory: large observations stay where they are, everything else is copied once.
+
+    >>> track = Track({"": [np.zeros((3, 4))]}, {"": np.zeros(2)}, terminated=True)
+    >>> source_of([track], {"kind": "mine"}, path=None).episode(0).terminations.tolist()
+    [False, True]
     """
     if not tracks:
         raise FormatError("expected at least one trajectory, got none", path=path)
@@ -170,6 +177,10 @@ def unpickled(value: Any, *, path: object, where: str, metadata: Mapping[str, An
 
     It is terminated as it says itself; else it is not if its last info says `TimeLimit.truncated`, or has a `discount`
     above 0, which in dm_control's terms is an end in time alone.
+
+    >>> pickled = Trajectory(acts=np.zeros(2), obs=np.zeros((3, 4)), terminal=True)
+    >>> unpickled(pickled, path=None, where="trajectory 0").terminated
+    True
     """
     if not isinstance(value, Trajectory):
         raise FormatError(f"expected a trajectory, got {type(value).__name__}", path=path, where=where)

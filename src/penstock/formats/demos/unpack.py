@@ -34,12 +34,13 @@ def natural(path: Path) -> list[tuple[int, str]]:
 def files_of(path: Path, suffix: str) -> list[Path]:
     """The file at `path`; or the files of the folder whose names end with `suffix`; or those that the pattern means
     (`*`, `?`, `[...]`, `~`); in natural order. Raises `OSError`."""
+    path = Path(os.path.expanduser(path))
     if path.is_file():
         return [path]
     if path.is_dir():
         found = [p for p in path.iterdir() if p.name.endswith(suffix) and not p.name.startswith(".")]
     else:
-        found = [Path(p) for p in glob.glob(os.path.expanduser(path))]
+        found = [Path(p) for p in glob.glob(str(path))]
     return sorted((p for p in found if p.is_file()), key=natural)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Generator, Sequence
@@ -56,7 +57,7 @@ class Video:
         self._clips, self._cache_bytes = list(clips), cache_bytes
         self._first = offsets_of([clip.count for clip in clips])
         self._kept: OrderedDict[int, npt.NDArray[np.uint8]] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock, self._process = threading.Lock(), os.getpid()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Video, (self._clips, self._cache_bytes)
@@ -86,6 +87,8 @@ class Video:
             target[at] = self._decoded(number)[rows[at] - self._first[number]]
 
     def _decoded(self, number: int) -> npt.NDArray[np.uint8]:
+        if self._process != os.getpid():  # a fork may have copied a lock that a thread of the parent held
+            self._lock, self._process = threading.Lock(), os.getpid()
         with self._lock:
             if number not in self._kept:
                 self._kept[number] = decode(self._clips[number])
