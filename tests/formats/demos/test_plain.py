@@ -14,7 +14,7 @@ import pytest
 
 import penstock
 from penstock.errors import ChecksumError, FormatError, UnsafeDataError
-from penstock.formats.base.format import recognise
+from penstock.formats.base.format import named, recognise
 from penstock.formats.demos import FORMAT
 from penstock.formats.demos.archive import Archive
 from penstock.formats.demos.format import kind_at
@@ -374,3 +374,8 @@ def test_others_are_not_claimed(tmp_path):
     files = [p for p in MINARI.rglob("*") if p.suffix in (".hdf5", ".arrow")]
     assert not any(FORMAT.recognises(path) for path in [*datasets, *files, *(d / "data" for d in datasets)])
     assert {recognise(path)[0].name for path in datasets} == {"minari"}
+    shards = [p for p in (MINARI.parent / "ilr" / "shards").iterdir() if p.suffix in (".tar", ".tgz", ".zst")]
+    assert {recognise(path)[0].name for path in shards} == {"webdataset"}
+    store = tmp_path / "store"
+    with named("columns").create(store, FORMAT.open(saved(tmp_path / "f.npz", **values(), lengths=LENGTHS)).spec):
+        assert not FORMAT.recognises(store)

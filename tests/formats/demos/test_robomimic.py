@@ -210,6 +210,34 @@ def test_what_has_no_place_is_named(tmp_path, episodes):
         assert source.episode(0).columns["interventions"].tolist() == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    "options", [PLAIN, GZIP, {"chunks": (2,), "maxshape": (None,)}], ids=["contiguous", "gzip", "chunks"]
+)
+@pytest.mark.parametrize("dtype", [">f4", "<f8", ">i2", "?", "u1"])
+def test_numbers_of_any_kind(tmp_path, episodes, options, dtype):
+    path = write(tmp_path / "f.hdf5", episodes)
+    rng = np.random.default_rng(6)
+    parts = [rng.integers(0, 2, size=len(episode)).astype(dtype) for episode in episodes]
+    with h5py.File(path, "a") as file:
+        for e, part in enumerate(parts):
+            file.create_dataset(f"data/demo_{e}/other/x", data=part, **options)
+    with FORMAT.open(path) as source:
+        assert source.spec["other/x"].dtype == np.dtype(dtype).newbyteorder("=")
+        for episode, part in zip(source.episodes(), parts, strict=True):
+            np.testing.assert_array_equal(episode.columns["other/x"], part)
+
+
+def test_attributes_are_plain_values(tmp_path, episodes):
+    path = write(tmp_path / "f.hdf5", episodes)
+    given = {"shape": [1, 2], "ok": True, "names": ["a", "b"], "raw": np.bytes_(b"x"), "n": np.float32(0.5)}
+    with h5py.File(path, "a") as file:
+        file["data/demo_0"].attrs.update({**given, "long": np.zeros(7000).tolist()})
+    with FORMAT.open(path) as source:
+        (found,) = source.episode_metadata([0])
+        assert {name: found[name] for name in given} == {**given, "raw": "x", "n": 0.5}
+        assert json.loads(json.dumps(found)) == found
+
+
 def test_compressed_data_say_where_their_chunks_begin(tmp_path, episodes):
     options = {"compression": "gzip", "chunks": None}
     path = write(tmp_path / "f.hdf5", episodes, options)

@@ -16,11 +16,11 @@ from penstock.formats.demos.hdf5 import (
     Cache,
     Segments,
     alike,
+    attribute,
     blocks_of,
     column,
     is_hdf5,
     numbers,
-    plain,
     row_shape,
 )
 from penstock.formats.demos.kind import Kind
@@ -236,7 +236,7 @@ class _Reading:
 
     def metadata(self) -> dict[str, Any]:
         """Attributes of the file, and what lies below `metadata/` and is small."""
-        out = {key: plain(self.file.root.attrs[key]) for key in self.file.root.attrs}
+        out = {key: attribute(self.file.root.attrs[key]) for key in self.file.root.attrs}
         for name, dataset in self.datasets.items():
             if name.startswith("metadata/"):
                 value = _small(dataset)
@@ -255,4 +255,4 @@ def _small(dataset: Dataset) -> Any:
     count = int(np.prod(dataset.shape, dtype=object))
     if dataset.kind == "vlen" or count > FEW or dataset.dtype.itemsize > LONG:
         return None
-    return plain(np.asarray(dataset.read()))
+    return attribute(np.asarray(dataset.read()))

@@ -22,6 +22,7 @@ from penstock.containers.hdf5 import Dataset, File
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
+from penstock.formats.demos.infos import plain
 from penstock.formats.demos.source import Column, Rows, expand
 from penstock.kernels.rows import RowMap
 
@@ -65,7 +66,7 @@ class Cache:
             if key in self._held:
                 self._held.move_to_end(key)
                 return self._held[key]
-        rows = np.ascontiguousarray(dataset.read(start, stop)).reshape(-1).view(np.uint8)
+        rows = np.asarray(dataset.read(start, stop), native(dataset), order="C").reshape(-1).view(np.uint8)
         with self._lock:
             if key not in self._held:
                 self._bytes += rows.nbytes
@@ -102,6 +103,11 @@ def row_bytes(dataset: Dataset) -> int:
     return dataset.datatype.dtype.itemsize * math.prod(row_shape(dataset))
 
 
+def native(dataset: Dataset) -> np.dtype[Any]:
+    """Dtype of an element as it is read, in the machine's byte order."""
+    return dataset.dtype.newbyteorder("=")
+
+
 def row_shape(dataset: Dataset) -> tuple[int, ...]:
     """Shape of a row, that of array elements included."""
     return (*dataset.shape[1:], *dataset.datatype.inner)
@@ -122,6 +128,8 @@ def _stored(dataset: Dataset) -> tuple[int, Int | None]:
     rows = len(dataset)
     if rows == 0:
         return 1, np.zeros(0, np.int64)
+    if dataset.dtype != native(dataset):
+        return rows, None  # to be swapped
     at = dataset.flat()
     if at is not None:
         return rows, np.array([at], np.int64)
@@ -208,7 +216,7 @@ class BandRows:
 def column(file: File, segments: Segments, align: Align, cache: Cache, shape: tuple[int, ...] | None = None) -> Column:
     """A column of the segments' rows, which must be alike; `shape` where a row is called another than it is stored."""
     dataset = segments.datasets[0]
-    found = Field(dataset.datatype.dtype, row_shape(dataset) if shape is None else shape, align)
+    found = Field(native(dataset), row_shape(dataset) if shape is None else shape, align)
     return Column(found, rows_of(file, segments, cache))
 
 
@@ -244,14 +252,14 @@ def is_hdf5(path: Path) -> bool:
         return False
 
 
-def plain(value: Any) -> Any:
-    """An attribute or scalar as a plain value: numbers and text as Python's, arrays as they are.
+def attribute(value: Any) -> Any:
+    """An attribute or a scalar as a plain value that JSON can hold.
 
-    >>> plain(np.float64(0.5)), plain(np.bytes_(b"ok")), plain(np.array([1, 2]))
-    (0.5, 'ok', array([1, 2]))
+    >>> attribute(np.float64(0.5)), attribute(np.bytes_(b"ok")), attribute(np.array([1, 2]))
+    (0.5, 'ok', [1, 2])
     """
-    if isinstance(value, np.ndarray) and value.shape == ():
-        value = value[()]
-    if isinstance(value, bytes):  # np.bytes_ included
-        return value.decode("utf-8", "replace")
-    return value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, np.ndarray) and value.dtype.kind in "OS":
+        return attribute(value.tolist())
+    if isinstance(value, list):
+        return [attribute(item) for item in value]
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else plain(value)

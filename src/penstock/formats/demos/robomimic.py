@@ -20,11 +20,11 @@ from penstock.formats.demos.hdf5 import (
     Cache,
     Segments,
     alike,
+    attribute,
     blocks_of,
     column,
     is_hdf5,
     numbers,
-    plain,
     row_shape,
 )
 from penstock.formats.demos.kind import Kind
@@ -275,7 +275,7 @@ def _demo(file: File, name: str, group: Group) -> _Demo:
         got = "none" if actions is None else f"{actions.kind} {actions.dtype}{list(actions.shape)}"
         message = f"expected actions of at least one step, got {got}; leave it out with a filter key"
         raise FormatError(message, path=file.path, where=f"data/{name}/actions")
-    claimed = plain(group.attrs["num_samples"]) if "num_samples" in group.attrs else len(actions)
+    claimed = attribute(group.attrs["num_samples"]) if "num_samples" in group.attrs else len(actions)
     if claimed != len(actions):
         message = f"expected {claimed} actions, as num_samples says, got {len(actions)}"
         raise FormatError(message, path=file.path, where=f"data/{name}/actions")
@@ -286,17 +286,17 @@ def _attributes(group: Group, name: str, model_files: bool) -> dict[str, Any]:
     out: dict[str, Any] = {"demo": name, "model_file": "model_file" in group.attrs}
     for key in group.attrs:
         if key != "model_file":
-            value = plain(group.attrs[key])
-            if not isinstance(value, str | np.ndarray) or len(value) <= LONG:
+            value = attribute(group.attrs[key])
+            if not isinstance(value, str | list) or len(value) <= LONG:
                 out[key] = value
         elif model_files:
-            out[key] = plain(group.attrs[key])
+            out[key] = attribute(group.attrs[key])
     return out
 
 
 def _dataset_metadata(file: File) -> dict[str, Any]:
     data = file["data"]
-    out = {key: plain(data.attrs[key]) for key in data.attrs}
+    out = {key: attribute(data.attrs[key]) for key in data.attrs}
     if isinstance(text := out.get("env_args"), str):
         try:
             out["env_args"] = json.loads(text)
