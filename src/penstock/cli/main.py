@@ -32,7 +32,7 @@ COMMANDS = {
         "penstock.cli.film:film",
         "Draw an episode: frames with actions and rewards, or curves of its observations.",
     ),
-    "record": ("penstock.cli.record:record", "Record episodes of a Gymnasium environment into a new dataset."),
+    "record": ("penstock.cli.record:record", "Record episodes of an environment into a new dataset."),
     "formats": ("penstock.cli.formats:formats", "The formats there are, and what each can do."),
     "why": ("penstock.cli.why:why", "Which episodes, files and rows are behind a batch, from its ticket."),
     "demo": ("penstock.cli.demo.command:demo", "Record, train, stop, resume and evaluate, from end to end."),

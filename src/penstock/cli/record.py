@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Callable, Mapping
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,36 +13,76 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from penstock.cli.options import pairs
 from penstock.cli.show import Json, print_json, spread
-from penstock.errors import require
-from penstock.formats.base.format import named
+from penstock.conversion.targets import target_of
+from penstock.core.spec import Spec
+from penstock.envs.config import Config, EnvConfig
+from penstock.envs.registry import available, color_space_of, resolve
+from penstock.errors import DataError, require
+from penstock.formats.base.format import Format, named
+from penstock.formats.base.writer import Writer
 from penstock.record.collector import Collector
-from penstock.record.rollout import Policy, rollout
+from penstock.record.rollout import Policy, Rollout, rollout, rollout_vector
+from penstock.record.vector import VectorCollector
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What is recorded: its name, how an environment and several of them are made, and what is stored about it."""
+
+    name: str
+    one: Callable[[], Any]
+    several: Callable[[int, int | None], Any]
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 def record(
-    env: Annotated[str, typer.Argument(metavar="ENV", help="An id of Gymnasium, or module:id to import one first.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where the dataset is created; nothing may lie there.")],
+    env: Annotated[
+        str | None,
+        typer.Argument(metavar="ENV", help="benchmark/task, an id of Gymnasium, or module:id to import one first."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Where the dataset is created; nothing may lie there.")
+    ] = None,
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="How many episodes.")] = 10,
     format: Annotated[str, typer.Option("--format", help="A format that writes, see `penstock formats`.")] = "columns",
+    option: Annotated[
+        list[str] | None, typer.Option("--option", "-O", metavar="KEY=VALUE", help="For the writer, as layout=seed.")
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Of the resets and the random actions.")] = None,
     infos: Annotated[bool, typer.Option("--infos", help="Record infos too, with masks of what is missing.")] = False,
     policy: Annotated[
         str, typer.Option("--policy", help="random, or module:function from an observation to an action.")
     ] = "random",
+    random: Annotated[bool, typer.Option("--random", help="The same as --policy random.")] = False,
+    benchmark: Annotated[str | None, typer.Option("--benchmark", help="A name of penstock.envs, with --task.")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="A task of the benchmark.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="env_cfg.KEY=VALUE", help="Of the benchmark's configuration.")
+    ] = None,
+    n_envs: Annotated[int, typer.Option("--n-envs", min=1, help="So many at once; policies take batches then.")] = 1,
     as_json: Json = False,
 ) -> None:
-    """Record episodes of a Gymnasium environment into a new dataset.
+    """Record episodes of an environment into a new dataset.
 
-    Each episode is saved when it ends, so that what was recorded before an interruption is there.
+    Each episode is saved when it ends, so that what was recorded before an interruption is there. With --n-envs, some
+    more episodes than were asked for may end at the same step.
 
-    Example: penstock record CartPole-v1 -n 100 -o cartpole --seed 0
+    Example: penstock record toy/reach -n 100 -o reach --random --seed 0 --format webdataset --option layout=seed
     """
+    if out is None:
+        raise typer.BadParameter("expected a place for the dataset", param_hint="--out")
+    if random and policy != "random":
+        raise typer.BadParameter(f"expected one policy, got {policy} and --random", param_hint="--random")
     act, entry = _policy(policy), named(format)
-    collector = Collector(_make(env), out, format=entry.name, record_infos="union" if infos else False)
-    with closing(collector), _progress(quiet=as_json) as progress:
-        task = progress.add_task(env, total=episodes)
-        done = rollout(collector, act, episodes=episodes, seed=seed, on_episode=lambda *_: progress.advance(task))
+    what = _recorded(env, benchmark, task, settings or [])
+    target = _target(out, entry, pairs(option, "--option"), what.metadata)
+    with _progress(quiet=as_json) as progress:
+        bar = progress.add_task(what.name, total=episodes)
+        done = _drive(
+            what, target, act, n_envs, infos, {"episodes": episodes, "seed": seed}, lambda *_: progress.advance(bar)
+        )
     summary = {
         "path": str(out),
         "format": entry.name,
@@ -55,12 +97,68 @@ def record(
         typer.echo(f"{done.episodes} episodes, {done.steps} steps in {out}; look at it with: penstock info {out}")
 
 
-def _make(env: str) -> Any:
+def _drive(
+    what: Recorded,
+    target: Callable[[Spec], Writer],
+    act: Policy | None,
+    n_envs: int,
+    infos: bool,
+    limits: dict[str, Any],
+    on_episode: Callable[..., object],
+) -> Rollout:
+    mode = "union" if infos else False
+    if n_envs == 1:
+        with closing(Collector(what.one(), target, record_infos=mode)) as one:
+            return rollout(one, act, on_episode=on_episode, **limits)
+    envs = what.several(n_envs, limits["seed"])
+    with closing(VectorCollector(envs, target, record_infos=mode, unfinished="drop")) as several:
+        return rollout_vector(several, act, on_episode=on_episode, **limits)
+
+
+def _target(
+    out: Path, entry: Format, options: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> Callable[[Spec], Writer]:
+    """What makes the dataset when its columns are known. Raises `FileExistsError`, and `DataError` for options, now."""
+    known = target_of(entry.name, options).options
+    if known is not None and (wrong := sorted(options.keys() - set(known))):
+        raise DataError(f"expected options of {entry.name} among {list(known)}, got {wrong}")
+    if out.exists() or out.is_symlink():
+        raise FileExistsError(f"expected nothing at {out}; record to another place, or remove it")
+    return lambda spec: entry.create(out, spec, metadata, **options)
+
+
+def _recorded(env: str | None, benchmark: str | None, task: str | None, settings: list[str]) -> Recorded:
+    """The benchmark's task that is named in one of two ways, or an environment of Gymnasium."""
+    if benchmark is None and env is not None and "/" in env and env.split("/")[0] in available():
+        benchmark, task = env.split("/", 1)
+    elif (benchmark is None) == (env is None) or (benchmark is None) != (task is None):
+        raise typer.BadParameter("expected ENV, or --benchmark and --task", param_hint="ENV")
+    if benchmark is None or task is None:
+        if settings:
+            raise typer.BadParameter("expected a benchmark to set something of", param_hint="--set")
+        return _gymnasium(str(env))
+    named_so = [f"env_cfg.benchmark_name={benchmark}", f"env_cfg.task_name={task}"]
+    config = Config.from_args([*named_so, *settings]).env_cfg
+    found, config = resolve(config)
+    metadata = {"env_cfg": config.to_mapping(), "color_space": color_space_of(config).value}
+    return Recorded(f"{benchmark}/{task}", found.factory(config), lambda n, seed: _several(config, n, seed), metadata)
+
+
+def _several(config: EnvConfig, n: int, seed: int | None) -> Any:
+    load: Any = require("penstock.envs.vector", "gymnasium").load_vec_env
+    return load(config, {"n_envs": n, "venv_parallel": True}, seed=seed)
+
+
+def _gymnasium(env: str) -> Recorded:
     gymnasium = require("gymnasium", "gymnasium")
-    try:
-        return gymnasium.make(env)
-    except (gymnasium.error.Error, ImportError) as error:
-        raise typer.BadParameter(str(error), param_hint="ENV") from error
+
+    def made(make: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return make(env, *arguments)
+        except (gymnasium.error.Error, ImportError) as error:
+            raise typer.BadParameter(str(error), param_hint="ENV") from error
+
+    return Recorded(env, lambda: made(gymnasium.make), lambda n, _: made(gymnasium.make_vec, n))
 
 
 def _policy(name: str) -> Policy | None:
