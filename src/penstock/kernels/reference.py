@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.kernels.cipher_reference import permute  # noqa: F401 - one module has them all
-from penstock.kernels.live_reference import draw_ranges  # noqa: F401 - one module has them all
+from penstock.kernels.live_reference import draw_ranges, exchange, exchange_references  # noqa: F401 - one module has them all
 from penstock.kernels.mixing_reference import earliest_deadline, mix_table, mix_tree  # noqa: F401 - one module has them all
 from penstock.kernels.packing_read_reference import lay, pack_items, pack_slots  # noqa: F401 - one module has them all
 from penstock.kernels.packing_reference import (  # noqa: F401 - one module has them all

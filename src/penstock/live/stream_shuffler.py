@@ -12,11 +12,9 @@ import numpy.typing as npt
 from penstock.errors import PlanError, StateError
 from penstock.kernels.dispatch import kernels
 from penstock.kernels.permute import permute
+from penstock.live.seeds import key
 
 Int = npt.NDArray[np.int64]
-
-_GOLDEN = 0x9E3779B97F4A7C15
-_WORD = 1 << 64
 
 
 @dataclass(slots=True)
@@ -57,7 +55,7 @@ class StreamShuffler:
     """
 
     def __init__(self, seed: int = 0) -> None:
-        self._seed = seed % _WORD
+        self._seed, self._key = seed, key(seed, "stream shuffler")
         self._window = (0, 0)
         self._ranges: list[_Range] = []
         self._passes = self._streams = self._draws = 0
@@ -113,7 +111,7 @@ class StreamShuffler:
             place[mine] = np.arange(held.taken, held.taken + count)
             table[:, mine] = np.array([[held.hi - held.lo], [held.stream], [held.lo]])
             held.taken += count
-        numbers = table[2] + _permuted(place, table[0], table[1], self._seed)
+        numbers = table[2] + _permuted(place, table[0], table[1], int(self._key))
         self._ranges = [r for r in self._ranges if r.left]
         return numbers[numbers >= self._window[0]]
 
@@ -122,7 +120,7 @@ class StreamShuffler:
         left = np.array([r.left for r in self._ranges], np.int64)
         which = np.zeros(min(n, int(left.sum())), np.int64)
         if len(left) > 1:
-            kernels().draw_ranges(left, np.uint64(self._seed), self._draws, which)
+            kernels().draw_ranges(left, self._key, self._draws, which)
         self._draws += len(which)
         return which
 
@@ -157,11 +155,11 @@ class StreamShuffler:
         _, self._passes, self._streams, self._draws = counters
 
 
-def _permuted(place: Int, size: Int, stream: Int, seed: int) -> Int:
+def _permuted(place: Int, size: Int, stream: Int, key: int) -> Int:
     """`permute`, handed its elements range by range: it derives a key wherever the range changes."""
     if len(stream) == 0 or (stream == stream[0]).all():
-        return permute(place, size, stream, (seed + _GOLDEN) % _WORD)
+        return permute(place, size, stream, key)
     order = np.argsort(stream, kind="stable")
     out = np.empty(len(place), np.int64)
-    out[order] = permute(place[order], size[order], stream[order], (seed + _GOLDEN) % _WORD)
+    out[order] = permute(place[order], size[order], stream[order], key)
     return out
