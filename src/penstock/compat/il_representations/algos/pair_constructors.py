@@ -164,7 +164,7 @@ class JigsawPairConstructor(TargetPairConstructor):
 
     def planned(self, episodes: EpisodeDataset) -> MapDataset:
         """The puzzles by position."""
-        return self._whole.planned(episodes).select("context", "traj_ts_ids").map(self.jigsaw, seed=self.seed)
+        return self._whole.planned(episodes).select("context").map(self.jigsaw, seed=self.seed)
 
     def pairs_of(self, lengths: Int) -> int:
         """As many as there are steps."""

@@ -265,7 +265,7 @@ class _Turns(Iterator[Any]):
 
     def __init__(self, datasets: Sequence[Iterable[Any]], weights: Sequence[Weight]) -> None:
         self.at = 0
-        self._datasets, self._iterators = datasets, [iter(dataset) for dataset in datasets]
+        self._datasets, self._iterators = datasets, [_whole(dataset) for dataset in datasets]
         self._course = Course.of(shares(weights), [None] * len(datasets), "never")
         self._picked: list[int] = []
 
@@ -277,8 +277,13 @@ class _Turns(Iterator[Any]):
         for _ in range(2):
             for sample in self._iterators[number]:
                 return sample
-            self._iterators[number] = iter(self._datasets[number])
+            self._iterators[number] = _whole(self._datasets[number])
         raise PlanError(f"expected samples in every dataset, got none in number {number}")
+
+
+def _whole(dataset: Iterable[Any]) -> Iterator[Any]:
+    """All samples, in every worker: it is the turns that are shared among them."""
+    return dataset.part(0, 1) if isinstance(dataset, Resumable) else iter(dataset)
 
 
 @dataclass(frozen=True)

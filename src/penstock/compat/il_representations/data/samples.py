@@ -89,7 +89,10 @@ class Resumable(_Iterable):
         raise NotImplementedError
 
     def __iter__(self) -> Iterator[Any]:
-        worker, workers = _worker()
+        return self.part(*_worker())
+
+    def part(self, worker: int, workers: int) -> Iterator[Any]:
+        """What one of so many workers gives of an epoch."""
         epoch, given = self._begin
         for i, sample in enumerate(self._samples(epoch, given + worker, workers)):
             self._at = (epoch, given + worker + i * workers + 1)

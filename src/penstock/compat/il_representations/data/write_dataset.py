@@ -17,6 +17,7 @@ from penstock.compat.il_representations.envs.config import EnvConfig, current
 from penstock.containers.tar import TarAppender, member
 from penstock.containers.tar.compress import pack
 from penstock.containers.tar.writer import Piece
+from penstock.core.columns import under
 from penstock.core.episode import Episode
 from penstock.core.spec import Field, Spec
 from penstock.envs.registry import available, color_space_of, spaces_of
@@ -97,21 +98,25 @@ def replaced(target: Path) -> Generator[Path]:
 class TaskWriter(Writer):
     """Writes episodes of a task's demonstrations or rollouts as frames, described by what `get_meta_dict` gives.
 
-    Infos of T + 1 rows (recorded from environments) lose their first, which is of no step; columns that the layout has
-    no place for are left out. Raises `SpecError` for observations or actions that are not of the task's spaces.
+    `names` are the columns of observations and actions, where episodes have others besides. Infos of T + 1 rows
+    (recorded from environments) lose their first, which is of no step; columns that the layout has no place for are
+    left out. Raises `SpecError` for observations or actions that are not of the task's spaces.
     """
 
-    def __init__(self, path: Path, spec: Spec, meta: Mapping[str, Any]) -> None:
-        for name, space in (("observations", meta["observation_space"]), ("actions", meta["action_space"])):
-            found = {p: (f.dtype, f.shape) for p, f in spec.items() if p == name or p.startswith(f"{name}/")}
-            wanted = (space.dtype, getattr(space, "shape", ()))
-            if found != {name: wanted}:
-                raise SpecError(f"expected {name} of the task's space, {wanted}, got {found}")
+    def __init__(self, path: Path, spec: Spec, meta: Mapping[str, Any], names: Mapping[str, str] = {}) -> None:
         self._spec = spec
-        fields = {path: replace(f, align="step") if _late(path, f) else f for path, f in spec.items()}
-        kept = {path: f for path, f in fields.items() if f.align == "step" or path == "observations"}
+        self._from = {name: names.get(name, name) for name in ("observations", "actions")}
+        for name, space in (("observations", meta["observation_space"]), ("actions", meta["action_space"])):
+            found = {p: (str(spec[p].dtype), spec[p].shape) for p in spec.paths(self._from[name])}
+            wanted = (str(space.dtype), getattr(space, "shape", ()))
+            if found != {self._from[name]: wanted}:
+                raise SpecError(f"expected {name} of the task's space, {wanted}, got {found}")
+        steps = [p for p, f in spec.items() if (f.align == "step" or _late(p, f)) and not under("actions", p)]
+        self._from |= {path: path for path in steps}
+        fields = {name: spec[path] for name, path in self._from.items()}
+        fields = {name: replace(f, align="step") if _late(name, f) else f for name, f in fields.items()}
         told = {"env_cfg": meta["env_cfg"], "color_space": meta["color_space"].value}
-        self._inner = SeedWriter.create(path, Spec(kept, meta["observation_space"], meta["action_space"]), told)
+        self._inner = SeedWriter.create(path, Spec(fields, meta["observation_space"], meta["action_space"]), told)
 
     @property
     def spec(self) -> Spec:
@@ -120,8 +125,8 @@ class TaskWriter(Writer):
 
     def write(self, episode: Episode) -> int:
         """Save one episode; returns its number."""
-        late = {path: 1 if _late(path, self._spec[path]) else 0 for path in self._inner.spec}
-        columns = {path: episode.columns[path][first:] for path, first in late.items()}
+        late = {name: 1 if _late(path, self._spec[path]) else 0 for name, path in self._from.items()}
+        columns = {name: episode.columns[path][late[name] :] for name, path in self._from.items()}
         return self._inner.write(Episode(self._inner.spec, columns, episode.id, episode.metadata))
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from penstock import envs
 from penstock.compat.il_representations.data.metadata import COMPARED, Meta, differences
 from penstock.compat.il_representations.data.read_dataset import ILRDataset
 from penstock.compat.il_representations.envs.config import configured, current
-from penstock.compat.il_representations.envs.demos import as_dict, chosen, open_demos
+from penstock.compat.il_representations.envs.demos import COLUMNS, as_dict, chosen, open_demos
 from penstock.containers.pickle import ColorSpace
 from penstock.envs.config import EnvConfig
 from penstock.envs.paths import find_processed, processed_dir
@@ -40,7 +40,7 @@ def load_dict_dataset(
     if frame_stack is not None:
         changed[f"{current().env_cfg.benchmark_name}_frame_stack"] = frame_stack
     with configured(changed) as config, open_demos(config) as demos:
-        return as_dict(chosen(demos, n_traj, seed))
+        return as_dict(chosen(demos, n_traj, seed), COLUMNS.get(config.env_cfg.benchmark_name, {}))
 
 
 load_dataset_dict = load_dict_dataset

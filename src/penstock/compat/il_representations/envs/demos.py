@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,12 @@ _OPTIONS: Mapping[str, Callable[[EnvConfig], dict[str, Any]]] = {
     },
     "dm_control": lambda env: {"frame_stack": env.dm_control_frame_stack},
     "procgen": lambda env: {"frame_stack": env.procgen_frame_stack},
+}
+
+
+# Where the benchmark's observations and actions are not all that the files have.
+COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "minecraft": {"observations": "observations/pov", "actions": "actions/vector"}
 }
 
 
@@ -64,18 +72,20 @@ def chosen(demos: EpisodeDataset, n_traj: int | None, seed: int | None, *, shuff
     return demos.take(drawn if shuffle else np.sort(drawn))
 
 
-def as_dict(demos: EpisodeDataset) -> dict[str, Any]:
+def as_dict(demos: EpisodeDataset, names: Mapping[str, str]) -> dict[str, Any]:
     """All steps one after the other: `obs` and `next_obs` `[T, C, H, W]` (a dict of them where observations are one),
     `acts` `[T, ...]`, `dones` `[T]` bool, and `rews` `[T]` and `infos` `[T]` dicts where the files have them.
 
-    `dones` is True at the last step of every trajectory, however it ended. Cost: two copies of all observations.
+    `names` are the columns of observations and actions, where these are not all of those below these names. `dones` is
+    True at the last step of every trajectory, however it ended. Cost: two copies of all observations.
     """
     steps = demos.samples(next_observations=True)[:]
     tree = steps.tree()
     dones = np.zeros(steps.n, np.bool_)
     dones[np.cumsum(demos.episodes.length) - 1] = True
-    found: dict[str, Any] = {"obs": tree["observations"], "next_obs": tree["next_observations"]}
-    found |= {"acts": tree["actions"], "dones": dones}
+    seen, done = names.get("observations", "observations"), names.get("actions", "actions")
+    found = {"obs": _below(tree, seen), "next_obs": _below(tree, f"next_{seen}"), "acts": _below(tree, done)}
+    found["dones"] = dones
     if "rewards" in tree:
         found["rews"] = tree["rewards"]
     if any(path.startswith("infos/") for path in demos.spec):
@@ -97,3 +107,7 @@ def _infos(demos: EpisodeDataset) -> Any:
     made = np.empty(len(rows), object)
     made[:] = rows
     return made
+
+
+def _below(tree: Any, path: str) -> Any:
+    return reduce(getitem, path.split("/"), tree)

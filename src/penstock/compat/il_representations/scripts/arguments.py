@@ -10,6 +10,8 @@ from penstock.compat.il_representations.envs.config import Config, current
 from penstock.envs.section import suggestion
 from penstock.errors import DataError
 
+_PYTHON = {"True": "true", "False": "false", "None": "null"}  # as JSON has them
+
 
 def parsed(arguments: Sequence[str], options: dict[str, Any]) -> tuple[Config, dict[str, Any]]:
     """The configuration and the program's `options` that arguments say; a leading `with` is passed over.
@@ -24,7 +26,7 @@ def parsed(arguments: Sequence[str], options: dict[str, Any]) -> tuple[Config, d
     for argument in arguments[1:] if arguments[:1] == ["with"] else arguments:
         name, given, text = argument.partition("=")
         if "." in name:
-            rest.append(argument)
+            rest.append(f"{name}{given}{_PYTHON.get(text, text)}")
         elif not given or name not in options:
             known = [*options, *(f"{part}.<key>" for part in Config.key_names())]
             raise DataError(f"unknown argument {argument!r}{suggestion(name, options)}; there are {', '.join(known)}")
@@ -36,6 +38,6 @@ def parsed(arguments: Sequence[str], options: dict[str, Any]) -> tuple[Config, d
 def _value(text: str) -> Any:
     """As Python writes True, False and None, or as JSON; else text."""
     try:
-        return json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
+        return json.loads(_PYTHON.get(text, text))
     except ValueError:
         return text

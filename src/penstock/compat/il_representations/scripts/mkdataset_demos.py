@@ -12,7 +12,7 @@ from pathlib import Path
 
 from penstock.compat.il_representations.data.write_dataset import TaskWriter, get_meta_dict, replaced
 from penstock.compat.il_representations.envs.config import current
-from penstock.compat.il_representations.envs.demos import chosen, open_demos
+from penstock.compat.il_representations.envs.demos import COLUMNS, chosen, open_demos
 from penstock.compat.il_representations.scripts.arguments import parsed
 from penstock.envs.config import Config
 from penstock.envs.paths import processed_dir
@@ -40,10 +40,11 @@ def mkdataset_demos(
     config = config or current()
     target = processed_dir(config.env_data, config.env_cfg, "demos") / f"demos{suffix}"
     meta = get_meta_dict(config.env_cfg)
+    names = COLUMNS.get(config.env_cfg.benchmark_name, {})
     with open_demos(config) as demos:
         taken = chosen(demos, n_traj_total, None)
         ordered = chosen(taken, None, seed, shuffle=True) if shuffle_traj_order else taken
-        with replaced(target) as path, TaskWriter(path, demos.spec, meta) as writer:
+        with replaced(target) as path, TaskWriter(path, demos.spec, meta, names) as writer:
             writer.write_all(ordered)
     return target
 
