@@ -131,11 +131,14 @@ class Reservoir:
         return taken[: taken_ends[-1]], taken_ends, out_chunk, out_place
 
     def _grow(self) -> None:
-        """Half as many pages again. Memory that was never touched is the system's still."""
-        more = len(self._pages) + max(FIRST_PAGES, len(self._pages) // 2)
-        for name, held in (("_pages", self._pages), ("_link", self._link)):
-            grown = np.empty((more, *held.shape[1:]), held.dtype)
-            grown[: len(held)] = held
+        """As many pages as all slots will want if they hold what those filled do, and some more. What is never touched
+        costs no memory."""
+        held = max(int(np.count_nonzero(self._length)), 1)
+        wanted = int(1.1 * self._slots * int(self._free[1]) / held)
+        more = max(wanted, len(self._pages) + max(FIRST_PAGES, len(self._pages) // 4))
+        for name, array in (("_pages", self._pages), ("_link", self._link)):
+            grown = np.empty((more, *array.shape[1:]), array.dtype)
+            grown[: len(array)] = array
             setattr(self, name, grown)
 
     def _shaped(self, values: npt.NDArray[np.uint8], ends: Int, skipped: int) -> Any:
