@@ -181,7 +181,9 @@ class FrameSource(Source):
     def fingerprint(self) -> str:
         """Digest of spec and all values. Cost: one pass over the data at first use."""
         if self._fingerprint is None:
-            digest = hashlib.sha256(f"{self._spec.fingerprint} {self._rest.fingerprint}".encode())
+            # The space of observations follows from their fields, and its bounds would be millions of numbers.
+            told = Spec(self._spec.fields, None, self._spec.action_space).fingerprint
+            digest = hashlib.sha256(f"{told} {self._rest.fingerprint}".encode())
             for frames in self._frames.values():
                 digest.update(frames.digest())
             self._fingerprint = digest.hexdigest()

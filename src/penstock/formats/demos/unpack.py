@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import gzip
 import os
 import pickletools
 import re
@@ -17,7 +16,6 @@ from penstock.errors import FormatError, UnsafeDataError
 MAX_BYTES = 8 << 30  # of one file, unpacked
 HEAD = 1 << 12  # bytes that are looked at to recognise a file
 _GZIP = b"\x1f\x8b"
-_PIECE = 1 << 20
 _SILENT = frozenset({"PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT", "MARK"})
 
 
@@ -94,22 +92,34 @@ def unpacked(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     """All bytes of a file, unpacked if it is a gzip.
 
     Raises `FormatError` for a damaged or truncated gzip, `UnsafeDataError` for more than `max_bytes`.
-    Memory: twice the bytes for a moment.
+    Memory: the file and, for a moment, twice what comes out of it.
     """
-    pieces: list[bytes] = []
-    size = 0
     with path.open("rb") as file:
         packed = file.read(2) == _GZIP
+        size = os.fstat(file.fileno()).st_size
+        if not packed and size > max_bytes:
+            raise _too_much(path, max_bytes)
         file.seek(0)
-        stream = gzip.GzipFile(fileobj=file) if packed else file
+        rest = file.read()
+    if not packed:
+        return rest
+    pieces: list[bytes] = []
+    size = 0
+    while rest:  # a gzip may be several, one after the other, and padded with zeros
+        stream = zlib.decompressobj(31)
         try:
-            while piece := stream.read(_PIECE):
-                size += len(piece)
-                if size > max_bytes:
-                    message = f"expected at most {max_bytes} bytes unpacked, got more; `max_bytes` allows them"
-                    raise UnsafeDataError(message, path=path)
-                pieces.append(piece)
-        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-            message = f"expected a whole gzip file, got {error}"
-            raise FormatError(message, path=path, where=f"byte {size} unpacked") from error
-    return b"".join(pieces)
+            pieces.append(stream.decompress(rest, max_bytes - size + 1))
+        except zlib.error as error:
+            raise FormatError(f"expected a gzip file, got {error}", path=path, where=f"byte {size} unpacked") from error
+        size += len(pieces[-1])
+        if size > max_bytes:
+            raise _too_much(path, max_bytes)
+        if not stream.eof:
+            raise FormatError("expected a whole gzip file, got a part", path=path, where=f"byte {size} unpacked")
+        rest = stream.unused_data.lstrip(b"\0")
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+def _too_much(path: Path, max_bytes: int) -> UnsafeDataError:
+    message = f"expected at most {max_bytes} bytes unpacked, got more; `max_bytes` allows them"
+    return UnsafeDataError(message, path=path)
