@@ -303,3 +303,34 @@ def test_pickles_that_we_write_are_read_as_data_and_by_python(tmp_path: Path) ->
             np.testing.assert_array_equal(found, array)
     with pytest.raises(DataError):
         dumps(object())
+
+
+def test_chunks_of_a_chess_engine_are_not_claimed(tmp_path: Path) -> None:
+    """Tars of other things are left to their own formats; what must not be read is claimed, to say why."""
+    folder = bytearray(member("training-run1/", b""))
+    chunks = b"".join(member(f"training-run1/training.{i}.gz", gzip.compress(b"x")) for i in range(3))
+    cases = {
+        chunks + END: False,
+        bytes(folder) + chunks + END: False,
+        gzip.compress(chunks + END): False,
+        member("README", b"no dot") + END: False,
+        member("README", b"no dot") + member("0.npy.gz", b"x") + END: True,
+        member("__meta__/a.json", b"{}") + member("a.cls", b"1") + END: True,
+        member("a/training.json", b"{}") + END: True,
+        END: True,
+        b"": False,
+        gzip.compress(b""): False,
+    }
+    for i, (raw, expected) in enumerate(cases.items()):
+        path = tmp_path / str(i)
+        path.write_bytes(raw)
+        assert FORMAT.recognises(path) is expected, i
+    (tmp_path / "chunks").mkdir()
+    (tmp_path / "chunks" / "a.tar").write_bytes(chunks + END)
+    assert not FORMAT.recognises(tmp_path / "chunks")
+
+
+def test_an_extension_that_only_passed_over_names_have(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tar", {"0.cls": b"1", "__skip__/x.bin": b"?", "1.cls": b"2"})
+    with ShardSource(path) as found:
+        assert list(found.spec) == ["cls"]

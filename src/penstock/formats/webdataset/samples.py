@@ -18,7 +18,7 @@ Bytes = npt.NDArray[np.uint8]
 
 META = "_metadata"  # the key of the members that describe a shard of the self-describing layout
 EXTENSIONS = 4096  # different extensions of a dataset
-_PASSED = re.compile(rb"__[^/]*__($|/)")  # names that the webdataset library passes over as well
+PASSED = re.compile(rb"__[^/]*__($|/)")  # names that the webdataset library passes over as well
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,12 +47,12 @@ class Samples:
         position = self.payload[self.extensions.index(extension), i]
         return f"member {self.key(i) + '.' + extension!r} at byte {position}"
 
-    def take(self, chosen: npt.NDArray[np.bool_]) -> Samples:
+    def take(self, kept: npt.NDArray[np.bool_]) -> Samples:
         """Some of the samples, with those extensions that one of them has."""
-        used = np.asarray((self.size[:, chosen] >= 0).any(axis=1))
+        used = np.asarray((self.size[:, kept] >= 0).any(axis=1))
         extensions = tuple(e for e, is_used in zip(self.extensions, used.tolist(), strict=True) if is_used)
-        payload, size = self.payload[used][:, chosen], self.size[used][:, chosen]
-        return Samples(self.keys[chosen], self.shard[chosen], extensions, payload, size)
+        payload, size = self.payload[used][:, kept], self.size[used][:, kept]
+        return Samples(self.keys[kept], self.shard[kept], extensions, payload, size)
 
     @staticmethod
     def concatenate(parts: Sequence[Samples]) -> Samples:
@@ -79,9 +79,9 @@ def grouped(members: Members, shard: int, path: Path) -> Samples:
     Raises `FormatError` if a sample has an extension twice. Cost: 1 µs a member.
     """
     keys, extension, names = _split(members)
-    chosen = np.flatnonzero(extension >= 0)
-    keys, extension = keys[chosen], extension[chosen]
-    begins = np.ones(len(chosen), np.bool_)
+    named = np.flatnonzero(extension >= 0)
+    keys, extension = keys[named], extension[named]
+    begins = np.ones(len(named), np.bool_)
     begins[1:] = keys[1:] != keys[:-1]
     sample = np.cumsum(begins) - 1
     n = int(begins.sum())
@@ -89,11 +89,23 @@ def grouped(members: Members, shard: int, path: Path) -> Samples:
     filled = np.zeros(len(names) * n, np.bool_)
     filled[place] = True
     if np.count_nonzero(filled) != len(place):
-        raise _twice(members, place, chosen, path)
+        raise _twice(members, place, named, path)
     payload, size = np.zeros(len(names) * n, np.int64), np.full(len(names) * n, -1)
-    payload[place], size[place] = members.payload[chosen], members.size[chosen]
+    payload[place], size[place] = members.payload[named], members.size[named]
     shape = (len(names), n)
     return Samples(keys[begins], np.full(n, shard), names, payload.reshape(shape), size.reshape(shape))
+
+
+def chosen(samples: Samples, extensions: Sequence[str] | None, path: Path) -> Samples:
+    """Only the members of these extensions, and the samples that have one; all where None. Raises `FormatError`."""
+    if extensions is None:
+        return samples
+    missing = [e for e in extensions if e not in samples.extensions]
+    if missing:
+        raise FormatError(f"expected the extensions {missing}, found {list(samples.extensions)}", path=path)
+    rows = np.array([samples.extensions.index(e) for e in extensions], np.int64)
+    picked = Samples(samples.keys, samples.shard, tuple(extensions), samples.payload[rows], samples.size[rows])
+    return picked.take(np.asarray((picked.size >= 0).any(axis=0)))
 
 
 def _split(members: Members) -> tuple[npt.NDArray[np.bytes_], Int, tuple[str, ...]]:
@@ -103,6 +115,7 @@ def _split(members: Members) -> tuple[npt.NDArray[np.bytes_], Int, tuple[str, ..
     slash = np.where((names == ord("/")).any(axis=1), width - 1 - np.argmax(names[:, ::-1] == ord("/"), axis=1), -1)
     dots = (names == ord(".")) & (np.arange(width) > slash[:, None])
     dot = np.where(dots.any(axis=1), np.argmax(dots, axis=1), -1)
+    dot[_passed(members)] = -1
     found: dict[bytes, int] = {}
     extension = np.full(n, -1)
     for at in np.unique(dot[dot >= 0]).tolist():
@@ -113,20 +126,19 @@ def _split(members: Members) -> tuple[npt.NDArray[np.bytes_], Int, tuple[str, ..
         numbers = [found.setdefault(bytes(text).lower(), len(found)) for text in different]
         extension[rows] = np.array(numbers, np.int64)[which.ravel()]
     keys = np.where(np.arange(width) < dot[:, None], names, 0).astype(np.uint8)
-    extension[_passed(members)] = -1
     return keys.view(f"S{max(width, 1)}").reshape(n), extension, tuple(_text(name) for name in found)
 
 
 def _passed(members: Members) -> Int:
     names = members.matrix
     marked = np.flatnonzero((names[:, :2] == ord("_")).all(axis=1)) if names.shape[1] > 1 else np.zeros(0, np.int64)
-    return np.array([i for i in marked.tolist() if _PASSED.match(bytes(members.names[i]))], np.int64)
+    return np.array([i for i in marked.tolist() if PASSED.match(bytes(members.names[i]))], np.int64)
 
 
-def _twice(members: Members, place: Int, chosen: Int, path: Path) -> FormatError:
+def _twice(members: Members, place: Int, named: Int, path: Path) -> FormatError:
     order = np.argsort(place, kind="stable")
     again = order[1:][place[order][1:] == place[order][:-1]]
-    where = members.where(int(chosen[again.min()]))
+    where = members.where(int(named[again.min()]))
     return FormatError("expected each extension once in a sample, got one twice", path=path, where=where)
 
 

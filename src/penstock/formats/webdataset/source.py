@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from penstock.containers.tar import Members, walk
@@ -26,7 +25,7 @@ from penstock.formats.webdataset.content import Content
 from penstock.formats.webdataset.decoders import How, Trust, decoder
 from penstock.formats.webdataset.places import Bytes, Column, Int
 from penstock.formats.webdataset.reading import Archives, Options
-from penstock.formats.webdataset.samples import Samples, grouped
+from penstock.formats.webdataset.samples import Samples, chosen, grouped
 from penstock.formats.webdataset.shards import shards_of
 
 WORTH = 2048  # members from which keeping an index is worth a file
@@ -208,7 +207,7 @@ def read(paths: Sequence[Path], buffers: Sequence[Bytes], options: Options) -> C
     """The content of archives by the layout that their members have. Raises `FormatError`."""
     members: list[Members] = [walk(data, path) for path, data in zip(paths, buffers, strict=True)]
     groups = [grouped(held, shard, paths[shard]) for shard, held in enumerate(members)]
-    archives = Archives(paths, buffers, _chosen(Samples.concatenate(groups), options, paths), options)
+    archives = Archives(paths, buffers, chosen(Samples.concatenate(groups), options.extensions, paths[0]), options)
     if (description := own.described(paths, buffers, members)) is not None:
         return own.read(archives, description)
     return seed.read(archives) if seed.is_seed(archives.samples) else general.read(archives)
@@ -222,17 +221,6 @@ def _mapped(shards: Sequence[Path], cache: str | os.PathLike[str] | None, limit:
 
     with ThreadPoolExecutor(min(len(shards), os.cpu_count() or 1)) as threads:
         return list(threads.map(one, shards))
-
-
-def _chosen(samples: Samples, options: Options, paths: Sequence[Path]) -> Samples:
-    if options.extensions is None:
-        return samples
-    missing = [e for e in options.extensions if e not in samples.extensions]
-    if missing:
-        raise FormatError(f"expected the extensions {missing}, found {list(samples.extensions)}", path=paths[0])
-    rows = np.array([samples.extensions.index(e) for e in options.extensions], np.int64)
-    chosen = Samples(samples.keys, samples.shard, options.extensions, samples.payload[rows], samples.size[rows])
-    return chosen.take(np.asarray((chosen.size >= 0).any(axis=0)))
 
 
 def _reopened(path: Path, options: Mapping[str, Any]) -> ShardSource:
