@@ -309,6 +309,8 @@ HEADERS = {
     "too few": npy(shape="(20, 3)"),
     "overflowing": npy(shape="(4611686018427387904, 8)"),
     "endless": npy(shape=f"({'9' * 300},)"),
+    "rows of nothing": npy(shape="(4611686018427387904, 0)", payload=b""),
+    "nothing of rows": npy(shape="(0, 18446744073709551616)", payload=b""),
     "code": npy(descr="__import__('os').system('false')"),
     "objects": npy(descr="'|O'"),
     "a structure": npy(descr="[('a', '<f4')]"),

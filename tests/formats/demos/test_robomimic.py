@@ -293,6 +293,22 @@ def test_damage_is_named_with_its_place(tmp_path, episodes, name):
     assert str(path) in str(error.value)
 
 
+@pytest.mark.parametrize("shape", [(1 << 40, 0), (1 << 40, 2), (1 << 62, 0), (12, 1 << 40)])
+def test_rows_that_nobody_wrote(tmp_path, episodes, shape):
+    path = write(tmp_path / "f.hdf5", episodes)
+    with h5py.File(path, "a") as file:
+        del file["data/demo_2"]
+        demo = file["data"].create_group("demo_2")
+        demo.create_dataset("actions", shape, "f4", chunks=(1, 1), maxshape=(None, None))
+    with pytest.raises(FormatError):
+        FORMAT.open(path)
+    with h5py.File(path, "a") as file:
+        for name in [name for name in file["data"] if name != "demo_2"]:
+            del file["data"][name]
+    with pytest.raises(FormatError, match=r"cannot come from|at least one step"):
+        FORMAT.open(path)
+
+
 def test_bad_json_and_masks(tmp_path, episodes):
     path = write(tmp_path / "f.hdf5", episodes)
     with h5py.File(path, "a") as file:

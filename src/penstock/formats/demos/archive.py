@@ -122,6 +122,9 @@ class Archive:
             message = f"expected {size} bytes for {header.dtype}{list(header.shape)}, got {len(payload) - header.at}"
             raise FormatError(message, path=self.path, where=name)
         if not size:
+            if max(header.shape) > INFLATION * len(self._data):
+                message = f"expected a shape that a file of {len(self._data)} bytes can have, got {list(header.shape)}"
+                raise FormatError(message, path=self.path, where=name)
             return np.zeros(header.shape, header.dtype.newbyteorder("="))
         array = payload[header.at :].view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
         return np.asarray(array, header.dtype.newbyteorder("="), order="C")

@@ -113,7 +113,7 @@ class _Reading:
         missing = [name for name in NEEDED if name not in self.datasets]
         if missing:
             raise FormatError(f"expected the datasets {list(NEEDED)}, got none for {missing}", path=file.path)
-        self.n = len(self.datasets["actions"]) if self.datasets["actions"].shape else 0
+        self.n = self.datasets["actions"].shape[0] if self.datasets["actions"].shape else 0
         if not self.n:
             raise FormatError("expected at least one step, got none", path=file.path, where="actions")
         self.left_out: set[str] = set()
@@ -210,7 +210,7 @@ class _Reading:
         """Further datasets with a row a step, by their paths; the others are left out."""
         known = {*NEEDED, "next_observations", "timeouts"}
         names = [n for n in self.datasets if n not in known and not n.startswith("metadata/")]
-        fitting = [n for n in names if numbers(self.datasets[n]) and len(self.datasets[n]) == self.n]
+        fitting = [n for n in names if numbers(self.datasets[n]) and self.datasets[n].shape[0] == self.n]
         self.left_out |= set(names) - set(fitting)
         return fitting
 
@@ -228,7 +228,7 @@ class _Reading:
     def _checked(self, name: str) -> Dataset:
         dataset = self.datasets[name]
         scalars = name in ("terminals", "timeouts", "rewards") and row_shape(dataset) not in ((), (1,))
-        if not numbers(dataset) or len(dataset) != self.n or scalars:
+        if not numbers(dataset) or dataset.shape[0] != self.n or scalars:
             got = f"{dataset.kind} {dataset.dtype}{list(dataset.shape)}"
             message = f"expected {self.n} rows of numbers, as many as actions, got {got}"
             raise FormatError(message, path=self.file.path, where=name)

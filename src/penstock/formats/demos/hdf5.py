@@ -32,6 +32,7 @@ Bytes = npt.NDArray[np.uint8]
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 DECODED = 256 << 20  # bytes of decoded chunks that a source keeps
 AT_ONCE = 32 << 20  # bytes of chunks that one gather holds beyond that
+INFLATION = 1032  # deflate cannot make more than 1032 bytes out of one
 SMALL = 1 << 20  # rows that may be claimed without bytes to show for
 
 
@@ -47,7 +48,7 @@ class Segments(NamedTuple):
     def whole(cls, datasets: Sequence[Dataset]) -> Segments:
         """Every dataset from its first row to its last."""
         owner = np.arange(len(datasets))
-        return cls(datasets, owner, owner * 0, np.array([len(d) for d in datasets], np.int64))
+        return cls(datasets, owner, owner * 0, np.array([d.shape[0] for d in datasets], np.int64))
 
 
 class Cache:
@@ -83,6 +84,11 @@ def rows_of(file: File, segments: Segments, cache: Cache) -> Rows:
     """
     first = segments.datasets[0]
     width = row_bytes(first)
+    for dataset in segments.datasets:
+        # Deflated bytes have a limit, and what nobody wrote is not believed either.
+        if dataset.shape[0] * max(width, 1) > INFLATION * len(file.buffer) + SMALL:
+            message = f"{dataset.shape[0]} rows of {width} bytes cannot come from a file of {len(file.buffer)} bytes"
+            raise FormatError(message, path=file.path, where=dataset.where)
     if width == 0:
         zero = np.zeros(1, np.int64)
         return RowMap.build([file.buffer], zero + int(segments.length.sum()), zero, zero, 0)
@@ -115,7 +121,7 @@ def row_shape(dataset: Dataset) -> tuple[int, ...]:
 
 def _band(dataset: Dataset) -> int:
     """Rows of a band: those of a chunk, or all. Raises `FormatError` for more bands than the file has chunks for."""
-    rows, height = len(dataset), (dataset.chunk_shape or dataset.shape)[0]
+    rows, height = dataset.shape[0], (dataset.chunk_shape or dataset.shape)[0]
     height = min(max(height, 1), max(rows, 1))
     if rows // height > SMALL + len(dataset.tiles() if dataset.chunk_shape else ()):
         message = f"expected chunks for {rows} rows, got {len(dataset.tiles())}"
@@ -125,7 +131,7 @@ def _band(dataset: Dataset) -> int:
 
 def _stored(dataset: Dataset) -> tuple[int, Int | None]:
     """Rows of a block and the byte at which each block of whole rows lies as it is; None if there are none such."""
-    rows = len(dataset)
+    rows = dataset.shape[0]
     if rows == 0:
         return 1, np.zeros(0, np.int64)
     if dataset.dtype != native(dataset):
@@ -150,7 +156,7 @@ def _cut_segments(segments: Segments, heights: Sequence[int]) -> tuple[Int, Int,
     Blocks are numbered through all datasets.
     """
     height = np.array(heights, np.int64)
-    counts = -(-np.array([len(d) for d in segments.datasets], np.int64) // height)
+    counts = -(-np.array([d.shape[0] for d in segments.datasets], np.int64) // height)
     before = offsets_of(counts)[:-1]
     real = segments.length > 0
     owner, start, length = segments.owner[real], segments.start[real], segments.length[real]
@@ -182,7 +188,7 @@ class BandRows:
     _first: Int = field(init=False)
 
     def __post_init__(self) -> None:
-        counts = [-(-len(d) // height) for d, height in zip(self.datasets, self.heights, strict=True)]
+        counts = [-(-d.shape[0] // height) for d, height in zip(self.datasets, self.heights, strict=True)]
         object.__setattr__(self, "_first", offsets_of(counts))
 
     def gather(self, start: Int, length: Int, at: Int, out: Bytes) -> None:
@@ -210,7 +216,7 @@ class BandRows:
     def _decoded(self, band: int, owner: int) -> Bytes:
         dataset, height = self.datasets[owner], self.heights[owner]
         begin = (band - int(self._first[owner])) * height
-        return self.cache.read(dataset, begin, min(begin + height, len(dataset)))
+        return self.cache.read(dataset, begin, min(begin + height, dataset.shape[0]))
 
 
 def column(file: File, segments: Segments, align: Align, cache: Cache, shape: tuple[int, ...] | None = None) -> Column:
@@ -221,8 +227,9 @@ def column(file: File, segments: Segments, align: Align, cache: Cache, shape: tu
 
 
 def numbers(dataset: Dataset) -> bool:
-    """Whether it has rows of numbers, and not text or values of unequal length."""
-    return dataset.kind == "array" and len(dataset.shape) > 0 and dataset.dtype.kind in "biufc"
+    """Whether it has rows of numbers, and not text or values of unequal length, of a size that can be counted."""
+    size = math.prod(max(side, 1) for side in (*dataset.shape, *dataset.datatype.inner)) * dataset.dtype.itemsize
+    return dataset.kind == "array" and len(dataset.shape) > 0 and dataset.dtype.kind in "biufc" and size < 1 << 62
 
 
 def alike(one: Dataset, other: Dataset) -> bool:

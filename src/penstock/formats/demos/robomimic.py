@@ -183,10 +183,11 @@ class _Demos:
         names = list(self.demos[0].datasets)
         for demo in self.demos[1:]:
             self.left_out |= demo.datasets.keys() - names
+        actions = self._step("actions")  # first, for it tells whether there can be so many steps
         out: dict[str, Column] = {}
         for name in [name for name in names if name.startswith("obs/")]:
             out.update(self._observations(name.removeprefix("obs/"), next_observations))
-        out["actions"] = self._step("actions")
+        out["actions"] = actions
         if "rewards" in names:
             out["rewards"] = self._step("rewards")
         out.update(self._ends("dones" in names))
@@ -234,7 +235,7 @@ class _Demos:
         first = self.demos[0].datasets[name]
         for demo in self.demos:
             found = demo.datasets.get(name)
-            if found is None or not numbers(found) or len(found) != demo.steps or not alike(found, first):
+            if found is None or not numbers(found) or found.shape[0] != demo.steps or not alike(found, first):
                 expected = f"{demo.steps} rows of {first.dtype}{list(row_shape(first))}"
                 got = "none" if found is None else f"{found.kind} {found.dtype}{list(found.shape)}"
                 where = f"data/{demo.name}/{name}"
@@ -247,7 +248,7 @@ class _Demos:
         first = self.demos[0].datasets[name]
         found = [demo.datasets.get(name) for demo in self.demos]
         return all(
-            d is not None and numbers(d) and len(d) == demo.steps and alike(d, first)
+            d is not None and numbers(d) and d.shape[0] == demo.steps and alike(d, first)
             for d, demo in zip(found, self.demos, strict=True)
         )
 
@@ -271,15 +272,15 @@ def _demo(file: File, name: str, group: Group) -> _Demo:
     prefix = f"{group.name.rstrip('/')}/"
     datasets = {dataset.name.removeprefix(prefix): dataset for dataset in group.walk()}
     actions = datasets.get("actions")
-    if actions is None or not numbers(actions) or not len(actions):
+    if actions is None or not numbers(actions) or not actions.shape[0]:
         got = "none" if actions is None else f"{actions.kind} {actions.dtype}{list(actions.shape)}"
         message = f"expected actions of at least one step, got {got}; leave it out with a filter key"
         raise FormatError(message, path=file.path, where=f"data/{name}/actions")
-    claimed = attribute(group.attrs["num_samples"]) if "num_samples" in group.attrs else len(actions)
-    if claimed != len(actions):
-        message = f"expected {claimed} actions, as num_samples says, got {len(actions)}"
+    claimed = attribute(group.attrs["num_samples"]) if "num_samples" in group.attrs else actions.shape[0]
+    if claimed != actions.shape[0]:
+        message = f"expected {claimed} actions, as num_samples says, got {actions.shape[0]}"
         raise FormatError(message, path=file.path, where=f"data/{name}/actions")
-    return _Demo(name, len(actions), datasets)
+    return _Demo(name, actions.shape[0], datasets)
 
 
 def _attributes(group: Group, name: str, model_files: bool) -> dict[str, Any]:
