@@ -87,14 +87,15 @@ def pairs(paths: list[Path], **options: object) -> tuple[float, float, float]:
     return opened, rates[0], max(rates[1:])
 
 
-def peer(python: str, folders: list[Path], workers: int) -> float:
-    command = [
-        python,
-        str(Path(__file__).with_name("rivals") / "webdataset_pairs.py"),
-        str(workers),
-        *map(str, folders),
-    ]
+def peer(interpreter: str, script: str, *words: object) -> float:
+    """What the library's side of a measurement prints: a rate."""
+    command = [interpreter, str(Path(__file__).with_name("rivals") / script), *map(str, words)]
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+
+
+def say(what: str, rate: float, unit: str, theirs: float | None = None) -> None:
+    ratio = "" if theirs is None else f"{rate / theirs:>8.1f} x of {theirs:,.0f}"
+    print(f"{what:<44}{rate:>12,.0f} {unit}{ratio}", flush=True)
 
 
 def main() -> None:
@@ -103,29 +104,45 @@ def main() -> None:
     parser.add_argument("--peer", help="an interpreter that has webdataset and torch")
     arguments = parser.parse_args()
     frames = 4_000 if arguments.small else 20_000
+
+    def rival(script: str, *words: object) -> float | None:
+        return peer(arguments.peer, script, *words) if arguments.peer else None
+
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         folders = [root / "a", root / "b"]
         write(root / "warm", STEPS * SHARDS, 0)
-        print(f"{'written':<44}{min(write(f, frames, i) for i, f in enumerate(folders)):>12,.0f} frames/s")
+        written = max(write(f, frames, i) for i, f in enumerate(folders))
+        say("written", written, "frames/s", rival("webdataset_write.py", frames // 5, root / "peer.tar"))
         pairs([root / "warm"], index=False)  # loads the kernels
+        theirs = rival("webdataset_pairs.py", 0, *folders)
         opened, first, _ = pairs(folders, index=False)
-        print(f"{'opened without an index':<44}{2 * frames / opened:>12,.0f} frames/s")
-        print(f"{'pairs, opening and first epoch':<44}{first:>12,.0f} /s")
+        say("opened without an index", 2 * frames / opened, "frames/s", theirs)
+        say("pairs, opening and first epoch", first, "/s", theirs)
         pairs(folders)
         opened, _, warm = pairs(folders)
-        print(f"{'opened with an index':<44}{2 * frames / opened:>12,.0f} frames/s")
-        print(f"{'pairs, later epochs':<44}{warm:>12,.0f} /s")
-        if arguments.peer:
-            for workers in (0, 2):
-                theirs = peer(arguments.peer, folders, workers)
-                print(f"{f'webdataset, {workers} workers':<44}{theirs:>12,.0f} /s{warm / theirs:>8.1f} x")
+        say("opened with an index", 2 * frames / opened, "frames/s", theirs)
+        say("pairs, later epochs", warm, "/s", theirs)
+        say("the same, two workers there", warm, "/s", rival("webdataset_pairs.py", 2, *folders))
         packed = [root / "c", root / "d"]
         for i, folder in enumerate(packed):
             write(folder, frames // 5, i, "gzip")
-        opened, first, warm = pairs(packed, cache=root / "cache", index=False)
-        print(f"{'gzip: pairs, unpacking and first epoch':<44}{first:>12,.0f} /s")
-        print(f"{'gzip: pairs, later epochs':<44}{warm:>12,.0f} /s")
+        theirs = rival("webdataset_pairs.py", 0, *packed)
+        _, first, warm = pairs(packed, cache=root / "cache", index=False)
+        say("gzip: pairs, unpacking and first epoch", first, "/s", theirs)
+        say("gzip: pairs, later epochs", warm, "/s", theirs)
+        say("gzip: steps streamed, buffer of 1 024", streamed(packed), "/s", theirs)
+
+
+def streamed(paths: list[Path]) -> float:
+    """Steps/s read one way, without a cache."""
+    from penstock.formats.webdataset.streaming import ShardStream
+
+    begin, count = time.perf_counter(), 0
+    for path in paths:
+        for block in ShardStream(path, shuffle=1024, rows=BATCH)():
+            count += block.n
+    return count / (time.perf_counter() - begin)
 
 
 if __name__ == "__main__":

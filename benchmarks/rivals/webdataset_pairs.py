@@ -31,7 +31,7 @@ def pairs(samples: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def dataset(folder: Path) -> Any:
     return wds.DataPipeline(
-        wds.SimpleShardList(sorted(map(str, folder.glob("*.tar")))),
+        wds.SimpleShardList(sorted(map(str, folder.glob("*.t*")))),
         wds.split_by_worker,
         wds.tarfile_to_samples(),
         wds.decode(),
