@@ -91,6 +91,8 @@ def test_an_episode_is_cut_in_time_not_terminated() -> None:
     flags = [env.step(np.zeros(1, np.float32))[2:4] for _ in range(125)]
     assert set(flags[:-1]) == {(False, False)}
     assert flags[-1] == (False, True)
+    with pytest.raises(DataError, match="expected a reset before a step"):
+        env.step(np.zeros(1, np.float32))
     env.reset()
     assert env.step(np.zeros(1, np.float32))[2:4] == (False, False)
     env.close()
@@ -139,6 +141,8 @@ def test_other_tasks_and_what_is_unknown() -> None:
     with pytest.raises(DataError, match="did you mean 'ball-in-cup-catch'"):
         spaces_of(config("ball_in_cup-catch"))
     env = build("finger-spin")
+    with pytest.raises(DataError, match="expected a reset before a step"):
+        env.step(np.zeros(2))
     env.reset(seed=0)
     for wrong in (np.zeros(3), np.array([0, 1.01]), np.array([0, np.nan])):
         with pytest.raises(DataError, match=r"expected \(2,\) numbers from -1 to 1"):

@@ -123,6 +123,8 @@ def test_procgen_steps_and_begins_anew() -> None:
 @pytest.mark.usefixtures("fakes")
 def test_procgen_seeds_and_refuses() -> None:
     env = named("procgen").factory(procgen(procgen_frame_stack=1))()
+    with pytest.raises(DataError, match="expected a reset before a step"):
+        env.step(0)
     firsts = [env.reset(seed=seed)[0] for seed in (3, 3, 4)]
     assert np.array_equal(firsts[0], firsts[1])
     assert not np.array_equal(firsts[0], firsts[2])

@@ -126,6 +126,18 @@ def test_seeds() -> None:
     env.close()
 
 
+def test_without_a_seed_every_environment_is_another_and_numpys_own_generator_is_left_alone() -> None:
+    np.random.seed(5)
+    envs = [build(JITTER) for _ in range(2)]
+    firsts = [env.reset()[0] for env in envs for _ in range(2)]
+    drawn = np.random.random()
+    np.random.seed(5)
+    assert drawn == np.random.random()
+    assert len({first.tobytes() for first in firsts}) == 4
+    for env in envs:
+        env.close()
+
+
 def test_two_processes_draw() -> None:
     envs = load_vec_env(config(JITTER), {"n_envs": 2}, seed=1)
     try:

@@ -43,7 +43,7 @@ class DmControlEnv(gymnasium.Env[Image, Action]):
         self._task = suite_task(task)
         self._repeats = repeats(self._task[0])
         self._loaded = self._load(0)
-        self._fresh = True  # nobody has asked for a seed yet
+        self._fresh = self._over = True  # nobody has asked for a seed yet, nor for an episode
         spec = self._loaded.action_spec()
         self._low = np.broadcast_to(spec.minimum, spec.shape).astype(np.float64)
         self._span = np.broadcast_to(spec.maximum, spec.shape) - self._low
@@ -59,10 +59,13 @@ class DmControlEnv(gymnasium.Env[Image, Action]):
             self._loaded = self._load(int(self.np_random.integers(2**32)) if seed is None else seed)
             self._fresh = False
         self._loaded.reset()
+        self._over = False
         return self._picture(), {"internal_state": self._state(), "discount": 1.0}
 
     def step(self, action: Action) -> tuple[Image, float, bool, bool, dict[str, Any]]:
-        """One action, repeated. Raises `DataError` for one of another shape or beyond -1 and 1."""
+        """One action, repeated. Raises `DataError` for one of another shape or beyond -1 and 1, or without a reset."""
+        if self._over:
+            raise DataError("expected a reset before a step, for there is no episode under way")
         forces = np.asarray(action, np.float64)
         if forces.shape != self._low.shape or not (np.abs(forces) <= 1).all():
             raise DataError(f"expected {self._low.shape} numbers from -1 to 1 as an action, got {action!r}")
@@ -74,8 +77,8 @@ class DmControlEnv(gymnasium.Env[Image, Action]):
             reward, last, discount = reward + step.reward, step.last(), float(step.discount)
             if last:
                 break
-        over = last and discount == 0.0
-        return self._picture(), float(reward), over, last and not over, {**info, "discount": discount}
+        self._over, terminated = last, last and discount == 0.0
+        return self._picture(), float(reward), terminated, last and not terminated, {**info, "discount": discount}
 
     def render(self) -> Any:
         """`[480, 480, 3]` uint8, by the same camera."""

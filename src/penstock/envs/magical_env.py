@@ -37,7 +37,10 @@ class MagicalEnv(gymnasium.Env[Observation, Any]):
 
     def __init__(self, config: EnvConfig) -> None:
         self._preproc = preproc(config.magical_preproc)
+        legacy = np.random.get_state()  # a new task takes its seed from there, before it is given one
         self._task: Any = load().make(full_name(config.task_name))
+        np.random.set_state(legacy)
+        self._fresh = True
         self._pictures = {view: deque[Image](maxlen=depth) for view, depth in self._preproc.views.items()}
         self._latest: dict[str, Image] = {}
         self.render_mode = "rgb_array"
@@ -47,11 +50,12 @@ class MagicalEnv(gymnasium.Env[Observation, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin an episode."""
+        """Begin an episode. Without a seed, the first one is drawn from the operating system."""
         super().reset(seed=seed)
-        if seed is not None:
-            short = seed if seed < 2**32 else int(np.random.SeedSequence(seed).generate_state(1)[0])
-            self._task.seed(short)
+        if seed is not None or self._fresh:
+            wanted = int(self.np_random.integers(2**32)) if seed is None else seed
+            self._task.seed(wanted if wanted < 2**32 else int(np.random.SeedSequence(wanted).generate_state(1)[0]))
+            self._fresh = False
         with context_kept():
             self._latest = self._task.reset()
         for view, picture in self._small().items():

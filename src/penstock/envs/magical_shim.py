@@ -24,7 +24,7 @@ def load() -> Any:
     `MissingExtraError` if one of the libraries is not there.
     """
     with _as_of_2020():
-        if "pyglet.window" not in sys.modules:
+        if sys.platform == "linux" and "pyglet.window" not in sys.modules:
             require("pyglet", _EXTRA).options["headless"] = True
         require("pymunkoptions", _EXTRA).options["debug"] = False  # it prints where it lies
         gym = require("gym", _EXTRA)

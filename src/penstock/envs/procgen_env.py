@@ -48,9 +48,11 @@ class ProcgenEnv(gymnasium.Env[Image, Any]):
         return self._frame.copy(), {}
 
     def step(self, action: Any) -> tuple[Image, float, bool, bool, dict[str, Any]]:
-        """One step. Raises `DataError` for an action that there is not."""
+        """One step. Raises `DataError` for an action that there is not, or without a reset."""
         if not self.action_space.contains(action):
             raise DataError(f"expected an action in {self.action_space}, got {action!r}")
+        if self._game is None:
+            raise DataError("expected a reset before a step, for there is no episode under way")
         seen, rewards, dones, infos = self._game.step(np.array([action], np.int32))
         last, self._frame, self._waiting = self._frame, _picture(seen), bool(dones[0])
         shown = last if self._waiting else self._frame
