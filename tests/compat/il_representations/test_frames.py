@@ -320,3 +320,25 @@ def test_without_pytorch_datasets_are_iterated() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "12", done.stderr
+
+
+def test_states_hold_in_other_processes(tmp_path: Path) -> None:
+    """And so do datasets, which workers that are spawned are given as pickles."""
+    code = (
+        "import pickle, sys\n"
+        "dataset, state = pickle.load(open(sys.argv[1], 'rb'))\n"
+        "dataset.load_state_dict(state)\n"
+        "print(len(list(dataset)))"
+    )
+    for dataset, left in ((made("frames"), 13), (ILRDataset(A).pipe(SubdatasetExtractor(n_trans=7)), 4)):
+        list(itertools.islice(dataset, 3))
+        path = tmp_path / "dataset"
+        path.write_bytes(pickle.dumps((dataset, dataset.state_dict())))
+        done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+        assert done.stdout.strip() == str(left), done.stderr
+    assert "0x" not in made("function").state_dict()["of"]
+
+
+def test_frames_of_other_spaces_are_interleaved() -> None:
+    mixed = InterleavedDataset([ILRDataset(A), ILRDataset(SHARDS / "magical-random.tar.zst")], 4)
+    assert [sample["obs"].shape for sample in mixed] == [(3, 8, 8), (12, 96, 96)] * 2

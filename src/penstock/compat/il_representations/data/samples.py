@@ -54,8 +54,9 @@ class Frames:
     """Frames as they are stored, which need no plan but that of their order."""
 
     def planned(self, episodes: EpisodeDataset) -> MapDataset:
-        """Every step, by one column that has a row a step."""
-        return episodes.samples().select(next(path for path, f in episodes.spec.items() if f.align == "step"))
+        """Every step, by a column that has a row a step."""
+        names = ("terminations", "dones")  # of which one is there, and the first alike in all datasets
+        return episodes.samples().select(next(name for name in names if name in episodes.spec))
 
     def pairs_of(self, lengths: Int) -> int:
         """As many as there are steps."""
