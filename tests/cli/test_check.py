@@ -6,9 +6,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from penstock.formats.base.format import Finding, named
+import penstock
+from penstock.core.spaces import Box
+from penstock.formats.base.format import Finding, Format, named
 from tests.cli.conftest import Call
 
 
@@ -48,3 +51,45 @@ def test_warnings_alone_are_no_failure(call: Call, recording: Path, monkeypatch:
     assert answer.code == 0
     assert "spec.json" in answer.out
     assert call("check", recording, "--json").json["sound"]
+
+
+def test_values_of_any_format(call: Call, tmp_path: Path) -> None:
+    spec = penstock.Spec(
+        {
+            "observations": penstock.Field(np.dtype("f4"), (1,), "boundary"),
+            "next_observations": penstock.Field(np.dtype("f4"), (1,)),
+            "rewards": penstock.Field(np.dtype("f8")),
+            "terminations": penstock.Field(np.dtype("?")),
+            "truncations": penstock.Field(np.dtype("?")),
+        },
+        Box(np.zeros(1), np.full(1, 2.0), np.dtype("f4")),
+    )
+    columns = {
+        "observations": np.array([[0], [1], [5]], "f4"),
+        "next_observations": np.array([[2], [5]], "f4"),
+        "rewards": np.array([np.inf, 0]),
+        "terminations": np.array([True, False]),
+        "truncations": np.zeros(2, "?"),
+    }
+    with named("columns").create(tmp_path / "data", spec) as writer:
+        for _ in range(3):
+            writer.write(penstock.Episode(spec, columns))
+    answer = call("check", tmp_path / "data", "--json")
+    assert answer.code == 0
+    messages = sorted(finding["message"] for finding in answer.json["findings"])
+    assert messages == [
+        "infinite values in 3 rows of rewards, 3 episodes",
+        "next_observations is not the observation of the next step, in 3 steps of 3 episodes",
+        "terminations set before the last step, 3 times in 3 episodes",
+        "the last step is neither terminated nor truncated, in 3 episodes",
+        "values outside their space in 3 rows of observations, 3 episodes",
+    ]
+    columns["rewards"] = np.array([np.nan, 0])
+    with named("columns").append(tmp_path / "data") as writer:
+        writer.write(penstock.Episode(spec, columns))
+    assert call("check", tmp_path / "data", "--deep").code == 1
+
+
+def test_a_format_without_a_check_of_its_own(call: Call, recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(named("columns")), "check", Format.check)
+    assert "is sound" in call("check", recording).out

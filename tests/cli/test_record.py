@@ -70,3 +70,48 @@ def test_nothing_is_overwritten(call: Call, recording: Path) -> None:
     answer = call("record", "CartPole-v1", "-n", 1, "-o", recording)
     assert answer.code == 2
     assert answer.err.startswith("FileExistsError: ")
+
+
+@pytest.mark.parametrize(("seed", "n_envs"), [(0, 1), (1, 2)])
+def test_a_task_of_a_benchmark(call: Call, tmp_path: Path, seed: int, n_envs: int) -> None:
+    out, writer = tmp_path / "data", ("--format", "webdataset", "--option", "layout=seed")
+    set_to = ("--set", "env_cfg.toy_frame_stack=3")
+    told = call(
+        "record",
+        "toy/reach",
+        "-n",
+        2,
+        "-o",
+        out,
+        "--random",
+        "--seed",
+        seed,
+        "--n-envs",
+        n_envs,
+        *writer,
+        *set_to,
+        "--json",
+    )
+    assert told.json["episodes"] >= 2
+    with penstock.open(out) as data:
+        assert data.metadata["color_space"] == "RGB"
+        assert data.metadata["env_cfg"]["toy_frame_stack"] == 3
+        assert data.spec["observations"].shape == (9, 32, 32)
+        assert len(data) >= 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("toy/nothing",), "unknown task 'nothing'"),
+        (("toy/reach", "--set", "env_cfg.nothing=1"), "unknown key"),
+        (("CartPole-v1", "--set", "env_cfg.toy_frame_stack=1"), "expected a benchmark"),
+        (("--benchmark", "toy"), "--benchmark and --task"),
+        (("CartPole-v1", "--random", "--policy", "a:b"), "expected one policy"),
+        (("CartPole-v1", "--option", "colour=1"), "expected options of columns"),
+    ],
+)
+def test_benchmarks_refuse(call: Call, tmp_path: Path, arguments: tuple[object, ...], complaint: str) -> None:
+    answer = call("record", *arguments, "-o", tmp_path / "data")
+    assert (answer.code, complaint in " ".join(answer.err.replace("│", " ").split())) == (2, True), answer.err
+    assert not (tmp_path / "data").exists()

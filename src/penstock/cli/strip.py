@@ -88,6 +88,7 @@ def _strip(frames: Sequence[Frame], fonts: dict[str, Any]) -> Any:
     cell = round(width * scale) * stack + (stack - 1) * 2, round(height * scale)
     columns = max(min(len(frames), (WIDTH + GAP) // (cell[0] + GAP)), 1)
     rows = -(-len(frames) // columns)
+    columns = -(-len(frames) // rows)  # as many in each row, as far as that goes
     lines = max(len(frame.caption) for frame in frames)
     tall = cell[1] + 6 + lines * LINE + GAP
     page = image.new("RGB", (columns * (cell[0] + GAP) - GAP, rows * tall - GAP), PAPER)

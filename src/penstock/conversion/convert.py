@@ -69,7 +69,7 @@ def convert(
         data = _dataset(source, opened)
         told, place = dict(options or {}), Path(out)
         entry, target = named(format), target_of(format, told)
-        check_apart(data.source, place)
+        check_apart(source, data.source, place)
         _check_options(target, told)
         job = _job(data, target, told, drop, dict(rename or {}), fill=fill_missing)
         if overwrite:

@@ -138,14 +138,13 @@ def locked(out: Path) -> Generator[None]:
         os.close(handle)
 
 
-def check_apart(source: object, out: Path) -> None:
+def check_apart(given: object, source: object, out: Path) -> None:
     """Raise `DataError` if `out` is the source itself, or lies in it, or it in `out`."""
-    place = getattr(source, "path", None) or getattr(source, "folder", None)
-    if not isinstance(place, str | os.PathLike):
-        return
-    a, b = Path(place).resolve(), out.resolve()
-    if a == b or a in b.parents or b in a.parents:
-        raise DataError(f"expected a place apart from the source, got {out} for {place}")
+    told = [given, *(getattr(source, name, None) for name in ("path", "root", "folder"))]
+    for place in (p for p in told if isinstance(p, str | os.PathLike)):
+        a, b = Path(place).resolve(), out.resolve()
+        if a == b or a in b.parents or b in a.parents:
+            raise DataError(f"expected a place apart from the source, got {out} for {place}")
 
 
 def _recording(out: Path) -> Path:
