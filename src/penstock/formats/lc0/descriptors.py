@@ -1,0 +1,89 @@
+"""Open files, a bounded number of them: those read last stay open, whoever reads them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from penstock.formats.lc0.errors import ChunkError, Reason
+
+LIMIT = 64
+
+Identity = tuple[int, int]  # device and number of a file
+
+
+@dataclass(slots=True)
+class _Open:
+    fd: int
+    users: int = 0
+
+
+class Descriptors:
+    """At most `limit` descriptors, and one more for each thread that reads at the moment.
+
+    A descriptor keeps a deleted file readable while it is open. A file that was replaced is not read: what is at its
+    path then is another one.
+    """
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self._limit = limit
+        self._open: OrderedDict[tuple[Path, Identity], _Open] = OrderedDict()
+        self.renew()
+
+    def renew(self) -> None:
+        """Take a new lock, in a process that was forked off while a thread may have held the old one."""
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @contextmanager
+    def borrow(self, path: Path, identity: Identity) -> Iterator[int]:
+        """A descriptor of the file, valid inside the block. Raises `ChunkError` (`io`) if another file is at its path,
+        and `OSError`."""
+        key = (path, identity)
+        with self._lock:
+            held = self._open.get(key)
+            if held is None:
+                held = self._open[key] = _Open(_opened(path, identity))
+            self._open.move_to_end(key)
+            held.users += 1
+        try:
+            yield held.fd
+        finally:
+            with self._lock:
+                held.users -= 1
+                self._shrink()
+
+    def drop(self, path: Path, identity: Identity) -> None:
+        """Close the file's descriptor, if it is open and nobody reads from it now."""
+        with self._lock:
+            held = self._open.get((path, identity))
+            if held is not None and not held.users:
+                os.close(self._open.pop((path, identity)).fd)
+
+    def _shrink(self) -> None:
+        """Close those read longest ago, until there are few enough."""
+        over = len(self._open) - self._limit
+        if over > 0:
+            idle = [key for key, held in self._open.items() if not held.users][:over]
+            for key in idle:
+                os.close(self._open.pop(key).fd)
+
+
+def _opened(path: Path, identity: Identity) -> int:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    found = os.fstat(fd)
+    if (found.st_dev, found.st_ino) != identity:
+        os.close(fd)
+        raise ChunkError("expected the file that was indexed, got another: it was replaced", Reason.IO, path=path)
+    return fd
+
+
+DESCRIPTORS = Descriptors()
+os.register_at_fork(after_in_child=DESCRIPTORS.renew)

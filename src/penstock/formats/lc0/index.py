@@ -1,0 +1,134 @@
+"""What a file of chunks holds: where each chunk lies. By content: one gzip, plain records, or a tar of either.
+
+Everything is read by position; nothing is mapped, for a map of a file that somebody cuts short ends the process.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from penstock.containers.gunzip import MAGIC, begins
+from penstock.containers.tar.header import BLOCK, ZERO, parse
+from penstock.containers.tar.walk import Member, entry
+from penstock.errors import FormatError
+from penstock.formats.lc0.descriptors import Identity
+from penstock.formats.lc0.errors import ChunkError, Reason
+from penstock.formats.lc0.upgrade import plausible
+
+HEAD = 4096
+MEMBERS = 1 << 24
+NO_CHUNK = b"LICENSE"
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """Where the chunks of a file lie: byte positions `payload` `[n]` and `size` `[n]`, and `names` of members, none
+    where the file is one chunk. `torn` says what was left out behind the last one, and why."""
+
+    identity: Identity
+    payload: Sequence[int]
+    size: Sequence[int]
+    names: Sequence[bytes] = ()
+    torn: str | None = None
+
+
+def indexed(path: Path) -> Index | None:
+    """Index the file at `path`; None for what is no file of chunks.
+
+    A file whose name ends with `.gz` or `.tar` and that is neither gzip, records nor tar is damaged. Raises
+    `ChunkError` for one (`empty`, `not_gzip`, `archive`), and `OSError`. Cost: one small read, and one a member.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        identity = (found.st_dev, found.st_ino)
+        head = os.pread(fd, HEAD, 0)
+        if head.startswith(MAGIC) or plausible(head):
+            return Index(identity, (0,), (found.st_size,))
+        if is_tar(head) or (head.startswith(ZERO) and path.name.endswith(".tar")):
+            return _archive(fd, found.st_size, path, identity)
+    finally:
+        os.close(fd)
+    return _no_chunks(path, head)
+
+
+def begins_with_record(path: Path) -> bool:
+    """Whether the first chunk of the file at `path` begins like a record. Never raises. Cost: a few small reads."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return False
+        head = os.pread(fd, HEAD, 0)
+        if is_tar(head):
+            first = next(members(fd, path), None)
+            head = os.pread(fd, min(HEAD, first.size), first.payload) if first is not None else b""
+        return plausible(begins(head, 8) if head.startswith(MAGIC) else head)
+    except (OSError, FormatError):
+        return False
+    finally:
+        os.close(fd)
+
+
+def is_tar(head: bytes) -> bool:
+    """Whether a file that begins with `head` is a tar of at least one member.
+
+    >>> is_tar(bytes(512)), is_tar(b"too short")
+    (False, False)
+    """
+    if len(head) < BLOCK or head.startswith(ZERO):
+        return False
+    try:
+        parse(head[:BLOCK], None, 0)
+    except FormatError:
+        return False
+    return True
+
+
+def members(fd: int, path: Path) -> Iterator[Member]:
+    """The members that are chunks, in order: no folders, and not the one called LICENSE. Raises `FormatError`."""
+    position = 0
+    while (found := entry(lambda at, n: os.pread(fd, n, at), position, path)) is not None:
+        member, position = found
+        if member is not None and member.name.rpartition(b"/")[2] != NO_CHUNK:
+            yield member
+
+
+def _archive(fd: int, end: int, path: Path, identity: Identity) -> Index:
+    """Members up to the end, or to what is torn, damaged or no plain file."""
+    names: list[bytes] = []
+    places: list[tuple[int, int]] = []
+    torn: str | None = None
+    try:
+        for member in members(fd, path):
+            if member.payload + member.size > end or len(names) == MEMBERS:
+                torn = f"the archive ends within the member {_text(member.name)!r}, or has more than {MEMBERS}"
+                break
+            names.append(member.name)
+            places.append((member.payload, member.size))
+    except FormatError as error:
+        torn = str(error)
+    payload, size = np.array(places, np.int64).reshape(-1, 2).T.copy()
+    return Index(identity, payload, size, names, torn)  # pyright: ignore[reportArgumentType]  arrays of integers
+
+
+def _no_chunks(path: Path, head: bytes) -> None:
+    if path.name.endswith((".gz", ".tar")):
+        if not head:
+            raise ChunkError("expected a file of chunks, got no bytes", Reason.EMPTY, path=path)
+        reason = Reason.ARCHIVE if path.name.endswith(".tar") else Reason.NOT_GZIP
+        raise ChunkError(f"expected gzip, records or a tar of them, got {head[:8]!r}", reason, path=path)
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "backslashreplace")

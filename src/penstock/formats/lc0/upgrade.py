@@ -1,0 +1,154 @@
+"""Bytes of a chunk to frames: the version is told from the record, and all versions are brought to the newest.
+
+What a version does not have is filled in by these rules; everything else is copied.
+
+=================================  ======================================================================
+version 3                          `input_format` 1; `root_q`, `best_q`, `root_d`, `best_d` 0
+versions 3 and 4                   `plies_left` is the byte that counts the moves left, which becomes 0;
+                                   `root_m`, `best_m` 0
+versions 3 to 5                    `result_q` is the result byte, which becomes 0; `result_d` 1 for a draw;
+                                   `played_*` and `orig_*` NaN, `visits` and `policy_kld` 0, `played_idx` and
+                                   `best_idx` `NO_MOVE`
+versions 3 to 6, `missing="zero"`  `q_st`, `d_st`, `opp_played_idx`, `next_played_idx` 0, or as stored
+versions 3 to 6, `missing="nan"`   `q_st` and `d_st` NaN, the two indices `NO_MOVE`; a `q_st` other than 0 that
+                                   version 6 has stored is kept
+=================================  ======================================================================
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import DataError
+from penstock.formats.lc0.errors import ChunkError, Reason
+from penstock.formats.lc0.records import FRAME, INPUT_FORMATS, NO_MOVE, RECORDS
+
+Bytes = npt.NDArray[np.uint8]
+Missing = Literal["zero", "nan"]
+
+_WIDTH = {version: record.itemsize for version, record in RECORDS.items()}
+_V6 = _WIDTH[6]
+_UNKNOWN = ("played_q", "played_d", "played_m", "orig_q", "orig_d", "orig_m")
+_SHORT_TERM = ("q_st", "d_st")
+_LINKS = ("opp_played_idx", "next_played_idx")
+
+
+def check_missing(missing: str) -> None:
+    """Raise `DataError` for a word that is none of `Missing`."""
+    if missing not in get_args(Missing):
+        raise DataError(f"expected missing_st to be one of {get_args(Missing)}, got {missing!r}")
+
+
+def version_of(head: bytes) -> int:
+    """The version that the first 4 bytes of a record tell, little-endian; 0 where there are fewer.
+
+    >>> version_of(b"\\6\\0\\0\\0....")
+    6
+    """
+    return int.from_bytes(head[:4], "little") if len(head) >= 4 else 0
+
+
+def plausible(head: bytes) -> bool:
+    """Whether a record may begin with these bytes, at least 8 of them: its version, and what follows it.
+
+    >>> plausible(b"\\6\\0\\0\\0\\1\\0\\0\\0"), plausible(b"\\6\\0\\0\\0\\6\\0\\0\\0")
+    (True, False)
+    """
+    version = version_of(head)
+    if version not in RECORDS or len(head) < 8:
+        return False
+    if version >= 5:
+        return int.from_bytes(head[4:8], "little") in INPUT_FORMATS
+    first = float(np.frombuffer(head, "<f4", 1, 4)[0])  # of the policy: -1, or a share of visits
+    return first == -1 or 0 <= first <= 1
+
+
+def frames_in(version: int, size: int) -> int:
+    """How many frames `size` bytes of records of a version are. Raises `ChunkError`: `version`, `empty`, `size`.
+
+    >>> frames_in(6, 2 * 8356)
+    2
+    """
+    if size == 0:
+        raise ChunkError("expected records, got no bytes", Reason.EMPTY)
+    if version not in RECORDS:
+        raise ChunkError(f"expected records of the versions {sorted(RECORDS)}, got version {version}", Reason.VERSION)
+    n, rest = divmod(size, _WIDTH[version])
+    if rest:
+        message = f"expected whole records of {_WIDTH[version]} bytes (version {version}), got {size} bytes"
+        raise ChunkError(message, Reason.SIZE)
+    return n
+
+
+def upgraded(raw: bytes, missing: Missing = "zero") -> Bytes:
+    """`[n, 8396]` uint8 the records `raw` as frames, in memory of their own. All are of one version, 3 to 7.
+
+    `missing` says what short-term values become that the record does not have. Raises `ChunkError`: `empty`,
+    `version`, `size`, `mixed`. Cost: one copy.
+
+    >>> record = np.zeros(2, RECORDS[6])
+    >>> record["version"] = 6
+    >>> frames = upgraded(record.tobytes(), "nan")
+    >>> frames.shape, frames.view(FRAME)["d_st"].ravel().tolist()
+    ((2, 8396), [nan, nan])
+    """
+    version = version_of(raw)
+    try:
+        n = frames_in(version, len(raw))
+    except ChunkError as error:
+        if error.reason == Reason.SIZE and _mixed(raw):
+            raise _several() from None
+        raise
+    old = np.frombuffer(raw, RECORDS[version], n)
+    if np.any(old["version"] != version):
+        raise _several()
+    out = np.empty((n, FRAME.itemsize), np.uint8)
+    new = out.view(FRAME)[:, 0]
+    if version >= 6:
+        width = _WIDTH[version]
+        out[:, :width] = np.frombuffer(raw, np.uint8).reshape(n, width)
+        out[:, width:] = 0
+    else:
+        out[:] = 0
+        _bring(old, new, version)
+    if version < 7 and missing == "nan":
+        for name in _SHORT_TERM:
+            new[name][new[name] == 0] = np.nan
+        for name in _LINKS:
+            new[name] = NO_MOVE
+    new["version"] = 7
+    return out
+
+
+def _bring(old: npt.NDArray[np.void], new: npt.NDArray[np.void], version: int) -> None:
+    """Versions 3 to 5, field by field."""
+    for name in RECORDS[version].names or ():
+        new[name] = old[name]
+    if version < 5:
+        new["input_format"] = 1
+        new["plies_left"] = old["invariance_info"]
+        new["invariance_info"] = 0
+    result = old["dummy"].view(np.int8)
+    new["result_q"], new["result_d"] = result, result == 0
+    new["dummy"] = 0
+    for name in _UNKNOWN:
+        new[name] = np.nan
+    new["played_idx"] = new["best_idx"] = NO_MOVE
+
+
+def _mixed(raw: bytes) -> bool:
+    """Whether whole records of several versions follow one another up to the end."""
+    at = 0
+    while at < len(raw):
+        width = _WIDTH.get(version_of(raw[at : at + 4]))
+        if width is None:
+            return False
+        at += width
+    return at == len(raw)
+
+
+def _several() -> ChunkError:
+    return ChunkError("expected records of one version, got several in one chunk", Reason.MIXED)
