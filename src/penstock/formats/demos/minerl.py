@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError, UnsafeDataError
+from penstock.formats.base.format import Finding
 from penstock.formats.base.source import Source
 from penstock.formats.demos.archive import Archive
 from penstock.formats.demos.infos import plain
@@ -45,6 +46,13 @@ class MineRL(Kind):
     def open(self, path: Path, **options: Any) -> Source:
         """As `read_minerl` does, with its options."""
         return read_minerl(path, **options)
+
+    def check(self, path: Path) -> Iterator[Finding]:
+        """Every video is decoded once. Raises what reading raises."""
+        with read_minerl(path, cache_bytes=0) as source:
+            for e in range(len(source)):
+                source.episode(e)
+        yield from ()
 
 
 def read_minerl(
