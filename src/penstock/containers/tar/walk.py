@@ -22,6 +22,7 @@ Read = Callable[[int, int], bytes]  # position and length to bytes, fewer where 
 NAME = 4096  # bytes of a member's name
 HEADER = 1 << 20  # bytes of an extended header
 MEMBERS = 1 << 27  # members of an archive
+AHEAD = 1 << 18  # bytes that are read ahead where there are no positions
 _FATEFUL = (b"GNU.sparse", b"SCHILY.realsize")
 
 
@@ -276,22 +277,28 @@ class Forward:
 
     def __init__(self, file: Readable) -> None:
         self._file, self._at = file, 0
+        self._ahead, self._used = b"", 0  # small reads of unpacked bytes cost more than reading ahead
 
     def read(self, position: int, n: int) -> bytes:
         """The bytes there; those in between are read and forgotten."""
         while self._at < position:
-            skipped = self._take(min(position - self._at, 1 << 20))
+            skipped = self._take(min(position - self._at, AHEAD))
             if not skipped:
                 return b""
         return self._take(n)
 
     def _take(self, n: int) -> bytes:
         parts: list[bytes] = []
-        while n and (part := self._file.read(min(n, 1 << 24))):
-            parts.append(part)
-            n -= len(part)
-            self._at += len(part)
-        return b"".join(parts)
+        while n:
+            if self._used == len(self._ahead):
+                self._ahead, self._used = self._file.read(AHEAD), 0
+                if not self._ahead:
+                    break
+            parts.append(self._ahead[self._used : self._used + n])
+            n -= len(parts[-1])
+            self._used += len(parts[-1])
+            self._at += len(parts[-1])
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _short(member: Member, end: int, path: object) -> TornError:
