@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import pickle
 import re
 import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator
+from enum import Enum
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 import zstandard
+from webdataset import tariterators
 
 from penstock.compat.il_representations import (
     ColorSpace,
@@ -279,3 +283,49 @@ def test_run_as_modules(tmp_path: Path) -> None:
     path = Path(done.stdout.strip())
     assert path == tmp_path / "data/processed/random/toy/push/random.tgz"
     assert next(iter(ILRDataset(path)))["acts"].shape == (2,)
+
+
+def grouped(path: Path) -> list[dict[str, Any]]:
+    """Samples as the webdataset library makes them of members, which is what the original builds on."""
+    with gzip.open(path) as stream:
+        files = tariterators.tar_file_expander([{"url": str(path), "stream": stream}])
+        return list(tariterators.group_by_keys(files))
+
+
+def test_the_originals_libraries_read_what_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By plain pickle, with classes in the places of those that the original's environment has."""
+
+    class Made:
+        def __init__(self, **arguments: Any) -> None:
+            self.arguments = arguments
+
+    def inflate(cls: type, arguments: dict[str, Any]) -> Any:
+        return cls(**arguments)
+
+    color = Enum("ColorSpace", {"RGB": "RGB", "GRAY": "GRAY"})
+    names = {
+        "il_representations.envs.utils": ("_inflate_object", inflate),
+        "gym.spaces.box": ("Box", Made),
+        "gym.spaces.discrete": ("Discrete", Made),
+        "imitation.augment.color": ("ColorSpace", color),
+    }
+    for module, (name, value) in names.items():
+        parts = module.split(".")
+        for i in range(1, len(parts) + 1):
+            monkeypatch.setitem(sys.modules, ".".join(parts[:i]), ModuleType(".".join(parts[:i])))
+        setattr(sys.modules[module], name, value)
+
+    dataset = load_ilr_datasets([SHARDS / "A.tgz"])
+    write_frames(tmp_path / "a.tgz", dataset.meta, dataset)
+    described, *samples = grouped(tmp_path / "a.tgz")
+    meta = pickle.loads(described["meta.pickle"])
+    assert meta["color_space"] is color["RGB"]
+    assert meta["action_space"].arguments == {"n": 18}
+    assert {key: np.shape(value) for key, value in meta["observation_space"].arguments.items() if key != "dtype"} == {
+        "low": (3, 8, 8),
+        "high": (3, 8, 8),
+        "shape": (3,),
+    }
+    for sample, frame in zip(samples, dataset, strict=True):
+        for field in FIELDS:
+            np.testing.assert_equal(pickle.loads(sample[f"{field}.pickle"]), frame[field])
