@@ -205,3 +205,17 @@ def test_configurations_of_blocks() -> None:
     with pytest.raises(ValueError, match="did you mean 'n_envs'"), configured(venv_opts={"n_env": 1}):
         pass
     assert current() == before
+
+
+def test_several_files_of_a_pattern(tmp_path: Path) -> None:
+    for name in ("reacher-easy-a.pkl.gz", "reacher-easy-b.pkl.gz", "other.pkl.gz"):
+        (tmp_path / name).write_bytes((NATIVE / "dm_control" / "reacher-easy-synth.pkl.gz").read_bytes())
+    data = loaded("dm_control", {"dm_control_demo_patterns": {"reacher-easy": f"{tmp_path}/reacher-easy-*.pkl.gz"}})
+    assert np.flatnonzero(data["dones"]).tolist() == [8, 12, 21, 25]
+
+
+def test_one_file_of_a_folder(tmp_path: Path) -> None:
+    name = "demo-MoveToRegion-Demo-v0-001.pkl.gz"
+    (tmp_path / name).write_bytes((NATIVE / "magical" / "move-to-region" / name).read_bytes())
+    data = loaded("magical", {"magical_demo_dirs": {"MoveToRegion-Demo-v0": str(tmp_path)}})
+    assert np.flatnonzero(data["dones"]).tolist() == [4]
