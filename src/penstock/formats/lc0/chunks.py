@@ -33,7 +33,8 @@ class ChunkFile(ChunkSource):
 
     def __init__(self, path: Path, index: Index, missing: Missing, limit: int) -> None:
         self.path, self.key, self.torn = path, path.name, index.torn
-        self._index, self._missing, self._limit = index, missing, limit
+        self._index, self._limit = index, limit
+        self._missing: Missing = missing
         self._closed = False
 
     def __len__(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +43,7 @@ class Descriptors:
         return len(self._open)
 
     @contextmanager
-    def borrow(self, path: Path, identity: Identity) -> Iterator[int]:
+    def borrow(self, path: Path, identity: Identity) -> Generator[int]:
         """A descriptor of the file, valid inside the block. Raises `ChunkError` (`io`) if another file is at its path,
         and `OSError`."""
         key = (path, identity)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 
 from penstock.errors import FormatError
@@ -38,3 +39,13 @@ class ChunkError(FormatError):
     def __init__(self, message: str, reason: Reason, *, path: object = None, where: str | None = None) -> None:
         super().__init__(message, path=path, where=where)
         self.reason = reason
+
+    def __reduce__(self) -> tuple[Callable[..., ChunkError], tuple[object, ...]]:
+        return _again, (str(self), self.reason, self.path, self.where)
+
+
+def _again(message: str, reason: Reason, path: object, where: str | None) -> ChunkError:
+    """The same error in another process; its message has its place already."""
+    error = ChunkError(message, reason)
+    error.path, error.where = path, where
+    return error

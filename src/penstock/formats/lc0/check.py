@@ -1,0 +1,119 @@
+"""Looking for damage: every chunk is read, frames are held against those before them, values against their ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.formats.base.format import Finding
+from penstock.formats.lc0.chunks import LIMIT, ChunkFile
+from penstock.formats.lc0.errors import ChunkError
+from penstock.formats.lc0.files import files_at, opened
+from penstock.formats.lc0.records import FRAME, INPUT_FORMATS, NO_MOVE, POLICY
+from penstock.formats.lc0.upgrade import Bytes
+
+Rows = npt.NDArray[np.void]
+Bad = npt.NDArray[np.bool_]
+_SLACK = 1e-4  # by which sums of rounded values may be too large
+_HISTORY = 13  # planes of a position
+
+
+def findings(path: Path) -> Iterator[Finding]:
+    """What is wrong with the games at `path`: an `error` for every chunk that cannot be read, beginning with its
+    reason, a `warning` where a frame's history is not the frame before it, or values are outside their ranges."""
+    found = 0
+    for file in files_at(path):
+        try:
+            held = opened(file, "zero", LIMIT)
+        except OSError as error:
+            held = None
+            yield Finding("error", str(file), f"io: {error}")
+        if isinstance(held, ChunkError):
+            yield Finding("error", str(file), f"{held.reason}: {held}")
+        elif held is not None:
+            found += len(held)
+            yield from _file(held)
+            held.close()
+    if not found:
+        yield Finding("warning", str(path), "there are no chunks here")
+
+
+def _file(file: ChunkFile) -> Iterator[Finding]:
+    if file.torn is not None:
+        yield Finding("error", str(file.path), f"truncated: {file.torn}")
+    for i in range(len(file)):
+        name = file.name(i)
+        where = str(file.path) if name is None else f"{name} in {file.path}"
+        try:
+            frames = file.load(i)
+        except ChunkError as error:
+            yield Finding("error", where, f"{error.reason}: {error}")
+            continue
+        for message in told(frames):
+            yield Finding("warning", where, message)
+
+
+def told(frames: Bytes) -> Iterator[str]:
+    """What is odd about the frames `[n, 8396]` of a game, in words."""
+    rows = frames.view(FRAME)[:, 0]
+    broken = np.flatnonzero(broken_history(frames))
+    if len(broken):
+        yield f"{len(broken)} frames do not follow the one before them, first frame {broken[0] + 1}"
+    with np.errstate(invalid="ignore"):  # NaN is no number outside a range
+        for name, test in _RANGES.items():
+            bad = np.flatnonzero(test(rows))
+            if len(bad):
+                yield f"{name} is outside its range in {len(bad)} frames, first frame {bad[0]}"
+
+
+def broken_history(frames: Bytes) -> Bad:
+    """`[n - 1]` whether the 7 older positions of a frame differ from the 7 newest of the frame before it, seen from the
+    other side: ranks turned round, which is the order of a word's bytes, and colours exchanged. Only of input formats
+    1 and 2; the others turn the board and cut their history.
+
+    >>> broken_history(np.zeros((2, 8396), np.uint8)).tolist()
+    [False]
+    """
+    rows = frames.view(FRAME)[:, 0]
+    planes = rows["planes"].reshape(len(rows), 8, _HISTORY)
+    turned = planes.byteswap()[:, :, [*range(6, 12), *range(6), 12]]
+    differs = np.any(planes[1:, 1:, :12] != turned[:-1, :-1, :12], axis=(1, 2))
+    return differs & (rows["input_format"][1:] <= 2) & (rows["input_format"][:-1] <= 2)
+
+
+def _pair(q: str, d: str) -> Callable[[Rows], Bad]:
+    def bad(rows: Rows) -> Bad:
+        least = 1 + _SLACK
+        return (np.abs(rows[q]) > least) | (rows[d] < -_SLACK) | (np.abs(rows[q]) + rows[d] > least)
+
+    return bad
+
+
+def _policy(rows: Rows) -> Bad:
+    values = rows["probabilities"]
+    return np.any((values != -1) & ((values < 0) | (values > 1 + _SLACK)), axis=1)
+
+
+def _castling(rows: Rows) -> Bad:
+    names = ("castling_us_ooo", "castling_us_oo", "castling_them_ooo", "castling_them_oo")
+    classical = rows["input_format"] == 1
+    above = np.any([rows[name] > 1 for name in names], axis=0)
+    return classical & (above | (rows["side_to_move_or_enpassant"] > 1))
+
+
+def _index(name: str) -> Callable[[Rows], Bad]:
+    return lambda rows: (rows[name] >= POLICY) & (rows[name] != NO_MOVE)
+
+
+_RANGES: dict[str, Callable[[Rows], Bad]] = {
+    "input_format": lambda rows: ~np.isin(rows["input_format"], INPUT_FORMATS),
+    "probabilities": _policy,
+    "castling": _castling,
+    "plies_left": lambda rows: rows["plies_left"] < 0,
+    **{f"{name}_q, {name}_d": _pair(f"{name}_q", f"{name}_d") for name in ("root", "best", "result", "played", "orig")},
+    "q_st, d_st": _pair("q_st", "d_st"),
+    **{name: _index(name) for name in ("played_idx", "best_idx", "opp_played_idx", "next_played_idx")},
+}

@@ -1,0 +1,56 @@
+"""The columns of a game: a field of the record each, one row a position."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.episode import Episode
+from penstock.core.ragged import Array
+from penstock.core.spec import Field, Spec
+from penstock.errors import DataError, SpecError
+from penstock.formats.lc0.records import FRAME
+
+Bytes = npt.NDArray[np.uint8]
+
+_NO_COLUMNS = ("version", "dummy", "reserved")
+_NAMES = tuple(name for name in FRAME.names or () if name not in _NO_COLUMNS)
+
+
+def _field(name: str) -> Field:
+    dtype = FRAME[name]
+    return Field(dtype.base, dtype.shape, "step")
+
+
+SPEC = Spec({name: _field(name) for name in ("planes", "probabilities", *_NAMES)})
+"""What every dataset of games has: `planes` `[104]` uint64, `probabilities` `[1858]` float32, and one number a step for
+each other field of a record but `version`, which the metadata of an episode has, and what is unused. A step is a
+position and what was played there; there is no position after the last move."""
+
+
+def check_spec(spec: Spec) -> None:
+    """Raise `SpecError` unless the columns are those of `SPEC`, in any order."""
+    found, expected = dict(spec.fields), dict(SPEC.fields)
+    if found != expected:
+        wrong = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+        raise SpecError(f"expected the columns of a record (penstock.formats.lc0.SPEC), got others: {wrong}")
+
+
+def values(frames: Bytes, name: str) -> npt.NDArray[np.generic]:
+    """`[n, *shape]` one column of frames, a view of them."""
+    return frames.view(FRAME)[:, 0][name]
+
+
+def frames_of(episode: Episode) -> Bytes:
+    """`[n, 8396]` the frames of an episode. Raises `SpecError` for other columns, `DataError` for no steps."""
+    check_spec(episode.spec)
+    if not len(episode):
+        raise DataError("expected a game of at least one position, got none: there is no chunk without frames")
+    frames = np.zeros((len(episode), FRAME.itemsize), np.uint8)
+    columns: Mapping[str, Array] = episode.columns
+    frames.view(FRAME)["version"] = 7
+    for name in SPEC:
+        values(frames, name)[:] = np.asarray(columns[name])
+    return frames

@@ -1,0 +1,57 @@
+"""Which files a dataset is: one file of chunks, or the files of a folder."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from penstock.errors import DataError
+from penstock.formats.lc0.chunks import ChunkFile, open_chunks
+from penstock.formats.lc0.errors import ChunkError
+from penstock.formats.lc0.index import begins_with_record
+from penstock.formats.lc0.upgrade import Missing
+
+SUFFIXES = (".gz", ".tar")
+_DIGITS = re.compile(r"(\d+)")
+
+
+def natural(path: Path) -> tuple[list[tuple[int, str]], str]:
+    """A sorting key by which numbers in names count as numbers.
+
+    >>> sorted(map(Path, ["training.10.gz", "training.9.gz"]), key=natural)[0].name
+    'training.9.gz'
+    """
+    parts = _DIGITS.split(path.name)
+    return [(int(part), "") if i % 2 else (-1, part) for i, part in enumerate(parts)], str(path)
+
+
+def files_at(path: Path, order: str = "natural") -> list[Path]:
+    """The file itself, or the files of the folder that are not hidden, oldest first: by the numbers in their names, or
+    with `order="key"` by their names as text, as live data sort them. Raises `DataError` for another order."""
+    if order not in ("natural", "key"):
+        raise DataError(f"expected order to be 'natural' or 'key', got {order!r}")
+    if not path.is_dir():
+        return [path]
+    found = [p for p in path.iterdir() if not p.name.startswith(".") and p.is_file()]
+    return sorted(found, key=natural if order == "natural" else lambda p: p.name)
+
+
+def opened(path: Path, missing: Missing, limit: int) -> ChunkFile | ChunkError | None:
+    """The chunks of a file, or what is wrong with it, or None if it is no file of chunks."""
+    try:
+        return open_chunks(path, missing_st=missing, limit=limit)
+    except ChunkError as error:
+        return error
+
+
+def has_games(path: Path) -> bool:
+    """Whether a file begins with a game, or the first file of the folder that is named like one does. Never raises."""
+    try:
+        if path.is_dir():
+            named = (p for p in path.iterdir() if p.name.endswith(SUFFIXES) and not p.name.startswith("."))
+            first = min(named, key=natural, default=None)
+        else:
+            first = path
+    except OSError:
+        return False
+    return first is not None and begins_with_record(first)

@@ -1,0 +1,47 @@
+"""The format of training games: how they are recognised, opened, checked and written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from penstock.core.spec import Spec
+from penstock.formats.base.format import Finding, Format
+from penstock.formats.lc0.check import findings
+from penstock.formats.lc0.files import has_games
+from penstock.formats.lc0.source import Lc0Source
+from penstock.formats.lc0.writer import Lc0Writer
+
+
+class Lc0Format(Format):
+    """Training games of Leela Chess Zero: gzip chunks, plain ones, tars of them, or a folder. See docs/lc0.md.
+
+    `open` knows the options of `Lc0Source`; `create` and `append` know `record` (`"v7"` or `"v6"`) and `level`.
+
+    >>> Lc0Format().recognises(Path("/"))
+    False
+    """
+
+    name: ClassVar[str] = "lc0"
+    description: ClassVar[str] = "training games of Leela Chess Zero: chunks, and tars of chunks"
+
+    def recognises(self, path: Path) -> bool:
+        """Whether a record stands where the first one must. An empty archive is not told from others."""
+        return has_games(path)
+
+    def open(self, path: Path, **options: Any) -> Lc0Source:
+        """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
+        return Lc0Source(path, **options)
+
+    def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> Lc0Writer:
+        """Create an empty dataset. Raises `FileExistsError`, `SpecError`, `DataError`, `TypeError`."""
+        return Lc0Writer.create(path, spec, metadata, **options)
+
+    def append(self, path: Path, **options: Any) -> Lc0Writer:
+        """Open an existing dataset for writing more games. Raises `FormatError`, `LockedError`, `TypeError`."""
+        return Lc0Writer(path, **options)
+
+    def check(self, path: Path) -> Iterator[Finding]:
+        """Look for bad chunks, games whose positions do not follow one another, and values outside their ranges."""
+        return findings(path)

@@ -1,0 +1,209 @@
+"""Games as episodes: files of chunks opened as a dataset."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import offsets_of
+from penstock.core.selection import Selection
+from penstock.core.spec import Spec
+from penstock.errors import DataError, FormatError
+from penstock.formats.base.source import Source
+from penstock.formats.lc0.chunks import LIMIT, ChunkFile, Counted
+from penstock.formats.lc0.columns import SPEC, values
+from penstock.formats.lc0.errors import ChunkError, Reason
+from penstock.formats.lc0.files import files_at, opened
+from penstock.formats.lc0.upgrade import Bytes, Missing, check_missing
+
+Int = npt.NDArray[np.int64]
+CACHE_BYTES = 256 << 20
+
+Damaged = Literal["drop", "refuse"]
+
+
+class Lc0Source(Source):
+    """The games of the file or folder at `path`, an episode each, in the order of files and of members.
+
+    `missing_st` and `limit` are those of `open_chunks`, `order` is `"natural"` (2 before 10) or `"key"` (as live data).
+    Chunks that are found damaged are left out and listed in `metadata["left_out"]`, or refused with
+    `damaged="refuse"`. What only unpacking shows (a wrong checksum) is a `ChunkError` when the episode is read.
+
+    A game is inflated whole when one of its rows is read; `cache_bytes` of frames are kept. `blocks` are the games, so
+    that a shuffle with a pool reads each once.
+
+    Raises `ChunkError`, `DataError` for an option's value, `FileNotFoundError`. Cost: opening reads all compressed
+    bytes, for how many frames a chunk has stands at its end; 40 µs a game.
+
+    >>> import tempfile
+    >>> from penstock.formats.lc0.records import FRAME
+    >>> path = Path(tempfile.mkdtemp()) / "training.1.gz"
+    >>> record = np.zeros(3, FRAME)
+    >>> record["version"], record["input_format"], record["rule50_count"] = 7, 1, [0, 1, 2]
+    >>> _ = path.write_bytes(record.tobytes())
+    >>> with Lc0Source(path) as source:
+    ...     source.offsets.tolist(), source.episode(0).columns["rule50_count"].tolist()
+    ([0, 3], [0, 1, 2])
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        missing_st: Missing = "zero",
+        order: Literal["natural", "key"] = "natural",
+        damaged: Damaged = "drop",
+        cache_bytes: int = CACHE_BYTES,
+        limit: int = LIMIT,
+    ) -> None:
+        check_missing(missing_st)
+        if damaged not in ("drop", "refuse"):
+            raise DataError(f"expected damaged to be 'drop' or 'refuse', got {damaged!r}")
+        self.path = Path(path)
+        self._again = partial(
+            Lc0Source, path, missing_st=missing_st, order=order, damaged=damaged, cache_bytes=cache_bytes, limit=limit
+        )
+        self._files: list[ChunkFile] = []
+        self._chunks: list[tuple[int, int]] = []
+        self._counted: list[Counted] = []
+        self._left_out: list[dict[str, Any]] = []
+        states: list[object] = [missing_st]
+        for file in files_at(self.path, order):
+            held = file.stat()
+            states.append((file.name, held.st_size, held.st_mtime_ns))
+            self._take(opened(file, missing_st, limit), file)
+        if damaged == "refuse" and self._left_out:
+            first = self._left_out[0]
+            raise ChunkError(f"{len(self._left_out)} chunks are damaged, first: {first['message']}", first["reason"])
+        self._offsets = offsets_of([counted.frames for counted in self._counted])
+        self._fingerprint = hashlib.sha256(repr((*states, len(self._chunks))).encode()).hexdigest()
+        self._kept = _Kept(cache_bytes)
+        self._closed = False
+
+    def _take(self, file: ChunkFile | ChunkError | None, path: Path) -> None:
+        """Count the frames of every chunk of a file."""
+        if isinstance(file, ChunkError):
+            self._leave_out(path, None, file)
+        elif file is not None:
+            self._files.append(file)
+            for i in range(len(file)):
+                try:
+                    self._counted.append(file.count(i))
+                    self._chunks.append((len(self._files) - 1, i))
+                except ChunkError as error:
+                    self._leave_out(path, file.name(i), error)
+            if file.torn is not None:
+                self._leave_out(path, None, ChunkError(file.torn, Reason.TRUNCATED))
+
+    def _leave_out(self, path: Path, member: str | None, error: ChunkError) -> None:
+        self._left_out.append(
+            {"file": path.name, "member": member, "reason": error.reason.value, "message": str(error)}
+        )
+
+    def __reduce__(self) -> tuple[Callable[..., Lc0Source], tuple[()]]:
+        return self._again, ()
+
+    @property
+    def spec(self) -> Spec:
+        """The fields of a record, see `SPEC`."""
+        return SPEC
+
+    @property
+    def offsets(self) -> Int:
+        """`[E + 1]` int64 first step row of each game, and the end."""
+        return self._offsets
+
+    @property
+    def blocks(self) -> Int | None:
+        """`[E + 1]` int64 the same: a game is inflated at once."""
+        return self._offsets
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the names, sizes and times of the files, and of what missing values become."""
+        return self._fingerprint
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """`left_out`: file, member, reason and message of every chunk that was found damaged."""
+        return {"left_out": self._left_out} if self._left_out else {}
+
+    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
+        """Of each game `file`, `member` (None where the file is the chunk), `frames`, and the `version` of its records
+        in the file. Cost: nothing is read."""
+        found: list[dict[str, Any]] = []
+        for e in episodes:
+            number, i = self._chunks[e]
+            file, counted = self._files[number], self._counted[e]
+            entry = {"file": file.key, "member": file.name(i), "frames": counted.frames, "version": counted.version}
+            found.append(entry)
+        return found
+
+    def frames(self, e: int) -> Bytes:
+        """`[n, 8396]` the frames of game `e`, shared and read-only. Raises `ChunkError`, `IndexError`."""
+        if self._closed:
+            raise FormatError("expected an open source, got one that was closed; open it again", path=self.path)
+        return self._kept.get(e, lambda: self._load(e))
+
+    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """Each game that is touched is inflated once, if it is not kept; its rows are then one gather."""
+        if column not in SPEC:
+            raise KeyError(f"expected a column among {list(SPEC)}, got {column!r}")
+        length = selection.length
+        within = np.arange(int(length.sum())) - np.repeat(offsets_of(length)[:-1], length)
+        rows, places = within + np.repeat(selection.start, length), within + np.repeat(selection.at, length)
+        game = np.searchsorted(self._offsets, rows, side="right") - 1
+        order = np.argsort(game, kind="stable")
+        cuts = np.flatnonzero(np.diff(game[order], prepend=-1, append=-1)) if len(order) else np.zeros(1, np.int64)
+        for a, b in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+            chosen = order[a:b]
+            e = int(game[chosen[0]])
+            out[places[chosen]] = values(self.frames(e), column)[rows[chosen] - self._offsets[e]]
+
+    def _load(self, e: int) -> Bytes:
+        number, i = self._chunks[e]
+        file, expected = self._files[number], self._counted[e].frames
+        frames = file.load(i)
+        if len(frames) != expected:
+            message = f"expected {expected} frames, got {len(frames)}: the end of its gzip says another size"
+            raise ChunkError(message, Reason.SIZE, path=file.path, where=file.name(i))
+        frames.setflags(write=False)
+        return frames
+
+    def close(self) -> None:
+        """Let go of the files; arrays that were handed out stay valid."""
+        self._closed = True
+        for file in self._files:
+            file.close()
+
+
+class _Kept:
+    """The games read last, at most `limit` bytes of them. Shared by threads; two may load one game at the same time."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._bytes = limit, 0
+        self._held: OrderedDict[int, Bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, e: int, load: Callable[[], Bytes]) -> Bytes:
+        with self._lock:
+            if e in self._held:
+                self._held.move_to_end(e)
+                return self._held[e]
+        frames = load()
+        with self._lock:
+            if e not in self._held and frames.nbytes <= self._limit:
+                self._held[e] = frames
+                self._bytes += frames.nbytes
+            while self._bytes > self._limit:
+                self._bytes -= self._held.popitem(last=False)[1].nbytes
+        return frames

@@ -1,0 +1,204 @@
+"""Writing games: a tar of gzip chunks, or a folder of them; the same bytes for the same games."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import tempfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Any, Literal
+
+import numpy as np
+
+from penstock.containers.tar import TarAppender, member
+from penstock.core.episode import Episode
+from penstock.core.spec import Spec
+from penstock.errors import DataError, FormatError, LockedError
+from penstock.formats.base.writer import Writer
+from penstock.formats.lc0.columns import SPEC, check_spec, frames_of
+from penstock.formats.lc0.records import FRAME, RECORDS
+from penstock.formats.lc0.source import Lc0Source
+from penstock.formats.lc0.upgrade import Bytes
+
+Record = Literal["v6", "v7"]
+LEVEL = 6
+_OURS = re.compile(r"training\.(\d+)\.gz")
+_KNOWN = ("file", "member", "frames", "version")  # metadata that reading gives, and the place of a chunk says
+
+
+def packed_chunk(frames: Bytes, record: Record = "v7", level: int = LEVEL) -> bytes:
+    """One gzip member of `[n, 8396]` frames, as records of version 6 or 7; no name and no time in it. Version 6 has no
+    place for `d_st` and the two played indices of other positions.
+
+    Raises `DataError` for other frames, for none, and for another record.
+
+    >>> import gzip
+    >>> len(gzip.decompress(packed_chunk(np.zeros((2, 8396), np.uint8), "v6"))) == 2 * 8356
+    True
+    """
+    if record not in ("v6", "v7"):
+        raise DataError(f"expected record to be 'v6' or 'v7', got {record!r}")
+    if frames.dtype != np.uint8 or frames.ndim != 2 or frames.shape[1] != FRAME.itemsize or not len(frames):
+        message = f"expected [n, {FRAME.itemsize}] uint8 frames, at least one"
+        raise DataError(f"{message}, got {list(frames.shape)} {frames.dtype}")
+    version = int(record[1:])
+    rows = frames[:, : RECORDS[version].itemsize].copy()
+    rows.view(RECORDS[version])["version"] = version
+    packer = zlib.compressobj(level, zlib.DEFLATED, 31)
+    return packer.compress(rows.tobytes()) + packer.flush()
+
+
+def write_chunk(frames: Bytes, file: IO[bytes], record: Record = "v7", level: int = LEVEL) -> int:
+    """Write `packed_chunk` to a file opened for bytes; how many there were. Raises `DataError`, `OSError`.
+
+    >>> import io
+    >>> write_chunk(np.zeros((1, 8396), np.uint8), io.BytesIO()) > 20
+    True
+    """
+    packed = packed_chunk(frames, record, level)
+    file.write(packed)
+    return len(packed)
+
+
+class Lc0Writer(Writer):
+    """Appends games to `path`: a tar if its name ends with `.tar`, otherwise a folder of files. A game is a gzip called
+    `training.000000000.gz` and so on. One writer at a time. Killing the process loses no game that `write` returned
+    from, and leaves no half of another.
+
+    `record` is the version of the records, `"v7"` or `"v6"`, `level` zlib's. There is no place for metadata: that of
+    episodes is refused, but for what reading a game gives (`file`, `member`, `frames`, `version`).
+
+    Raises `FormatError`, `LockedError`, `DataError`, `FileNotFoundError`. Cost of opening: that of `Lc0Source`.
+
+    >>> path = Path(tempfile.mkdtemp()) / "games.tar"
+    >>> game = {name: np.zeros((2, *field.shape), field.dtype) for name, field in SPEC.fields.items()}
+    >>> with Lc0Writer.create(path, SPEC) as writer:
+    ...     writer.write(Episode(SPEC, {**game, "input_format": np.ones(2, "<u4")}))
+    0
+    >>> with Lc0Source(path) as source:
+    ...     source.offsets.tolist(), source.episode_metadata([0])[0]["member"]
+    ([0, 2], 'training.000000000.gz')
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, record: Record = "v7", level: int = LEVEL) -> None:
+        if record not in ("v6", "v7") or level not in range(10):
+            raise DataError(f"expected record 'v6' or 'v7' and level 0 to 9, got {record!r} and {level!r}")
+        self.path, self._level = Path(path), level
+        self._record: Record = record
+        self._lock = _locked(self.path)
+        self._archive: TarAppender | None = None
+        try:
+            with Lc0Source(self.path) as source:
+                self._games = len(source)
+            self._next = 1 + max(self._numbers(), default=-1)
+            if not self.path.is_dir():
+                self._archive = TarAppender(self.path)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    @classmethod
+    def create(
+        cls, path: str | os.PathLike[str], spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any
+    ) -> Lc0Writer:
+        """Create an empty dataset. Raises `FileExistsError`, `SpecError` for columns other than `SPEC`, `DataError`
+        for metadata, `TypeError` for an unknown option."""
+        check_spec(spec)
+        _refuse(metadata or {})
+        place = Path(path)
+        if place.exists() or place.is_symlink():
+            raise FileExistsError(f"expected nothing at {place}; open it for appending, or remove it")
+        if place.name.endswith(".tar"):
+            TarAppender.create(place).close()
+        else:
+            place.mkdir()
+        return cls(place, **options)
+
+    @property
+    def spec(self) -> Spec:
+        """The columns that episodes must have."""
+        return SPEC
+
+    def write(self, episode: Episode) -> int:
+        """Save one game; returns its number in the dataset.
+
+        Raises `SpecError` for other columns, `DataError` for no steps and for metadata, `OSError` if the disk is full;
+        the dataset is then as it was.
+        """
+        if self._lock < 0:
+            raise DataError("expected an open writer, got one that was closed; open the dataset for appending again")
+        frames = frames_of(episode)
+        _refuse({name: value for name, value in episode.metadata.items() if name not in _KNOWN})
+        packed = packed_chunk(frames, self._record, self._level)
+        name = f"training.{self._next:09d}.gz"
+        if self._archive is None:
+            _put(self.path / name, packed)
+        else:
+            self._archive.append([member(name, packed)])
+        self._next += 1
+        self._games += 1
+        return self._games - 1
+
+    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Raises `DataError` for any: files of chunks have no place for it."""
+        _refuse(metadata)
+
+    def close(self) -> None:
+        """Flush to the disk itself. Closing twice is fine."""
+        if self._lock < 0:
+            return
+        try:
+            if self._archive is None:
+                os.fsync(self._lock)
+            else:
+                self._archive.close()
+        finally:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _numbers(self) -> list[int]:
+        """The numbers of the games in a folder, or that many as an archive has members."""
+        if not self.path.is_dir():
+            return [self._games - 1]
+        names = [p.name for p in self.path.iterdir() if not p.name.startswith(".")]
+        found = [_OURS.fullmatch(name) for name in names]
+        if None in found:
+            message = "expected only files called training.<number>.gz in a folder that is appended to"
+            raise FormatError(f"{message}, got {names[found.index(None)]!r}", path=self.path)
+        return [int(match[1]) for match in found if match is not None]
+
+
+def _put(path: Path, data: bytes) -> None:
+    """A new file, whole or not at all."""
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(fd, "wb") as file:
+            file.write(data)
+            os.fchmod(fd, 0o644)
+            file.flush()
+            os.fsync(fd)
+        os.rename(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
+
+
+def _refuse(metadata: Mapping[str, Any]) -> None:
+    if metadata:
+        raise DataError(f"expected no metadata, got {sorted(metadata)}: files of chunks have no place for it")
+
+
+def _locked(path: Path) -> int:
+    """The descriptor that holds the writers' lock until it is closed. Raises `LockedError`, `FileNotFoundError`."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise LockedError(f"{path} is in use by another writer; wait for it to finish") from None
+    return fd
