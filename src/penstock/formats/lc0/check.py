@@ -71,8 +71,8 @@ def told(frames: Bytes) -> Iterator[str]:
 
 def broken_history(frames: Bytes) -> Bad:
     """`[n - 1]` whether the 7 older positions of a frame differ from the 7 newest of the frame before it, seen from the
-    other side: ranks turned round, which is the order of a word's bytes, and colours exchanged. Only of input formats
-    1 and 2; the others turn the board and cut their history.
+    other side: ranks turned round, which is the order of a word's bytes, and colours exchanged; repetitions stay. Only
+    of input formats 1 and 2; the others turn the board and cut their history.
 
     >>> broken_history(np.zeros((2, 8396), np.uint8)).tolist()
     [False]
@@ -80,7 +80,7 @@ def broken_history(frames: Bytes) -> Bad:
     rows = frames.view(FRAME)[:, 0]
     planes = rows["planes"].reshape(len(rows), 8, _HISTORY)
     turned = planes.byteswap()[:, :, [*range(6, 12), *range(6), 12]]
-    differs = np.any(planes[1:, 1:, :12] != turned[:-1, :-1, :12], axis=(1, 2))
+    differs = np.any(planes[1:, 1:] != turned[:-1, :-1], axis=(1, 2))
     return differs & (rows["input_format"][1:] <= 2) & (rows["input_format"][:-1] <= 2)
 
 
