@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,7 +47,7 @@ class StageMetrics:
             self.examples.append((name, reason, message))
 
     @contextmanager
-    def work(self) -> Iterator[None]:
+    def work(self) -> Generator[None]:
         """Time a piece of work."""
         begin = time.perf_counter()
         try:
@@ -97,7 +97,7 @@ class Metrics:
 
 
 def rates(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, float]]:
-    """What each stage did a second between two snapshots: its counts by name, and `busy`, the share of its threads' time.
+    """What each stage did a second between two snapshots: its counts by name, and `busy`, the share of its threads.
 
     >>> stage = {"threads": 2, "counts": {"chunks": 10}, "busy": 1.0}
     >>> later = {"threads": 2, "counts": {"chunks": 30}, "busy": 3.0}

@@ -1,0 +1,53 @@
+"""`HanseSampling`: chunks of much weight are taken more often, decided in the order of the draws."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import PlanError
+from penstock.kernels.cipher_reference import GOLDEN, mix
+from penstock.live.seeds import key
+
+Int = npt.NDArray[np.int64]
+Float = npt.NDArray[np.float64]
+
+
+class HanseSampling:
+    """Accepts a draw with probability `(weight / largest weight so far) ** gamma`.
+
+    `largest` is over all draws up to and including this one, so decisions are a function of the seed and of the weights
+    in the order of the draws. Source: the chunk pool of Leela Chess Zero's loader.
+
+    Raises `PlanError` for a negative or infinite `gamma`.
+
+    >>> hanse = HanseSampling(gamma=1.0, seed=1)
+    >>> hanse.accept(np.arange(4), np.array([8.0, 8.0, 0.0, 8.0])).tolist(), hanse.largest
+    ([True, True, False, True], 8.0)
+    """
+
+    def __init__(self, gamma: float = 1.0, seed: int = 0) -> None:
+        if not 0 <= gamma < np.inf:
+            raise PlanError(f"expected a gamma of zero or more, got {gamma}")
+        self._gamma, self._key = gamma, key(seed, "hanse")
+        self.largest = 0.0
+
+    def accept(self, seq: Int, weights: Float) -> npt.NDArray[np.bool_]:
+        """`[n]` whether each draw is taken. `seq[n]` are numbers of draws, `weights[n]` NaN for what has none."""
+        known = np.nan_to_num(weights, nan=0.0)
+        largest = np.maximum.accumulate(np.append(self.largest, known))[1:]
+        if len(largest):
+            self.largest = float(largest[-1])
+        return (known > 0) & self._below(seq, known, largest)
+
+    def hopeless(self, seq: int, weight: float) -> bool:
+        """Whether a draw of known weight is bound to be rejected, as the largest weight can only grow."""
+        if weight <= 0 or np.isnan(weight):
+            return True
+        return weight < self.largest and not self._below(np.array([seq]), np.array([weight]), self.largest)[0]
+
+    def _below(self, seq: Int, weights: Float, largest: Float | float) -> npt.NDArray[np.bool_]:
+        with np.errstate(over="ignore"):
+            draws = mix(seq.astype(np.uint64) * np.uint64(GOLDEN) + self._key)
+        chance = (weights / np.where(np.asarray(largest) > 0, largest, 1.0)) ** self._gamma
+        return (draws >> np.uint64(11)) * 2.0**-53 < chance

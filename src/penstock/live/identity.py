@@ -1,0 +1,162 @@
+"""`FileRegister`: which files were taken, so that none is taken twice under whatever name."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter, deque
+from dataclasses import dataclass
+from pathlib import Path
+
+HEAD = 4096  # bytes at either end of a file that tell its contents: the end of a gzip member has its checksum
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A whole file to take: `path`; `name`, relative to the directory, with forward slashes; `size`; `mtime_ns`.
+
+    `was` is the name that it was taken under before, where it was renamed since; `rewritten` says that another file of
+    this name was taken before, which is gone.
+    """
+
+    path: Path
+    name: str
+    size: int
+    mtime_ns: int
+    was: str | None = None
+    rewritten: bool = False
+
+
+@dataclass(slots=True)
+class _Known:
+    size: int
+    mtime_ns: int
+    inode: tuple[int, int] | None  # None where it is known from a state
+    digest: bytes | None = None
+
+
+class FileRegister:
+    """Tells new files from those known: by device, inode, size and time of change; what has the name and size of
+    another, by a digest of both ends. Not thread-safe.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "a.gz")
+    ...     _ = path.write_bytes(b"x")
+    ...     register = FileRegister(Path(folder))
+    ...     first, again = register.take("a.gz"), register.take("a.gz")
+    >>> first.name, again
+    ('a.gz', None)
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.counts: Counter[str] = Counter()
+        self._known: dict[str, _Known] = {}
+        self._inodes: dict[tuple[int, int], str] = {}
+        self._alike: dict[tuple[str, int], list[str]] = {}
+        self._undigested: deque[str] = deque()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._known
+
+    def same(self, name: str, stat: os.stat_result) -> bool:
+        """Whether a file is as it was when it was taken."""
+        known = self._known.get(name)
+        return known is not None and self._unchanged(known, stat)
+
+    def remember(self, name: str, size: int, mtime_ns: int) -> None:
+        """Know a file that was taken by an earlier run."""
+        self._known[name] = _Known(size, mtime_ns, None)
+        self._alike.setdefault((name.rpartition("/")[2], size), []).append(name)
+
+    def take(self, name: str, digest: bool = False) -> FoundFile | None:
+        """The file, if it is new and there; None for a duplicate, which is counted by why it is one.
+
+        With `digest` its contents are looked at now, otherwise by `look_closer`.
+        """
+        path = self.root / name
+        try:
+            stat = path.stat()
+            return self._take(name, path, stat, digest)
+        except OSError:
+            self.counts["vanished"] += 1
+            return None
+
+    def look_closer(self, files: int) -> None:
+        """Look at the contents of some files that were taken without, so that copies of them will be known."""
+        for _ in range(min(files, len(self._undigested))):
+            name = self._undigested.popleft()
+            self._digest_of(name, self._known[name])
+
+    def _take(self, name: str, path: Path, stat: os.stat_result, digest: bool) -> FoundFile | None:
+        old, inode = self._known.get(name), (stat.st_dev, stat.st_ino)
+        if old is not None and self._unchanged(old, stat):
+            old.inode = inode
+            self._inodes[inode] = name
+            return None
+        other = self._inodes.get(inode)
+        if other is not None and other != name and self._unchanged(self._known[other], stat):
+            return self._link(other, name, path, stat)
+        known = _Known(stat.st_size, stat.st_mtime_ns, inode)
+        if self._is_copy(name, path, known):
+            self.counts["duplicates"] += 1
+            if old is not None:
+                self._keep(name, known)
+            return None
+        self._keep(name, known)
+        if digest:
+            self._digest_of(name, known)
+        else:
+            self._undigested.append(name)
+        self.counts["rewritten" if old is not None else "files"] += 1
+        return FoundFile(path, name, stat.st_size, stat.st_mtime_ns, rewritten=old is not None)
+
+    def _link(self, other: str, name: str, path: Path, stat: os.stat_result) -> FoundFile | None:
+        """A second name of a file: its only one now, or one more."""
+        if (self.root / other).exists():
+            self.counts["duplicates"] += 1
+            return None
+        self.counts["renamed"] += 1
+        self._keep(name, self._known.pop(other))
+        return FoundFile(path, name, stat.st_size, stat.st_mtime_ns, was=other)
+
+    def _keep(self, name: str, known: _Known) -> None:
+        self._known[name] = known
+        if known.inode is not None:
+            self._inodes[known.inode] = name
+        alike = self._alike.setdefault((name.rpartition("/")[2], known.size), [])
+        if name not in alike:
+            alike.append(name)
+
+    def _is_copy(self, name: str, path: Path, known: _Known) -> bool:
+        """Whether a file has the last name, the size and both ends of one that is known."""
+        others = self._alike.get((name.rpartition("/")[2], known.size), [])
+        if not others:
+            return False
+        known.digest = _digest(path)
+        return any(
+            other in self._known and self._digest_of(other, self._known[other], other == name) == known.digest
+            for other in others
+        )
+
+    def _digest_of(self, name: str, known: _Known, gone: bool = False) -> bytes | None:
+        """The digest of a file that is known, None where it cannot be had any more."""
+        if known.digest is None and not gone:
+            try:
+                if self._unchanged(known, (self.root / name).stat()):
+                    known.digest = _digest(self.root / name)
+            except OSError:
+                self.counts["vanished"] += 1
+        return known.digest
+
+    def _unchanged(self, known: _Known, stat: os.stat_result) -> bool:
+        same = (known.size, known.mtime_ns) == (stat.st_size, stat.st_mtime_ns)
+        return same and known.inode in (None, (stat.st_dev, stat.st_ino))
+
+
+def _digest(path: Path) -> bytes:
+    with path.open("rb") as file:
+        head = file.read(HEAD)
+        file.seek(max(0, os.fstat(file.fileno()).st_size - HEAD))
+        return hashlib.blake2b(head + file.read(HEAD), digest_size=16).digest()

@@ -1,0 +1,326 @@
+"""`ShufflingChunkPool`: which chunk comes next, from a window of the newest, by arithmetic on integers."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import PlanError, StateError
+from penstock.live.hanse import Float, HanseSampling
+from penstock.live.journal import Arrival, Journal, Move
+from penstock.live.queue import QueueClosed, wait_until
+from penstock.live.stream_shuffler import StreamShuffler
+
+Int = npt.NDArray[np.int64]
+
+OPEN, REJECTED = -1, -2  # in place of the use count of a draw
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Draws:
+    """Draws `seq`, `seq + 1`, ... of pass `epoch`: `number` `[k]` of chunks, and `use` `[k]`, how often each was used
+    before; `OPEN` where that waits for its weight, `REJECTED` where it is not taken."""
+
+    seq: int
+    number: Int
+    use: Int
+    epoch: int
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    @property
+    def end(self) -> int:
+        """The number of the draw after these."""
+        return self.seq + len(self.number)
+
+
+class ShufflingChunkPool:
+    """Draws chunks of the newest `size`, none twice a pass, any of those left being equally likely.
+
+    Sources of chunks `arrive` (those that are there at the start oldest first) and get the next numbers, which are
+    never used again. The oldest leave, whole, when the rest covers the window; of the oldest that stays, numbers
+    below `upper - size` are drawn no more. What arrives joins the pass. A pass that is over begins anew, `passes`
+    times in all (None: for ever). Draw `seq` is a function of the seed, of the moves in the `journal` and of `seq`.
+
+    With `replay`, the moves are taken from there and nothing is waited for. With `hanse`, the uses of draws are open
+    until `decide` gets their weights, in the order of the draws. Thread-safe.
+
+    `placed` is called with the first number of each source that arrives, `left` with that of each that leaves.
+
+    Memory: some 300 bytes a source and 4 bytes a chunk of the window. Raises `PlanError` for an empty window.
+
+    >>> pool = ShufflingChunkPool(size=3, seed=1, passes=1)
+    >>> pool.arrive([Arrival("a", "a", 2), Arrival("b", "b", 2)])
+    >>> pool.finish()
+    >>> draws = pool.draw(9)
+    >>> sorted(draws.number.tolist()), draws.use.tolist(), pool.draw(9)
+    ([1, 2, 3], [0, 0, 0], None)
+    """
+
+    def __init__(
+        self,
+        size: int = 100_000,
+        seed: int = 0,
+        *,
+        passes: int | None = None,
+        journal: Journal | None = None,
+        replay: Sequence[Move] | None = None,
+        hanse: HanseSampling | None = None,
+        placed: Callable[[int, Arrival], None] | None = None,
+        left: Callable[[int], None] | None = None,
+    ) -> None:
+        if size < 1 or (passes is not None and passes < 1):
+            raise PlanError(f"expected a window of at least one chunk and at least one pass, got {size} and {passes}")
+        self.size, self.seed, self.passes = size, seed, passes
+        self._journal, self._replay, self._hanse = journal, replay, hanse
+        self._on_placed, self._on_left = placed, left
+        self._changed = threading.Condition()
+        self._shuffler = StreamShuffler(seed)
+        self._sources: deque[tuple[int, Arrival]] = deque()
+        self._upper = self._next = self._moves = 0
+        self._uses, self._base = np.zeros(0, np.int32), 0
+        self._log: deque[Draws] = deque()  # drawn and not yet taken
+        self._again: deque[Draws] = deque()  # of a state, to be given out before others
+        self._newest, self._anchor, self._since = "", "", 0
+        self._finished, self._closed = replay is not None, False
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """The numbers `lo : hi` that are drawn from."""
+        return self._shuffler.window
+
+    @property
+    def drawn(self) -> int:
+        """The number of the next draw."""
+        return self._next
+
+    @property
+    def epoch(self) -> int:
+        """How many passes are over."""
+        return self._shuffler.passes
+
+    @property
+    def newest(self) -> str:
+        """The greatest key of all that arrived."""
+        return self._newest
+
+    @property
+    def sources(self) -> list[tuple[int, Arrival]]:
+        """First number and description of each source of the window, oldest first."""
+        with self._changed:
+            return list(self._sources)
+
+    def arrive(self, arrivals: Iterable[Arrival]) -> None:
+        """Append sources, oldest first. Takes effect before the next draw. Raises `PlanError` in a replay."""
+        if self._replay is not None:
+            raise PlanError("expected no arrivals in a replay: they come from the journal")
+        with self._changed:
+            moves = [self._place(arrival) for arrival in arrivals]
+            self._move_window()
+            if self._journal is not None:
+                self._journal.write(moves)
+            self._changed.notify_all()
+
+    def finish(self) -> None:
+        """Nothing more arrives: draws from an empty window end instead of waiting."""
+        with self._changed:
+            self._finished = True
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Wake up whoever waits to draw."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def draw(self, n: int, timeout: float | None = None) -> Draws | None:
+        """At least one draw and at most `n`, of one pass; None after the last pass.
+
+        Waits while the window is empty. Raises `TimeoutError`, and `QueueClosed` after `close`.
+        """
+        with self._changed:
+            wait_until(self._changed, self._drawable, timeout, "chunks to draw from")
+            if self._closed:
+                raise QueueClosed("nothing more is drawn: the pool is closed")
+            if self._again:
+                return self._again.popleft()
+            draws = self._draw(n)
+            if draws is not None:
+                self._log.append(draws)
+            return draws
+
+    def decide(self, draws: Draws, weights: Float) -> Draws:
+        """Draws with their uses, from the weights `[k]` of their chunks (NaN: none). In the order of the draws."""
+        with self._changed:
+            assert self._hanse is not None, "only draws of a pool with hanse sampling are open"
+            is_open = draws.use == OPEN
+            if not is_open.any():
+                return draws
+            accepted = self._hanse.accept(draws.seq + np.flatnonzero(is_open), weights[is_open])
+            use = draws.use.copy()
+            use[is_open] = np.where(accepted, 0, REJECTED)
+            counted = np.flatnonzero(is_open)[accepted]
+            use[counted] = self._count(draws.number[counted])
+            decided = replace(draws, use=use)
+            self._log = deque(decided if held.seq == draws.seq else held for held in self._log)
+            return decided
+
+    def taken(self, seq: int) -> None:
+        """All draws before `seq` are done with: a state does not repeat them."""
+        with self._changed:
+            while self._log and self._log[0].end <= seq:
+                self._log.popleft()
+
+    def _drawable(self) -> bool:
+        if self._closed or self._again:
+            return True
+        self._replay_moves()
+        lo, hi = self._shuffler.window
+        return hi > lo or self._finished
+
+    def _draw(self, n: int) -> Draws | None:
+        if self._replay is not None and self._moves < len(self._replay):
+            n = min(n, self._replay[self._moves].at - self._next)
+        number = self._shuffler.draw(n)
+        lo, hi = self._shuffler.window
+        if len(number) == 0 and (hi == lo or self._shuffler.passes + 1 == self.passes):
+            return None
+        if len(number) == 0:
+            self._shuffler.restart()
+            number = self._shuffler.draw(n)
+        use = np.full(len(number), OPEN) if self._hanse is not None else self._count(number)
+        self._next += len(number)
+        return Draws(self._next - len(number), number, use, self._shuffler.passes)
+
+    def _count(self, number: Int) -> Int:
+        """How often each chunk was used before; once more now."""
+        before = self._uses[number - self._base].astype(np.int64)
+        self._uses[number - self._base] += 1
+        return before
+
+    def _replay_moves(self) -> None:
+        """Make the moves that took effect before the next draw."""
+        before = self._moves
+        while self._replay is not None and self._moves < len(self._replay):
+            move = self._replay[self._moves]
+            if move.at > self._next:
+                break
+            if self._place(move.arrival).lo != move.lo:
+                raise StateError(f"expected a journal of this run: {move.arrival.name} had other numbers, {move.lo}")
+        if self._moves > before:
+            self._move_window()
+
+    def _place(self, arrival: Arrival) -> Move:
+        """Give a source its numbers, and let those leave that are not needed for the window."""
+        lo = self._upper
+        self._upper += arrival.count
+        self._sources.append((lo, arrival))
+        self._moves += 1
+        self._newest = max(self._newest, arrival.key)
+        if self._next > 0 or arrival.key > self._anchor:
+            self._since += arrival.count
+        if self._on_placed is not None:
+            self._on_placed(lo, arrival)
+        left: list[str] = []
+        while len(self._sources) > 1 and self._upper - self._sources[1][0] >= self.size:
+            first, gone = self._sources.popleft()
+            left.append(gone.name)
+            if self._on_left is not None:
+                self._on_left(first)
+        return Move(self._next, lo, arrival, tuple(left))
+
+    def _move_window(self) -> None:
+        if not self._sources:
+            return
+        lo = max(self._sources[0][0], self._upper - self.size)
+        self._shuffler.extend(lo, self._upper)
+        needed = self._upper - self._base
+        if needed > len(self._uses):
+            opened = [int(d.number.min()) for d in self._log if (d.use == OPEN).any()]
+            base = min([lo, *opened])
+            grown = np.zeros(max(self._upper - base, 2 * (self._upper - lo)), np.int32)
+            held = self._uses[base - self._base : self._upper - self._base]
+            grown[: len(held)] = held
+            self._uses, self._base = grown, base
+
+    def anchor(self) -> str:
+        """The key that chunks are counted from; empty before one was set."""
+        return self._anchor
+
+    def set_anchor(self, key: str) -> None:
+        """Count from a key: `chunks_since_anchor` becomes the chunks of the window's sources above it."""
+        with self._changed:
+            self._anchor = key
+            self._since = sum(arrival.count for _, arrival in self._sources if arrival.key > key)
+
+    def reset_anchor(self) -> str:
+        """Count from now on: the anchor becomes the greatest key so far, which is given."""
+        with self._changed:
+            self._anchor, self._since = self._newest, 0
+            return self._anchor
+
+    @property
+    def chunks_since_anchor(self) -> int:
+        """How many chunks arrived since the anchor: at the start those of greater keys, later all."""
+        return self._since
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that later draws depend on, and the draws that are not yet `taken`.
+
+        Plain JSON but for the arrays `uses`, and `number` and `use` of `log`.
+        """
+        with self._changed:
+            lo, hi = min([self._shuffler.window[0], *(int(d.number.min()) for d in self._log)]), self._upper
+            lo = max(lo, self._base)
+            names = ("size", "seed", "upper", "next", "moves", "newest", "anchor", "since")
+            held = {"size": self.size, "seed": self.seed}
+            return {
+                **{name: held.get(name, getattr(self, f"_{name}", None)) for name in names},
+                "shuffler": self._shuffler.state_dict(),
+                "sources": [[first, *astuple(arrival)] for first, arrival in self._sources],
+                "uses": self._uses[lo - self._base : hi - self._base].copy(),
+                "base": lo,
+                "log": [[d.seq, d.number.copy(), d.use.copy(), d.epoch] for d in self._log],
+                "largest": None if self._hanse is None else self._hanse.largest,
+            }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where the state was taken: first come the draws that had not been taken. Raises `StateError`."""
+        with self._changed:
+            self._check(state)
+            try:
+                self._shuffler.load_state_dict(state["shuffler"])
+                self._sources = deque((int(lo), Arrival(*described)) for lo, *described in state["sources"])
+                for name in ("upper", "next", "moves", "since", "base"):
+                    setattr(self, f"_{name}", int(state[name]))
+                self._newest, self._anchor = str(state["newest"]), str(state["anchor"])
+                self._uses = np.array(state["uses"], np.int32)
+                entries = [
+                    (int(s), np.array(n, np.int64), np.array(u, np.int64), int(e)) for s, n, u, e in state["log"]
+                ]
+                if self._hanse is not None:
+                    self._hanse.largest = float(state["largest"])
+            except (KeyError, TypeError, ValueError) as error:
+                raise StateError(f"expected the state of a ShufflingChunkPool, got {sorted(state)}") from error
+            self._log = deque(log)
+            self._again = deque(self._log)
+            for lo, arrival in self._sources:
+                if self._on_placed is not None:
+                    self._on_placed(lo, arrival)
+            if self._journal is not None:
+                self._journal.resume(self._moves)
+
+    def _check(self, state: Mapping[str, Any]) -> None:
+        mine = {"size": self.size, "seed": self.seed, "hanse": self._hanse is not None}
+        given = {"size": state.get("size"), "seed": state.get("seed"), "hanse": state.get("largest") is not None}
+        if mine != given:
+            raise StateError(f"expected the state of a pool with {mine}, got one with {given}")
+        if self._next or self._upper:
+            raise StateError("expected a pool that has not begun yet, to load a state into")

@@ -1,0 +1,110 @@
+"""`ChunkUnpacker`: which positions of a chunk are taken, by arithmetic on its number and on how often it was used."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import PlanError
+from penstock.kernels.cipher_reference import GOLDEN, mix
+from penstock.kernels.permute import permute
+from penstock.live.seeds import key
+from penstock.plan.weights import Weight
+
+Int = npt.NDArray[np.int64]
+Float = npt.NDArray[np.float64]
+
+FINE = 1 << 32  # steps between two positions at which a chunk's first use may begin
+
+
+class ChunkUnpacker:
+    """Takes positions of a chunk, others at each use. One of `rate` and `count` has to be given.
+
+    * `rate` p, above 0 and at most 1: the positions in a random order, joined to a circle, of which each use takes the
+      next `p * n`, on average exactly: so `1 / p` uses have each position exactly once, and no use has one twice. Kept
+      in the order of the chunk.
+    * `count` k: the next `k` of an endless sequence of the positions, shuffled anew after each was taken once. With
+      weights, a position of the sequence is accepted with probability `weight / largest weight`.
+
+    Pure functions: nothing is remembered. Source: the unpacker of Leela Chess Zero's loader.
+    Raises `PlanError` for other parameters.
+
+    >>> unpacker = ChunkUnpacker(rate="1/4", seed=3)
+    >>> uses = [unpacker.places(number=7, use=use, n=10) for use in range(4)]
+    >>> [len(places) for places in uses], sorted(np.concatenate(uses).tolist()) == list(range(10))
+    ([3, 2, 3, 2], True)
+    >>> ChunkUnpacker(count=3, seed=3).places(number=7, use=0, n=10).tolist()
+    [5, 6, 2]
+    """
+
+    def __init__(self, *, rate: Weight | None = None, count: int | None = None, seed: int = 0) -> None:
+        if (rate is None) == (count is None) or (count is not None and count < 1):
+            raise PlanError(f"expected either a rate or a count of at least one, got rate={rate}, count={count}")
+        self.rate = None if rate is None else Fraction(str(rate))
+        if self.rate is not None and not 0 < self.rate <= 1:
+            raise PlanError(f"expected a rate above 0 and at most 1, got {rate}")
+        self.count, self._key, self._starts = count, key(seed, "unpacker"), key(seed, "unpacker starts")
+
+    def places(self, number: int, use: int, n: int, weights: Float | None = None) -> Int:
+        """`[k]` positions within `0 : n` for one use of chunk `number`; `weights` `[n]` go with `count` only.
+
+        Cost: of what is taken; with weights, of all that was taken by this and earlier uses.
+        Raises `PlanError` for weights of another length, negative or not finite.
+        """
+        if n == 0:
+            return np.zeros(0, np.int64)
+        if self.rate is not None:
+            if weights is not None:
+                raise PlanError("expected no weights with a rate: it takes every position in its turn")
+            return self._circle(number, use, n, self.rate)
+        assert self.count is not None
+        if weights is not None:
+            return self._weighted(number, use * self.count, self.count, _checked(weights, n))
+        return self._sequence(number, n, use * self.count, self.count)
+
+    def _circle(self, number: int, use: int, n: int, rate: Fraction) -> Int:
+        if rate == 1:
+            return np.arange(n)
+        start = int(self._random(self._starts, number, np.zeros(1, np.int64))[0]) * FINE >> 53
+        step = n * rate.numerator * FINE
+        lo, hi = (((use + i) * step // rate.denominator + start) // FINE for i in range(2))
+        places = np.arange(hi - lo) + lo % n
+        return np.sort(self._shuffled(places % n, number, n, 0))
+
+    def _sequence(self, number: int, n: int, begin: int, k: int) -> Int:
+        at = np.arange(k) + begin % n
+        parts = [self._shuffled(at[at // n == c] % n, number, n, begin // n + c) for c in range(int(at[-1]) // n + 1)]
+        return np.concatenate(parts)
+
+    def _weighted(self, number: int, skipped: int, k: int, weights: Float) -> Int:
+        n, largest = len(weights), weights.max()
+        if largest == 0:
+            return np.zeros(0, np.int64)
+        found, have, cycle = [np.zeros(0, np.int64)], 0, 0
+        while have < skipped + k:
+            order = self._shuffled(np.arange(n), number, n, cycle)
+            chance = self._random(self._key, number, np.arange(n) + cycle * n) * 2.0**-53
+            found.append(order[chance * largest < weights[order]])
+            have, cycle = have + len(found[-1]), cycle + 1
+        return np.concatenate(found)[skipped : skipped + k]
+
+    def _shuffled(self, at: Int, number: int, n: int, cycle: int) -> Int:
+        """What stands at the places `at` of shuffle `cycle` of a chunk's positions."""
+        with np.errstate(over="ignore"):
+            mixed = int(mix(np.array([number], np.uint64) * np.uint64(GOLDEN) + self._key)[0])
+        return permute(at, np.full(len(at), n), np.full(len(at), cycle), mixed)
+
+    def _random(self, seed: np.uint64, number: int, counter: Int) -> npt.NDArray[np.uint64]:
+        """`[n]` numbers of 53 bits."""
+        with np.errstate(over="ignore"):
+            chunk = mix(np.array([number], np.uint64) + seed)
+            return mix(counter.astype(np.uint64) * np.uint64(GOLDEN) + chunk) >> np.uint64(11)
+
+
+def _checked(weights: Float, n: int) -> Float:
+    weights = np.asarray(weights, np.float64)
+    if weights.shape != (n,) or not np.isfinite(weights).all() or weights.min() < 0:
+        raise PlanError(f"expected {n} weights that are finite and not negative, got {weights.shape} {weights[:5]}")
+    return weights
