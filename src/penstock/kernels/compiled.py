@@ -8,6 +8,13 @@ from typing import Any
 import numba
 import numpy as np
 
+from penstock.kernels.chess import (  # noqa: F401 - one module has them all
+    check_chess_rows,
+    decode_chess,
+    encode_chess,
+    expand_chess_frames,
+    expand_chess_rows,
+)
 from penstock.kernels.cipher import permute  # noqa: F401 - one module has them all
 from penstock.kernels.intrinsics import memcpy, move1, move4, move8, prefetch, set_byte, weave3, weave4
 from penstock.kernels.live import draw_ranges, exchange, exchange_references  # noqa: F401 - one module has them all

@@ -9,6 +9,13 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from penstock.kernels.chess_reference import (  # noqa: F401 - one module has them all
+    check_chess_rows,
+    decode_chess,
+    encode_chess,
+    expand_chess_frames,
+    expand_chess_rows,
+)
 from penstock.kernels.cipher_reference import permute  # noqa: F401 - one module has them all
 from penstock.kernels.live_reference import draw_ranges, exchange, exchange_references  # noqa: F401 - one module has them all
 from penstock.kernels.mixing_reference import earliest_deadline, mix_table, mix_tree  # noqa: F401 - one module has them all

@@ -1,0 +1,213 @@
+"""What the kernels of chess compute, in NumPy: the compiled ones in `chess` must equal these.
+
+A frame is a record of version 7 of Leela Chess Zero's training data, 8396 bytes, little-endian. A compact row is the
+same frame in some 460 bytes; `docs/chess.md` has its layout, and any 8396 bytes come back as they were. Values are
+moved as bits, never as numbers, so NaN payloads and negative zeros stay.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Int = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Words = npt.NDArray[np.uint64]
+Bits = npt.NDArray[np.uint32]
+
+WIDTH, POLICY, STORED, PLANES, STEP = 8396, 1858, 104, 112, 13
+"""Bytes a frame, places in a policy, planes in a record, planes in a tensor, planes a position of the history."""
+
+PROBS, WORDS, TAIL, SPARE = 8, 7440, 8272, 8364
+"""Where a frame has its policy, its planes, what follows them, and its 32 reserved bytes."""
+
+ILLEGAL, NAN, NUMBERED = 0xBF800000, 0x7FC00000, 1
+"""The bits of -1, of NaN, and the input format whose castling and side bytes are numbers that fill planes."""
+
+HEADER, LAYOUT, DENSE, RESERVED = 120, 1, 1, 2
+"""Bytes before the planes of a row, the number of this layout, and the two flags."""
+
+SPARSE_MOVES = (4 * POLICY - 1) // 6
+"""The most moves that are stored with their indices: beyond, all 1858 values take less."""
+
+LARGEST = HEADER + 8 * STORED + (WIDTH - SPARE) + 4 * POLICY
+"""The bytes of the longest row; no row is begun where there is no room for it, and for 8 more."""
+
+TARGETS = (36, 40, 32, 12, 20, 28, 44, 48, 52, 56, 60, 64, 8, 16, 24, 80, 84, -1)
+"""Where, from `TAIL` on, the 6 x 3 values lie: q, d, moves left of result, best, played, orig, root, st; -1 is NaN."""
+
+
+def encode_chess(frames: Bytes, places: Int, begin: int, out: Bytes, offsets: Int) -> int:
+    """Compact rows of the frames `places[begin:]` of `frames` `[n, 8396]`, laid end to end in `out`, row `i` at
+    `offsets[i] : offsets[i + 1]`.
+
+    Gives how many are done: fewer than there are where `out` has not `LARGEST + 8` bytes left.
+
+    >>> out, offsets = np.zeros(LARGEST + 8, np.uint8), np.zeros(2, np.int64)
+    >>> encode_chess(np.zeros((1, WIDTH), np.uint8), np.zeros(1, np.int64), 0, out, offsets), offsets.tolist()
+    (1, [0, 7552])
+    """
+    for i in range(begin, len(places)):
+        at = int(offsets[i])
+        if at + LARGEST + 8 > len(out):
+            return i
+        row = np.frombuffer(_row(frames[places[i]]), np.uint8)
+        out[at : at + len(row)] = row
+        offsets[i + 1] = at + len(row)
+    return len(places)
+
+
+def _row(frame: Bytes) -> bytes:
+    policy, words = frame[PROBS:WORDS].view("<u4"), frame[WORDS:TAIL].view("<u8")
+    before = np.concatenate([np.zeros(STEP, np.uint64), words[:-STEP]])
+    changed = words != before
+    legal = np.flatnonzero(policy != ILLEGAL)
+    dense = len(legal) > SPARSE_MOVES
+    spare = frame[SPARE:].tobytes() if frame[SPARE:].any() else b""
+    flags = DENSE * dense + RESERVED * bool(spare)
+    moves = POLICY if dense else len(legal)
+    head = [
+        frame[:PROBS].tobytes(),
+        np.packbits(changed, bitorder="little").tobytes(),
+        bytes([int(changed.sum())]),
+        moves.to_bytes(2, "little"),
+        frame[TAIL:SPARE].tobytes(),
+        bytes([flags, LAYOUT, 0, 0]),
+    ]
+    values = policy.tobytes() if dense else policy[legal].tobytes() + legal.astype("<u2").tobytes()
+    row = b"".join([*head, words[changed].tobytes(), spare, values])
+    return row + bytes(-len(row) % 8)
+
+
+def decode_chess(values: Bytes, offsets: Int, frames: Bytes) -> int:
+    """The frames of compact rows, into `frames` `[n, 8396]`. Gives -1, or the first row that is none.
+
+    >>> out, offsets, back = np.zeros(LARGEST + 8, np.uint8), np.zeros(2, np.int64), np.empty((1, WIDTH), np.uint8)
+    >>> _ = encode_chess(np.full((1, WIDTH), 9, np.uint8), np.zeros(1, np.int64), 0, out, offsets)
+    >>> decode_chess(out, offsets, back), np.unique(back).tolist()
+    (-1, [9])
+    """
+    for i in range(len(offsets) - 1):
+        if not _frame(values[offsets[i] : offsets[i + 1]], frames[i]):
+            return i
+    return -1
+
+
+def _frame(row: Bytes, frame: Bytes) -> bool:
+    """Fill in the frame of a row; False where it is no compact row."""
+    if len(row) < HEADER:
+        return False
+    stored, moves, flags = int(row[21]), int(row[22]) + 256 * int(row[23]), int(row[116])
+    changed = np.unpackbits(row[8:21], bitorder="little").astype(bool)
+    dense = bool(flags & DENSE)
+    spare = HEADER + 8 * stored
+    policy = spare + (32 if flags & RESERVED else 0)
+    end = policy + (4 if dense else 6) * moves
+    whole = len(row) == end + -end % 8 and stored == int(changed.sum())
+    if not whole or flags > DENSE + RESERVED or row[117:120].tolist() != [LAYOUT, 0, 0] or (dense and moves != POLICY):
+        return False
+    index = np.arange(POLICY) if dense else np.frombuffer(row[policy + 4 * moves : end].tobytes(), "<u2")
+    if np.any(index >= POLICY) or row[end:].any():
+        return False
+    words = np.zeros(STORED, np.uint64)
+    words[changed] = np.frombuffer(row[HEADER:spare].tobytes(), "<u8")
+    for p in np.flatnonzero(~changed[STEP:]) + STEP:
+        words[p] = words[p - STEP]
+    probs = np.full(POLICY, ILLEGAL, "<u4")
+    probs[index] = np.frombuffer(row[policy : policy + 4 * moves].tobytes(), "<u4")
+    frame[:PROBS], frame[PROBS:WORDS] = row[:8], probs.view(np.uint8)
+    frame[WORDS:TAIL], frame[TAIL:SPARE] = words.view(np.uint8), row[24:116]
+    frame[SPARE:] = row[spare:policy] if flags & RESERVED else 0
+    return True
+
+
+def expand_chess_frames(
+    frames: Bytes, table: Bits, forced: int, planes: Bytes, lane: int, fill: Bits, policy: Bits, targets: Bits
+) -> int:
+    """The tensors of `frames` `[n, 8396]`, each into its buffer; one of no rows is not wanted.
+
+    `planes` `[n, 7168 * lane]` bytes get the planes as elements of `lane` bytes, 1, 2 or 4; of `lane` 8, `[n, 896]`,
+    the 112 words they are made from, in which square `s` is bit `s ^ 7`, and `fill` `[n, 8]` gets the value of the
+    set bits of the last 8. `policy` `[n, 1858]` and `targets` `[n, 18]` get bits of float32. `table` `[3, 256]` has the
+    bits of a byte as a number, by 99 and by 100. `forced` is the input format of all frames, 0 where each tells its
+    own. Gives -1, or the first frame whose input format is unknown.
+    """
+    known = expand_known(frames, forced)
+    if not known.all():
+        return int(np.argmin(known))
+    words, values = tensor_words(frames, table, forced)
+    if len(planes) and lane == 8:
+        planes[:] = words.view(np.uint8)
+    elif len(planes):
+        squares = np.unpackbits(words.view(np.uint8), axis=1).reshape(-1, PLANES, 64).astype(f"u{lane}")
+        squares[:, :STORED] *= table[0, 1].astype(squares.dtype)
+        squares[:, STORED:] *= values[:, :, None].astype(squares.dtype)
+        planes[:] = squares.reshape(len(frames), -1).view(np.uint8)
+    if len(fill):
+        fill[:] = values
+    if len(policy):
+        policy[:] = np.ascontiguousarray(frames[:, PROBS:WORDS]).view("<u4")
+    if len(targets):
+        tail = np.ascontiguousarray(frames[:, TAIL:]).view("<u4")
+        for column, at in enumerate(TARGETS):
+            targets[:, column] = NAN if at < 0 else tail[:, at // 4]
+    return -1
+
+
+def expand_known(frames: Bytes, forced: int) -> npt.NDArray[np.bool_]:
+    """`[n]` which frames tell an input format that there is; all where it is forced."""
+    formats = np.ascontiguousarray(frames[:, 4:8]).view("<u4")[:, 0]
+    return np.isin(formats, (1, 2, 3, 4, 5, 132, 133)) | (forced != 0)
+
+
+def tensor_words(frames: Bytes, table: Bits, forced: int) -> tuple[Words, Bits]:
+    """`[n, 112]` words of the planes and `[n, 8]` bits of the values that the last 8 have where a bit is set."""
+    n = len(frames)
+    words, fill = np.zeros((n, PLANES), np.uint64), np.full((n, 8), table[0, 1], np.uint32)
+    words[:, :STORED] = np.ascontiguousarray(frames[:, WORDS:TAIL]).view("<u8")
+    formats = np.ascontiguousarray(frames[:, 4:8]).view("<u4")[:, 0]
+    kind = np.full(n, forced, np.uint32) if forced else formats
+    byte = frames[:, TAIL : TAIL + 7]
+    plain, canonical = kind == NUMBERED, kind > 2
+    reversed_ = np.packbits(np.unpackbits(byte, axis=1, bitorder="little"), axis=1).astype(np.uint64)
+    ones, last_rank = np.uint64(2**64 - 1), np.uint64(56)
+    for side in range(2):
+        rooks = reversed_[:, side] | (reversed_[:, side + 2] << last_rank)
+        words[:, STORED + side] = np.where(plain, ones, rooks)
+    words[:, 106:108] = np.where(plain[:, None], ones, np.uint64(0))
+    words[:, 108] = np.where(canonical, reversed_[:, 4] << last_rank, ones)
+    words[:, 109] = words[:, 111] = ones
+    words[:, 110] = np.where((kind >= 128) & (byte[:, 6] >= 128), ones, np.uint64(0))
+    fill[:, :4] = np.where(plain[:, None], table[0, byte[:, :4]], table[0, 1])
+    fill[:, 4] = np.where(canonical, table[0, 1], table[0, byte[:, 4]])
+    fill[:, 5] = np.where(kind > 3, table[2, byte[:, 5]], table[1, byte[:, 5]])
+    return words, fill
+
+
+def expand_chess_rows(
+    values: Bytes,
+    offsets: Int,
+    table: Bits,
+    forced: int,
+    planes: Bytes,
+    lane: int,
+    fill: Bits,
+    policy: Bits,
+    targets: Bits,
+) -> int:
+    """As `expand_chess_frames`, of compact rows. Gives -1, or the first row that is none or whose format is unknown."""
+    frames = np.zeros((len(offsets) - 1, WIDTH), np.uint8)
+    bad = decode_chess(values, offsets, frames)
+    known = expand_known(frames[: bad if bad >= 0 else len(frames)], forced)
+    if not known.all():
+        return int(np.argmin(known))
+    return bad if bad >= 0 else expand_chess_frames(frames, table, forced, planes, lane, fill, policy, targets)
+
+
+def check_chess_rows(values: Bytes, offsets: Int, forced: int) -> Any:
+    """The first row that `expand_chess_rows` would not take, or -1."""
+    none = np.zeros((0, POLICY), np.uint32)
+    table = np.zeros((3, 256), np.uint32)
+    return expand_chess_rows(values, offsets, table, forced, none.view(np.uint8), 0, none, none, none)
