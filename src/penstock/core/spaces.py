@@ -343,8 +343,17 @@ def _in_order(charset: str) -> str:
     return "".join(sorted(set(charset)))
 
 
-def _canonical(space: Space) -> str:
-    return json.dumps(space.to_json(), sort_keys=True)
+def _canonical(space: Space) -> Any:
+    """Equal for equal spaces. Bounds of images are compared as bytes, for their JSON is a thousand times the work."""
+    match space:
+        case Box(low, high, dtype):
+            return "Box", dtype.str, low.shape, (low + 0).tobytes(), (high + 0).tobytes()  # -0.0 is 0.0
+        case Tuple(spaces):
+            return "Tuple", tuple(_canonical(inner) for inner in spaces)
+        case Dict(spaces):
+            return "Dict", frozenset((name, _canonical(inner)) for name, inner in spaces.items())
+        case _:
+            return json.dumps(space.to_json(), sort_keys=True)
 
 
 def _short(data: object) -> str:
