@@ -34,6 +34,7 @@ SEES: dict[str, tuple[str, ...]] = {
     "formats.webdataset": (*GROUND, "kernels", "containers", "formats.base"),
     "formats.demos": (*GROUND, "kernels", "containers", "formats.base", "formats.memory"),
     "formats.lc0": (*GROUND, "kernels", "containers", "formats.base"),
+    "formats.l5kit": (*GROUND, "kernels", "containers", "formats.base"),
     "envs": (*GROUND, "containers"),
     "plan": (*GROUND, "kernels", "formats.base"),
     "live": (*GROUND, "kernels", "plan", "formats.base"),
