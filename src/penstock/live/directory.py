@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
 
@@ -64,9 +64,7 @@ class FilePathProvider:
         self.mode, self.why = watch, ""
         self._settle, self._interval, self._rescan, self._clock, self._key = settle, interval, rescan, clock, key
         self.register = FileRegister(self.directory)
-        self._passed_over: dict[
-            str, tuple[int, int] | None
-        ] = {}  # names never taken, with size and time once looked at
+        self._passed_over: dict[str, tuple[int, int] | None] = {}  # not taken; size and time once seen
         self._looks: dict[str, tuple[int, int, float]] = {}  # size, time of change, when it was seen so first
         self._events: deque[tuple[str, str, bool]] = deque()
         self._woken, self._lost = threading.Event(), False
@@ -252,14 +250,3 @@ class FilePathProvider:
         except ValueError:
             return None
         return None if not parts or any(part.startswith(".") for part in parts) else "/".join(parts)
-
-
-def newest_first(provider: FilePathProvider, names: Iterable[str]) -> list[str]:
-    """Names sorted as `scan` sorts them.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     newest_first(FilePathProvider(folder, watch="off"), ["x/a", "x/b"])
-    ['x/b', 'x/a']
-    """
-    return sorted(names, key=lambda name: (provider.key(name), name), reverse=True)

@@ -302,8 +302,9 @@ class ShufflingChunkPool:
                     setattr(self, f"_{name}", int(state[name]))
                 self._newest, self._anchor = str(state["newest"]), str(state["anchor"])
                 self._uses = np.array(state["uses"], np.int32)
-                entries = [
-                    (int(s), np.array(n, np.int64), np.array(u, np.int64), int(e)) for s, n, u, e in state["log"]
+                log = [
+                    Draws(int(seq), np.array(number, np.int64), np.array(use, np.int64), int(epoch))
+                    for seq, number, use, epoch in state["log"]
                 ]
                 if self._hanse is not None:
                     self._hanse.largest = float(state["largest"])

@@ -1,0 +1,186 @@
+"""`ChunkCatalog`: from the number of a chunk to its frames, whatever became of its source meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right, insort
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import FormatError
+from penstock.formats.base.chunks import ChunkSource
+from penstock.live.journal import Arrival
+
+
+class SourceGone(FormatError):
+    """The file that a chunk was in is gone, or is another now."""
+
+    reason = "gone"
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    lo: int
+    arrival: Arrival
+    source: ChunkSource | None = None
+    users: int = 0
+    left: bool = False
+    lost: str = ""
+    opening: threading.Lock = field(default_factory=threading.Lock)
+
+
+class ChunkCatalog:
+    """Knows which source each number is of, and opens sources when they are read, at most `limit` at a time.
+
+    `opened` opens the source of an arrival, and raises what is wrong with it. A source that `left` the window stays
+    known, as frames that were taken from it may have to be read again, until `forget`. Thread-safe.
+
+    >>> class Letters(ChunkSource):
+    ...     key = "a"
+    ...     def __len__(self):
+    ...         return 3
+    ...     def load(self, i):
+    ...         return np.array([[97 + i]], np.uint8)
+    >>> catalog = ChunkCatalog(lambda arrival: Letters())
+    >>> catalog.placed(10, Arrival("letters", "a", 3))
+    >>> bytes(catalog.load(11)), catalog.name(11)
+    (b'b', 'letters#1')
+    """
+
+    def __init__(self, opened: Callable[[Arrival], ChunkSource], limit: int = 4096) -> None:
+        self._opened, self._limit = opened, limit
+        self._lock = threading.Lock()
+        self._held: dict[int, _Held] = {}
+        self._los: list[int] = []
+        self._ready: dict[str, ChunkSource] = {}  # opened before they have numbers
+        self._open: OrderedDict[int, _Held] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def open_sources(self) -> int:
+        """How many sources are open."""
+        return len(self._open)
+
+    def offer(self, arrival: Arrival, source: ChunkSource) -> None:
+        """Have a source that is open already, for an arrival that is about to be placed."""
+        with self._lock:
+            self._ready[arrival.name] = source
+
+    def placed(self, lo: int, arrival: Arrival) -> None:
+        """A source got the numbers from `lo` on."""
+        with self._lock:
+            held = _Held(lo, arrival, self._ready.pop(arrival.name, None))
+            if lo not in self._held:
+                insort(self._los, lo)
+            self._held[lo] = held
+            if held.source is not None:
+                self._open[lo] = held
+        self._shrink()
+
+    def left(self, lo: int) -> None:
+        """A source is drawn from no more."""
+        with self._lock:
+            self._held[lo].left = True
+        self._shrink()
+
+    def lose(self, name: str, why: str) -> None:
+        """All sources of a name, so far, are gone: their chunks fail from now on."""
+        with self._lock:
+            for held in self._held.values():
+                if held.arrival.name == name:
+                    held.lost = why
+
+    def forget(self, below: int) -> None:
+        """Know no more of sources that left and whose numbers are all below."""
+        with self._lock:
+            gone = [lo for lo in self._los if self._held[lo].left and lo + self._held[lo].arrival.count <= below]
+            closing = [self._held.pop(lo) for lo in gone]
+            self._los = sorted(self._held)
+            for held in closing:
+                self._open.pop(held.lo, None)
+        for held in closing:
+            if held.source is not None:
+                held.source.close()
+
+    def sources_that_left(self) -> list[tuple[int, Arrival]]:
+        """First number and description of each source that left and is not forgotten."""
+        with self._lock:
+            return [(lo, self._held[lo].arrival) for lo in self._los if self._held[lo].left]
+
+    def name(self, number: int) -> str:
+        """What to call a chunk: the name of its file, and its place there."""
+        held = self._find(number)
+        return f"{held.arrival.name}#{number - held.lo}"
+
+    def load(self, number: int) -> npt.NDArray[np.uint8]:
+        """`[n, width]` frames. Raises what the source raises, and `SourceGone`."""
+        held = self._find(number)
+        with self._lock:
+            held.users += 1
+        try:
+            return self._source(held).load(number - held.lo)
+        finally:
+            with self._lock:
+                held.users -= 1
+            self._shrink()
+
+    def close(self) -> None:
+        """Close all sources."""
+        with self._lock:
+            sources = [held.source for held in self._open.values() if held.source is not None]
+            sources += self._ready.values()
+            self._open.clear()
+            self._ready.clear()
+            for held in self._held.values():
+                held.source = None
+        for source in sources:
+            source.close()
+
+    def _find(self, number: int) -> _Held:
+        with self._lock:
+            at = bisect_right(self._los, number) - 1
+            held = self._held[self._los[at]] if at >= 0 else None
+        if held is None or number >= held.lo + held.arrival.count:
+            raise SourceGone(f"expected chunk {number} to be of a known source, got none")
+        return held
+
+    def _source(self, held: _Held) -> ChunkSource:
+        with held.opening:
+            if held.lost:
+                raise SourceGone(held.lost, path=held.arrival.name)
+            source = held.source
+            if source is None:
+                source = self._opened(held.arrival)
+                if len(source) != held.arrival.count:
+                    source.close()
+                    message = f"expected {held.arrival.count} chunks as before, got {len(source)}"
+                    raise SourceGone(message, path=held.arrival.name)
+                held.source = source
+            with self._lock:
+                self._open[held.lo] = held
+                self._open.move_to_end(held.lo)
+            return source
+
+    def _shrink(self) -> None:
+        """Close sources that left, and those used longest ago above the limit, unless they are being read."""
+        if len(self._open) <= self._limit and not any(h.left for h in list(self._open.values())[:1]):
+            return
+        closing: list[ChunkSource] = []
+        with self._lock:
+            over = len(self._open) - self._limit
+            for lo, held in list(self._open.items()):
+                if over <= 0 and not held.left:
+                    break
+                if held.users == 0 and held.source is not None:
+                    closing.append(held.source)
+                    held.source = None
+                    del self._open[lo]
+                    over -= 1
+        for source in closing:
+            source.close()

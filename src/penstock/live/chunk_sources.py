@@ -1,0 +1,203 @@
+"""`ChunkSourceLoader`: files become sources of chunks, the newest first, and no more of them than are needed."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from penstock.errors import FormatError
+from penstock.formats.base.chunks import ChunkSource, Opener
+from penstock.live.catalog import SourceGone
+from penstock.live.directory import FilePathProvider
+from penstock.live.identity import FoundFile
+from penstock.live.journal import Arrival
+from penstock.live.metrics import StageMetrics
+from penstock.live.stage import OrderedMap
+
+Opened = tuple[Arrival, ChunkSource]
+
+
+class Inlet(ABC):
+    """Where sources of chunks come from: files of a directory, episodes of a dataset that grows."""
+
+    metrics: StageMetrics
+
+    @abstractmethod
+    def begin(self, wanted: int) -> list[Opened]:
+        """What is there, oldest first, of the newest as much as has `wanted` chunks. Called once."""
+
+    @abstractmethod
+    def poll(self) -> list[Opened]:
+        """What came since, in the order in which it came; never waits."""
+
+    @abstractmethod
+    def open(self, arrival: Arrival) -> ChunkSource:
+        """Open again what was given before. Raises `SourceGone` where it is no more, and what is wrong with it."""
+
+    def resume(self, known: Sequence[Arrival], newest: str) -> None:
+        """Go on with a run that has taken `known`; `begin` then gives only what is newer than all it ever took."""
+
+    def lost(self) -> list[str]:
+        """Names whose chunks cannot be read any more, since the last call."""
+        return []
+
+    def wait(self, timeout: float) -> None:
+        """Wait until something may have come, or for so many seconds."""
+
+    def close(self) -> None:
+        """Stop looking."""
+
+
+class ChunkSourceLoader(Inlet):
+    """Opens the files of a `provider` with `opener`, by `threads` threads.
+
+    At the start files are opened from the newest on, until they have as many chunks as are wanted: no more than
+    `threads` files are opened in vain. What is no file of chunks is counted as `skipped`, what cannot be opened as
+    `failed.<reason>`, by name; neither ends anything. A file that changed since it was taken is `SourceGone`.
+
+    >>> import tempfile, numpy as np
+    >>> from pathlib import Path
+    >>> class Whole(ChunkSource):
+    ...     def __init__(self, path):
+    ...         self.key, self.path = path.name, path
+    ...     def __len__(self):
+    ...         return 1
+    ...     def load(self, i):
+    ...         return np.fromfile(self.path, np.uint8)[:, None]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     for name in ("b", "a"):
+    ...         _ = Path(folder, name).write_text(name)
+    ...     loader = ChunkSourceLoader(FilePathProvider(folder, watch="off"), Whole)
+    ...     opened = loader.begin(wanted=9)
+    >>> [arrival.name for arrival, source in opened]
+    ['a', 'b']
+    """
+
+    def __init__(
+        self, provider: FilePathProvider, opener: Opener, threads: int = 1, metrics: StageMetrics | None = None
+    ) -> None:
+        self.provider, self._opener, self._threads = provider, opener, threads
+        self.metrics = metrics or StageMetrics("chunk_source_loader", threads)
+        self._names: dict[str, str] = {}  # of files that were renamed, by the name they were taken under
+        self._lost: list[str] = []
+        self._newest: str | None = None
+        self._latest = 0
+
+    def begin(self, wanted: int) -> list[Opened]:
+        """As `Inlet.begin`."""
+        opened: list[Opened] = []
+        names = [name for name in self.provider.scan() if self._is_news(name)]
+        found = (file for name in names if (file := self.provider.take(name)) is not None)
+        with OrderedMap(self._open_found, found, self._threads, ahead=self._threads) as results:
+            for result in results:
+                if wanted <= 0:
+                    if result is not None:
+                        result[1].close()
+                    break
+                if result is not None:
+                    opened.append(result)
+                    wanted -= len(result[1])
+        return opened[::-1]
+
+    def poll(self) -> list[Opened]:
+        """As `Inlet.poll`."""
+        found: list[FoundFile] = []
+        for file in self.provider.poll():
+            if file.was is not None:
+                self._renamed(file.was, file.name)
+                continue
+            if file.rewritten:
+                self._lost.append(file.name)
+            found.append(file)
+        return list(self._open_all(found))
+
+    def open(self, arrival: Arrival) -> ChunkSource:
+        """As `Inlet.open`."""
+        path = self.provider.directory / self._names.get(arrival.name, arrival.name)
+        try:
+            stat = path.stat()
+        except OSError as error:
+            raise SourceGone(f"expected a file that was there before, got {error.strerror}", path=path) from error
+        if (stat.st_size, stat.st_mtime_ns) != (arrival.size, arrival.mtime_ns):
+            raise SourceGone("expected a file as it was before, got one that changed", path=path)
+        source = self._opener(path)
+        if source is None:
+            raise SourceGone("expected a file of chunks as before, got something else", path=path)
+        return source
+
+    def resume(self, known: Sequence[Arrival], newest: str) -> None:
+        """As `Inlet.resume`."""
+        for arrival in known:
+            self.provider.register.remember(arrival.name, arrival.size, arrival.mtime_ns)
+        self._newest, self._latest = newest, max((arrival.mtime_ns for arrival in known), default=0)
+
+    def lost(self) -> list[str]:
+        """As `Inlet.lost`."""
+        names, self._lost = self._lost, []
+        return names
+
+    def wait(self, timeout: float) -> None:
+        """As `Inlet.wait`."""
+        self.provider.wait(timeout)
+
+    def close(self) -> None:
+        """As `Inlet.close`."""
+        self.provider.close()
+
+    def counts(self) -> Mapping[str, int]:
+        """What the provider counted."""
+        return dict(self.provider.counts)
+
+    def _open_all(self, found: Iterable[FoundFile]) -> Iterator[Opened]:
+        with OrderedMap(self._open_found, found, self._threads) as results:
+            yield from (result for result in results if result is not None)
+
+    def _is_news(self, name: str) -> bool:
+        """Whether a run that goes on should take a file of the scan: its key or its time says it came later."""
+        if self._newest is None:
+            return True
+        if name in self.provider.register:
+            return False
+        try:
+            mtime = os.stat(self.provider.directory / name).st_mtime_ns
+        except OSError:
+            return False
+        return self.provider.key(name) > self._newest or mtime > self._latest
+
+    def _renamed(self, was: str, name: str) -> None:
+        for taken, current in list(self._names.items()):
+            if current == was:
+                self._names[taken] = name
+                return
+        self._names[was] = name
+
+    def _open_found(self, file: FoundFile) -> Opened | None:
+        try:
+            source = self._opener(file.path)
+        except Exception as error:  # noqa: BLE001  whatever a file makes its reader do, it must not end the run
+            self.metrics.failed(reason_of(error), file.name, str(error))
+            return None
+        if source is None:
+            self.metrics.add(skipped=1)
+            return None
+        if len(source) == 0:
+            self.metrics.add(empty=1)
+            source.close()
+            return None
+        self.metrics.add(files=1, chunks=len(source))
+        return Arrival(file.name, source.key, len(source), file.size, file.mtime_ns), source
+
+
+def reason_of(error: BaseException) -> str:
+    """The word that failures are counted by: an error's own `reason`, or `missing`, `unreadable`, or its class.
+
+    >>> reason_of(FileNotFoundError()), reason_of(FormatError("expected 3 bytes, got 2"))
+    ('missing', 'FormatError')
+    """
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, str) and reason and not isinstance(error, UnicodeError):
+        return reason
+    if isinstance(error, FileNotFoundError):
+        return "missing"
+    return "unreadable" if isinstance(error, OSError) else type(error).__name__
