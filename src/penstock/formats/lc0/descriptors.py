@@ -9,12 +9,30 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.formats.lc0.errors import ChunkError, Reason
 
 LIMIT = 64
 
-Identity = tuple[int, int]  # device and number of a file
+
+class Identity(NamedTuple):
+    """What a file was when it was indexed. It may grow behind that, and nothing else."""
+
+    device: int
+    number: int
+    size: int
+    time: int
+
+    @classmethod
+    def of(cls, fd: int) -> Identity:
+        """Of an open file, as it is now."""
+        found = os.fstat(fd)
+        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+    def holds(self, now: Identity) -> bool:
+        """Whether what was indexed is still there: the same file, either as it was or longer."""
+        return now[:2] == self[:2] and (now.time == self.time or now.size > self.size)
 
 
 @dataclass(slots=True)
@@ -26,8 +44,8 @@ class _Open:
 class Descriptors:
     """At most `limit` descriptors, and one more for each thread that reads at the moment.
 
-    A descriptor keeps a deleted file readable while it is open. A file that was replaced is not read: what is at its
-    path then is another one.
+    A descriptor keeps a deleted file readable while it is open. A file that was replaced, or written anew, is not read:
+    what is at its path then is another one.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
@@ -50,10 +68,13 @@ class Descriptors:
         with self._lock:
             held = self._open.get(key)
             if held is None:
-                held = self._open[key] = _Open(_opened(path, identity))
+                held = self._open[key] = _Open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
             self._open.move_to_end(key)
             held.users += 1
         try:
+            if not identity.holds(Identity.of(held.fd)):
+                message = "expected the file that was indexed, got another: it was replaced or written anew"
+                raise ChunkError(message, Reason.IO, path=path)
             yield held.fd
         finally:
             with self._lock:
@@ -74,15 +95,6 @@ class Descriptors:
             idle = [key for key, held in self._open.items() if not held.users][:over]
             for key in idle:
                 os.close(self._open.pop(key).fd)
-
-
-def _opened(path: Path, identity: Identity) -> int:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    found = os.fstat(fd)
-    if (found.st_dev, found.st_ino) != identity:
-        os.close(fd)
-        raise ChunkError("expected the file that was indexed, got another: it was replaced", Reason.IO, path=path)
-    return fd
 
 
 DESCRIPTORS = Descriptors()

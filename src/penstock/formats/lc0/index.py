@@ -46,15 +46,14 @@ def indexed(path: Path) -> Index | None:
     """
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
             return None
-        identity = (found.st_dev, found.st_ino)
+        identity = Identity.of(fd)
         head = os.pread(fd, HEAD, 0)
         if head.startswith(MAGIC) or plausible(head):
-            return Index(identity, (0,), (found.st_size,))
+            return Index(identity, (0,), (identity.size,))
         if is_tar(head) or (head.startswith(ZERO) and path.name.endswith(".tar")):
-            return _archive(fd, found.st_size, path, identity)
+            return _archive(fd, path, identity)
     finally:
         os.close(fd)
     return _no_chunks(path, head)
@@ -104,14 +103,14 @@ def members(fd: int, path: Path) -> Iterator[Member]:
             yield member
 
 
-def _archive(fd: int, end: int, path: Path, identity: Identity) -> Index:
+def _archive(fd: int, path: Path, identity: Identity) -> Index:
     """Members up to the end, or to what is torn, damaged or no plain file."""
     names: list[bytes] = []
     places: list[tuple[int, int]] = []
     torn: str | None = None
     try:
         for member in members(fd, path):
-            if member.payload + member.size > end or len(names) == MEMBERS:
+            if member.payload + member.size > identity.size or len(names) == MEMBERS:
                 torn = f"the archive ends within the member {_text(member.name)!r}, or has more than {MEMBERS}"
                 break
             names.append(member.name)

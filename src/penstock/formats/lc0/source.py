@@ -187,23 +187,40 @@ class Lc0Source(Source):
 
 
 class _Kept:
-    """The games read last, at most `limit` bytes of them. Shared by threads; two may load one game at the same time."""
+    """The games read last, at most `limit` bytes of them. Shared by threads: of two that want one game, one waits."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self._bytes = limit, 0
         self._held: OrderedDict[int, Bytes] = OrderedDict()
         self._lock = threading.Lock()
+        self._loading: dict[int, threading.Lock] = {}
 
     def get(self, e: int, load: Callable[[], Bytes]) -> Bytes:
         with self._lock:
-            if e in self._held:
-                self._held.move_to_end(e)
-                return self._held[e]
-        frames = load()
+            if (frames := self._found(e)) is not None:
+                return frames
+            turn = self._loading.setdefault(e, threading.Lock())
+        with turn:
+            with self._lock:
+                if (frames := self._found(e)) is not None:
+                    return frames
+            try:
+                frames = load()
+                self._keep(e, frames)
+            finally:
+                with self._lock:
+                    self._loading.pop(e, None)
+        return frames
+
+    def _found(self, e: int) -> Bytes | None:
+        if e in self._held:
+            self._held.move_to_end(e)
+        return self._held.get(e)
+
+    def _keep(self, e: int, frames: Bytes) -> None:
         with self._lock:
             if e not in self._held and frames.nbytes <= self._limit:
                 self._held[e] = frames
                 self._bytes += frames.nbytes
             while self._bytes > self._limit:
                 self._bytes -= self._held.popitem(last=False)[1].nbytes
-        return frames
