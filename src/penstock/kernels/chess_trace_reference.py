@@ -1,0 +1,490 @@
+"""How a game is replayed from its frames, in plain Python on arrays: `chess_rescore` compiles these very functions.
+
+A board is `[64]` uint8, square `8 * rank + file`, seen by the side to move: 0 empty, 1 to 6 its pawn, knight, bishop,
+rook, queen and king, 7 to 12 those of the other side. The state of a position is a row of int64:
+
+=======  =============================================================================================
+0 to 3   file of the rook that may still castle: ours on the queen's side and king's side, theirs; or -1
+4        file of the pawn that may be taken en passant, or -1
+5, 6, 7  plies since a capture or a pawn's move; earlier occurrences; 1 for black to move
+8, 9     the transform that the frame says, and that its position calls for in canonical formats
+10, 11   squares from and to of the move made (castling: king and rook), -1 past the end
+12, 13   what it promotes to, 0 for nothing; its index in the policy as the frame turns it, or -1
+=======  =============================================================================================
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+STATE = 14
+CASTLE, EN_PASSANT, CLOCK, SEEN, BLACK, TOLD, CALLED, FROM, TO, PROMOTES, INDEX = 0, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13
+
+FAULTS = (
+    "input_format",
+    "root",
+    "best",
+    "played",
+    "orig",
+    "result",
+    "plies",
+    "castling",
+    "side",
+    "rule50",
+    "probability",
+    "probability_sum",
+    "index",
+    "best_illegal",
+    "played_illegal",
+    "board",
+    "continuity",
+    "move_unknown",
+    "move_illegal",
+    "move_other",
+    "move_unmarked",
+    "rights",
+    "clock",
+    "turn",
+    "en_passant",
+    "repetition",
+    "transform",
+    "history",
+    "result_fraction",
+)
+"""Bit `k` of a frame's faults is the fault named here."""
+
+(
+    _CASTLING,
+    _BOARD,
+    _CONTINUITY,
+    _UNKNOWN,
+    _ILLEGAL,
+    _OTHER,
+    _UNMARKED,
+    _RIGHTS,
+    _CLOCK,
+    _TURN,
+    _PASSING,
+    _AGAIN,
+    _TURNED,
+) = (
+    1 << FAULTS.index(name)
+    for name in (
+        "castling",
+        "board",
+        "continuity",
+        "move_unknown",
+        "move_illegal",
+        "move_other",
+        "move_unmarked",
+        "rights",
+        "clock",
+        "turn",
+        "en_passant",
+        "repetition",
+        "transform",
+    )
+)
+
+# Where a record has its fields.
+_PLANES, _RIGHTS_AT, _SIDE_AT, _CLOCK_AT, _INFO_AT, _VISITS_AT, _PLAYED_AT = 7440, 8272, 8276, 8277, 8278, 8340, 8344
+_RAYS = ((0, 1), (0, -1), (1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1))
+_LEAPS = ((1, 2), (2, 1), (-1, 2), (-2, 1), (1, -2), (2, -1), (-1, -2), (-2, -1))
+
+
+def format_of(row: Any) -> int:
+    """The input format of a frame `[8396]` uint8; 0 where it is no small number."""
+    return row[4] + 0 if row[5] == 0 and row[6] == 0 and row[7] == 0 else 0
+
+
+def exchanged(piece: int) -> int:
+    """The same piece, seen by the other side."""
+    return 0 if piece == 0 else (piece + 5) % 12 + 1
+
+
+def read_board(row: Any, back: Any, transform: int, board: Any) -> bool:
+    """Fill a board from the newest planes of a frame; `back[8, 64]` undoes transforms. Whether it is a position: a king a
+    side, no square taken twice, no pawn on the first or last rank."""
+    board[:] = 0
+    fine = True
+    for plane in range(12):
+        for rank in range(8):
+            bits = row[_PLANES + 8 * plane + rank]
+            if bits == 0:
+                continue
+            for file in range(8):
+                if bits & (128 >> file):
+                    square = back[transform, 8 * rank + file]
+                    fine = fine and board[square] == 0
+                    board[square] = plane + 1
+    ours = theirs = 0
+    for square in range(64):
+        ours += board[square] == 6
+        theirs += board[square] == 12
+        if board[square] in (1, 7) and not 8 <= square < 56:
+            fine = False
+    return fine and ours == 1 and theirs == 1
+
+
+def find(board: Any, piece: int) -> int:
+    """The first square of a piece, or -1."""
+    for square in range(64):
+        if board[square] == piece:
+            return square
+    return -1
+
+
+def attacked(board: Any, square: int) -> bool:
+    """Whether a piece of the other side attacks a square."""
+    file, rank = square % 8, square // 8
+    for x, y in _LEAPS:
+        if 0 <= file + x < 8 and 0 <= rank + y < 8 and board[square + 8 * y + x] == 8:
+            return True
+    for x, y in _RAYS:
+        to_file, to_rank, steps = file + x, rank + y, 1
+        while 0 <= to_file < 8 and 0 <= to_rank < 8:
+            piece = board[8 * to_rank + to_file]
+            if piece != 0:
+                near = steps == 1 and (piece == 12 or (piece == 7 and y == 1 and x != 0))
+                if near or piece == 11 or piece == (10 if x * y == 0 else 9):
+                    return True
+                break
+            to_file, to_rank, steps = to_file + x, to_rank + y, steps + 1
+    return False
+
+
+def moves_so(board: Any, passing: int, source: int, to: int, promotes: int) -> bool:
+    """Whether a piece may move so, but for checks and castling; `passing` is the file to be taken en passant."""
+    piece, target = board[source], board[to]
+    if not 1 <= piece <= 6 or 1 <= target <= 6 or target == 12 or (promotes != 0 and piece != 1):
+        return False
+    x, y = to % 8 - source % 8, to // 8 - source // 8
+    far = max(abs(x), abs(y))
+    if piece == 1:
+        if (to // 8 == 7) != (promotes != 0):
+            return False
+        if x == 0:
+            push = target == 0 and y == 1
+            return push or (target == 0 and y == 2 and source // 8 == 1 and board[source + 8] == 0)
+        return abs(x) == 1 and y == 1 and (target != 0 or (to // 8 == 5 and to % 8 == passing))
+    if piece == 2:
+        return abs(x * y) == 2
+    if piece == 6:
+        return far == 1
+    straight, diagonal = x * y == 0, abs(x) == abs(y)
+    if far == 0 or not ((straight and piece != 3) or (diagonal and piece != 4)):
+        return False
+    step = 8 * (y // far) + x // far
+    for k in range(1, far):
+        if board[source + k * step] != 0:
+            return False
+    return True
+
+
+def may_castle(board: Any, king: int, rook: int) -> bool:
+    """Whether nothing stands between, and nothing attacks the king on its way; its goal is looked at afterwards."""
+    king_to, rook_to = (6, 5) if rook > king else (2, 3)
+    for file in range(min(king, rook, king_to, rook_to), max(king, rook, king_to, rook_to) + 1):
+        if file != king and file != rook and board[file] != 0:
+            return False
+    step = 1 if king_to > king else -1
+    for file in range(king, king_to, step):
+        if attacked(board, file):
+            return False
+    return not (king == king_to and attacked(board, king))
+
+
+def castles(board: Any, after: Any, state: Any, side: int) -> bool:
+    """Whether castling with the rook of `state[side]` makes `after`, both seen by the side that moves."""
+    king, rook = find(board, 6), state[CASTLE + side]
+    king_to, rook_to = (2, 3) if side == 0 else (6, 5)
+    if rook < 0 or king >= 8 or after[king_to] != 6 or after[rook_to] != 4:
+        return False
+    free = board[rook_to] == 0 or rook_to == rook or rook_to == king
+    return free and (board[king_to] == 0 or king_to == king or king_to == rook)
+
+
+def find_move(board: Any, after: Any, state: Any) -> bool:
+    """Write the move that leads from `board` to `after`, both seen by the side that moves, into the state of `board`."""
+    state[PROMOTES] = 0
+    for side in range(2):
+        if castles(board, after, state, side):
+            state[FROM], state[TO] = find(board, 6), state[CASTLE + side]
+            return True
+    left = come = 0
+    for square in range(64):
+        if board[square] == after[square]:
+            continue
+        if 1 <= after[square] <= 6:
+            come, state[TO] = come + 1, square
+        elif 1 <= board[square] <= 6:
+            left, state[FROM] = left + 1, square
+    if left != 1 or come != 1:
+        state[FROM] = state[TO] = -1
+        return False
+    piece, becomes = board[state[FROM]], after[state[TO]]
+    if piece == 1 and becomes != 1:
+        state[PROMOTES] = becomes
+        return 2 <= becomes <= 5
+    return piece == becomes
+
+
+def make_move(board: Any, state: Any, then: Any, next_state: Any) -> None:
+    """The position after the move of `state`, seen by the other side, into `then` and `next_state`."""
+    source, to, promotes = state[FROM], state[TO], state[PROMOTES]
+    moved = np.empty(64, np.uint8)
+    moved[:] = board
+    piece = board[source]
+    castling = piece == 6 and board[to] == 4
+    zeroing = piece == 1 or (board[to] != 0 and not castling)
+    for k in range(4):
+        next_state[CASTLE + (k ^ 2)] = state[CASTLE + k]
+    moved[source] = 0
+    if castling:
+        moved[to] = 0
+        moved[6 if to > source else 2], moved[5 if to > source else 3] = 6, 4
+    else:
+        moved[to] = piece if promotes == 0 else promotes
+    if piece == 1 and source % 8 != to % 8 and board[to] == 0:
+        moved[to - 8] = 0
+    for side in range(2):
+        if piece == 6 or source == state[CASTLE + side]:
+            next_state[CASTLE + 2 + side] = -1
+        if state[CASTLE + 2 + side] >= 0 and to == 56 + state[CASTLE + 2 + side]:
+            next_state[CASTLE + side] = -1
+    next_state[EN_PASSANT] = -1
+    if piece == 1 and to - source == 16:
+        file = to % 8
+        if (file > 0 and board[to - 1] == 7) or (file < 7 and board[to + 1] == 7):
+            next_state[EN_PASSANT] = file
+    next_state[CLOCK] = 0 if zeroing else state[CLOCK] + 1
+    next_state[BLACK] = 1 - state[BLACK]
+    for square in range(64):
+        then[square ^ 56] = exchanged(moved[square])
+
+
+def rook_of(board: Any, side: int, told: int, classical: bool) -> int:
+    """The file of the rook that right `side` is about: the bit of its mask, or in the classical format the outermost
+    rook; -1 where the board has none that could castle."""
+    rank = 0 if side < 2 else 56
+    king, rook = find(board, 6 if side < 2 else 12) - rank, 4 if side < 2 else 10
+    if not 0 <= king < 8:
+        return -1
+    for k in range(8):
+        file = k if side % 2 == 0 else 7 - k
+        beside = file < king if side % 2 == 0 else file > king
+        if beside and board[rank + file] == rook and (classical or told == 1 << file):
+            return file
+    return -1
+
+
+def passing_of(row: Any, board: Any, transform: int, canonical: bool) -> int:
+    """The file that a frame says may be taken en passant: told by canonical formats, else seen in its history; or -1."""
+    file = -1
+    for k in range(8):
+        if canonical:
+            if row[_SIDE_AT] & (1 << k):
+                file = 7 - k if transform & 1 else k
+        else:
+            here = _PLANES + 8 * 6
+            gone = row[here + 13 * 8 + 6] & (255 - row[here + 6])
+            came = row[here + 4] & (255 - row[here + 13 * 8 + 4])
+            if gone == 128 >> k and came == gone and pawn_moved_alone(row):
+                file = k
+    if file >= 0 and (board[32 + file] != 7 or board[40 + file] != 0 or board[48 + file] != 0):
+        return -1
+    return file
+
+
+def pawn_moved_alone(row: Any) -> bool:
+    """Whether their pawns of the two newest positions differ in two squares."""
+    squares = 0
+    for rank in range(8):
+        at = _PLANES + 8 * 6 + rank
+        changed = row[at] ^ row[at + 13 * 8]
+        for k in range(8):
+            squares += 1 if changed & (1 << k) else 0
+    return squares == 2
+
+
+def begin(row: Any, board: Any, transform: int, form: int, state: Any) -> int:
+    """The state that a frame itself tells. Gives its faults."""
+    faults = 0
+    for side in range(4):
+        told = row[_RIGHTS_AT + side] + 0
+        state[CASTLE + side] = rook_of(board, side, told, form == 1) if told else -1
+        if told and state[CASTLE + side] < 0:
+            faults |= _CASTLING
+    state[EN_PASSANT] = passing_of(row, board, transform, form >= 3)
+    if form >= 3 and state[EN_PASSANT] < 0 and row[_SIDE_AT] != 0:
+        faults |= _PASSING
+    state[CLOCK] = row[_CLOCK_AT]
+    state[SEEN] = 0
+    state[BLACK] = row[_INFO_AT] >> 7 if form >= 3 else row[_SIDE_AT] != 0
+    return faults
+
+
+def differs(row: Any, transform: int, form: int, state: Any, since: int) -> int:
+    """The faults of a frame whose state follows from the frames before it, `since` plies of them."""
+    faults = 0
+    for side in range(4):
+        file = state[CASTLE + side]
+        wanted = 0 if file < 0 else (1 if form == 1 else 1 << file)
+        if row[_RIGHTS_AT + side] != wanted:
+            faults |= _RIGHTS
+    if row[_CLOCK_AT] != state[CLOCK]:
+        faults |= _CLOCK
+    if (row[_INFO_AT] >> 7 if form >= 3 else row[_SIDE_AT] + 0) != state[BLACK]:
+        faults |= _TURN
+    if form >= 3:
+        file = state[EN_PASSANT]
+        wanted = 0 if file < 0 else (1 << (7 - file if transform & 1 else file))
+        if row[_SIDE_AT] != wanted:
+            faults |= _PASSING
+    again = row[_PLANES + 8 * 12] != 0
+    if (state[SEEN] > 0 and not again) or (again and state[SEEN] == 0 and state[CLOCK] <= since):
+        faults |= _AGAIN
+    return faults
+
+
+def occurrences(boards: Any, states: Any, i: int, start: int) -> int:
+    """How often position `i` has been before, looking back to frame `start`."""
+    if states[i, CLOCK] < 4:
+        return 0
+    j = i - 4
+    while j >= start:
+        same = True
+        for k in range(5):
+            same = same and states[i, k] == states[j, k]
+        square = 0
+        while same and square < 64:
+            same = boards[i, square] == boards[j, square]
+            square += 1
+        if same:
+            return states[j, SEEN] + 1
+        if states[j, CLOCK] < 2:
+            return 0
+        j -= 2
+    return 0
+
+
+def later(board: Any, there: Any, transform: int, kind: int) -> int:
+    """-1, 0 or 1: how the squares of a kind of piece compare with the same squares transposed, as numbers."""
+    for square in range(63, -1, -1):
+        other = 8 * (7 - square % 8) + 7 - square // 8
+        one = of_kind(board[there[transform, square]], kind)
+        two = of_kind(board[there[transform, other]], kind)
+        if one != two:
+            return 1 if one else -1
+    return 0
+
+
+def of_kind(piece: int, kind: int) -> bool:
+    """Kinds: -1 any piece, 0 ours, 2 to 6 knights to kings of either side."""
+    if kind < 0:
+        return piece != 0
+    if kind == 0:
+        return 1 <= piece <= 6
+    return piece != 0 and (piece - 1) % 6 + 1 == kind
+
+
+def transform_for(board: Any, state: Any, back: Any) -> int:
+    """The transform that canonical formats give a position; `back[8, 64]` undoes transforms."""
+    for side in range(4):
+        if state[CASTLE + side] >= 0:
+            return 0
+    king = find(board, 6)
+    file, rank = king % 8, king // 8
+    transform = 1 if file < 4 else 0
+    for square in range(64):
+        if board[square] in (1, 7):
+            return transform
+    file = 7 - file if file < 4 else file
+    if rank >= 4:
+        transform, rank = transform + 2, 7 - rank
+    if rank > 7 - file:
+        return transform + 4
+    if rank == 7 - file:
+        for kind in (-1, 0, 6, 5, 4, 2, 3):
+            order = later(board, back, transform, kind)
+            if order != 0:
+                return transform + 4 if order > 0 else transform
+    return transform
+
+
+def move_index(state: Any, index: Any, turns: Any) -> int:
+    """The index in the policy of the move of a state; see `trace`."""
+    promotes = state[PROMOTES]
+    row = 6 - promotes if promotes > 2 else 0
+    return index[row, turns[state[TOLD], state[FROM]], turns[state[TOLD], state[TO]]]
+
+
+def check_move(row: Any, policy: Any, board: Any, state: Any, then: Any) -> int:
+    """The faults of the move of a state, which is legal if it leaves no king in check. `then` is seen by the other side."""
+    faults = 0
+    castling = board[state[FROM]] == 6 and board[state[TO]] == 4
+    if castling:
+        legal = may_castle(board, state[FROM], state[TO])
+    else:
+        legal = moves_so(board, state[EN_PASSANT], state[FROM], state[TO], state[PROMOTES])
+    seen = np.empty(64, np.uint8)
+    for square in range(64):
+        seen[square ^ 56] = exchanged(then[square])
+    if not legal or state[INDEX] < 0 or attacked(seen, find(seen, 6)):
+        faults |= _ILLEGAL
+    visited = row[_VISITS_AT] | row[_VISITS_AT + 1] | row[_VISITS_AT + 2] | row[_VISITS_AT + 3]
+    if visited != 0 and row[_PLAYED_AT] + 256 * np.int64(row[_PLAYED_AT + 1]) != state[INDEX]:
+        faults |= _OTHER
+    if state[INDEX] < 0 or not (policy[state[INDEX]] >= 0 or row[_INFO_AT] & 64):
+        faults |= _UNMARKED
+    return faults
+
+
+def trace(rows: Any, policy: Any, index: Any, back: Any, turns: Any, boards: Any, states: Any, faults: Any) -> None:
+    """Replay a game from its frames `rows[n, 8396]`, of which `policy[n, >= 1858]` float32 are the probabilities.
+
+    `index[4, 64, 64]` is the policy's table, `back[8, 64]` undoes transforms of planes, `turns[8, 64]` does those of
+    moves. Fills `boards[n, 64]`, `states[n, STATE]`, and adds to `faults[n]`. Where a frame does not follow from the
+    one before it, the game begins anew there.
+    """
+    n, start = len(rows), 0
+    then, after = np.zeros(64, np.uint8), np.zeros(64, np.uint8)
+    for i in range(n):
+        form, state = format_of(rows[i]), states[i]
+        state[:] = -1
+        state[TOLD] = rows[i, _INFO_AT] & 7 if form >= 3 else 0
+        if not read_board(rows[i], back, state[TOLD], boards[i]):
+            faults[i] |= _BOARD
+    for i in range(n):
+        row, state, form = rows[i], states[i], format_of(rows[i])
+        if faults[i] & _BOARD:
+            start = i + 1
+            continue
+        if i == start:
+            faults[i] |= begin(row, boards[i], state[TOLD], form, state)
+        else:
+            state[SEEN] = occurrences(boards, states, i, start)
+            faults[i] |= differs(row, state[TOLD], form, state, i - start)
+        state[CALLED] = transform_for(boards[i], state, back)
+        if form >= 3 and state[CALLED] != state[TOLD]:
+            faults[i] |= _TURNED
+        if i + 1 == n or faults[i + 1] & _BOARD:
+            continue
+        for square in range(64):
+            after[square] = exchanged(boards[i + 1, square ^ 56])
+        if not find_move(boards[i], after, state):
+            faults[i] |= _UNKNOWN
+            state[FROM] = state[TO] = -1
+            start = i + 1
+            continue
+        make_move(boards[i], state, then, states[i + 1])
+        state[INDEX] = move_index(state, index, turns)
+        faults[i] |= check_move(row, policy[i], boards[i], state, then)
+        same = True
+        for square in range(64):
+            same = same and then[square] == boards[i + 1, square]
+        if not same:
+            faults[i] |= _CONTINUITY
+            start = i + 1
