@@ -7,6 +7,7 @@ from bisect import bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 import numpy.typing as npt
@@ -51,13 +52,14 @@ class ChunkCatalog:
     (b'b', 'letters#1')
     """
 
-    def __init__(self, opened: Callable[[Arrival], ChunkSource], limit: int = 4096) -> None:
+    def __init__(self, opened: Callable[[Arrival], ChunkSource], limit: int = 1 << 16) -> None:
         self._opened, self._limit = opened, limit
         self._lock = threading.Lock()
         self._held: dict[int, _Held] = {}
         self._los: list[int] = []
         self._ready: dict[str, ChunkSource] = {}  # opened before they have numbers
         self._open: OrderedDict[int, _Held] = OrderedDict()
+        self._leaving: dict[int, _Held] = {}  # open, and of no more use to the window
 
     def __len__(self) -> int:
         return len(self._held)
@@ -86,7 +88,10 @@ class ChunkCatalog:
     def left(self, lo: int) -> None:
         """A source is drawn from no more."""
         with self._lock:
-            self._held[lo].left = True
+            held = self._held[lo]
+            held.left = True
+            if lo in self._open:
+                self._leaving[lo] = held
         self._shrink()
 
     def lose(self, name: str, why: str) -> None:
@@ -104,6 +109,7 @@ class ChunkCatalog:
             self._los = sorted(self._held)
             for held in closing:
                 self._open.pop(held.lo, None)
+                self._leaving.pop(held.lo, None)
         for held in closing:
             if held.source is not None:
                 held.source.close()
@@ -136,6 +142,7 @@ class ChunkCatalog:
             sources = [held.source for held in self._open.values() if held.source is not None]
             sources += self._ready.values()
             self._open.clear()
+            self._leaving.clear()
             self._ready.clear()
             for held in self._held.values():
                 held.source = None
@@ -165,22 +172,25 @@ class ChunkCatalog:
             with self._lock:
                 self._open[held.lo] = held
                 self._open.move_to_end(held.lo)
+                if held.left:
+                    self._leaving[held.lo] = held
             return source
 
     def _shrink(self) -> None:
         """Close sources that left, and those used longest ago above the limit, unless they are being read."""
-        if len(self._open) <= self._limit and not any(h.left for h in list(self._open.values())[:1]):
+        if len(self._open) <= self._limit and not self._leaving:
             return
-        closing: list[ChunkSource] = []
         with self._lock:
             over = len(self._open) - self._limit
-            for lo, held in list(self._open.items()):
-                if over <= 0 and not held.left:
-                    break
-                if held.users == 0 and held.source is not None:
-                    closing.append(held.source)
-                    held.source = None
-                    del self._open[lo]
-                    over -= 1
+            idle = (held for held in self._open.values() if held.users == 0)
+            chosen = [*(held for held in self._leaving.values() if held.users == 0), *islice(idle, max(over, 0))]
+            closing = [self._forget_open(held) for held in chosen if held.lo in self._open]
         for source in closing:
             source.close()
+
+    def _forget_open(self, held: _Held) -> ChunkSource:
+        source, held.source = held.source, None
+        del self._open[held.lo]
+        self._leaving.pop(held.lo, None)
+        assert source is not None, "what is in _open is open"
+        return source

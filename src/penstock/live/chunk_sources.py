@@ -6,7 +6,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from penstock.errors import FormatError
 from penstock.formats.base.chunks import ChunkSource, Opener
 from penstock.live.catalog import SourceGone
 from penstock.live.directory import FilePathProvider
@@ -192,8 +191,8 @@ class ChunkSourceLoader(Inlet):
 def reason_of(error: BaseException) -> str:
     """The word that failures are counted by: an error's own `reason`, or `missing`, `unreadable`, or its class.
 
-    >>> reason_of(FileNotFoundError()), reason_of(FormatError("expected 3 bytes, got 2"))
-    ('missing', 'FormatError')
+    >>> reason_of(FileNotFoundError()), reason_of(EOFError())
+    ('missing', 'EOFError')
     """
     reason = getattr(error, "reason", None)
     if isinstance(reason, str) and reason and not isinstance(error, UnicodeError):

@@ -1,0 +1,231 @@
+"""`ShufflingFrameSampler`: frames of many chunks, mixed in a reservoir, and cut into batches."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import Ragged
+from penstock.errors import PlanError, StateError
+from penstock.live.block import Block
+from penstock.live.metrics import StageMetrics
+from penstock.live.reservoir import Reservoir
+
+Int = npt.NDArray[np.int64]
+Fetch = Callable[[Int, Int], Iterable[tuple[Int, Block]]]
+"""Gives frames named by references `(chunk [n], place [n])`, in pieces: `index` into the references, and their frames.
+References whose frames cannot be had come in no piece."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """The frames of batch number `index` of a run."""
+
+    index: int
+    block: Block
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows."""
+        return self.block.nbytes
+
+
+class ShufflingFrameSampler:
+    """Frames go through a reservoir of `slots` (0: none, they keep their order) and come out in batches of `batch_size`.
+
+    `take` hands a block in; `ready` gives the batches that are full; after `finish` the reservoir is drained, and the
+    last batch is smaller, or dropped with `drop_last`. The order is a function of the seed and of the frames' order.
+
+    A state names frames by references: those in the reservoir and those of batches that were given out and are not yet
+    `consumed`, which a run that goes on gives out first. `take` and `ready` belong to one thread at a time.
+
+    Raises `PlanError` for a negative number of slots or an empty batch.
+
+    >>> sampler = ShufflingFrameSampler(slots=4, batch_size=3, seed=1)
+    >>> sampler.take(Block(np.zeros((8, 1), np.uint8), np.arange(8), np.zeros(8, np.int32)), end=1)
+    >>> early = list(sampler.ready())
+    >>> sampler.finish()
+    >>> late = list(sampler.ready())
+    >>> [len(batch.block) for batch in [*early, *late]]
+    [3, 3, 2]
+    """
+
+    def __init__(
+        self,
+        slots: int = 1_000_000,
+        batch_size: int = 1024,
+        seed: int = 0,
+        *,
+        drop_last: bool = False,
+        metrics: StageMetrics | None = None,
+    ) -> None:
+        if slots < 0 or batch_size < 1:
+            raise PlanError(f"expected zero slots or more and batches of at least one, got {slots} and {batch_size}")
+        self._slots, self._batch_size, self._seed, self._drop_last = slots, batch_size, seed, drop_last
+        self._reservoir = Reservoir(slots, seed) if slots else None
+        self._metrics = metrics or StageMetrics("shuffling_frame_sampler")
+        self._lock = threading.RLock()
+        self._left: list[Block] = []  # out of the reservoir, in no batch yet
+        self._given: deque[tuple[int, Int, npt.NDArray[np.int32]]] = deque()  # batches not yet consumed
+        self._again: deque[Batch] = deque()  # of a state, to be given out before others
+        self._width = -1
+        self._batches = self._taken = 0
+        self._ended = False
+        self._lost = np.zeros(0, np.int64)  # chunks whose frames a loaded state names and nobody has
+
+    @property
+    def taken(self) -> int:
+        """The number of the draw after the last that was taken in."""
+        return self._taken
+
+    def held(self) -> int:
+        """Frames in the reservoir."""
+        return 0 if self._reservoir is None else len(self._reservoir)
+
+    def take(self, block: Block, end: int) -> None:
+        """Take in the frames of the draws before `end`. A block of rows of another width is dropped and counted."""
+        with self._lock, self._metrics.work():
+            self._taken = end
+            if len(block) == 0:
+                return
+            self._width = block.width if self._width < 0 else self._width
+            if block.width != self._width:
+                self._metrics.add(**{"failed.width": len(block)})
+                return
+            self._metrics.add(frames=len(block))
+            self._leave(block if self._reservoir is None else self._reservoir.exchange(block))
+
+    def finish(self) -> None:
+        """Nothing more is taken in."""
+        with self._lock:
+            self._ended = True
+
+    def ready(self) -> Iterator[Batch]:
+        """The batches that can be given out now."""
+        while (batch := self._next()) is not None:
+            yield batch
+
+    def consumed(self, index: int) -> None:
+        """All batches up to `index` are done with: a state does not name them."""
+        with self._lock:
+            while self._given and self._given[0][0] <= index:
+                self._given.popleft()
+
+    def oldest(self) -> int | None:
+        """The least chunk number among all frames that a state would name; None where there are none."""
+        with self._lock:
+            least = [int(numbers.min()) for numbers, _ in self._references() if len(numbers)]
+            return min(least, default=None)
+
+    def _next(self) -> Batch | None:
+        with self._lock, self._metrics.work():
+            if self._again:
+                return self._again.popleft()
+            held = sum(map(len, self._left))
+            while self._ended and held < self._batch_size and self._reservoir is not None and len(self._reservoir):
+                self._leave(self._reservoir.drain(self._batch_size - held))
+                held = sum(map(len, self._left))
+            if held < self._batch_size and not (self._ended and held and not self._drop_last):
+                return None
+            joined = Block.join(self._left)
+            size = min(self._batch_size, held)
+            self._left = [joined.part(size, held)] if held > size else []
+            batch = Batch(self._batches, joined.part(0, size))
+            self._batches += 1
+            self._given.append((batch.index, batch.block.chunk, batch.block.place))
+            self._metrics.add(batches=1)
+            return batch
+
+    def _leave(self, block: Block) -> None:
+        if len(self._lost) and len(block):
+            block = block.take(np.flatnonzero(~np.isin(block.chunk, self._lost)))
+        if len(block):
+            self._left.append(block)
+
+    def _references(self) -> list[tuple[Int, npt.NDArray[np.int32]]]:
+        held = [(b.chunk, b.place) for b in self._left] + [(chunk, place) for _, chunk, place in self._given]
+        if self._reservoir is not None:
+            state = self._reservoir.state_dict()
+            held.append((state["chunk"], state["place"]))
+        return held
+
+    def state_dict(self) -> dict[str, Any]:
+        """Counters, and references `chunk` int64 and `place` int32: of the reservoir's slots, of frames between two
+        batches (`left`), and of each batch that was given out and not consumed (`given`)."""
+        with self._lock:
+            chunk = np.concatenate([np.zeros(0, np.int64), *(b.chunk for b in self._left)])
+            place = np.concatenate([np.zeros(0, np.int32), *(b.place for b in self._left)])
+            return {
+                **{"slots": self._slots, "batch_size": self._batch_size, "seed": self._seed},
+                **{"batches": self._batches, "taken": self._taken, "ended": self._ended},
+                "left": [chunk, place],
+                "given": [[index, chunk, place] for index, chunk, place in self._given],
+                "reservoir": None if self._reservoir is None else self._reservoir.state_dict(),
+            }
+
+    def load_state_dict(self, state: Mapping[str, Any], fetch: Fetch) -> int:
+        """Go on where the state was taken; gives how many frames it names that cannot be had any more.
+
+        Raises `StateError` for a state of other parameters, or of something else.
+        """
+        mine = {"slots": self._slots, "batch_size": self._batch_size, "seed": self._seed}
+        try:
+            theirs = {name: state[name] for name in mine}
+            counters = int(state["batches"]), int(state["taken"]), bool(state["ended"])
+            parts = [tuple(state["left"]), *((c, p) for _, c, p in state["given"])]
+            slots = self._load_slots(state["reservoir"]) if mine == theirs else np.zeros(0, np.int64)
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(f"expected the state of a ShufflingFrameSampler, got {sorted(state)}") from error
+        if mine != theirs:
+            raise StateError(f"expected the state of a sampler with {mine}, got one with {theirs}")
+        with self._lock:
+            self._batches, self._taken, self._ended = counters
+            lost = self._restore_slots(state["reservoir"], slots, fetch)
+            blocks = [self._restored(np.asarray(c, np.int64), np.asarray(p, np.int32), fetch) for c, p in parts]
+            lost += sum(len(part[0]) for part in parts) - sum(map(len, blocks))
+            self._left = [block for block in blocks[:1] if len(block)]
+            given = [int(index) for index, _, _ in state["given"]]
+            self._again = deque(Batch(i, block) for i, block in zip(given, blocks[1:], strict=True) if len(block))
+            self._given = deque((batch.index, batch.block.chunk, batch.block.place) for batch in self._again)
+        return lost
+
+    def _load_slots(self, state: Mapping[str, Any] | None) -> Int:
+        if self._reservoir is None or state is None:
+            return np.zeros(0, np.int64)
+        return self._reservoir.load_state_dict(state)
+
+    def _restore_slots(self, state: Mapping[str, Any] | None, slots: Int, fetch: Fetch) -> int:
+        """Fill slots with the frames that belong there; those that nobody has stay empty, and never come out."""
+        if self._reservoir is None or state is None or len(slots) == 0:
+            return 0
+        chunk, place = np.asarray(state["chunk"], np.int64)[slots], np.asarray(state["place"], np.int32)[slots]
+        missing = np.ones(len(slots), bool)
+        for index, block in fetch(chunk, place):
+            self._reservoir.restore(slots[index], block)
+            self._width = block.width
+            missing[index] = False
+        if missing.all():
+            raise StateError(f"expected the files of a run, got none of the {len(slots)} frames that its state names")
+        if missing.any():
+            self._lost = np.union1d(self._lost, chunk[missing])
+            n = int(missing.sum())
+            empty = Ragged(np.zeros(0, np.uint8), np.zeros(n + 1, np.int64))
+            rows = np.zeros((n, self._width), np.uint8) if self._width else empty
+            self._reservoir.restore(slots[missing], Block(rows, chunk[missing], place[missing]))
+        return int(missing.sum())
+
+    def _restored(self, chunk: Int, place: npt.NDArray[np.int32], fetch: Fetch) -> Block:
+        """Frames in the order of their references, without those that nobody has."""
+        pieces = list(fetch(chunk, place)) if len(chunk) else []
+        if not pieces:
+            return Block(np.zeros((0, 1), np.uint8), chunk[:0], place[:0])
+        order = np.argsort(np.concatenate([index for index, _ in pieces]))
+        block = Block.join([block for _, block in pieces])
+        self._width = block.width
+        return block.take(order)
