@@ -135,9 +135,12 @@ def _parts(row: int, size: int) -> Any:
     if not right or size != (end + 7) & -8 or (dense and moves != _POLICY):
         return 0, 0, -1, 0
     if not dense:
-        for j in range(moves):
-            if load2(row + policy + 4 * moves + 2 * j) >= _POLICY:
+        before = -1
+        for at in range(policy + 4 * moves, end, 2):
+            move = load2(row + at)
+            if not before < move < _POLICY:
                 return 0, 0, -1, 0
+            before = move
     for at in range(end, size):
         if load1(row + at) != 0:
             return 0, 0, -1, 0

@@ -109,7 +109,7 @@ def _frame(row: Bytes, frame: Bytes) -> bool:
     if not whole or flags > DENSE + RESERVED or row[117:120].tolist() != [LAYOUT, 0, 0] or (dense and moves != POLICY):
         return False
     index = np.arange(POLICY) if dense else np.frombuffer(row[policy + 4 * moves : end].tobytes(), "<u2")
-    if np.any(index >= POLICY) or row[end:].any():
+    if np.any(index >= POLICY) or np.any(index[1:] <= index[:-1]) or row[end:].any():
         return False
     words = np.zeros(STORED, np.uint64)
     words[changed] = np.frombuffer(row[HEADER:spare].tobytes(), "<u8")
