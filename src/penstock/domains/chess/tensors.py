@@ -16,6 +16,7 @@ from penstock.errors import DataError
 from penstock.formats.lc0.records import POLICY
 
 Arrays = dict[str, npt.NDArray[Any]]
+Form = tuple[tuple[int, ...], np.dtype[Any]]
 Planes = Literal["float32", "float16", "uint8", "bits"]
 
 THREE = ("planes", "probabilities", "values")
@@ -58,7 +59,7 @@ class ChessTensors:
                 raise DataError(f"expected {name} to be one of {get_args(of)}, got {getattr(self, name)!r}")
 
     @property
-    def forms(self) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    def forms(self) -> dict[str, Form]:
         """Of each array, by name and in order: the shape of a position and the dtype.
 
         >>> ChessTensors(outputs=("plies_left",)).forms
@@ -66,7 +67,7 @@ class ChessTensors:
         """
         bits = self.planes == "bits"
         shapes = {"probabilities": (POLICY,), "values": VALUES, "winner": (3,), "best_q": (3,), "plies_left": (1,)}
-        out = {name: (shapes.get(name, ()), np.dtype(np.float32)) for name in self.outputs}
+        out: dict[str, Form] = {name: (shapes.get(name, ()), np.dtype(np.float32)) for name in self.outputs}
         if "planes" in out:
             out["planes"] = (PLANES[:1], np.dtype(np.uint64)) if bits else (PLANES, np.dtype(self.planes))
             if bits:
