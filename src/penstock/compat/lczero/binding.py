@@ -1,0 +1,156 @@
+"""Text, dicts and messages of protocol buffers as the dataclasses of `config`: strict, with line and suggestion."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import math
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from penstock.compat.lczero.config import DataLoaderConfig
+from penstock.compat.lczero.textproto import Entry, Text, Word, parse
+from penstock.errors import DataError
+
+M = TypeVar("M")
+
+TRUTH = {"true": True, "t": True, "True": True, "1": True, "false": False, "f": False, "False": False, "0": False}
+NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
+
+
+def load_config(config: object) -> DataLoaderConfig:
+    """The configuration of a loader from text, a dict, a message of protocol buffers, or as it is.
+
+    Of a whole training configuration, which has a field `data_loader`, that is taken; the rest is not for loaders.
+    Raises `DataError` for what is no field, with the line, the place and what might have been meant, for values of
+    another type and for fields that are given twice; `FormatError` for text that cannot be read.
+
+    >>> load_config('stage { name: "a" tensor_generator { batch_size: 64 } }').stage[0].tensor_generator.batch_size
+    64
+    """
+    if isinstance(config, str):
+        entries = parse(config)
+        inner = [entry for entry in entries if entry.name == "data_loader"]
+        config = inner[0].value if len(inner) == 1 else entries
+    elif isinstance(config, Mapping) and "data_loader" in config:
+        config = config["data_loader"]
+    return bind(DataLoaderConfig, config)
+
+
+def bind(message: type[M], given: object, where: str = "the configuration") -> M:
+    """A `message`, one of the dataclasses of `config`, from any of what `load_config` takes.
+
+    Raises `DataError` and `FormatError` as that does.
+
+    >>> from penstock.compat.lczero.config import QueueConfig
+    >>> bind(QueueConfig, {"queue_capacity": 16, "overflow_behavior": "DROP_NEW"})
+    QueueConfig(name='', queue_capacity=16, overflow_behavior='DROP_NEW')
+    """
+    if isinstance(given, message):
+        return given
+    found: dict[str, list[tuple[object, str]]] = {}
+    types_of = _types(message)
+    for name, value, place in _entries(given, where, types_of):
+        if name not in types_of:
+            near = difflib.get_close_matches(name, types_of, 1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
+            raise DataError(f"expected one of {sorted(types_of)}, got {name!r}{meant} - at {place}")
+        found.setdefault(name, []).append((value, place))
+    made: dict[str, Any] = {}
+    for name, values in found.items():
+        one, is_repeated = types_of[name]
+        if not is_repeated and len(values) > 1:
+            raise DataError(f"expected {name!r} once, got it {len(values)} times - at {values[-1][1]}")
+        least = next(f.metadata.get("least") for f in dataclasses.fields(message) if f.name == name)  # pyright: ignore[reportArgumentType]
+        bound = tuple(_value(one, value, place, least) for value, place in values)
+        made[name] = bound if is_repeated else bound[0]
+    return message(**made)
+
+
+@functools.cache
+def _types(message: type[Any]) -> dict[str, tuple[Any, bool]]:
+    """The type of each field's values, and whether there may be several."""
+    found: dict[str, tuple[Any, bool]] = {}
+    for name, hint in typing.get_type_hints(message).items():
+        inner = [one for one in typing.get_args(hint) if one is not types.NoneType and one is not Ellipsis]
+        is_repeated = typing.get_origin(hint) is tuple
+        is_optional = isinstance(hint, types.UnionType)
+        found[name] = (inner[0] if is_repeated or is_optional else hint, is_repeated)
+    return found
+
+
+def _entries(given: object, where: str, types_of: Mapping[str, tuple[Any, bool]]) -> list[tuple[str, object, str]]:
+    """Name, value and place of each field; several of a name for several values."""
+    if isinstance(given, str):
+        given = parse(given)
+    if isinstance(given, tuple):
+        entries = typing.cast(tuple[Entry, ...], given)
+        return [(entry.name, entry.value, f"{where}.{entry.name}, line {entry.line}") for entry in entries]
+    if isinstance(given, Mapping):
+        items = [(str(name), value) for name, value in typing.cast(Mapping[Any, object], given).items()]
+    elif hasattr(given, "ListFields"):  # a message of protocol buffers
+        items = [(str(about.name), value) for about, value in typing.cast(Any, given).ListFields()]
+    else:
+        raise DataError(f"expected text, a dict or a message, got {type(given).__name__} - at {where}")
+    found: list[tuple[str, object, str]] = []
+    for name, value in items:
+        several = types_of.get(name, (None, False))[1] and not isinstance(value, (str, Mapping))
+        values = list(typing.cast(Any, value)) if several else [value]
+        found += [(name, one, f"{where}.{name}") for one in values]
+    return found
+
+
+def _value(wanted: Any, given: object, place: str, least: int | None) -> object:
+    """One value as its field's type."""
+    if dataclasses.is_dataclass(wanted):
+        if isinstance(given, (str, Text, Word)):
+            raise DataError(f"expected a message, got {_shown(given)} - at {place}")
+        return bind(typing.cast(type[Any], wanted), given, place.split(", line ", maxsplit=1)[0])
+    if typing.get_origin(wanted) is typing.Literal:
+        return _choice(typing.get_args(wanted), given, place)
+    value = _scalar(wanted, given)
+    if value is None or (isinstance(value, float) and not math.isfinite(value)):
+        raise DataError(f"expected {NAMES[wanted]}, got {_shown(given)} - at {place}")
+    if least is not None and typing.cast(int, value) < least:
+        raise DataError(f"expected {least} or more, got {value} - at {place}")
+    return value
+
+
+def _scalar(wanted: type, given: object) -> object:
+    """A value of the type, None where it is none."""
+    if isinstance(given, Text):
+        return given.value if wanted is str else None
+    if not isinstance(given, Word):
+        fits = isinstance(given, wanted) and (wanted is bool or not isinstance(given, bool))
+        return float(given) if wanted is float and type(given) is int else given if fits else None
+    if wanted is bool:
+        return TRUTH.get(given.value)
+    try:
+        if wanted is int:
+            sign, digits = (-1, given.value[1:]) if given.value.startswith("-") else (1, given.value)
+            is_octal = len(digits) > 1 and digits.isdigit() and digits.startswith("0")
+            return sign * int(digits, 8 if is_octal else 0)
+        return float(given.value.rstrip("fF")) if wanted is float else None
+    except ValueError:
+        return None
+
+
+def _choice(choices: tuple[str, ...], given: object, place: str) -> str:
+    """A value of an enumeration, which may be told by its number."""
+    name = given.value if isinstance(given, (Text, Word)) else given
+    if isinstance(given, Word) and given.value.isdigit():
+        name = int(given.value)
+    if type(name) is int and 0 <= name < len(choices):
+        return choices[name]
+    if isinstance(given, Text) or name not in choices:
+        raise DataError(f"expected one of {list(choices)}, got {_shown(given)} - at {place}")
+    return typing.cast(str, name)
+
+
+def _shown(given: object) -> str:
+    if isinstance(given, tuple):
+        return "a message"
+    return given.value if isinstance(given, Word) else repr(given.value if isinstance(given, Text) else given)
