@@ -34,6 +34,7 @@ def _compiled(*modules: ModuleType) -> dict[str, Any]:
 
 _COMPILED = _compiled(chess_trace_reference, chess_rescore_reference)
 trace: Any = _COMPILED["trace"]
+called_for: Any = _COMPILED["called_for"]
 short_term: Any = _COMPILED["short_term"]
 deblunder: Any = _COMPILED["deblunder"]
 encode_planes: Any = _COMPILED["encode_planes"]
@@ -61,6 +62,8 @@ _FRACTION = 1 << FAULTS.index("result_fraction")
 _ROOT_Q, _BEST_Q, _ROOT_D, _BEST_D, _ROOT_M, _BEST_M = (FIELDS[name] for name in list(FIELDS)[:6])
 _LEFT, _RESULT_Q, _RESULT_D, _PLAYED_Q, _PLAYED_D, _PLAYED_M, _ORIG_Q, _ORIG_D, _ORIG_M = list(FIELDS.values())[6:]
 
+_ROUNDED = 1e-4  # more than float32 loses in a sum of all moves
+
 
 @_jit
 def _bad_pair(q: Any, d: Any) -> Any:
@@ -70,13 +73,18 @@ def _bad_pair(q: Any, d: Any) -> Any:
 @_any_order
 def _bad_policy(policy: Any) -> Any:
     """Without branches, so that several moves are looked at in one step."""
-    total, bad = np.float64(0), np.int64(0)
+    total, bad = np.float32(0), np.int32(0)
     for j in range(POLICY):
         p = policy[j]
-        bad |= np.int64(((p < 0) & (p != -1)) | (p > 1))
-        total += np.float64(p if p >= 0 else np.float32(0))
+        bad |= np.int32(((p < 0) & (p != -1)) | (p > 1))
+        total += p if p >= 0 else np.float32(0)
     faults = np.int64(0) if bad == 0 else _PROBABILITY
-    return faults if SUM_BELOW <= total <= SUM_ABOVE else faults | _SUM
+    if SUM_BELOW + _ROUNDED <= total <= SUM_ABOVE - _ROUNDED:
+        return faults
+    exact = np.float64(0)
+    for j in range(POLICY):
+        exact += policy[j] if policy[j] >= 0 else np.float32(0)
+    return faults if SUM_BELOW <= exact <= SUM_ABOVE else faults | _SUM
 
 
 @_jit

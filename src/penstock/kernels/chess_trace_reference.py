@@ -7,9 +7,9 @@ rook, queen and king, 7 to 12 those of the other side. The state of a position i
 0 to 3   file of the rook that may still castle: ours on the queen's side and king's side, theirs; or -1
 4        file of the pawn that may be taken en passant, or -1
 5, 6, 7  plies since a capture or a pawn's move; earlier occurrences; 1 for black to move
-8, 9     the transform that the frame says, and that its position calls for in canonical formats
-10, 11   squares from and to of the move made (castling: king and rook), -1 past the end
-12, 13   what it promotes to, 0 for nothing; its index in the policy as the frame turns it, or -1
+8        the transform that the frame says
+9, 10    squares from and to of the move made (castling: king and rook), -1 past the end
+11, 12   what it promotes to, 0 for nothing; its index in the policy as the frame turns it, or -1
 =======  =============================================================================================
 """
 
@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-STATE = 14
-CASTLE, EN_PASSANT, CLOCK, SEEN, BLACK, TOLD, CALLED, FROM, TO, PROMOTES, INDEX = 0, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13
+STATE = 13
+CASTLE, EN_PASSANT, CLOCK, SEEN, BLACK, TOLD, FROM, TO, PROMOTES, INDEX = 0, 4, 5, 6, 7, 8, 9, 10, 11, 12
 
 FAULTS = (
     "input_format",
@@ -101,13 +101,16 @@ def format_of(row: Any) -> int:
 
 def exchanged(piece: int) -> int:
     """The same piece, seen by the other side."""
-    return 0 if piece == 0 else (piece + 5) % 12 + 1
+    if piece == 0:
+        return 0
+    return piece + 6 if piece <= 6 else piece - 6
 
 
 def read_board(row: Any, back: Any, transform: int, board: Any) -> bool:
     """Fill a board from the newest planes of a frame; `back[8, 64]` undoes transforms. Whether it is a position: a king a
     side, no square taken twice, no pawn on the first or last rank."""
-    board[:] = 0
+    for square in range(64):
+        board[square] = 0
     fine = True
     for plane in range(12):
         for rank in range(8):
@@ -119,13 +122,21 @@ def read_board(row: Any, back: Any, transform: int, board: Any) -> bool:
                     square = back[transform, 8 * rank + file]
                     fine = fine and board[square] == 0
                     board[square] = plane + 1
-    ours = theirs = 0
+    ours = theirs = astray = 0
     for square in range(64):
         ours += board[square] == 6
         theirs += board[square] == 12
-        if board[square] in (1, 7) and not 8 <= square < 56:
-            fine = False
-    return fine and ours == 1 and theirs == 1
+    for file in range(8):
+        astray += board[file] in (1, 7) or board[56 + file] in (1, 7)
+    return fine and ours == 1 and theirs == 1 and astray == 0
+
+
+def equal(board: Any, other: Any) -> bool:
+    """Whether two boards are the same."""
+    changed = 0
+    for square in range(64):
+        changed += board[square] != other[square]
+    return changed == 0
 
 
 def find(board: Any, piece: int) -> int:
@@ -231,11 +242,11 @@ def find_move(board: Any, after: Any, state: Any) -> bool:
     return piece == becomes
 
 
-def make_move(board: Any, state: Any, then: Any, next_state: Any) -> None:
-    """The position after the move of `state`, seen by the other side, into `then` and `next_state`."""
+def make_move(board: Any, state: Any, moved: Any, next_state: Any) -> None:
+    """The position after the move of `state` into `moved`, seen by the side that moves, and `next_state`."""
     source, to, promotes = state[FROM], state[TO], state[PROMOTES]
-    moved = np.empty(64, np.uint8)
-    moved[:] = board
+    for square in range(64):
+        moved[square] = board[square]
     piece = board[source]
     castling = piece == 6 and board[to] == 4
     zeroing = piece == 1 or (board[to] != 0 and not castling)
@@ -261,8 +272,6 @@ def make_move(board: Any, state: Any, then: Any, next_state: Any) -> None:
             next_state[EN_PASSANT] = file
     next_state[CLOCK] = 0 if zeroing else state[CLOCK] + 1
     next_state[BLACK] = 1 - state[BLACK]
-    for square in range(64):
-        then[square ^ 56] = exchanged(moved[square])
 
 
 def rook_of(board: Any, side: int, told: int, classical: bool) -> int:
@@ -355,13 +364,9 @@ def occurrences(boards: Any, states: Any, i: int, start: int) -> int:
         return 0
     j = i - 4
     while j >= start:
-        same = True
+        same = equal(boards[i], boards[j])
         for k in range(5):
             same = same and states[i, k] == states[j, k]
-        square = 0
-        while same and square < 64:
-            same = boards[i, square] == boards[j, square]
-            square += 1
         if same:
             return states[j, SEEN] + 1
         if states[j, CLOCK] < 2:
@@ -421,18 +426,15 @@ def move_index(state: Any, index: Any, turns: Any) -> int:
     return index[row, turns[state[TOLD], state[FROM]], turns[state[TOLD], state[TO]]]
 
 
-def check_move(row: Any, policy: Any, board: Any, state: Any, then: Any) -> int:
-    """The faults of the move of a state, which is legal if it leaves no king in check. `then` is seen by the other side."""
+def check_move(row: Any, policy: Any, board: Any, state: Any, moved: Any) -> int:
+    """The faults of the move of a state, after which the board is `moved`, seen by the side that moves."""
     faults = 0
     castling = board[state[FROM]] == 6 and board[state[TO]] == 4
     if castling:
         legal = may_castle(board, state[FROM], state[TO])
     else:
         legal = moves_so(board, state[EN_PASSANT], state[FROM], state[TO], state[PROMOTES])
-    seen = np.empty(64, np.uint8)
-    for square in range(64):
-        seen[square ^ 56] = exchanged(then[square])
-    if not legal or state[INDEX] < 0 or attacked(seen, find(seen, 6)):
+    if not legal or state[INDEX] < 0 or attacked(moved, find(moved, 6)):
         faults |= _ILLEGAL
     visited = row[_VISITS_AT] | row[_VISITS_AT + 1] | row[_VISITS_AT + 2] | row[_VISITS_AT + 3]
     if visited != 0 and row[_PLAYED_AT] + 256 * np.int64(row[_PLAYED_AT + 1]) != state[INDEX]:
@@ -450,7 +452,7 @@ def trace(rows: Any, policy: Any, index: Any, back: Any, turns: Any, boards: Any
     one before it, the game begins anew there.
     """
     n, start = len(rows), 0
-    then, after = np.zeros(64, np.uint8), np.zeros(64, np.uint8)
+    moved, after = np.zeros(64, np.uint8), np.zeros(64, np.uint8)
     for i in range(n):
         form, state = format_of(rows[i]), states[i]
         state[:] = -1
@@ -467,8 +469,7 @@ def trace(rows: Any, policy: Any, index: Any, back: Any, turns: Any, boards: Any
         else:
             state[SEEN] = occurrences(boards, states, i, start)
             faults[i] |= differs(row, state[TOLD], form, state, i - start)
-        state[CALLED] = transform_for(boards[i], state, back)
-        if form >= 3 and state[CALLED] != state[TOLD]:
+        if form >= 3 and transform_for(boards[i], state, back) != state[TOLD]:
             faults[i] |= _TURNED
         if i + 1 == n or faults[i + 1] & _BOARD:
             continue
@@ -479,12 +480,15 @@ def trace(rows: Any, policy: Any, index: Any, back: Any, turns: Any, boards: Any
             state[FROM] = state[TO] = -1
             start = i + 1
             continue
-        make_move(boards[i], state, then, states[i + 1])
+        make_move(boards[i], state, moved, states[i + 1])
         state[INDEX] = move_index(state, index, turns)
-        faults[i] |= check_move(row, policy[i], boards[i], state, then)
-        same = True
-        for square in range(64):
-            same = same and then[square] == boards[i + 1, square]
-        if not same:
+        faults[i] |= check_move(row, policy[i], boards[i], state, moved)
+        if not equal(moved, after):
             faults[i] |= _CONTINUITY
             start = i + 1
+
+
+def called_for(boards: Any, states: Any, back: Any, out: Any) -> None:
+    """The transform `out[n]` that canonical formats give each position of a game, from what `trace` has filled."""
+    for i in range(len(boards)):
+        out[i] = transform_for(boards[i], states[i], back)
