@@ -21,7 +21,9 @@ import penstock
 from penstock.containers.gunzip import MEMBERS, GzipError, gunzip
 from penstock.containers.tar import compress
 from penstock.containers.tar.writer import END, member
-from penstock.formats.lc0 import FRAME, ChunkError, ChunkFile, Lc0Source, Reason, open_chunks
+from penstock.errors import UnknownFormatError
+from penstock.formats.base.format import recognise
+from penstock.formats.lc0 import FORMAT, FRAME, ChunkError, ChunkFile, Lc0Source, Reason, open_chunks
 from penstock.formats.lc0.descriptors import DESCRIPTORS, Descriptors, Identity
 
 Raw = Callable[..., bytes]
@@ -491,6 +493,26 @@ def test_a_forked_process_reads_though_a_thread_held_the_lock(chunk: Raw, tmp_pa
         if not child:
             os._exit(len(file.load(0)))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
+
+
+def test_files_of_other_formats_are_not_claimed(golden: Path, tmp_path: Path) -> None:
+    others = [path for path in golden.parent.rglob("*") if golden not in path.parents and path != golden]
+    assert len(others) > 100
+    assert [path for path in others if FORMAT.recognises(path)] == []
+    shard = archive(tmp_path / "shard.tar", {"000.npy": b"\x93NUMPY", "000.json": b"{}"})
+    packed = put(tmp_path / "data.gz", gzip.compress(pickle.dumps([1, 2, 3])))
+    table = put(tmp_path / "table.gz", gzip.compress(b"\6\0\0\0\6\0\0\0" * 100))
+    for path in (shard, packed, table, tmp_path, tmp_path / "nothing", put(tmp_path / "zeros", bytes(4096))):
+        assert not FORMAT.recognises(path)
+
+
+def test_games_are_told_from_other_archives_by_their_first_chunk(raw: Raw, tmp_path: Path) -> None:
+    names = {"LICENSE": b"text", "000.npy": gzip.compress(raw(1, 3)), "README": b"text"}
+    assert recognise(archive(tmp_path / "a.tar", names))[0].name == "lc0"
+    assert recognise(put(tmp_path / "b", raw(1, 4)))[0].name == "lc0"
+    assert recognise(put(tmp_path / "c.tar", (tmp_path / "a.tar").read_bytes()[:2000]))[0].name == "lc0"
+    with pytest.raises(UnknownFormatError):
+        recognise(put(tmp_path / "d.gz", gzip.compress(raw(1))[:12]))
 
 
 @pytest.mark.parametrize(("order", "expected"), [("natural", [2, 10, 1]), ("key", [10, 2, 1])])

@@ -111,14 +111,24 @@ def test_files_of_others_written_again_are_the_same_records(golden: Path, tmp_pa
     assert members_by_others(tmp_path / "a.tar") == expected
 
 
-def test_convert_takes_games_from_one_form_to_another(golden: Path, tmp_path: Path) -> None:
-    with Lc0Source(golden / "gz") as source:
-        frames = [source.frames(e).tobytes() for e in range(len(source))]
-    file = open_chunks(next((golden / "gz").iterdir()))
+@pytest.mark.parametrize("level", [0, 1, 9])
+def test_one_chunk_is_written_to_any_file(golden: Path, level: int) -> None:
+    file = open_chunks(golden / "gz" / "training.700001.gz")
     assert file is not None
-    assert write_chunk(file.load(0), io.BytesIO()) == len(packed_chunk(file.load(0)))
-    assert gzip.decompress(packed_chunk(file.load(0))) in frames
-    assert packed_chunk(file.load(0))[4:8] == bytes(4)  # no time
+    frames, out = file.load(0), io.BytesIO()
+    assert write_chunk(frames, out, level=level) == len(out.getvalue())
+    assert out.getvalue() == packed_chunk(frames, level=level)
+    assert out.getvalue()[4:8] == bytes(4)  # no time
+    assert gzip.decompress(out.getvalue()) == frames.tobytes()
+    assert frames.view(FRAME)["version"].max() == 7  # and what was handed in stays as it was
+
+
+def test_games_are_converted_to_another_format(golden: Path, tmp_path: Path) -> None:
+    with Lc0Source(golden / "gz") as source:
+        penstock.convert(source, tmp_path / "store", format="columns")
+        with penstock.open(tmp_path / "store") as store:
+            for found, expected in zip(store, source.episodes(), strict=True):
+                assert_same_episode(found, expected)
 
 
 @pytest.mark.parametrize("name", ["games.tar", "games"])

@@ -65,12 +65,7 @@ class Descriptors:
         """A descriptor of the file, valid inside the block. Raises `ChunkError` (`io`) if another file is at its path,
         and `OSError`."""
         key = (path, identity)
-        with self._lock:
-            held = self._open.get(key)
-            if held is None:
-                held = self._open[key] = _Open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
-            self._open.move_to_end(key)
-            held.users += 1
+        held = self._taken(key) or self._opened(key)
         try:
             if not identity.holds(Identity.of(held.fd)):
                 message = "expected the file that was indexed, got another: it was replaced or written anew"
@@ -80,6 +75,24 @@ class Descriptors:
             with self._lock:
                 held.users -= 1
                 self._shrink()
+
+    def _taken(self, key: tuple[Path, Identity]) -> _Open | None:
+        with self._lock:
+            held = self._open.get(key)
+            if held is not None:
+                self._open.move_to_end(key)
+                held.users += 1
+            return held
+
+    def _opened(self, key: tuple[Path, Identity]) -> _Open:
+        """Opened while others read; if another thread was quicker, its descriptor."""
+        fd = os.open(key[0], os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        with self._lock:
+            held = self._open.setdefault(key, _Open(fd))
+            held.users += 1
+        if held.fd != fd:
+            os.close(fd)
+        return held
 
     def drop(self, path: Path, identity: Identity) -> None:
         """Close the file's descriptor, if it is open and nobody reads from it now."""
