@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.ragged import Ragged
 from penstock.errors import PlanError
 from penstock.live.block import Block
 from penstock.plan.schedule import Schedule
@@ -30,7 +29,7 @@ class JoinPositions(Iterator[tuple[Block, np.ndarray[Any, np.dtype[np.int64]]]])
     ...     yield Block(np.full((n, 1), k, np.uint8), np.arange(n), np.zeros(n, np.int32))
     >>> block, source = next(JoinPositions([stream(7, 9), stream(8, 3)], weights=[2, 1]))
     >>> block.rows[:, 0].tolist(), source.tolist()
-    ([7, 8, 7, 7, 8, 7, 7, 8, 7], [0, 1, 0, 0, 1, 0, 0, 1, 0])
+    ([7, 8, 7, 7, 8, 7, 7, 8, 7, 7], [0, 1, 0, 0, 1, 0, 0, 1, 0, 0])
     """
 
     def __init__(self, inputs: Sequence[Iterator[Block]], weights: Sequence[Weight]) -> None:
@@ -52,7 +51,7 @@ class JoinPositions(Iterator[tuple[Block, np.ndarray[Any, np.dtype[np.int64]]]])
         self._at += len(source)
         parts = [self._take(i, int((source == i).sum())) for i in range(len(self._inputs))]
         given = [part for part in parts if part is not None]
-        if len({isinstance(part.rows, Ragged) or part.width for part in given}) > 1:
+        if len({part.width for part in given}) > 1:
             raise PlanError(f"expected rows of one kind from all inputs, got widths {[part.width for part in given]}")
         order = np.argsort(np.argsort(source, kind="stable"), kind="stable")
         return Block.join(given).take(order), source

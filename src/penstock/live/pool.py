@@ -81,7 +81,7 @@ class ShufflingChunkPool:
         self.size, self.seed, self.passes = size, seed, passes
         self._journal, self._replay, self._hanse = journal, replay, hanse
         self._on_placed, self._on_left = placed, left
-        self._changed = threading.Condition()
+        self._changed = threading.Condition(threading.RLock())
         self._shuffler = StreamShuffler(seed)
         self._sources: deque[tuple[int, Arrival]] = deque()
         self._upper = self._next = self._moves = 0
@@ -271,14 +271,19 @@ class ShufflingChunkPool:
         """How many chunks arrived since the anchor: at the start those of greater keys, later all."""
         return self._since
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything that later draws depend on, and the draws that are not yet `taken`.
+    def oldest(self) -> int:
+        """The least number that may still be read: of the window, and of draws that are not yet `taken`."""
+        with self._changed:
+            return min([self._shuffler.window[0], *(int(draws.number.min()) for draws in self._log)])
+
+    def state_dict(self, taken: int = 0) -> dict[str, Any]:
+        """Everything that later draws depend on, and the draws from `taken` on that are not yet `taken`.
 
         Plain JSON but for the arrays `uses`, and `number` and `use` of `log`.
         """
         with self._changed:
-            lo, hi = min([self._shuffler.window[0], *(int(d.number.min()) for d in self._log)]), self._upper
-            lo = max(lo, self._base)
+            log = [draws for draws in self._log if draws.end > taken]
+            lo, hi = max(self.oldest(), self._base), self._upper
             names = ("size", "seed", "upper", "next", "moves", "newest", "anchor", "since")
             held = {"size": self.size, "seed": self.seed}
             return {
@@ -287,7 +292,7 @@ class ShufflingChunkPool:
                 "sources": [[first, *astuple(arrival)] for first, arrival in self._sources],
                 "uses": self._uses[lo - self._base : hi - self._base].copy(),
                 "base": lo,
-                "log": [[d.seq, d.number.copy(), d.use.copy(), d.epoch] for d in self._log],
+                "log": [[d.seq, d.number.copy(), d.use.copy(), d.epoch] for d in log],
                 "largest": None if self._hanse is None else self._hanse.largest,
             }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ from penstock.live.metrics import StageMetrics
 from penstock.live.reservoir import Reservoir
 
 Int = npt.NDArray[np.int64]
-Fetch = Callable[[Int, Int], Iterable[tuple[Int, Block]]]
+Place = npt.NDArray[np.int32]
+Fetch = Callable[[Int, Place], Iterable[tuple[Int, Block]]]
 """Gives frames named by references `(chunk [n], place [n])`, in pieces: `index` into the references, and their frames.
 References whose frames cannot be had come in no piece."""
 
@@ -37,9 +38,9 @@ class Batch:
 
 
 class ShufflingFrameSampler:
-    """Frames go through a reservoir of `slots` (0: none, they keep their order) and come out in batches of `batch_size`.
+    """Frames go through a reservoir of `slots` (0: none, they keep their order) and out in batches of `batch_size`.
 
-    `take` hands a block in; `ready` gives the batches that are full; after `finish` the reservoir is drained, and the
+    `take` hands blocks in; `ready` gives the batches that are full; after `finish` the reservoir is drained, and the
     last batch is smaller, or dropped with `drop_last`. The order is a function of the seed and of the frames' order.
 
     A state names frames by references: those in the reservoir and those of batches that were given out and are not yet
@@ -48,7 +49,7 @@ class ShufflingFrameSampler:
     Raises `PlanError` for a negative number of slots or an empty batch.
 
     >>> sampler = ShufflingFrameSampler(slots=4, batch_size=3, seed=1)
-    >>> sampler.take(Block(np.zeros((8, 1), np.uint8), np.arange(8), np.zeros(8, np.int32)), end=1)
+    >>> sampler.take([Block(np.zeros((8, 1), np.uint8), np.arange(8), np.zeros(8, np.int32))], end=1)
     >>> early = list(sampler.ready())
     >>> sampler.finish()
     >>> late = list(sampler.ready())
@@ -72,7 +73,7 @@ class ShufflingFrameSampler:
         self._metrics = metrics or StageMetrics("shuffling_frame_sampler")
         self._lock = threading.RLock()
         self._left: list[Block] = []  # out of the reservoir, in no batch yet
-        self._given: deque[tuple[int, Int, npt.NDArray[np.int32]]] = deque()  # batches not yet consumed
+        self._given: deque[tuple[int, Int, Place]] = deque()  # batches not yet consumed
         self._again: deque[Batch] = deque()  # of a state, to be given out before others
         self._width = -1
         self._batches = self._taken = 0
@@ -84,22 +85,31 @@ class ShufflingFrameSampler:
         """The number of the draw after the last that was taken in."""
         return self._taken
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more is taken in."""
+        return self._ended
+
     def held(self) -> int:
         """Frames in the reservoir."""
         return 0 if self._reservoir is None else len(self._reservoir)
 
-    def take(self, block: Block, end: int) -> None:
+    def take(self, blocks: Sequence[Block], end: int) -> None:
         """Take in the frames of the draws before `end`. A block of rows of another width is dropped and counted."""
         with self._lock, self._metrics.work():
             self._taken = end
-            if len(block) == 0:
-                return
-            self._width = block.width if self._width < 0 else self._width
-            if block.width != self._width:
-                self._metrics.add(**{"failed.width": len(block)})
-                return
-            self._metrics.add(frames=len(block))
-            self._leave(block if self._reservoir is None else self._reservoir.exchange(block))
+            for block in blocks:
+                self._take(block)
+
+    def _take(self, block: Block) -> None:
+        if len(block) == 0:
+            return
+        self._width = block.width if self._width < 0 else self._width
+        if block.width != self._width:
+            self._metrics.add(**{"failed.width": len(block)})
+            return
+        self._metrics.add(frames=len(block))
+        self._leave(block if self._reservoir is None else self._reservoir.exchange(block))
 
     def finish(self) -> None:
         """Nothing more is taken in."""
@@ -148,7 +158,7 @@ class ShufflingFrameSampler:
         if len(block):
             self._left.append(block)
 
-    def _references(self) -> list[tuple[Int, npt.NDArray[np.int32]]]:
+    def _references(self) -> list[tuple[Int, Place]]:
         held = [(b.chunk, b.place) for b in self._left] + [(chunk, place) for _, chunk, place in self._given]
         if self._reservoir is not None:
             state = self._reservoir.state_dict()
@@ -220,7 +230,7 @@ class ShufflingFrameSampler:
             self._reservoir.restore(slots[missing], Block(rows, chunk[missing], place[missing]))
         return int(missing.sum())
 
-    def _restored(self, chunk: Int, place: npt.NDArray[np.int32], fetch: Fetch) -> Block:
+    def _restored(self, chunk: Int, place: Place, fetch: Fetch) -> Block:
         """Frames in the order of their references, without those that nobody has."""
         pieces = list(fetch(chunk, place)) if len(chunk) else []
         if not pieces:

@@ -53,6 +53,7 @@ class OrderedMap(Generic[T, R]):
         self._end: int | None = None  # items that there are, once that is known
         self._waiting_bytes = self._all_bytes = self._finished = 0
         self._closed = False
+        self._error: BaseException | None = None
         self._iterator: Iterator[T] | None = None
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
 
@@ -69,7 +70,7 @@ class OrderedMap(Generic[T, R]):
         """The next result.
 
         Raises `StopIteration` at the end, the error of an item in its place, `TimeoutError` after `timeout` seconds
-        without a result, and `QueueClosed` once the map is closed.
+        without a result, and once the map is closed, the error that it was closed with, or `QueueClosed`.
         """
         self.start()
         with self._changed:
@@ -79,12 +80,14 @@ class OrderedMap(Generic[T, R]):
                 self._given += 1
                 self._waiting_bytes -= weight
                 self._changed.notify_all()
+            elif self._error is not None:
+                raise self._error
             elif self._closed:
                 raise QueueClosed("nothing more comes: the stage is closed")
             else:
                 raise StopIteration
         if error is not None:
-            self.close()
+            self.close(error)
             raise error
         return result  # pyright: ignore[reportReturnType]  without an error there is a result
 
@@ -101,10 +104,11 @@ class OrderedMap(Generic[T, R]):
         self.close()
         self.join()
 
-    def close(self) -> None:
-        """Work on nothing more. What waits is forgotten; whoever waits is told."""
+    def close(self, error: BaseException | None = None) -> None:
+        """Work on nothing more. What waits is forgotten; whoever waits is told, with the `error` if there is one."""
         with self._changed:
             self._closed = True
+            self._error = self._error or error
             self._done.clear()
             self._changed.notify_all()
 

@@ -1,0 +1,132 @@
+"""`EpisodeInlet`: episodes of any source that grows, as chunks; `RowLayout`, their columns as rows of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import Array, Ragged
+from penstock.core.selection import Selection
+from penstock.core.spec import Spec
+from penstock.errors import SpecError
+from penstock.formats.base.chunks import ChunkSource
+from penstock.formats.base.source import Source
+from penstock.live.catalog import SourceGone
+from penstock.live.chunk_sources import Inlet, Opened
+from penstock.live.journal import Arrival
+from penstock.live.metrics import StageMetrics
+
+
+class RowLayout:
+    """Columns of one step side by side in a row of `width` bytes, in the order of `columns`.
+
+    Raises `SpecError` for columns that are not arrays with a row a step.
+
+    >>> from penstock import Field
+    >>> layout = RowLayout(Spec({"a": Field(np.dtype("int16")), "b": Field(np.dtype("uint8"), (2,))}), ["a", "b"])
+    >>> rows = layout.pack({"a": np.array([1, 2], np.int16), "b": np.array([[3, 4], [5, 6]], np.uint8)})
+    >>> rows.tolist(), layout.decode(rows)["a"].tolist()
+    ([[1, 0, 3, 4], [2, 0, 5, 6]], [1, 2])
+    """
+
+    def __init__(self, spec: Spec, columns: Sequence[str]) -> None:
+        self.fields = {column: spec[column] for column in columns}
+        wrong = [c for c, field in self.fields.items() if field.align != "step" or field.ragged]
+        if wrong or not self.fields:
+            raise SpecError(f"expected columns that are arrays with a row a step, got {wrong or 'none'}")
+        self.width = sum(self._bytes(column) for column in self.fields)
+
+    def _bytes(self, column: str) -> int:
+        field = self.fields[column]
+        return int(np.prod(field.shape, dtype=np.int64)) * np.dtype(field.dtype).itemsize
+
+    def pack(self, columns: dict[str, Any]) -> npt.NDArray[np.uint8]:
+        """`[n, width]` rows of columns of `n` rows each."""
+        parts = [np.ascontiguousarray(columns[c]).view(np.uint8).reshape(-1, self._bytes(c)) for c in self.fields]
+        return np.concatenate(parts, axis=1)
+
+    def decode(self, rows: Array, out: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The columns of rows, into the arrays of `out` if they are given; serves as `Decode`."""
+        if isinstance(rows, Ragged):
+            raise SpecError(f"expected rows of {self.width} bytes, got ragged ones")
+        columns = out or {c: np.empty((len(rows), *f.shape), f.dtype) for c, f in self.fields.items()}
+        at = 0
+        for column, array in columns.items():
+            size = self._bytes(column)
+            array.reshape(-1).view(np.uint8).reshape(len(rows), size)[:] = rows[:, at : at + size]
+            at += size
+        return columns
+
+
+class EpisodeInlet(Inlet):
+    """Takes the episodes of a source as chunks, and those that are appended as `refresh` shows them.
+
+    The steps of chosen columns are rows of bytes: `layout` packs them, and `layout.decode` gives columns again.
+    Episodes that come together are one source of chunks, named by their numbers.
+
+    >>> import penstock
+    >>> source = penstock.from_arrays({"rewards": np.arange(3.0)}, lengths=[2, 1]).source
+    >>> inlet = EpisodeInlet(source, ["rewards"])
+    >>> [(arrival.name, chunks.load(0).shape) for arrival, chunks in inlet.begin(wanted=9)]
+    [('episodes 0:2', (2, 8))]
+    """
+
+    def __init__(self, source: Source, columns: Sequence[str], metrics: StageMetrics | None = None) -> None:
+        self.source, self.layout = source, RowLayout(source.spec, columns)
+        self.metrics = metrics or StageMetrics("chunk_source_loader")
+        self._seen = 0
+        self._resumed = False
+
+    def begin(self, wanted: int) -> list[Opened]:
+        """As `Inlet.begin`."""
+        self.source.refresh()
+        if not self._resumed:
+            self._seen = max(0, len(self.source) - wanted)
+        return self._news()
+
+    def poll(self) -> list[Opened]:
+        """As `Inlet.poll`."""
+        return self._news() if self.source.refresh() else []
+
+    def open(self, arrival: Arrival) -> ChunkSource:
+        """As `Inlet.open`."""
+        first = int(arrival.key)
+        if first + arrival.count > len(self.source):
+            raise SourceGone(f"expected {arrival.name}, got a source of {len(self.source)} episodes")
+        return _Episodes(self, first, arrival.count)
+
+    def resume(self, known: Sequence[Arrival], newest: str) -> None:
+        """As `Inlet.resume`."""
+        self._seen = max((int(a.key) + a.count for a in known), default=int(newest or 0))
+        self._resumed = True
+
+    def read(self, episode: int) -> npt.NDArray[np.uint8]:
+        """`[steps, width]` rows of one episode."""
+        first, last = self.source.episode_rows("step", episode)
+        zero = np.zeros(1, np.int64)
+        span = Selection(zero, np.array([first]), np.array([last - first]), zero, (1, last - first))
+        columns = self.source.read(list(self.layout.fields), span)
+        return self.layout.pack({name: np.asarray(values)[0] for name, values in columns.items()})
+
+    def _news(self) -> list[Opened]:
+        first, last = self._seen, len(self.source)
+        if first == last:
+            return []
+        self._seen = last
+        self.metrics.add(sources=1, chunks=last - first)
+        arrival = Arrival(f"episodes {first}:{last}", f"{first:012d}", last - first)
+        return [(arrival, _Episodes(self, first, last - first))]
+
+
+class _Episodes(ChunkSource):
+    def __init__(self, inlet: EpisodeInlet, first: int, count: int) -> None:
+        self.key, self._inlet, self._first, self._count = f"{first:012d}", inlet, first, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def load(self, i: int) -> npt.NDArray[np.uint8]:
+        return self._inlet.read(self._first + i)
