@@ -42,7 +42,7 @@ class Lc0Source(Source):
     that a shuffle with a pool reads each once.
 
     Raises `ChunkError`, `DataError` for an option's value, `FileNotFoundError`. Cost: opening reads all compressed
-    bytes, for how many frames a chunk has stands at its end; 40 µs a game.
+    bytes, for how many frames a chunk has stands at its end; 50 µs a game.
 
     >>> import tempfile
     >>> from penstock.formats.lc0.records import FRAME
