@@ -1,0 +1,152 @@
+"""`chess_pipeline`: the live stages put together for training games of Leela Chess Zero."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from penstock.domains.chess.compact import encode
+from penstock.domains.chess.tensors import ChessTensors
+from penstock.errors import DataError, PlanError
+from penstock.formats.lc0 import FRAME, Missing, open_chunks
+from penstock.live.chunk_sources import ChunkSourceLoader
+from penstock.live.chunks import Frames, Hooks, Rejected
+from penstock.live.directory import FilePathProvider, Watch
+from penstock.live.hanse import Float
+from penstock.live.journal import Journal, Move
+from penstock.live.pipeline import LiveOptions, LivePipeline
+from penstock.live.splitter import ChunkSourceSplitter
+from penstock.plan.weights import Weight
+
+Transform = Callable[[Frames, str], Frames | Rejected]
+
+
+@dataclass(frozen=True)
+class DiffFocus:
+    """Weights of positions: the more search and network differ, the greater.
+
+    `min(((q_weight |best_q - orig_q| + policy_kld) / (q_weight + pol_scale) * alpha + beta) ** gamma, tau)`, and
+    `default_weight` where the network's value is not known. What that makes negative or no number weighs nothing.
+    Source: position sampling of Leela Chess Zero's loader. Raises `DataError` for two weights that sum to zero.
+
+    >>> frames = np.zeros((2, 8396), np.uint8)
+    >>> frames.view(FRAME)["best_q"][:, 0] = 0.0, 0.5
+    >>> DiffFocus(q_weight=3.0, pol_scale=1.0)(frames).tolist()
+    [0.0, 0.375]
+    """
+
+    q_weight: float = 0.0
+    pol_scale: float = 1.0
+    alpha: float = 1.0
+    beta: float = 0.0
+    gamma: float = 1.0
+    tau: float = 1.0
+    default_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.q_weight + self.pol_scale == 0 or self.default_weight < 0:
+            raise DataError(f"expected weights above zero together, and a default of zero or more, got {self}")
+
+    def __call__(self, frames: Frames) -> Float:
+        """`[n]` weight of each position of `frames` `[n, 8396]`."""
+        records: Any = np.ascontiguousarray(frames).view(FRAME)[:, 0]
+        best, orig, kld = (records[name].astype(np.float64) for name in ("best_q", "orig_q", "policy_kld"))
+        mean = (self.q_weight * np.abs(best - orig) + kld) / (self.q_weight + self.pol_scale)
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            weights = np.minimum((mean * self.alpha + self.beta) ** self.gamma, self.tau)
+        weights = np.maximum(np.nan_to_num(weights, nan=0.0, neginf=0.0), 0.0)
+        return np.where(np.isnan(orig), self.default_weight, weights)
+
+
+def chess_pipeline(
+    directory: str | os.PathLike[str],
+    *,
+    window: int = 100_000,
+    rate: float | str | None = None,
+    count: int | None = None,
+    weights: DiffFocus | None = None,
+    hanse_gamma: float | None = None,
+    rescorer: Transform | None = None,
+    reservoir: int = 1_000_000,
+    batch_size: int = 1024,
+    tensors: ChessTensors | None = None,
+    split: Sequence[Weight] | None = None,
+    part: int = 0,
+    seed: int = 0,
+    passes: int | None = None,
+    drop_last: bool = False,
+    follow: bool | Literal["manual"] = True,
+    watch: Watch = "auto",
+    settle: float = 2.0,
+    missing_st: Missing = "zero",
+    threads: int = 0,
+    prefetch: int = 4,
+    references: bool = False,
+    journal: Journal | str | os.PathLike[str] | None = None,
+    replay: Sequence[Move] | None = None,
+) -> LivePipeline:
+    """Batches of positions of the newest `window` games below a directory, which may grow meanwhile.
+
+    From each use of a game are taken `rate` of its positions (1 where neither is given), or `count` of them, by
+    `weights` if there are some; with `hanse_gamma` games are drawn in proportion to their weight, or length. They are
+    mixed in a reservoir of so many positions, held compactly, and become the arrays that `tensors` says.
+
+    `rescorer(frames, name)` changes the frames of a game, or rejects it. `split` and `part` choose a share of all games
+    by a hash that is the same for ever, as `[9, 1]` and 1 for a tenth. `follow=False` makes one pass over what is there
+    and ends. `journal` records what the window did, `replay` repeats it. Other options as in
+    `penstock.live.pipeline.LiveOptions`, `penstock.live.directory.FilePathProvider` and
+    `penstock.formats.lc0.open_chunks`.
+
+    Cost: begins once the newest games are indexed. Raises `FormatError` where there is no directory, `PlanError` for
+    options that do not fit.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from penstock.formats.lc0 import packed_chunk
+    >>> folder = tempfile.mkdtemp()
+    >>> games = np.zeros((5, 8396), np.uint8)
+    >>> games.view(FRAME)["version"], games.view(FRAME)["input_format"] = 7, 1
+    >>> _ = Path(folder, "training.1.gz").write_bytes(packed_chunk(games))
+    >>> with chess_pipeline(folder, follow=False, batch_size=3) as batches:
+    ...     [batch["planes"].shape for batch in batches]
+    [(3, 112, 8, 8), (2, 112, 8, 8)]
+    """
+    rate = 1 if rate is None and count is None else rate
+    options = LiveOptions(
+        window=window,
+        rate=rate,
+        count=count,
+        hanse_gamma=hanse_gamma,
+        reservoir=reservoir,
+        batch_size=batch_size,
+        seed=seed,
+        passes=passes,
+        drop_last=drop_last,
+        follow=follow,
+        threads=threads,
+        prefetch=prefetch,
+        references=references,
+    )
+    if rate is not None and count is not None:
+        raise PlanError(f"expected a rate or a count, got both: {rate} and {count}")
+    opener = functools.partial(open_chunks, missing_st=missing_st)
+    if split is not None:
+        opener = ChunkSourceSplitter(split).opener(opener, part)
+    elif part != 0:
+        raise PlanError(f"expected a split to take part {part} of, got none")
+    provider = FilePathProvider(directory, watch="off" if follow is False else watch, settle=settle)
+    if journal is not None and not isinstance(journal, Journal):
+        journal = Journal(journal)
+    return LivePipeline(
+        ChunkSourceLoader(provider, opener, threads or 1),
+        options,
+        hooks=Hooks(rescorer, weights, encode),
+        decode=(tensors or ChessTensors()).decode,
+        journal=journal,
+        replay=replay,
+    )
