@@ -6,11 +6,12 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
 
-from penstock.errors import DataError, PlanError, StateError
+from penstock.errors import DataError, StateError
 from penstock.live.block import Block
 from penstock.live.catalog import ChunkCatalog
 from penstock.live.chunk_sources import ChunkSourceLoader, Inlet, Opened
@@ -28,6 +29,7 @@ from penstock.live.unpacker import ChunkUnpacker
 
 VERSION = 1
 PAUSE = 0.2  # seconds between two looks at what grows, where nothing tells of changes
+PATIENCE = 64  # passes without a frame after which there will be none
 TOGETHER = 32  # chunks that are read together for a state
 SWEEP = 1024  # blocks after which chunks that nobody can ask for are forgotten
 
@@ -37,9 +39,9 @@ class LiveOptions:
     """What a live run is, apart from where its data come from and what they mean.
 
     What decides the order: `window`, the newest chunks that are drawn from; `rate` or `count`, the positions taken at
-    each use of a chunk (see `ChunkUnpacker`); `hanse_gamma`, None for no hanse sampling; `reservoir`, frames that are
-    mixed, 0 for none; `batch_size`; `seed`; `passes` over the window, None for ever where it is followed and one where
-    not; `drop_last`.
+    each use of a chunk (see `ChunkUnpacker`; with neither, all); `hanse_gamma`, None for no hanse sampling;
+    `reservoir`, frames that are mixed, 0 for none; `batch_size`; `seed`; `passes` over the window, None for ever where
+    it is followed and one where not; `drop_last`.
 
     `follow`: `True` has a thread take in what comes; `False` takes what is there at the start; `"manual"` has
     `LivePipeline.poll` called.
@@ -50,7 +52,7 @@ class LiveOptions:
     """
 
     window: int = 100_000
-    rate: float | str | None = 1
+    rate: float | str | None = None
     count: int | None = None
     hanse_gamma: float | None = None
     reservoir: int = 1_000_000
@@ -69,19 +71,26 @@ class LiveOptions:
         """The options that decide the order, as a state keeps them."""
         free = {"threads", "draws", "prefetch", "nbytes", "references", "follow"}
         named = {name: value for name, value in asdict(self).items() if name not in free}
-        return {**named, "rate": None if self.rate is None else str(self.rate)}
+        return {**named, "rate": str(self.share)}
+
+    @property
+    def share(self) -> Fraction | None:
+        """The rate, exactly; one where neither rate nor count is given."""
+        if self.rate is None:
+            return Fraction(1) if self.count is None else None
+        return Fraction(str(self.rate))
 
 
 class LivePipeline(Iterator[Arrays]):
     """Batches from what grows: an iterator and a context manager.
 
-    `inlet` gives sources of chunks; `hooks` and `decode` say what frames mean. With a `journal`, the moves of the window
-    are written as they take effect, and a run with `replay` of them gives the same batches, bit for bit. The order is a
-    function of the options, the files and the journal alone: threads change nothing.
+    `inlet` gives sources of chunks; `hooks` and `decode` say what frames mean. With a `journal`, the moves of the
+    window are written as they take effect, and a run with `replay` of them gives the same batches, bit for bit. The
+    order is a function of the options, the files and the journal alone: threads change nothing.
 
-    A chunk that cannot be used is skipped, counted by its reason and named in `metrics`; when no chunk of a whole pass
-    can be used, `DataError` says so. `state_dict` is that of the batches that were got; a run that loads it goes on with
-    the batch after them.
+    A chunk that cannot be used is skipped, counted by its reason, and named by `failures`; when no chunk of a whole
+    pass can be used, `DataError` says so. `state_dict` is that of the batches that were got; a run that loads it goes
+    on with the batch after them.
 
     Raises `PlanError` for options that do not fit.
 
@@ -138,8 +147,8 @@ class LivePipeline(Iterator[Arrays]):
     def _make_reader(self, decode: Decode | None) -> None:
         """The stages that work on data, in their order; each begins when its first result is asked for."""
         o, n = self.options, self._threads
-        self._tally.patience = 1 if o.count is not None or o.rate is None else int(1 / float(o.rate)) + 2
-        unpacker = ChunkUnpacker(rate=o.rate if o.count is None else None, count=o.count, seed=o.seed)
+        self._tally.patience = PATIENCE + (int(1 / o.share) if o.share else 0)
+        unpacker = ChunkUnpacker(rate=o.share, count=o.count, seed=o.seed)
         stage = self._metrics.stage("chunk_unpacker", n)
         self._reader = ChunkReader(self._catalog, unpacker, self._hooks, self._hanse, stage)
         self._maps: list[OrderedMap[Any, Any]] = []
@@ -256,7 +265,7 @@ class LivePipeline(Iterator[Arrays]):
             tally = self._tally.state_dict()
         held = [[lo, *_fields(arrival)] for lo, arrival in self._catalog.sources_that_left()]
         parts = {"pool": pool, "sampler": sampler, "tally": tally, "left": held}
-        return {"version": VERSION, "options": self.options.decides(), **parts}
+        return {"version": VERSION, "begun": self._started, "options": self.options.decides(), **parts}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was taken, with its next batch. Frames that are needed are read at the start.
@@ -268,7 +277,7 @@ class LivePipeline(Iterator[Arrays]):
         mine, theirs = self.options.decides(), state.get("options")
         if state.get("version") != VERSION or mine != theirs:
             raise StateError(f"expected the state of a run with {mine}, got version {state.get('version')}, {theirs}")
-        self._state = state
+        self._state = state if state["begun"] else None
 
     def _restore(self, state: Mapping[str, Any]) -> None:
         for lo, *fields in state["left"]:
@@ -290,7 +299,7 @@ class LivePipeline(Iterator[Arrays]):
         pieces = [range(i, min(i + TOGETHER, len(groups))) for i in range(0, len(groups), TOGETHER)]
 
         def read(piece: range) -> list[tuple[Int, Block]]:
-            held = ((groups[i], self._reader.fetch(int(numbers[i]), place[groups[i]])) for i in piece)
+            held = ((groups[i], self._reader.fetch(int(numbers[i]), place[groups[i]].astype(np.int64))) for i in piece)
             found = [(index, block) for index, block in held if block is not None]
             blocks = joined([block for _, block in found])
             return [(np.concatenate([index for index, _ in found]), blocks[0])] if len(blocks) == 1 else found

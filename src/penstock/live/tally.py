@@ -20,7 +20,7 @@ class Tally:
     [False, False, True]
     """
 
-    def __init__(self, patience: int = 1) -> None:
+    def __init__(self, patience: int = 64) -> None:
         self.patience = patience
         self.epoch = self.good = self.bad = self.frames = self.idle = 0
 
@@ -38,7 +38,7 @@ class Tally:
     def finish(self) -> bool:
         """Whether the pass that ends is barren."""
         self.idle = 0 if self.frames else self.idle + 1
-        return (self.good == 0 and self.bad > 0) or self.idle >= self.patience > 1
+        return (self.good == 0 and self.bad > 0) or self.idle >= self.patience
 
     def state_dict(self) -> dict[str, int]:
         """The counts."""
