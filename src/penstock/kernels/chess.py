@@ -36,7 +36,7 @@ _PROBS, _WORDS, _TAIL, _SPARE = ref.PROBS, ref.WORDS, ref.TAIL, ref.SPARE
 _HEADER, _LAYOUT, _DENSE, _RESERVED, _LARGEST = ref.HEADER, ref.LAYOUT, ref.DENSE, ref.RESERVED, ref.LARGEST
 _SPARSE_MOVES, _TARGETS = ref.SPARSE_MOVES, ref.TARGETS
 _ILLEGAL, _NAN = np.uint32(ref.ILLEGAL), np.uint32(ref.NAN)
-_0, _1, _32, _40, _48, _56 = (np.uint64(k) for k in (0, 1, 32, 40, 48, 56))
+_0, _1, _40, _48, _56 = (np.uint64(k) for k in (0, 1, 40, 48, 56))
 _ALL, _HIGH = np.uint64(2**64 - 1), np.uint64(2**40 - 1)
 
 _AROUND_CACHE = 1 << 23
@@ -166,9 +166,10 @@ def _unpack_policy(policy: int, moves: int, flags: int, out: Any) -> None:
     if flags & _DENSE:
         memcpy(out, policy, 4 * _POLICY)
         return
-    every = np.uint64(_ILLEGAL) | (np.uint64(_ILLEGAL) << _32)
-    for at in range(out, out + 4 * _POLICY, 8):
-        store8(at, every)
+    for at in range(out, out + 29 * 256, 256):
+        spread4(at, _ALL, _ILLEGAL)
+    for j in range(29 * 64, _POLICY):
+        store4(out + 4 * j, _ILLEGAL)
     for j in range(moves):
         move4(out + 4 * load2(policy + 4 * moves + 2 * j), policy + 4 * j)
 
