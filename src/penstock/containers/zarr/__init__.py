@@ -1,0 +1,32 @@
+"""Zarr v2: groups of arrays in chunks, their dtypes structured if need be; read by ourselves, written row by row."""
+
+from penstock.containers.zarr.array import Missing, ZarrArray
+from penstock.containers.zarr.cache import Cache
+from penstock.containers.zarr.dtypes import described, dtype_of
+from penstock.containers.zarr.group import CACHE_BYTES, ZarrGroup
+from penstock.containers.zarr.metadata import ArrayMetadata
+from penstock.containers.zarr.rows import MemoryRows, Rows
+from penstock.containers.zarr.stores import DirectoryStore, RemoteStore, Store, ZipStore, open_store
+from penstock.containers.zarr.writing import ArrayWriter, compressor_of, create_group, write_attributes
+
+__all__ = [
+    "CACHE_BYTES",
+    "ArrayMetadata",
+    "ArrayWriter",
+    "Cache",
+    "DirectoryStore",
+    "MemoryRows",
+    "Missing",
+    "RemoteStore",
+    "Rows",
+    "Store",
+    "ZarrArray",
+    "ZarrGroup",
+    "ZipStore",
+    "compressor_of",
+    "create_group",
+    "described",
+    "dtype_of",
+    "open_store",
+    "write_attributes",
+]

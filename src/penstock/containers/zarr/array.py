@@ -1,0 +1,164 @@
+"""An array: rows in chunks, read by number through a cache of decoded pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.zarr.cache import Cache
+from penstock.containers.zarr.chunks import Chunk, PlainChunk, chunk_of
+from penstock.containers.zarr.metadata import ArrayMetadata
+from penstock.containers.zarr.rows import Rows, as_bytes, as_void, from_void
+from penstock.containers.zarr.stores import Store
+from penstock.errors import FormatError
+
+Any1 = npt.NDArray[Any]
+Int = npt.NDArray[np.int64]
+Missing = Literal["fill", "refuse"]
+_OVERHEAD = 1 << 16  # by which compressed bytes may be more than those they hold
+
+
+class ZarrArray(Rows):
+    """The array called `name` in a store. Its rows are read-only.
+
+    A piece of rows (a Blosc block where blocks hold whole rows, otherwise a chunk) is decoded once, and kept in `cache`;
+    a read that covers whole chunks decodes them to where they go and keeps nothing. Chunks that are not compressed
+    are read where they lie. `missing` says what chunks that are not there are: the fill value, or an error.
+
+    Raises, on reading, `FormatError` with the array and the chunk for anything bad.
+    """
+
+    def __init__(
+        self, store: Store, name: str, metadata: ArrayMetadata, cache: Cache, missing: Missing = "fill"
+    ) -> None:
+        self.store, self.name, self.metadata, self.missing = store, name, metadata, missing
+        self.dtype, self.shape = metadata.dtype, metadata.shape
+        self._cache, self._chunk_rows = cache, metadata.chunk_rows
+        self._piece_rows: dict[int, int] = {}  # of the chunks seen so far
+
+    @property
+    def mapped(self) -> bool:
+        """Whether any row is cheap: nothing is compressed."""
+        return self.metadata.compressor is None
+
+    def chunk(self, c: int) -> Chunk:
+        """Chunk `c`, its table read. Raises `FormatError`."""
+        return self._cache.get((id(self), c), lambda: self._opened(c))
+
+    def _opened(self, c: int) -> tuple[Chunk, int]:
+        metadata = self.metadata
+        key = f"{self.name}/{metadata.key(c)}" if self.name else metadata.key(c)
+        raw = self.store.value(key, metadata.chunk_bytes + metadata.chunk_bytes // 8 + _OVERHEAD)
+        if raw is None:
+            chunk = self._filled(c)
+        else:
+            try:
+                chunk = chunk_of(metadata, raw, owned=isinstance(raw.base, bytes))
+            except FormatError as error:
+                raise self._placed(error, c) from error
+        self._piece_rows[c] = chunk.piece_rows
+        return chunk, chunk.nbytes
+
+    def _filled(self, c: int) -> Chunk:
+        a, b = c * self._chunk_rows, min((c + 1) * self._chunk_rows, len(self))
+        if self.missing == "refuse":
+            message = f"expected chunk {c}, of rows {a}:{b}, got none; the store is not whole"
+            raise FormatError(message, path=self.store.name, where=f"{self.name}/{self.metadata.key(c)}")
+        size = self.metadata.chunk_bytes
+        fill = np.frombuffer(self.metadata.fill, np.uint8)
+        raw = np.zeros(size, np.uint8) if not fill.any() else np.tile(fill, self._chunk_rows)
+        return PlainChunk(raw, self._chunk_rows, size)
+
+    def _placed(self, error: FormatError, c: int) -> FormatError:
+        where = f"{self.name}/{self.metadata.key(c)}"
+        return type(error)(str(error), path=self.store.name, where=where)
+
+    def _piece(self, c: int, p: int) -> Any1:
+        """`[k, ...]` rows of piece `p` of chunk `c`, read-only. Cost if it is kept: 1 µs."""
+        key = (id(self), c, p)
+        found = self._cache.peek(key)
+        return self._cache.get(key, lambda: self._made(c, p)) if found is None else found
+
+    def _made(self, c: int, p: int) -> tuple[Any1, int]:
+        chunk = self.chunk(c)
+        try:
+            raw = chunk.piece(p)
+        except FormatError as error:
+            raise self._placed(error, c) from error
+        rows = raw.view(self.dtype).reshape(-1, *self.shape[1:])
+        rows.setflags(write=False)
+        return rows, 256 if chunk.decoded else raw.nbytes
+
+    def _locate(self, i: int) -> tuple[Any1, int]:
+        """The piece that holds row `i`, and which row of all is its first."""
+        c, r = divmod(i, self._chunk_rows)
+        size = self._piece_rows.get(c) or self.chunk(c).piece_rows
+        p = r // size
+        return self._piece(c, p), c * self._chunk_rows + p * size
+
+    def row(self, i: int) -> Any:
+        """One look into the cache, if it is there."""
+        rows, first = self._locate(i)
+        return rows[i - first].copy()
+
+    def read_into(self, start: int, stop: int, out: Any1) -> None:
+        """Whole chunks are decoded in place; of others, the pieces that are needed."""
+        target, size = as_bytes(out), self._chunk_rows
+        if stop - start > size:
+            self._present(start, stop)
+        at = start
+        while at < stop:
+            c = at // size
+            if at == c * size and at + size <= stop:
+                self._whole(c, target[at - start : at - start + size])
+                at += size
+                continue
+            rows, first = self._locate(at)
+            end = min(first + len(rows), stop)
+            target[at - start : end - start] = as_bytes(rows[at - first : end - first])
+            at = end
+
+    def _whole(self, c: int, out: npt.NDArray[np.uint8]) -> None:
+        chunk = self.chunk(c)
+        try:
+            chunk.whole(out.reshape(-1))
+        except FormatError as error:
+            raise self._placed(error, c) from error
+
+    def _present(self, start: int, stop: int) -> None:
+        """Chunks are looked for before memory is taken for what a file merely claims."""
+        if self.missing == "refuse":
+            for c in range(start // self._chunk_rows, -(-stop // self._chunk_rows)):
+                if c not in self._piece_rows:
+                    self.chunk(c)
+
+    def read(self, start: int, stop: int) -> Any1:
+        """A copy of rows `start:stop`, which there are."""
+        if stop - start > self._chunk_rows:
+            self._present(start, stop)
+        return super().read(start, stop)
+
+    def take(self, numbers: Int) -> Any1:
+        """Each piece is looked at once."""
+        if len(numbers) == 0:
+            return np.empty((0, *self.shape[1:]), self.dtype)
+        rising = bool(np.all(numbers[1:] >= numbers[:-1]))
+        order = None if rising else np.argsort(numbers, kind="stable")
+        sorted_numbers = numbers if order is None else numbers[order]
+        out = np.empty(len(numbers), np.dtype((np.void, self.metadata.row_bytes)))
+        for a, b, rows, first in self._runs(sorted_numbers):
+            chosen = as_void(rows)[sorted_numbers[a:b] - first]
+            out[slice(a, b) if order is None else order[a:b]] = chosen
+        return from_void(out, self.dtype, self.shape[1:])
+
+    def _runs(self, numbers: Int) -> Iterator[tuple[int, int, Any1, int]]:
+        """Rising numbers, cut where another piece begins: from, to, the piece and its first row."""
+        a = 0
+        while a < len(numbers):
+            rows, first = self._locate(int(numbers[a]))
+            b = int(numbers.searchsorted(first + len(rows)))
+            yield a, b, rows, first
+            a = b

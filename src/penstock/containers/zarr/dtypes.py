@@ -1,0 +1,124 @@
+"""Dtypes as zarr v2 writes them in JSON, read from a short list of kinds, and fill values."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+import re
+from typing import Any, cast
+
+import numpy as np
+
+from penstock.errors import DataError, FormatError, UnsafeDataError
+
+_PLAIN = re.compile(r"\|b1|\|[iu]1|[<>][iu][248]|[<>]f[248]|[<>]c(8|16)|[<>]U[1-9]\d{0,5}|\|[SV][1-9]\d{0,6}")
+_DEPTH = 4  # of structures in structures
+_WIDEST = 1 << 24  # bytes of one element
+_NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def dtype_of(described: object, path: object = None, where: str | None = None, depth: int = _DEPTH) -> np.dtype[Any]:
+    """The dtype that a `.zarray` describes: a plain one (`"<f8"`), or a list of fields, each with a name, a dtype and
+    perhaps the shape of a sub-array. Fields lie one after the other, without padding.
+
+    Raises `FormatError` for anything else, and `UnsafeDataError` for Python objects.
+
+    >>> dtype_of([["yaw", "<f4"], ["centroid", "<f8", [2]]]).itemsize
+    20
+    """
+    if isinstance(described, list) and described and depth:
+        fields = [_field(entry, path, where, depth) for entry in cast("list[Any]", described)]
+        names = [field[0] for field in fields]
+        if len(set(names)) != len(names):
+            raise FormatError(f"expected fields of different names, got {names}", path=path, where=where)
+        found = np.dtype(fields)
+    elif isinstance(described, str) and _PLAIN.fullmatch(described):
+        found = np.dtype(described)
+    elif isinstance(described, str) and described.lstrip("|<>=").startswith("O"):
+        raise UnsafeDataError("expected a dtype of plain bytes, got Python objects", path=path, where=where)
+    else:
+        text = repr(described)[:200]
+        raise FormatError(f"expected a plain dtype or a list of fields, got {text}", path=path, where=where)
+    if found.itemsize > _WIDEST:
+        message = f"expected elements of at most {_WIDEST} bytes, got {found.itemsize}"
+        raise FormatError(message, path=path, where=where)
+    return found
+
+
+def _field(entry: Any, path: object, where: str | None, depth: int) -> tuple[Any, ...]:
+    if not isinstance(entry, list) or len(cast("list[Any]", entry)) not in (2, 3):
+        message = f"expected a field as [name, dtype] or [name, dtype, shape], got {repr(cast('Any', entry))[:200]}"
+        raise FormatError(message, path=path, where=where)
+    name, described, *shape = cast("list[Any]", entry)
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise FormatError(f"expected a name of a field, got {name!r}", path=path, where=where)
+    inner = dtype_of(described, path, where, depth - 1)
+    if not shape:
+        return name, inner
+    sizes: Any = shape[0]
+    sound = isinstance(sizes, list) and all(type(n) is int and n > 0 for n in cast("list[Any]", sizes))
+    if not sound or len(sizes) > 8 or math.prod(sizes) * inner.itemsize > _WIDEST:
+        message = f"expected the shape of field {name!r} as a list of positive numbers, got {repr(sizes)[:200]}"
+        raise FormatError(message, path=path, where=where)
+    return name, inner, tuple(sizes)
+
+
+def described(dtype: np.dtype[Any]) -> str | list[Any]:
+    """What `dtype_of` reads back. Raises `DataError` for padding, and for dtypes that it would refuse.
+
+    >>> described(np.dtype([("extent", "<f4", (3,))]))
+    [['extent', '<f4', [3]]]
+    """
+    found = dtype.str if dtype.fields is None else [_listed(entry) for entry in dtype.descr]
+    try:
+        again = dtype_of(found)
+    except FormatError as error:
+        raise DataError(f"expected a dtype that zarr has a place for, got {dtype}: {error}") from error
+    if again != dtype:
+        raise DataError(f"expected a dtype without padding between its fields, got {dtype}")
+    return found
+
+
+def _listed(entry: tuple[Any, ...]) -> list[Any]:
+    name, inner, *shape = entry
+    kind = [_listed(field) for field in inner] if isinstance(inner, list) else inner
+    return [name, kind, *([list(shape[0])] if shape else [])]
+
+
+def fill_of(value: Any, dtype: np.dtype[Any], path: object = None, where: str | None = None) -> bytes:
+    """The bytes of one element where nothing was written: `null` and 0 are zero bytes; structures are base64.
+
+    Raises `FormatError` for a value that the dtype cannot have.
+
+    >>> fill_of("AAAAAA==", np.dtype([("yaw", "<f4")])), fill_of(True, np.dtype("?"))
+    (b'\\x00\\x00\\x00\\x00', b'\\x01')
+    """
+    if value is None or (type(value) is int and value == 0) or value == "":
+        return bytes(dtype.itemsize)
+    try:
+        if dtype.fields is not None or dtype.kind in "SV":
+            raw = base64.b64decode(str(value), validate=True)
+            if len(raw) != dtype.itemsize:
+                raise ValueError(f"{len(raw)} bytes")
+            return raw
+        if dtype.kind == "c" and isinstance(value, list):
+            return np.array(complex(*cast("list[Any]", value)), dtype).tobytes()
+        given = _NUMBERS.get(value, value) if dtype.kind in "fc" and isinstance(value, str) else value
+        if isinstance(given, str) != (dtype.kind == "U") or not isinstance(given, (str, int, float, bool)):
+            raise ValueError("another type")
+        return np.array(given, dtype).tobytes()
+    except (ValueError, TypeError, OverflowError, binascii.Error) as error:
+        message = f"expected a fill value of {dtype.itemsize} bytes for {dtype}, got {repr(value)[:100]}: {error}"
+        raise FormatError(message, path=path, where=where) from error
+
+
+def fill_described(dtype: np.dtype[Any]) -> Any:
+    """A fill value of zero bytes as zarr v2 writes it.
+
+    >>> fill_described(np.dtype("?")), fill_described(np.dtype([("yaw", "<f4")]))
+    (False, 'AAAAAA==')
+    """
+    if dtype.fields is not None or dtype.kind in "SV":
+        return base64.b64encode(bytes(dtype.itemsize)).decode("ascii")
+    return {"b": False, "U": "", "f": 0.0, "c": [0.0, 0.0]}.get(dtype.kind, 0)

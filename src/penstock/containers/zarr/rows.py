@@ -1,0 +1,166 @@
+"""Rows by number: what zarr arrays, memory maps and arrays in memory have in common."""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Any1 = npt.NDArray[Any]
+Int = npt.NDArray[np.int64]
+_STRIDE = 1 << 16  # rows that are read at a time where one field of many is wanted
+
+
+class Rows(ABC):
+    """`n` rows of one dtype, read by number, slice, numbers, mask or name of a field; always copies.
+
+    Subclasses read a range (`read_into`) and give one row (`row`); `take` may be made faster. Thread-safe.
+
+    >>> rows = MemoryRows(np.array([(1, 2.0), (3, 4.0)], [("a", "i4"), ("b", "f8")]))
+    >>> rows[1]["b"].item(), rows[-1:]["a"].tolist(), rows["b"].tolist(), rows[[1, 0]]["a"].tolist()
+    (4.0, [3], [2.0, 4.0], [3, 1])
+    """
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    @abstractmethod
+    def read_into(self, start: int, stop: int, out: Any1) -> None:
+        """Copy rows `start:stop`, which there are, to `out` `[stop - start, ...]`, C-contiguous, of the same dtype."""
+
+    @abstractmethod
+    def row(self, i: int) -> Any:
+        """A copy of row `i`, which there is."""
+
+    @abstractmethod
+    def take(self, numbers: Int) -> Any1:
+        """A copy of rows that there are, in any order. Cost: each block they lie in is looked at once."""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def ndim(self) -> int:
+        """How many axes there are."""
+        return len(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all rows."""
+        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
+
+    def read(self, start: int, stop: int) -> Any1:
+        """A copy of rows `start:stop`, which there are."""
+        out = np.empty((stop - start, *self.shape[1:]), self.dtype)
+        self.read_into(start, stop, out)
+        return out
+
+    def __getitem__(self, index: Any) -> Any:
+        if type(index) is int:
+            return self.row(self._number(index))
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            return self.read(start, max(start, stop)) if step == 1 else self.take(np.arange(start, stop, step))
+        if isinstance(index, str):
+            return self.field(index)
+        if index is Ellipsis:
+            return self.read(0, len(self))
+        if isinstance(index, (list, np.ndarray)):
+            return self.take(self._numbers(np.asarray(index)))
+        try:
+            return self.row(self._number(operator.index(index)))
+        except TypeError:
+            message = "expected a number, a slice, numbers, a mask or the name of a field"
+            raise TypeError(f"{message}, got {type(index).__name__}") from None
+
+    def field(self, name: str) -> Any1:
+        """One field of all rows `[n, ...]`. Raises `KeyError`. Memory: that field alone."""
+        fields = self.dtype.fields
+        if fields is None or name not in fields:
+            raise KeyError(f"no field {name!r}; there are {list(fields or ())}")
+        out = np.empty(self.shape, self.dtype[name])
+        for a in range(0, len(self), _STRIDE):
+            b = min(a + _STRIDE, len(self))
+            out[a:b] = self.read(a, b)[name]
+        return out
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Any1:
+        if copy is False:
+            raise ValueError("expected that a copy may be made: these rows are read from somewhere else")
+        found = self.read(0, len(self))
+        return found if dtype is None else found.astype(dtype)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self.shape)}, {self.dtype})"
+
+    def _number(self, i: int) -> int:
+        n = self.shape[0]
+        if not -n <= i < n:
+            raise IndexError(f"expected a row within 0:{n}, got {i}")
+        return i + n if i < 0 else i
+
+    def _numbers(self, given: Any1) -> Int:
+        n = len(self)
+        if given.dtype == np.bool_:
+            if given.shape != (n,):
+                raise IndexError(f"expected a mask of {n} rows, got {list(given.shape)}")
+            return np.flatnonzero(given)
+        if given.size == 0:
+            return np.zeros(0, np.int64)
+        if given.ndim != 1 or given.dtype.kind not in "iu":
+            raise IndexError(f"expected a mask or [m] whole numbers, got {list(given.shape)} {given.dtype}")
+        if given.min() < -n or given.max() >= n:
+            raise IndexError(f"expected rows within 0:{n}, got {given.min()} to {given.max()}")
+        numbers = given.astype(np.int64)
+        return np.where(numbers < 0, numbers + n, numbers)
+
+
+class MemoryRows(Rows):
+    """The rows of one C-contiguous array: a memory map, or memory.
+
+    >>> MemoryRows(np.arange(5))[1:3].tolist()
+    [1, 2]
+    """
+
+    def __init__(self, array: Any1) -> None:
+        self.array = np.ascontiguousarray(array)
+        self.dtype, self.shape = array.dtype, array.shape
+        self._raw = as_bytes(self.array)
+        self._void = as_void(self.array)
+
+    def read_into(self, start: int, stop: int, out: Any1) -> None:
+        """One copy of bytes."""
+        as_bytes(out)[:] = self._raw[start:stop]
+
+    def row(self, i: int) -> Any:
+        """One copy of a row."""
+        return self.array[i].copy()
+
+    def take(self, numbers: Int) -> Any1:
+        """One gather."""
+        return from_void(self._void[numbers], self.dtype, self.shape[1:])
+
+
+def as_bytes(array: Any1) -> npt.NDArray[np.uint8]:
+    """`[n, row_bytes]` the bytes of the rows of a C-contiguous array: copied at once, not field by field.
+
+    >>> as_bytes(np.zeros((3, 2), "f4")).shape
+    (3, 8)
+    """
+    n = len(array)
+    width = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=np.int64))
+    return array.reshape(-1).view(np.uint8).reshape(n, width)
+
+
+def as_void(array: Any1) -> npt.NDArray[np.void]:
+    """`[n]` the rows of a C-contiguous array as opaque bytes, which NumPy gathers faster than structures."""
+    raw = as_bytes(array)
+    return raw.view(np.dtype((np.void, raw.shape[1])))[:, 0]
+
+
+def from_void(rows: npt.NDArray[np.void], dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any1:
+    """The rows `[n, *shape]` again; `rows` is C-contiguous."""
+    return np.ascontiguousarray(rows).view(dtype).reshape(len(rows), *shape)

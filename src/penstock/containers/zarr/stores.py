@@ -1,0 +1,248 @@
+"""Where the keys of a zarr group lie: a folder, a zip archive, or any file system that fsspec knows."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import stat
+import struct
+import zipfile
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.zarr.metadata import GROUP, LARGEST_JSON
+from penstock.errors import FormatError, UnsafeDataError, require
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class Store(ABC):
+    """Byte strings by key, such as `agents/.zarray` or `agents/0`. Thread-safe, and travels to other processes."""
+
+    name: str
+
+    @abstractmethod
+    def value(self, key: str, limit: int) -> Bytes | None:
+        """The bytes of a key, of which there are at most `limit`; None if there is no such key. Perhaps a memory map.
+
+        Raises `FormatError` for more, and for what cannot be read.
+        """
+
+    @abstractmethod
+    def has(self, key: str) -> bool:
+        """Whether there is such a key."""
+
+    @abstractmethod
+    def states(self, key: str) -> Iterator[tuple[object, ...]]:
+        """Of every key below a folder its name and what changes when its bytes do, in order."""
+
+    def text(self, key: str) -> bytes | None:
+        """The bytes of a small key, copied."""
+        found = self.value(key, LARGEST_JSON)
+        return None if found is None else found.tobytes()
+
+    def close(self) -> None:
+        """Release what is held. Arrays that were handed out stay valid."""
+
+
+class DirectoryStore(Store):
+    """A folder; a value is a memory map of a file.
+
+    >>> DirectoryStore(Path("/")).has("no such key")
+    False
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.name = root, str(root)
+
+    def value(self, key: str, limit: int) -> Bytes | None:
+        """One memory map; its file may be replaced meanwhile, but must not be cut."""
+        try:
+            fd = os.open(self.root / checked(key, self.name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise FormatError(f"expected a readable file: {error}", path=self.name, where=key) from error
+        try:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode):
+                raise FormatError("expected a file, got a folder, device or pipe", path=self.name, where=key)
+            check_size(found.st_size, limit, self.name, key)
+            if found.st_size == 0:
+                return np.zeros(0, np.uint8)
+            return np.frombuffer(mmap.mmap(fd, found.st_size, access=mmap.ACCESS_READ), np.uint8)
+        finally:
+            os.close(fd)
+
+    def has(self, key: str) -> bool:
+        """One look at the folder."""
+        return (self.root / checked(key, self.name)).is_file()
+
+    def states(self, key: str) -> Iterator[tuple[object, ...]]:
+        """Name, size and time of every file."""
+        try:
+            with os.scandir(self.root / checked(key, self.name)) as entries:
+                files = sorted((entry.name, entry.stat()) for entry in entries if entry.is_file())
+        except FileNotFoundError:
+            return
+        yield from ((name, found.st_size, found.st_mtime_ns) for name, found in files)
+
+
+class ZipStore(Store):
+    """A zip archive, its members stored or deflated; those that are stored are read where they lie. The group may be
+    the archive itself, or a folder in it. Raises `FormatError` for a damaged archive."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.name = path, str(path)
+        try:
+            with zipfile.ZipFile(path) as archive:
+                self._members = {m.filename: m for m in archive.infolist()}  # of one name, the last counts
+        except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
+            raise FormatError(f"expected a zip archive: {error}", path=path) from error
+        marks = [name for name in self._members if name.rpartition("/")[2] == GROUP]
+        self._prefix = min(marks, key=lambda name: (name.count("/"), name), default=GROUP)[: -len(GROUP)]
+        self._whole: Bytes | None = None
+        self._map()
+
+    def _map(self) -> Bytes:
+        if self._whole is None:
+            with self.path.open("rb") as file:
+                self._whole = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+        return self._whole
+
+    def __reduce__(self) -> tuple[type[ZipStore], tuple[Path]]:
+        return ZipStore, (self.path,)
+
+    def value(self, key: str, limit: int) -> Bytes | None:
+        """A view of the archive, or the member inflated."""
+        member = self._members.get(self._prefix + checked(key, self.name))
+        if member is None:
+            return None
+        place: Any = {"path": self.name, "where": key}
+        check_size(member.file_size, limit, self.name, key)
+        whole, at = self._map(), member.header_offset
+        head = whole[at : at + 30].tobytes() if 0 <= at < len(whole) else b""
+        if len(head) < 30 or head[:4] != b"PK\3\4":
+            raise FormatError("expected the member where the archive's table says", **place)
+        begin = at + 30 + sum(struct.unpack("<HH", head[26:30]))
+        raw = whole[begin : begin + member.compress_size]
+        if member.flag_bits & 1 or len(raw) != member.compress_size:
+            raise FormatError(f"expected {member.compress_size} plain bytes, got {len(raw)}", **place)
+        if member.compress_type == zipfile.ZIP_STORED:
+            if member.compress_size != member.file_size:
+                raise FormatError(f"expected {member.file_size} bytes, got {member.compress_size}", **place)
+            return raw
+        if member.compress_type != zipfile.ZIP_DEFLATED:
+            raise FormatError(f"expected a stored or deflated member, got method {member.compress_type}", **place)
+        try:
+            data = zlib.decompressobj(-15).decompress(raw.tobytes(), member.file_size + 1)
+        except zlib.error as error:
+            raise FormatError(f"expected deflated bytes: {error}", **place) from error
+        if len(data) != member.file_size or zlib.crc32(data) != member.CRC:
+            message = f"expected {member.file_size} bytes of the checksum written with them"
+            raise FormatError(f"{message}, got {len(data)}", **place)
+        return np.frombuffer(data, np.uint8)
+
+    def has(self, key: str) -> bool:
+        """A look into the archive's table."""
+        return self._prefix + checked(key, self.name) in self._members
+
+    def states(self, key: str) -> Iterator[tuple[object, ...]]:
+        """Name, size and checksum of every member."""
+        folder = self._prefix + checked(key, self.name) + "/" if key else self._prefix
+        for name in sorted(name for name in self._members if name.startswith(folder)):
+            if "/" not in name[len(folder) :]:
+                yield name[len(folder) :], self._members[name].file_size, self._members[name].CRC
+
+    def close(self) -> None:
+        """Let go of the archive."""
+        self._whole = None
+
+
+class RemoteStore(Store):
+    """Any file system that fsspec knows (extra `remote`); a value is fetched whole, each time it is asked for.
+
+    Raises `MissingExtraError`, `FormatError` for a URL that fsspec does not know.
+    """
+
+    def __init__(self, url: str, options: dict[str, Any] | None = None) -> None:
+        fsspec: Any = require("fsspec", "remote")
+        self.name, self._options = url, dict(options or {})
+        try:
+            self._fs, root = fsspec.core.url_to_fs(url, **self._options)
+        except (ValueError, ImportError) as error:
+            raise FormatError(f"expected a URL that fsspec knows: {error}", path=url) from error
+        self._root = root.rstrip("/")
+
+    def __reduce__(self) -> tuple[type[RemoteStore], tuple[str, dict[str, Any]]]:
+        return RemoteStore, (self.name, self._options)
+
+    def _place(self, key: str) -> str:
+        return f"{self._root}/{checked(key, self.name)}" if key else self._root
+
+    def value(self, key: str, limit: int) -> Bytes | None:
+        """One request for the size, one for the bytes."""
+        try:
+            check_size(int(self._fs.info(self._place(key))["size"] or 0), limit, self.name, key)
+            return np.frombuffer(self._fs.cat_file(self._place(key)), np.uint8)
+        except (FileNotFoundError, NotADirectoryError, KeyError):
+            return None
+        except OSError as error:
+            raise FormatError(f"expected a value that can be read: {error}", path=self.name, where=key) from error
+
+    def has(self, key: str) -> bool:
+        """One request."""
+        return bool(self._fs.isfile(self._place(key)))
+
+    def states(self, key: str) -> Iterator[tuple[object, ...]]:
+        """Name, size, and what the file system says of versions."""
+        try:
+            entries = sorted(self._fs.ls(self._place(key), detail=True), key=lambda entry: entry["name"])
+        except FileNotFoundError:
+            return
+        for entry in entries:
+            if entry["type"] == "file":
+                versions = [str(entry.get(name)) for name in ("ETag", "etag", "md5Hash", "mtime", "created")]
+                yield entry["name"].rpartition("/")[2], entry["size"], *versions
+
+
+def open_store(location: str | os.PathLike[str], **options: Any) -> Store:
+    """The store at a path or URL; options are those of the file system.
+
+    Raises `FileNotFoundError`, `FormatError` for what is neither a folder nor a zip archive.
+    """
+    if isinstance(location, str) and "://" in location:
+        return RemoteStore(location, options)
+    if options:
+        raise TypeError(f"expected options for a URL alone, got {sorted(options)} for {os.fspath(location)}")
+    path = Path(location)
+    if path.is_dir():
+        return DirectoryStore(path)
+    if not path.exists():
+        raise FileNotFoundError(f"nothing at {path}")
+    if not path.is_file():
+        raise FormatError("expected a folder or a zip archive, got a device or pipe", path=path)
+    return ZipStore(path)
+
+
+def checked(key: str, path: object) -> str:
+    """The key, which stays below the group. Raises `UnsafeDataError`.
+
+    >>> checked("agents/.zarray", None)
+    'agents/.zarray'
+    """
+    if key and (any(part in ("", ".", "..") for part in key.split("/")) or "\0" in key or "\\" in key):
+        raise UnsafeDataError(f"expected a key below the group, got {key!r}", path=path)
+    return key
+
+
+def check_size(size: int, limit: int, path: object, key: str) -> None:
+    """Raise `FormatError` for more bytes than there may be."""
+    if size > limit:
+        raise FormatError(f"expected at most {limit} bytes, got {size}", path=path, where=key)

@@ -1,0 +1,155 @@
+"""Writing arrays: rows appended to chunks, each file whole or not at all, the length last."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.zarr.cache import Cache
+from penstock.containers.zarr.group import ZarrGroup
+from penstock.containers.zarr.metadata import (
+    ARRAY,
+    ATTRIBUTES,
+    BLOSC_LZ4,
+    CONSOLIDATED,
+    GROUP,
+    ArrayMetadata,
+    dumped,
+)
+from penstock.containers.zarr.rows import as_bytes
+from penstock.errors import DataError, SpecError, require
+
+CODECS = ("blosc", "zlib", "gzip", "bz2", "lzma", "lz4", "zstd")
+
+
+def compressor_of(given: str | Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A codec's configuration: None for no compression, a name (`"lz4"` and `"zstd"` are Blosc's, with shuffle; the
+    others stand alone), or a configuration as a `.zarray` has it. Raises `DataError`, `MissingExtraError`.
+
+    >>> compressor_of("lz4")["cname"], compressor_of(None)
+    ('lz4', None)
+    """
+    if given is None or given == "none":
+        return None
+    if isinstance(given, str):
+        given = {**BLOSC_LZ4, "cname": given} if given in ("lz4", "zstd") else {"id": given}
+    codecs: Any = require("numcodecs", "zarr")
+    if given.get("id") not in CODECS:
+        raise DataError(f"expected a compressor among {CODECS}, got {given.get('id')!r}")
+    try:
+        return codecs.get_codec(dict(given)).get_config()
+    except (TypeError, ValueError) as error:
+        raise DataError(f"expected the configuration of a codec, got {dict(given)}: {error}") from error
+
+
+class ArrayWriter:
+    """Appends rows to the array `folder`, which is created unless it is there.
+
+    A full chunk is written as soon as it is full; `commit` writes what is left, and then the new length, so that a
+    reader sees all rows of a commit or none. Rows behind `length` that an interrupted writer left are written over.
+    Memory: two chunks. Raises `OSError`; rows of another dtype are a `SpecError`.
+    """
+
+    def __init__(self, folder: Path, metadata: ArrayMetadata, length: int = 0) -> None:
+        self.folder, self.metadata = folder, metadata
+        config = metadata.compressor
+        codecs: Any = None if config is None else require("numcodecs", "zarr")
+        self._codec = None if config is None else codecs.get_codec(dict(config))
+        self._tail: npt.NDArray[Any] = np.zeros((metadata.chunk_rows, *metadata.shape[1:]), metadata.dtype)
+        self._length, self._dirty = length, False
+        if filled := length % metadata.chunk_rows:
+            name = folder.name
+            held = ZarrGroup(folder.parent, Cache(0)).array(name, "refuse")
+            self._tail[:filled] = held.read(length - filled, length)
+
+    @classmethod
+    def create(cls, folder: Path, metadata: ArrayMetadata) -> ArrayWriter:
+        """An empty array. Raises `FileExistsError`."""
+        folder.mkdir()
+        empty = metadata.resized(0)
+        put(folder / ARRAY, empty.to_json())
+        return cls(folder, empty)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, rows: npt.NDArray[Any]) -> None:
+        """Take `[n, ...]` rows."""
+        if rows.dtype != self.metadata.dtype or rows.shape[1:] != self.metadata.shape[1:]:
+            expected = f"{self.metadata.dtype}{list(self.metadata.shape[1:])}"
+            raise SpecError(f"expected rows of {expected}, got {rows.dtype}{list(rows.shape[1:])}")
+        source, tail = as_bytes(np.ascontiguousarray(rows)), as_bytes(self._tail)
+        size, at = self.metadata.chunk_rows, 0
+        while at < len(source):
+            begin = self._length % size
+            n = min(size - begin, len(source) - at)
+            tail[begin : begin + n] = source[at : at + n]
+            at, self._length, self._dirty = at + n, self._length + n, True
+            if self._length % size == 0:
+                self._put()
+                tail[:] = 0
+
+    def commit(self) -> None:
+        """Make the rows last: chunks first, the length last."""
+        if self._dirty:
+            self._put()
+        if self._length != self.metadata.shape[0]:
+            self.metadata = self.metadata.resized(self._length)
+            put(self.folder / ARRAY, self.metadata.to_json())
+
+    def truncate(self, length: int) -> None:
+        """Forget rows that were appended since the last commit, of which there were `length`."""
+        self.__init__(self.folder, self.metadata, length)
+
+    def _put(self) -> None:
+        c = (self._length - 1) // self.metadata.chunk_rows
+        data = self._tail if self._codec is None else self._codec.encode(self._tail)
+        put(self.folder / self.metadata.key(c), memoryview(data).cast("B") if self._codec else as_bytes(data))
+        self._dirty = False
+
+
+def create_group(folder: Path, attributes: Mapping[str, Any]) -> None:
+    """The files that make an existing folder a group.
+
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> create_group(folder, {"labels": []})
+    >>> ZarrGroup(folder).attributes
+    {'labels': []}
+    """
+    write_attributes(folder, attributes)
+    put(folder / GROUP, dumped({"zarr_format": 2}))
+
+
+def write_attributes(folder: Path, attributes: Mapping[str, Any]) -> None:
+    """Replace the attributes. Raises `DataError` for what JSON has no place for."""
+    try:
+        raw = dumped(attributes)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"expected attributes that JSON has a place for: {error}") from error
+    put(folder / ATTRIBUTES, raw)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(folder / CONSOLIDATED)  # it would say what was
+
+
+def put(path: Path, data: Any) -> None:
+    """A file, whole or as it was before.
+
+    >>> put(Path(tempfile.mkdtemp()) / "a", b"1")
+    """
+    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with open(fd, "wb") as file:
+            file.write(data)
+            os.fchmod(fd, 0o644)
+        os.rename(name, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        raise
