@@ -24,9 +24,9 @@ _OVERHEAD = 1 << 16  # by which compressed bytes may be more than those they hol
 class ZarrArray(Rows):
     """The array called `name` in a store. Its rows are read-only.
 
-    A piece of rows (a Blosc block where blocks hold whole rows, otherwise a chunk) is decoded once, and kept in `cache`;
-    a read that covers whole chunks decodes them to where they go and keeps nothing. Chunks that are not compressed
-    are read where they lie. `missing` says what chunks that are not there are: the fill value, or an error.
+    A piece of rows (a Blosc block where blocks hold whole rows, otherwise a chunk) is decoded once, and kept in
+    `cache`; a read that covers whole chunks decodes them to where they go and keeps nothing. Chunks that are not
+    compressed are read where they lie. `missing` says what chunks that are not there are: the fill value, or an error.
 
     Raises, on reading, `FormatError` with the array and the chunk for anything bad.
     """
@@ -37,6 +37,7 @@ class ZarrArray(Rows):
         self.store, self.name, self.metadata, self.missing = store, name, metadata, missing
         self.dtype, self.shape = metadata.dtype, metadata.shape
         self._cache, self._chunk_rows = cache, metadata.chunk_rows
+        self._mark = object()  # of this array in keys of the cache; alive as long as any of them
         self._piece_rows: dict[int, int] = {}  # of the chunks seen so far
 
     @property
@@ -46,7 +47,7 @@ class ZarrArray(Rows):
 
     def chunk(self, c: int) -> Chunk:
         """Chunk `c`, its table read. Raises `FormatError`."""
-        return self._cache.get((id(self), c), lambda: self._opened(c))
+        return self._cache.get((self._mark, c), lambda: self._opened(c))
 
     def _opened(self, c: int) -> tuple[Chunk, int]:
         metadata = self.metadata
@@ -78,7 +79,7 @@ class ZarrArray(Rows):
 
     def _piece(self, c: int, p: int) -> Any1:
         """`[k, ...]` rows of piece `p` of chunk `c`, read-only. Cost if it is kept: 1 µs."""
-        key = (id(self), c, p)
+        key = (self._mark, c, p)
         found = self._cache.peek(key)
         return self._cache.get(key, lambda: self._made(c, p)) if found is None else found
 

@@ -82,7 +82,10 @@ class BloscBuffer:
         at, end = self.first[b], self.end[b]
         data = self.raw[at:end].tobytes()
         self._check(data, size)
-        head = _HEADER.pack(*self.head, size, self.block_bytes, HEADER_BYTES + 4 + len(data))
+        version, inner, flags, element = self.head
+        if size < self.block_bytes:  # the last, which is never split; alone it would look like a full one
+            flags |= _WHOLE
+        head = _HEADER.pack(version, inner, flags, element, size, size, HEADER_BYTES + 4 + len(data))
         out = np.empty(size, np.uint8)
         _decode(b"".join((head, b"\x14\0\0\0", data)), out)
         return out

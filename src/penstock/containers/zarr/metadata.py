@@ -159,8 +159,7 @@ def array_metadata(told: Mapping[str, Any], path: object = None, where: str = AR
 
 
 def _sizes(given: Any, name: str, least: int, place: Any) -> tuple[int, ...]:
-    if not isinstance(given, list) or not all(
-        type(n) is int and least <= n < 1 << 62 for n in cast("list[Any]", given)
-    ):
+    listed: list[Any] = cast("list[Any]", given) if isinstance(given, list) else [None]
+    if not all(type(n) is int and least <= n < 1 << 62 for n in listed):
         raise FormatError(f"expected {name} as a list of numbers from {least} on, got {repr(given)[:200]}", **place)
-    return tuple(given)
+    return tuple(listed)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.containers.zarr.array import ZarrArray
 from penstock.containers.zarr.cache import Cache
-from penstock.containers.zarr.group import ZarrGroup
 from penstock.containers.zarr.metadata import (
     ARRAY,
     ATTRIBUTES,
@@ -24,6 +24,7 @@ from penstock.containers.zarr.metadata import (
     dumped,
 )
 from penstock.containers.zarr.rows import as_bytes
+from penstock.containers.zarr.stores import DirectoryStore
 from penstock.errors import DataError, SpecError, require
 
 CODECS = ("blosc", "zlib", "gzip", "bz2", "lzma", "lz4", "zstd")
@@ -52,6 +53,7 @@ def compressor_of(given: str | Mapping[str, Any] | None) -> dict[str, Any] | Non
 class ArrayWriter:
     """Appends rows to the array `folder`, which is created unless it is there.
 
+    `length` is how many rows count; the length that the array has on disk changes with the first commit.
     A full chunk is written as soon as it is full; `commit` writes what is left, and then the new length, so that a
     reader sees all rows of a commit or none. Rows behind `length` that an interrupted writer left are written over.
     Memory: two chunks. Raises `OSError`; rows of another dtype are a `SpecError`.
@@ -62,11 +64,15 @@ class ArrayWriter:
         config = metadata.compressor
         codecs: Any = None if config is None else require("numcodecs", "zarr")
         self._codec = None if config is None else codecs.get_codec(dict(config))
-        self._tail: npt.NDArray[Any] = np.zeros((metadata.chunk_rows, *metadata.shape[1:]), metadata.dtype)
+        self._begin(length)
+
+    def _begin(self, length: int) -> None:
+        """Go on behind row `length`: the rows before it in its chunk are read again."""
         self._length, self._dirty = length, False
-        if filled := length % metadata.chunk_rows:
-            name = folder.name
-            held = ZarrGroup(folder.parent, Cache(0)).array(name, "refuse")
+        self._tail = np.zeros((self.metadata.chunk_rows, *self.metadata.shape[1:]), self.metadata.dtype)
+        if filled := length % self.metadata.chunk_rows:
+            store = DirectoryStore(self.folder.parent)
+            held = ZarrArray(store, self.folder.name, self.metadata, Cache(0), "refuse")
             self._tail[:filled] = held.read(length - filled, length)
 
     @classmethod
@@ -104,14 +110,14 @@ class ArrayWriter:
             self.metadata = self.metadata.resized(self._length)
             put(self.folder / ARRAY, self.metadata.to_json())
 
-    def truncate(self, length: int) -> None:
-        """Forget rows that were appended since the last commit, of which there were `length`."""
-        self.__init__(self.folder, self.metadata, length)
+    def rollback(self) -> None:
+        """Forget the rows that were appended since the last commit."""
+        self._begin(self.metadata.shape[0])
 
     def _put(self) -> None:
         c = (self._length - 1) // self.metadata.chunk_rows
-        data = self._tail if self._codec is None else self._codec.encode(self._tail)
-        put(self.folder / self.metadata.key(c), memoryview(data).cast("B") if self._codec else as_bytes(data))
+        data = as_bytes(self._tail) if self._codec is None else self._codec.encode(self._tail)
+        put(self.folder / self.metadata.key(c), data)
         self._dirty = False
 
 
@@ -120,8 +126,8 @@ def create_group(folder: Path, attributes: Mapping[str, Any]) -> None:
 
     >>> folder = Path(tempfile.mkdtemp())
     >>> create_group(folder, {"labels": []})
-    >>> ZarrGroup(folder).attributes
-    {'labels': []}
+    >>> sorted(file.name for file in folder.iterdir())
+    ['.zattrs', '.zgroup']
     """
     write_attributes(folder, attributes)
     put(folder / GROUP, dumped({"zarr_format": 2}))
