@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from penstock.domains.chess.compact import encode
+from penstock.domains.chess.rescore import Rescorer
 from penstock.domains.chess.tensors import ChessTensors
+from penstock.domains.chess.validate import Fault, validate
 from penstock.errors import DataError, PlanError
 from penstock.formats.lc0 import FRAME, Missing, open_chunks
 from penstock.live.chunk_sources import ChunkSourceLoader
@@ -22,8 +24,6 @@ from penstock.live.journal import Journal, Move
 from penstock.live.pipeline import LiveOptions, LivePipeline
 from penstock.live.splitter import ChunkSourceSplitter
 from penstock.plan.weights import Weight
-
-Transform = Callable[[Frames, str], Frames | Rejected]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,8 @@ def chess_pipeline(
     count: int | None = None,
     weights: DiffFocus | None = None,
     hanse_gamma: float | None = None,
-    rescorer: Transform | None = None,
+    rescorer: Rescorer | None = None,
+    faults: Set[Fault] | None = None,
     reservoir: int = 1_000_000,
     batch_size: int = 1024,
     tensors: ChessTensors | None = None,
@@ -96,7 +97,8 @@ def chess_pipeline(
     `weights` if there are some; with `hanse_gamma` games are drawn in proportion to their weight, or length. They are
     mixed in a reservoir of so many positions, held compactly, and become the arrays that `tensors` says.
 
-    `rescorer(frames, name)` changes the frames of a game, or rejects it. `split` and `part` choose a share of all games
+    A `rescorer` checks each game and corrects its targets; without one, games with any of `faults` are left out (by
+    default nothing is checked but that records can be read). `split` and `part` choose a share of all games
     by a hash that is the same for ever, as `[9, 1]` and 1 for a tenth. `follow=False` makes one pass over what is there
     and ends. `journal` records what the window did, `replay` repeats it. Other options as in
     `penstock.live.pipeline.LiveOptions`, `penstock.live.directory.FilePathProvider` and
@@ -145,8 +147,36 @@ def chess_pipeline(
     return LivePipeline(
         ChunkSourceLoader(provider, opener, threads or 1),
         options,
-        hooks=Hooks(rescorer, weights, encode),
+        hooks=Hooks(_transform(rescorer, faults), weights, encode),
         decode=(tensors or ChessTensors()).decode,
         journal=journal,
         replay=replay,
     )
+
+
+def _transform(
+    rescorer: Rescorer | None, faults: Set[Fault] | None
+) -> Callable[[Frames, str], Frames | Rejected] | None:
+    """What is done to each game when it is read."""
+    if rescorer is not None and faults is not None:
+        raise PlanError("expected a rescorer, which checks by itself (errors=...), or faults, got both")
+    if rescorer is not None:
+        apply = rescorer.apply
+
+        def rescored(frames: Frames, _name: str) -> Frames | Rejected:
+            rejected = apply(frames)
+            return frames if rejected is None else _rejected(rejected.reason, rejected.frame, "rescore.")
+
+        return rescored
+    if faults is None:
+        return None
+
+    def validated(frames: Frames, _name: str) -> Frames | Rejected:
+        found = validate(frames).first(faults)
+        return frames if found is None else _rejected(*found, "validate.")
+
+    return validated
+
+
+def _rejected(fault: Fault, frame: int, prefix: str) -> Rejected:
+    return Rejected(f"{prefix}{fault}", f"expected frames of a game, got a fault ({fault}) in frame {frame}")
