@@ -41,23 +41,8 @@ encode_planes: Any = _COMPILED["encode_planes"]
 encode_rest: Any = _COMPILED["encode_rest"]
 sharpen: Any = _COMPILED["sharpen"]
 
-(
-    _FORMAT,
-    _ROOT,
-    _BEST,
-    _PLAYED,
-    _ORIG,
-    _RESULT,
-    _PLIES,
-    _CASTLING,
-    _SIDE,
-    _RULE50,
-    _PROBABILITY,
-    _SUM,
-    _INDEX,
-    _NO_BEST,
-    _NO_PLAYED,
-) = (1 << k for k in range(15))
+_FORMAT, _ROOT, _BEST, _PLAYED, _ORIG, _RESULT, _PLIES, _CASTLING, _SIDE, _RULE50 = (1 << k for k in range(10))
+_PROBABILITY, _SUM, _INDEX, _NO_BEST, _NO_PLAYED = (1 << k for k in range(10, 15))
 _FRACTION = 1 << FAULTS.index("result_fraction")
 _ROOT_Q, _BEST_Q, _ROOT_D, _BEST_D, _ROOT_M, _BEST_M = (FIELDS[name] for name in list(FIELDS)[:6])
 _LEFT, _RESULT_Q, _RESULT_D, _PLAYED_Q, _PLAYED_D, _PLAYED_M, _ORIG_Q, _ORIG_D, _ORIG_M = list(FIELDS.values())[6:]

@@ -1,4 +1,4 @@
-"""What rescoring chess games computes, in Python and NumPy: the compiled kernels in `chess_rescore` must equal these."""
+"""What rescoring chess games computes, in Python and NumPy: the kernels in `chess_rescore` must equal these."""
 
 from __future__ import annotations
 
@@ -82,6 +82,7 @@ def frame_faults(rows: Any, words: Any, faults: Any) -> None:
 def short_term(root_q: Any, root_d: Any, theta: Any, q: Any, d: Any) -> None:
     """Backwards running means of `root_q[n]`, seen by the side to move of each frame, and `root_d[n]`, all float32."""
     one, beta = np.float32(1), np.float32(1) - theta
+    mean_q, mean_d = np.float32(0), np.float32(0)
     for i in range(len(root_q) - 1, -1, -1):
         sign = -one if i % 2 else one
         if i == len(root_q) - 1:
@@ -93,8 +94,8 @@ def short_term(root_q: Any, root_d: Any, theta: Any, q: Any, d: Any) -> None:
 
 
 def deblunder(rows: Any, words: Any, last: int, threshold: Any, width: Any) -> None:
-    """Bring what a game came to back over blunders, from frame `last` to the first: `result_q`, `result_d`, `plies_left`
-    before a blunder become those of the best move, softly over `width`. `threshold` and `width` are float32."""
+    """Bring what a game came to back over blunders, from frame `last` to the first: `result_q`, `result_d` and
+    `plies_left` before a blunder become those of the best move, softly over `width`, a float32 as `threshold` is."""
     one, half, end = np.float32(1), np.float32(0.5), len(rows) - 1
     z_q, z_d, z_m = words[end, 2077], words[end, 2078], words[end, 2076]
     trigger, begun = np.float64(threshold) - np.float64(width) / 2, False
@@ -115,10 +116,13 @@ def deblunder(rows: Any, words: Any, last: int, threshold: Any, width: Any) -> N
         z_q, z_m = -z_q, z_m + one
 
 
-def sharpen(words: Any, offset: Any, power: Any, boosted: Any, boost: Any) -> None:
-    """Add `offset`, and `boost[n]` to the moves `boosted[n, 1858]`, to what each legal move has, raise it to a power, and
-    bring the sum to 1 again. All are float32 but `boosted`, which is uint8, and may have no rows where none is."""
-    zero = np.float32(0)
+def sharpen(words: Any, offset: Any, power: Any, boosted: Any, boost: Any) -> int:
+    """Add `offset`, and `boost[n]` to the moves `boosted[n, 1858]`, to what each legal move has, raise it to a power,
+    and bring the sum to 1 again. All are float32 but `boosted`, which is uint8, and may have no rows where none is.
+
+    Gives how many frames have nothing left to bring to 1; these are not what they were.
+    """
+    zero, lost = np.float32(0), 0
     for i in range(len(words)):
         policy, total = words[i, 2 : 2 + POLICY], zero
         for j in range(POLICY):
@@ -126,16 +130,20 @@ def sharpen(words: Any, offset: Any, power: Any, boosted: Any, boost: Any) -> No
                 add = offset + boost[i] if len(boosted) and boosted[i, j] else offset
                 policy[j] = max(zero, policy[j] + add) ** power
                 total += policy[j]
+        if not (total > 0 and total < np.inf):
+            lost += 1
+            continue
         for j in range(POLICY):
             if policy[j] >= 0:
                 policy[j] /= total
+    return lost
 
 
 def put_board(row: Any, step: int, board: Any, there: Any, transform: int, again: bool) -> None:
     """Write the 13 planes of a position of the history."""
     at = _PLANES + 8 * 13 * step
     for square in range(64):
-        piece = board[square]
+        piece = np.int64(board[square])
         if piece:
             to = there[transform, square]
             row[at + 8 * (piece - 1) + to // 8] |= 128 >> (to % 8)

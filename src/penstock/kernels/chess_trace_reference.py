@@ -55,38 +55,15 @@ FAULTS = (
 )
 """Bit `k` of a frame's faults is the fault named here."""
 
-(
-    _CASTLING,
-    _BOARD,
-    _CONTINUITY,
-    _UNKNOWN,
-    _ILLEGAL,
-    _OTHER,
-    _UNMARKED,
-    _RIGHTS,
-    _CLOCK,
-    _TURN,
-    _PASSING,
-    _AGAIN,
-    _TURNED,
-) = (
-    1 << FAULTS.index(name)
-    for name in (
-        "castling",
-        "board",
-        "continuity",
-        "move_unknown",
-        "move_illegal",
-        "move_other",
-        "move_unmarked",
-        "rights",
-        "clock",
-        "turn",
-        "en_passant",
-        "repetition",
-        "transform",
-    )
-)
+
+def _bit(name: str) -> int:
+    return 1 << FAULTS.index(name)
+
+
+_CASTLING, _BOARD, _CONTINUITY, _UNKNOWN = _bit("castling"), _bit("board"), _bit("continuity"), _bit("move_unknown")
+_ILLEGAL, _OTHER, _UNMARKED = _bit("move_illegal"), _bit("move_other"), _bit("move_unmarked")
+_RIGHTS, _CLOCK, _TURN, _PASSING = _bit("rights"), _bit("clock"), _bit("turn"), _bit("en_passant")
+_AGAIN, _TURNED = _bit("repetition"), _bit("transform")
 
 # Where a record has its fields.
 _PLANES, _RIGHTS_AT, _SIDE_AT, _CLOCK_AT, _INFO_AT, _VISITS_AT, _PLAYED_AT = 7440, 8272, 8276, 8277, 8278, 8340, 8344
@@ -107,8 +84,8 @@ def exchanged(piece: int) -> int:
 
 
 def read_board(row: Any, back: Any, transform: int, board: Any) -> bool:
-    """Fill a board from the newest planes of a frame; `back[8, 64]` undoes transforms. Whether it is a position: a king a
-    side, no square taken twice, no pawn on the first or last rank."""
+    """Fill a board from the newest planes of a frame; `back[8, 64]` undoes transforms. Whether it is a position: a king
+    a side, no square taken twice, no pawn on the first or last rank."""
     for square in range(64):
         board[square] = 0
     fine = True
@@ -166,39 +143,43 @@ def attacked(board: Any, square: int) -> bool:
     return False
 
 
+def clear(board: Any, source: int, step: int, far: int) -> bool:
+    """Whether nothing stands on the squares between, `far - 1` of them."""
+    pieces = 0
+    for k in range(1, far):
+        pieces += board[source + k * step] != 0
+    return pieces == 0
+
+
+def pawn_moves_so(board: Any, passing: int, source: int, to: int) -> bool:
+    """Whether a pawn may move so; `passing` is the file to be taken en passant."""
+    x, y, free = to % 8 - source % 8, to // 8 - source // 8, board[to] == 0
+    if x == 0:
+        return free and (y == 1 or (y == 2 and source // 8 == 1 and board[source + 8] == 0))
+    return abs(x) == 1 and y == 1 and (not free or (to // 8 == 5 and to % 8 == passing))
+
+
 def moves_so(board: Any, passing: int, source: int, to: int, promotes: int) -> bool:
-    """Whether a piece may move so, but for checks and castling; `passing` is the file to be taken en passant."""
+    """Whether a piece may move so, but for checks and castling."""
     piece, target = board[source], board[to]
-    if not 1 <= piece <= 6 or 1 <= target <= 6 or target == 12 or (promotes != 0 and piece != 1):
+    must = piece == 1 and to // 8 == 7
+    if not 1 <= piece <= 6 or 1 <= target <= 6 or target == 12 or (promotes != 0) != must:
         return False
+    if piece == 1:
+        return pawn_moves_so(board, passing, source, to)
     x, y = to % 8 - source % 8, to // 8 - source // 8
     far = max(abs(x), abs(y))
-    if piece == 1:
-        if (to // 8 == 7) != (promotes != 0):
-            return False
-        if x == 0:
-            push = target == 0 and y == 1
-            return push or (target == 0 and y == 2 and source // 8 == 1 and board[source + 8] == 0)
-        return abs(x) == 1 and y == 1 and (target != 0 or (to // 8 == 5 and to % 8 == passing))
-    if piece == 2:
-        return abs(x * y) == 2
-    if piece == 6:
-        return far == 1
-    straight, diagonal = x * y == 0, abs(x) == abs(y)
-    if far == 0 or not ((straight and piece != 3) or (diagonal and piece != 4)):
-        return False
-    step = 8 * (y // far) + x // far
-    for k in range(1, far):
-        if board[source + k * step] != 0:
-            return False
-    return True
+    if piece in (2, 6):
+        return abs(x * y) == 2 if piece == 2 else far == 1
+    line = (x * y == 0 and piece != 3) or (abs(x) == abs(y) and piece != 4)
+    return far > 0 and line and clear(board, source, 8 * (y // far) + x // far, far)
 
 
 def may_castle(board: Any, king: int, rook: int) -> bool:
     """Whether nothing stands between, and nothing attacks the king on its way; its goal is looked at afterwards."""
     king_to, rook_to = (6, 5) if rook > king else (2, 3)
     for file in range(min(king, rook, king_to, rook_to), max(king, rook, king_to, rook_to) + 1):
-        if file != king and file != rook and board[file] != 0:
+        if file not in (king, rook) and board[file] != 0:
             return False
     step = 1 if king_to > king else -1
     for file in range(king, king_to, step):
@@ -213,12 +194,12 @@ def castles(board: Any, after: Any, state: Any, side: int) -> bool:
     king_to, rook_to = (2, 3) if side == 0 else (6, 5)
     if rook < 0 or king >= 8 or after[king_to] != 6 or after[rook_to] != 4:
         return False
-    free = board[rook_to] == 0 or rook_to == rook or rook_to == king
-    return free and (board[king_to] == 0 or king_to == king or king_to == rook)
+    free = board[rook_to] == 0 or rook_to in (king, rook)
+    return free and (board[king_to] == 0 or king_to in (king, rook))
 
 
 def find_move(board: Any, after: Any, state: Any) -> bool:
-    """Write the move that leads from `board` to `after`, both seen by the side that moves, into the state of `board`."""
+    """Write the move that leads from `board` to `after`, both seen by the side that moves, into the state before it."""
     state[PROMOTES] = 0
     for side in range(2):
         if castles(board, after, state, side):
@@ -290,7 +271,7 @@ def rook_of(board: Any, side: int, told: int, classical: bool) -> int:
 
 
 def passing_of(row: Any, board: Any, transform: int, canonical: bool) -> int:
-    """The file that a frame says may be taken en passant: told by canonical formats, else seen in its history; or -1."""
+    """The file that a frame says may be taken en passant: told by canonical formats, else seen in its past; or -1."""
     file = -1
     for k in range(8):
         if canonical:

@@ -15,6 +15,16 @@ from penstock.kernels.chess import (  # noqa: F401 - one module has them all
     expand_chess_frames,
     expand_chess_rows,
 )
+from penstock.kernels.chess_rescore import (  # noqa: F401 - one module has them all
+    called_for,
+    deblunder,
+    encode_planes,
+    encode_rest,
+    frame_faults,
+    sharpen,
+    short_term,
+    trace,
+)
 from penstock.kernels.cipher import permute  # noqa: F401 - one module has them all
 from penstock.kernels.intrinsics import memcpy, move1, move4, move8, prefetch, set_byte, weave3, weave4
 from penstock.kernels.live import draw_ranges, exchange, exchange_references  # noqa: F401 - one module has them all

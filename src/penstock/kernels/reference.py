@@ -16,6 +16,15 @@ from penstock.kernels.chess_reference import (  # noqa: F401 - one module has th
     expand_chess_frames,
     expand_chess_rows,
 )
+from penstock.kernels.chess_rescore_reference import (  # noqa: F401 - one module has them all
+    deblunder,
+    encode_planes,
+    encode_rest,
+    frame_faults,
+    sharpen,
+    short_term,
+)
+from penstock.kernels.chess_trace_reference import called_for, trace  # noqa: F401 - one module has them all
 from penstock.kernels.cipher_reference import permute  # noqa: F401 - one module has them all
 from penstock.kernels.live_reference import draw_ranges, exchange, exchange_references  # noqa: F401 - one module has them all
 from penstock.kernels.mixing_reference import earliest_deadline, mix_table, mix_tree  # noqa: F401 - one module has them all

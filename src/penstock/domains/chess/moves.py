@@ -72,7 +72,7 @@ def policy_index() -> npt.NDArray[np.int64]:
 
 @cache
 def squares(transposition: Transposition = "diagonal") -> npt.NDArray[np.int64]:
-    """`[8, 64]` int64 where each transform (bits `FLIP`, `MIRROR`, `TRANSPOSE`, in this order) takes a square. Read-only.
+    """`[8, 64]` int64 where each transform (bits `FLIP`, `MIRROR`, `TRANSPOSE`, in this order) takes a square.
 
     Raises `DataError` for another word than those of `Transposition`.
 

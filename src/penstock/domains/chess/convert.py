@@ -1,0 +1,85 @@
+"""Frames of one input format as frames of another: planes and their history, policy, castling, en passant."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from penstock.domains.chess.boards import Bytes, Game, Ints, as_frames, replay, undone
+from penstock.domains.chess.moves import Transposition, squares, turned
+from penstock.domains.chess.validate import STRUCTURE, report_on
+from penstock.errors import DataError, FormatError
+from penstock.formats.lc0.records import FRAME, INPUT_FORMATS, POLICY
+from penstock.kernels.dispatch import kernels
+
+
+def check_format(input_format: int) -> None:
+    """Raise `DataError` for an input format that there is not."""
+    if input_format not in INPUT_FORMATS:
+        raise DataError(f"expected an input format of {INPUT_FORMATS}, got {input_format!r}")
+
+
+def convert(frames: Bytes, input_format: int, *, transposition: Transposition = "diagonal") -> Bytes:
+    """The frames `[n, 8396]` uint8 of a game, given in any input format, in another one; in memory of their own.
+
+    The game is replayed from its first frame, whose own history is not carried over. Where the format turns the
+    board, the policy, `best_idx` and `played_idx` are turned with it. Bytes are those of the original rescorer, but in
+    two cases: the side to move of games in canonical formats is kept where the original takes white for the first,
+    and moves that are marked as NaN stay so.
+
+    Raises `FormatError` for frames that are no game, `DataError` for an input format that there is not. Cost: three
+    microseconds a frame.
+
+    >>> convert(np.zeros((1, 8396), np.uint8), 1)
+    Traceback (most recent call last):
+    penstock.errors.FormatError: expected frames of a game, got one with the fault 'input_format' - at frame 0
+    """
+    check_format(input_format)
+    frames = as_frames(frames)
+    game = replay(frames, transposition)
+    fault = report_on(frames, game, STRUCTURE).first(STRUCTURE)
+    if fault is not None:
+        raise FormatError(
+            f"expected frames of a game, got one with the fault {str(fault[0])!r}", where=f"frame {fault[1]}"
+        )
+    out = frames.copy()
+    convert_into(out, game, input_format, transposition)
+    return out
+
+
+def convert_into(frames: Bytes, game: Game, input_format: int, transposition: Transposition) -> None:
+    """Convert frames in place that are replayed already, and have no fault of `STRUCTURE`."""
+    wanted = np.zeros(len(game), np.int64)
+    if input_format >= 3:
+        kernels().called_for(game.boards, game.states, undone(), wanted)
+    turn_policies(frames, game.transforms, wanted, transposition)
+    kernels().encode_planes(game.boards, game.states, input_format, wanted, squares(), frames)
+    kernels().encode_rest(game.states, input_format, wanted, frames)
+
+
+@cache
+def _sources(old: int, new: int, transposition: Transposition) -> Ints:
+    """`[1859]` int64 where each move of a policy turned by `new` is in one turned by `old`; the last says: nowhere."""
+    here, there = turned(transposition)[new], turned(transposition)[old]
+    table = np.full(POLICY + 1, POLICY, np.int64)
+    fine = (here >= 0) & (there >= 0)
+    table[here[fine]] = there[fine]
+    table.flags.writeable = False
+    return table
+
+
+def turn_policies(frames: Bytes, old: Ints, new: Ints, transposition: Transposition) -> None:
+    """Bring policies and indices of frames from the transforms `old[n]` to `new[n]`, in place."""
+    rows = frames.view(FRAME)[:, 0]
+    for pair in {(a, b) for a, b in zip(old.tolist(), new.tolist(), strict=True) if a != b}:
+        source = _sources(*pair, transposition)
+        at = np.flatnonzero((old == pair[0]) & (new == pair[1]))
+        policies = np.full((len(at), POLICY + 1), -1, np.float32)
+        policies[:, :POLICY] = rows["probabilities"][at]
+        rows["probabilities"][at] = policies[:, source[:POLICY]]
+        goal = _sources(pair[1], pair[0], transposition)
+        for name in ("played_idx", "best_idx"):
+            index = rows[name][at].astype(np.int64)
+            turned_to = goal[np.minimum(index, POLICY)]
+            rows[name][at] = np.where((index < POLICY) & (turned_to < POLICY), turned_to, index)

@@ -1,0 +1,186 @@
+"""`Rescorer`: frames of a game, checked, and their targets corrected, as Leela Chess Zero's rescorer does."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.domains.chess.boards import Bytes, Game, as_frames, replay
+from penstock.domains.chess.convert import check_format, convert_into
+from penstock.domains.chess.moves import Transposition, squares
+from penstock.domains.chess.short_term import THETA, fill_short_term, lacks_short_term
+from penstock.domains.chess.tablebases import (
+    Gaviota,
+    MateProber,
+    Prober,
+    Syzygy,
+    boosts,
+    correct_plies_by_dtm,
+    correct_plies_by_dtz,
+    correct_results,
+    in_reach,
+)
+from penstock.domains.chess.validate import REFERENCE, STRUCTURE, Fault, report_on
+from penstock.errors import DataError
+from penstock.formats.lc0.records import FRAME, NO_MOVE, POLICY
+from penstock.kernels.dispatch import kernels
+
+Rows = npt.NDArray[np.void]
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """Why a chunk is not used: the first fault that counts as an error, and its frame."""
+
+    reason: Fault
+    frame: int = 0
+
+
+@dataclass(frozen=True)
+class Rescorer:
+    """Rescores the frames of a game. The defaults are those of the original: only short-term targets change.
+
+    * `theta`: how much of the short-term targets comes from later frames, 0 to 1.
+    * `dist_temp`, `dist_offset`: temperature of policies, and what is added to each legal move before that.
+    * `dtz_boost`: what is shared out, before that too, among the moves that Syzygy tables call best.
+    * `deblunder_threshold`, `deblunder_width`: how much worse than the best move a played one must be for the result
+      before it to be forgotten, and how softly. Both or neither.
+    * `new_input_format`: the input format that frames are brought to; None leaves it.
+    * `syzygy`, `gaviota`: folders of tablebases. Without them, what needs them is left out.
+    * `prober`, `mates`: tablebases of another origin, instead of those.
+    * `errors`: the faults for which a chunk is rejected; those of `STRUCTURE` always are.
+    * `transposition`: what turning the board along its diagonal does to a policy, see `moves.Transposition`.
+
+    Called from any number of threads at once; nothing is shared but the tables. Raises `DataError` for values out of
+    their range and for folders without tables.
+
+    >>> Rescorer()(np.zeros((1, 8396), np.uint8))
+    Rejected(reason=<Fault.INPUT_FORMAT: 'input_format'>, frame=0)
+    >>> Rescorer(deblunder_threshold=0.1)
+    Traceback (most recent call last):
+    penstock.errors.DataError: expected both of deblunder_threshold and deblunder_width, got one
+    """
+
+    theta: float = THETA
+    dist_temp: float = 1.0
+    dist_offset: float = 0.0
+    dtz_boost: float = 0.0
+    deblunder_threshold: float | None = None
+    deblunder_width: float | None = None
+    new_input_format: int | None = None
+    syzygy: tuple[str, ...] = ()
+    gaviota: tuple[str, ...] = ()
+    prober: Prober | None = None
+    mates: MateProber | None = None
+    errors: Set[Fault] = REFERENCE
+    transposition: Transposition = "diagonal"
+
+    def __post_init__(self) -> None:
+        self._check()
+        syzygy = self.prober or (Syzygy(*self.syzygy) if self.syzygy else None)
+        gaviota = self.mates or (Gaviota(*self.gaviota) if self.gaviota else None)
+        object.__setattr__(self, "_tables", (syzygy, gaviota))
+
+    def __reduce__(self) -> tuple[type[Rescorer], tuple[Any, ...]]:
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))
+
+    def __call__(self, frames: Bytes) -> Bytes | Rejected:
+        """The frames `[n, 8396]` uint8 of one game, rescored, in memory of their own; or why they are not.
+
+        Never raises for what is in them; raises `DataError` for arrays of another form. Cost: a copy, and two
+        microseconds a frame; more with tables.
+        """
+        frames = as_frames(frames).copy()
+        fault = self.apply(frames)
+        return frames if fault is None else fault
+
+    def apply(self, frames: Bytes) -> Rejected | None:
+        """Rescore contiguous frames `[n, 8396]` uint8 where they are. Rejected ones may be changed in part."""
+        game = replay(frames, self.transposition)
+        needed = frozenset(self.errors) | STRUCTURE
+        fault = report_on(frames, game, needed).first(needed)
+        if fault is not None:
+            return Rejected(*fault)
+        rows = frames.view(FRAME)[:, 0]
+        missing = lacks_short_term(frames)
+        _link(game, rows)
+        with np.errstate(all="ignore"):
+            if not self._rescore(frames, game, rows):
+                return Rejected(Fault.PROBABILITY_SUM)
+        if self.new_input_format is not None:
+            convert_into(frames, game, self.new_input_format, self.transposition)
+        if missing:
+            fill_short_term(frames, self.theta)
+        return None
+
+    def _rescore(self, frames: Bytes, game: Game, rows: Rows) -> bool:
+        """Results, policies, plies left, blunders, in this order. False where policies have nothing left."""
+        syzygy, gaviota = self._probers()
+        if syzygy is not None:
+            correct_results(game, rows, syzygy)
+        if not self._sharpen(frames, game, syzygy, gaviota):
+            return False
+        _estimate_plies(rows)
+        if np.any(rows["result_q"] != 0):
+            if gaviota is not None:
+                correct_plies_by_dtm(game, rows, gaviota)
+            elif syzygy is not None:
+                correct_plies_by_dtz(game, rows, syzygy)
+        self._deblunder(frames, game, rows, syzygy)
+        return True
+
+    def _sharpen(self, frames: Bytes, game: Game, syzygy: Prober | None, gaviota: MateProber | None) -> bool:
+        boosted, boost = np.zeros((0, POLICY), np.uint8), np.zeros(0, np.float32)
+        if self.dtz_boost and syzygy is not None:
+            boosted = boosts(game, syzygy, gaviota, self.transposition)
+            count = boosted.sum(axis=1, dtype=np.float32)
+            boost = (np.float32(self.dtz_boost) / np.maximum(count, 1)).astype(np.float32)
+        if self.dist_temp == 1 and self.dist_offset == 0 and not len(boosted):
+            return True
+        power = np.float32(1) / np.float32(self.dist_temp)
+        words = frames.view(np.float32)
+        return kernels().sharpen(words, np.float32(self.dist_offset), power, boosted, boost) == 0
+
+    def _deblunder(self, frames: Bytes, game: Game, rows: Rows, syzygy: Prober | None) -> None:
+        """Only of frames that were searched, and up to where tables know better."""
+        if self.deblunder_threshold is None or self.deblunder_width is None or rows["visits"][-1] == 0:
+            return
+        last = len(rows) - 1
+        if syzygy is not None and len(reached := np.flatnonzero(in_reach(game, syzygy.men)[1:])):
+            last = int(reached[0])
+        threshold, width = np.float32(self.deblunder_threshold), np.float32(self.deblunder_width)
+        kernels().deblunder(frames, frames.view(np.float32), last, threshold, width)
+
+    def _probers(self) -> tuple[Prober | None, MateProber | None]:
+        return self.__dict__["_tables"]
+
+    def _check(self) -> None:
+        squares(self.transposition)
+        if self.new_input_format is not None:
+            check_format(self.new_input_format)
+        if (self.deblunder_threshold is None) != (self.deblunder_width is None):
+            raise DataError("expected both of deblunder_threshold and deblunder_width, got one")
+        for name, low, high in (("theta", 0, 1), ("dist_offset", -1, 1), ("dtz_boost", 0, 1)):
+            if not low <= getattr(self, name) <= high:
+                raise DataError(f"expected {name} within {low}:{high}, got {getattr(self, name)!r}")
+        if not 0 < self.dist_temp < np.inf:
+            raise DataError(f"expected dist_temp above 0, got {self.dist_temp!r}")
+        for name in ("deblunder_threshold", "deblunder_width"):
+            if not 0 <= (getattr(self, name) or 0) <= 2:
+                raise DataError(f"expected {name} within 0:2, got {getattr(self, name)!r}")
+
+
+def _link(game: Game, rows: Rows) -> None:
+    """The move that was played, where a record does not tell it: the one that leads to the next frame."""
+    unknown = (rows["played_idx"] == NO_MOVE) & (game.played >= 0)
+    rows["played_idx"][unknown] = game.played[unknown]
+
+
+def _estimate_plies(rows: Rows) -> None:
+    """Where plies left are not told, which is 0 in old records, the rest of the game."""
+    untold = rows["plies_left"] == 0
+    rows["plies_left"][untold] = np.arange(len(rows), 0, -1)[untold]
