@@ -1,0 +1,84 @@
+"""Streams joined in exact proportions, however they are cut; arrays in memory that nobody holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.core.ragged import Ragged
+from penstock.errors import PlanError
+from penstock.live.block import Block
+from penstock.live.join import JoinPositions
+from penstock.live.sampler import Batch
+from penstock.live.tensors import TensorGenerator
+
+
+def stream(k: int, n: int, cut: int, ragged: bool = False) -> Iterator[Block]:
+    for lo in range(0, n, cut):
+        numbers = np.arange(lo, min(lo + cut, n))
+        rows = Ragged.from_rows([[k] * (1 + i % 3) for i in numbers.tolist()], "uint8") if ragged else None
+        plain = np.full((len(numbers), 2), k, np.uint8)
+        yield Block(plain if rows is None else rows, numbers, numbers.astype(np.int32))
+
+
+SIZES = st.lists(st.integers(0, 4000), min_size=1, max_size=4)
+
+
+@given(SIZES, st.lists(st.integers(1, 9), min_size=4, max_size=4), st.integers(1, 700), st.booleans())
+def test_shares_are_exact_at_every_frame_and_cuts_change_nothing(
+    sizes: list[int], weights: list[int], cut: int, ragged: bool
+) -> None:
+    weights = weights[: len(sizes)]
+    runs = []
+    for size in (cut, 10_000):
+        joined = JoinPositions([stream(k, n, size, ragged) for k, n in enumerate(sizes)], weights)
+        pieces = list(joined)
+        runs.append([(s, c) for b, source in pieces for s, c in zip(source.tolist(), b.chunk.tolist(), strict=True)])
+        for block, source in pieces:
+            first = [int(block.rows[i][0]) for i in range(len(block))]
+            assert first == source.tolist()
+    assert runs[0] == runs[1]
+    counts = [0] * len(sizes)
+    for k, (source, number) in enumerate(runs[0], 1):
+        assert number == counts[source]
+        counts[source] += 1
+        assert all(abs(c - k * Fraction(w, sum(weights))) < 1 for c, w in zip(counts, weights, strict=True))
+    assert any(c == n for c, n in zip(counts, sizes, strict=True))
+
+
+def test_bad_inputs_are_refused() -> None:
+    with pytest.raises(PlanError, match="a weight for each input"):
+        JoinPositions([stream(0, 3, 3)], [1, 2])
+    with pytest.raises(PlanError, match="rows of one kind"):
+        next(JoinPositions([stream(0, 3, 3), stream(1, 3, 3, ragged=True)], [1, 1]))
+
+
+def test_arrays_are_used_again_once_nobody_holds_them() -> None:
+    def decode(rows: np.ndarray, out: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+        arrays = out or {"x": np.empty((len(rows), 1000))}
+        arrays["x"][:] = rows[:, :1]
+        return arrays
+
+    generator = TensorGenerator(decode)
+
+    def batch(value: int, n: int = 4) -> np.ndarray:
+        block = Block(np.full((n, 2), value, np.uint8), np.arange(n), np.zeros(n, np.int32))
+        return generator.decode(Batch(0, block)).arrays["x"]
+
+    first = batch(1)
+    address, part = first.ctypes.data, first[1:]
+    del first
+    second = batch(2)
+    assert second.ctypes.data != address
+    assert (part == 1).all()
+    del part
+    assert batch(3, n=3).ctypes.data != address
+    third = batch(4)
+    assert third.ctypes.data == address
+    assert (third == 4).all()
+    assert (second == 2).all()
