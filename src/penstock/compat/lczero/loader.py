@@ -162,7 +162,8 @@ class DataLoader(Iterator[Batch]):
         spent = 0.0
         for alias, (branch, pipeline) in self._branches().items():
             history, now = self._history[alias], pipeline.metrics()
-            after = now if include_pending or not len(history) else history.at(math.inf)
+            kept = history.at(math.inf)
+            after = now if include_pending or not kept["stages"] else kept
             history.add(now)
             before = history.at(after["time"] - duration_seconds)
             texts = {"anchor": pipeline.pool.anchor(), "last_chunk_key": pipeline.pool.newest}
@@ -197,7 +198,9 @@ class DataLoader(Iterator[Batch]):
         if self._made is None:
             branches = self._graph.branches()
             made = {b.alias: (b, pipeline_of(b, journal=self._place(b.alias), **self._options)) for b in branches}
-            self._history = {alias: History() for alias in made}
+            for alias in made:
+                self._history[alias] = History()
+                self._history[alias].add({"time": time.monotonic(), "stages": {}})
             self._made = made
         return self._made
 
