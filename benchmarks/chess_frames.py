@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import importlib
 import time
 import zlib
 from collections.abc import Callable
@@ -66,18 +67,14 @@ def show(title: str, n: int, times: dict[str, float], base: str) -> None:
 def inflaters(blobs: list[bytes]) -> Calls:
     """Unpacking of the same chunks by zlib, and by ISA-L and libdeflate where they are installed."""
     calls: Calls = {"inflate by zlib": lambda: [zlib.decompress(blob, 31) for blob in blobs]}
-    try:
-        from isal import igzip
-
-        calls["inflate by ISA-L"] = lambda: [igzip.decompress(blob) for blob in blobs]
-    except ImportError:
-        print("isal is not installed: no row for it")
-    try:
-        import deflate
-
-        calls["inflate by libdeflate"] = lambda: [deflate.gzip_decompress(blob) for blob in blobs]
-    except ImportError:
-        print("deflate is not installed: no row for it")
+    others = {"ISA-L": ("isal.igzip", "decompress"), "libdeflate": ("deflate", "gzip_decompress")}
+    for name, (module, function) in others.items():
+        try:
+            unpack = getattr(importlib.import_module(module), function)
+        except ImportError:
+            print(f"{module} is not installed: no row for {name}")
+        else:
+            calls[f"inflate by {name}"] = lambda unpack=unpack: [unpack(blob) for blob in blobs]
     return calls
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -73,19 +74,21 @@ def expand(
         raise bad_row(rows, int(bad))
 
 
+@cache
 def levels(dtype: npt.DTypeLike) -> npt.NDArray[np.uint32]:
     """`[3, 256]` the bits of each byte as an element of `dtype`: as a number, by 99 and by 100, rounded from float32.
 
-    Of uint8 all three are the byte itself.
+    Of uint8 all three are the byte itself. Read-only.
 
     >>> levels("f4").view(np.float32)[:, 99].tolist()
     [99.0, 1.0, 0.9900000095367432]
     """
     byte = np.arange(256, dtype=np.float32)
     if np.dtype(dtype) == np.uint8:
-        return np.tile(np.arange(256, dtype=np.uint32), (3, 1))
-    table = np.stack([byte, byte / np.float32(99), byte / np.float32(100)]).astype(dtype)
-    return table.view(f"u{table.itemsize}").astype(np.uint32)
+        table = np.tile(np.arange(256, dtype=np.uint8), (3, 1))
+    else:
+        table = np.stack([byte, byte / np.float32(99), byte / np.float32(100)]).astype(dtype)
+    return read_only(table.view(f"u{table.itemsize}").astype(np.uint32))
 
 
 def frame_bytes(frames: npt.NDArray[Any]) -> Bytes:
