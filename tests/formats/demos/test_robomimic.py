@@ -172,6 +172,34 @@ def test_next_observations_that_do_not_follow_are_kept_beside(tmp_path, episodes
         FORMAT.open(path, next_observations="guess")
 
 
+@pytest.mark.parametrize("rows", [1, 3, 1000])
+def test_one_difference_anywhere_is_found(tmp_path, episodes, rows, monkeypatch):
+    monkeypatch.setattr("penstock.formats.demos.source.AT_ONCE", rows * 3 * 8)
+    steps = len(episodes[2])
+    for t in range(steps):
+        path = write(tmp_path / f"{t}.hdf5", episodes)
+        with h5py.File(path, "a") as file:
+            file["data/demo_2/next_obs/eef"][t, 1] = 12345.0
+        with FORMAT.open(path) as source:  # what follows the last step is stored nowhere else
+            assert source.spec["observations/eef"].align == ("boundary" if t == steps - 1 else "step")
+
+
+def test_only_the_first_process_compares(tmp_path, episodes, monkeypatch):
+    path = write(tmp_path / "f.hdf5", episodes, GZIP)
+    with h5py.File(path, "a") as file:
+        file["data/demo_2/next_obs/eef"][4, 1] += 1
+    with FORMAT.open(path) as source:
+        raw = pickle.dumps(source)
+        monkeypatch.setattr("penstock.formats.demos.robomimic.continues", None)
+        again = pickle.loads(raw)
+        assert again.spec == source.spec
+        assert again.fingerprint == source.fingerprint
+        np.testing.assert_array_equal(
+            again.episode(1).columns["observations/image"], episodes[1].columns["observations/image"]
+        )
+        again.close()
+
+
 def test_the_last_step_of_a_demonstration_need_not_lead_to_the_next(tmp_path, episodes):
     with FORMAT.open(write(tmp_path / "f.hdf5", episodes)) as source:
         last = source.episode(0).columns["observations/eef"][-1]

@@ -15,7 +15,7 @@ from penstock.errors import FormatError
 from penstock.formats.base.format import Finding
 from penstock.formats.demos.archive import MAX_BYTES, Archive, npz_names
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.source import Column, Demos, follows, held, nameable
+from penstock.formats.demos.source import Column, Demos, continues, held, nameable
 from penstock.kernels.rows import RowMap
 
 Int = npt.NDArray[np.int64]
@@ -236,11 +236,9 @@ class _Reading:
         if len(array) != self.n:
             raise self._misfit(self._names["next_observations"], array, f"{self.n} rows")
         after = held(array)
-        if before.field == after.field and (np.diff(self.offsets) > 0).all():
-            same = follows(after, before, self.n)
-            same[self.offsets[1:-1] - 1] = True  # from one episode to the next nothing follows
-            if same.all():
-                return {"observations": self._boundary(before, after)}
+        alike = before.field == after.field and (np.diff(self.offsets) > 0).all()
+        if alike and continues(after, before, self.offsets):
+            return {"observations": self._boundary(before, after)}
         return {"observations": before, "next_observations": after}
 
     def _boundary(self, before: Column, after: Column) -> Column:

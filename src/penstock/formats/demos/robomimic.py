@@ -28,7 +28,7 @@ from penstock.formats.demos.hdf5 import (
     row_shape,
 )
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.source import Column, Demos, follows, held
+from penstock.formats.demos.source import Column, Demos, continues, held
 
 Int = npt.NDArray[np.int64]
 Next = Literal["check", "trust", "separate"]
@@ -74,7 +74,8 @@ class Robomimic(Kind):
 
         `filter_key` selects the demonstrations that `mask/<filter_key>` names. `next_observations` says what becomes
         of `next_obs`: with "check" it is compared with `obs` (one pass over both), and where it follows, observations
-        are one boundary column, else two step columns; "trust" takes it to follow, "separate" keeps it beside.
+        are one boundary column, else two step columns; "trust" takes it to follow, "separate" keeps it beside. What
+        was found goes along when the source is pickled, so that only the first process compares.
         `model_files` puts the XML of simulators into the metadata of episodes. `cache_bytes` bounds decoded chunks.
 
         Raises `FormatError` for damaged data and an unknown filter key, `TypeError` for an unknown option.
@@ -85,13 +86,18 @@ class Robomimic(Kind):
 
 
 def open_robomimic(
-    path: Path, filter_key: str | None, next_observations: Next, model_files: bool, cache_bytes: int
+    path: Path,
+    filter_key: str | None,
+    next_observations: Next,
+    model_files: bool,
+    cache_bytes: int,
+    follow: Mapping[str, bool] | None = None,
 ) -> Demos:
-    """The source of a file, its options given by place."""
+    """The source of a file, its options given by place; `follow` tells what comparing found, by observation."""
     file = File(path)
-    demos = _Demos(file, _chosen(file, filter_key), Cache(cache_bytes))
+    demos = _Demos(file, _chosen(file, filter_key), Cache(cache_bytes), dict(follow or {}))
     columns = demos.columns(next_observations)
-    arguments = (path, filter_key, next_observations, model_files, cache_bytes)
+    arguments = (path, filter_key, next_observations, model_files, cache_bytes, demos.follow)
 
     def entries(e: int) -> dict[str, Any]:
         return _attributes(demos.groups[e], demos.names[e], model_files)
@@ -170,8 +176,8 @@ class _Demo:
 class _Demos:
     """All demonstrations, and the columns that they make together."""
 
-    def __init__(self, file: File, groups: Mapping[str, Group], cache: Cache) -> None:
-        self._file, self._cache = file, cache
+    def __init__(self, file: File, groups: Mapping[str, Group], cache: Cache, follow: dict[str, bool]) -> None:
+        self._file, self._cache, self.follow = file, cache, follow
         self.names, self.groups = list(groups), list(groups.values())
         self.demos = [_demo(file, name, group) for name, group in groups.items()]
         self.lengths = np.array([demo.steps for demo in self.demos], np.int64)
@@ -212,14 +218,11 @@ class _Demos:
             return {path: obs}
         after = self._step(f"next_obs/{name}")
         one, other = (self.demos[0].datasets[f"{side}/{name}"] for side in ("obs", "next_obs"))
-        if how != "separate" and alike(one, other) and (how == "trust" or self._consistent(after, obs)):
+        if how == "check" and name not in self.follow:
+            self.follow[name] = alike(one, other) and continues(after, obs, self.offsets)
+        if how != "separate" and alike(one, other) and (how == "trust" or self.follow[name]):
             return {path: self._boundary(name)}
         return {path: obs, f"next_observations/{name}": after}
-
-    def _consistent(self, after: Column, obs: Column) -> bool:
-        same = follows(after, obs, int(self.offsets[-1]))
-        same[self.offsets[1:-1] - 1] = True  # from one demonstration to the next nothing follows
-        return bool(same.all())
 
     def _boundary(self, name: str) -> Column:
         """The rows of `obs`, and the last of `next_obs`, of one demonstration after the other."""

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -55,13 +55,31 @@ def follows(after: Column, before: Column, n: int) -> npt.NDArray[np.bool_]:
 
     Cost: one pass over both. Memory: 64 MB, or two rows.
     """
-    same = np.ones(max(n - 1, 0), np.bool_)
-    width = before.field.row_bytes
-    block = max(AT_ONCE // max(width, 1), 1)
-    for a in range(0, n - 1 if width else 0, block):
+    return np.concatenate([np.ones(0, np.bool_), *_compared(after, before, n)])
+
+
+def continues(after: Column, before: Column, offsets: Int) -> bool:
+    """Whether, within every episode, row `t` of `after` is row `t + 1` of `before`. No episode is empty.
+
+    Cost: one pass over both, up to the first block of rows that says no. Memory: 64 MB, or two rows.
+    """
+    n = int(offsets[-1])
+    free = np.zeros(max(n - 1, 0), np.bool_)
+    free[offsets[1:-1] - 1] = True  # from one episode to the next nothing follows
+    seen = 0
+    for same in _compared(after, before, n):
+        if not (same | free[seen : seen + len(same)]).all():
+            return False
+        seen += len(same)
+    return True
+
+
+def _compared(after: Column, before: Column, n: int) -> Iterator[npt.NDArray[np.bool_]]:
+    """What `follows` says, block by block."""
+    block = max(AT_ONCE // max(before.field.row_bytes, 1), 1)
+    for a in range(0, n - 1, block):
         b = min(a + block, n - 1)
-        same[a:b] = (_read(after, a, b) == _read(before, a + 1, b + 1)).all(axis=1)
-    return same
+        yield (_read(after, a, b) == _read(before, a + 1, b + 1)).all(axis=1)
 
 
 def _read(column: Column, start: int, stop: int) -> Bytes:
