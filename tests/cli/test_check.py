@@ -93,3 +93,10 @@ def test_values_of_any_format(call: Call, tmp_path: Path) -> None:
 def test_a_format_without_a_check_of_its_own(call: Call, recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(named("columns")), "check", Format.check)
     assert "is sound" in call("check", recording).out
+
+
+def test_the_format_can_be_named(call: Call, recording: Path) -> None:
+    assert "is sound (columns)" in call("check", recording, "--from", "columns").out
+    answer = call("check", recording, "--from", "minari")
+    assert answer.code in (1, 2)
+    assert "is sound" not in answer.out

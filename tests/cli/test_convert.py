@@ -127,6 +127,12 @@ def test_reshard_refuses(call: Call, tmp_path: Path, arguments: tuple[object, ..
     assert call("reshard", SHARDS / "A.tgz", tmp_path).code == 2
 
 
+def test_reshard_says_what_is_no_archive(call: Call, recording: Path, tmp_path: Path) -> None:
+    answer = call("reshard", recording, tmp_path / "out")
+    assert (answer.code, "expected tar shards, got a dataset of columns; write it" in answer.err) == (2, True)
+    assert call("reshard", tmp_path / "nothing.tar", tmp_path / "out").code == 2
+
+
 def test_index_is_made_once(call: Call, recording: Path, tmp_path: Path) -> None:
     data = Path(shutil.copy(SHARDS / "A_plain.tar", tmp_path / "a.tar"))
     for arguments, made in (((), True), ((), False), (("--force",), True)):

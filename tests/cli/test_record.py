@@ -104,6 +104,7 @@ def test_a_task_of_a_benchmark(call: Call, tmp_path: Path, seed: int, n_envs: in
     ("arguments", "complaint"),
     [
         (("toy/nothing",), "unknown task 'nothing'"),
+        (("toi/reach",), "did you mean 'toy'?; benchmarks are"),
         (("toy/reach", "--set", "env_cfg.nothing=1"), "unknown key"),
         (("CartPole-v1", "--set", "env_cfg.toy_frame_stack=1"), "expected a benchmark"),
         (("--benchmark", "toy"), "--benchmark and --task"),

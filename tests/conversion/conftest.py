@@ -64,7 +64,14 @@ def same(one: EpisodeDataset, other: EpisodeDataset, paths: list[str] | None = N
     assert len(one) == len(other)
     for a, b in zip(one, other, strict=True):
         for path in paths or [*one.spec]:
-            assert rows_of(a.columns[path]) == rows_of(b.columns[path]), (path, a.id)
+            assert equal(a.columns[path], b.columns[path]), (path, a.id)
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether both columns have the same rows."""
+    if isinstance(one, Ragged) or isinstance(other, Ragged):
+        return rows_of(one) == rows_of(other)
+    return one.dtype == other.dtype and np.array_equal(one, other)
 
 
 @pytest.fixture(autouse=True)

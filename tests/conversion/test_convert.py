@@ -31,7 +31,11 @@ TARGETS: list[tuple[str, dict[str, Any]]] = [
     ("minari", {"data_format": "arrow"}),
     ("minari", {"data_format": "parquet"}),
 ]
-NATIVE = ("atari/pong_synth.npz", "dm_control/reacher-easy-synth.pkl.gz", "magical/move-to-region")
+NATIVE: list[tuple[str, dict[str, Any]]] = [
+    ("atari/pong_synth.npz", {}),
+    ("dm_control/reacher-easy-synth.pkl.gz", {"frame_stack": 2}),
+    ("magical/move-to-region", {"preprocessor": "LoResCHW4E"}),
+]
 
 
 def notes(report: Any) -> set[tuple[str, str]]:
@@ -53,9 +57,11 @@ def test_every_target_has_what_the_source_has(
     assert all(level == "inferred" for level, _ in notes(report))
 
 
-@pytest.mark.parametrize("name", NATIVE)
-def test_native_demonstrations_to_shards_to_minari(golden: Path, tmp_path: Path, name: str) -> None:
-    with penstock.open(golden / "ilr" / "native" / name) as native:
+@pytest.mark.parametrize(("name", "options"), NATIVE)
+def test_native_demonstrations_to_shards_to_minari(
+    golden: Path, tmp_path: Path, name: str, options: dict[str, Any]
+) -> None:
+    with penstock.open(golden / "ilr" / "native" / name, **options) as native:
         penstock.convert(native, tmp_path / "shards", format="webdataset", options=SEED)
         penstock.convert(tmp_path / "shards", tmp_path / "minari", format="minari", fill_missing=True)
         with penstock.open(tmp_path / "minari") as minari:

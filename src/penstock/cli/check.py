@@ -12,10 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.findings import findings as of_any
-from penstock.cli.options import Opening, opened
+from penstock.cli.options import From, Opening, opened, placed
 from penstock.cli.show import Json, print_json
 from penstock.errors import FormatError
-from penstock.formats.base.format import Finding, Format, recognise
+from penstock.formats.base.format import Finding, Format
 
 STYLES = {"error": "red", "warning": "yellow"}
 
@@ -25,6 +25,7 @@ def check(
     deep: Annotated[
         bool, typer.Option("--deep", help="Look at the values of all episodes, however large the data are.")
     ] = False,
+    source: From = None,
     opening: Opening = None,
     as_json: Json = False,
 ) -> None:
@@ -36,10 +37,10 @@ def check(
 
     Example: penstock check ./cartpole --deep
     """
-    found, path = recognise(location)
+    found, path = placed(location, source)
     findings = [] if type(found).check is Format.check else list(found.check(path))
     if all(finding.level != "error" for finding in findings):
-        findings += values(location, opening, deep=deep)
+        findings += values(location, opening, source, deep=deep)
     sound = all(finding.level != "error" for finding in findings)
     if as_json:
         listed = [asdict(finding) for finding in findings]
@@ -50,10 +51,10 @@ def check(
         raise typer.Exit(1)
 
 
-def values(location: str, opening: list[str] | None, *, deep: bool) -> list[Finding]:
+def values(location: str, opening: list[str] | None, format: str | None, *, deep: bool) -> list[Finding]:
     """What is found in the values of any format."""
     try:
-        found, _, source = opened(location, opening)
+        found, _, source = opened(location, opening, format)
         with source:
             return list(of_any(source, found.name, deep=deep))
     except FormatError as error:

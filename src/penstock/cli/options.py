@@ -89,13 +89,17 @@ def cut(text: str, count: int) -> list[int]:
         raise DataError(f"expected episodes as A:B, got {text!r}: {error}") from error
 
 
+def placed(location: str, format: str | None = None) -> tuple[Format, Path]:
+    """The format and path of what lies at a path, or has that id; of the format that is named, if one is."""
+    if format is None:
+        return recognise(location)
+    found = named(format)
+    return found, Path(location) if os.path.exists(location) else (found.locate(location) or Path(location))
+
+
 def opened(location: str, options: list[str] | None = None, format: str | None = None) -> tuple[Format, Path, Source]:
     """What lies at a path, or has that id: format, path and source. An unknown option is a `DataError`."""
-    if format is None:
-        found, path = recognise(location)
-    else:
-        found = named(format)
-        path = Path(location) if os.path.exists(location) else (found.locate(location) or Path(location))
+    found, path = placed(location, format)
     told = pairs(options, "--open")
     try:
         return found, path, found.open(path, **told)

@@ -19,6 +19,7 @@ from penstock.conversion.targets import target_of
 from penstock.core.spec import Spec
 from penstock.envs.config import Config, EnvConfig
 from penstock.envs.registry import available, color_space_of, resolve
+from penstock.envs.section import suggestion
 from penstock.errors import DataError, require
 from penstock.formats.base.format import Format, named
 from penstock.formats.base.writer import Writer
@@ -156,7 +157,9 @@ def _gymnasium(env: str) -> Recorded:
         try:
             return make(env, *arguments)
         except (gymnasium.error.Error, ImportError) as error:
-            raise typer.BadParameter(str(error), param_hint="ENV") from error
+            name, slash, _ = env.partition("/")
+            hint = f"{suggestion(name, available())}; benchmarks are {', '.join(available())}" if slash else ""
+            raise typer.BadParameter(f"{error}{hint}", param_hint="ENV") from error
 
     return Recorded(env, lambda: made(gymnasium.make), lambda n, _: made(gymnasium.make_vec, n))
 

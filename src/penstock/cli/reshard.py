@@ -19,6 +19,7 @@ from penstock.containers.tar.compress import Compression, pack
 from penstock.containers.tar.writer import Piece
 from penstock.conversion.convert import convert
 from penstock.errors import DataError, FormatError
+from penstock.formats.base.format import recognise
 from penstock.formats.webdataset import own, seed
 from penstock.formats.webdataset.cache import plain
 from penstock.formats.webdataset.places import Bytes
@@ -55,7 +56,11 @@ def reshard(
         raise DataError(f"expected a compression of {', '.join(COMPRESSIONS)}, got {compression!r}")
     packed: Compression = None if compression == "none" else _kind(compression)
     limits = (max(nbytes(shard_bytes), 1), shard_episodes)
-    with ShardSource(location) as source:
+    found, path = recognise(location)
+    if found.name != "webdataset":
+        hint = f"write it as shards with: penstock convert {location} {out} --to webdataset"
+        raise FormatError(f"expected tar shards, got a dataset of {found.name}; {hint}", path=path)
+    with ShardSource(path) as source:
         told = source.layout
         if layout in (None, told):
             copy(source, out, limits, packed)
