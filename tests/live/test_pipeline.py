@@ -45,7 +45,9 @@ def test_a_pass_has_every_position_once_and_one_order_whatever_the_threads(
     tmp_path: Path, reservoir: int, seed: int
 ) -> None:
     names(tmp_path, FILES)
-    runs = [rest(finite(tmp_path, threads=n, seed=seed, reservoir=reservoir, draws=d)) for n, d in [(1, 3), (2, 1), (5, 8)]]
+    runs = [
+        rest(finite(tmp_path, threads=n, seed=seed, reservoir=reservoir, draws=d)) for n, d in [(1, 3), (2, 1), (5, 8)]
+    ]
     assert runs[0] == runs[1] == runs[2]
     assert Counter(f for batch in runs[0] for f in batch) == Counter(frames_of(GAMES))
     assert all(len(batch) == 7 for batch in runs[0][:-1])
@@ -247,7 +249,9 @@ def test_the_rate_has_each_position_exactly_once_in_so_many_passes(tmp_path: Pat
 def test_hanse_sampling_takes_long_games_more_often(tmp_path: Path) -> None:
     names(tmp_path, FILES)
     taken = Counter(game for batch in rest(finite(tmp_path, hanse_gamma=1.0, count=1, passes=200)) for game, _ in batch)
-    by_length = {n: np.mean([taken[g] for g in GAMES if len(frames_of([g])) == n]) for n in {len(frames_of([g])) for g in GAMES}}
+    by_length = {
+        n: np.mean([taken[g] for g in GAMES if len(frames_of([g])) == n]) for n in {len(frames_of([g])) for g in GAMES}
+    }
     longest = max(by_length)
     for n, mean in by_length.items():
         assert abs(mean - 200 * n / longest) < 25

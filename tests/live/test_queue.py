@@ -23,7 +23,9 @@ class Heavy:
 ACTIONS = st.lists(st.one_of(st.integers(0, 9), st.none()), max_size=40)
 
 
-@given(ACTIONS, st.integers(1, 5), st.one_of(st.none(), st.integers(1, 20)), st.sampled_from(["drop_new", "keep_newest"]))
+@given(
+    ACTIONS, st.integers(1, 5), st.one_of(st.none(), st.integers(1, 20)), st.sampled_from(["drop_new", "keep_newest"])
+)
 def test_a_queue_that_drops_is_as_a_plain_list(actions: Any, items: int, nbytes: int | None, overflow: Any) -> None:
     queue, model, drops = BlockQueue[Heavy](items, nbytes, overflow), deque[Heavy](), 0
 
@@ -101,7 +103,7 @@ def test_an_error_comes_out_at_once_and_goes_to_producers_too() -> None:
 
 def test_waits_end_in_time() -> None:
     queue = BlockQueue[int](items=1)
-    with pytest.raises(TimeoutError, match="something in a queue within 0.01 seconds"):
+    with pytest.raises(TimeoutError, match=r"something in a queue within 0\.01 seconds"):
         queue.get(timeout=0.01)
     queue.put(1)
     with pytest.raises(TimeoutError, match="room in a queue"):

@@ -183,8 +183,12 @@ class ChunkReader:
 
     def _fails(self, number: int, reason: str, message: str) -> None:
         with self._lock:
+            known = np.isnan(self._known.get(number, 0.0))  # by another thread, meanwhile
             self._known[number] = np.nan
-        self.metrics.failed(reason, self._catalog.name(number), message)
+        if known:
+            self.metrics.add(failed_again=1)
+        else:
+            self.metrics.failed(reason, self._catalog.name(number), message)
 
     def _weight(self, frames: Frames) -> float:
         weight = float(len(frames)) if self._hooks.weights is None else float(np.sum(self._hooks.weights(frames)))

@@ -1,0 +1,279 @@
+"""What may happen to files, a test each: nothing ends, hangs or crashes a run; every drop is counted and named."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.errors import DataError
+from penstock.live.catalog import ChunkCatalog, SourceGone
+from penstock.live.chunk_sources import ChunkSourceLoader
+from penstock.live.chunks import Hooks, Rejected
+from penstock.live.directory import FilePathProvider
+from penstock.live.journal import Arrival
+from penstock.live.pipeline import LiveOptions, LivePipeline
+from tests.live.files import Games, Opener, frames_of, named, names, records, write
+
+FILES = [[0, 1, 2], [10], [20, 21], [30, 31, 32, 33]]
+GAMES = [game for file in FILES for game in file]
+
+
+class Run:
+    """A finite run over a directory, or one that is polled by hand."""
+
+    def __init__(self, directory: Path, hooks: Hooks | None = None, opener: Any = None, **options: Any) -> None:
+        self.now, self.opener = 5000.0, opener or Opener()
+        follow = options.get("follow", False)
+        provider = FilePathProvider(directory, watch="poll" if follow else "off", clock=lambda: self.now)
+        chosen: dict[str, Any] = {"reservoir": 9, "batch_size": 4, "follow": False, "threads": 2, **options}
+        self.pipeline = LivePipeline(ChunkSourceLoader(provider, self.opener), LiveOptions(**chosen), hooks=hooks)
+
+    def poll(self) -> int:
+        found = 0
+        for _ in range(2):
+            self.now += 10
+            found += self.pipeline.poll()
+        return found
+
+    def frames(self) -> Counter[tuple[int, int]]:
+        with self.pipeline:
+            return Counter(frame for batch in self.pipeline for frame in named(batch["rows"]))
+
+    @property
+    def failures(self) -> dict[str, int]:
+        return self.pipeline.failures()[0]
+
+    @property
+    def named(self) -> list[str]:
+        return [name for name, _, _ in self.pipeline.failures()[1]]
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def test_a_flipped_bit_drops_its_chunk_by_name_and_no_other(tmp_path: Path) -> None:
+    names(tmp_path, FILES)
+    flip(tmp_path / "g0000.chk", -1)
+    run = Run(tmp_path)
+    assert run.frames() == Counter(frames_of(game for game in GAMES if game != 2))
+    assert (run.failures, run.named) == ({"checksum": 1}, ["g0000.chk#2"])
+
+
+def test_a_truncated_file_gives_the_chunks_before_the_cut(tmp_path: Path) -> None:
+    names(tmp_path, FILES)
+    path = tmp_path / "g0003.chk"
+    path.write_bytes(path.read_bytes()[:-1])
+    run = Run(tmp_path)
+    assert run.frames() == Counter(frames_of(GAMES[:-1]))
+    assert (run.failures, run.named) == ({"FormatError": 1}, ["g0003.chk#3"])
+
+
+@pytest.mark.parametrize("data", [b"", b"CHN", b"CHNK", b"CHNK\xff\xff\xff\xff", b"\x1f\x8b garbage"])
+def test_an_empty_or_foreign_file_is_dropped_by_name(tmp_path: Path, data: bytes) -> None:
+    names(tmp_path, FILES)
+    (tmp_path / "z.chk").write_bytes(data)
+    run = Run(tmp_path)
+    assert run.frames() == Counter(frames_of(GAMES))
+    assert sum(run.failures.values()) == 1
+    assert run.named == ["z.chk"]
+
+
+def test_a_file_of_no_chunks_and_one_of_another_kind_are_counted(tmp_path: Path) -> None:
+    names(tmp_path, [*FILES, []])
+    (tmp_path / "LICENSE.txt").write_text("free")
+    run = Run(tmp_path)
+    assert run.frames() == Counter(frames_of(GAMES))
+    counts = run.pipeline.metrics()["stages"]["chunk_source_loader"]["counts"]
+    assert counts == {"files": 4, "chunks": 10, "empty": 1, "skipped": 1}
+
+
+def test_a_file_deleted_after_the_scan_drops_its_chunks_and_the_run_goes_on(tmp_path: Path) -> None:
+    names(tmp_path, FILES)
+    run = Run(tmp_path, follow="manual", passes=1, threads=1, draws=1)
+    run.pipeline.poll()
+    (tmp_path / "g0001.chk").unlink()
+    assert run.frames() in (Counter(frames_of(GAMES)), Counter(frames_of(g for g in GAMES if g != 10)))
+    assert run.failures in ({}, {"missing": 1})
+
+
+def test_all_chunks_bad_is_an_error_with_counts_by_reason(tmp_path: Path) -> None:
+    for i in range(3):
+        flip(write(tmp_path / f"{i}.chk", [i]), -1)
+    (tmp_path / "x.chk").write_bytes(b"?")
+    for follow in (False, "manual"):
+        run = Run(tmp_path, follow=follow)
+        if follow:
+            assert run.poll() == 3
+        with (
+            run.pipeline,
+            pytest.raises(DataError, match=r"none in a whole pass: 1 FormatError \(x.chk.*3 checksum \("),
+        ):
+            run.pipeline.get_next(timeout=20)
+
+
+def test_chunks_of_which_nothing_is_ever_wanted_are_an_error_too(tmp_path: Path) -> None:
+    names(tmp_path, FILES)
+    run = Run(tmp_path, Hooks(weights=lambda frames: np.zeros(len(frames))), count=1, follow="manual")
+    with run.pipeline, pytest.raises(DataError, match="none in a whole pass"):
+        run.pipeline.get_next(timeout=20)
+
+
+def test_an_empty_directory_is_an_error_and_a_growing_one_is_waited_for(tmp_path: Path) -> None:
+    with Run(tmp_path).pipeline as empty, pytest.raises(DataError, match="expected chunks to read, got none"):
+        next(empty)
+    run = Run(tmp_path, follow="manual", passes=1)
+    with pytest.raises(TimeoutError):
+        run.pipeline.get_next(timeout=0.01)
+    names(tmp_path, FILES)
+    assert run.poll() == 4
+    assert run.frames() == Counter(frames_of(GAMES))
+
+
+def test_a_file_written_again_with_the_same_bytes_is_served_once(tmp_path: Path) -> None:
+    names(tmp_path, FILES)
+    run = Run(tmp_path, follow="manual", passes=1)
+    run.pipeline.poll()
+    for i, games in enumerate(FILES):
+        write(tmp_path / f"g{i:04d}.chk", games, age=2000.0)
+        write(tmp_path / "copies" / f"g{i:04d}.chk", games, age=2000.0)
+    assert run.poll() == 0
+    assert run.frames() == Counter(frames_of(GAMES))
+
+
+def test_a_rewritten_file_replaces_what_it_was(tmp_path: Path) -> None:
+    names(tmp_path, FILES)
+    run = Run(tmp_path, follow="manual", window=100, draws=1, threads=1, reservoir=0, batch_size=1)
+    run.pipeline.get_next()
+    write(tmp_path / "g0003.chk", [50, 51], age=2000.0)
+    assert run.poll() == 1
+    frames = [f for _ in range(400) for f in named(run.pipeline.get_next()["rows"])]
+    run.pipeline.stop()
+    late = Counter(game for game, _ in frames[100:])
+    assert {50, 51} <= set(late)
+    assert not {30, 31, 32, 33} & set(late)
+    assert run.failures["gone"] == 4
+
+
+def test_a_renamed_file_is_read_under_its_new_name_by_a_run_that_reopens_it(tmp_path: Path) -> None:
+    names(tmp_path, FILES)
+    provider = FilePathProvider(tmp_path, watch="poll", clock=iter(range(5000, 9000, 10)).__next__)
+    loader = ChunkSourceLoader(provider, Opener())
+    arrivals = [arrival for arrival, _ in loader.begin(wanted=100)]
+    for new in ("h.chk", "i.chk"):
+        old = "g0000.chk" if new == "h.chk" else "h.chk"
+        (tmp_path / old).rename(tmp_path / new)
+        assert [*loader.poll(), *loader.poll()] == []
+    assert named(loader.open(arrivals[0]).load(1)) == frames_of([1])
+
+
+def test_startup_opens_the_newest_files_and_none_that_the_window_does_not_need(tmp_path: Path) -> None:
+    names(tmp_path, [[i] for i in range(60)])
+    run = Run(tmp_path, window=10)
+    assert run.frames() == Counter(frames_of(range(50, 60)))
+    assert run.opener.opened[:10] == [f"g{i:04d}.chk" for i in range(59, 49, -1)]
+    assert len(run.opener.opened) <= 12
+
+
+def test_no_more_sources_are_open_than_allowed(tmp_path: Path) -> None:
+    opener, count = Opener(), 12
+    for i in range(count):
+        write(tmp_path / f"{i}.chk", [i, i + 100])
+
+    def opened(arrival: Arrival) -> Games:
+        source = opener(tmp_path / arrival.name)
+        assert source is not None
+        return source
+
+    catalog = ChunkCatalog(opened, limit=3)
+    for i in range(count):
+        catalog.placed(2 * i, Arrival(f"{i}.chk", f"{i}", 2))
+    for number in [*range(2 * count), *range(0, 2 * count, 5)]:
+        assert named(catalog.load(number)) == frames_of([number // 2 + 100 * (number % 2)])
+        assert sum(not source.closed for source in opener.sources) <= 3
+    for i in range(4):
+        catalog.left(2 * i)
+    catalog.load(1)
+    assert catalog.open_sources <= 3
+    catalog.forget(8)
+    assert len(catalog) == count - 4
+    with pytest.raises(SourceGone, match="of a known source"):
+        catalog.load(7)
+    catalog.close()
+    assert all(source.closed for source in opener.sources)
+
+
+def test_files_that_cannot_be_opened_for_lack_of_descriptors_are_named_and_the_newest_come_first(
+    tmp_path: Path,
+) -> None:
+    names(tmp_path, [[i] for i in range(20)])
+
+    def opener(path: Path) -> Games:
+        if path.name < "g0015":
+            raise OSError(24, "Too many open files")
+        return Games(path)
+
+    run = Run(tmp_path, opener=opener)
+    assert run.frames() == Counter(frames_of(range(15, 20)))
+    assert run.failures == {"unreadable": 15}
+
+
+@pytest.mark.parametrize("error", [ValueError("?"), MemoryError(), RecursionError(), OSError(5, "I/O"), KeyError(1)])
+def test_whatever_a_reader_raises_ends_one_chunk_only(tmp_path: Path, error: Exception) -> None:
+    names(tmp_path, FILES)
+
+    class Broken(Games):
+        def load(self, i: int) -> np.ndarray:
+            if self.key == "g0002.chk":
+                raise error
+            return super().load(i)
+
+    run = Run(tmp_path, opener=Broken)
+    assert run.frames() == Counter(frames_of([*FILES[0], *FILES[1], *FILES[3]]))
+    assert sum(run.failures.values()) == 2
+
+
+def test_a_transform_that_fails_or_rejects_drops_the_chunk_with_its_reason(tmp_path: Path) -> None:
+    names(tmp_path, FILES)
+
+    def transform(frames: np.ndarray, name: str) -> np.ndarray | Rejected:
+        game = named(frames)[0][0]
+        if game == 10:
+            return Rejected("illegal", "expected a legal move")
+        if game == 20:
+            return frames[:0]
+        if game == 21:
+            raise ZeroDivisionError
+        return frames
+
+    run = Run(tmp_path, Hooks(transform=transform), passes=2)
+    expected = Counter(frames_of([*FILES[0], *FILES[3]]))
+    assert run.frames() == expected + expected
+    assert run.failures == {"illegal": 1, "empty": 1, "ZeroDivisionError": 1}
+    assert run.pipeline.metrics()["stages"]["chunk_unpacker"]["counts"]["failed_again"] == 3
+
+
+def test_frames_of_another_width_than_the_first_are_dropped_and_counted(tmp_path: Path) -> None:
+    names(tmp_path, FILES)
+    run = Run(tmp_path, Hooks(transform=lambda f, name: f[:, :12].copy() if name == "g0003.chk#1" else f))
+    games = {game for game, _ in run.frames()}
+    assert games in (set(GAMES) - {31}, {31})
+    dropped = run.pipeline.metrics()["stages"]["shuffling_frame_sampler"]["counts"]["failed.width"]
+    assert dropped in (len(frames_of([31])), len(frames_of(GAMES)) - len(frames_of([31])))
+
+
+def test_what_is_written_beside_under_a_dot_is_never_read(tmp_path: Path) -> None:
+    names(tmp_path, FILES)
+    (tmp_path / ".g0009.chk.Xy12").write_bytes(records(9, 3).tobytes()[:-3])
+    os.mkdir(tmp_path / ".tmp")
+    write(tmp_path / ".tmp" / "g.chk", [77])
+    run = Run(tmp_path)
+    assert run.frames() == Counter(frames_of(GAMES))
+    assert run.failures == {}
