@@ -123,7 +123,6 @@ class ShufflingChunkPool:
             raise PlanError("expected no arrivals in a replay: they come from the journal")
         with self._changed:
             moves = [self._place(arrival) for arrival in arrivals]
-            self._move_window()
             if self._journal is not None:
                 self._journal.write(moves)
             self._changed.notify_all()
@@ -207,15 +206,12 @@ class ShufflingChunkPool:
 
     def _replay_moves(self) -> None:
         """Make the moves that took effect before the next draw."""
-        before = self._moves
         while self._replay is not None and self._moves < len(self._replay):
             move = self._replay[self._moves]
             if move.at > self._next:
                 break
             if self._place(move.arrival).lo != move.lo:
                 raise StateError(f"expected a journal of this run: {move.arrival.name} had other numbers, {move.lo}")
-        if self._moves > before:
-            self._move_window()
 
     def _place(self, arrival: Arrival) -> Move:
         """Give a source its numbers, and let those leave that are not needed for the window."""
@@ -234,11 +230,11 @@ class ShufflingChunkPool:
             left.append(gone.name)
             if self._on_left is not None:
                 self._on_left(first)
+        self._move_window()
         return Move(self._next, lo, arrival, tuple(left))
 
     def _move_window(self) -> None:
-        if not self._sources:
-            return
+        """Called for every move: what is drawn depends on the moves, not on how they come together."""
         lo = max(self._sources[0][0], self._upper - self.size)
         self._shuffler.extend(lo, self._upper)
         needed = self._upper - self._base
