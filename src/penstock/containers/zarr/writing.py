@@ -64,6 +64,7 @@ class ArrayWriter:
         config = metadata.compressor
         codecs: Any = None if config is None else require("numcodecs", "zarr")
         self._codec = None if config is None else codecs.get_codec(dict(config))
+        self._written: set[Path] = set()
         self._begin(length)
 
     def _begin(self, length: int) -> None:
@@ -110,14 +111,29 @@ class ArrayWriter:
             self.metadata = self.metadata.resized(self._length)
             put(self.folder / ARRAY, self.metadata.to_json())
 
-    def rollback(self) -> None:
-        """Forget the rows that were appended since the last commit."""
-        self._begin(self.metadata.shape[0])
+    def rollback(self, length: int) -> None:
+        """Go on behind row `length`; what lies behind it is written over."""
+        self._begin(length)
+
+    def sync(self) -> None:
+        """Flush what was written to the disk itself."""
+        for path in [*self._written, self.folder / ARRAY, self.folder]:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+        self._written.clear()
+
+    def close(self) -> None:
+        """Let go of memory; nothing more is written."""
+        self._begin(0)
 
     def _put(self) -> None:
         c = (self._length - 1) // self.metadata.chunk_rows
         data = as_bytes(self._tail) if self._codec is None else self._codec.encode(self._tail)
         put(self.folder / self.metadata.key(c), data)
+        self._written.add(self.folder / self.metadata.key(c))
         self._dirty = False
 
 

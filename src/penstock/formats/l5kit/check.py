@@ -1,0 +1,127 @@
+"""Looking for damage: every row is read, intervals and times are held against what the format says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.zarr import CACHE_BYTES, Cache
+from penstock.errors import FormatError
+from penstock.formats.base.format import Finding
+from penstock.formats.l5kit.columns import NESTED
+from penstock.formats.l5kit.dtypes import LABELS
+from penstock.formats.l5kit.source import offsets_in
+from penstock.formats.l5kit.tables import Tables, open_tables
+
+Int = npt.NDArray[np.int64]
+_ROWS = 1 << 16
+_SLACK = 1e-3
+
+
+def findings(path: Path) -> Iterator[Finding]:
+    """What is wrong with the dataset at `path`: an `error` for what cannot be read, and for intervals that leave their
+    array or do not follow one another; a `warning` for times that do not rise, a track twice in a frame, rows that no
+    scene names, poses that are no rotations, and numbers that are none."""
+    try:
+        tables = open_tables(path, Cache(CACHE_BYTES))
+    except (FormatError, OSError) as error:
+        yield Finding("error", str(path), str(error))
+        return
+    try:
+        yield from _tables(tables, str(path))
+    finally:
+        tables.close()
+
+
+def _tables(tables: Tables, path: str) -> Iterator[Finding]:
+    labels = tables.attributes.get("labels")
+    if labels is not None and labels != list(LABELS):
+        yield Finding("warning", f"labels in {path}", f"expected the {len(LABELS)} labels of the format, got others")
+    damaged = list(_damage(tables))
+    yield from damaged
+    if damaged:
+        return
+    scenes, frames = tables.scenes[:], tables.frames[:]
+    offsets = yield from _cut(scenes["frame_index_interval"], len(frames), "scenes.frame_index_interval", path)
+    nested: dict[str, Int | None] = {}
+    for table, (_, field) in NESTED.items():
+        rows = tables.agents if table == "agents" else tables.tl_faces
+        nested[table] = yield from _cut(frames[field], len(rows), f"frames.{field}", path)
+    if offsets is not None:
+        yield from _times(scenes, frames, offsets, path)
+        if offsets[-1] < len(frames):
+            yield Finding("warning", f"frames in {path}", f"{len(frames) - offsets[-1]} frames are in no scene")
+    yield from _poses(frames, path)
+    if nested["agents"] is not None:
+        yield from _agents(tables, nested["agents"], path)
+
+
+def _damage(tables: Tables) -> Iterator[Finding]:
+    """Chunks that cannot be read, each once."""
+    for name in ("scenes", "frames", "agents", "traffic_light_faces"):
+        rows = tables.rows(name)
+        step = getattr(getattr(getattr(rows, "stored", rows), "metadata", None), "chunk_rows", _ROWS)
+        for a in range(0, len(rows), step):
+            try:
+                rows[a : a + step]
+            except FormatError as error:
+                yield Finding("error", error.where or name, str(error))
+
+
+def _cut(intervals: Int, rows: int, where: str, path: str) -> Any:
+    """The offsets, or an error and None."""
+    try:
+        return offsets_in(intervals, rows, where, path)
+    except FormatError as error:
+        yield Finding("error", error.where or where, str(error))
+        return None
+
+
+def _times(scenes: Any, frames: Any, offsets: Int, path: str) -> Iterator[Finding]:
+    falls = np.flatnonzero(np.diff(frames["timestamp"][: offsets[-1]]) <= 0) + 1
+    falls = falls[~np.isin(falls, offsets)]  # a scene may begin whenever it likes
+    if len(falls):
+        where = f"frames.timestamp[{falls[0]}] in {path}"
+        yield Finding("warning", where, f"{len(falls)} frames are not later than the one before them in their scene")
+    early = np.flatnonzero(scenes["end_time"] < scenes["start_time"])
+    if len(early):
+        where = f"scenes.end_time[{early[0]}] in {path}"
+        yield Finding("warning", where, f"{len(early)} scenes end before they start")
+
+
+def _poses(frames: Any, path: str) -> Iterator[Finding]:
+    rotation, place = frames["ego_rotation"], frames["ego_translation"]
+    with np.errstate(all="ignore"):
+        product = rotation @ rotation.swapaxes(1, 2)
+        sound = np.all(np.abs(product - np.eye(3)) < _SLACK, (1, 2)) & np.all(np.isfinite(place), 1)
+    wrong = np.flatnonzero(~sound)
+    if len(wrong):
+        where = f"frames[{wrong[0]}] in {path}"
+        yield Finding("warning", where, f"{len(wrong)} frames have a pose that is no rotation, or not finite")
+
+
+def _agents(tables: Tables, offsets: Int, path: str) -> Iterator[Finding]:
+    """In stretches of whole frames, so that memory stays bounded."""
+    frames = len(offsets) - 1
+    first = 0
+    while first < frames:
+        last = max(first + 1, int(np.searchsorted(offsets, offsets[first] + _ROWS, side="right")) - 1)
+        rows = tables.agents[int(offsets[first]) : int(offsets[last])]
+        frame = np.repeat(np.arange(first, last), np.diff(offsets[first : last + 1]))
+        order = np.lexsort((rows["track_id"], frame))
+        tracks, owners = rows["track_id"][order], frame[order]
+        twice = np.flatnonzero((np.diff(tracks) == 0) & (np.diff(owners) == 0)) if len(order) > 1 else order[:0]
+        if len(twice):
+            where = f"frames[{owners[twice[0]]}] in {path}"
+            yield Finding("warning", where, f"track {tracks[twice[0]]} is there twice ({len(twice)} such agents near)")
+        wrong = np.flatnonzero(~np.all(np.isfinite(rows["centroid"]), 1) | ~np.isfinite(rows["yaw"]))
+        if len(wrong):
+            where = f"agents[{int(offsets[first]) + wrong[0]}] in {path}"
+            yield Finding("warning", where, f"{len(wrong)} agents near have a place or yaw that is not finite")
+        first = last
+    if offsets[-1] < len(tables.agents):
+        yield Finding("warning", f"agents in {path}", f"{len(tables.agents) - offsets[-1]} agents are in no frame")

@@ -1,0 +1,244 @@
+"""Scenes as episodes: frames are steps, and each has its agents and faces."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.zarr import CACHE_BYTES, Cache, Missing, Rows
+from penstock.core.ragged import Ragged, offsets_of
+from penstock.core.selection import Selection
+from penstock.core.spec import Spec
+from penstock.errors import DataError, FormatError
+from penstock.formats.base.source import Source, check_values
+from penstock.formats.l5kit.columns import FRAME_FIELDS, NESTED, SPEC, WIDTHS, flat
+from penstock.formats.l5kit.dtypes import LABELS
+from penstock.formats.l5kit.tables import open_tables
+
+Any1 = npt.NDArray[Any]
+Int = npt.NDArray[np.int64]
+
+
+class Scene(NamedTuple):
+    """The rows of one scene, as they are stored: intervals count in the whole dataset."""
+
+    scene: Any1
+    frames: Any1
+    agents: Any1
+    tl_faces: Any1
+
+
+class L5KitSource(Source):
+    """The dataset at a path (a zarr folder, a zip archive of one, a folder of `.npy` files) or at an fsspec URL.
+
+    `scenes`, `frames`, `agents` and `tl_faces` are the four arrays: by number, slice, numbers, mask or field, as
+    structured arrays of the current version; what is older is upgraded as it is read (see docs/l5kit.md). `columns`
+    are those of `SPEC`. `cache_bytes` of decoded rows are kept, shared by all arrays and threads. Chunks that are not
+    there are an error, or with `missing="fill"` rows of zeros; other options are those of the file system of a URL.
+
+    Raises `FormatError` for damaged data with array and row, `FileNotFoundError`, `DataError` for an option's value.
+    Cost: opening reads the scenes; intervals of frames are read when agents or faces are first asked for.
+
+    >>> import tempfile
+    >>> from penstock.formats.l5kit.writer import L5KitWriter
+    >>> path = tempfile.mkdtemp() + "/drive.zarr"
+    >>> L5KitWriter.create(path, SPEC, compressor=None).close()
+    >>> with L5KitSource(path) as source:
+    ...     len(source), source.agents[:].shape, source.format_version
+    (0, (0,), 2)
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        cache_bytes: int = CACHE_BYTES,
+        missing: Missing = "refuse",
+        **options: Any,
+    ) -> None:
+        if missing not in ("fill", "refuse") or cache_bytes < 0:
+            message = "expected missing to be 'fill' or 'refuse' and cache_bytes from 0 on"
+            raise DataError(f"{message}, got {missing!r} and {cache_bytes!r}")
+        self.path = path
+        self._again = partial(L5KitSource, path, cache_bytes=cache_bytes, missing=missing, **options)
+        self.cache = Cache(cache_bytes)
+        self._tables = open_tables(path, self.cache, missing, **options)
+        self.scenes, self.frames = self._tables.scenes, self._tables.frames
+        self.agents, self.tl_faces = self._tables.agents, self._tables.tl_faces
+        self._scenes = self.scenes[:]
+        intervals = self._scenes["frame_index_interval"]
+        self._offsets = offsets_in(intervals, len(self.frames), "scenes.frame_index_interval", self._tables.path)
+        self._closed = False
+
+    def __reduce__(self) -> tuple[Callable[..., L5KitSource], tuple[()]]:
+        return self._again, ()
+
+    def __enter__(self) -> L5KitSource:
+        return self
+
+    @property
+    def spec(self) -> Spec:
+        """The columns, see `SPEC`."""
+        return SPEC
+
+    @property
+    def offsets(self) -> Int:
+        """`[E + 1]` int64 first frame of each scene, and the end."""
+        return self._offsets
+
+    @cached_property
+    def agent_offsets(self) -> Int:
+        """`[F + 1]` int64 first agent of each frame, and the end. Cost: one pass over the frames, once."""
+        return self._nested_offsets("agent_index_interval", self.agents)
+
+    @cached_property
+    def face_offsets(self) -> Int:
+        """`[F + 1]` int64 first face of each frame, and the end. Cost: one pass over the frames, once."""
+        return self._nested_offsets("traffic_light_faces_index_interval", self.tl_faces)
+
+    def _nested_offsets(self, field: str, rows: Rows) -> Int:
+        intervals = self.frames.field(field)[: self._offsets[-1]]
+        return offsets_in(intervals, len(rows), f"frames.{field}", self._tables.path)
+
+    @property
+    def blocks(self) -> Int | None:
+        """`[B + 1]` int64 frames that cut them into chunks, or None where they are not compressed."""
+        size, end = self._tables.frame_chunk, int(self._offsets[-1])
+        return None if size is None or not end else np.append(np.arange(0, end, size), end)
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the attributes, and of name, size and time (in an archive: checksum) of every chunk."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return hashlib.sha256(repr(list(self._tables.states())).encode()).hexdigest()
+
+    @property
+    def format_version(self) -> int:
+        """The version that is stored: 1 or 2."""
+        return self._tables.format_version
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The labels that are stored with the data; those of the format if none are."""
+        return tuple(self._tables.attributes.get("labels", LABELS))
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The attributes of the group: `format_version`, `labels`, and what else was stored there."""
+        return self._tables.attributes
+
+    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
+        """Of each scene `host`, `start_time` and `end_time` (ns). Cost: nothing is read."""
+        chosen = self._scenes[np.asarray(episodes, np.int64)]
+        names = ("host", "start_time", "end_time")
+        entries = zip(*(chosen[name].tolist() for name in names), strict=True)
+        return [dict(zip(names, entry, strict=True)) for entry in entries]
+
+    def scene(self, e: int) -> Scene:
+        """The rows of scene `e`: one read of each array. Raises `IndexError`."""
+        n = len(self)
+        if not -n <= e < n:
+            raise IndexError(f"expected a scene within 0:{n}, got {e}")
+        first, last = (int(self._offsets[e % n + i]) for i in (0, 1))
+        agents, faces = self.agent_offsets[[first, last]].tolist(), self.face_offsets[[first, last]].tolist()
+        return Scene(
+            self._scenes[e], self.frames[first:last], self.agents[slice(*agents)], self.tl_faces[slice(*faces)]
+        )
+
+    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """One gather of frames, each piece of them decoded once."""
+        if column not in FRAME_FIELDS:
+            raise KeyError(f"expected a column among {list(FRAME_FIELDS)}, got {column!r}")
+        self._check_open()
+        length = selection.length
+        if len(length) == 1:
+            start, at, n = (int(a[0]) for a in (selection.start, selection.at, length))
+            out[at : at + n] = self.frames.read(start, start + n)[column]
+            return
+        within = np.arange(int(length.sum())) - np.repeat(offsets_of(length)[:-1], length)
+        rows, places = within + np.repeat(selection.start, length), within + np.repeat(selection.at, length)
+        out[places] = self.frames.take(rows)[column]
+
+    def read_ragged(self, column: str, selection: Selection) -> Ragged:
+        """One read of agents, or faces, for each span of frames."""
+        rows, offsets, name = self._nested(column)
+        lengths = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
+        parts: list[Any1] = []
+        for start, length, at in _spans(selection):
+            cuts = offsets[start : start + length + 1]
+            lengths[at : at + length] = np.diff(cuts) * WIDTHS[column]
+            parts.append(flat(rows.read(int(cuts[0]), int(cuts[-1])), name))
+        values = np.concatenate([np.zeros(0, SPEC[column].dtype), *parts])
+        return Ragged(values, offsets_of(lengths))
+
+    def value_offsets(self, column: str) -> Int:
+        """The first agent, or face, of each frame, times the values of one."""
+        return self._nested(column)[1] * WIDTHS[column]
+
+    def read_values(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+        """One read of agents, or faces, for each span."""
+        rows, offsets, name = self._nested(column)
+        width = WIDTHS[column]
+        check_values(column, offsets * width, selection)
+        for start, length, at in _spans(selection):
+            first, last = start // width, -(-(start + length) // width)
+            values = flat(rows.read(first, last), name)
+            out[at : at + length] = values[start - first * width :][:length]
+
+    def _nested(self, column: str) -> tuple[Rows, Int, str]:
+        """The array of a ragged column, where its frames begin, and the field."""
+        if column not in WIDTHS:
+            raise KeyError(f"expected a ragged column among {list(WIDTHS)}, got {column!r}")
+        self._check_open()
+        table, name = column.split("/")
+        if table == next(iter(NESTED)):
+            return self.agents, self.agent_offsets, name
+        return self.tl_faces, self.face_offsets, name
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise FormatError("expected an open source, got one that was closed; open it again", path=self._tables.path)
+
+    def close(self) -> None:
+        """Let go of files and of what is kept; arrays that were handed out stay valid."""
+        self._closed = True
+        self._tables.close()
+
+
+def offsets_in(intervals: Int, rows: int, where: str, path: object = None) -> Int:
+    """`[n + 1]` int64 where each of `[n, 2]` intervals begins, and the end. They are half-open, one after the other
+    from 0 on; one that is empty may stand anywhere.
+
+    Raises `FormatError` for any that decreases, leaves a gap, overlaps, or ends behind the `rows` that there are.
+
+    >>> offsets_in(np.array([[0, 2], [0, 0], [2, 3]]), 3, "frames.agent_index_interval").tolist()
+    [0, 2, 2, 3]
+    """
+    start, stop = intervals[:, 0].astype(np.int64), intervals[:, 1].astype(np.int64)
+    # Compared before they are subtracted, for the difference of two lies could wrap around.
+    outside = (start < 0) | (stop > rows) | (stop < start)
+    if outside.any():
+        i = int(outside.argmax())
+        message = f"expected an interval within 0:{rows}, got {start[i]}:{stop[i]}"
+        raise FormatError(message, path=path, where=f"{where}[{i}]")
+    offsets = offsets_of(stop - start)
+    apart = (start != offsets[:-1]) & (stop > start)
+    if apart.any():
+        i = int(apart.argmax())
+        message = f"expected intervals one after the other, so {offsets[i]} to begin with, got {start[i]}:{stop[i]}"
+        raise FormatError(message, path=path, where=f"{where}[{i}]")
+    return offsets
+
+
+def _spans(selection: Selection) -> list[tuple[int, int, int]]:
+    parts = (selection.start, selection.length, selection.at)
+    return list(zip(*(a.tolist() for a in parts), strict=True))

@@ -1,0 +1,130 @@
+"""The four arrays of a dataset, wherever and however they are stored."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.containers.zarr import Cache, MemoryRows, Missing, Rows, Store, ZarrArray, ZarrGroup, open_store
+from penstock.containers.zarr.metadata import ARRAY, GROUP, loaded
+from penstock.errors import FormatError
+from penstock.formats.l5kit import npy
+from penstock.formats.l5kit.dtypes import DTYPES, FORMAT_VERSION
+from penstock.formats.l5kit.upgrade import current
+
+FACES = "traffic_light_faces"
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """Scenes, frames, agents and faces of traffic lights, of the current version, and what is said about all."""
+
+    path: object
+    scenes: Rows
+    frames: Rows
+    agents: Rows
+    tl_faces: Rows
+    attributes: Mapping[str, Any]
+    group: ZarrGroup | None
+
+    @property
+    def format_version(self) -> int:
+        """The version that is stored: 1 or 2."""
+        return self.attributes.get("format_version", FORMAT_VERSION)
+
+    def rows(self, name: str) -> Rows:
+        """An array by its name on disk."""
+        return {"scenes": self.scenes, "frames": self.frames, "agents": self.agents, FACES: self.tl_faces}[name]
+
+    @property
+    def frame_chunk(self) -> int | None:
+        """Rows of frames that are compressed together, or None."""
+        stored = stored_rows(self.frames)
+        return stored.metadata.chunk_rows if isinstance(stored, ZarrArray) and not stored.mapped else None
+
+    def states(self) -> Iterator[object]:
+        """What changes when something that is read does."""
+        yield sorted((name, repr(value)) for name, value in self.attributes.items())
+        for name in DTYPES:
+            yield name, len(self.rows(name)), str(self.rows(name).dtype)
+            if self.group is not None:
+                yield from self.group.store.states(name)
+        if self.group is None and isinstance(self.path, Path):
+            yield from npy.states(self.path, DTYPES)
+
+    def close(self) -> None:
+        """Let go of files and of what is kept."""
+        if self.group is not None:
+            self.group.close()
+
+
+def stored_rows(rows: Rows) -> Rows:
+    """The rows as they are stored, whatever they are read as."""
+    return getattr(rows, "stored", rows)
+
+
+def open_tables(location: str | os.PathLike[str], cache: Cache, missing: Missing = "refuse", **options: Any) -> Tables:
+    """Open the arrays at a path or URL. Raises `FormatError`, `FileNotFoundError`, `TypeError` for other options."""
+    if not isinstance(location, str) or "://" not in location:
+        path = Path(location)
+        if (path / "scenes.npy").exists():
+            if options:
+                raise TypeError(f"expected no options of a file system, got {sorted(options)}")
+            return _npy_tables(path)
+    return _zarr_tables(open_store(location, **options), cache, missing)
+
+
+def _zarr_tables(store: Store, cache: Cache, missing: Missing) -> Tables:
+    group = ZarrGroup(store, cache)
+    version_of(group.attributes, store.name)
+    found: dict[str, Rows] = {}
+    for name, dtype in DTYPES.items():
+        if name == FACES and FACES not in group:
+            found[name] = MemoryRows(np.zeros(0, dtype))  # of version 1
+        else:
+            found[name] = current(group.array(name, missing), dtype, name, store.name)
+    return _named(store.name, found, group.attributes, group)
+
+
+def _npy_tables(path: Path) -> Tables:
+    told = path / npy.ATTRIBUTES
+    attributes = loaded(told.read_bytes(), path, npy.ATTRIBUTES) if told.is_file() else {}
+    version_of(attributes, path)
+    found = {n: current(MemoryRows(npy.mapped(path / f"{n}.npy")), dtype, n, path) for n, dtype in DTYPES.items()}
+    return _named(path, found, attributes, None)
+
+
+def _named(path: object, found: Mapping[str, Rows], attributes: Mapping[str, Any], group: ZarrGroup | None) -> Tables:
+    return Tables(path, found["scenes"], found["frames"], found["agents"], found[FACES], attributes, group)
+
+
+def version_of(attributes: Mapping[str, Any], path: object) -> int:
+    """The version that is stored. Raises `FormatError` for one that is not known."""
+    version = attributes.get("format_version", FORMAT_VERSION)
+    if version not in (1, 2) or type(version) is not int:
+        raise FormatError(f"expected format_version 1 or 2, got {version!r}", path=path, where=".zattrs")
+    return version
+
+
+def has_tables(path: Path) -> bool:
+    """Whether a dataset lies at a path: a group with `scenes` or `frames` in it, or the files of the other layout."""
+    try:
+        if path.is_dir():
+            if (path / "scenes.npy").is_file():
+                return (path / "frames.npy").is_file()
+            marked = (path / GROUP).is_file()
+            return marked and any((path / name / ARRAY).is_file() for name in ("scenes", "frames"))
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            if file.read(4) != b"PK\3\4":
+                return False
+        store = open_store(path)
+        return store.has(GROUP) and any(store.has(f"{name}/{ARRAY}") for name in ("scenes", "frames"))
+    except (OSError, FormatError):
+        return False

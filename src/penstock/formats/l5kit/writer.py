@@ -1,0 +1,273 @@
+"""Writing scenes: rows first, the row of the scene last."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.zarr import (
+    ArrayMetadata,
+    ArrayWriter,
+    Cache,
+    ZarrArray,
+    compressor_of,
+    create_group,
+    write_attributes,
+)
+from penstock.containers.zarr.writing import put
+from penstock.core.episode import Episode
+from penstock.core.spec import Spec
+from penstock.errors import DataError, FormatError, LockedError
+from penstock.formats.base.writer import Writer
+from penstock.formats.l5kit import npy
+from penstock.formats.l5kit.columns import check_spec, intervals, tables_of
+from penstock.formats.l5kit.dtypes import CHUNK_ROWS, DTYPES, FORMAT_VERSION, LABELS, SCENE_DTYPE
+from penstock.formats.l5kit.source import offsets_in
+from penstock.formats.l5kit.tables import FACES, open_tables, stored_rows
+
+Any1 = npt.NDArray[Any]
+Layout = Literal["zarr", "npy"]
+_KNOWN = ("host", "start_time", "end_time")
+
+
+class TableWriter(Protocol):
+    """What both layouts do for one array."""
+
+    def __len__(self) -> int: ...
+    def append(self, rows: Any1) -> None: ...  # noqa: D102
+    def commit(self) -> None: ...  # noqa: D102
+    def rollback(self, length: int) -> None: ...  # noqa: D102
+    def sync(self) -> None: ...  # noqa: D102
+    def close(self) -> None: ...  # noqa: D102
+
+
+class L5KitWriter(Writer):
+    """Appends scenes to the dataset at `path`, of version 2. One writer at a time.
+
+    Agents, faces and frames are written first and the row of the scene last, so that a scene is there whole or not at
+    all. A kill leaves at most rows that no scene names, which the next writer writes over. `write_all` and
+    `write_scenes` commit once for all, which saves compressing the last chunk again and again.
+
+    Of a scene's metadata `host`, `start_time` and `end_time` are kept; where they are not given, they are empty, and
+    the first and the last timestamp. Other entries are refused, for there is no place for them.
+
+    Raises `FormatError` for an older version (convert it), `LockedError`, `FileNotFoundError`.
+
+    >>> import tempfile
+    >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, TL_FACE_DTYPE
+    >>> with L5KitWriter.create(tempfile.mkdtemp() + "/drive.zarr", compressor=None) as writer:
+    ...     frames = np.zeros(2, FRAME_DTYPE)
+    ...     frames["agent_index_interval"] = [[0, 1], [1, 1]]
+    ...     writer.write_scene(np.zeros((), SCENE_DTYPE), frames, np.zeros(1, AGENT_DTYPE), np.zeros(0, TL_FACE_DTYPE))
+    0
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._lock = _locked(self.path)
+        self._tables: dict[str, TableWriter] = {}
+        try:
+            self._attributes, self._tables = _resumed(self.path)
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str],
+        spec: Spec | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        *,
+        layout: Layout = "zarr",
+        compressor: str | Mapping[str, Any] | None = "lz4",
+        chunk_rows: int | Mapping[str, int] | None = None,
+    ) -> L5KitWriter:
+        """Create an empty dataset. `metadata` become attributes of the group.
+
+        `layout` is `"zarr"`, or `"npy"` (a `.npy` file an array: the fastest to read). Of zarr, `compressor` is None, a
+        name (`"lz4"` and `"zstd"` are Blosc's, level 5 with byte shuffle) or the configuration of a codec, and
+        `chunk_rows` one number for all arrays or numbers by name; by default as the original has them (`CHUNK_ROWS`).
+
+        Raises `FileExistsError`, `SpecError` for columns other than `SPEC`, `DataError` for a bad option.
+        """
+        if spec is not None:
+            check_spec(spec)
+        attributes = {"format_version": FORMAT_VERSION, "labels": list(LABELS), **(metadata or {})}
+        attributes["format_version"] = FORMAT_VERSION  # also where what was read from an older one is handed in
+        chunks = _chunk_rows(chunk_rows)
+        if layout not in ("zarr", "npy"):
+            raise DataError(f"expected layout 'zarr' or 'npy', got {layout!r}")
+        if layout == "npy" and (chunk_rows is not None or compressor not in ("lz4", None)):
+            raise DataError(f"expected no chunks and no compressor in layout 'npy', got {chunk_rows} and {compressor}")
+        config = compressor_of(compressor) if layout == "zarr" else None
+        place = Path(path)
+        if place.exists() or place.is_symlink():
+            raise FileExistsError(f"expected nothing at {place}; open it for appending, or remove it")
+        place.mkdir()
+        if layout == "npy":
+            put(place / npy.ATTRIBUTES, _json(attributes))
+            for name in reversed(DTYPES):
+                npy.NpyWriter.create(place / f"{name}.npy", DTYPES[name]).close()
+        else:
+            for name, dtype in DTYPES.items():
+                ArrayWriter.create(place / name, ArrayMetadata.of(dtype, (0,), chunks[name], config)).close()
+            create_group(place, attributes)
+        return cls(place)
+
+    def __enter__(self) -> L5KitWriter:
+        return self
+
+    def __len__(self) -> int:
+        """How many scenes there are."""
+        return len(self._tables["scenes"])
+
+    def write(self, episode: Episode) -> int:
+        """Save one scene; returns its number in the dataset.
+
+        Raises `SpecError` for other columns, `DataError` for metadata without a place and for columns that disagree,
+        `OSError` if the disk is full; the dataset is then as it was.
+        """
+        return self.write_all([episode])[0]
+
+    def write_all(self, episodes: Iterable[Episode]) -> list[int]:
+        """Save several with one commit; if one is refused, none is saved."""
+        return self.write_scenes((scene_of(episode), *tables_of(episode)) for episode in episodes)
+
+    def write_scene(self, scene: Any1 | np.void, frames: Any1, agents: Any1, tl_faces: Any1) -> int:
+        """Save one scene from its rows, returns its number. Intervals of `frames` may count from anywhere: rows that
+        follow one another are taken to be `agents` and `tl_faces`. That of `scene` is not looked at.
+
+        Raises `DataError` where they do not fit, `SpecError` for other dtypes.
+        """
+        return self.write_scenes([(scene, frames, agents, tl_faces)])[0]
+
+    def write_scenes(self, scenes: Iterable[tuple[Any1 | np.void, Any1, Any1, Any1]]) -> list[int]:
+        """Save several, as `write_scene` does, with one commit. Memory: one scene, and two chunks an array."""
+        if self._lock < 0:
+            raise DataError("expected an open writer, got one that was closed; open the dataset for appending again")
+        before = {name: len(table) for name, table in self._tables.items()}
+        numbers: list[int] = []
+        try:
+            for scene, frames, agents, tl_faces in scenes:
+                numbers.append(self._append(scene, frames, agents, tl_faces))
+            if numbers:
+                for name in reversed(DTYPES):  # scenes last
+                    self._tables[name].commit()
+        except BaseException:
+            for name, table in self._tables.items():
+                table.rollback(before[name])
+            raise
+        return numbers
+
+    def _append(self, scene: Any1 | np.void, frames: Any1, agents: Any1, tl_faces: Any1) -> int:
+        tables, rows = self._tables, frames.copy()
+        nested = (("agents", "agent_index_interval", agents), (FACES, "traffic_light_faces_index_interval", tl_faces))
+        for name, field, values in nested:
+            counts = rows[field][:, 1] - rows[field][:, 0]
+            if (len(counts) and counts.min() < 0) or counts.sum() != len(values):
+                raise DataError(f"expected {len(values)} {name} in the intervals of the frames, got {counts.sum()}")
+            rows[field] = intervals(counts, len(tables[name]))
+            tables[name].append(values)
+        first = len(tables["frames"])
+        entry = np.array([scene], SCENE_DTYPE)
+        entry["frame_index_interval"] = [first, first + len(rows)]
+        tables["frames"].append(rows)
+        tables["scenes"].append(entry)
+        return len(tables["scenes"]) - 1
+
+    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Add or replace attributes. Raises `DataError` for `format_version`, and what JSON has no place for."""
+        if metadata.get("format_version", FORMAT_VERSION) != FORMAT_VERSION:
+            raise DataError(f"expected format_version {FORMAT_VERSION}, got {metadata['format_version']!r}")
+        attributes = {**self._attributes, **metadata}
+        if (self.path / "scenes.npy").exists():
+            put(self.path / npy.ATTRIBUTES, _json(attributes))
+        else:
+            write_attributes(self.path, attributes)
+        self._attributes = attributes
+
+    def close(self) -> None:
+        """Flush to the disk itself. Closing twice is fine."""
+        if self._lock < 0:
+            return
+        try:
+            for table in self._tables.values():
+                table.sync()
+            os.fsync(self._lock)
+        finally:
+            for table in self._tables.values():
+                table.close()
+            os.close(self._lock)
+            self._lock = -1
+
+
+def scene_of(episode: Episode) -> Any1:
+    """The row of a scene from the metadata of an episode. Raises `DataError` for entries without a place."""
+    told, stamps = dict(episode.metadata), np.asarray(episode.columns["timestamp"])
+    if unknown := sorted(set(told) - set(_KNOWN)):
+        raise DataError(f"expected metadata among {list(_KNOWN)}, got {unknown}: a scene has no place for others")
+    host = str(told.get("host", ""))
+    if len(host) > 16 or host.endswith("\0"):
+        raise DataError(f"expected a host of at most 16 characters, got {host!r}")
+    ends = (int(stamps[0]), int(stamps[-1])) if len(stamps) else (0, 0)
+    start, end = told.get("start_time", ends[0]), told.get("end_time", ends[1])
+    return np.array((np.zeros(2, np.int64), host, start, end), SCENE_DTYPE)
+
+
+def _chunk_rows(given: int | Mapping[str, int] | None) -> dict[str, int]:
+    by_name = dict.fromkeys(CHUNK_ROWS, given) if isinstance(given, int) else dict(given or {})
+    wrong = {n: v for n, v in by_name.items() if n not in CHUNK_ROWS or type(v) is not int or not 0 < v < 1 << 40}
+    if wrong:
+        raise DataError(f"expected positive numbers of rows for {list(CHUNK_ROWS)}, got {wrong}")
+    return {**CHUNK_ROWS, **by_name}
+
+
+def _resumed(path: Path) -> tuple[dict[str, Any], dict[str, TableWriter]]:
+    """The attributes, and a writer for each array behind the rows that scenes name. Raises `FormatError`."""
+    found = open_tables(path, Cache(0))
+    try:
+        older = any(stored_rows(found.rows(name)).dtype != dtype for name, dtype in DTYPES.items())
+        if found.format_version != FORMAT_VERSION or older:
+            message = f"expected rows of version {FORMAT_VERSION}, got older ones; convert the dataset first"
+            raise FormatError(message, path=path)
+        scenes = offsets_in(found.scenes.field("frame_index_interval"), len(found.frames), "scenes", path)
+        frames = found.frames[: int(scenes[-1])]
+        used = {"scenes": len(found.scenes), "frames": len(frames)}
+        for name, field in (("agents", "agent_index_interval"), (FACES, "traffic_light_faces_index_interval")):
+            used[name] = int(offsets_in(frames[field], len(found.rows(name)), f"frames.{field}", path)[-1])
+        tables: dict[str, TableWriter] = {}
+        for name, dtype in DTYPES.items():
+            rows = found.rows(name)
+            if isinstance(rows, ZarrArray):
+                tables[name] = ArrayWriter(path / name, rows.metadata, used[name])
+            else:
+                tables[name] = npy.NpyWriter(path / f"{name}.npy", dtype, used[name])
+        return dict(found.attributes), tables
+    finally:
+        found.close()
+
+
+def _json(attributes: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(attributes, indent=4, sort_keys=True).encode()
+    except (TypeError, ValueError) as error:
+        raise DataError(f"expected metadata that JSON has a place for: {error}") from error
+
+
+def _locked(path: Path) -> int:
+    """The descriptor that holds the writers' lock until it is closed. Raises `LockedError`, `FileNotFoundError`."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise LockedError(f"{path} is in use by another writer; wait for it to finish") from None
+    return fd
