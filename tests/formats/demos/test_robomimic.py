@@ -16,7 +16,8 @@ from penstock.core.spec import Spec
 from penstock.errors import FormatError
 from penstock.formats.base.format import recognise
 from penstock.formats.demos import FORMAT
-from penstock.formats.demos.robomimic import Robomimic, natural
+from penstock.formats.demos.robomimic import Robomimic
+from penstock.formats.demos.unpack import natural
 from penstock.testing.examples import Example, field
 from penstock.testing.sources import SourceContract
 
@@ -122,7 +123,7 @@ def test_it_is_recognised_by_content(tmp_path, episodes):
 
 def test_numbers_in_names_count_as_numbers():
     names = ["demo_10", "demo_2", "demo_1", "demo_010", "x"]
-    assert natural(names) == ["demo_1", "demo_2", "demo_010", "demo_10", "x"]
+    assert sorted(names, key=natural) == ["demo_1", "demo_2", "demo_010", "demo_10", "x"]
 
 
 def test_what_the_file_says(tmp_path, episodes):

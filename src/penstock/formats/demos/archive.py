@@ -113,7 +113,7 @@ class Archive:
         header = self.header(name)
         payload = self._data[member.start : member.start + member.stored]
         if member.deflated:
-            inflated = self._inflate(payload.tobytes(), member, member.size, whole=True)
+            inflated = self._inflate(payload.data, member, member.size, whole=True)
             payload = np.frombuffer(inflated, np.uint8)
         if header.dtype.hasobject:
             return array_of(payload.tobytes(), path=self.path, where=name)
@@ -129,7 +129,7 @@ class Archive:
         array = payload[header.at :].view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
         return np.asarray(array, header.dtype.newbyteorder("="), order="C")
 
-    def _inflate(self, raw: bytes, member: Member, limit: int, *, whole: bool) -> bytes:
+    def _inflate(self, raw: bytes | memoryview, member: Member, limit: int, *, whole: bool) -> bytes:
         stream = zlib.decompressobj(-zlib.MAX_WBITS)
         try:
             out = stream.decompress(raw, limit + 1 if whole else limit)

@@ -72,7 +72,7 @@ def read_minerl(
     frames is read, and at most `cache_bytes` of frames are kept (or one video): where there are more, read stream
     after stream, or with `shuffle(pool=...)`.
     """
-    streams = sorted(_streams(path), key=natural)
+    streams = sorted(_streams(path), key=lambda stream: natural(stream.name))
     if not streams:
         raise FormatError(f"expected a folder with {ARRAYS}, or a folder of such folders, found none", path=path)
     left: dict[str, None] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from penstock.formats.demos.hdf5 import (
 )
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.source import Column, Demos, continues, held
+from penstock.formats.demos.unpack import natural
 
 Int = npt.NDArray[np.int64]
 Next = Literal["check", "trust", "separate"]
@@ -55,7 +55,7 @@ class Robomimic(Kind):
             with File(path) as file:
                 data = file["data"] if "data" in file.root.links else None
                 names = list(data) if isinstance(data, Group) else []
-                first = data[natural(names)[0]] if isinstance(data, Group) and names else None
+                first = data[min(names, key=natural)] if isinstance(data, Group) and names else None
                 return isinstance(first, Group) and "actions" in first
         except (PenstockError, OSError, KeyError):
             return False
@@ -115,29 +115,15 @@ def open_robomimic(
     )
 
 
-def natural(names: list[str]) -> list[str]:
-    """Names in the order of the numbers in them.
-
-    >>> natural(["demo_10", "demo_2", "demo_1"])
-    ['demo_1', 'demo_2', 'demo_10']
-    """
-
-    def key(name: str) -> list[tuple[int, int, str]]:
-        parts = re.split(r"([0-9]+)", name)
-        return [(len(part.lstrip("0")), 0, part.lstrip("0")) if part.isdecimal() else (0, 1, part) for part in parts]
-
-    return sorted(names, key=lambda name: (key(name), name))
-
-
 def _chosen(file: File, filter_key: str | None) -> dict[str, Group]:
     data = file["data"] if "data" in file.root.links else None
     if not isinstance(data, Group):
         raise FormatError("expected a group of demonstrations", path=file.path, where="data")
-    names = natural(list(data))
+    names = list(data)
     if filter_key is not None:
-        names = natural(_masked(file, filter_key))
+        names = _masked(file, filter_key)
     groups: dict[str, Group] = {}
-    for name in names:
+    for name in sorted(names, key=natural):
         group = data[name] if name in data.links else None
         if not isinstance(group, Group):
             raise FormatError("expected a group for this demonstration", path=file.path, where=f"data/{name}")

@@ -19,14 +19,14 @@ _GZIP = b"\x1f\x8b"
 _SILENT = frozenset({"PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT", "MARK"})
 
 
-def natural(path: Path) -> list[tuple[int, str]]:
+def natural(name: str) -> tuple[list[tuple[int, str]], str]:
     """A key that sorts names with their numbers as numbers, 2 before 10.
 
-    >>> sorted([Path("b-10"), Path("b-2"), Path("a")], key=natural)
-    [PosixPath('a'), PosixPath('b-2'), PosixPath('b-10')]
+    >>> sorted(["demo_10", "demo_2", "demo_02", "a"], key=natural)
+    ['a', 'demo_02', 'demo_2', 'demo_10']
     """
-    parts = re.split(r"([0-9]+)", path.name)
-    return [(int(part[:400]), "") if i % 2 else (-1, part) for i, part in enumerate(parts)]
+    parts = re.split(r"([0-9]+)", name)
+    return [(int(part[:400]), "") if i % 2 else (-1, part) for i, part in enumerate(parts)], name
 
 
 def files_of(path: Path, suffix: str) -> list[Path]:
@@ -39,7 +39,7 @@ def files_of(path: Path, suffix: str) -> list[Path]:
         found = [p for p in path.iterdir() if p.name.endswith(suffix) and not p.name.startswith(".")]
     else:
         found = [Path(p) for p in glob.glob(str(path))]
-    return sorted((p for p in found if p.is_file()), key=natural)
+    return sorted((p for p in found if p.is_file()), key=lambda p: natural(p.name))
 
 
 def some_files(path: Path, suffix: str) -> list[Path]:
