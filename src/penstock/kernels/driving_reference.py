@@ -34,15 +34,15 @@ def select_agents(
     labels: Floats,
     track: npt.NDArray[Any],
     limits: Floats,
-    slots: int,
+    slots: int,  # noqa: ARG001 - of the compiled kernel
     out: npt.NDArray[np.uint32],
 ) -> None:
     """How many frames before and after each observation its track goes on without a break, into `out` `[N, 2]`.
 
     `scenes[S, 2]` are frames, `agents[F, 2]` the observations of each frame, `ego[F, 2]` where the ego is. `limits` are
     the least probability, the most degrees of turn and the most ratio of areas between two frames, and the most metres
-    to the ego. An observation beyond the first or last of these breaks its track and has 0, 0. `slots` is a power of two
-    above the tracks of any scene, which the compiled kernel needs.
+    to the ego. An observation beyond the first or last of these breaks its track and has 0, 0. `slots` is a power of
+    two above the tracks of any scene, which the compiled kernel needs.
     """
     out[:] = 0
     frames = np.concatenate([np.arange(a, b) for a, b in scenes.tolist()] or [np.zeros(0, np.int64)])
@@ -91,9 +91,9 @@ def relative_poses(
 ) -> None:
     """Where things were, or will be, seen from one pose a sample: step `j` is frame `anchor + step * (first + j)`.
 
-    Observations `xy[M, 2]`, `yaw[M]`, `extent[M, 3]` of a track lie together in the order of `frame[M]`, each frame once
-    at most: sample `i` has those in `bounds[i, 0] : bounds[i, 1]`, one of them is `place[i]`, or none is where that is
-    below 0. `origin[n, 3]` are x, y and yaw. Fills `positions` `[n, L, 2]`, `yaws` `[n, L]` within half a turn,
+    Observations `xy[M, 2]`, `yaw[M]`, `extent[M, 3]` of a track lie together in the order of `frame[M]`, each frame
+    once at most: sample `i` has those in `bounds[i, 0] : bounds[i, 1]`, one of them is `place[i]`, or none is where
+    that is below 0. `origin[n, 3]` are x, y and yaw. Fills `positions` `[n, L, 2]`, `yaws` `[n, L]` within half a turn,
     `extents` `[n, L, 2]` and `there` `[n, L]`, 1 where there is an observation; all are 0 elsewhere. All float32.
     """
     n, length = there.shape
@@ -133,10 +133,11 @@ def nearest_agents(
 ) -> None:
     """The agents nearest to each centre: those of its last frame first, then those of the frames before.
 
-    Sample `i` looks at frames `frames[i, 0] : frames[i, 1]`, frame `f` has the observations `agents[f, 0] : agents[f, 1]`,
-    which lie at `place` in the table of `xy[M, 2]`, `track[M]` and `wanted[M]`. `out[n, K]` gets a place of each agent
-    (the one in the last frame, or else the nearest one), `nearest[n, K]` the one where it was nearest; -1 where there are
-    fewer agents. Only what is `wanted` and less than `radius` from `centre[i]` counts, and not track `leave_out[i]`.
+    Sample `i` looks at frames `frames[i, 0] : frames[i, 1]`, frame `f` has the observations `agents[f, 0] : agents[f,
+    1]`, which lie at `place` in the table of `xy[M, 2]`, `track[M]` and `wanted[M]`. `out[n, K]` gets a place of each
+    agent (the one in the last frame, or else the nearest one), `nearest[n, K]` the one where it was nearest; -1 where
+    there are fewer agents. Only what is `wanted` and less than `radius` from `centre[i]` counts, and not track
+    `leave_out[i]`.
     """
     out[:], nearest[:] = -1, -1
     for i in range(len(frames)):

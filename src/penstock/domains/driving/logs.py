@@ -1,0 +1,320 @@
+"""What samples are made of: the four arrays of a dataset, its frames at a glance, and its agents track by track."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.zarr import Cache
+from penstock.domains.driving.geometry import rotation33_as_yaw
+from penstock.errors import DataError, PenstockError
+from penstock.formats.l5kit.source import offsets_in
+from penstock.kernels.driving_reference import OF_INTEREST
+
+Int = npt.NDArray[np.int64]
+Any1 = npt.NDArray[Any]
+
+EGO_EXTENT = (4.87, 1.85, 1.8)
+"""Length, width and height of the car that records, in metres."""
+EGO_LABEL = 3
+"""What the ego is among the labels: a car."""
+HOST_BYTES = 70
+"""A host's name as ASCII, padded with zeros."""
+TRACK_BYTES = 512 << 20
+_BLOCK = 1 << 16
+_OBSERVATION_BYTES = 53  # of a table of tracks
+
+
+class NoSuchRowError(PenstockError, IndexError, ValueError, AssertionError):
+    """A scene, frame, sample or track that is not there.
+
+    It is also each of the builtin errors that l5kit raises in such places.
+    """
+
+
+class Rows(Protocol):
+    """A structured array, in memory or not: slices, and a field by its name."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: Any) -> Any: ...
+
+
+@runtime_checkable
+class Logs(Protocol):
+    """The four structured arrays of a dataset: `penstock.formats.l5kit.L5KitSource`, or anything that has them."""
+
+    @property
+    def scenes(self) -> Rows:
+        """Their frames, host, begin and end."""
+        ...
+
+    @property
+    def frames(self) -> Rows:
+        """The pose of the ego, the time, and which agents and faces belong to each."""
+        ...
+
+    @property
+    def agents(self) -> Rows:
+        """One row for each agent of each frame."""
+        ...
+
+    @property
+    def tl_faces(self) -> Rows:
+        """One row for each face of a traffic light of each frame."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """The four arrays of a dataset in memory.
+
+    >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+    >>> logs = Arrays(*(np.zeros(0, dtype) for dtype in (SCENE_DTYPE, FRAME_DTYPE, AGENT_DTYPE, TL_FACE_DTYPE)))
+    >>> len(Timeline.of(logs)), isinstance(logs, Logs)
+    (0, True)
+    """
+
+    scenes: Any1
+    frames: Any1
+    agents: Any1
+    tl_faces: Any1
+
+
+def scene_logs(logs: Logs, scene: int) -> Arrays:
+    """One scene in memory, its intervals counted from 0. Raises `NoSuchRowError`; negative numbers count from the end."""
+    row = logs.scenes[checked(scene, len(logs.scenes), "scene")]
+    first, last = (int(x) for x in row["frame_index_interval"])
+    frames = np.array(logs.frames[first:last])
+    cuts: list[slice] = []
+    for field in ("agent_index_interval", "traffic_light_faces_index_interval"):
+        full = frames[field][frames[field][:, 1] > frames[field][:, 0]]
+        begin, end = (int(full[0, 0]), int(full[-1, 1])) if len(full) else (0, 0)
+        frames[field] = np.where(frames[field][:, :1] == frames[field][:, 1:], 0, frames[field] - begin)
+        cuts.append(slice(begin, end))
+    scenes = np.array(row).reshape(1).copy()
+    scenes["frame_index_interval"] = [0, len(frames)]
+    return Arrays(scenes, frames, np.array(logs.agents[cuts[0]]), np.array(logs.tl_faces[cuts[1]]))
+
+
+def checked(number: int, count: int, what: str) -> int:
+    """A number within `0 : count`, negative ones counted from the end. Raises `NoSuchRowError`."""
+    if not -count <= number < count:
+        raise NoSuchRowError(f"expected a {what} within 0:{count}, got {number}")
+    return int(number) % count
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """All frames of a dataset at a glance, some 100 bytes each: `[F]` times, poses of the ego, intervals.
+
+    `offsets[S + 1]` are the frames where scenes begin, `ego[F, 3]` x, y, yaw (metres, radians), `agents[F + 1]` and
+    `faces[F + 1]` where the rows of each frame begin, `hosts[S, 70]` uint8.
+    """
+
+    offsets: Int
+    timestamps: Int
+    ego: npt.NDArray[np.float64]
+    agents: Int
+    faces: Int
+    hosts: npt.NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, logs: Logs) -> Timeline:
+        """Read once, in blocks. Raises `FormatError` for intervals that do not follow one another, `DataError`."""
+        scenes = logs.scenes[:]
+        offsets = offsets_in(scenes["frame_index_interval"], len(logs.frames), "scenes.frame_index_interval")
+        n = int(offsets[-1])
+        timestamps, ego = np.empty(n, np.int64), np.empty((n, 3))
+        agents, faces = np.zeros((n, 2), np.int64), np.zeros((n, 2), np.int64)
+        for lo in range(0, n, _BLOCK):
+            rows = logs.frames[lo : min(lo + _BLOCK, n)]
+            part = slice(lo, lo + len(rows))
+            if "traffic_light_faces_index_interval" not in (rows.dtype.names or ()):
+                raise DataError(
+                    "expected frames with traffic_light_faces_index_interval, got those of format version 1; open the "
+                    "dataset with penstock.open, which upgrades them"
+                )
+            timestamps[part], ego[part, :2] = rows["timestamp"], rows["ego_translation"][:, :2]
+            ego[part, 2] = rotation33_as_yaw(rows["ego_rotation"])
+            agents[part], faces[part] = rows["agent_index_interval"], rows["traffic_light_faces_index_interval"]
+        agent_offsets = offsets_in(agents, len(logs.agents), "frames.agent_index_interval")
+        face_offsets = offsets_in(faces, len(logs.tl_faces), "frames.traffic_light_faces_index_interval")
+        return cls(offsets, timestamps, ego, agent_offsets, face_offsets, _hosts(scenes["host"]))
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    @property
+    def scenes(self) -> int:
+        """How many there are."""
+        return len(self.offsets) - 1
+
+    def scene_of(self, frames: Int) -> Int:
+        """`[n]` the scene of each frame."""
+        return np.searchsorted(self.offsets, frames, side="right") - 1
+
+    def frame_of(self, agents: Int) -> Int:
+        """`[n]` the frame of each row of agents."""
+        return np.searchsorted(self.agents, agents, side="right") - 1
+
+    @cached_property
+    def intervals(self) -> Int:
+        """`[F, 2]` the agents of each frame."""
+        return np.stack([self.agents[:-1], self.agents[1:]], axis=1)
+
+    @cached_property
+    def track(self) -> Tracks:
+        """The ego as a table of tracks, one a scene."""
+        n = len(self)
+        scene = self.scene_of(np.arange(n)).astype(np.int32)
+        return Tracks(
+            0,
+            np.arange(n, dtype=np.int32),
+            np.arange(n),
+            scene,
+            np.stack([self.offsets[:-1], self.offsets[1:]], axis=1),
+            self.ego[:, :2].copy(),
+            self.ego[:, 2].astype(np.float32),
+            np.tile(np.array(EGO_EXTENT, np.float32), (n, 1)),
+            np.ones(n, np.float32),
+            np.full(n, EGO_LABEL, np.uint8),
+            np.zeros(self.scenes, np.uint64),
+        )
+
+
+def _hosts(names: Any1) -> npt.NDArray[np.uint8]:
+    """`[S, 70]` uint8. Raises `DataError` for names that are no ASCII, or longer."""
+    hosts = np.zeros((len(names), HOST_BYTES), np.uint8)
+    unique, inverse = np.unique(names, return_inverse=True)
+    for number, name in enumerate(unique.tolist()):
+        if not name.isascii() or len(name) > HOST_BYTES:
+            raise DataError(f"expected hosts of at most {HOST_BYTES} ASCII characters, got {name!r}")
+        hosts[inverse == number, : len(name)] = np.frombuffer(name.encode(), np.uint8)
+    return hosts
+
+
+@dataclass(frozen=True, eq=False)
+class Tracks:
+    """Observations in the order of (scene, track, frame), so that where an agent was and will be lies side by side.
+
+    Row `first + i` of the agents is at `place[i]` int32; of the `M` places, `frame` is that of the dataset, `track`
+    int32 counts tracks, whose places are `bounds[K, 2]` and whose ids in their scenes are `names[K]` uint64. `xy[M, 2]`
+    float64, `yaw[M]`, `extent[M, 3]` float32; `interest[M]` float32 is the probability that it takes part in traffic,
+    `kind[M]` uint8 the most probable label. Of a track seen twice in one frame the first observation counts.
+    """
+
+    first: int
+    place: npt.NDArray[np.int32]
+    frame: Int
+    track: npt.NDArray[np.int32]
+    bounds: Int
+    xy: npt.NDArray[np.float64]
+    yaw: npt.NDArray[np.float32]
+    extent: npt.NDArray[np.float32]
+    interest: npt.NDArray[np.float32]
+    kind: npt.NDArray[np.uint8]
+    names: npt.NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, agents: Any1, first: int, timeline: Timeline, scene: int) -> Tracks:
+        """The table of one scene, whose agents are rows `first : first + len(agents)`. Cost: a sort."""
+        frames = slice(int(timeline.offsets[scene]), int(timeline.offsets[scene + 1]))
+        counts = np.diff(timeline.agents[frames.start : frames.stop + 1])
+        frame = np.repeat(np.arange(frames.start, frames.stop), counts)
+        names = agents["track_id"].astype(np.uint64)
+        order = np.argsort(names, kind="stable")
+        name, when = names[order], frame[order]
+        new = np.ones(len(order), np.bool_)
+        new[1:] = name[1:] != name[:-1]
+        fresh = new.copy()
+        fresh[1:] |= when[1:] != when[:-1]
+        place = np.empty(len(order), np.int32)
+        place[order] = np.cumsum(fresh) - 1
+        order, new = order[fresh], new[fresh]
+        begins = np.flatnonzero(new)
+        labels = agents["label_probabilities"][order]
+        return cls(
+            first,
+            place,
+            frame[order],
+            (np.cumsum(new) - 1).astype(np.int32),
+            np.stack([begins, np.append(begins[1:], len(order))], axis=1)
+            if len(begins)
+            else np.zeros((0, 2), np.int64),
+            agents["centroid"][order].astype(np.float64),
+            agents["yaw"][order].astype(np.float32),
+            agents["extent"][order].astype(np.float32),
+            interest_of(labels),
+            labels.argmax(axis=1).astype(np.uint8),
+            names[order][begins],
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
+
+    def bounds_at(self, place: Int) -> Int:
+        """`[n, 2]` the places of the track of each; of none where `place` is below 0."""
+        if len(self.bounds) == 0:
+            return np.zeros((len(place), 2), np.int64)
+        return self.bounds[self.track[np.maximum(place, 0)]]
+
+
+def interest_of(labels: Any1) -> npt.NDArray[np.float32]:
+    """`[N]` float32 probability of the labels of interest `[N, 17]`, added up in their order."""
+    total = np.zeros(len(labels), np.float32)
+    for column in range(OF_INTEREST.start, OF_INTEREST.stop):
+        total += labels[:, column]
+    return total
+
+
+def _joined(parts: list[Tracks]) -> Tracks:
+    """Tables of scenes one after the other as one."""
+    if len(parts) == 1:
+        return parts[0]
+    places = np.cumsum([0] + [len(part.frame) for part in parts])[:-1].tolist()
+    tracks = np.cumsum([0] + [len(part.names) for part in parts])[:-1].tolist()
+    shifted = [
+        (part.place + p, part.frame, part.track + t, part.bounds + p)
+        for part, p, t in zip(parts, places, tracks, strict=True)
+    ]
+    head = [np.concatenate(column) for column in zip(*shifted, strict=True)]
+    rest = ("xy", "yaw", "extent", "interest", "kind", "names")
+    tail = [np.concatenate([getattr(part, name) for part in parts]) for name in rest]
+    place, frame, track, bounds, *others = (*head, *tail)
+    return Tracks(parts[0].first, place.astype(np.int32), frame, track.astype(np.int32), bounds, *others)
+
+
+class TrackTables:
+    """The tables of tracks of a dataset, made when they are asked for: one for all scenes if `nbytes` have room for it,
+    and one a scene otherwise, of which those used last are kept. Thread-safe.
+    """
+
+    def __init__(self, logs: Logs, timeline: Timeline, nbytes: int = TRACK_BYTES) -> None:
+        self.logs, self.timeline = logs, timeline
+        whole = int(timeline.agents[-1]) * _OBSERVATION_BYTES <= nbytes
+        self.pages: Int = np.array([0, timeline.scenes]) if whole else np.arange(timeline.scenes + 1)
+        self._cache = Cache(max(nbytes, 1) * 2 if whole else nbytes)
+
+    def page_of(self, scenes: Int) -> Int:
+        """`[n]` the table that holds each scene."""
+        return np.searchsorted(self.pages, scenes, side="right") - 1
+
+    def page(self, number: int) -> Tracks:
+        """A table. Cost where it is not kept: reading the agents of its scenes, and sorting them."""
+        return self._cache.get(number, lambda: self._made(number))
+
+    def _made(self, number: int) -> tuple[Tracks, int]:
+        tracks = _joined([self._scene(s) for s in range(int(self.pages[number]), int(self.pages[number + 1]))])
+        return tracks, tracks.nbytes
+
+    def _scene(self, scene: int) -> Tracks:
+        timeline = self.timeline
+        first, last = (int(timeline.agents[timeline.offsets[scene + i]]) for i in (0, 1))
+        return Tracks.of(self.logs.agents[first:last], first, timeline, scene)

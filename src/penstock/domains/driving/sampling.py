@@ -1,0 +1,349 @@
+"""Samples of driving logs, a batch at a time: where something was and will be, seen from where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.columns import Columns
+from penstock.domains.driving.geometry import pose_matrix, vertical_flip
+from penstock.domains.driving.kinematics import velocities
+from penstock.domains.driving.logs import (
+    EGO_EXTENT,
+    TRACK_BYTES,
+    Logs,
+    NoSuchRowError,
+    Timeline,
+    Tracks,
+    TrackTables,
+)
+from penstock.domains.driving.perturbation import Perturbation
+from penstock.errors import DataError
+from penstock.kernels.dispatch import kernels
+
+Int = npt.NDArray[np.int64]
+Any1 = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+Velocities = Literal["original", "masked"]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What a sample has: `history` frames before the current one, `future` frames after it, one every `step_time` s.
+
+    The raster is `raster_size` (width, height) pixels of `pixel_size` metres, with what is looked at at `ego_center` of
+    it (a share of each side), and y pointing up if `origin_at_bottom`. `threshold` is how probable an agent must be to
+    take part in traffic. `velocities="masked"` has 0 m/s where one of the two frames of a difference is missing;
+    `"original"` is l5kit's: the missing position counts as 0, so a track that ends seems to jump.
+
+    Raises `DataError` for values that make no sense.
+
+    >>> Sampling(history=2, future=3).steps
+    (3, 3)
+    """
+
+    history: int = 10
+    future: int = 50
+    step_time: float = 0.1
+    threshold: float = 0.5
+    raster_size: tuple[int, int] = (224, 224)
+    pixel_size: tuple[float, float] = (0.5, 0.5)
+    ego_center: tuple[float, float] = (0.25, 0.5)
+    origin_at_bottom: bool = True
+    velocities: Velocities = "original"
+
+    def __post_init__(self) -> None:
+        if self.history < 0 or self.future < 0:
+            raise DataError(f"expected history and future of 0 frames or more, got {self.history} and {self.future}")
+        if not self.step_time > np.finfo(float).eps or min(self.pixel_size) <= 0 or min(self.raster_size) < 1:
+            raise DataError(f"expected a step, pixels and a raster of more than 0, got {self}")
+        if self.velocities not in ("original", "masked"):
+            raise DataError(f"expected velocities 'original' or 'masked', got {self.velocities!r}")
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any], velocities: Velocities = "original") -> Sampling:
+        """From the sections `model_params` and `raster_params` of a configuration. Raises `DataError`, naming the key."""
+        model, raster = section(config, "model_params"), section(config, "raster_params")
+        return cls(
+            int(model["history_num_frames"]),
+            int(model["future_num_frames"]),
+            float(model["step_time"]),
+            float(raster["filter_agents_threshold"]),
+            (int(raster["raster_size"][0]), int(raster["raster_size"][1])),
+            (float(raster["pixel_size"][0]), float(raster["pixel_size"][1])),
+            (float(raster["ego_center"][0]), float(raster["ego_center"][1])),
+            bool(raster["set_origin_to_bottom"]),
+            velocities,
+        )
+
+    @property
+    def steps(self) -> tuple[int, int]:
+        """Rows of history, the current frame among them, and of future."""
+        return self.history + 1, self.future
+
+    def raster_from_agent(self) -> Floats:
+        """`[3, 3]` from metres around what is looked at to pixels."""
+        matrix = np.diag([1 / self.pixel_size[0], 1 / self.pixel_size[1], 1.0])
+        matrix[:2, 2] = np.array(self.ego_center) * self.raster_size
+        return vertical_flip(matrix, self.raster_size[1]) if self.origin_at_bottom else matrix
+
+
+class Section(dict[str, Any]):
+    """A section of a configuration, whose missing keys are told by their full names."""
+
+    def __init__(self, name: str, values: Mapping[str, Any]) -> None:
+        super().__init__(values)
+        self.name = name
+
+    def __missing__(self, key: str) -> Any:
+        raise DataError(f"expected {self.name}.{key} in the configuration, got {sorted(self)}")
+
+
+def section(config: Mapping[str, Any], name: str) -> Section:
+    """A section of a configuration. Raises `DataError` if it is not there, and later for keys that are not."""
+    values = config.get(name)
+    if not isinstance(values, Mapping):
+        raise DataError(f"expected a section {name} in the configuration, got {sorted(config)}")
+    return Section(name, values)
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """What a batch of `n` samples looks at: the ego where `agent` is -1, else the observation in that row of the
+    agents.
+
+    `scene`, `frame` (of the dataset), `agent` and `track` (-1 for the ego) are `[n]` int64, `pose` `[n, 3]` is x, y,
+    yaw in the world, `extent` `[n, 3]` length, width, height. `ego` `[n, history + 1, 3]` is where the ego is from the
+    current frame backwards if it was moved there, None if it is where the frames say.
+    """
+
+    scene: Int
+    frame: Int
+    agent: Int
+    track: Int
+    pose: Floats
+    extent: Any1
+    ego: Floats | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Poses:
+    """Relative to the current pose of each sample: `positions[n, L, 2]`, `yaws[n, L]`, `extents[n, L, 2]`, `there[n,
+    L]`.
+    """
+
+    positions: Any1
+    yaws: Any1
+    extents: Any1
+    there: Any1
+
+    @classmethod
+    def empty(cls, n: int, length: int) -> Poses:
+        """Uninitialised, float32."""
+        shapes = ((n, length, 2), (n, length), (n, length, 2), (n, length))
+        return cls(*(np.empty(shape, np.float32) for shape in shapes))
+
+    def put(self, at: Int, other: Poses) -> None:
+        """Take over the rows of some samples."""
+        for name in ("positions", "yaws", "extents", "there"):
+            getattr(self, name)[at] = getattr(other, name)
+
+
+class Sampler:
+    """Makes samples of `logs`, whole batches at once. Thread-safe; the frames are read when it is made.
+
+    Tables of tracks take at most about `track_bytes`. Raises `FormatError` for intervals that do not fit together.
+    """
+
+    def __init__(
+        self,
+        logs: Logs,
+        sampling: Sampling,
+        perturbation: Perturbation | None = None,
+        *,
+        timeline: Timeline | None = None,
+        track_bytes: int = TRACK_BYTES,
+    ) -> None:
+        self.logs, self.sampling, self.perturbation = logs, sampling, perturbation
+        self.timeline = Timeline.of(logs) if timeline is None else timeline
+        self.tables = TrackTables(logs, self.timeline, track_bytes)
+        self._raster = sampling.raster_from_agent()
+
+    def ego(self, frames: Int, positions: Int) -> tuple[Columns, Targets]:
+        """Samples of the ego in `[n]` frames of the dataset, for `[n]` positions of a plan, which decide the random
+        draws.
+
+        Cost: some 60 bytes read and a few hundred written for each step of a sample. Raises `NoSuchRowError`.
+        """
+        self._check(frames, len(self.timeline), "frames")
+        track, place = self.timeline.track, np.asarray(frames, np.int64)
+        ego = None
+        if self.perturbation is not None and len(frames):
+            track, place, ego = self._moved(self.perturbation, frames, positions)
+        pose = self.timeline.ego[frames] if ego is None else ego[:, 0]
+        none = np.full(len(frames), -1)
+        extent = np.tile(np.array(EGO_EXTENT), (len(frames), 1))
+        targets = Targets(self.timeline.scene_of(frames), frames, none, none, pose, extent, ego)
+        parts = (self._poses(track, place, targets, when) for when in (False, True))
+        return self._sample(targets, *parts), targets
+
+    def agents(self, rows: Int) -> tuple[Columns, Targets]:
+        """Samples of the observations in `[n]` rows of the agents.
+
+        Raises `NoSuchRowError` for rows that are not there, and for agents not more probable than the threshold. Cost:
+        as of the ego, and that of the tables of their scenes unless they are kept.
+        """
+        self._check(rows, int(self.timeline.agents[-1]), "rows of agents")
+        n, timeline = len(rows), self.timeline
+        frame = timeline.frame_of(rows)
+        scene = timeline.scene_of(frame)
+        pose, extent = np.empty((n, 3)), np.empty((n, 3), np.float32)
+        name = np.empty(n, np.int64)
+        history, future = (Poses.empty(n, length) for length in self.sampling.steps)
+        for at, tracks in self.by_table(scene):
+            place = tracks.place[rows[at] - tracks.first].astype(np.int64)
+            self._interesting(tracks, place, rows[at])
+            pose[at, :2], pose[at, 2] = tracks.xy[place], tracks.yaw[place]
+            extent[at], name[at] = tracks.extent[place], tracks.names[tracks.track[place]].astype(np.int64)
+            none = np.zeros(0, np.int64)
+            part = Targets(none, frame[at], none, none, pose[at], none)
+            history.put(at, self._poses(tracks, place, part, False))
+            future.put(at, self._poses(tracks, place, part, True))
+        targets = Targets(scene, frame, np.asarray(rows, np.int64), name, pose, extent)
+        return self._sample(targets, history, future), targets
+
+    def by_table(self, scene: Int) -> Iterator[tuple[Int, Tracks]]:
+        """Which of the samples, of `[n]` scenes, are in each table that is needed, and the table."""
+        page = self.tables.page_of(scene)
+        order = np.argsort(page, kind="stable")
+        cuts = np.flatnonzero(np.diff(page[order])) + 1
+        for at in np.split(order, cuts):
+            if len(at):
+                yield at, self.tables.page(int(page[at[0]]))
+
+    def find(self, frame: int, track: int) -> int:
+        """The row of the agents where a track is in a frame of the dataset. Raises `NoSuchRowError`."""
+        first, last = self.timeline.agents[frame : frame + 2].tolist()
+        found = np.flatnonzero(self.logs.agents[first:last]["track_id"] == np.uint64(track)) if track >= 0 else []
+        if len(found) == 0:
+            raise NoSuchRowError(f"expected an agent with track {track} in frame {frame}, got none")
+        return first + int(found[0])
+
+    def _poses(self, tracks: Tracks, place: Int, targets: Targets, future: bool) -> Poses:
+        length, first, step = (self.sampling.future, 1, 1) if future else (self.sampling.history + 1, 0, -1)
+        return relative(tracks, place, targets.frame, targets.pose, first, step, length)
+
+    def _moved(self, perturbation: Perturbation, frames: Int, positions: Int) -> tuple[Tracks, Int, Floats]:
+        """A table with a track a sample: its own frames, some of the poses moved; where each sample is in it, and the
+        poses `[n, history + 1, 3]` of history."""
+        past, ahead = self.sampling.history, self.sampling.future
+        n, width = len(frames), past + 1 + ahead
+        frame = frames[:, None] + np.arange(-past, ahead + 1)
+        scene = self.timeline.scene_of(frames)
+        first, last = self.timeline.offsets[scene], self.timeline.offsets[scene + 1]
+        poses = self.timeline.ego[np.clip(frame, first[:, None], last[:, None] - 1)]
+        whole = np.flatnonzero((frame[:, -1] < last) & (ahead > 0))
+        poses[whole, past:] = perturbation(poses[whole, past:], positions[whole])
+        at = np.arange(n) * width
+        bounds = np.stack([at + np.maximum(first - frame[:, 0], 0), at + np.minimum(last - frame[:, 0], width)], axis=1)
+        flat = poses.reshape(-1, 3)
+        extent = np.tile(np.array(EGO_EXTENT, np.float32), (len(flat), 1))
+        track = np.repeat(np.arange(n, dtype=np.int32), width)
+        none: Any = np.zeros(0)
+        yaw = flat[:, 2].astype(np.float32)
+        tracks = Tracks(0, none, frame.reshape(-1), track, bounds, flat[:, :2].copy(), yaw, extent, none, none, none)
+        return tracks, at + past, poses[:, past::-1]
+
+    def _sample(self, targets: Targets, history: Poses, future: Poses) -> Columns:
+        sampling, timeline = self.sampling, self.timeline
+        masked = sampling.velocities == "masked"
+        speeds, ahead = velocities(history, future, sampling.step_time, masked)
+        matrices = transforms(targets.pose)
+        raster_from_world = self._raster @ matrices["agent_from_world"]
+        sample = {
+            "frame_index": targets.frame - timeline.offsets[targets.scene],
+            "target_positions": future.positions,
+            "target_yaws": future.yaws[..., None],
+            "target_velocities": ahead,
+            "target_availabilities": future.there,
+            "history_positions": history.positions,
+            "history_yaws": history.yaws[..., None],
+            "history_velocities": speeds,
+            "history_availabilities": history.there,
+            "world_to_image": raster_from_world,
+            "raster_from_agent": np.broadcast_to(self._raster, raster_from_world.shape).copy(),
+            "raster_from_world": raster_from_world,
+            **matrices,
+            "centroid": np.ascontiguousarray(targets.pose[:, :2]),
+            "yaw": np.ascontiguousarray(targets.pose[:, 2]),
+            "extent": targets.extent,
+            "history_extents": history.extents,
+            "future_extents": future.extents,
+        }
+        if sampling.history:
+            sample["curr_speed"] = np.linalg.norm(speeds[:, 0], axis=1)
+        return Columns({**sample, **self.about(targets)})
+
+    def about(self, targets: Targets) -> dict[str, Any1]:
+        """Which scene, host, time and track each sample is of."""
+        return {
+            "scene_index": targets.scene,
+            "host_id": self.timeline.hosts[targets.scene],
+            "timestamp": self.timeline.timestamps[targets.frame],
+            "track_id": targets.track,
+        }
+
+    def _check(self, rows: Int, count: int, what: str) -> None:
+        if len(rows) and not (rows.min() >= 0 and rows.max() < count):
+            raise NoSuchRowError(f"expected {what} within 0:{count}, got {rows.min()}:{rows.max() + 1}")
+
+    def _interesting(self, tracks: Tracks, place: Int, rows: Int) -> None:
+        low = np.flatnonzero(~(tracks.interest[place] > np.float32(self.sampling.threshold)))
+        if len(low):
+            raise NoSuchRowError(
+                f"expected agents more probable than {self.sampling.threshold}, got {tracks.interest[place[low[0]]]} in "
+                f"row {rows[low[0]]} of the agents; leave it out of the mask, or lower filter_agents_threshold"
+            )
+
+
+def relative(tracks: Tracks, place: Int, frame: Int, pose: Floats, first: int, step: int, length: int) -> Poses:
+    """The observations of the tracks at `[n]` places, in frames `frame + step * (first + j)`, seen from `pose[n, 3]`."""
+    poses = Poses.empty(len(place), length)
+    kernels().relative_poses(
+        tracks.xy,
+        tracks.yaw,
+        tracks.extent,
+        tracks.frame,
+        tracks.bounds_at(place),
+        place,
+        np.ascontiguousarray(frame),
+        np.ascontiguousarray(pose),
+        first,
+        step,
+        poses.positions,
+        poses.yaws,
+        poses.extents,
+        poses.there,
+    )
+    return poses
+
+
+def transforms(pose: Floats) -> dict[str, Floats]:
+    """`agent_from_world` and `world_from_agent` `[n, 3, 3]` of poses `[n, 3]`.
+
+    >>> transforms(np.array([[1.0, 2.0, 0.0]]))["agent_from_world"][0, :, 2].tolist()
+    [-1.0, -2.0, 1.0]
+    """
+    there = pose_matrix(pose[:, :2], pose[:, 2])
+    back = np.zeros_like(there)
+    back[:, :2, :2] = there[:, :2, :2].transpose(0, 2, 1)
+    back[:, :2, 2] = -(back[:, :2, :2] @ pose[:, :2, None])[..., 0]
+    back[:, 2, 2] = 1
+    return {"agent_from_world": back, "world_from_agent": there}
+
+
+SampleFn = Callable[[Int, Int], tuple[Columns, Targets]]
