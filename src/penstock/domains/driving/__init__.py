@@ -1,0 +1,1 @@
+"""Driving logs: maps, rasters, and samples of what drives in them."""

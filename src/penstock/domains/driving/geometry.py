@@ -1,0 +1,176 @@
+"""Geometry of driving logs: transforms, angles, poses, boxes and the globe, each for whole batches at once.
+
+Matrices are homogeneous and act on columns: `world_from_agent [3, 3]` maps a point of the agent's frame to the world.
+Angles are radians, counter-clockwise; lengths are metres.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import DataError
+
+Floats = npt.NDArray[np.floating[Any]]
+
+WGS84_MAJOR = 6378137.0  # metres
+WGS84_MINOR = 6356752.31424518
+CORNERS = np.array([[-1, -1], [-1, 1], [1, 1], [1, -1]]) * 0.5  # of a box of extent 1, in the order they are drawn
+
+
+def transform_points(points: npt.NDArray[Any], matrix: npt.NDArray[Any]) -> Floats:
+    """`points` `[N, F]` or `[B, N, F]` (F is 2 or 3) moved by `matrix` `[F + 1, F + 1]`.
+
+    Of `[B, F + 1, F + 1]` matrices each moves the points of its row. The last row of a matrix is not looked at. Raises `DataError` for shapes that do not fit.
+
+    >>> transform_points(np.array([[1.0, 0.0]]), np.array([[0.0, -1, 5], [1, 0, 0], [0, 0, 1]])).tolist()
+    [[5.0, 1.0]]
+    """
+    features = points.shape[-1] if points.ndim in (2, 3) else 0
+    fits = matrix.ndim in (2, 3) and matrix.ndim <= points.ndim and matrix.shape[-2:] == (features + 1, features + 1)
+    if features not in (2, 3) or not fits or (matrix.ndim == 3 and len(matrix) not in (1, len(points))):
+        raise DataError(
+            f"expected points [N, F] or [B, N, F] with F of 2 or 3, and a matrix [F + 1, F + 1] or one for each of B, "
+            f"got points {list(points.shape)} and matrices {list(matrix.shape)}"
+        )
+    turned = np.swapaxes(matrix, -1, -2)
+    return points @ turned[..., :features, :features] + turned[..., -1:, :features]
+
+
+def pose_matrix(position: npt.NDArray[Any], yaw: npt.NDArray[Any] | float) -> npt.NDArray[np.float64]:
+    """`world_from_agent` `[..., 3, 3]` of `position` `[..., 2 or more]` and `yaw` `[...]`.
+
+    Sine and cosine are taken in the dtype of `yaw`, the matrix is float64.
+
+    >>> pose_matrix(np.array([3.0, 4.0]), 0.0).tolist()
+    [[1.0, -0.0, 3.0], [0.0, 1.0, 4.0], [0.0, 0.0, 1.0]]
+    """
+    sine, cosine = np.sin(yaw), np.cos(yaw)
+    pose = np.zeros((*np.shape(yaw), 3, 3))
+    pose[..., 0, 0], pose[..., 0, 1], pose[..., 0, 2] = cosine, -sine, position[..., 0]
+    pose[..., 1, 0], pose[..., 1, 1], pose[..., 1, 2] = sine, cosine, position[..., 1]
+    pose[..., 2, 2] = 1
+    return pose
+
+
+def rotation33_as_yaw(rotation: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Yaw `[...]` of rotation matrices `[..., 3, 3]`: the last of the Euler angles about the fixed axes x, y, z.
+
+    A matrix that looks straight up or down has no yaw of its own; it is 0 then.
+
+    >>> float(rotation33_as_yaw(np.array([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]]))) == np.pi / 2
+    True
+    """
+    matrix = np.asarray(rotation, np.float64)
+    if matrix.shape[-2:] != (3, 3):
+        raise DataError(f"expected rotations [..., 3, 3], got {list(matrix.shape)}")
+    level = np.hypot(matrix[..., 0, 0], matrix[..., 1, 0]) > 4 * np.finfo(np.float64).eps
+    return np.where(level, np.arctan2(matrix[..., 1, 0], matrix[..., 0, 0]), 0.0)
+
+
+def yaw_as_rotation33(yaw: npt.NDArray[Any] | float) -> npt.NDArray[np.float64]:
+    """Rotations `[..., 3, 3]` about the z axis by `yaw` `[...]`.
+
+    >>> yaw_as_rotation33(0.0).tolist()
+    [[1.0, -0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
+    return pose_matrix(np.zeros((*np.shape(yaw), 2)), yaw)
+
+
+def vertical_flip(matrix: npt.NDArray[Any], height: int) -> npt.NDArray[np.float64]:
+    """`matrix` `[3, 3]`, followed by y -> `height` - y.
+
+    >>> vertical_flip(np.eye(3), 10)[1].tolist()
+    [0.0, -1.0, 10.0]
+    """
+    flipped = np.array(matrix, np.float64)
+    flipped[..., 1, :] = 0 - flipped[..., 1, :]  # and no negative zeros
+    flipped[..., 1, 2] += height
+    return flipped
+
+
+def angular_distance(left: npt.ArrayLike, right: npt.ArrayLike) -> Any:
+    """`left` - `right`, wrapped to [-pi, pi).
+
+    >>> round(float(angular_distance(3.0, -3.0)), 4)
+    -0.2832
+    """
+    return (np.asarray(left) - np.asarray(right) + np.pi) % (2 * np.pi) - np.pi
+
+
+def box_corners(centroid: npt.NDArray[Any], extent: npt.NDArray[Any], yaw: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """World corners `[N, 4, 2]` of boxes: `centroid` `[N, 2]`, `extent` `[N, 2 or more]` (length, width), `yaw` `[N]`.
+
+    In the order rear right, rear left, front left, front right. Sine and cosine are taken in the dtype of `yaw`.
+
+    >>> box_corners(np.zeros((1, 2)), np.array([[4.0, 2.0]]), np.zeros(1))[0].tolist()
+    [[-2.0, -1.0], [-2.0, 1.0], [2.0, 1.0], [2.0, -1.0]]
+    """
+    local = CORNERS * extent[:, None, :2]
+    sine, cosine = np.sin(yaw)[:, None], np.cos(yaw)[:, None]
+    corners = np.empty((len(yaw), 4, 2))
+    corners[..., 0] = local[..., 0] * cosine + local[..., 1] * -sine
+    corners[..., 1] = local[..., 0] * sine + local[..., 1] * cosine
+    return corners + centroid[:, None, :2]
+
+
+def geodetic_to_ecef(lla: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Earth-centred coordinates `[..., 3]` of latitude, longitude (degrees) and altitude `[..., 2 or 3]`, on WGS84.
+
+    Without an altitude it is 0.
+
+    >>> geodetic_to_ecef([0.0, 0.0]).tolist()
+    [6378137.0, 0.0, 0.0]
+    """
+    point = np.asarray(lla, np.float64)
+    latitude, longitude = np.radians(point[..., 0]), np.radians(point[..., 1])
+    altitude = point[..., 2] if point.shape[-1] > 2 else 0.0
+    normal = WGS84_MAJOR**2 / np.sqrt((WGS84_MAJOR * np.cos(latitude)) ** 2 + (WGS84_MINOR * np.sin(latitude)) ** 2)
+    x = (normal + altitude) * np.cos(latitude) * np.cos(longitude)
+    y = (normal + altitude) * np.cos(latitude) * np.sin(longitude)
+    z = (normal * (WGS84_MINOR / WGS84_MAJOR) ** 2 + altitude) * np.sin(latitude)
+    return np.stack([x, y, z], axis=-1)
+
+
+def ecef_to_geodetic(point: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """Latitude, longitude (degrees) and altitude `[..., 3]` of earth-centred coordinates `[..., 3]`, on WGS84.
+
+    Latitude by fixed-point iteration, to below a micrometre from the ocean floor to orbit.
+
+    >>> ecef_to_geodetic([6378137.0, 0.0, 0.0]).tolist()
+    [0.0, 0.0, 0.0]
+    """
+    x, y, z = np.moveaxis(np.asarray(point, np.float64), -1, 0)
+    ratio = 1 - (WGS84_MINOR / WGS84_MAJOR) ** 2  # squared eccentricity
+    flat = np.hypot(x, y)
+    latitude = np.arctan2(z, flat * (1 - ratio))
+    for _ in range(8):  # each step gains a factor of about 150
+        normal = WGS84_MAJOR / np.sqrt(1 - ratio * np.sin(latitude) ** 2)
+        latitude = np.arctan2(z + ratio * normal * np.sin(latitude), flat)
+    normal = WGS84_MAJOR / np.sqrt(1 - ratio * np.sin(latitude) ** 2)
+    # along the normal, by whichever of its two legs is the longer: exact at the equator and at the poles
+    altitude = flat * np.cos(latitude) + z * np.sin(latitude) - normal * (1 - ratio * np.sin(latitude) ** 2)
+    return np.stack([np.degrees(latitude), np.degrees(np.arctan2(y, x)), altitude], axis=-1)
+
+
+def enu_to_ecef(
+    enu: npt.NDArray[Any], latitude: npt.NDArray[Any], longitude: npt.NDArray[Any]
+) -> npt.NDArray[np.float64]:
+    """Earth-centred coordinates `[N, 3]` of east, north, up `[N, 3]` metres about origins at altitude 0 `[N]` degrees.
+
+    >>> enu_to_ecef(np.array([[0.0, 0.0, 2.0]]), np.zeros(1), np.zeros(1)).tolist()
+    [[6378139.0, 0.0, 0.0]]
+    """
+    east, north, up = enu[:, 0], enu[:, 1], enu[:, 2]
+    origin = geodetic_to_ecef(np.stack([latitude, longitude], axis=-1))
+    phi, theta = np.radians(latitude), np.radians(longitude)
+    outward = np.cos(phi) * up - np.sin(phi) * north
+    polar = np.sin(phi) * up + np.cos(phi) * north
+    shift = [
+        np.cos(theta) * outward - np.sin(theta) * east,
+        np.sin(theta) * outward + np.cos(theta) * east,
+        polar,
+    ]
+    return origin + np.stack(shift, axis=-1)

@@ -1,0 +1,75 @@
+"""What agents are and how fast they are, as channels of the current frame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer
+from penstock.domains.driving.rasterize.context import RenderContext
+from penstock.domains.driving.rasterize.drawing import fill, fixed, to_raster, touching
+from penstock.domains.driving.rasterize.scenes import LABELS, Integers, Rows, Scenes, Views, ranges
+from penstock.errors import DataError
+
+CLASSES = (0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2)  # of LABELS: vehicles; cycles and motorcycles; pedestrians, animals
+REST = 128  # the value of no velocity
+STEPS = 4.0  # values a metre a second
+
+
+class AttributeRasterizer(Rasterizer):
+    """Channels about the agents of the current frame, the view's own among them, the vehicle not.
+
+    `type`: three channels, 255 on the boxes of vehicles; of cycles and motorcycles; of pedestrians and animals, by the
+    likeliest label. `velocity`: two channels, along the pose and to its left, 128 + 4 a metre a second, 1 to 255 on the
+    boxes and 0 elsewhere; later rows lie over earlier ones.
+    """
+
+    def __init__(self, context: RenderContext, filter_agents_threshold: float, channels: tuple[str, ...]) -> None:
+        self.context = context
+        self.filter_agents_threshold = filter_agents_threshold
+        self.channels = channels
+
+    def num_channels(self) -> int:
+        """Three for `type`, two for `velocity`."""
+        return sum(3 if channel == "type" else 2 for channel in self.channels)
+
+    def prepare(self, scenes: Scenes, views: Views) -> Draw:
+        """For each box of each view its value in every channel, 0 for none."""
+        boxes = scenes.boxes(self.filter_agents_threshold)
+        corner, view = ranges(boxes.spans[views.steps[:, 0]])
+        pixels = to_raster(boxes.corners[corner], self.matrices(views)[view])
+        seen = np.flatnonzero(touching(pixels, self.context.shape))
+        polygons, view = fixed(pixels[seen]), view[seen]
+        values = self._values(scenes.agents[boxes.rows[corner[seen]]], views.yaw[view])
+        ends = np.searchsorted(view, np.arange(len(views) + 1)).tolist()
+
+        def draw(view: int, planes: Planes) -> None:
+            planes.fill(0)
+            for box in range(ends[view], ends[view + 1]):
+                for channel in np.flatnonzero(values[box]):
+                    fill(planes[channel], [polygons[box]], int(values[box, channel]))
+
+        return draw
+
+    def _values(self, agents: Rows, yaw: npt.NDArray[np.float64]) -> Integers:
+        """`[m, channels]` of `m` agents seen from poses that look along `yaw`."""
+        parts: list[Integers] = []
+        for channel in self.channels:
+            if channel == "type":
+                likeliest = np.array(CLASSES)[agents["label_probabilities"][:, LABELS].argmax(axis=1)]
+                parts.append(255 * (likeliest[:, None] == np.arange(3)))
+            else:
+                x, y = agents["velocity"].T.astype(np.float64)
+                ahead, left = x * np.cos(yaw) + y * np.sin(yaw), y * np.cos(yaw) - x * np.sin(yaw)
+                scaled = np.nan_to_num(REST + STEPS * np.stack([ahead, left], axis=1), nan=REST)
+                parts.append(np.clip(np.rint(scaled), 1, 255).astype(np.int64))
+        return np.concatenate(parts, axis=1)
+
+    def to_rgb(self, in_im: npt.NDArray[Any], **kwargs: Any) -> Planes:
+        """The first three channels, as they are."""
+        if self.num_channels() < 3:
+            raise DataError("expected the channels of type, got velocity alone, which is no picture")
+        shown = in_im[..., :3]
+        return shown.copy() if shown.dtype == np.uint8 else (shown * 255).astype(np.uint8)

@@ -1,0 +1,104 @@
+"""From a configuration to the rasteriser it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.domains.driving.map.api import DataManager, MapAPI, load_metadata, matrix_of, required
+from penstock.domains.driving.rasterize.attributes import AttributeRasterizer
+from penstock.domains.driving.rasterize.base import Rasterizer, StubRasterizer
+from penstock.domains.driving.rasterize.boxes import BoxRasterizer
+from penstock.domains.driving.rasterize.combined import CombinedRasterizer
+from penstock.domains.driving.rasterize.context import RenderContext
+from penstock.domains.driving.rasterize.options import RasterOptions
+from penstock.domains.driving.rasterize.satellite import SatelliteRasterizer, read_image
+from penstock.domains.driving.rasterize.semantic import SemanticRasterizer
+from penstock.errors import DataError
+
+# map_type -> whether boxes are drawn, and what lies below them
+MAP_TYPES: dict[str, tuple[bool, str]] = {
+    "py_semantic": (True, "semantic"),
+    "py_satellite": (True, "satellite"),
+    "semantic_debug": (False, "semantic"),
+    "satellite_debug": (False, "satellite"),
+    "box_debug": (True, ""),
+    "stub_debug": (False, ""),
+}
+
+
+class MapTypeError(DataError, NotImplementedError):
+    """A configuration asks for a kind of raster that there is not."""
+
+
+def build_rasterizer(
+    cfg: Mapping[str, Any], data_manager: DataManager | str | Path | None = None, options: RasterOptions | None = None
+) -> Rasterizer:
+    """The rasteriser that `cfg["raster_params"]["map_type"]` names, with the files that it needs.
+
+    `cfg` is L5Kit's configuration: `raster_params` and, for boxes, `model_params`. `data_manager` has `require(key)`,
+    or is the folder of the files. `options` are switches of our own; without, those of `raster_params.options` count.
+    `disable_traffic_light_faces` is kept here already: no light is drawn, whatever faces are handed in.
+
+    Raises `DataError` for what is missing in the configuration, `MapTypeError` (also a `NotImplementedError`) for an
+    unknown `map_type`, `FileNotFoundError` and `FormatError` for the files, `MissingExtraError` without OpenCV.
+
+    >>> raster = {"map_type": "stub_debug", "raster_size": [8, 8], "pixel_size": [1, 1], "ego_center": [0.5, 0.5],
+    ...           "set_origin_to_bottom": True}
+    >>> build_rasterizer({"raster_params": raster}).num_channels()
+    3
+    """
+    map_type = _entry(cfg, "raster_params", "map_type")
+    if map_type not in MAP_TYPES:
+        raise MapTypeError(f"expected a map_type of {', '.join(MAP_TYPES)}, got {map_type!r}")
+    if options is None:
+        options = RasterOptions.of(cfg["raster_params"].get("options", {}))
+    names = ("raster_size", "pixel_size", "ego_center", "set_origin_to_bottom")
+    context = RenderContext(*(_entry(cfg, "raster_params", name) for name in names))
+    with_boxes, below = MAP_TYPES[map_type]
+    layers = _boxes(cfg, context, options) if with_boxes else []
+    if below:
+        if data_manager is None:
+            raise DataError(f"expected a data manager or a folder, which {map_type} takes its files from, got None")
+        make = _semantic if below == "semantic" else _satellite
+        layers.append(make(cfg, data_manager, context, options))
+    if not layers:
+        return StubRasterizer(context)
+    return layers[0] if len(layers) == 1 else CombinedRasterizer(layers)
+
+
+def _boxes(cfg: Mapping[str, Any], context: RenderContext, options: RasterOptions) -> list[Rasterizer]:
+    threshold = float(_entry(cfg, "raster_params", "filter_agents_threshold"))
+    history = _entry(cfg, "model_params", "history_num_frames")
+    shown = _entry(cfg, "model_params", "render_ego_history")
+    layers: list[Rasterizer] = [BoxRasterizer(context, threshold, history, shown, options)]
+    if options.agent_channels:
+        layers.append(AttributeRasterizer(context, threshold, options.agent_channels))
+    return layers
+
+
+def _semantic(
+    cfg: Mapping[str, Any], data_manager: DataManager | str | Path, context: RenderContext, options: RasterOptions
+) -> Rasterizer:
+    for name in ("semantic_map_key", "dataset_meta_key"):
+        _entry(cfg, "raster_params", name)
+    lights = not cfg["raster_params"].get("disable_traffic_light_faces", False)
+    return SemanticRasterizer(context, MapAPI.from_cfg(data_manager, cfg), options, lights)
+
+
+def _satellite(
+    cfg: Mapping[str, Any], data_manager: DataManager | str | Path, context: RenderContext, options: RasterOptions
+) -> Rasterizer:
+    meta = load_metadata(required(data_manager, _entry(cfg, "raster_params", "dataset_meta_key")))
+    matrix = matrix_of(meta, "ecef_to_aerial") @ matrix_of(meta, "world_to_ecef")
+    image = read_image(required(data_manager, _entry(cfg, "raster_params", "satellite_map_key")))
+    return SatelliteRasterizer(context, image, matrix, options)
+
+
+def _entry(cfg: Mapping[str, Any], section: str, name: str) -> Any:
+    """An entry of the configuration. Raises `DataError`, naming it, where it is not there."""
+    if section not in cfg or name not in cfg[section]:
+        there = ", ".join(cfg.get(section, cfg)) or "nothing"
+        raise DataError(f"expected {section}.{name} in the configuration, got {there}")
+    return cfg[section][name]

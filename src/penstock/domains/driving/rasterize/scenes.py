@@ -1,0 +1,184 @@
+"""What is drawn, as arrays: the rows of a log (`Scenes`), and from where each raster looks at them (`Views`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import offsets_of
+from penstock.domains.driving.geometry import box_corners, rotation33_as_yaw
+from penstock.errors import DataError
+
+Rows = npt.NDArray[Any]
+Integers = npt.NDArray[np.int64]
+
+EGO_EXTENT = (4.87, 1.85, 1.8)  # metres: length, width, height with the sensors
+LABELS = list(range(3, 16))  # the kinds of agent that are drawn: cars, ..., pedestrians, animals
+BLOCK = 1 << 16  # agents whose labels are looked at at once
+
+
+@dataclass(frozen=True, eq=False)
+class Boxes:
+    """The boxes of the agents that pass a threshold, and of the vehicle itself: once for all rasters.
+
+    `corners` `[K + F, 4, 2]` world metres: `K` agents, then one box a frame. `rows` and `track` `[K]` int64: which
+    agent it is. Frame `f` owns agents `spans[f, 0]:spans[f, 1]` of the `K`.
+    """
+
+    corners: npt.NDArray[np.float64]
+    rows: Integers
+    track: Integers
+    spans: Integers
+
+
+@dataclass(frozen=True, eq=False)
+class Scenes:
+    """Rows of a log: `frames` `[F]`, `agents`, `faces`, and which of these each frame owns (`[F, 2]` int64, half-open).
+
+    What is worked out from them (corners of boxes, which agents pass a threshold) is kept and serves every raster drawn
+    from the same `Scenes`: make one for a whole log that is in memory, or one a batch. Threads may share it.
+    """
+
+    frames: Rows
+    agents: Rows
+    faces: Rows
+    agent_spans: Integers
+    face_spans: Integers
+    _lock: Lock = field(default_factory=Lock, init=False, repr=False)
+    _boxes: dict[float, Boxes] = field(default_factory=dict[float, Boxes], init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name, spans, rows in (("agents", self.agent_spans, self.agents), ("faces", self.face_spans, self.faces)):
+            wrong = np.flatnonzero((spans[:, 0] < 0) | (spans[:, 1] < spans[:, 0]) | (spans[:, 1] > len(rows)))
+            if spans.shape != (len(self.frames), 2) or len(wrong):
+                place = f"{spans[wrong[0]].tolist()} of frame {wrong[0]}" if len(wrong) else f"spans {spans.shape}"
+                raise DataError(f"expected an interval within {len(rows)} {name} for each frame, got {place}")
+
+    @classmethod
+    def of(cls, frames: Rows, agents: Rows, faces: Rows) -> Scenes:
+        """Contiguous `frames` of a log and the agents and faces that they own, from the first one's to the last one's.
+
+        The intervals in `frames` count in the whole log; they are rebased to where the first begins. Frames of the
+        format's first version own no faces. Raises `DataError` for intervals that leave the arrays.
+        """
+        spans: dict[str, Integers] = {}
+        for name in ("agent_index_interval", "traffic_light_faces_index_interval"):
+            known = name in (frames.dtype.names or ())
+            held = frames[name].astype(np.int64) if known else np.zeros((len(frames), 2), np.int64)
+            spans[name] = held - (held[0, 0] if len(held) else 0)
+        return cls(frames, agents, faces, *spans.values())
+
+    @classmethod
+    def of_lists(cls, frames: Rows, agents: Sequence[Rows], faces: Sequence[Rows]) -> Scenes:
+        """Frames with a list each of their agents and faces, as single rasters are asked for. The shortest decides."""
+        count = min(len(frames), len(agents))
+        if count == 0:
+            raise DataError("expected at least the current frame and its agents, got an empty history")
+        spans = [_spans(list(rows)[:count], count) for rows in (agents, faces)]
+        rows = np.concatenate(list(agents)[:count])
+        lights = np.concatenate(list(faces)[:count]) if len(faces) else np.empty(0, [("face_id", "U16")])
+        return cls(np.asarray(frames)[:count], rows, lights, *spans)
+
+    def boxes(self, threshold: float) -> Boxes:
+        """The boxes of agents whose labels are of interest with a probability above `threshold`; worked out once."""
+        with self._lock:
+            if threshold not in self._boxes:
+                self._boxes[threshold] = self._work_out(threshold)
+            return self._boxes[threshold]
+
+    def _work_out(self, threshold: float) -> Boxes:
+        blocks = [self.agents[at : at + BLOCK]["label_probabilities"] for at in range(0, len(self.agents), BLOCK)]
+        passed = [np.sum(block[:, LABELS], axis=1) > threshold for block in blocks]
+        kept = np.flatnonzero(np.concatenate(passed)) if passed else np.empty(0, np.int64)
+        agents = self.agents[kept]
+        corners = box_corners(agents["centroid"], agents["extent"], agents["yaw"])
+        # The vehicle has the form of an agent's row: its numbers are rounded as those of agents are.
+        centroid = self.frames["ego_translation"][:, :2].astype(agents["centroid"].dtype)
+        extent = np.broadcast_to(np.array(EGO_EXTENT, agents["extent"].dtype), (len(self.frames), 3))
+        yaw = rotation33_as_yaw(self.frames["ego_rotation"]).astype(agents["yaw"].dtype)
+        return Boxes(
+            corners=np.concatenate([corners, box_corners(centroid, extent, yaw)]),
+            rows=kept,
+            track=agents["track_id"].astype(np.int64),
+            spans=np.searchsorted(kept, self.agent_spans),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Views:
+    """Where `n` rasters are drawn around, and what each sees.
+
+    `steps` `[n, S]` int64: rows of `frames`, the current one first, then back in time, -1 where there is none.
+    `position` `[n, 3]` metres and `yaw` `[n]` radians: the pose. `track` `[n]` int64: the agent drawn as the ego, -1
+    for the vehicle itself.
+    """
+
+    steps: Integers
+    position: npt.NDArray[np.float64]
+    yaw: npt.NDArray[np.float64]
+    track: Integers
+
+    def __post_init__(self) -> None:
+        n = len(self.steps)
+        forms = self.steps.ndim == 2 and self.position.shape == (n, 3) and self.yaw.shape == self.track.shape == (n,)
+        if not forms or self.steps.shape[1] == 0:
+            raise DataError(
+                f"expected steps [n, S], position [n, 3], yaw [n], track [n], got {list(self.steps.shape)}, "
+                f"{list(self.position.shape)}, {list(self.yaw.shape)}, {list(self.track.shape)}"
+            )
+        if n and self.steps[:, 0].min() < 0:
+            raise DataError(f"expected a current frame in every view, got none in view {self.steps[:, 0].argmin()}")
+
+    @classmethod
+    def of_ego(cls, scenes: Scenes, steps: npt.ArrayLike) -> Views:
+        """The vehicle's views of `scenes`, in frames `steps` `[n, S]`. Raises `DataError` for frames not there."""
+        rows = _checked(scenes, steps)
+        frames = scenes.frames[rows[:, 0]]
+        yaw = rotation33_as_yaw(frames["ego_rotation"])
+        return cls(rows, frames["ego_translation"].astype(np.float64), yaw, np.full(len(rows), -1, np.int64))
+
+    @classmethod
+    def of_agents(cls, scenes: Scenes, steps: npt.ArrayLike, agents: Rows) -> Views:
+        """The views of `agents` `[n]`, rows of the agents' dtype, each in the frame `steps[:, 0]`."""
+        rows = _checked(scenes, steps)
+        position = np.empty((len(rows), 3))
+        position[:, :2] = agents["centroid"]
+        position[:, 2] = scenes.frames["ego_translation"][rows[:, 0], 2]
+        return cls(rows, position, agents["yaw"].astype(np.float64), agents["track_id"].astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def part(self, low: int, high: int) -> Views:
+        """Views `low:high`."""
+        return Views(self.steps[low:high], self.position[low:high], self.yaw[low:high], self.track[low:high])
+
+
+def ranges(spans: Integers) -> tuple[Integers, Integers]:
+    """The rows of intervals `spans` `[m, 2]` one after the other, and which interval each is of.
+
+    >>> [values.tolist() for values in ranges(np.array([[5, 7], [0, 0], [1, 2]]))]
+    [[5, 6, 1], [0, 0, 2]]
+    """
+    counts = spans[:, 1] - spans[:, 0]
+    owner = np.repeat(np.arange(len(spans)), counts)
+    return np.arange(len(owner)) - (offsets_of(counts)[:-1] - spans[:, 0])[owner], owner
+
+
+def _spans(rows: list[Rows], count: int) -> Integers:
+    offsets = offsets_of([*map(len, rows), *[0] * (count - len(rows))])
+    return np.stack([offsets[:-1], offsets[1:]], axis=1)
+
+
+def _checked(scenes: Scenes, steps: npt.ArrayLike) -> Integers:
+    rows = np.asarray(steps)
+    if rows.ndim != 2 or rows.dtype.kind not in "iu":
+        raise DataError(f"expected steps [n, S] of integers, got {list(rows.shape)} {rows.dtype}")
+    if rows.size and not -1 <= rows.min() <= rows.max() < len(scenes.frames):
+        raise DataError(f"expected frames within -1:{len(scenes.frames)}, got {rows.min()} to {rows.max()}")
+    return rows.astype(np.int64)
