@@ -326,6 +326,8 @@ def test_demonstrations_in_a_home_and_unknown_ones(tmp_path, monkeypatch) -> Non
         demo_paths(data, EnvConfig(task_name="finger-spn"))
     with pytest.raises(DataError, match="the benchmark 'toy' has no demonstrations of its own"):
         demo_paths(data, EnvConfig(benchmark_name="toy"))
+    with pytest.raises(DataError, match="unknown benchmark 'atary'; did you mean 'atari'"):
+        demo_paths(data, EnvConfig(benchmark_name="atary"))
 
 
 # The part of pkg_resources that Sacred asks for; setuptools has it no longer.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from penstock.envs.config import EnvConfig, EnvDataConfig
+from penstock.envs.registry import named
 from penstock.envs.section import suggestion
 from penstock.errors import DataError
 
@@ -65,6 +66,7 @@ def _entry(env_data: EnvDataConfig, env_cfg: EnvConfig) -> str:
         return f"data/minecraft/MineRL{task}-v0"
     keys = [key for key in env_data.key_names() if key.startswith(f"{benchmark}_demo_")]
     if not keys:
+        named(benchmark)  # an unknown one is said to be that
         raise DataError(f"the benchmark {benchmark!r} has no demonstrations of its own; env_data has no table of them")
     table: dict[str, str] = getattr(env_data, keys[0])
     bare = task.removesuffix(_DEMO)
