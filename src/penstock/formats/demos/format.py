@@ -54,4 +54,7 @@ def kind_at(path: Path, name: str | None = None) -> Kind:
     for kind in KINDS:
         if kind.recognises(path):
             return kind
-    raise UnknownFormatError(f"expected demonstrations of {[kind.name for kind in KINDS]}, got none of them", path=path)
+    message = (
+        f"expected demonstrations of {[kind.name for kind in KINDS]}, got none of them; kind='npz' (or another of "
+    )
+    raise UnknownFormatError(f"{message}these) says which they are", path=path)
