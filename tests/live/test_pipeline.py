@@ -16,6 +16,8 @@ from penstock.live.chunks import Hooks, Rejected
 from penstock.live.directory import FilePathProvider
 from penstock.live.journal import Journal
 from penstock.live.pipeline import LiveOptions, LivePipeline
+from penstock.live.queue import QueueClosed
+from penstock.live.splitter import ChunkSourceSplitter
 from tests.live.files import Opener, frames_of, named, names
 
 FILES = [list(range(10 * f, 10 * f + 1 + f % 4)) for f in range(12)]
@@ -303,3 +305,43 @@ def test_a_directory_without_chunks_is_an_error_that_says_what_was_there(tmp_pat
     (tmp_path / "bad.chk").write_bytes(b"nothing of the kind")
     with finite(tmp_path) as pipeline, pytest.raises(DataError, match=r"1 FormatError \(bad.chk: .*; 1 files skipped"):
         pipeline.get_next()
+
+
+@pytest.mark.parametrize("watch", ["native", "poll"])
+def test_a_directory_is_followed_by_a_thread_until_the_run_is_stopped(tmp_path: Path, watch: Any) -> None:
+    provider = FilePathProvider(tmp_path, watch=watch, settle=0, interval=0.01)
+    pipeline = LivePipeline(ChunkSourceLoader(provider, Opener()), LiveOptions(reservoir=5, batch_size=4, window=50))
+    with pipeline:
+        with pytest.raises(TimeoutError):
+            pipeline.get_next(timeout=0.01)
+        names(tmp_path, FILES[:4])
+        assert set(named(pipeline.get_next(timeout=60)["rows"])) <= set(frames_of(GAMES))
+        names(tmp_path, FILES[4:], start=4)
+        seen: set[tuple[int, int]] = set()
+        while seen != set(frames_of(GAMES)):
+            seen |= set(named(pipeline.get_next(timeout=60)["rows"]))
+    with pytest.raises(QueueClosed):
+        pipeline.get_next()
+    assert pipeline.failures() == ({}, [])
+
+
+def test_parts_of_a_split_have_every_chunk_once_between_them(tmp_path: Path) -> None:
+    names(tmp_path, FILES)
+    splitter, seen = ChunkSourceSplitter([3, 1]), Counter[tuple[int, int]]()
+    for part in range(2):
+        provider = FilePathProvider(tmp_path, watch="off")
+        source = ChunkSourceLoader(provider, splitter.opener(Opener(), part))
+        batches = rest(LivePipeline(source, LiveOptions(reservoir=5, batch_size=4, follow=False)))
+        seen.update(frame for batch in batches for frame in batch)
+    assert seen == Counter(frames_of(GAMES))
+
+
+def test_a_watcher_that_fails_ends_the_run_with_its_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = loader(tmp_path, watch="poll")
+
+    def broken() -> Any:
+        raise ZeroDivisionError("in poll")
+
+    monkeypatch.setattr(source, "poll", broken)
+    with LivePipeline(source, LiveOptions()) as pipeline, pytest.raises(ZeroDivisionError, match="in poll"):
+        pipeline.get_next(timeout=60)

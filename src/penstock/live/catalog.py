@@ -130,7 +130,11 @@ class ChunkCatalog:
         with self._lock:
             held.users += 1
         try:
-            return self._source(held).load(number - held.lo)
+            try:
+                return self._source(held).load(number - held.lo)
+            except OSError:  # it may have been renamed: whoever opens it again may know
+                self._drop(held)
+                return self._source(held).load(number - held.lo)
         finally:
             with self._lock:
                 held.users -= 1
@@ -175,6 +179,12 @@ class ChunkCatalog:
                 if held.left:
                     self._leaving[held.lo] = held
             return source
+
+    def _drop(self, held: _Held) -> None:
+        """Have a source opened again; it is not closed, as others may read it."""
+        with held.opening, self._lock:
+            if held.lo in self._open:
+                self._forget_open(held)
 
     def _shrink(self) -> None:
         """Close sources that left, and those used longest ago above the limit, unless they are being read."""

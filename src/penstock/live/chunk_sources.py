@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from penstock.formats.base.chunks import ChunkSource, Opener
 from penstock.live.catalog import SourceGone
@@ -53,7 +57,8 @@ class ChunkSourceLoader(Inlet):
 
     At the start files are opened from the newest on, until they have as many chunks as are wanted: no more than
     `threads` files are opened in vain. What is no file of chunks is counted as `skipped`, what cannot be opened as
-    `failed.<reason>`, by name; neither ends anything. A file that changed since it was taken is `SourceGone`.
+    `failed.<reason>`, by name; neither ends anything. A file that changed since it was taken
+    is `SourceGone`; one that was renamed is found again.
 
     >>> import tempfile, numpy as np
     >>> from pathlib import Path
@@ -79,6 +84,7 @@ class ChunkSourceLoader(Inlet):
         self.provider, self._opener, self._threads = provider, opener, threads
         self.metrics = metrics or StageMetrics("chunk_source_loader", threads)
         self._names: dict[str, str] = {}  # of files that were renamed, by the name they were taken under
+        self._gone: set[str] = set()
         self._lost: list[str] = []
         self._newest: str | None = None
         self._latest = 0
@@ -113,17 +119,31 @@ class ChunkSourceLoader(Inlet):
 
     def open(self, arrival: Arrival) -> ChunkSource:
         """As `Inlet.open`."""
-        path = self.provider.directory / self._names.get(arrival.name, arrival.name)
-        try:
-            stat = path.stat()
-        except OSError as error:
-            raise SourceGone(f"expected a file that was there before, got {error.strerror}", path=path) from error
-        if (stat.st_size, stat.st_mtime_ns) != (arrival.size, arrival.mtime_ns):
-            raise SourceGone("expected a file as it was before, got one that changed", path=path)
+        path = self._path(arrival.name)
+        self._check(arrival, path, path.stat())
         source = self._opener(path)
         if source is None:
             raise SourceGone("expected a file of chunks as before, got something else", path=path)
-        return source
+        return _Checked(source, path, lambda stat: self._check(arrival, path, stat))
+
+    def _path(self, taken: str) -> Path:
+        """Where a file is now that was taken under a name."""
+        path = self.provider.directory / self._names.get(taken, taken)
+        if path.exists():
+            return path
+        now = None if taken in self._gone else self.provider.find(self._names.get(taken, taken))
+        if now is None:
+            self._gone.add(taken)  # not to list the directory for each of its chunks
+            raise SourceGone("expected a file that was there before, got none", path=path)
+        self._names[taken] = now
+        return self.provider.directory / now
+
+    def _check(self, arrival: Arrival, path: Path, stat: os.stat_result) -> None:
+        """Raise `SourceGone` for a file that is not as it was taken; it may have been written again as it was."""
+        as_before = (stat.st_size, stat.st_mtime_ns) == (arrival.size, arrival.mtime_ns)
+        name = self._names.get(arrival.name, arrival.name)
+        if not as_before and not self.provider.register.same_contents(name, path, stat.st_size):
+            raise SourceGone("expected a file as it was before, got one that changed", path=path)
 
     def resume(self, known: Sequence[Arrival], newest: str) -> None:
         """As `Inlet.resume`."""
@@ -165,6 +185,7 @@ class ChunkSourceLoader(Inlet):
         return self.provider.key(name) > self._newest or mtime > self._latest
 
     def _renamed(self, was: str, name: str) -> None:
+        self._gone.clear()
         for taken, current in list(self._names.items()):
             if current == was:
                 self._names[taken] = name
@@ -185,7 +206,30 @@ class ChunkSourceLoader(Inlet):
             source.close()
             return None
         self.metrics.add(files=1, chunks=len(source))
-        return Arrival(file.name, source.key, len(source), file.size, file.mtime_ns), source
+        arrival = Arrival(file.name, source.key, len(source), file.size, file.mtime_ns)
+        return arrival, _Checked(source, file.path, lambda stat: self._check(arrival, file.path, stat))
+
+
+class _Checked(ChunkSource):
+    """A source whose file is looked at before each read: of one that was written anew, other chunks would be read."""
+
+    def __init__(self, source: ChunkSource, path: Path, check: Callable[[os.stat_result], None]) -> None:
+        self.key, self._source, self._path, self._check = source.key, source, path, check
+        self._seen: tuple[int, int] | None = None
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def load(self, i: int) -> npt.NDArray[np.uint8]:
+        stat = self._path.stat()
+        seen = (stat.st_size, stat.st_mtime_ns)
+        if seen != self._seen:
+            self._check(stat)
+            self._seen = seen
+        return self._source.load(i)
+
+    def close(self) -> None:
+        self._source.close()
 
 
 def reason_of(error: BaseException) -> str:

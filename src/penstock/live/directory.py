@@ -96,6 +96,18 @@ class FilePathProvider:
         self._passed_over.pop(name, None)
         return self.register.take(name)
 
+    def find(self, name: str) -> str | None:
+        """The name that a file which was taken has now; None where it is gone. Any thread. Cost: names are listed."""
+        inode = self.register.inode(name)
+        for other in self._list() if inode is not None else ():
+            try:
+                stat = (self.directory / other).stat()
+            except OSError:
+                continue
+            if (stat.st_dev, stat.st_ino) == inode:
+                return other
+        return None
+
     def poll(self) -> list[FoundFile]:
         """Whole files that came since the last call, those that a writer closed first; never waits."""
         if self.mode == "off":

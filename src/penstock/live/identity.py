@@ -83,6 +83,18 @@ class FileRegister:
             self.counts["vanished"] += 1
             return None
 
+    def inode(self, name: str) -> tuple[int, int] | None:
+        """Device and number of a file that was taken; None where they are not known."""
+        known = self._known.get(name)
+        return None if known is None else known.inode
+
+    def same_contents(self, name: str, path: Path, size: int) -> bool:
+        """Whether a file of another time has the contents that the one taken under a name is known to have had."""
+        known = self._known.get(name)
+        if known is None or known.digest is None or known.size != size:
+            return False
+        return known.digest == _digest(path)
+
     def look_closer(self, files: int) -> None:
         """Look at the contents of some files that were taken without, so that copies of them will be known."""
         for _ in range(min(files, len(self._undigested))):
