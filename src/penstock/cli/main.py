@@ -34,6 +34,11 @@ COMMANDS = {
     ),
     "record": ("penstock.cli.record:record", "Record episodes of an environment into a new dataset."),
     "formats": ("penstock.cli.formats:formats", "The formats there are, and what each can do."),
+    "live": ("penstock.cli.live:live", "Read a folder of training games that grows, and show what each stage does."),
+    "top": (
+        "penstock.cli.top:top",
+        "Watch a running loader: busy share, rates and queue of each stage, and the bottleneck.",
+    ),
     "why": ("penstock.cli.why:why", "Which episodes, files and rows are behind a batch, from its ticket."),
     "demo": ("penstock.cli.demo.command:demo", "Record, train, stop, resume and evaluate, from end to end."),
 }

@@ -1,0 +1,209 @@
+"""`penstock live`: read a folder of training games that grows, and show how fast and why not faster."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Generator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+
+from penstock.cli.show import Json, print_json
+from penstock.cli.stages import as_json, table
+from penstock.compat.lczero import DataLoader, DataLoaderConfig, load_config
+from penstock.domains.chess.live import chess_pipeline
+from penstock.domains.chess.rescore import Rescorer
+from penstock.errors import DataError
+from penstock.live.endpoint import MetricsEndpoint
+from penstock.live.pipeline import LivePipeline
+
+SHOWN = 1.0  # seconds between two pictures
+LOOK = 0.1  # seconds between two looks at how many games came
+
+
+def live(
+    directory: Annotated[
+        str | None, typer.Argument(metavar="DIR", help="The folder of games; with --config it may be told there.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", help="Stages as a configuration of Leela Chess Zero's loader has them.")
+    ] = None,
+    output: Annotated[str | None, typer.Option("--output", help="Which output of --config to read.")] = None,
+    bench: Annotated[
+        float | None, typer.Option("--bench", metavar="SECONDS", help="Measure for so long behind the first batch.")
+    ] = None,
+    batches: Annotated[int | None, typer.Option("--batches", min=1, help="Stop after so many batches.")] = None,
+    once: Annotated[bool, typer.Option("--once", help="One pass over what is there; nothing is watched.")] = False,
+    window: Annotated[int | None, typer.Option("--window", help="Newest games that are drawn from.")] = None,
+    rate: Annotated[float | None, typer.Option("--rate", help="Share of a game's positions at each use.")] = None,
+    count: Annotated[int | None, typer.Option("--count", help="Positions of a game at each use.")] = None,
+    reservoir: Annotated[int | None, typer.Option("--reservoir", help="Positions that are mixed.")] = None,
+    batch_size: Annotated[int | None, typer.Option("--batch-size", help="Positions of a batch.")] = None,
+    threads: Annotated[int | None, typer.Option("--threads", help="Threads of each stage.")] = None,
+    rescore: Annotated[bool, typer.Option("--rescore", help="Check games, and fill short-term targets.")] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Another one, another order.")] = 0,
+    anchor: Annotated[str | None, typer.Option("--anchor", help="Count the games behind this key.")] = None,
+    wait_new: Annotated[
+        int | None, typer.Option("--wait-new", min=1, help="Only wait until so many games came behind the anchor.")
+    ] = None,
+    journal: Annotated[Path | None, typer.Option("--journal", help="Write what the window did, for replays.")] = None,
+    state: Annotated[
+        Path | None, typer.Option("--state", help="Go on from this file if it is there, and write it at the end.")
+    ] = None,
+    metrics_port: Annotated[
+        int | None, typer.Option("--metrics-port", help="Serve figures for Prometheus and penstock top.")
+    ] = None,
+    as_json_: Json = False,
+) -> None:
+    """Read a folder of training games that grows, and show what each stage does.
+
+    Without --bench and --batches it goes on until it is interrupted, or, with --once, until the end.
+
+    Example: penstock live ./games --bench 10 --window 250000 --count 1
+    """
+    given = {"window": window, "rate": rate, "count": count, "reservoir": reservoir, "batch_size": batch_size}
+    told: dict[str, Any] = {name: value for name, value in {**given, "threads": threads}.items() if value is not None}
+    if rescore:
+        told["rescorer"] = Rescorer()
+    run = {"seed": seed, "follow": not once, "journal": journal}
+    pipeline = _pipeline(directory, config, output, told, run)
+    with _serving(pipeline, metrics_port) as endpoint:
+        if anchor is not None:
+            pipeline.pool.set_anchor(anchor)
+        if wait_new is not None:
+            _wait(pipeline, wait_new, as_json=as_json_)
+            return
+        _load(pipeline, state)
+        console = Console(stderr=as_json_)
+        if endpoint is not None:
+            console.print(f"figures at {endpoint.url}; watch them with: penstock top {endpoint.port}", highlight=False)
+        before, after, first = _run(pipeline, console, bench, batches)
+        _save(pipeline, state)
+    _report(pipeline, before, after, first, as_json_, console)
+
+
+def _pipeline(
+    directory: str | None, config: Path | None, output: str | None, told: Mapping[str, Any], run: Mapping[str, Any]
+) -> LivePipeline:
+    """What is to be run. Raises `DataError` for options that go together with no meaning."""
+    if config is None:
+        if directory is None or output is not None:
+            raise DataError("expected a folder of games, or --config (and only then --output)")
+        return chess_pipeline(directory, **told, **run)
+    if told:
+        raise DataError(f"expected all about the stages in {config}, got {sorted(told)} besides")
+    loader = DataLoader(_moved(load_config(config.read_text("utf-8")), directory), **run)
+    name = next(iter(loader.pipelines)) if output is None else output
+    if name not in loader.pipelines:
+        raise DataError(f"expected --output to be one of {list(loader.pipelines)}, got {name!r}")
+    return loader.pipelines[name]
+
+
+def _moved(config: DataLoaderConfig, directory: str | None) -> DataLoaderConfig:
+    """The configuration with another folder to read, where one is given."""
+    if directory is None:
+        return config
+    stages = tuple(
+        replace(stage, file_path_provider=replace(stage.file_path_provider, directory=directory))
+        if stage.file_path_provider is not None
+        else stage
+        for stage in config.stage
+    )
+    return replace(config, stage=stages)
+
+
+@contextlib.contextmanager
+def _serving(pipeline: LivePipeline, port: int | None) -> Generator[MetricsEndpoint | None]:
+    """The pipeline until the end of the block, and its figures over HTTP where a port is given."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(pipeline)
+        yield None if port is None else stack.enter_context(MetricsEndpoint(pipeline.metrics, port))
+
+
+def _run(
+    pipeline: LivePipeline, console: Console, bench: float | None, batches: int | None
+) -> tuple[Mapping[str, Any], Mapping[str, Any], float]:
+    """Get batches until it is enough; two snapshots around what is measured, and the seconds to the first batch."""
+    begun = time.monotonic()
+    quiet = bench is not None or not console.is_terminal
+    before = shown = pipeline.metrics()
+    first = 0.0
+    with contextlib.ExitStack() as stack:
+        picture = None if quiet else stack.enter_context(Live(console=console, auto_refresh=False, transient=True))
+        stack.enter_context(contextlib.suppress(KeyboardInterrupt))
+        for n, _ in enumerate(pipeline, 1):
+            now = time.monotonic()
+            if n == 1:
+                first = now - begun
+                before = pipeline.metrics()
+            if picture is not None and now - shown["time"] >= SHOWN:
+                since, shown = shown, pipeline.metrics()
+                picture.update(table(since, shown), refresh=True)
+            if n == batches or (bench is not None and now - begun - first >= bench):
+                break
+    return before, pipeline.metrics(), first
+
+
+def _wait(pipeline: LivePipeline, wanted: int, *, as_json: bool) -> None:
+    """Wait until so many games came behind the anchor; print the newest key, which is the next anchor."""
+    pipeline.start()
+    with contextlib.suppress(KeyboardInterrupt):
+        while pipeline.pool.chunks_since_anchor < wanted and pipeline.options.follow:
+            time.sleep(LOOK)
+    pool = pipeline.pool
+    found = {"anchor": pool.anchor(), "newest": pool.newest, "chunks_since_anchor": pool.chunks_since_anchor}
+    if as_json:
+        print_json(found)
+    else:
+        typer.echo(pool.newest)
+    if pool.chunks_since_anchor < wanted:
+        raise typer.Exit(1)
+
+
+def _load(pipeline: LivePipeline, state: Path | None) -> None:
+    """Go on from a file, if it is there."""
+    if state is not None and state.exists():
+        try:
+            pipeline.load_state_dict(json.loads(state.read_text("utf-8")))
+        except ValueError as error:
+            raise DataError(f"expected a state of penstock live in {state}, got something else: {error}") from error
+
+
+def _save(pipeline: LivePipeline, state: Path | None) -> None:
+    """Write where it stands; whole or not at all."""
+    if state is not None:
+        partial = state.with_name(f".{state.name}.partial")
+        partial.write_text(json.dumps(pipeline.state_dict(), default=_listed), "utf-8")
+        os.replace(partial, state)
+
+
+def _listed(array: Any) -> Any:
+    return array.tolist()
+
+
+def _report(
+    pipeline: LivePipeline,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    first: float,
+    as_json_: bool,
+    console: Console,
+) -> None:
+    """What was measured, and what could not be used."""
+    counts, examples = pipeline.failures()
+    summary = {"first_batch_s": first, **as_json(before, after), "failures": counts}
+    if as_json_:
+        print_json({**summary, "examples": [list(example) for example in examples]})
+        return
+    speed = f"{summary['batches_per_s']:,.1f} batches/s, {summary['frames_per_s']:,.0f} frames/s"
+    console.print(table(before, after, title=f"{speed}; first batch after {first:.2f} s"))
+    for reason, n in counts.items():
+        name, _, message = next(example for example in reversed(examples) if example[1] == reason)
+        console.print(f"{n:,} chunks or files could not be used: {reason}, the last {name}: {message}", highlight=False)

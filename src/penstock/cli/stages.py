@@ -1,0 +1,81 @@
+"""How the stages of a running pipeline are shown: rows of a table, for people and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.table import Table
+
+from penstock.live.look import StageFigures, bottleneck, figures
+
+COLUMNS = ("stage", "threads", "busy", "", "a second", "queue", "so far")
+GAUGES = ("chunks_current", "chunk_sources", "chunks_since_anchor", "frames", "reshuffles", "watching")
+BAR = 10
+
+
+def rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """A row of text for each stage, in the order of `COLUMNS`.
+
+    >>> queue = {"fill": 2, "capacity": 4, "drops": 0}
+    >>> stage = {"threads": 2, "counts": {"frames": 0}, "busy": 0.0, "queue": queue, "gauges": {}}
+    >>> after = {**stage, "busy": 1.0, "counts": {"frames": 3000, "failed.gone": 1}}
+    >>> rows({"time": 0.0, "stages": {"unpacker": stage}}, {"time": 1.0, "stages": {"unpacker": after}})
+    [('unpacker', '2', '50 %', '█████·····', '3,000 frames', '2 of 4', '1 failed: gone')]
+    """
+    return [_row(stage) for stage in figures(before, after)]
+
+
+def _row(stage: StageFigures) -> tuple[str, ...]:
+    share = min(max(stage.busy, 0.0), 1.0)
+    filled = round(share * BAR)
+    flows = [f"{rate:,.0f} {name}" for name, rate in stage.rates.items() if not name.startswith("failed.") and rate]
+    queue = f"{stage.fill} of {stage.capacity}" if stage.capacity else ""
+    dropped = f", {stage.drops:,} dropped" if stage.drops else ""
+    reasons = {name.removeprefix("failed."): n for name, n in stage.totals.items() if name.startswith("failed.")}
+    failed = [f"{n:,} failed: {reason}" for reason, n in reasons.items()]
+    gauges = [f"{name} {_number(stage.gauges[name])}" for name in GAUGES if name in stage.gauges]
+    bar = "█" * filled + "·" * (BAR - filled)
+    about = ", ".join([*gauges, *failed])
+    return stage.name, str(stage.threads), f"{stage.busy * 100:.0f} %", bar, ", ".join(flows), queue + dropped, about
+
+
+def _number(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:,.0f}"
+
+
+def table(before: Mapping[str, Any], after: Mapping[str, Any], title: str = "") -> Table:
+    """The rows as a table, with the bottleneck below.
+
+    >>> table({"time": 0.0, "stages": {}}, {"time": 1.0, "stages": {}}).row_count
+    0
+    """
+    found = bottleneck(before, after)
+    made = Table(*COLUMNS, title=title or None, caption=None if found is None else found.sentence)
+    for row in rows(before, after):
+        made.add_row(*row)
+    return made
+
+
+def as_json(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """Seconds, batches and frames a second, figures of each stage, and the bottleneck, as plain values.
+
+    >>> as_json({"time": 0.0, "stages": {}}, {"time": 2.0, "stages": {}})
+    {'seconds': 2.0, 'batches_per_s': 0.0, 'frames_per_s': 0.0, 'bottleneck': None, 'stages': {}}
+    """
+    found = bottleneck(before, after)
+    stages = {stage.name: stage for stage in figures(before, after)}
+    last = stages["tensor_generator"].rates if "tensor_generator" in stages else {}
+    return {
+        "seconds": after["time"] - before["time"],
+        "batches_per_s": last.get("batches", 0.0),
+        "frames_per_s": last.get("frames", 0.0),
+        "bottleneck": None if found is None else {"kind": found.kind, "stage": found.stage, "says": found.sentence},
+        "stages": {name: _plain(stage) for name, stage in stages.items()},
+    }
+
+
+def _plain(stage: StageFigures) -> dict[str, Any]:
+    queue = {"fill": stage.fill, "capacity": stage.capacity, "drops": stage.drops}
+    counts = {"rates": dict(stage.rates), "totals": dict(stage.totals), "gauges": dict(stage.gauges)}
+    return {"threads": stage.threads, "busy": stage.busy, **counts, "queue": queue}

@@ -1,0 +1,103 @@
+"""`penstock top`: a running loader, live, and its bottleneck."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.show import Json, print_json
+from penstock.cli.stages import COLUMNS, as_json, rows
+from penstock.errors import FormatError, require
+from penstock.live.endpoint import look
+from penstock.live.look import bottleneck
+
+Look = Callable[[], Mapping[str, Any]]
+PORT = "9470"
+
+
+def top(
+    address: Annotated[
+        str, typer.Argument(metavar="[PORT_OR_ADDRESS]", help="Where the loader serves its figures.")
+    ] = PORT,
+    interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")] = 1.0,
+    as_json_: Json = False,
+) -> None:
+    """Watch a running loader: busy share, rates and queue of each stage, and the bottleneck.
+
+    The loader serves its figures itself: `penstock live --metrics-port`, or `penstock.live.endpoint.MetricsEndpoint`
+    in a program. `--json` takes two looks and prints what was between them.
+
+    Example: penstock top 9470
+    """
+    before = look(address)
+    if as_json_:
+        time.sleep(interval)
+        print_json(as_json(before, look(address)))
+        return
+    make_app(lambda: look(address), interval, address).run()
+
+
+def make_app(look: Look, interval: float, name: str) -> Any:
+    """The Textual application that shows what `look` gives. Needs the extra `top`; raises `MissingExtraError`.
+
+    >>> make_app(lambda: {"time": 0.0, "stages": {}}, 1.0, "here").title
+    'penstock top here'
+    """
+    app_module, widgets = require("textual.app", "top"), require("textual.widgets", "top")
+    require("textual", "top")
+
+    class Top(app_module.App):
+        """A table of stages, and a line that names the bottleneck or says why there are no figures."""
+
+        TITLE = f"penstock top {name}"
+        BINDINGS = [("q", "quit", "Quit"), ("space", "pause", "Pause")]  # noqa: RUF012  Textual's own form
+        CSS = "#says { height: auto; padding: 1 2; text-style: bold; }"
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.title = self.TITLE
+            self._before: Mapping[str, Any] | None = None
+            self._paused = False
+
+        def compose(self) -> Any:
+            yield widgets.Header()
+            yield widgets.DataTable(cursor_type="none", zebra_stripes=True)
+            yield widgets.Static("the first figures come at the second look", id="says")
+            yield widgets.Footer()
+
+        async def on_mount(self) -> None:
+            self.query_one(widgets.DataTable).add_columns(*COLUMNS)
+            await self.take_look()
+            self.set_interval(interval, self.take_look)
+
+        def action_pause(self) -> None:
+            self._paused = not self._paused
+
+        async def take_look(self) -> None:
+            """Show what was since the last look."""
+            if self._paused:
+                return
+            says = self.query_one("#says", widgets.Static)
+            try:
+                after = await asyncio.to_thread(look)
+            except (OSError, FormatError) as error:
+                says.update(f"no figures: {error}")
+                return
+            before, self._before = self._before, after
+            if before is not None and after["time"] > before["time"]:
+                fill(self.query_one(widgets.DataTable), before, after)
+                found = bottleneck(before, after)
+                says.update("no stages yet" if found is None else found.sentence)
+
+    return Top()
+
+
+def fill(table: Any, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
+    """Put the rows between two looks into a table of Textual."""
+    table.clear()
+    for row in rows(before, after):
+        table.add_row(*row)
