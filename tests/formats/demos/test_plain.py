@@ -381,3 +381,12 @@ def test_others_are_not_claimed(tmp_path):
     store = tmp_path / "store"
     with named("columns").create(store, FORMAT.open(saved(tmp_path / "f.npz", **values(), lengths=LENGTHS)).spec):
         assert not FORMAT.recognises(store)
+
+
+def test_arrays_of_other_names_need_the_kind(tmp_path):
+    np.savez(tmp_path / "q.npz", x=np.zeros((5, 2)), acts=np.zeros(5))
+    given = {"names": {"observations": "x"}, "lengths": [2, 3]}
+    with pytest.raises(FormatError, match="say which with `kind`, as kind='npz'"):
+        FORMAT.open(tmp_path / "q.npz", **given)
+    with FORMAT.open(tmp_path / "q.npz", kind="npz", **given) as source:
+        assert np.diff(source.offsets).tolist() == [2, 3]

@@ -54,7 +54,6 @@ def kind_at(path: Path, name: str | None = None) -> Kind:
     for kind in KINDS:
         if kind.recognises(path):
             return kind
-    message = (
-        f"expected demonstrations of {[kind.name for kind in KINDS]}, got none of them; kind='npz' (or another of "
-    )
-    raise UnknownFormatError(f"{message}these) says which they are", path=path)
+    names = [kind.name for kind in KINDS]
+    message = f"expected demonstrations of {names}, got none of them; say which with `kind`, as kind='npz'"
+    raise UnknownFormatError(message, path=path)
