@@ -1,0 +1,100 @@
+"""Samples of other road users: one for every observation that a mask lets through."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.columns import Columns
+from penstock.domains.driving.ego import RasterDataset
+from penstock.domains.driving.logs import TRACK_BYTES, Logs, Timeline, checked, scene_logs
+from penstock.domains.driving.mask import MIN_FUTURE, MIN_HISTORY, Thresholds, agents_mask, chosen, rejected_agents
+from penstock.domains.driving.pictures import SCENE_BYTES, ImageType
+from penstock.domains.driving.rasterize.base import Rasterizer
+from penstock.domains.driving.sampling import Sampling, Velocities
+from penstock.errors import DataError
+
+Int = npt.NDArray[np.int64]
+Rejected = Literal["leave_out", "keep"]
+
+
+class AgentDataset(RasterDataset):
+    """One sample for every observation of an agent that is there for at least `min_frame_history` frames before and
+    `min_frame_future` after: where it was and will be, and a raster around it.
+
+    `agents_mask` is `[N, 2]` or `[N]` bool, a row for each of the agents; computed by `thresholds` if None (those of
+    `Thresholds`, with the configuration's probability), and kept in the folder `cache` if that is named. Where both
+    numbers of frames are 0, observations that do not count at all are left out; l5kit keeps them, as does
+    `rejected="keep"`, and a sample of one below the threshold then is an error. Other arguments are as in `EgoDataset`.
+
+    Raises `DataError` for a mask that does not fit, besides what `EgoDataset` raises. Cost: that of `agents_mask`.
+    """
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        logs: Logs,
+        rasterizer: Rasterizer | None = None,
+        agents_mask: npt.NDArray[Any] | None = None,
+        min_frame_history: int = MIN_HISTORY,
+        min_frame_future: int = MIN_FUTURE,
+        *,
+        thresholds: Thresholds | None = None,
+        cache: str | os.PathLike[str] | None = None,
+        rejected: Rejected = "leave_out",
+        velocities: Velocities = "original",
+        image_type: ImageType = "float32",
+        track_bytes: int = TRACK_BYTES,
+        scene_bytes: int = SCENE_BYTES,
+    ) -> None:
+        if rejected not in ("leave_out", "keep"):
+            raise DataError(f"expected rejected to be 'leave_out' or 'keep', got {rejected!r}")
+        if agents_mask is not None and (thresholds is not None or cache is not None):
+            raise DataError("expected a mask, or the thresholds and the cache of one, got both")
+        timeline = Timeline.of(logs)
+        self.agents_mask = agents_mask
+        if agents_mask is None:
+            thresholds = replace(thresholds or Thresholds(), probability=Sampling.of(cfg).threshold)
+            self.agents_mask = _mask(logs, thresholds, cache, timeline)
+        rows = chosen(self.agents_mask, len(logs.agents), min_frame_history, min_frame_future)
+        if agents_mask is None and rejected == "leave_out" and min_frame_history <= 0 and min_frame_future <= 0:
+            rows = rows[~rejected_agents(logs, thresholds or Thresholds(), timeline=timeline)[rows]]
+        rows = rows[rows < timeline.agents[-1]]
+        options = {
+            "velocities": velocities,
+            "image_type": image_type,
+            "track_bytes": track_bytes,
+            "scene_bytes": scene_bytes,
+        }
+        cuts = np.searchsorted(rows, timeline.agents[timeline.offsets])
+        super().__init__(cfg, logs, timeline, rows, cuts, rasterizer, None, options)
+
+    @property
+    def agents_indices(self) -> Int:
+        """`[n]` the row of the agents that each sample is of."""
+        return self.rows
+
+    def _make(self, rows: Int, positions: Int) -> Columns:
+        return self._pictured(*self.sampler.agents(rows))
+
+    def get_frame_indices(self, frame_idx: int) -> Int:
+        """`[n]` the samples of a frame of the dataset. Raises `NoSuchRowError`."""
+        frame = checked(frame_idx, len(self.timeline), "frame")
+        return np.arange(*np.searchsorted(self.rows, self.timeline.agents[frame : frame + 2]))
+
+    def get_scene_dataset(self, scene_index: int) -> AgentDataset:
+        """The same agents of one scene, read into memory (where it may be changed). Raises `NoSuchRowError`."""
+        scene = checked(scene_index, self.timeline.scenes, "scene")
+        first, last = self.timeline.agents[self.timeline.offsets[scene : scene + 2]].tolist()
+        mask = np.zeros(last - first, np.bool_)
+        mask[self.rows[self.cuts[scene] : self.cuts[scene + 1]] - first] = True
+        return AgentDataset(self.cfg, scene_logs(self.dataset, scene), self.rasterizer, mask, **self.options)
+
+
+def _mask(logs: Logs, thresholds: Thresholds, cache: str | os.PathLike[str] | None, timeline: Timeline) -> Any:
+    return agents_mask(logs, thresholds, cache=cache, timeline=timeline)

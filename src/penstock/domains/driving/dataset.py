@@ -1,0 +1,103 @@
+"""Datasets of driving logs: a plan over rows, and a stage that turns a batch of rows into samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.columns import Columns
+from penstock.core.spec import Field, Spec
+from penstock.data.map_dataset import MapDataset
+from penstock.domains.driving.logs import Logs, NoSuchRowError, Timeline, checked
+from penstock.formats.memory import MemorySource
+from penstock.plan.episodes import Episodes
+from penstock.plan.steps import Steps
+
+Int = npt.NDArray[np.int64]
+Make = Callable[[Int, Int], Columns]
+
+
+@dataclass(frozen=True, eq=False)
+class Sampled:
+    """The stage that makes samples of the column `row`; `described` is its part of fingerprints."""
+
+    make: Make
+    described: str
+
+    def __call__(self, columns: Columns, positions: Int) -> Columns:
+        """The samples of a batch."""
+        return self.make(columns["row"], positions)
+
+    def __repr__(self) -> str:
+        return self.described
+
+
+class DrivingDataset(MapDataset):
+    """Samples of `rows` of a log, whose scenes are the episodes; what ego and agent datasets have in common.
+
+    Shuffle, mix, shard, repeat and load it as any `MapDataset`; `data[5]`, `data[2:9]`, `data.batch(positions)`. Indices
+    of scenes and frames may be negative, counting from the end.
+    """
+
+    def __init__(
+        self, cfg: Mapping[str, Any], logs: Logs, timeline: Timeline, rows: Int, cuts: Int, stage: Sampled
+    ) -> None:
+        self.cfg, self.dataset, self.timeline, self.rows = cfg, logs, timeline, rows
+        self.cuts = cuts
+        source = MemorySource(Spec({"row": Field(np.dtype(np.int64))}), {"row": rows}, cuts)
+        super().__init__([source], Steps().plan(Episodes.of(source)), (stage,))
+
+    def __getitem__(self, index: Any) -> Any:
+        """One sample, or a batch of them. Raises `NoSuchRowError`, which is an `IndexError` and a `ValueError`."""
+        try:
+            return super().__getitem__(index)
+        except NoSuchRowError:
+            raise
+        except IndexError as error:
+            raise NoSuchRowError(str(error)) from error
+
+    def get_frame(self, scene_index: int, state_index: int, track_id: int | None = None) -> dict[str, Any]:
+        """The sample of the ego, or of the agent with a track id, in frame `state_index` of a scene.
+
+        Raises `NoSuchRowError` for a scene, frame or track that is not there, or an agent below the threshold.
+        """
+        scene = checked(scene_index, self.timeline.scenes, "scene")
+        first, last = self.timeline.offsets[scene : scene + 2].tolist()
+        frame = first + checked(state_index, last - first, f"frame of scene {scene}")
+        return self._one(frame, track_id).row(0)
+
+    def _one(self, frame: int, track_id: int | None) -> Columns:
+        """The batch of the one sample of a frame of the dataset. Its position is the frame's number."""
+        raise NotImplementedError
+
+    def get_scene_indices(self, scene_idx: int) -> Int:
+        """`[n]` the samples of a scene. Raises `NoSuchRowError`."""
+        scene = checked(scene_idx, self.timeline.scenes, "scene")
+        return np.arange(self.cuts[scene], self.cuts[scene + 1])
+
+    def get_frame_indices(self, frame_idx: int) -> Int:
+        """`[n]` the samples of a frame of the dataset. Raises `NoSuchRowError`."""
+        frame = checked(frame_idx, len(self.timeline), "frame")
+        return np.arange(frame, frame + 1)
+
+
+def described(logs: Logs, *parts: object) -> str:
+    """What a stage's samples follow from, as text: the data, and how they are made."""
+    known = getattr(logs, "fingerprint", None)
+    rows = (len(logs.scenes), len(logs.frames), len(logs.agents), len(logs.tl_faces))
+    return f"sampled({known or rows}, {', '.join(map(repr, parts))})"
+
+
+def merged(sample: Columns, image: npt.NDArray[Any] | None) -> Columns:
+    """The sample with its picture, if there is one."""
+    return sample if image is None else sample.merged({"image": image})
+
+
+def section_of_rasters(cfg: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Whether traffic lights are drawn, and other things that a configuration may leave out."""
+    found = cfg.get("raster_params", {})
+    return found if isinstance(found, Mapping) else {}

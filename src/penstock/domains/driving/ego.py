@@ -1,0 +1,104 @@
+"""Samples of the car that records: one for every frame."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.columns import Columns
+from penstock.domains.driving.dataset import DrivingDataset, Sampled, described, merged, section_of_rasters
+from penstock.domains.driving.logs import TRACK_BYTES, Logs, Timeline, scene_logs
+from penstock.domains.driving.perturbation import Perturbation
+from penstock.domains.driving.pictures import SCENE_BYTES, ImageType, Pictures
+from penstock.domains.driving.rasterize.base import Rasterizer
+from penstock.domains.driving.sampling import Sampler, Sampling, Targets, Velocities
+
+Int = npt.NDArray[np.int64]
+
+
+class RasterDataset(DrivingDataset):
+    """What datasets with rasters share: how a sample is made, and made again of one scene.
+
+    `rasterizer` None leaves out `image`. `perturbation` moves the ego, each sample by its position in the order, so
+    another way in another epoch. `velocities` and `image_type` are those of `Sampling` and `Pictures`; `track_bytes` and
+    `scene_bytes` bound what is kept of the log in memory.
+    """
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        logs: Logs,
+        timeline: Timeline,
+        rows: Int,
+        cuts: Int,
+        rasterizer: Rasterizer | None,
+        perturbation: Perturbation | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        sampling = Sampling.of(cfg, options["velocities"])
+        self.rasterizer, self.perturbation, self.options = rasterizer, perturbation, dict(options)
+        self.sampler = Sampler(logs, sampling, perturbation, timeline=timeline, track_bytes=options["track_bytes"])
+        self.pictures = None
+        if rasterizer is not None:
+            lights = not section_of_rasters(cfg).get("disable_traffic_light_faces", False)
+            kind, room = options["image_type"], options["scene_bytes"]
+            self.pictures = Pictures(logs, timeline, rasterizer, sampling.history, lights, kind, room)
+        told = (type(self).__name__, sampling, perturbation, type(rasterizer).__name__, dict(cfg))
+        super().__init__(cfg, logs, timeline, rows, cuts, Sampled(self._make, described(logs, *told)))
+
+    def _make(self, rows: Int, positions: Int) -> Columns:
+        raise NotImplementedError
+
+    def _pictured(self, sample: Columns, targets: Targets) -> Columns:
+        return merged(sample, None if self.pictures is None else self.pictures(targets))
+
+    def _one(self, frame: int, track_id: int | None) -> Columns:
+        if track_id is None or track_id == -1:
+            return self._pictured(*self.sampler.ego(np.array([frame]), np.array([frame])))
+        return self._pictured(*self.sampler.agents(np.array([self.sampler.find(frame, track_id)])))
+
+
+class EgoDataset(RasterDataset):
+    """One sample for every frame of `logs`: where the ego was and will be, and a raster around it.
+
+    `cfg` is a configuration of l5kit (`model_params`, `raster_params`); `logs` any dataset with the four arrays, such as
+    `penstock.formats.l5kit.L5KitSource`. Every key of a sample is on the page docs/l5kit.md. See `RasterDataset` for the
+    other arguments.
+
+    Raises `DataError` for a configuration that lacks something, `FormatError` for intervals that do not fit together.
+    Cost: reads the frames once; a sample without a raster some microseconds.
+    """
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        logs: Logs,
+        rasterizer: Rasterizer | None = None,
+        perturbation: Perturbation | None = None,
+        *,
+        velocities: Velocities = "original",
+        image_type: ImageType = "float32",
+        track_bytes: int = TRACK_BYTES,
+        scene_bytes: int = SCENE_BYTES,
+    ) -> None:
+        timeline = Timeline.of(logs)
+        options = {
+            "velocities": velocities,
+            "image_type": image_type,
+            "track_bytes": track_bytes,
+            "scene_bytes": scene_bytes,
+        }
+        rows = np.arange(len(timeline))
+        super().__init__(cfg, logs, timeline, rows, timeline.offsets, rasterizer, perturbation, options)
+
+    def _make(self, rows: Int, positions: Int) -> Columns:
+        return self._pictured(*self.sampler.ego(rows, positions))
+
+    def get_scene_dataset(self, scene_index: int) -> EgoDataset:
+        """The same of one scene, read into memory (where it may be changed). Raises `NoSuchRowError`."""
+        return EgoDataset(
+            self.cfg, scene_logs(self.dataset, scene_index), self.rasterizer, self.perturbation, **self.options
+        )

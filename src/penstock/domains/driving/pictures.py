@@ -1,0 +1,108 @@
+"""Rasters of samples: the rows that each looks back on, handed to a rasteriser a batch at a time."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.zarr import Cache
+from penstock.data.recycler import Recycler
+from penstock.domains.driving.geometry import yaw_as_rotation33
+from penstock.domains.driving.logs import Logs, Timeline
+from penstock.domains.driving.rasterize.base import Rasterizer, StubRasterizer
+from penstock.domains.driving.rasterize.scenes import Scenes, Views
+from penstock.domains.driving.sampling import Targets
+from penstock.errors import DataError
+
+Int = npt.NDArray[np.int64]
+Any1 = npt.NDArray[Any]
+ImageType = Literal["float32", "uint8"]
+
+SCENE_BYTES = 512 << 20
+"""Logs whose rows take at most this are drawn from memory; of larger ones each batch reads its own rows."""
+_KEPT = 256 << 20  # bytes of rasters whose memory is used again
+
+
+class Pictures:
+    """Draws batches with `rasterizer`, each sample with `history` frames before the current one. Thread-safe.
+
+    Rasters are `[n, C, H, W]`, float32 in 0..1 or uint8, in memory of earlier ones that nobody holds any more. `lights`
+    says whether faces of traffic lights are drawn. Raises `DataError` for another `dtype`.
+    """
+
+    def __init__(
+        self,
+        logs: Logs,
+        timeline: Timeline,
+        rasterizer: Rasterizer,
+        history: int,
+        lights: bool = True,
+        dtype: ImageType = "float32",
+        scene_bytes: int = SCENE_BYTES,
+    ) -> None:
+        if dtype not in ("float32", "uint8"):
+            raise DataError(f"expected rasters of float32 or uint8, got {dtype!r}")
+        self.logs, self.timeline, self.rasterizer = logs, timeline, rasterizer
+        self.history, self.lights, self.dtype = history, lights, np.dtype(dtype)
+        rows = (logs.frames, logs.agents, logs.tl_faces)
+        # Beside the rows themselves, the corners of boxes and what says which there are.
+        self._whole = 2 * sum(len(row) * row[0:0].dtype.itemsize for row in rows) <= scene_bytes
+        self._kept = Cache(4 * scene_bytes)
+        self._recycler = Recycler(_KEPT)
+
+    def __call__(self, targets: Targets) -> Any1:
+        """The rasters of `[n]` targets."""
+        shape = (len(targets.frame), self.rasterizer.num_channels(), *self.rasterizer.context.shape)
+        out = self._recycler.empty(shape, self.dtype)
+        if isinstance(self.rasterizer, StubRasterizer):
+            out.fill(0)
+            return out
+        if len(targets.frame) == 0:
+            return out
+        first = self.timeline.offsets[targets.scene]
+        steps = targets.frame[:, None] - np.arange(self.history + 1)
+        steps = np.where(steps >= first[:, None], steps, -1)
+        if self._whole and targets.ego is None:
+            scenes = self._kept.get("all", self._all)
+        else:
+            scenes, steps = self._part(targets, steps)
+        position = np.concatenate([targets.pose[:, :2], scenes.frames["ego_translation"][steps[:, 0], 2:]], axis=1)
+        views = Views(steps, position, np.ascontiguousarray(targets.pose[:, 2]), targets.track)
+        return self.rasterizer.rasterize_batch(scenes, views, out)
+
+    def _all(self) -> tuple[Scenes, int]:
+        faces = self.timeline.faces if self.lights else np.zeros_like(self.timeline.faces)
+        spans = (np.stack([offsets[:-1], offsets[1:]], axis=1) for offsets in (self.timeline.agents, faces))
+        rows = (self.logs.frames[: len(self.timeline)], self.logs.agents[:], self.logs.tl_faces[:])
+        return Scenes(*rows, *spans), sum(row.nbytes for row in rows)
+
+    def _part(self, targets: Targets, steps: Int) -> tuple[Scenes, Int]:
+        """The frames that a batch looks at, and their rows in place of `steps`; a copy a sample if the ego was moved."""
+        asked, inverse = np.unique(np.where(steps >= 0, steps, targets.frame[:, None]), return_inverse=True)
+        inverse = inverse.reshape(steps.shape)
+        frames = self.logs.frames[asked]
+        agents, agent_spans = _rows(self.logs.agents, self.timeline.agents, asked)
+        current = np.isin(asked, targets.frame) & self.lights
+        faces, some = _rows(self.logs.tl_faces, self.timeline.faces, asked[current])
+        face_spans = np.zeros_like(agent_spans)
+        face_spans[current] = some
+        if targets.ego is None:
+            return Scenes(frames, agents, faces, agent_spans, face_spans), np.where(steps >= 0, inverse, -1)
+        each = inverse.reshape(-1)
+        own = np.arange(len(each)).reshape(steps.shape)
+        frames, now = frames[each], own[:, 0]
+        moved = np.flatnonzero((targets.ego[:, 0] != self.timeline.ego[targets.frame]).any(axis=1))
+        frames["ego_translation"][now[moved], :2] = targets.ego[moved, 0, :2]
+        frames["ego_rotation"][now[moved]] = yaw_as_rotation33(targets.ego[moved, 0, 2])
+        return Scenes(frames, agents, faces, agent_spans[each], face_spans[each]), np.where(steps >= 0, own, -1)
+
+
+def _rows(rows: Any, offsets: Int, frames: Int) -> tuple[Any1, Int]:
+    """What belongs to frames that rise, one after the other, and where in it the rows of each are."""
+    counts = offsets[frames + 1] - offsets[frames]
+    ends = np.cumsum(counts)
+    runs = np.split(frames, np.flatnonzero(np.diff(frames) != 1) + 1) if len(frames) else []
+    parts = [rows[int(offsets[run[0]]) : int(offsets[run[-1] + 1])] for run in runs]
+    return np.concatenate([rows[0:0], *parts]), np.stack([ends - counts, ends], axis=1)
