@@ -108,8 +108,7 @@ class ZarrArray(Rows):
     def read_into(self, start: int, stop: int, out: Any1) -> None:
         """Whole chunks are decoded in place; of others, the pieces that are needed."""
         target, size = as_bytes(out), self._chunk_rows
-        if stop - start > size:
-            self._present(start, stop)
+
         at = start
         while at < stop:
             c = at // size
@@ -129,18 +128,12 @@ class ZarrArray(Rows):
         except FormatError as error:
             raise self._placed(error, c) from error
 
-    def _present(self, start: int, stop: int) -> None:
-        """Chunks are looked for before memory is taken for what a file merely claims."""
-        if self.missing == "refuse":
+    def present(self, start: int, stop: int) -> None:
+        """Chunks are looked for, where they are several."""
+        if self.missing == "refuse" and stop - start > self._chunk_rows:
             for c in range(start // self._chunk_rows, -(-stop // self._chunk_rows)):
                 if c not in self._piece_rows:
                     self.chunk(c)
-
-    def read(self, start: int, stop: int) -> Any1:
-        """A copy of rows `start:stop`, which there are."""
-        if stop - start > self._chunk_rows:
-            self._present(start, stop)
-        return super().read(start, stop)
 
     def take(self, numbers: Int) -> Any1:
         """Each piece is looked at once."""

@@ -135,10 +135,14 @@ def decoder_of(compressor: Mapping[str, Any]) -> Callable[[Bytes, int], Bytes]:
 
 def _standard(make: Callable[[], Any], errors: tuple[type[Exception], ...]) -> Callable[[Bytes, int], Bytes]:
     def decode(raw: Bytes, size: int) -> Bytes:
+        stream = make()
         try:
-            return np.frombuffer(make().decompress(raw.tobytes(), size + 1), np.uint8)
+            found = np.frombuffer(stream.decompress(raw.tobytes(), size + 1), np.uint8)
         except errors as error:
             raise FormatError(f"expected a sound stream: {error}") from error
+        if len(found) == size and not stream.eof:
+            raise FormatError("expected the end of the stream, which has its checksum, got none")
+        return found
 
     return decode
 

@@ -39,6 +39,9 @@ class Rows(ABC):
     def take(self, numbers: Int) -> Any1:
         """A copy of rows that there are, in any order. Cost: each block they lie in is looked at once."""
 
+    def present(self, start: int, stop: int) -> None:
+        """Raise what reading rows `start:stop` would raise if they are merely claimed, before memory is taken."""
+
     def __len__(self) -> int:
         return self.shape[0]
 
@@ -54,6 +57,7 @@ class Rows(ABC):
 
     def read(self, start: int, stop: int) -> Any1:
         """A copy of rows `start:stop`, which there are."""
+        self.present(start, stop)
         out = np.empty((stop - start, *self.shape[1:]), self.dtype)
         self.read_into(start, stop, out)
         return out
@@ -81,6 +85,7 @@ class Rows(ABC):
         fields = self.dtype.fields
         if fields is None or name not in fields:
             raise KeyError(f"no field {name!r}; there are {list(fields or ())}")
+        self.present(0, len(self))
         out = np.empty(self.shape, self.dtype[name])
         for a in range(0, len(self), _STRIDE):
             b = min(a + _STRIDE, len(self))

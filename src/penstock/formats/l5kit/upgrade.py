@@ -65,6 +65,10 @@ class UpgradedRows(Rows):
             out[field] = values
         return out
 
+    def present(self, start: int, stop: int) -> None:
+        """As the stored rows say."""
+        self.stored.present(start, stop)
+
     def read_into(self, start: int, stop: int, out: Any1) -> None:
         """The stored rows, and a copy of each field."""
         self._upgraded(self.stored.read(start, stop), out)
