@@ -1,0 +1,236 @@
+"""The map around a pose as vectors: lanes, midlanes and crosswalks of fixed numbers, nearest first, batches at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import Ragged
+from penstock.domains.driving.logs import Logs, Timeline
+from penstock.domains.driving.map.api import PRIORITY, MapAPI
+from penstock.domains.driving.map.resample import resampled
+from penstock.domains.driving.sampling import section
+from penstock.errors import DataError
+
+Int = npt.NDArray[np.int64]
+Any1 = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+
+_BLOCK = 1 << 16
+_ACTIVE = 0
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How much of a map a sample has: at most `lanes` of `points` each and `crosswalks` of at most `crosswalk_points`,
+    within `distance` metres.
+
+    >>> Reach().lanes
+    30
+    """
+
+    lanes: int = 30
+    points: int = 20
+    crosswalks: int = 20
+    crosswalk_points: int = 20
+    distance: float = 35.0
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> Reach:
+        """From `data_generation_params.lane_params` of a configuration. Raises `DataError`, naming what is missing."""
+        found = section(section(config, "data_generation_params"), "lane_params")
+        names = ("max_num_lanes", "max_points_per_lane", "max_num_crosswalks", "max_points_per_crosswalk")
+        return cls(*(int(found[name]) for name in names), float(found["max_retrieval_distance_m"]))
+
+
+class Surroundings:
+    """What of a map lies around poses. Made once for a map; thread-safe. Cost: some passes over all lanes.
+
+    Lanes count whose bounding box comes within `reach.distance` (along x and y) of the pose; the nearest `reach.lanes` by
+    the points of their midlanes are given. Crosswalks likewise, in the map's order.
+    """
+
+    def __init__(self, map_api: MapAPI, reach: Reach) -> None:
+        self.map, self.reach = map_api, reach
+        both = map_api.interpolated_lanes(reach.points)
+        self._sides = np.ascontiguousarray(both[..., :2])
+        middles = both.mean(axis=1)
+        steps = Ragged(middles.reshape(-1, 3), np.arange(len(middles) + 1) * reach.points)
+        self._middles = resampled(steps, reach.points)[..., :2].copy() if len(middles) else np.zeros((0, reach.points, 2))
+        bounds = map_api.bounds_info
+        self._lane_bounds, self._cross_bounds = bounds["lanes"]["bounds"], bounds["crosswalks"]["bounds"]
+        lines = map_api.outlines
+        self._outlines = np.zeros((len(lines), reach.crosswalk_points, 2))
+        self._outline_lengths = np.minimum(lines.lengths, reach.crosswalk_points)
+        for number in range(len(lines)):
+            self._outlines[number, : self._outline_lengths[number]] = lines[number][: reach.crosswalk_points, :2]
+
+    def __call__(self, pose: Floats, agent_from_world: Floats, active: npt.NDArray[np.bool_]) -> dict[str, Any1]:
+        """The keys of the map of `[n]` poses `[n, 3]`, with which of `faces` are active, `[n, faces]` bool.
+
+        `lanes` `[n, 2 lanes, points, 3]` (left, right, left, ...), `lanes_mid` `[n, lanes, points, 3]`, whose third number
+        is the light (0 unknown, 1 green, 2 yellow, 3 red, 4 none), `crosswalks`, all float32 in the frame of the pose, and
+        `<key>_availabilities` bool.
+        """
+        n, reach = len(pose), self.reach
+        lanes = self._nearest(pose)
+        there = lanes >= 0
+        held = np.maximum(lanes, 0)
+        sides = _moved(self._sides[held] if len(self._sides) else np.zeros((*held.shape, 2, reach.points, 2)), agent_from_world)
+        middles = _moved(self._middles[held] if len(self._middles) else sides[:, :, 0], agent_from_world)
+        sides[~there], middles[~there] = 0, 0
+        light = np.where(there, self._lights(held, active), 0)
+        sides = sides.reshape(n, 2 * reach.lanes, reach.points, 2)
+        crossing, length = self._crossing(pose)
+        outlines = _moved(self._outlines[np.maximum(crossing, 0)] if len(self._outlines) else _none(crossing, reach), agent_from_world)
+        real = np.arange(reach.crosswalk_points) < length[..., None]
+        outlines[~real] = 0
+        return {
+            "lanes": _with(sides, 0),
+            "lanes_availabilities": np.repeat(there, 2, axis=1)[..., None] & self._close(sides),
+            "lanes_mid": _with(middles, light[..., None]),
+            "lanes_mid_availabilities": there[..., None] & self._close(middles),
+            "crosswalks": _with(outlines, 0),
+            "crosswalks_availabilities": real,
+        }
+
+    @cached_property
+    def faces(self) -> dict[str, int]:
+        """The numbers of the faces of traffic lights that the map knows, by their ids."""
+        known = [element.id for element in self.map if element.color is not None]
+        return {name: number for number, name in enumerate(known)}
+
+    @cached_property
+    def _face_values(self) -> Any1:
+        colors = [self.map.get_color_for_face(name).lower() for name in self.faces]
+        return np.array([PRIORITY[color] for color in colors] + [0], np.float32)
+
+    @cached_property
+    def _controls(self) -> tuple[Int, Any1]:
+        """`[lanes, k]` the faces that each lane obeys, the last number where there are fewer; `[lanes]` whether to."""
+        controls = self.map.road.controls
+        lit = np.array([any(self._is_light(c) for c in lane) for lane in controls], np.bool_)
+        faces = [sorted(self.faces[c] for c in lane if c in self.faces) for lane in controls]
+        table = np.full((len(controls), max(map(len, faces), default=0) + 1), len(self.faces))
+        for lane, numbers in enumerate(faces):
+            table[lane, : len(numbers)] = numbers
+        return table, lit
+
+    def _is_light(self, name: str) -> bool:
+        return name in self.map.ids_to_el and self.map.is_traffic_light(name)
+
+    def _lights(self, lanes: Int, active: npt.NDArray[np.bool_]) -> Any1:
+        """`[n, lanes]` float32: the strictest of the active lights of each lane."""
+        table, lit = self._controls
+        if len(table) == 0:
+            return np.zeros(lanes.shape, np.float32)
+        on = np.concatenate([active, np.zeros((len(active), 1), np.bool_)], axis=1)
+        faces = table[lanes]
+        shown = np.where(on[np.arange(len(lanes))[:, None, None], faces], self._face_values[faces], 0).max(axis=-1)
+        return np.where(lit[lanes], shown, np.float32(PRIORITY["none"]))
+
+    def _nearest(self, pose: Floats) -> Int:
+        """`[n, lanes]` the nearest lanes, -1 where there are fewer."""
+        sample, lane = np.nonzero(_within(pose, self._lane_bounds, self.reach.distance))
+        far = self._middles[lane] - pose[sample, None, :2]
+        order = np.lexsort((np.sqrt((far * far).sum(axis=-1)).min(axis=-1, initial=np.inf), sample))
+        return _firsts(sample, lane[order], len(pose), self.reach.lanes)
+
+    def _crossing(self, pose: Floats) -> tuple[Int, Int]:
+        """`[n, crosswalks]` the crosswalks near, -1 where there are fewer, and how many points each has."""
+        sample, number = np.nonzero(_within(pose, self._cross_bounds, self.reach.distance))
+        found = _firsts(sample, number, len(pose), self.reach.crosswalks)
+        if len(self._outline_lengths) == 0:
+            return found, np.zeros(found.shape, np.int64)
+        return found, np.where(found >= 0, self._outline_lengths[np.maximum(found, 0)], 0)
+
+    def _close(self, points: Any1) -> npt.NDArray[np.bool_]:
+        return np.linalg.norm(points, axis=-1) < self.reach.distance
+
+
+class ActiveFaces:
+    """Which faces of traffic lights are active in a frame. The faces of all frames are read once, when first asked for:
+    four bytes each are kept. Thread-safe. `numbers` are those of the faces in the map; others are left out.
+    """
+
+    def __init__(self, logs: Logs, timeline: Timeline, numbers: Mapping[str, int]) -> None:
+        self._logs, self._timeline, self._numbers = logs, timeline, numbers
+        self._lock = Lock()
+        self._face: npt.NDArray[np.int32] | None = None
+
+    def __call__(self, frames: Int) -> npt.NDArray[np.bool_]:
+        """`[n, faces]` bool of `[n]` frames of the dataset."""
+        offsets = self._timeline.faces
+        first, counts = offsets[frames], offsets[frames + 1] - offsets[frames]
+        sample = np.repeat(np.arange(len(frames)), counts)
+        rows = np.arange(len(sample)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+        face = self._faces()[rows]
+        active = np.zeros((len(frames), len(self._numbers)), np.bool_)
+        active[sample[face >= 0], face[face >= 0]] = True
+        return active
+
+    def _faces(self) -> npt.NDArray[np.int32]:
+        with self._lock:
+            if self._face is None:
+                self._face = self._read()
+            return self._face
+
+    def _read(self) -> npt.NDArray[np.int32]:
+        """`[T]` the number of each face, -1 where it is not active, or not in the map."""
+        n = int(self._timeline.faces[-1])
+        found = np.full(n, -1, np.int32)
+        for lo in range(0, n, _BLOCK):
+            rows = self._logs.tl_faces[lo : min(lo + _BLOCK, n)]
+            names, inverse = np.unique(rows["face_id"], return_inverse=True)
+            numbers = np.array([self._numbers.get(str(name), -1) for name in names], np.int32)
+            on = rows["traffic_light_face_status"][:, _ACTIVE] > 0
+            found[lo : lo + len(rows)] = np.where(on, numbers[inverse], -1)
+        return found
+
+
+def _within(pose: Floats, bounds: Floats, distance: float) -> npt.NDArray[np.bool_]:
+    """`[n, m]`: the boxes `[m, 2, 2]` that come within a distance of each pose, along both axes."""
+    low, high = bounds[:, 0] - distance, bounds[:, 1] + distance
+    x, y = pose[:, :1], pose[:, 1:2]
+    return (x > low[:, 0]) & (y > low[:, 1]) & (x < high[:, 0]) & (y < high[:, 1])
+
+
+def _firsts(sample: Int, values: Int, n: int, most: int) -> Int:
+    """`[n, most]` the first values of each sample, -1 where it has fewer; samples rise."""
+    begins = np.searchsorted(sample, np.arange(n))
+    rank = np.arange(len(sample)) - begins[sample]
+    found = np.full((n, most), -1)
+    kept = rank < most
+    found[sample[kept], rank[kept]] = values[kept]
+    return found
+
+
+def _moved(points: Floats, matrix: Floats) -> Any1:
+    """Points `[n, ..., 2]` of the world in the frames of `n` poses, float32."""
+    n = len(points)
+    flat = points.reshape(n, -1, 2) @ matrix[:, :2, :2].transpose(0, 2, 1) + matrix[:, None, :2, 2]
+    return flat.reshape(points.shape).astype(np.float32)
+
+
+def _with(points: Any1, third: Any) -> Any1:
+    """`[..., 3]`: points with a third number."""
+    out = np.empty((*points.shape[:-1], 3), np.float32)
+    out[..., :2], out[..., 2] = points, third
+    return out
+
+
+def _none(numbers: Int, reach: Reach) -> Floats:
+    return np.zeros((*numbers.shape, reach.crosswalk_points, 2))
+
+
+def checked_map(map_api: Any) -> MapAPI:
+    """The map. Raises `DataError` for anything else."""
+    if not isinstance(map_api, MapAPI):
+        raise DataError(f"expected a MapAPI, got {type(map_api).__name__}")
+    return map_api

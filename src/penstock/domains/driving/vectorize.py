@@ -1,0 +1,183 @@
+"""Vector samples: the ego, the agents around it, and the map, as arrays of fixed shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.columns import Columns
+from penstock.domains.driving.logs import EGO_LABEL, Tracks
+from penstock.domains.driving.map.api import MapAPI
+from penstock.domains.driving.sampling import Poses, Sampler, Targets, relative, section, transforms
+from penstock.domains.driving.surroundings import ActiveFaces, Reach, Surroundings
+from penstock.kernels.dispatch import kernels
+
+Int = npt.NDArray[np.int64]
+Any1 = npt.NDArray[Any]
+
+OTHERS_THRESHOLD = 0.5
+"""How probable an agent around must be to take part in traffic, whatever the configuration says: as in l5kit."""
+
+
+@dataclass(frozen=True)
+class VectorSizes:
+    """How much a vector sample has: history of the ego and of agents, `others` agents within `radius` metres.
+
+    >>> VectorSizes(1, 3).history
+    3
+    """
+
+    history_ego: int = 1
+    history_agents: int = 3
+    others: int = 30
+    radius: float = 35.0
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> VectorSizes:
+        """From `model_params` and `data_generation_params` of a configuration. Raises `DataError`."""
+        model, data = section(config, "model_params"), section(config, "data_generation_params")
+        return cls(
+            int(model["history_num_frames_ego"]),
+            int(model["history_num_frames_agents"]),
+            int(data["other_agents_num"]),
+            float(data["max_agents_distance"]),
+        )
+
+    @property
+    def history(self) -> int:
+        """Frames before the current one that arrays have room for."""
+        return max(self.history_ego, self.history_agents)
+
+
+class Vectorizer:
+    """How samples become vectors: `VectorSizes` and `Reach` of a configuration, and the map. Datasets share one.
+
+    Cost: a few passes over the map's lanes.
+    """
+
+    def __init__(self, cfg: Mapping[str, Any], map_api: MapAPI) -> None:
+        self.sizes, self.reach = VectorSizes.of(cfg), Reach.of(cfg)
+        self.map = map_api
+        self.surroundings = Surroundings(map_api, self.reach)
+
+    def __repr__(self) -> str:
+        return f"Vectorizer({self.sizes}, {self.reach}, {len(self.map)} elements)"
+
+
+class VectorSampler:
+    """Vector samples of what `sampler` samples, with `others` agents around. Thread-safe."""
+
+    def __init__(self, sampler: Sampler, vectorizer: Vectorizer, others: int, lights: bool) -> None:
+        self.sampler, self.vectorizer, self.others, self.lights = sampler, vectorizer, others, lights
+        self._active = ActiveFaces(sampler.logs, sampler.timeline, vectorizer.surroundings.faces)
+
+    def ego(self, frames: Int, positions: Int) -> Columns:
+        """The samples of the ego in `[n]` frames of the dataset, for `[n]` positions of a plan."""
+        sample, targets = self.sampler.ego(frames, positions)
+        return self._vectors(sample, targets, np.full(len(frames), EGO_LABEL))
+
+    def agents(self, rows: Int) -> Columns:
+        """The samples of the observations in `[n]` rows of the agents. Raises `NoSuchRowError`."""
+        sample, targets = self.sampler.agents(rows)
+        kind = np.empty(len(rows), np.int64)
+        for at, tracks in self.sampler.by_table(targets.scene):
+            kind[at] = tracks.kind[tracks.place[rows[at] - tracks.first]]
+        return self._vectors(sample, targets, kind)
+
+    def _vectors(self, sample: Columns, targets: Targets, kind: Int) -> Columns:
+        sizes, n = self.vectorizer.sizes, len(targets.frame)
+        own = sizes.history_ego + 1
+        history = {name: np.array(sample[f"history_{name}"]) for name in ("positions", "yaws", "extents", "availabilities")}
+        for array in history.values():
+            array[:, own:] = 0
+        there = history["availabilities"].astype(np.bool_)
+        first = np.asarray(sample["target_positions"])[:, :1] / np.float32(self.sampler.sampling.step_time)
+        active = self._active(targets.frame) if self.lights else np.zeros((n, len(self.vectorizer.surroundings.faces)), bool)
+        matrices = transforms(targets.pose)
+        return Columns(
+            {
+                "extent": sample["extent"],
+                "type": kind,
+                **matrices,
+                "target_positions": sample["target_positions"],
+                "target_yaws": sample["target_yaws"],
+                "target_extents": sample["future_extents"],
+                "target_availabilities": np.asarray(sample["target_availabilities"]).astype(np.bool_),
+                "history_positions": history["positions"],
+                "history_yaws": history["yaws"],
+                "history_extents": history["extents"],
+                "history_availabilities": there,
+                "centroid": sample["centroid"],
+                "yaw": sample["yaw"],
+                "speed": np.linalg.norm(first, axis=-1).reshape(n, -1).sum(axis=1, dtype=np.float32),
+                **self._around(targets),
+                "agent_trajectory_polyline": np.concatenate([history["positions"], history["yaws"]], axis=-1),
+                "agent_polyline_availability": there.copy(),
+                **self.vectorizer.surroundings(targets.pose, matrices["agent_from_world"], active),
+                **self.sampler.about(targets),
+            }
+        )
+
+    def _around(self, targets: Targets) -> dict[str, Any1]:
+        """The keys of the agents around, the nearest first; those of the current frame before others."""
+        n, k, sizes = len(targets.frame), self.others, self.vectorizer.sizes
+        past, ahead = (Poses.empty(n * k, length) for length in self.sampler.sampling.steps)
+        kinds, names = np.zeros((n, k), np.int64), np.zeros((n, k), np.int64)
+        for at, tracks in self.sampler.by_table(targets.scene):
+            place, nearest = self._nearest(tracks, targets, at)
+            flat, rows = place.reshape(-1), (at[:, None] * k + np.arange(k)).reshape(-1)
+            frame, pose = np.repeat(targets.frame[at], k), np.repeat(targets.pose[at], k, axis=0)
+            history, future = self.sampler.sampling.steps
+            past.put(rows, relative(tracks, flat, frame, pose, 0, -1, history))
+            ahead.put(rows, relative(tracks, flat, frame, pose, 1, 1, future))
+            if len(tracks.names):
+                kinds[at] = np.where(nearest >= 0, tracks.kind[np.maximum(nearest, 0)], 0)
+                found = tracks.names[tracks.track[np.maximum(place, 0)]].astype(np.int64)
+                names[at] = np.where(place >= 0, found, 0)
+        for array in (past.positions, past.yaws, past.extents, past.there):
+            array[:, sizes.history_agents + 1 :] = 0
+        told: dict[str, Any1] = {}
+        for when, poses in (("history", past), ("future", ahead)):
+            length = poses.there.shape[1]
+            told[f"all_other_agents_{when}_positions"] = poses.positions.reshape(n, k, length, 2)
+            told[f"all_other_agents_{when}_yaws"] = poses.yaws.reshape(n, k, length, 1)
+            told[f"all_other_agents_{when}_extents"] = poses.extents.reshape(n, k, length, 2)
+            told[f"all_other_agents_{when}_availability"] = poses.there.reshape(n, k, length).astype(np.bool_)
+        points = (told["all_other_agents_history_positions"], told["all_other_agents_history_yaws"])
+        return {
+            **told,
+            "all_other_agents_types": kinds,
+            "all_other_agents_track_ids": names,
+            "other_agents_polyline": np.concatenate(points, axis=-1),
+            "other_agents_polyline_availability": told["all_other_agents_history_availability"].copy(),
+        }
+
+    def _nearest(self, tracks: Tracks, targets: Targets, at: Int) -> tuple[Int, Int]:
+        """`[n, others]` a place of each agent around, and the one where it was nearest; -1 where there are fewer."""
+        timeline, frame = self.sampler.timeline, targets.frame[at]
+        low = np.maximum(frame - self.vectorizer.sizes.history, timeline.offsets[targets.scene[at]])
+        start = int(low.min())
+        frames = np.stack([low, frame + 1], axis=1) - start
+        spans = timeline.intervals[start : int(frame.max()) + 1] - tracks.first
+        own = np.full(len(at), -1)
+        chosen = np.flatnonzero(targets.agent[at] >= 0)
+        own[chosen] = tracks.track[tracks.place[targets.agent[at[chosen]] - tracks.first]]
+        place, nearest = (np.empty((len(at), self.others), np.int64) for _ in range(2))
+        kernels().nearest_agents(
+            frames,
+            spans,
+            tracks.place,
+            tracks.xy,
+            tracks.track,
+            tracks.interest > np.float32(OTHERS_THRESHOLD),
+            np.ascontiguousarray(targets.pose[at, :2]),
+            own,
+            self.vectorizer.sizes.radius,
+            place,
+            nearest,
+        )
+        return place, nearest

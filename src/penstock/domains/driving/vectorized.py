@@ -1,0 +1,180 @@
+"""Datasets of vector samples: the ego in every frame, alone or as one of the agents."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.columns import Columns
+from penstock.domains.driving.dataset import DrivingDataset, Sampled, described, section_of_rasters
+from penstock.domains.driving.logs import EGO_LABEL, TRACK_BYTES, Logs, NoSuchRowError, Timeline, checked, scene_logs
+from penstock.domains.driving.mask import MIN_FUTURE, MIN_HISTORY, Thresholds, agents_mask, chosen
+from penstock.domains.driving.perturbation import Perturbation
+from penstock.domains.driving.sampling import Sampler, Sampling
+from penstock.domains.driving.vectorize import Vectorizer, VectorSampler
+
+Int = npt.NDArray[np.int64]
+
+EVALUATED_FRAME = 99
+"""The frame of each scene that evaluation looks at, from 0."""
+
+
+class EgoDatasetVectorized(DrivingDataset):
+    """One vector sample for every frame: the ego, the agents around it, and the map.
+
+    `cfg` is a configuration of l5kit (`model_params`, `raster_params`, `data_generation_params`). Every key of a sample is
+    on the page docs/l5kit.md. Agents around come nearest first. Raises as `EgoDataset` does. Cost: some hundred
+    microseconds a sample, most of it for the lanes around.
+    """
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        logs: Logs,
+        vectorizer: Vectorizer,
+        perturbation: Perturbation | None = None,
+        *,
+        track_bytes: int = TRACK_BYTES,
+    ) -> None:
+        timeline = Timeline.of(logs)
+        self._begin(cfg, logs, timeline, vectorizer, perturbation, vectorizer.sizes.others, track_bytes)
+        frames = np.arange(len(timeline))
+        super().__init__(cfg, logs, timeline, frames, timeline.offsets, self._stage())
+
+    def _begin(
+        self,
+        cfg: Mapping[str, Any],
+        logs: Logs,
+        timeline: Timeline,
+        vectorizer: Vectorizer,
+        perturbation: Perturbation | None,
+        others: int,
+        track_bytes: int,
+    ) -> None:
+        sampling = _sampling(cfg, vectorizer)
+        self.vectorizer, self.perturbation, self.track_bytes = vectorizer, perturbation, track_bytes
+        lights = not section_of_rasters(cfg).get("disable_traffic_light_faces", False)
+        sampler = Sampler(logs, sampling, perturbation, timeline=timeline, track_bytes=track_bytes)
+        self.sampler = VectorSampler(sampler, vectorizer, others, lights)
+        self._told = (logs, type(self).__name__, sampling, vectorizer, perturbation, others, lights)
+
+    def _stage(self, *more: object) -> Sampled:
+        logs, *parts = self._told
+        return Sampled(self._make, described(logs, *parts, *more))
+
+    def _make(self, rows: Int, positions: Int) -> Columns:
+        return self.sampler.ego(rows, positions)
+
+    def _one(self, frame: int, track_id: int | None) -> Columns:
+        if track_id is None or track_id == -1:
+            return self.sampler.ego(np.array([frame]), np.array([frame]))
+        return self.sampler.agents(np.array([self.sampler.sampler.find(frame, track_id)]))
+
+    def get_scene_dataset(self, scene_index: int) -> EgoDatasetVectorized:
+        """The same of one scene, read into memory. Raises `NoSuchRowError`."""
+        logs = scene_logs(self.dataset, scene_index)
+        return EgoDatasetVectorized(self.cfg, logs, self.vectorizer, self.perturbation, track_bytes=self.track_bytes)
+
+
+class EgoAgentDatasetVectorized(EgoDatasetVectorized):
+    """As `EgoDatasetVectorized`, with the ego as the first of the agents; `other_agents_num` counts it.
+
+    Futures of agents that are not there for more than 10 frames of history and more than 1 of future are not available.
+    `all_valid_agents_track_ids` `[n, valid_agents]` int64 are the agents of the frame that `agents_mask` lets through in
+    `eval_mode`, 0 where there are fewer; then there is one sample a scene: its frame `eval_frame`.
+
+    `agents_mask` is as in `AgentDataset`. Raises `NoSuchRowError` in `eval_mode` for a scene that is too short.
+    """
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        logs: Logs,
+        vectorizer: Vectorizer,
+        perturbation: Perturbation | None = None,
+        agents_mask: npt.NDArray[Any] | None = None,
+        eval_mode: bool = False,
+        *,
+        eval_frame: int = EVALUATED_FRAME,
+        valid_agents: int = 50,
+        track_bytes: int = TRACK_BYTES,
+    ) -> None:
+        timeline = Timeline.of(logs)
+        others = max(vectorizer.sizes.others - 1, 0)
+        self._begin(cfg, logs, timeline, vectorizer, perturbation, others, track_bytes)
+        self.eval_mode, self.eval_frame, self.valid_agents = eval_mode, eval_frame, valid_agents
+        mask = _mask(logs, Sampling.of(cfg).threshold, timeline) if agents_mask is None else agents_mask
+        self.agents_mask = mask
+        self.agents_indices = chosen(mask, len(logs.agents), MIN_HISTORY, MIN_FUTURE)
+        rows, cuts = np.arange(len(timeline)), timeline.offsets
+        if eval_mode:
+            rows, cuts = timeline.offsets[:-1] + eval_frame, np.arange(timeline.scenes + 1)
+            short = np.flatnonzero(rows >= timeline.offsets[1:])
+            if len(short):
+                raise NoSuchRowError(f"expected scenes of more than {eval_frame} frames, got a shorter one: {short[0]}")
+        stage = self._stage(eval_mode, eval_frame, valid_agents)
+        DrivingDataset.__init__(self, cfg, logs, timeline, rows, cuts, stage)
+
+    def _make(self, rows: Int, positions: Int) -> Columns:
+        sample = super()._make(rows, positions)
+        both = {name: np.asarray(sample[name]) for name in sample}
+        pairs = [(f"all_other_agents_history_{part}", f"history_{part}") for part in ("positions", "yaws", "extents")]
+        pairs += [(f"all_other_agents_future_{part}", f"target_{part}") for part in ("positions", "yaws", "extents")]
+        pairs += [
+            ("all_other_agents_history_availability", "history_availabilities"),
+            ("all_other_agents_future_availability", "target_availabilities"),
+            ("all_other_agents_track_ids", "track_id"),
+            ("other_agents_polyline", "agent_trajectory_polyline"),
+            ("other_agents_polyline_availability", "agent_polyline_availability"),
+        ]
+        for name, own in pairs:
+            both[name] = np.concatenate([both[own][:, None], both[name]], axis=1)
+        ego = np.full((len(rows), 1), EGO_LABEL)
+        both["all_other_agents_types"] = np.concatenate([ego, both["all_other_agents_types"]], axis=1)
+        past = both["all_other_agents_history_availability"].sum(axis=-1) > MIN_HISTORY
+        future = both["all_other_agents_future_availability"]
+        future &= (past & (future.sum(axis=-1) > MIN_FUTURE))[..., None]
+        return Columns({**both, "all_valid_agents_track_ids": self._valid(rows)})
+
+    def _valid(self, frames: Int) -> Int:
+        """`[n, valid_agents]` the track ids of the agents of `[n]` frames that the mask lets through."""
+        found = np.zeros((len(frames), self.valid_agents), np.int64)
+        if not self.eval_mode:
+            return found
+        for i, frame in enumerate(frames.tolist()):
+            first, last = self.timeline.agents[frame : frame + 2].tolist()
+            rows = self.agents_indices[slice(*np.searchsorted(self.agents_indices, [first, last]))]
+            names = self.dataset.agents[first:last]["track_id"][rows - first][: self.valid_agents]
+            found[i, : len(names)] = names.astype(np.int64)
+        return found
+
+    def get_scene_dataset(self, scene_index: int) -> EgoAgentDatasetVectorized:
+        """The same of one scene, read into memory. Raises `NoSuchRowError`."""
+        scene = checked(scene_index, self.timeline.scenes, "scene")
+        first, last = self.timeline.agents[self.timeline.offsets[scene : scene + 2]].tolist()
+        return EgoAgentDatasetVectorized(
+            self.cfg,
+            scene_logs(self.dataset, scene),
+            self.vectorizer,
+            self.perturbation,
+            self.agents_mask[first:last],
+            self.eval_mode,
+            eval_frame=self.eval_frame,
+            valid_agents=self.valid_agents,
+            track_bytes=self.track_bytes,
+        )
+
+
+def _mask(logs: Logs, threshold: float, timeline: Timeline) -> npt.NDArray[Any]:
+    return agents_mask(logs, Thresholds(threshold), timeline=timeline)
+
+
+def _sampling(cfg: Mapping[str, Any], vectorizer: Vectorizer) -> Sampling:
+    """As of the configuration, with history for the longer of ego and agents."""
+    model = dict(cfg["model_params"])
+    model.setdefault("history_num_frames", 0)
+    return replace(Sampling.of({**cfg, "model_params": model}), history=vectorizer.sizes.history)
