@@ -23,7 +23,8 @@ CORNERS = np.array([[-1, -1], [-1, 1], [1, 1], [1, -1]]) * 0.5  # of a box of ex
 def transform_points(points: npt.NDArray[Any], matrix: npt.NDArray[Any]) -> Floats:
     """`points` `[N, F]` or `[B, N, F]` (F is 2 or 3) moved by `matrix` `[F + 1, F + 1]`.
 
-    Of `[B, F + 1, F + 1]` matrices each moves the points of its row. The last row of a matrix is not looked at. Raises `DataError` for shapes that do not fit.
+    Of matrices `[B, F + 1, F + 1]` each moves the points of its row. Their last rows are not looked at.
+    Raises `DataError` for shapes that do not fit.
 
     >>> transform_points(np.array([[1.0, 0.0]]), np.array([[0.0, -1, 5], [1, 0, 0], [0, 0, 1]])).tolist()
     [[5.0, 1.0]]
