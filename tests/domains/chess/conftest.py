@@ -118,7 +118,9 @@ def played() -> Frames:
             row["probabilities"] = -1
             names = [MOVES.index(_text(board, move)) for move in options]
             row["probabilities"][names] = weights / weights.sum()
-            passing = [k for k, move in enumerate(options) if board.is_en_passant(move)]  # rare: taken whenever it can be
+            passing = [
+                k for k, move in enumerate(options) if board.is_en_passant(move)
+            ]  # rare: taken whenever it can be
             choice = passing[0] if passing else int(rng.integers(len(options)))
             row["side_to_move_or_enpassant"], row["rule50_count"] = black, board.halfmove_clock
             row["visits"], row["played_idx"], row["best_idx"] = 100, names[choice], names[int(weights.argmax())]
