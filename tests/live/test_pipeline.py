@@ -265,6 +265,24 @@ def test_one_pass_of_a_window_is_its_newest_chunks(tmp_path: Path) -> None:
     assert got == Counter(frames_of(GAMES[-9:]))
 
 
+@pytest.mark.parametrize("kind", ["count", "weights", "hanse", "rate", "ragged", "rejecting"])
+@pytest.mark.parametrize("limit", [0, 2000, 1 << 20])
+@pytest.mark.parametrize("threads", [1, 4])
+def test_positions_that_are_kept_for_later_uses_change_nothing(
+    tmp_path: Path, kind: str, limit: int, threads: int
+) -> None:
+    names(tmp_path, FILES)
+    options = {**KINDS[kind], "passes": 9}
+    with finite(tmp_path, **options) as plain:
+        expected = [listed(batch) for batch in plain]
+    with finite(tmp_path, ahead=3, store_bytes=limit, threads=threads, **options) as kept:
+        assert [listed(batch) for batch in kept] == expected
+        gauges = kept.metrics()["stages"]["shuffling_chunk_pool"]["gauges"]
+    assert gauges["cached_bytes"] <= limit
+    assert gauges["cache_hits"] > 0 or limit < 1 << 20
+    assert gauges["cache_hits"] == 0 or limit > 0
+
+
 def test_references_name_each_frame_and_metrics_count_it(tmp_path: Path) -> None:
     names(tmp_path, FILES)
     with finite(tmp_path, references=True) as pipeline:

@@ -18,6 +18,7 @@ from penstock.live.chunk_sources import reason_of
 from penstock.live.hanse import Float, HanseSampling
 from penstock.live.metrics import StageMetrics
 from penstock.live.pool import OPEN, REJECTED, Draws
+from penstock.live.position_store import PositionStore
 from penstock.live.unpacker import ChunkUnpacker
 
 Frames = npt.NDArray[np.uint8]
@@ -81,6 +82,7 @@ class ChunkReader:
 
     A chunk that cannot be loaded, or that `transform` rejects or fails on, is counted by its reason and named, and
     gives nothing; it is not tried again. With `hanse`, a chunk whose weight is known and too small is not loaded.
+    With a `store`, neither is one whose positions are held there.
     """
 
     def __init__(
@@ -90,7 +92,9 @@ class ChunkReader:
         hooks: Hooks | None = None,
         hanse: HanseSampling | None = None,
         metrics: StageMetrics | None = None,
+        store: PositionStore | None = None,
     ) -> None:
+        self._store = store
         self._catalog, self._unpacker, self._hooks, self._hanse = catalog, unpacker, hooks or Hooks(), hanse
         self.metrics = metrics or StageMetrics("chunk_reader")
         self._known: dict[int, float] = {}  # weights, and NaN for what failed
@@ -100,7 +104,7 @@ class ChunkReader:
         """The frames of draws that are open or were taken."""
         uses = draws.use.tolist()
         frames = [
-            None if use == REJECTED or (use == OPEN and self._hopeless(draws.seq + i, number)) else self._frames(number)
+            None if self._is_needless(draws.seq + i, number, use) else self._frames(number)
             for i, (number, use) in enumerate(zip(draws.number.tolist(), uses, strict=True))
         ]
         weights = np.full(len(draws), np.nan)
@@ -110,7 +114,7 @@ class ChunkReader:
 
     def unpack(self, loaded: Loaded) -> Unpacked:
         """The positions of draws that were taken."""
-        draws, rows, numbers, places = loaded.draws, [], [], []
+        draws, blocks = loaded.draws, list[Block]()
         counts = {"good": 0, "bad": 0, "rejected": 0}
         for number, use, frames, weight in zip(
             draws.number.tolist(), draws.use.tolist(), loaded.frames, loaded.weights.tolist(), strict=True
@@ -118,15 +122,10 @@ class ChunkReader:
             if use == REJECTED:
                 counts["bad" if frames is None and np.isnan(weight) else "rejected"] += 1
                 continue
-            counts["good" if frames is not None else "bad"] += 1
-            if frames is None:
-                continue
-            where = self._places(number, use, frames)
-            if len(where):
-                rows.append(self._encoded(frames, where))
-                numbers.append(np.full(len(where), number))
-                places.append(where.astype(np.int32))
-        blocks = [Block(r, n, p) for r, n, p in zip(rows, numbers, places, strict=True)]
+            block = self._unpacked(number, use, frames)
+            counts["good" if block is not None else "bad"] += 1
+            if block is not None and len(block):
+                blocks.append(block)
         self.metrics.add(chunks=counts["good"], frames=sum(map(len, blocks)), rejected=counts["rejected"])
         return Unpacked(draws.end, draws.epoch, joined(blocks), counts["good"] + counts["rejected"], counts["bad"])
 
@@ -150,6 +149,31 @@ class ChunkReader:
         """Know no more of chunks below a number."""
         with self._lock:
             self._known = {number: weight for number, weight in self._known.items() if number >= below}
+        if self._store is not None:
+            self._store.forget(below)
+
+    def _is_needless(self, seq: int, number: int, use: int) -> bool:
+        """Whether a draw's chunk need not be loaded: what is wanted of it is nothing, or held."""
+        if use == REJECTED or (use == OPEN and self._hopeless(seq, number)):
+            return True
+        known = self._hanse is None or number in self._known
+        return self._store is not None and known and self._store.has(number)
+
+    def _unpacked(self, number: int, use: int, frames: Frames | None) -> Block | None:
+        """The frames of one use; None where there are none to be had."""
+        if self._store is not None and frames is None and not np.isnan(self._known.get(number, 0.0)):
+            block = self._store.get(number, use)
+            if block is not None:
+                return block
+            frames = self._frames(number)
+        if frames is None:
+            return None
+        if self._store is None or self._store.ahead == 0:
+            (where,) = self._places(number, use, 1, frames)
+            rows = self._encoded(frames, where) if len(where) else frames[:0]
+            return Block(rows, np.full(len(where), number), where.astype(np.int32))
+        uses = self._places(number, use, self._store.ahead + 1, frames)
+        return self._store.put(number, use, self._encoded(frames, np.concatenate(uses)), uses)
 
     def _hopeless(self, seq: int, number: int) -> bool:
         weight = self._known.get(number)
@@ -196,10 +220,10 @@ class ChunkReader:
             raise DataError(f"expected weights that are finite and not negative, got a sum of {weight}")
         return weight
 
-    def _places(self, number: int, use: int, frames: Frames) -> Int:
+    def _places(self, number: int, use: int, uses: int, frames: Frames) -> list[Int]:
         weighed = self._hooks.weights is not None and self._unpacker.count is not None
         weights: Any = self._hooks.weights(frames) if weighed and self._hooks.weights is not None else None
-        return self._unpacker.places(number, use, len(frames), weights)
+        return self._unpacker.several(number, use, uses, len(frames), weights)
 
     def _encoded(self, frames: Frames, places: Int) -> Array:
         if self._hooks.encode is not None:

@@ -20,6 +20,7 @@ from penstock.live.hanse import HanseSampling
 from penstock.live.journal import Arrival, Journal, Move
 from penstock.live.metrics import Metrics
 from penstock.live.pool import Draws, ShufflingChunkPool
+from penstock.live.position_store import PositionStore
 from penstock.live.queue import QueueClosed
 from penstock.live.sampler import Batch, Int, Place, ShufflingFrameSampler
 from penstock.live.stage import OrderedMap
@@ -48,7 +49,8 @@ class LiveOptions:
 
     What does not change the order: `threads`, for reading and for decoding each; `draws` that are read together;
     `prefetch`, batches ahead; `nbytes`, of frames and of batches that wait, each; `references`, whether batches
-    say which frames they are.
+    say which frames they are; `ahead`, later uses of a chunk whose positions are kept when it is read, in at most
+    `store_bytes` (for a small `count`: a chunk is then read once in `ahead + 1` uses).
     """
 
     window: int = 100_000
@@ -66,10 +68,12 @@ class LiveOptions:
     prefetch: int = 4
     nbytes: int = 256 << 20
     references: bool = False
+    ahead: int = 0
+    store_bytes: int = 1 << 30
 
     def decides(self) -> dict[str, Any]:
         """The options that decide the order, as a state keeps them."""
-        free = {"threads", "draws", "prefetch", "nbytes", "references", "follow"}
+        free = {"threads", "draws", "prefetch", "nbytes", "references", "follow", "ahead", "store_bytes"}
         named = {name: value for name, value in asdict(self).items() if name not in free}
         return {**named, "rate": str(self.share)}
 
@@ -150,7 +154,8 @@ class LivePipeline(Iterator[Arrays]):
         self._tally.patience = PATIENCE + (int(1 / o.share) if o.share else 0)
         unpacker = ChunkUnpacker(rate=o.share, count=o.count, seed=o.seed)
         stage = self._metrics.stage("chunk_unpacker", n)
-        self._reader = ChunkReader(self._catalog, unpacker, self._hooks, self._hanse, stage)
+        self._store = PositionStore(o.ahead, o.store_bytes) if o.ahead else None
+        self._reader = ChunkReader(self._catalog, unpacker, self._hooks, self._hanse, stage, self._store)
         self._maps: list[OrderedMap[Any, Any]] = []
         if self._hanse is None:
             unpacked = OrderedMap(self._reader.read, self._draws(), n, nbytes=o.nbytes, metrics=stage)
@@ -245,6 +250,9 @@ class LivePipeline(Iterator[Arrays]):
         stage.gauges.update(chunks_since_anchor=self.pool.chunks_since_anchor, chunks_capacity=self.options.window)
         stage.gauges.update(draws=self.pool.drawn, reshuffles=self.pool.epoch, open_sources=self._catalog.open_sources)
         self._metrics.stage("shuffling_frame_sampler").gauges.update(frames=self._sampler.held())
+        if self._store is not None:
+            held = {"cached_chunks": len(self._store), "cached_bytes": self._store.nbytes}
+            stage.gauges.update(**held, cache_hits=self._store.hits, cache_misses=self._store.misses)
         if isinstance(self._inlet, ChunkSourceLoader):
             provider = self._metrics.stage("file_path_provider")
             provider.counts = self._inlet.provider.counts
