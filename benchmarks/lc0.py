@@ -1,0 +1,190 @@
+"""The live loader of training games: speed, first batch, memory, beside memory copies, zlib and the original loader.
+
+Claims, whole pipeline to NumPy arrays on two cores: several times the original's frames a second at every setting, and
+1 M shuffled positions in at most 1 GB.
+
+    python benchmarks/lc0.py DIRECTORY [--seconds 8] [--runs 3]
+        [--peer PYTHON --peer-module FOLDER_OF__lczero_training.so]
+
+DIRECTORY has files of chunks. Every case runs in a process of its own, ours and the original's in turn; medians. The
+rates of zlib (one core, all chunks) and of copying memory are measured in between, and speeds are given as ratios to
+them as well: absolute figures of a shared machine say little. Rescoring leaves out games that reach three men without
+pawns, which end the original's process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FRAME = 8356  # bytes of a record of version 6
+CASES: dict[str, dict[str, Any]] = {
+    "every position": {"rate": 1, "reservoir": 10_000, "batch_size": 1024},
+    "3 % of each game": {"rate": 0.03, "reservoir": 1_000, "batch_size": 1024},
+    "one position a game": {"count": 1, "reservoir": 0, "batch_size": 256},
+    "one position a game, long games first": {"count": 1, "reservoir": 0, "batch_size": 256, "hanse": True},
+    "every position, rescored": {"rate": 1, "reservoir": 10_000, "batch_size": 1024, "rescore": True},
+    "one position a game, rescored": {"count": 1, "reservoir": 0, "batch_size": 256, "rescore": True},
+}
+
+
+def chunks_of(directory: Path) -> list[bytes]:
+    """The stored bytes of all chunks."""
+    from penstock.formats.lc0 import open_chunks
+
+    stored: list[bytes] = []
+    for path in sorted(directory.rglob("*")):
+        chunks = open_chunks(path) if path.is_file() else None
+        stored += [] if chunks is None else [chunks.stored(i) for i in range(len(chunks))]
+    return stored
+
+
+def yardsticks(stored: list[bytes]) -> dict[str, float]:
+    """Bytes a second: zlib on one core, and copying memory."""
+    begun, done = time.perf_counter(), 0
+    while time.perf_counter() - begun < 1:
+        done += sum(len(zlib.decompress(chunk, 31)) for chunk in stored[:64])
+    inflating = done / (time.perf_counter() - begun)
+    source, target = np.ones(1 << 28, np.uint8), np.empty(1 << 28, np.uint8)
+    target[:] = source
+    begun, copies = time.perf_counter(), 0
+    while time.perf_counter() - begun < 1:
+        target[:] = source
+        copies += 1
+    return {"zlib": inflating, "copy": copies * source.nbytes / (time.perf_counter() - begun)}
+
+
+def without_small_endings(stored: list[bytes], folder: Path) -> None:
+    """A tar of the games that keep pawns or more than three men."""
+    from penstock.formats.lc0 import FRAME as RECORD
+    from penstock.formats.lc0 import upgraded
+
+    with tarfile.open(folder / "games.tar", "w") as archive:
+        for i, chunk in enumerate(stored):
+            planes = upgraded(zlib.decompress(chunk, 31)).view(RECORD)["planes"][:, 0, :12]
+            men = np.bitwise_count(planes).astype(int)
+            if np.any((men.sum(axis=1) <= 3) & (men[:, 0] + men[:, 6] == 0)):
+                continue
+            member = tarfile.TarInfo(f"training.{i}.gz")
+            member.size = len(chunk)
+            archive.addfile(member, io.BytesIO(chunk))
+
+
+def ours(directory: str, seconds: float, case: dict[str, Any]) -> dict[str, float]:
+    """In a process of its own."""
+    from penstock.domains.chess.live import chess_pipeline
+    from penstock.domains.chess.rescore import Rescorer
+
+    named = {"hanse": ("hanse_gamma", 1.0), "rescore": ("rescorer", Rescorer())}
+    options = dict(named.get(name, (name, value)) for name, value in case.items())
+    begun = time.perf_counter()
+    with chess_pipeline(directory, **options) as batches:
+        next(batches)
+        first = time.perf_counter() - begun
+        # Once more, as kernels compile or load at their first use.
+        warmed = time.perf_counter()
+        while time.perf_counter() - warmed < 2:
+            next(batches)
+        cpu, begun, frames = time.process_time(), time.perf_counter(), 0
+        while time.perf_counter() - begun < seconds:
+            frames += len(next(batches)["planes"])
+        spent = time.perf_counter() - begun
+        busy = time.process_time() - cpu
+    return {"frames_per_s": frames / spent, "first_s": first, "cpu_us": busy / frames * 1e6}
+
+
+def memory(directory: str) -> dict[str, float]:
+    """In a process of its own: what 1 M positions in the reservoir take, beside the same pipeline with 1 k."""
+    from penstock.domains.chess.live import chess_pipeline
+
+    peaks: list[float] = []
+    begun = time.perf_counter()
+    for reservoir in (1_000, 1_000_000):
+        with chess_pipeline(directory, reservoir=reservoir) as batches:
+            next(batches)
+            peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)
+    return {"with_1k_gb": peaks[0], "with_1m_gb": peaks[1], "seconds": time.perf_counter() - begun}
+
+
+def child(*arguments: str) -> dict[str, float] | None:
+    """The JSON that another process prints; None where it failed."""
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode != 0 or not lines:
+        print(f"  failed with {done.returncode}: {done.stderr.strip()[-300:]}", flush=True)
+        return None
+    return json.loads(lines[-1])
+
+
+def compare(name: str, case: dict[str, Any], directory: str, args: argparse.Namespace, stored: list[bytes]) -> None:
+    peers = {"original": case, "original, tuned": {**case, "tuned": True}} if args.peer else {}
+    found: dict[str, list[dict[str, float]]] = {}
+    yards: list[dict[str, float]] = []
+    rival = str(Path(__file__).parent / "rivals" / "with_lczero.py")
+    for _ in range(args.runs):
+        yards.append(yardsticks(stored))
+        mine = child(sys.executable, __file__, directory, "--case", json.dumps(case), "--seconds", str(args.seconds))
+        runs = {"penstock": mine}
+        for who, settings in peers.items():
+            command = (args.peer, rival, args.peer_module, directory, str(args.seconds), json.dumps(settings))
+            runs[who] = child(*command)
+        for who, run in runs.items():
+            if run is not None:
+                found.setdefault(who, []).append(run)
+    yard = {key: statistics.median(one[key] for one in yards) for key in yards[0]}
+    speeds = {who: statistics.median(run["frames_per_s"] for run in runs) for who, runs in found.items()}
+    print(f"{name}  (zlib {yard['zlib'] / 1e9:.2f} GB/s, copy {yard['copy'] / 1e9:.2f} GB/s)")
+    for who, speed in speeds.items():
+        first = statistics.median(run["first_s"] for run in found[who])
+        cpu = statistics.median(run["cpu_us"] for run in found[who])
+        spread = [run["frames_per_s"] for run in found[who]]
+        times = (
+            "" if who == "penstock" or "penstock" not in speeds else f"; ours {speeds['penstock'] / speed:.1f} times"
+        )
+        print(
+            f"  {who:16} {speed:10,.0f} frames/s ({min(spread):,.0f} to {max(spread):,.0f}), "
+            f"{cpu:7.1f} us CPU a frame, first batch {first:.2f} s; {speed * FRAME / yard['zlib']:.2f} of zlib's rate{times}",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("directory")
+    parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--only", help="a part of the name of the cases to run")
+    parser.add_argument("--peer", help="a Python that the original's module is built for")
+    parser.add_argument("--peer-module", help="the folder of that module")
+    parser.add_argument("--case", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.case is not None:
+        case = json.loads(args.case)
+        print(json.dumps(memory(args.directory) if case == "memory" else ours(args.directory, args.seconds, case)))
+        return
+    stored = chunks_of(Path(args.directory))
+    with tempfile.TemporaryDirectory() as folder:
+        without_small_endings(stored, Path(folder))
+        for name, case in CASES.items():
+            if args.only is None or args.only in name:
+                compare(name, case, folder if "rescore" in case else args.directory, args, stored)
+    if args.only is None or args.only in "memory":
+        found = child(sys.executable, __file__, args.directory, "--case", '"memory"')
+        print(f"1 M shuffled positions: {found}")
+
+
+if __name__ == "__main__":
+    main()
