@@ -82,6 +82,24 @@ def test_a_log_of_the_original_comes_back_to_the_bit(golden: Path, tmp_path: Pat
             assert written == (golden / "single.zarr" / name / ".zarray").read_bytes()
 
 
+def test_many_scenes_are_made_to_last_on_the_way(tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.formats.l5kit.writer._STRETCH", 5)
+    scenes = several(make)
+
+    def some() -> Iterator[Scene]:
+        yield from scenes[:5]
+        raise OSError("the source is gone")
+
+    for options in LAYOUTS:
+        path = tmp_path / str(len(list(tmp_path.iterdir())))
+        with L5KitWriter.create(path, **options) as writer:
+            with pytest.raises(OSError, match="gone"):
+                writer.write_scenes(some())
+            assert_holds(path, scenes[:5])
+            writer.write_scenes(scenes[5:])
+        assert_holds(path, scenes)
+
+
 def test_appending_goes_on(tmp_path: Path, make: Make) -> None:
     scenes = several(make)
     for options in LAYOUTS:
@@ -215,7 +233,7 @@ def test_columns_that_disagree_are_refused(tmp_path: Path, make: Make) -> None:
             columns = {**good.columns, path: Ragged.from_rows([held[0], held[1], held[2][:-1]], held.dtype)}
             with pytest.raises(DataError, match=rf"{path}.*at frame 2 of episode 0"):
                 writer.write(Episode(SPEC, columns, 0))
-        for metadata in ({"seed": 3}, {"host": "x" * 17}):
+        for metadata in ({"weather": 3}, {"host": "x" * 17}):
             with pytest.raises(DataError):
                 writer.write(episode(make, **metadata))
         few = Spec({name: SPEC[name] for name in ("timestamp", "agents/yaw")})

@@ -34,6 +34,7 @@ from penstock.formats.l5kit.tables import FACES, open_tables, stored_rows
 
 Any1 = npt.NDArray[Any]
 Layout = Literal["zarr", "npy"]
+_STRETCH = 1_000_000  # agents that are written before the scenes so far are made to last
 _KNOWN = ("host", "start_time", "end_time")
 
 
@@ -53,7 +54,7 @@ class L5KitWriter(Writer):
 
     Agents, faces and frames are written first and the row of the scene last, so that a scene is there whole or not at
     all. A kill leaves at most rows that no scene names, which the next writer writes over. `write_all` and
-    `write_scenes` commit once for all, which saves compressing the last chunk again and again.
+    `write_scenes` commit seldom, which saves compressing the last chunk again and again.
 
     Of a scene's metadata `host`, `start_time` and `end_time` are kept; where they are not given, they are empty, and
     the first and the last timestamp. Other entries are refused, for there is no place for them.
@@ -138,7 +139,8 @@ class L5KitWriter(Writer):
         return self.write_all([episode])[0]
 
     def write_all(self, episodes: Iterable[Episode]) -> list[int]:
-        """Save several with one commit; if one is refused, none is saved."""
+        """Save several, with a commit for each million of agents or so; one that is refused takes those since the last
+        with it."""
         return self.write_scenes((scene_of(episode), *tables_of(episode)) for episode in episodes)
 
     def write_scene(self, scene: Any1 | np.void, frames: Any1, agents: Any1, tl_faces: Any1) -> int:
@@ -150,7 +152,8 @@ class L5KitWriter(Writer):
         return self.write_scenes([(scene, frames, agents, tl_faces)])[0]
 
     def write_scenes(self, scenes: Iterable[tuple[Any1 | np.void, Any1, Any1, Any1]]) -> list[int]:
-        """Save several, as `write_scene` does, with one commit. Memory: one scene, and two chunks an array."""
+        """Save several, as `write_scene` does, with a commit for each million of agents or so; one that is refused
+        takes those since the last with it. Memory: one scene, and two chunks an array."""
         if self._lock < 0:
             raise DataError("expected an open writer, got one that was closed; open the dataset for appending again")
         before = {name: len(table) for name, table in self._tables.items()}
@@ -158,14 +161,21 @@ class L5KitWriter(Writer):
         try:
             for scene, frames, agents, tl_faces in scenes:
                 numbers.append(self._append(scene, frames, agents, tl_faces))
+                if len(self._tables["agents"]) - before["agents"] >= _STRETCH:
+                    before = self._commit()
             if numbers:
-                for name in reversed(DTYPES):  # scenes last
-                    self._tables[name].commit()
+                self._commit()
         except BaseException:
             for name, table in self._tables.items():
                 table.rollback(before[name])
             raise
         return numbers
+
+    def _commit(self) -> dict[str, int]:
+        """Make all rows last, those of scenes at the end; how many there are of each."""
+        for name in reversed(DTYPES):
+            self._tables[name].commit()
+        return {name: len(table) for name, table in self._tables.items()}
 
     def _append(self, scene: Any1 | np.void, frames: Any1, agents: Any1, tl_faces: Any1) -> int:
         tables, rows = self._tables, frames.copy()
@@ -201,7 +211,11 @@ class L5KitWriter(Writer):
         try:
             for table in self._tables.values():
                 table.sync()
-            os.fsync(self._lock)
+            folder = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
         finally:
             for table in self._tables.values():
                 table.close()
@@ -263,8 +277,12 @@ def _json(attributes: Mapping[str, Any]) -> bytes:
 
 
 def _locked(path: Path) -> int:
-    """The descriptor that holds the writers' lock until it is closed. Raises `LockedError`, `FileNotFoundError`."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    """The descriptor that holds the writers' lock until it is closed: on the scenes, which are never replaced.
+
+    Raises `LockedError`, `FileNotFoundError`.
+    """
+    flat = path / "scenes.npy"
+    fd = os.open(flat if flat.exists() else path / "scenes", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
