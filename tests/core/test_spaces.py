@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.ragged import Ragged
-from penstock.core.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple, unflatten
+from penstock.core.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple, compact, unflatten
 from penstock.errors import SpecError
 
 SPACES = [
@@ -36,6 +36,19 @@ def test_json_round_trip(space):
     assert again == space
     assert hash(again) == hash(space)
     assert all(again != other for other in SPACES if other is not space)
+
+
+@pytest.mark.parametrize("space", SPACES, ids=lambda s: s.type)
+def test_compact_round_trip(space):
+    assert Space.from_json(compact(space)) == space
+
+
+def test_compact_keeps_one_number_for_a_bound_that_has_one():
+    assert compact(SPACES[0])["low"] == -1.5
+    assert compact(SPACES[0])["high"] == np.inf
+    own = Box(np.array([0, 1]), np.array([9, 9]), np.dtype("int16"))
+    assert compact(own)["low"].tolist() == [0, 1]
+    assert compact(Box(np.zeros(0), np.zeros(0), np.dtype("f4")))["low"].shape == (0,)
 
 
 @given(st.integers(0, 2**32 - 1))
@@ -86,6 +99,7 @@ def test_unflatten_names_what_is_missing():
         '{"type": "Box", "dtype": "object", "shape": [], "low": 0, "high": 1}',
         '{"type": "Box", "dtype": "float32", "shape": [2], "low": [0], "high": [1]}',
         '{"type": "Box", "dtype": "float32", "shape": [1000000000000], "low": [0], "high": [1]}',
+        '{"type": "Box", "dtype": "float32", "shape": [1000000, 1000000], "low": 0, "high": 1}',
         '{"type": "Discrete"}',
         '{"type": "Tuple", "subspaces": [1]}',
         "[]",

@@ -7,6 +7,7 @@ A composite space names its leaves by paths: key `k` of a `Dict` is `"k"`, item 
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from penstock.core.ragged import Array, Ragged
 from penstock.errors import SpecError
 
 INT64 = np.dtype("int64")
+CELLS = 1 << 27  # that bounds given as one number are spread over; memory, for whoever wrote them needed none
 _NUMBERS = "biufc"  # NumPy kinds that a space may have
 
 
@@ -292,6 +294,26 @@ class Dict(Space):
         raise SpecError("a Dict has no column of its own; ask each of its leaves")
 
 
+def compact(space: Space) -> dict[str, Any]:
+    """What `Space.from_json` reads, with bounds as arrays, and as one number where a bound is the same in every cell.
+
+    The standard's JSON of an image space is a number for every channel of every pixel.
+
+    >>> compact(Box(np.zeros((384, 384, 3)), np.ones((384, 384, 3)), np.dtype("uint8")))
+    {'type': 'Box', 'dtype': 'uint8', 'shape': [384, 384, 3], 'low': 0, 'high': 1}
+    """
+    match space:
+        case Box(low, high, dtype):
+            bounds = {"low": _one_number(low), "high": _one_number(high)}
+            return {"type": "Box", "dtype": str(dtype), "shape": list(low.shape), **bounds}
+        case Tuple(spaces):
+            return {"type": "Tuple", "subspaces": [compact(inner) for inner in spaces]}
+        case Dict(spaces):
+            return {"type": "Dict", "subspaces": {name: compact(inner) for name, inner in spaces.items()}}
+        case _:
+            return space.to_json()
+
+
 def unflatten(space: Space | None, columns: Mapping[str, Any]) -> Any:
     """Leaf values by path, folded into the structure of `space`: dicts, tuples, or the leaf itself.
 
@@ -331,6 +353,11 @@ def _every(inside: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
     return np.logical_and.reduce(inside.reshape(len(inside), -1), axis=1)
 
 
+def _one_number(bound: npt.NDArray[Any]) -> Any:
+    """The number that all cells are, or the cells."""
+    return bound.flat[0].item() if bound.size and (bound == bound.flat[0]).all() else bound
+
+
 def _number_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     found = np.dtype(dtype)
     if found.kind not in _NUMBERS or found.subdtype is not None:
@@ -363,10 +390,17 @@ def _short(data: object) -> str:
 
 def _read_box(data: Mapping[str, Any]) -> Space:
     dtype, shape = _number_dtype(data["dtype"]), tuple(int(s) for s in data["shape"])
-    low, high = (np.asarray(data[name], dtype) for name in ("low", "high"))
-    if low.shape != shape:
-        raise SpecError(f"expected bounds of shape {shape}, got {low.shape}")
-    return Box(low, high, dtype)
+    return Box(_bound(data["low"], dtype, shape), _bound(data["high"], dtype, shape), dtype)
+
+
+def _bound(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """`[*shape]` a bound of a box; a single number is that of every cell."""
+    bound = np.asarray(value, dtype)
+    if bound.shape not in ((), shape):
+        raise SpecError(f"expected bounds of shape {shape}, got {bound.shape}")
+    if bound.shape == () and math.prod(shape) > CELLS:
+        raise SpecError(f"expected one number to be the bound of at most {CELLS} cells, got {math.prod(shape)}")
+    return np.broadcast_to(bound, shape)
 
 
 def _read_multi_discrete(data: Mapping[str, Any]) -> Space:

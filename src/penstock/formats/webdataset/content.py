@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.spaces import compact
 from penstock.core.spec import Field, Spec
 from penstock.errors import DataError
 from penstock.formats.webdataset.places import Int, Places
@@ -35,14 +36,14 @@ class Content:
     described: int = 0  # how often our own layout was described anew
 
     def packed(self) -> tuple[dict[str, Any], Arrays]:
-        """As a header that JSON can hold, and arrays; `unpacked` is the inverse."""
+        """As a header that JSON can hold once its arrays are lists, and arrays; `unpacked` is the inverse."""
         arrays: Arrays = {"offsets": self.offsets}
         arrays |= {f"samples/{name}": getattr(self.samples, name) for name in _SAMPLES}
         for i, places in enumerate(self.columns.values()):
             arrays |= {f"{i}/{name}": a for name in _PLACES if (a := getattr(places, name)) is not None}
         header = {
             "layout": self.layout,
-            "spec": self.spec.to_json(),
+            "spec": told_spec(self.spec),
             "columns": {path: places.field.to_json() for path, places in self.columns.items()},
             "extensions": self.samples.extensions,
             "metadata": self.metadata,
@@ -62,6 +63,19 @@ class Content:
         spec, episodes = Spec.from_json(header["spec"]), tuple(header["episodes"])
         told = (header["metadata"], episodes, header["described"])
         return cls(header["layout"], spec, arrays["offsets"], columns, samples, *told)
+
+
+def told_spec(spec: Spec) -> dict[str, Any]:
+    """What `Spec.from_json` reads, without a number for every channel of every pixel that spaces have.
+
+    >>> told_spec(Spec({"rewards": Field(np.dtype("f8"))}))["action_space"] is None
+    True
+    """
+    spaces = {"observation_space": spec.observation_space, "action_space": spec.action_space}
+    return {
+        "fields": {path: field.to_json() for path, field in spec.items()},
+        **{name: None if space is None else compact(space) for name, space in spaces.items()},
+    }
 
 
 def plain(value: Any) -> Any:

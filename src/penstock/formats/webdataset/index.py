@@ -42,7 +42,7 @@ def save(path: Path, key: str, content: Content) -> bool:
     """Keep content under a key, atomically; False where the folder cannot be written, which costs only time later."""
     header, arrays = content.packed()
     listed = [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()]
-    raw = json.dumps({"key": key, "content": header, "arrays": listed}).encode()
+    raw = json.dumps({"key": key, "content": header, "arrays": listed}, default=np.ndarray.tolist).encode()
     parts = [MAGIC, len(raw).to_bytes(8, "little"), raw, *(np.ascontiguousarray(a).tobytes() for a in arrays.values())]
     digest = hashlib.sha256()
     for part in parts:

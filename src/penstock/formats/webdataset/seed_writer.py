@@ -22,7 +22,7 @@ from penstock.core.spaces import Box, Discrete
 from penstock.core.spec import Field, Spec
 from penstock.errors import DataError, FormatError, SpecError
 from penstock.formats.webdataset import seed
-from penstock.formats.webdataset.content import is_json
+from penstock.formats.webdataset.content import is_json, told_spec
 from penstock.formats.webdataset.pickles import around, dumps
 from penstock.formats.webdataset.samples import META
 from penstock.formats.webdataset.shards import shards_of
@@ -177,11 +177,10 @@ def _head(spec: Spec, metadata: Mapping[str, Any]) -> bytes:
         raise DataError(f"expected color_space to be 'RGB' or 'GRAY', got {color!r}")
     spaces = {"action_space": spec.action_space, "observation_space": spec.observation_space}
     known = {name: space for name, space in spaces.items() if isinstance(space, Box | Discrete)}
-    others = {name: space.to_json() for name, space in spaces.items() if space is not None and name not in known}
     told: dict[str, Any] = {"env_cfg": {}, **known, **metadata}
     if color is not None:
         told["color_space"] = ColorSpace(color)
-    told[seed.SPEC] = {"fields": {path: field.to_json() for path, field in spec.items()}, **others}
+    told[seed.SPEC] = {k: v for k, v in told_spec(spec).items() if v is not None and k not in known}
     return member(HEAD, dumps(told))
 
 
