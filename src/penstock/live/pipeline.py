@@ -180,6 +180,14 @@ class LivePipeline(Iterator[Arrays]):
         if self._started:
             return
         self._started = True
+        try:
+            self._begin()
+        except BaseException as error:
+            self._decoded.close(error)
+            raise
+        self._decoded.start()
+
+    def _begin(self) -> None:
         if self._state is not None:
             self._restore(self._state)
         if self._replay is None:
@@ -191,7 +199,6 @@ class LivePipeline(Iterator[Arrays]):
             elif self.options.follow is True:
                 self._feeder = threading.Thread(target=self._feed, daemon=True)
                 self._feeder.start()
-        self._decoded.start()
 
     def stop(self) -> None:
         """End all threads and close all files. What was prefetched is forgotten; a state can still be taken."""
