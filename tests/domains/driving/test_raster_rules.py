@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,7 @@ from penstock.domains.driving.rasterize import (
     build_rasterizer,
 )
 from penstock.domains.driving.rasterize.cull import Near
+from penstock.domains.driving.rasterize.drawing import opencv
 from penstock.domains.driving.rasterize.scenes import ranges
 from penstock.errors import DataError, FormatError, MissingExtraError
 from penstock.formats.l5kit import AGENT_DTYPE, FRAME_DTYPE, TL_FACE_DTYPE
@@ -333,7 +336,8 @@ def test_contexts_that_make_no_raster(values) -> None:
 
 
 def test_a_missing_opencv_is_named(config, monkeypatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "cv2", None)
+    opencv.cache_clear()
+    monkeypatch.setitem(sys.modules, "cv2", None)
     scenes = log([(8, 0, 0)])
     with pytest.raises(MissingExtraError, match=r"penstock\[raster\]"):
         rasterizer(config).rasterize_batch(scenes, ego_of(scenes))

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer
 from penstock.domains.driving.rasterize.context import RenderContext
-from penstock.domains.driving.rasterize.drawing import fill, fixed, to_raster, touching
+from penstock.domains.driving.rasterize.drawing import fill, to_fixed
 from penstock.domains.driving.rasterize.scenes import LABELS, Integers, Rows, Scenes, Views, ranges
 from penstock.errors import DataError
 
@@ -39,10 +39,11 @@ class AttributeRasterizer(Rasterizer):
         """For each box of each view its value in every channel, 0 for none."""
         boxes = scenes.boxes(self.filter_agents_threshold)
         corner, view = ranges(boxes.spans[views.steps[:, 0]])
-        pixels = to_raster(boxes.corners[corner], self.matrices(views)[view])
-        seen = np.flatnonzero(touching(pixels, self.context.shape))
-        polygons, view = fixed(pixels[seen]), view[seen]
-        values = self._values(scenes.agents[boxes.rows[corner[seen]]], views.yaw[view])
+        matrices = self.matrices(views)
+        seen = boxes.circles.touching(corner, matrices[view], self.context)
+        corner, view = corner[seen], view[seen]
+        polygons = to_fixed(boxes.corners[corner], matrices[view])
+        values = self._values(scenes.agents[boxes.rows[corner]], views.yaw[view])
         ends = np.searchsorted(view, np.arange(len(views) + 1)).tolist()
 
         def draw(view: int, planes: Planes) -> None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer, unit
 from penstock.domains.driving.rasterize.context import RenderContext
-from penstock.domains.driving.rasterize.drawing import Fixed, fill, fixed, to_raster, touching
+from penstock.domains.driving.rasterize.drawing import Fixed, fill, to_fixed
 from penstock.domains.driving.rasterize.options import RasterOptions
 from penstock.domains.driving.rasterize.scenes import Boxes, Integers, Scenes, Views, ranges
 from penstock.errors import DataError
@@ -52,14 +52,14 @@ class BoxRasterizer(Rasterizer):
         """All boxes of all views, moved to pixels at once; a channel is then one drawing call."""
         boxes = scenes.boxes(self.filter_agents_threshold)
         view, plane, corner = self._entries(boxes, views)
-        pixels = to_raster(boxes.corners[corner], self.matrices(views)[view])
-        seen = np.flatnonzero(touching(pixels, self.context.shape))
-        key = view[seen] * 2 * self.steps + plane[seen]
+        matrices, channels = self.matrices(views), 2 * self.steps
+        seen = np.flatnonzero(boxes.circles.touching(corner, matrices[view], self.context))
+        key = view[seen] * channels + plane[seen]
         order = np.argsort(key, kind="stable")
-        polygons = fixed(pixels[seen[order]])
-        ends = np.searchsorted(key[order], np.arange(len(views) * 2 * self.steps + 1)).tolist()
+        drawn = seen[order]
+        polygons = to_fixed(boxes.corners[corner[drawn]], matrices[view[drawn]])
+        ends = np.searchsorted(key[order], np.arange(len(views) * channels + 1)).tolist()
         paint = fill if self.options.fill == "even-odd" else _fill_union
-        channels = 2 * self.steps
 
         def draw(view: int, planes: Planes) -> None:
             planes.fill(0)

@@ -1,13 +1,19 @@
-"""Which of many bounding boxes lie near a point, without looking at all of them."""
+"""What never reaches a raster is found before it is moved to pixels."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.domains.driving.rasterize.scenes import Integers
+from penstock.domains.driving.rasterize.context import RenderContext
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+MARGIN = 4.0  # pixels: nothing that ends this far outside touches a raster, smoothed edges included
 
 
 class Near:
@@ -17,10 +23,10 @@ class Near:
     [0]
     """
 
-    def __init__(self, bounds: npt.NDArray[np.float64]) -> None:
+    def __init__(self, bounds: Floats) -> None:
         self.order = np.argsort(bounds[:, 0, 0], kind="stable")
-        self.bounds = bounds[self.order]
-        self.left = np.ascontiguousarray(self.bounds[:, 0, 0])
+        sides = np.ascontiguousarray(bounds[self.order].reshape(-1, 4).T)
+        self.left, self.bottom, self.right, self.top = sides
         self.widest = float((bounds[:, 1, 0] - bounds[:, 0, 0]).max(initial=0))
 
     def query(self, center: npt.NDArray[Any], reach: float) -> Integers:
@@ -29,10 +35,36 @@ class Near:
         Cost: two binary searches, then one look at each box that begins in the strip.
         """
         x, y = float(center[0]), float(center[1])
-        low = np.searchsorted(self.left, x - reach - self.widest - 1)  # a metre to spare for rounding
-        high = np.searchsorted(self.left, x + reach)
-        near = self.bounds[low:high]
+        # a metre to spare for rounding
+        low, high = np.searchsorted(self.left, (x - reach - self.widest - 1, x + reach + 1))
+        strip = slice(low, high)
         # each side is compared as L5Kit does: what only touches does not meet
-        meets = (x > near[:, 0, 0] - reach) & (y > near[:, 0, 1] - reach)
-        meets &= (x < near[:, 1, 0] + reach) & (y < near[:, 1, 1] + reach)
-        return np.sort(self.order[low:high][meets])
+        meets = (x > self.left[strip] - reach) & (x < self.right[strip] + reach)
+        meets &= (y > self.bottom[strip] - reach) & (y < self.top[strip] + reach)
+        return np.sort(self.order[strip][meets])
+
+
+@dataclass(frozen=True, eq=False)
+class Circles:
+    """Circles that shapes lie in: `center` `[n, 2]` and `radius` `[n]`, in metres."""
+
+    center: Floats
+    radius: Floats
+
+    @classmethod
+    def around(cls, points: Floats) -> Circles:
+        """Around `n` shapes of `k` points each, `[n, k, 2]`."""
+        center = (points.min(axis=1) + points.max(axis=1)) / 2
+        return cls(center, np.sqrt(((points - center[:, None]) ** 2).sum(axis=-1).max(axis=1)))
+
+    def touching(self, rows: Integers, matrices: Floats, context: RenderContext) -> npt.NDArray[np.bool_]:
+        """`[m]`: whether circles `rows` `[m]` may touch the raster, each moved by its own matrix `[m or 1, 3, 3]`."""
+        x, y = self.center[rows].T
+        reach = self.radius[rows] / min(context.pixel_size_m) + MARGIN
+        seen = np.ones(len(rows), np.bool_)
+        for axis, size in enumerate(context.raster_size_px):
+            place = x * matrices[:, axis, 0]
+            place += y * matrices[:, axis, 1]
+            place += matrices[:, axis, 2]
+            seen &= (place > -reach) & (place < reach + size)
+        return seen

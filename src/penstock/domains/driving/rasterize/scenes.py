@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from penstock.core.ragged import offsets_of
 from penstock.domains.driving.geometry import box_corners, rotation33_as_yaw
+from penstock.domains.driving.rasterize.cull import Circles
 from penstock.errors import DataError
 
 Rows = npt.NDArray[Any]
@@ -27,10 +28,11 @@ class Boxes:
     """The boxes of the agents that pass a threshold, and of the vehicle itself: once for all rasters.
 
     `corners` `[K + F, 4, 2]` world metres: `K` agents, then one box a frame. `rows` and `track` `[K]` int64: which
-    agent it is. Frame `f` owns agents `spans[f, 0]:spans[f, 1]` of the `K`.
+    agent it is. Frame `f` owns agents `spans[f, 0]:spans[f, 1]` of the `K`. `circles` lie around the boxes.
     """
 
     corners: npt.NDArray[np.float64]
+    circles: Circles
     rows: Integers
     track: Integers
     spans: Integers
@@ -101,8 +103,10 @@ class Scenes:
         centroid = self.frames["ego_translation"][:, :2].astype(agents["centroid"].dtype)
         extent = np.broadcast_to(np.array(EGO_EXTENT, agents["extent"].dtype), (len(self.frames), 3))
         yaw = rotation33_as_yaw(self.frames["ego_rotation"]).astype(agents["yaw"].dtype)
+        corners = np.concatenate([corners, box_corners(centroid, extent, yaw)])
         return Boxes(
-            corners=np.concatenate([corners, box_corners(centroid, extent, yaw)]),
+            corners=corners,
+            circles=Circles.around(corners),
             rows=kept,
             track=agents["track_id"].astype(np.int64),
             spans=np.searchsorted(kept, self.agent_spans),

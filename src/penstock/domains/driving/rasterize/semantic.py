@@ -11,8 +11,8 @@ from penstock.domains.driving.geometry import transform_points
 from penstock.domains.driving.map.api import COLORS, MapAPI
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer
 from penstock.domains.driving.rasterize.context import RenderContext
-from penstock.domains.driving.rasterize.cull import Near
-from penstock.domains.driving.rasterize.drawing import SHIFT, fill, fixed, opencv, to_raster, touching
+from penstock.domains.driving.rasterize.cull import Circles, Near
+from penstock.domains.driving.rasterize.drawing import Fixed, fill, opencv, outline, to_fixed
 from penstock.domains.driving.rasterize.options import Color, RasterOptions
 from penstock.domains.driving.rasterize.scenes import Integers, Scenes, Views, ranges
 from penstock.errors import DataError
@@ -38,11 +38,16 @@ class SemanticRasterizer(Rasterizer):
         self.options = options or RasterOptions()
         self.lights = lights
         sides = road.interpolated_lanes(POINTS)[..., :2]
-        # [lanes, 2, 20, 2]: the left side, then the right one back, so that both are one outline
-        self.lanes = np.ascontiguousarray(np.stack([sides[:, 0], sides[:, 1, ::-1]], axis=1))
+        # [lanes, 40, 2]: the left side, then the right one back, so that both are one outline
+        self.lanes = np.concatenate([sides[:, 0], sides[:, 1, ::-1]], axis=1)
         self.near_lanes = Near(road.bounds_info["lanes"]["bounds"])
         self.near_crosswalks = Near(road.bounds_info["crosswalks"]["bounds"])
-        self.crosswalks = [road.outlines[row][:, :2] for row in range(len(road.outlines))]
+        self.radius = context.radius
+        self.lane_circles = Circles.around(self.lanes)
+        self.crosswalk_points = np.ascontiguousarray(road.outlines.values[:, :2])
+        self.crosswalk_spans = np.stack([road.outlines.offsets[:-1], road.outlines.offsets[1:]], axis=1)
+        self.line_colors = [self.options.color(kind) for kind in KINDS]
+        self.blank = np.full((*context.shape, 3), self.options.color("background"), np.uint8)
         self._take_controls()
 
     def _take_controls(self) -> None:
@@ -69,7 +74,7 @@ class SemanticRasterizer(Rasterizer):
         cv2 = opencv()
 
         def draw(view: int, planes: Planes) -> None:
-            self._paint(canvas, centers[view], matrices[view], active[view])
+            self._paint(canvas, centers[view], matrices[view : view + 1], active[view])
             for channel in range(3):
                 cv2.extractChannel(canvas, channel, planes[channel])
 
@@ -108,31 +113,36 @@ class SemanticRasterizer(Rasterizer):
     def _paint(
         self, canvas: Planes, center: npt.NDArray[Any], matrix: npt.NDArray[Any], active: npt.NDArray[np.bool_]
     ) -> None:
-        cv2, color = opencv(), self.options.color
-        canvas[:] = color("background")
-        lanes = self.near_lanes.query(center, self.context.radius)
+        np.copyto(canvas, self.blank)
+        lanes = self.near_lanes.query(center, self.radius)
         kinds = self._kinds(lanes, active)
         order = list(dict.fromkeys(kinds.tolist()))  # lines are drawn by kind, kinds as they are met
-        pixels = to_raster(self.lanes[lanes].reshape(-1, 2 * POINTS, 2), matrix[None])
-        seen = touching(pixels, self.context.shape)
-        outlines, kinds = fixed(pixels[seen]), kinds[seen]
-        roads = self._road_colors(pixels[seen])
-        for outline, road in zip(outlines, roads, strict=True):
-            fill(canvas, [outline], road)
+        seen = self.lane_circles.touching(lanes, matrix, self.context)
+        lanes, kinds = lanes[seen], kinds[seen]
+        outlines = to_fixed(self.lanes[lanes], matrix)
+        for polygon, color in zip(outlines, self._road_colors(outlines), strict=True):
+            fill(canvas, [polygon], color)
+        sides = outlines.reshape(-1, 2, POINTS, 2)
         for kind in order:
-            sides = outlines[kinds == kind].reshape(-1, POINTS, 2)
-            if len(sides):
-                cv2.polylines(canvas, sides, False, color(KINDS[kind]), 1, cv2.LINE_AA, SHIFT)
-        walks = self.near_crosswalks.query(center, self.context.radius)
-        if len(walks):
-            edges = [fixed(to_raster(self.crosswalks[walk][None], matrix[None])[0]) for walk in walks]
-            cv2.polylines(canvas, edges, True, color("crosswalk"), 1, cv2.LINE_AA, SHIFT)
+            lines = sides if len(order) == 1 else sides[kinds == kind]
+            if len(lines):
+                outline(canvas, lines.reshape(-1, POINTS, 2), False, self.line_colors[kind])
+        self._paint_crosswalks(canvas, center, matrix)
 
-    def _road_colors(self, pixels: npt.NDArray[np.float64]) -> list[Color]:
+    def _paint_crosswalks(self, canvas: Planes, center: npt.NDArray[Any], matrix: npt.NDArray[Any]) -> None:
+        walks = self.near_crosswalks.query(center, self.radius)
+        if len(walks) == 0:
+            return
+        rows, _ = ranges(self.crosswalk_spans[walks])
+        points = to_fixed(self.crosswalk_points[None, rows], matrix)[0]
+        ends = np.cumsum(self.crosswalk_spans[walks, 1] - self.crosswalk_spans[walks, 0])[:-1]
+        outline(canvas, np.split(points, ends), True, self.options.color("crosswalk"))
+
+    def _road_colors(self, pixels: Fixed) -> list[Color]:
         """One colour a road; by `direction` the hue is the angle from its first to its last points in the raster."""
         if self.options.lane_color == "type" or len(pixels) == 0:
             return [self.options.color("road")] * len(pixels)
-        left, right = pixels[:, :POINTS], pixels[:, POINTS:]
+        left, right = pixels[:, :POINTS].astype(np.float64), pixels[:, POINTS:]
         along = (left[:, -1] + right[:, 0]) - (left[:, 0] + right[:, -1])
         turns = np.arctan2(-along[:, 1], along[:, 0]) / (2 * np.pi)  # y points down in arrays
         parts = np.clip(np.abs((turns[:, None] * 6 + (0, 4, 2)) % 6 - 3) - 1, 0, 1) * 255
