@@ -26,7 +26,13 @@ from penstock.kernels.chess_rescore import (  # noqa: F401 - one module has them
     trace,
 )
 from penstock.kernels.cipher import permute  # noqa: F401 - one module has them all
-from penstock.kernels.driving import nearest_agents, relative_poses, select_agents  # noqa: F401 - one module has them all
+from penstock.kernels.driving import (  # noqa: F401 - one module has them all
+    move_lines,
+    nearest_agents,
+    nearest_lines,
+    relative_poses,
+    select_agents,
+)
 from penstock.kernels.intrinsics import memcpy, move1, move4, move8, prefetch, set_byte, weave3, weave4
 from penstock.kernels.live import draw_ranges, exchange, exchange_references  # noqa: F401 - one module has them all
 from penstock.kernels.mixing import earliest_deadline, mix_table, mix_tree  # noqa: F401 - one module has them all

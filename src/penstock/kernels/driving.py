@@ -160,6 +160,27 @@ def _put(row: int, far: Any, name: Any, track: Any, rows: Any, fars: Any, begin:
 
 
 @_jit
+def _again(row: int, far: Any, rows: Any, first: int, track: Any, close: Any, nearest: Any) -> Any:
+    """Whether an agent is among the first, which the last frame has; then the place where it was nearest is kept."""
+    for k in range(first):
+        if track[rows[k]] == track[row]:
+            if far < close[k]:
+                close[k], nearest[k] = far, row
+            return True
+    return False
+
+
+@_jit
+def _away(row: int, xy: Any, track: Any, wanted: Any, x: Any, y: Any, leave_out: int, radius: float) -> Any:
+    """How far an observation is; infinity if it does not count."""
+    if not wanted[row] or track[row] == leave_out:
+        return np.inf
+    dx, dy = xy[row, 0] - x, xy[row, 1] - y
+    far = np.sqrt(dx * dx + dy * dy)
+    return far if far < radius else np.inf
+
+
+@_jit
 def nearest_agents(
     frames: Any,
     agents: Any,
@@ -177,36 +198,69 @@ def nearest_agents(
     out[:], nearest[:] = -1, -1
     most = out.shape[1]
     fars, close = np.empty(most), np.empty(most)
-    for i in range(len(frames)):
-        lo, hi = frames[i, 0], frames[i, 1]
+    for i in range(len(frames) if most else 0):
+        lo, hi, x, y = frames[i, 0], frames[i, 1], centre[i, 0], centre[i, 1]
         count = first = 0
         for f in range(hi - 1, lo - 1, -1):
             if f == hi - 2:
                 first = count
-                for k in range(count):
-                    close[k] = fars[k]
-            if most == 0:
-                break
+                close[:] = fars
             for j in range(agents[f, 0], agents[f, 1]):
                 row = np.int64(place[j])
-                if not wanted[row] or track[row] == leave_out[i]:
+                far = _away(row, xy, track, wanted, x, y, leave_out[i], radius)
+                if far == np.inf or (first and _again(row, far, out[i], first, track, close, nearest[i])):
                     continue
-                x, y = xy[row, 0] - centre[i, 0], xy[row, 1] - centre[i, 1]
-                far = np.sqrt(x * x + y * y)
-                if not far < radius:
-                    continue
-                if f == hi - 1:
-                    count = _put(row, far, track[row], track, out[i], fars, 0, count)
-                    continue
-                known = -1
-                for k in range(first):
-                    if track[out[i, k]] == track[row]:
-                        known = k
-                if known < 0:
-                    if first < most:
-                        count = _put(row, far, track[row], track, out[i], fars, first, count)
-                elif far < close[known]:
-                    close[known], nearest[i, known] = far, row
+                if first < most:
+                    count = _put(row, far, track[row], track, out[i], fars, first, count)
         for k in range(count):
             if nearest[i, k] < 0:
                 nearest[i, k] = out[i, k]
+
+
+@_jit
+def nearest_lines(lines: Any, bounds: Any, centre: Any, reach: float, out: Any) -> None:
+    """See `driving_reference.nearest_lines`: a short sorted list a sample."""
+    out[:] = -1
+    most = out.shape[1]
+    fars = np.empty(most)
+    for i in range(len(centre) if most else 0):
+        x, y = centre[i, 0], centre[i, 1]
+        count = 0
+        for m in range(len(bounds)):
+            if not (x > bounds[m, 0, 0] - reach and y > bounds[m, 0, 1] - reach):
+                continue
+            if not (x < bounds[m, 1, 0] + reach and y < bounds[m, 1, 1] + reach):
+                continue
+            least = np.inf
+            for p in range(lines.shape[1]):
+                dx, dy = lines[m, p, 0] - x, lines[m, p, 1] - y
+                least = min(least, dx * dx + dy * dy)
+            far = np.sqrt(least)
+            if count == most and not far < fars[most - 1]:
+                continue
+            end = min(count, most - 1)
+            count = min(count + 1, most)
+            while end > 0 and far < fars[end - 1]:
+                out[i, end], fars[end] = out[i, end - 1], fars[end - 1]
+                end -= 1
+            out[i, end], fars[end] = m, far
+
+
+@_jit
+def move_lines(
+    lines: Any, lengths: Any, which: Any, matrix: Any, third: Any, reach: float, out: Any, there: Any
+) -> None:
+    """See `driving_reference.move_lines`."""
+    most = np.float32(reach)
+    for i in range(out.shape[0]):
+        a, b, c = matrix[i, 0, 0], matrix[i, 0, 1], matrix[i, 0, 2]
+        d, e, f = matrix[i, 1, 0], matrix[i, 1, 1], matrix[i, 1, 2]
+        for k in range(out.shape[1]):
+            line = which[i, k]
+            count = lengths[line] if line >= 0 else 0
+            for p in range(count):
+                x, y = lines[line, p, 0], lines[line, p, 1]
+                u, v = np.float32(x * a + y * b + c), np.float32(x * d + y * e + f)
+                out[i, k, p, 0], out[i, k, p, 1], out[i, k, p, 2] = u, v, third[i, k]
+                there[i, k, p] = np.sqrt(np.float32(u * u + v * v)) < most
+            out[i, k, count:], there[i, k, count:] = 0, False

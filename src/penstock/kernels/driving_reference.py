@@ -158,3 +158,44 @@ def nearest_agents(
                     seen.setdefault(int(track[row]), row)
         for k, (name, row) in enumerate(list(taken.items())[: out.shape[1]]):
             out[i, k], nearest[i, k] = row, seen[name]
+
+
+def nearest_lines(lines: Floats, bounds: Floats, centre: Floats, reach: float, out: Int) -> None:
+    """The lines nearest to each of `centre[n, 2]`, into `out[n, K]`, -1 where there are fewer.
+
+    Only lines whose bounding box `bounds[M, 2, 2]` comes within `reach` of the centre along both axes count. How far
+    one of `lines[M, P, 2]` is, its nearest point says; of lines as far as each other the first comes first.
+    """
+    out[:] = -1
+    for i, (x, y) in enumerate(centre):
+        low, high = bounds[:, 0] - reach, bounds[:, 1] + reach
+        near = np.flatnonzero((x > low[:, 0]) & (y > low[:, 1]) & (x < high[:, 0]) & (y < high[:, 1]))
+        off = lines[near] - centre[i]
+        far = np.sqrt((off[..., 0] * off[..., 0] + off[..., 1] * off[..., 1]).min(axis=1, initial=np.inf))
+        found = near[np.argsort(far, kind="stable")][: out.shape[1]]
+        out[i, : len(found)] = found
+
+
+def move_lines(
+    lines: Floats,
+    lengths: Int,
+    which: Int,
+    matrix: Floats,
+    third: Floats,
+    reach: float,
+    out: Floats,
+    there: npt.NDArray[np.bool_],
+) -> None:
+    """The lines `which[n, K]`, moved by `matrix[n, 3, 3]`, into `out[n, K, P, 3]` float32 with `third[n, K]` as the
+    third number; 0 where `which` is -1, and behind the first `lengths[M]` points of a line. `there[n, K, P]` says which
+    points are real and less than `reach` from the origin."""
+    out[:], there[:] = 0, False
+    for i, k in np.argwhere(which >= 0).tolist():
+        count = lengths[which[i, k]]
+        x, y = lines[which[i, k], :count].T
+        a = matrix[i]
+        out[i, k, :count, 0] = x * a[0, 0] + y * a[0, 1] + a[0, 2]
+        out[i, k, :count, 1] = x * a[1, 0] + y * a[1, 1] + a[1, 2]
+        out[i, k, :count, 2] = third[i, k]
+        near = out[i, k, :count, :2] * out[i, k, :count, :2]
+        there[i, k, :count] = np.sqrt(near[:, 0] + near[:, 1]) < np.float32(reach)

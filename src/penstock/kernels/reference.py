@@ -26,7 +26,13 @@ from penstock.kernels.chess_rescore_reference import (  # noqa: F401 - one modul
 )
 from penstock.kernels.chess_trace_reference import called_for, trace  # noqa: F401 - one module has them all
 from penstock.kernels.cipher_reference import permute  # noqa: F401 - one module has them all
-from penstock.kernels.driving_reference import nearest_agents, relative_poses, select_agents  # noqa: F401 - one module has them all
+from penstock.kernels.driving_reference import (  # noqa: F401 - one module has them all
+    move_lines,
+    nearest_agents,
+    nearest_lines,
+    relative_poses,
+    select_agents,
+)
 from penstock.kernels.live_reference import draw_ranges, exchange, exchange_references  # noqa: F401 - one module has them all
 from penstock.kernels.mixing_reference import earliest_deadline, mix_table, mix_tree  # noqa: F401 - one module has them all
 from penstock.kernels.packing_read_reference import lay, pack_items, pack_slots  # noqa: F401 - one module has them all

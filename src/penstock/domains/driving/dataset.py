@@ -39,8 +39,8 @@ class Sampled:
 class DrivingDataset(MapDataset):
     """Samples of `rows` of a log, whose scenes are the episodes; what ego and agent datasets have in common.
 
-    Shuffle, mix, shard, repeat and load it as any `MapDataset`; `data[5]`, `data[2:9]`, `data.batch(positions)`. Indices
-    of scenes and frames may be negative, counting from the end.
+    Shuffle, mix, shard, repeat and load it as any `MapDataset`; `data[5]`, `data[2:9]`, `data.batch(positions)`.
+    Indices of scenes and frames may be negative, counting from the end.
     """
 
     def __init__(

@@ -23,8 +23,8 @@ class RasterDataset(DrivingDataset):
     """What datasets with rasters share: how a sample is made, and made again of one scene.
 
     `rasterizer` None leaves out `image`. `perturbation` moves the ego, each sample by its position in the order, so
-    another way in another epoch. `velocities` and `image_type` are those of `Sampling` and `Pictures`; `track_bytes` and
-    `scene_bytes` bound what is kept of the log in memory.
+    another way in another epoch. `velocities` and `image_type` are those of `Sampling` and `Pictures`; `track_bytes`
+    and `scene_bytes` bound what is kept of the log in memory.
     """
 
     def __init__(
@@ -64,9 +64,9 @@ class RasterDataset(DrivingDataset):
 class EgoDataset(RasterDataset):
     """One sample for every frame of `logs`: where the ego was and will be, and a raster around it.
 
-    `cfg` is a configuration of l5kit (`model_params`, `raster_params`); `logs` any dataset with the four arrays, such as
-    `penstock.formats.l5kit.L5KitSource`. Every key of a sample is on the page docs/l5kit.md. See `RasterDataset` for the
-    other arguments.
+    `cfg` is a configuration of l5kit (`model_params`, `raster_params`); `logs` any dataset with the four arrays, such
+    as `penstock.formats.l5kit.L5KitSource`. Every key of a sample is on the page docs/l5kit.md. See `RasterDataset` for
+    the other arguments.
 
     Raises `DataError` for a configuration that lacks something, `FormatError` for intervals that do not fit together.
     Cost: reads the frames once; a sample without a raster some microseconds.

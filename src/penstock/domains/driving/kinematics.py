@@ -107,7 +107,7 @@ def _residuals(start: Floats, goal: Floats, controls: Floats) -> tuple[Floats, F
 
 
 def _newton(start: Floats, goal: Floats, controls: Floats, most: Floats) -> Floats:
-    """The Gauss-Newton change of the controls `[n, 2N]` that are free: not at a limit that the cost pushes them over."""
+    """The Gauss-Newton change of the controls `[n, 2N]` that no limit holds against the slope of the cost."""
     off, _ = _residuals(start, goal, controls)
     slope = _slopes(start, controls)
     gradient = (np.swapaxes(slope, 1, 2) @ off.reshape(len(off), -1, 1))[..., 0] + EFFORT**2 * controls

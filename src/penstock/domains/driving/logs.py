@@ -22,6 +22,8 @@ EGO_EXTENT = (4.87, 1.85, 1.8)
 """Length, width and height of the car that records, in metres."""
 EGO_LABEL = 3
 """What the ego is among the labels: a car."""
+LIKELY = 0.5
+"""How probable agents around an agent must be, whatever the threshold of a configuration: as in l5kit."""
 HOST_BYTES = 70
 """A host's name as ASCII, padded with zeros."""
 TRACK_BYTES = 512 << 20
@@ -86,7 +88,10 @@ class Arrays:
 
 
 def scene_logs(logs: Logs, scene: int) -> Arrays:
-    """One scene in memory, its intervals counted from 0. Raises `NoSuchRowError`; negative numbers count from the end."""
+    """One scene in memory, its intervals counted from 0; a negative number counts from the end.
+
+    Raises `NoSuchRowError`.
+    """
     row = logs.scenes[checked(scene, len(logs.scenes), "scene")]
     first, last = (int(x) for x in row["frame_index_interval"])
     frames = np.array(logs.frames[first:last])
@@ -237,33 +242,43 @@ class Tracks:
         place[order] = np.cumsum(fresh) - 1
         order, new = order[fresh], new[fresh]
         begins = np.flatnonzero(new)
-        labels = agents["label_probabilities"][order]
-        return cls(
-            first,
-            place,
-            frame[order],
-            (np.cumsum(new) - 1).astype(np.int32),
-            np.stack([begins, np.append(begins[1:], len(order))], axis=1)
-            if len(begins)
-            else np.zeros((0, 2), np.int64),
-            agents["centroid"][order].astype(np.float64),
-            agents["yaw"][order].astype(np.float32),
-            agents["extent"][order].astype(np.float32),
-            interest_of(labels),
-            labels.argmax(axis=1).astype(np.uint8),
-            names[order][begins],
-        )
+        ends = np.append(begins[1:], len(order))[: len(begins)]
+        track = (np.cumsum(new) - 1).astype(np.int32)
+        return _table(first, place, agents[order], frame[order], track, np.stack([begins, ends], axis=1))
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
         return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
 
+    @cached_property
+    def likely(self) -> npt.NDArray[np.bool_]:
+        """`[M]` which observations are of agents that more likely take part in traffic than not."""
+        return self.interest > np.float32(LIKELY)
+
     def bounds_at(self, place: Int) -> Int:
         """`[n, 2]` the places of the track of each; of none where `place` is below 0."""
         if len(self.bounds) == 0:
             return np.zeros((len(place), 2), np.int64)
         return self.bounds[self.track[np.maximum(place, 0)]]
+
+
+def _table(first: int, place: Any1, agents: Any1, frame: Int, track: Any1, bounds: Int) -> Tracks:
+    """The table of agents that are in the order of places already."""
+    labels = agents["label_probabilities"]
+    return Tracks(
+        first,
+        place,
+        frame,
+        track,
+        bounds,
+        agents["centroid"].astype(np.float64),
+        agents["yaw"].astype(np.float32),
+        agents["extent"].astype(np.float32),
+        interest_of(labels),
+        labels.argmax(axis=1).astype(np.uint8),
+        agents["track_id"][bounds[:, 0]].astype(np.uint64),
+    )
 
 
 def interest_of(labels: Any1) -> npt.NDArray[np.float32]:
@@ -298,17 +313,45 @@ class TrackTables:
 
     def __init__(self, logs: Logs, timeline: Timeline, nbytes: int = TRACK_BYTES) -> None:
         self.logs, self.timeline = logs, timeline
-        whole = int(timeline.agents[-1]) * _OBSERVATION_BYTES <= nbytes
-        self.pages: Int = np.array([0, timeline.scenes]) if whole else np.arange(timeline.scenes + 1)
-        self._cache = Cache(max(nbytes, 1) * 2 if whole else nbytes)
+        self.whole = int(timeline.agents[-1]) * _OBSERVATION_BYTES <= nbytes
+        self.pages: Int = np.array([0, timeline.scenes]) if self.whole else np.arange(timeline.scenes + 1)
+        self._cache = Cache(max(nbytes, 1) * 2 if self.whole else nbytes)
 
     def page_of(self, scenes: Int) -> Int:
         """`[n]` the table that holds each scene."""
         return np.searchsorted(self.pages, scenes, side="right") - 1
 
+    def kept(self, number: int) -> bool:
+        """Whether a table costs nothing."""
+        return self._cache.peek(number) is not None
+
     def page(self, number: int) -> Tracks:
         """A table. Cost where it is not kept: reading the agents of its scenes, and sorting them."""
         return self._cache.get(number, lambda: self._made(number))
+
+    def around(self, rows: Int, frames: Int, before: int, after: int) -> tuple[Tracks, Int]:
+        """A table of the tracks of `[n]` rows of the agents alone, each from `before` frames before its own to `after`
+        frames after it; and the place of each row. Cost: reading those frames, which a few rows of a scene are worth.
+        """
+        timeline, scene = self.timeline, self.timeline.scene_of(frames)
+        low = np.maximum(frames - before, timeline.offsets[scene])
+        high = np.minimum(frames + after + 1, timeline.offsets[scene + 1])
+        spans = np.stack([timeline.agents[low], timeline.agents[high], rows], axis=1).tolist()
+        found: list[Any1] = []
+        when: list[Int] = []
+        for first, last, row in spans:
+            agents = self.logs.agents[first:last]
+            mine = np.flatnonzero(agents["track_id"] == agents["track_id"][row - first])
+            at, once = np.unique(timeline.frame_of(first + mine), return_index=True)
+            found.append(agents[mine[once]])
+            when.append(at)
+        counts = np.array([len(part) for part in found], np.int64)
+        ends = np.cumsum(counts)
+        bounds = np.stack([ends - counts, ends], axis=1)
+        owner = np.repeat(np.arange(len(rows), dtype=np.int32), counts)
+        inside = [int(np.searchsorted(at, frame)) for at, frame in zip(when, frames.tolist(), strict=True)]
+        place = np.array(inside, np.int64) + bounds[:, 0]
+        return _table(0, place.astype(np.int32), np.concatenate(found), np.concatenate(when), owner, bounds), place
 
     def _made(self, number: int) -> tuple[Tracks, int]:
         tracks = _joined([self._scene(s) for s in range(int(self.pages[number]), int(self.pages[number + 1]))])

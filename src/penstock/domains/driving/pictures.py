@@ -79,7 +79,7 @@ class Pictures:
         return Scenes(*rows, *spans), sum(row.nbytes for row in rows)
 
     def _part(self, targets: Targets, steps: Int) -> tuple[Scenes, Int]:
-        """The frames that a batch looks at, and their rows in place of `steps`; a copy a sample if the ego was moved."""
+        """The frames that a batch looks at, and their rows for `steps`; a copy a sample where the ego was moved."""
         asked, inverse = np.unique(np.where(steps >= 0, steps, targets.frame[:, None]), return_inverse=True)
         inverse = inverse.reshape(steps.shape)
         frames = self.logs.frames[asked]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -29,6 +29,8 @@ Int = npt.NDArray[np.int64]
 Any1 = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 Velocities = Literal["original", "masked"]
+
+_FEW = 24  # samples of a scene that cost less by themselves than the table of their scene
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Sampling:
 
     @classmethod
     def of(cls, config: Mapping[str, Any], velocities: Velocities = "original") -> Sampling:
-        """From the sections `model_params` and `raster_params` of a configuration. Raises `DataError`, naming the key."""
+        """From `model_params` and `raster_params` of a configuration. Raises `DataError`, naming what is missing."""
         model, raster = section(config, "model_params"), section(config, "raster_params")
         return cls(
             int(model["history_num_frames"]),
@@ -204,8 +206,7 @@ class Sampler:
         pose, extent = np.empty((n, 3)), np.empty((n, 3), np.float32)
         name = np.empty(n, np.int64)
         history, future = (Poses.empty(n, length) for length in self.sampling.steps)
-        for at, tracks in self.by_table(scene):
-            place = tracks.place[rows[at] - tracks.first].astype(np.int64)
+        for at, tracks, place in self._tracked(rows, frame, scene):
             self._interesting(tracks, place, rows[at])
             pose[at, :2], pose[at, 2] = tracks.xy[place], tracks.yaw[place]
             extent[at], name[at] = tracks.extent[place], tracks.names[tracks.track[place]].astype(np.int64)
@@ -219,11 +220,26 @@ class Sampler:
     def by_table(self, scene: Int) -> Iterator[tuple[Int, Tracks]]:
         """Which of the samples, of `[n]` scenes, are in each table that is needed, and the table."""
         page = self.tables.page_of(scene)
-        order = np.argsort(page, kind="stable")
-        cuts = np.flatnonzero(np.diff(page[order])) + 1
-        for at in np.split(order, cuts):
-            if len(at):
-                yield at, self.tables.page(int(page[at[0]]))
+        for at in _groups(page):
+            yield at, self.tables.page(int(page[at[0]]))
+
+    def _tracked(self, rows: Int, frame: Int, scene: Int) -> Iterator[tuple[Int, Tracks, Int]]:
+        """Which of the samples are in each table, the table, and their places in it.
+
+        Where not all tables fit into memory, the few samples of a scene whose table is not there read their own frames.
+        """
+        alone: list[Int] = []
+        page, tables = self.tables.page_of(scene), self.tables
+        for at in _groups(page):
+            number = int(page[at[0]])
+            if tables.whole or len(at) >= _FEW or tables.kept(number):
+                tracks = tables.page(number)
+                yield at, tracks, tracks.place[rows[at] - tracks.first].astype(np.int64)
+            else:
+                alone.append(at)
+        if alone:
+            at = np.concatenate(alone)
+            yield at, *tables.around(rows[at], frame[at], self.sampling.history, self.sampling.future)
 
     def find(self, frame: int, track: int) -> int:
         """The row of the agents where a track is in a frame of the dataset. Raises `NoSuchRowError`."""
@@ -311,7 +327,7 @@ class Sampler:
 
 
 def relative(tracks: Tracks, place: Int, frame: Int, pose: Floats, first: int, step: int, length: int) -> Poses:
-    """The observations of the tracks at `[n]` places, in frames `frame + step * (first + j)`, seen from `pose[n, 3]`."""
+    """The tracks at `[n]` places, in frames `frame + step * (first + j)`, seen from `pose[n, 3]`."""
     poses = Poses.empty(len(place), length)
     kernels().relative_poses(
         tracks.xy,
@@ -346,4 +362,7 @@ def transforms(pose: Floats) -> dict[str, Floats]:
     return {"agent_from_world": back, "world_from_agent": there}
 
 
-SampleFn = Callable[[Int, Int], tuple[Columns, Targets]]
+def _groups(numbers: Int) -> Iterator[Int]:
+    """`[k]` where each number is, one number after the other."""
+    order = np.argsort(numbers, kind="stable")
+    yield from (at for at in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(at))

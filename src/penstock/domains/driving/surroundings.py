@@ -16,7 +16,7 @@ from penstock.domains.driving.logs import Logs, Timeline
 from penstock.domains.driving.map.api import PRIORITY, MapAPI
 from penstock.domains.driving.map.resample import resampled
 from penstock.domains.driving.sampling import section
-from penstock.errors import DataError
+from penstock.kernels.dispatch import kernels
 
 Int = npt.NDArray[np.int64]
 Any1 = npt.NDArray[Any]
@@ -52,17 +52,18 @@ class Reach:
 class Surroundings:
     """What of a map lies around poses. Made once for a map; thread-safe. Cost: some passes over all lanes.
 
-    Lanes count whose bounding box comes within `reach.distance` (along x and y) of the pose; the nearest `reach.lanes` by
-    the points of their midlanes are given. Crosswalks likewise, in the map's order.
+    Lanes count whose bounding box comes within `reach.distance` (along x and y) of the pose; the nearest `reach.lanes`
+    by the points of their midlanes are given. Crosswalks likewise, in the map's order.
     """
 
     def __init__(self, map_api: MapAPI, reach: Reach) -> None:
         self.map, self.reach = map_api, reach
         both = map_api.interpolated_lanes(reach.points)
-        self._sides = np.ascontiguousarray(both[..., :2])
+        self._sides = np.ascontiguousarray(both[..., :2]).reshape(-1, reach.points, 2)
+        self._full = np.full(len(self._sides), reach.points)
         middles = both.mean(axis=1)
         steps = Ragged(middles.reshape(-1, 3), np.arange(len(middles) + 1) * reach.points)
-        self._middles = resampled(steps, reach.points)[..., :2].copy() if len(middles) else np.zeros((0, reach.points, 2))
+        self._middles = np.ascontiguousarray(resampled(steps, reach.points)[..., :2])
         bounds = map_api.bounds_info
         self._lane_bounds, self._cross_bounds = bounds["lanes"]["bounds"], bounds["crosswalks"]["bounds"]
         lines = map_api.outlines
@@ -74,31 +75,28 @@ class Surroundings:
     def __call__(self, pose: Floats, agent_from_world: Floats, active: npt.NDArray[np.bool_]) -> dict[str, Any1]:
         """The keys of the map of `[n]` poses `[n, 3]`, with which of `faces` are active, `[n, faces]` bool.
 
-        `lanes` `[n, 2 lanes, points, 3]` (left, right, left, ...), `lanes_mid` `[n, lanes, points, 3]`, whose third number
-        is the light (0 unknown, 1 green, 2 yellow, 3 red, 4 none), `crosswalks`, all float32 in the frame of the pose, and
-        `<key>_availabilities` bool.
+        `lanes` `[n, 2 lanes, points, 3]` (left, right, left, ...), `lanes_mid` `[n, lanes, points, 3]`, whose third
+        number is the light (0 unknown, 1 green, 2 yellow, 3 red, 4 none), `crosswalks`, all float32 in the frame of the
+        pose, and `<key>_availabilities` bool.
         """
-        n, reach = len(pose), self.reach
-        lanes = self._nearest(pose)
-        there = lanes >= 0
-        held = np.maximum(lanes, 0)
-        sides = _moved(self._sides[held] if len(self._sides) else np.zeros((*held.shape, 2, reach.points, 2)), agent_from_world)
-        middles = _moved(self._middles[held] if len(self._middles) else sides[:, :, 0], agent_from_world)
-        sides[~there], middles[~there] = 0, 0
-        light = np.where(there, self._lights(held, active), 0)
-        sides = sides.reshape(n, 2 * reach.lanes, reach.points, 2)
-        crossing, length = self._crossing(pose)
-        outlines = _moved(self._outlines[np.maximum(crossing, 0)] if len(self._outlines) else _none(crossing, reach), agent_from_world)
-        real = np.arange(reach.crosswalk_points) < length[..., None]
-        outlines[~real] = 0
-        return {
-            "lanes": _with(sides, 0),
-            "lanes_availabilities": np.repeat(there, 2, axis=1)[..., None] & self._close(sides),
-            "lanes_mid": _with(middles, light[..., None]),
-            "lanes_mid_availabilities": there[..., None] & self._close(middles),
-            "crosswalks": _with(outlines, 0),
-            "crosswalks_availabilities": real,
+        centre = np.ascontiguousarray(pose[:, :2])
+        lanes, crossing = self._nearest(centre), self._crossing(centre)
+        light = np.where(lanes >= 0, self._lights(np.maximum(lanes, 0), active), 0).astype(np.float32)
+        sides = np.stack([np.where(lanes >= 0, 2 * lanes + side, -1) for side in (0, 1)], axis=-1)
+        reach, every = self.reach, np.inf
+        parts = {
+            "lanes": (self._sides, self._full, sides.reshape(len(pose), -1), None, reach.distance),
+            "lanes_mid": (self._middles, self._full, lanes, light, reach.distance),
+            "crosswalks": (self._outlines, self._outline_lengths, crossing, None, every),
         }
+        told: dict[str, Any1] = {}
+        for name, (lines, lengths, which, third, most) in parts.items():
+            shape = (*which.shape, lines.shape[1])
+            points, there = np.empty((*shape, 3), np.float32), np.empty(shape, np.bool_)
+            values = np.zeros(which.shape, np.float32) if third is None else third
+            kernels().move_lines(lines, lengths, which, agent_from_world, values, most, points, there)
+            told[name], told[f"{name}_availabilities"] = points, there
+        return told
 
     @cached_property
     def faces(self) -> dict[str, int]:
@@ -135,43 +133,40 @@ class Surroundings:
         shown = np.where(on[np.arange(len(lanes))[:, None, None], faces], self._face_values[faces], 0).max(axis=-1)
         return np.where(lit[lanes], shown, np.float32(PRIORITY["none"]))
 
-    def _nearest(self, pose: Floats) -> Int:
+    def _nearest(self, centre: Floats) -> Int:
         """`[n, lanes]` the nearest lanes, -1 where there are fewer."""
-        sample, lane = np.nonzero(_within(pose, self._lane_bounds, self.reach.distance))
-        far = self._middles[lane] - pose[sample, None, :2]
-        order = np.lexsort((np.sqrt((far * far).sum(axis=-1)).min(axis=-1, initial=np.inf), sample))
-        return _firsts(sample, lane[order], len(pose), self.reach.lanes)
+        found = np.empty((len(centre), self.reach.lanes), np.int64)
+        kernels().nearest_lines(self._middles, self._lane_bounds, centre, self.reach.distance, found)
+        return found
 
-    def _crossing(self, pose: Floats) -> tuple[Int, Int]:
-        """`[n, crosswalks]` the crosswalks near, -1 where there are fewer, and how many points each has."""
-        sample, number = np.nonzero(_within(pose, self._cross_bounds, self.reach.distance))
-        found = _firsts(sample, number, len(pose), self.reach.crosswalks)
-        if len(self._outline_lengths) == 0:
-            return found, np.zeros(found.shape, np.int64)
-        return found, np.where(found >= 0, self._outline_lengths[np.maximum(found, 0)], 0)
-
-    def _close(self, points: Any1) -> npt.NDArray[np.bool_]:
-        return np.linalg.norm(points, axis=-1) < self.reach.distance
+    def _crossing(self, centre: Floats) -> Int:
+        """`[n, crosswalks]` the crosswalks near, in the order of the map, -1 where there are fewer."""
+        sample, number = np.nonzero(_within(centre, self._cross_bounds, self.reach.distance))
+        return _firsts(sample, number, len(centre), self.reach.crosswalks)
 
 
 class ActiveFaces:
-    """Which faces of traffic lights are active in a frame. The faces of all frames are read once, when first asked for:
-    four bytes each are kept. Thread-safe. `numbers` are those of the faces in the map; others are left out.
+    """Which faces of traffic lights are active in a frame; none if they are not `lit`.
+
+    `numbers` are those of the faces in the map; others are left out. The faces of all frames are read once, when first
+    asked for: four bytes each are kept. Thread-safe.
     """
 
-    def __init__(self, logs: Logs, timeline: Timeline, numbers: Mapping[str, int]) -> None:
-        self._logs, self._timeline, self._numbers = logs, timeline, numbers
+    def __init__(self, logs: Logs, timeline: Timeline, numbers: Mapping[str, int], lit: bool = True) -> None:
+        self._logs, self._timeline, self._numbers, self._lit = logs, timeline, numbers, lit
         self._lock = Lock()
         self._face: npt.NDArray[np.int32] | None = None
 
     def __call__(self, frames: Int) -> npt.NDArray[np.bool_]:
         """`[n, faces]` bool of `[n]` frames of the dataset."""
+        active = np.zeros((len(frames), len(self._numbers)), np.bool_)
+        if not self._lit:
+            return active
         offsets = self._timeline.faces
         first, counts = offsets[frames], offsets[frames + 1] - offsets[frames]
         sample = np.repeat(np.arange(len(frames)), counts)
         rows = np.arange(len(sample)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
         face = self._faces()[rows]
-        active = np.zeros((len(frames), len(self._numbers)), np.bool_)
         active[sample[face >= 0], face[face >= 0]] = True
         return active
 
@@ -209,28 +204,3 @@ def _firsts(sample: Int, values: Int, n: int, most: int) -> Int:
     kept = rank < most
     found[sample[kept], rank[kept]] = values[kept]
     return found
-
-
-def _moved(points: Floats, matrix: Floats) -> Any1:
-    """Points `[n, ..., 2]` of the world in the frames of `n` poses, float32."""
-    n = len(points)
-    flat = points.reshape(n, -1, 2) @ matrix[:, :2, :2].transpose(0, 2, 1) + matrix[:, None, :2, 2]
-    return flat.reshape(points.shape).astype(np.float32)
-
-
-def _with(points: Any1, third: Any) -> Any1:
-    """`[..., 3]`: points with a third number."""
-    out = np.empty((*points.shape[:-1], 3), np.float32)
-    out[..., :2], out[..., 2] = points, third
-    return out
-
-
-def _none(numbers: Int, reach: Reach) -> Floats:
-    return np.zeros((*numbers.shape, reach.crosswalk_points, 2))
-
-
-def checked_map(map_api: Any) -> MapAPI:
-    """The map. Raises `DataError` for anything else."""
-    if not isinstance(map_api, MapAPI):
-        raise DataError(f"expected a MapAPI, got {type(map_api).__name__}")
-    return map_api

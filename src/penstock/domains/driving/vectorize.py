@@ -19,9 +19,6 @@ from penstock.kernels.dispatch import kernels
 Int = npt.NDArray[np.int64]
 Any1 = npt.NDArray[Any]
 
-OTHERS_THRESHOLD = 0.5
-"""How probable an agent around must be to take part in traffic, whatever the configuration says: as in l5kit."""
-
 
 @dataclass(frozen=True)
 class VectorSizes:
@@ -72,8 +69,8 @@ class VectorSampler:
     """Vector samples of what `sampler` samples, with `others` agents around. Thread-safe."""
 
     def __init__(self, sampler: Sampler, vectorizer: Vectorizer, others: int, lights: bool) -> None:
-        self.sampler, self.vectorizer, self.others, self.lights = sampler, vectorizer, others, lights
-        self._active = ActiveFaces(sampler.logs, sampler.timeline, vectorizer.surroundings.faces)
+        self.sampler, self.vectorizer, self.others = sampler, vectorizer, others
+        self._active = ActiveFaces(sampler.logs, sampler.timeline, vectorizer.surroundings.faces, lights)
 
     def ego(self, frames: Int, positions: Int) -> Columns:
         """The samples of the ego in `[n]` frames of the dataset, for `[n]` positions of a plan."""
@@ -91,12 +88,13 @@ class VectorSampler:
     def _vectors(self, sample: Columns, targets: Targets, kind: Int) -> Columns:
         sizes, n = self.vectorizer.sizes, len(targets.frame)
         own = sizes.history_ego + 1
-        history = {name: np.array(sample[f"history_{name}"]) for name in ("positions", "yaws", "extents", "availabilities")}
+        names = ("positions", "yaws", "extents", "availabilities")
+        history = {name: np.array(sample[f"history_{name}"]) for name in names}
         for array in history.values():
             array[:, own:] = 0
         there = history["availabilities"].astype(np.bool_)
         first = np.asarray(sample["target_positions"])[:, :1] / np.float32(self.sampler.sampling.step_time)
-        active = self._active(targets.frame) if self.lights else np.zeros((n, len(self.vectorizer.surroundings.faces)), bool)
+        active = self._active(targets.frame)
         matrices = transforms(targets.pose)
         return Columns(
             {
@@ -173,7 +171,7 @@ class VectorSampler:
             tracks.place,
             tracks.xy,
             tracks.track,
-            tracks.interest > np.float32(OTHERS_THRESHOLD),
+            tracks.likely,
             np.ascontiguousarray(targets.pose[at, :2]),
             own,
             self.vectorizer.sizes.radius,

@@ -26,8 +26,8 @@ EVALUATED_FRAME = 99
 class EgoDatasetVectorized(DrivingDataset):
     """One vector sample for every frame: the ego, the agents around it, and the map.
 
-    `cfg` is a configuration of l5kit (`model_params`, `raster_params`, `data_generation_params`). Every key of a sample is
-    on the page docs/l5kit.md. Agents around come nearest first. Raises as `EgoDataset` does. Cost: some hundred
+    `cfg` is a configuration of l5kit (`model_params`, `raster_params`, `data_generation_params`). Every key of a sample
+    is on the page docs/l5kit.md. Agents around come nearest first. Raises as `EgoDataset` does. Cost: some hundred
     microseconds a sample, most of it for the lanes around.
     """
 
@@ -84,8 +84,8 @@ class EgoAgentDatasetVectorized(EgoDatasetVectorized):
     """As `EgoDatasetVectorized`, with the ego as the first of the agents; `other_agents_num` counts it.
 
     Futures of agents that are not there for more than 10 frames of history and more than 1 of future are not available.
-    `all_valid_agents_track_ids` `[n, valid_agents]` int64 are the agents of the frame that `agents_mask` lets through in
-    `eval_mode`, 0 where there are fewer; then there is one sample a scene: its frame `eval_frame`.
+    `all_valid_agents_track_ids` `[n, valid_agents]` int64 are the agents of the frame that `agents_mask` lets through
+    in `eval_mode`, 0 where there are fewer; then there is one sample a scene: its frame `eval_frame`.
 
     `agents_mask` is as in `AgentDataset`. Raises `NoSuchRowError` in `eval_mode` for a scene that is too short.
     """
