@@ -36,6 +36,11 @@ CASES: dict[str, dict[str, Any]] = {
     "3 % of each game": {"rate": 0.03, "reservoir": 1_000, "batch_size": 1024},
     "one position a game": {"count": 1, "reservoir": 0, "batch_size": 256},
     "one position a game, long games first": {"count": 1, "reservoir": 0, "batch_size": 256, "hanse": True},
+    "one position a game, positions kept": {"count": 1, "reservoir": 0, "batch_size": 256, "ahead": 60},
+    "one position a game, rescored and kept": {
+        **{"count": 1, "reservoir": 0, "batch_size": 256, "ahead": 60},
+        "rescore": True,
+    },
     "every position, rescored": {"rate": 1, "reservoir": 10_000, "batch_size": 1024, "rescore": True},
     "one position a game, rescored": {"count": 1, "reservoir": 0, "batch_size": 256, "rescore": True},
 }
@@ -130,7 +135,8 @@ def child(*arguments: str) -> dict[str, float] | None:
 
 
 def compare(name: str, case: dict[str, Any], directory: str, args: argparse.Namespace, stored: list[bytes]) -> None:
-    peers = {"original": case, "original, tuned": {**case, "tuned": True}} if args.peer else {}
+    # Positions that are kept need a graph of their own there; it is timed without.
+    peers = {"original": case, "original, tuned": {**case, "tuned": True}} if args.peer and "ahead" not in case else {}
     found: dict[str, list[dict[str, float]]] = {}
     yards: list[dict[str, float]] = []
     rival = str(Path(__file__).parent / "rivals" / "with_lczero.py")
@@ -154,11 +160,9 @@ def compare(name: str, case: dict[str, Any], directory: str, args: argparse.Name
         times = (
             "" if who == "penstock" or "penstock" not in speeds else f"; ours {speeds['penstock'] / speed:.1f} times"
         )
-        print(
-            f"  {who:16} {speed:10,.0f} frames/s ({min(spread):,.0f} to {max(spread):,.0f}), "
-            f"{cpu:7.1f} us CPU a frame, first batch {first:.2f} s; {speed * FRAME / yard['zlib']:.2f} of zlib's rate{times}",
-            flush=True,
-        )
+        rate = f"{speed:10,.0f} frames/s ({min(spread):,.0f} to {max(spread):,.0f})"
+        print(f"  {who:16} {rate}, {cpu:7.1f} us CPU a frame, first batch {first:.2f} s", end="; ")
+        print(f"{speed * FRAME / yard['zlib']:.2f} of zlib's rate{times}", flush=True)
 
 
 def main() -> None:

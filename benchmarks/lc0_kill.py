@@ -59,7 +59,7 @@ def killed(directory: str, folder: Path, delay: float | None, threads: int) -> N
         try:
             run(directory, folder, threads)
             os._exit(0)
-        except BaseException as error:  # a child must not go on as the parent
+        except BaseException as error:  # noqa: BLE001  a child must not go on as the parent
             print(f"the child failed: {type(error).__name__}: {error}", flush=True)
             os._exit(3)
     if delay is not None:

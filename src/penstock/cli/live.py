@@ -45,6 +45,7 @@ def live(
     rate: Annotated[float | None, typer.Option("--rate", help="Share of a game's positions at each use.")] = None,
     count: Annotated[int | None, typer.Option("--count", help="Positions of a game at each use.")] = None,
     reservoir: Annotated[int | None, typer.Option("--reservoir", help="Positions that are mixed.")] = None,
+    ahead: Annotated[int | None, typer.Option("--ahead", help="Later uses of a game to keep positions for.")] = None,
     batch_size: Annotated[int | None, typer.Option("--batch-size", help="Positions of a batch.")] = None,
     threads: Annotated[int | None, typer.Option("--threads", help="Threads of each stage.")] = None,
     rescore: Annotated[bool, typer.Option("--rescore", help="Check games, and fill short-term targets.")] = False,
@@ -69,7 +70,8 @@ def live(
     Example: penstock live ./games --bench 10 --window 250000 --count 1
     """
     given = {"window": window, "rate": rate, "count": count, "reservoir": reservoir, "batch_size": batch_size}
-    told: dict[str, Any] = {name: value for name, value in {**given, "threads": threads}.items() if value is not None}
+    given |= {"threads": threads, "ahead": ahead}
+    told: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if rescore:
         told["rescorer"] = Rescorer()
     run = {"seed": seed, "follow": not once, "journal": journal}

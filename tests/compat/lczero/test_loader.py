@@ -71,6 +71,26 @@ def test_a_rate_takes_its_share_and_passes_have_others() -> None:
     assert two == whole
 
 
+def test_positions_that_are_kept_are_those_that_would_be_read() -> None:
+    plain = config_of(GOLDEN / "gz", unpacker="position_count: 1")
+    kept = plain.replace(
+        'input: "sources" shuffling_chunk_pool {',
+        'input: "sources" input: "frames.later" shuffling_chunk_pool {'
+        ' cachehit_output { name: "kept" } position_cache_size: 1000',
+    )
+    kept = kept.replace("position_count: 1", 'position_count: 1 prefetch_count: 7 prefetch_output { name: "later" }')
+    kept = kept.replace('input: "frames"', 'input: "both"')
+    kept += 'stage { name: "both" input: "frames" input: "pool.kept" join_positions {} }'
+    with finite(plain, passes=20, seed=2) as one, finite(kept, passes=20, seed=2) as two:
+        assert digests(one) == digests(two)
+        figures, _ = two.get_aggregate_ending_now(math.inf)
+    (pool,) = (stage for stage in figures["stage_metrics"] if stage["name"] == "pool")
+    counts = {count["name"]: count["count"] for count in pool["count_metrics"]}
+    assert {"cache_hits", "cache_misses"} <= set(counts)
+    with pytest.raises(PlanError, match="position_cache_size of stage 'pool'"):
+        make_dataloader(kept.replace("position_cache_size: 1000", ""), follow=False)
+
+
 def test_a_count_takes_so_many_of_each_game() -> None:
     with finite(config_of(GOLDEN / "gz", unpacker="position_count: 3")) as loader:
         assert sum(len(batch[0]) for batch in loader) == 6

@@ -18,6 +18,7 @@ from penstock.domains.chess.tensors import ChessTensors
 from penstock.errors import PlanError
 from penstock.live.pipeline import LivePipeline
 
+ROW_BYTES = 512  # of a position that is kept, with what keeping it costs
 INPUT_FORMATS = {1, 2, 3, 4, 5, 132, 133}
 
 
@@ -37,6 +38,11 @@ def pipeline_of(
     if (unpacker.position_sampling_rate is None) == (unpacker.position_count is None):
         name = feed.names["chunk_unpacker"]
         raise PlanError(f"expected position_sampling_rate or position_count of stage {name!r}, one of both")
+    if (unpacker.prefetch_count is None) != (unpacker.prefetch_output is None):
+        raise PlanError(f"expected both of prefetch_count and prefetch_output of {feed.names['chunk_unpacker']!r}")
+    if unpacker.prefetch_count is not None and not pool.position_cache_size:
+        name = feed.names["shuffling_chunk_pool"]
+        raise PlanError(f"expected a position_cache_size of stage {name!r}, which is to keep positions, got none")
     return chess_pipeline(
         feed.provider.directory,
         window=pool.chunk_pool_size,
@@ -53,6 +59,8 @@ def pipeline_of(
         seed=seed,
         passes=passes,
         follow=follow,
+        ahead=unpacker.prefetch_count or 0,
+        store_bytes=max(pool.position_cache_size, 1) * ROW_BYTES,
         prefetch=max(branch.tensors.output.queue_capacity, 1),
         journal=journal,
     )
@@ -71,11 +79,6 @@ def _supported(branch: Branch) -> tuple[Feed]:
         raise PlanError(
             f"expected a shuffling_chunk_pool, got simple_chunk_extractor {feed.names['simple_chunk_extractor']!r}, "
             "which is not supported; a pool with follow=False has every chunk once"
-        )
-    if feed.pool.cachehit_output is not None or feed.unpacker.prefetch_output is not None:
-        raise PlanError(
-            "expected no cachehit_output and prefetch_output, got some: positions are not kept between uses; without "
-            "them, and without join_positions, the same positions come"
         )
     for name, queue in _queues(branch, feed).items():
         if queue.overflow_behavior != "BLOCK":

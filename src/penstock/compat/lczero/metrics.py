@@ -18,6 +18,7 @@ LOADS = {
     "shuffling_frame_sampler": [("load", "shuffling_frame_sampler")],
     "tensor_generator": [("load", "tensor_generator")],
 }
+CACHE = ("reshuffles", "cache_hits", "cache_misses")  # gauges of ours that theirs counts
 POOL_GAUGES = ("chunk_sources", "chunks_current", "chunks_total", "chunks_since_anchor")
 
 
@@ -96,9 +97,11 @@ def _of_stage(
         gauges = after["shuffling_chunk_pool"]["gauges"]
         made["gauge_metrics"] = [{"name": gauge, "value": gauges[gauge]} for gauge in POOL_GAUGES]
         made["gauge_metrics"][1]["capacity"] = gauges["chunks_capacity"]
+        earlier = before.get("shuffling_chunk_pool", {}).get("gauges", {})
+        made["count_metrics"] += [
+            {"name": count, "count": gauges[count] - earlier.get(count, 0)} for count in CACHE if count in gauges
+        ]
         made["anchor"] = pool["anchor"]
-        passes = before.get("shuffling_chunk_pool", {}).get("gauges", {}).get("reshuffles", 0)
-        made["count_metrics"].append({"name": "reshuffles", "count": gauges["reshuffles"] - passes})
     if kind == "chunk_source_loader":
         made["last_chunk_key"] = pool["last_chunk_key"]
     return made

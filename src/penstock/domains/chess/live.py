@@ -88,6 +88,8 @@ def chess_pipeline(
     threads: int = 0,
     prefetch: int = 4,
     references: bool = False,
+    ahead: int = 0,
+    store_bytes: int = 1 << 30,
     journal: Journal | str | os.PathLike[str] | None = None,
     replay: Sequence[Move] | None = None,
 ) -> LivePipeline:
@@ -95,7 +97,8 @@ def chess_pipeline(
 
     From each use of a game are taken `rate` of its positions (1 where neither is given), or `count` of them, by
     `weights` if there are some; with `hanse_gamma` games are drawn in proportion to their weight, or length. They are
-    mixed in a reservoir of so many positions, held compactly, and become the arrays that `tensors` says.
+    mixed in a reservoir of so many positions, held compactly, and become the arrays that `tensors` says. With `ahead`,
+    the positions of so many later uses of a game are kept compactly when it is read, in at most `store_bytes`.
 
     A `rescorer` checks each game and corrects its targets; without one, games with any of `faults` are left out (by
     default nothing is checked but that records can be read). `split` and `part` choose a share of all games
@@ -133,6 +136,8 @@ def chess_pipeline(
         threads=threads,
         prefetch=prefetch,
         references=references,
+        ahead=ahead,
+        store_bytes=store_bytes,
     )
     if rate is not None and count is not None:
         raise PlanError(f"expected a rate or a count, got both: {rate} and {count}")
