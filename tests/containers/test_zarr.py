@@ -294,7 +294,7 @@ def counted(array: ZarrArray, cache: Cache, index: Any) -> int:
 def test_a_slice_costs_its_blocks_and_each_is_decoded_once(tmp_path: Path) -> None:
     cache = Cache(1 << 24)
     array = opened(stored(tmp_path / "g", rows_of(20_000), 10_000), cache)
-    assert counted(array, cache, 0) == 2  # the chunk's table, and a block
+    assert counted(array, cache, 0) == 1
     assert counted(array, cache, 1) == 0
     assert counted(array, cache, slice(0, 5)) == 0
     size = array.chunk(0).piece_rows
@@ -303,7 +303,7 @@ def test_a_slice_costs_its_blocks_and_each_is_decoded_once(tmp_path: Path) -> No
     assert counted(array, cache, slice(0, size * 2)) == 0
     assert counted(array, cache, np.arange(5 * size - 1, -1, -1)) == 3
     assert counted(array, cache, slice(0, 10_000)) == 0  # whole chunks go where they are wanted
-    assert counted(array, cache, slice(10_000, 20_000)) == 1
+    assert counted(array, cache, slice(10_000, 20_000)) == 0
 
 
 def test_the_cache_is_bounded(tmp_path: Path) -> None:
@@ -373,7 +373,7 @@ def test_threads_share_the_cache(tmp_path: Path) -> None:
         thread.join()
     assert failed == []
     blocks = sum(-(-10_000 // array.chunk(c).piece_rows) for c in (0, 1))
-    assert cache.made <= blocks + 2  # each once, whoever asked first
+    assert cache.made <= blocks  # each once, whoever asked first
 
 
 def test_a_maker_that_fails_leaves_the_key_to_the_next() -> None:

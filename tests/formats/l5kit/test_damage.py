@@ -88,6 +88,15 @@ def test_chunks_that_are_foreign_or_cut(folder: Path) -> None:
     assert [f.where for f in FORMAT.check(folder)] == ["frames/0", "agents/0"]
 
 
+def test_rows_that_are_merely_claimed_end_soon(folder: Path) -> None:
+    for name in ("agents", "scenes"):
+        path = folder / name / ".zarray"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "shape": [1 << 50]}))
+        assert 10 < len(list(FORMAT.check(folder))) < 30
+    with pytest.raises(FormatError, match="scenes/1"):
+        L5KitSource(folder)
+
+
 @pytest.mark.parametrize(
     ("intervals", "message"),
     [

@@ -27,16 +27,24 @@ class ZarrArray(Rows):
     A piece of rows (a Blosc block where blocks hold whole rows, otherwise a chunk) is decoded once, and kept in
     `cache`; a read that covers whole chunks decodes them to where they go and keeps nothing. Chunks that are not
     compressed are read where they lie. `missing` says what chunks that are not there are: the fill value, or an error.
+    `tables` keeps where the blocks of a chunk begin (and its bytes, where they are no memory map); `cache` by default.
 
     Raises, on reading, `FormatError` with the array and the chunk for anything bad.
     """
 
     def __init__(
-        self, store: Store, name: str, metadata: ArrayMetadata, cache: Cache, missing: Missing = "fill"
+        self,
+        store: Store,
+        name: str,
+        metadata: ArrayMetadata,
+        cache: Cache,
+        missing: Missing = "fill",
+        tables: Cache | None = None,
     ) -> None:
         self.store, self.name, self.metadata, self.missing = store, name, metadata, missing
         self.dtype, self.shape = metadata.dtype, metadata.shape
         self._cache, self._chunk_rows = cache, metadata.chunk_rows
+        self._tables = cache if tables is None else tables
         self._mark = object()  # of this array in keys of the cache; alive as long as any of them
         self._piece_rows: dict[int, int] = {}  # of the chunks seen so far
 
@@ -47,7 +55,7 @@ class ZarrArray(Rows):
 
     def chunk(self, c: int) -> Chunk:
         """Chunk `c`, its table read. Raises `FormatError`."""
-        return self._cache.get((self._mark, c), lambda: self._opened(c))
+        return self._tables.get((self._mark, c), lambda: self._opened(c))
 
     def _opened(self, c: int) -> tuple[Chunk, int]:
         metadata = self.metadata

@@ -58,13 +58,12 @@ class BloscBuffer:
                 f"expected blocks within {nbytes} bytes and room for their table, got blocks of {block} bytes and "
                 f"elements of {element}"
             )
-        first = raw[HEADER_BYTES:begin].view("<i4").astype(np.int64)
-        order = np.argsort(first, kind="stable")
-        if first[order[0]] < begin or first[order[-1]] >= size or np.any(np.diff(first[order]) <= 0):
-            raise FormatError(f"expected blocks one after the other from {begin} to {size}, got {first.tolist()[:5]}")
-        end = np.empty(blocks, np.int64)
-        end[order] = np.append(first[order[1:]], size)
-        return cls(raw, head, nbytes, block, first.tolist(), end.tolist())
+        first = list(struct.unpack(f"<{blocks}i", raw[HEADER_BYTES:begin].tobytes()))
+        order = sorted(first)  # threads write blocks in the order in which they are done
+        if order[0] < begin or order[-1] >= size or len(set(first)) != blocks:
+            raise FormatError(f"expected blocks one after the other from {begin} to {size}, got {first[:5]}")
+        ends = dict(zip(order, [*order[1:], size], strict=True))
+        return cls(raw, head, nbytes, block, first, [ends[at] for at in first])
 
     @property
     def copied(self) -> Bytes | None:

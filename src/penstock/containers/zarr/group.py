@@ -24,7 +24,8 @@ CACHE_BYTES = 256 << 20
 
 
 class ZarrGroup:
-    """A group of zarr v2 at a path, in a zip archive, or at a URL; read-only. `cache` is shared by its arrays.
+    """A group of zarr v2 at a path, in a zip archive, or at a URL; read-only. `cache`, of decoded rows, is shared by its
+    arrays; an eighth as much is kept beside it of where chunks lie.
 
     Metadata that were consolidated (`.zmetadata`) are taken from there where a key has none of its own.
 
@@ -34,6 +35,7 @@ class ZarrGroup:
     def __init__(self, location: str | os.PathLike[str] | Store, cache: Cache | None = None, **options: Any) -> None:
         self.store = location if isinstance(location, Store) else open_store(location, **options)
         self.cache = Cache(CACHE_BYTES) if cache is None else cache
+        self.tables = Cache(self.cache.limit // 8)
         self._consolidated = self._entries()
         found = self._json(GROUP)
         if found is None or found.get("zarr_format") != 2:
@@ -68,7 +70,8 @@ class ZarrGroup:
         told = self._json(key)
         if told is None:
             raise FormatError(f"expected an array {name!r}, got none", path=self.store.name, where=key)
-        return ZarrArray(self.store, name, array_metadata(told, self.store.name, key), self.cache, missing)
+        metadata = array_metadata(told, self.store.name, key)
+        return ZarrArray(self.store, name, metadata, self.cache, missing, self.tables)
 
     def attributes_of(self, name: str) -> Mapping[str, Any]:
         """The attributes of an array or group below. Raises `FormatError`."""
@@ -77,4 +80,5 @@ class ZarrGroup:
     def close(self) -> None:
         """Let go of what is kept; arrays that were handed out stay valid."""
         self.cache.clear()
+        self.tables.clear()
         self.store.close()
