@@ -38,35 +38,30 @@ class NoSuchRowError(PenstockError, IndexError, ValueError, AssertionError):
     """
 
 
-class Rows(Protocol):
-    """A structured array, in memory or not: slices, and a field by its name."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, index: Any) -> Any: ...
-
-
 @runtime_checkable
 class Logs(Protocol):
-    """The four structured arrays of a dataset: `penstock.formats.l5kit.L5KitSource`, or anything that has them."""
+    """The four structured arrays of a dataset: `penstock.formats.l5kit.L5KitSource`, or anything that has them.
+
+    Each has a length, and gives copies or views for slices and for arrays of row numbers.
+    """
 
     @property
-    def scenes(self) -> Rows:
+    def scenes(self) -> Any:
         """Their frames, host, begin and end."""
         ...
 
     @property
-    def frames(self) -> Rows:
+    def frames(self) -> Any:
         """The pose of the ego, the time, and which agents and faces belong to each."""
         ...
 
     @property
-    def agents(self) -> Rows:
+    def agents(self) -> Any:
         """One row for each agent of each frame."""
         ...
 
     @property
-    def tl_faces(self) -> Rows:
+    def tl_faces(self) -> Any:
         """One row for each face of a traffic light of each frame."""
         ...
 

@@ -26,7 +26,8 @@ def uniforms(seed: int, positions: Int) -> Floats:
     True
     """
     counters = np.asarray(positions, np.int64)[:, None] * _DRAWS + np.arange(_DRAWS)
-    return (keys(seed, counters.reshape(-1)) >> np.uint64(11)).reshape(counters.shape) * 2.0**-53
+    drawn = keys(seed, counters.reshape(-1)) >> np.uint64(11)
+    return drawn.reshape(counters.shape).astype(np.float64) * 2.0**-53
 
 
 class Offsets(ABC):

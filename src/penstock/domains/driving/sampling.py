@@ -321,8 +321,8 @@ class Sampler:
         low = np.flatnonzero(~(tracks.interest[place] > np.float32(self.sampling.threshold)))
         if len(low):
             raise NoSuchRowError(
-                f"expected agents more probable than {self.sampling.threshold}, got {tracks.interest[place[low[0]]]} in "
-                f"row {rows[low[0]]} of the agents; leave it out of the mask, or lower filter_agents_threshold"
+                f"expected agents more probable than {self.sampling.threshold}, got {tracks.interest[place[low[0]]]} "
+                f"in row {rows[low[0]]} of the agents; leave it out of the mask, or lower filter_agents_threshold"
             )
 
 

@@ -45,8 +45,13 @@ class Reach:
     def of(cls, config: Mapping[str, Any]) -> Reach:
         """From `data_generation_params.lane_params` of a configuration. Raises `DataError`, naming what is missing."""
         found = section(section(config, "data_generation_params"), "lane_params")
-        names = ("max_num_lanes", "max_points_per_lane", "max_num_crosswalks", "max_points_per_crosswalk")
-        return cls(*(int(found[name]) for name in names), float(found["max_retrieval_distance_m"]))
+        return cls(
+            int(found["max_num_lanes"]),
+            int(found["max_points_per_lane"]),
+            int(found["max_num_crosswalks"]),
+            int(found["max_points_per_crosswalk"]),
+            float(found["max_retrieval_distance_m"]),
+        )
 
 
 class Surroundings:

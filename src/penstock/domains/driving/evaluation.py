@@ -1,0 +1,107 @@
+"""Test sets: scenes cut short, which agents are to be predicted, and what became of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.domains.driving.agent import AgentDataset
+from penstock.domains.driving.geometry import transform_points
+from penstock.domains.driving.logs import Logs, Timeline
+from penstock.domains.driving.mask import Thresholds, agents_mask
+from penstock.domains.driving.tables import GroundTruth, write_gt_csv
+from penstock.errors import DataError
+from penstock.formats.l5kit.source import L5KitSource
+from penstock.formats.l5kit.tools import chop
+
+MIN_FUTURE_STEPS = 10
+"""Frames that an agent must go on behind the last frame of a test set to be one of those to predict."""
+_BLOCK = 4096
+
+
+def ground_truth(
+    logs: Logs, agents_mask: npt.NDArray[Any], future: int, threshold: float = 0.5, step_time: float = 0.1
+) -> GroundTruth:
+    """What became of the agents that a mask lets through, `future` frames on: metres along the axes of the world.
+
+    The mask is as in `AgentDataset`. Raises as `AgentDataset` does. Cost: that of its samples without rasters.
+    """
+    cfg = {
+        "model_params": {"history_num_frames": 0, "future_num_frames": future, "step_time": step_time},
+        "raster_params": {
+            "raster_size": (1, 1),
+            "pixel_size": (1.0, 1.0),
+            "ego_center": (0.5, 0.5),
+            "filter_agents_threshold": threshold,
+            "set_origin_to_bottom": True,
+        },
+    }
+    data = AgentDataset(cfg, logs, agents_mask=agents_mask)
+    n = len(data)
+    truth = GroundTruth(
+        np.empty(n, np.int64), np.empty(n, np.int64), np.empty((n, future, 2)), np.empty((n, future), np.float32)
+    )
+    for lo in range(0, n, _BLOCK):
+        part = slice(lo, min(lo + _BLOCK, n))
+        batch = data[part]
+        truth.timestamps[part], truth.track_ids[part] = batch["timestamp"], batch["track_id"]
+        truth.coords[part] = transform_points(batch["target_positions"], batch["world_from_agent"])
+        truth.coords[part] -= batch["centroid"][:, None]
+        truth.avails[part] = batch["target_availabilities"]
+    return truth
+
+
+def create_chopped_dataset(
+    zarr_path: str | os.PathLike[str],
+    th_agent_prob: float,
+    num_frames_to_copy: int,
+    num_frames_gt: int,
+    min_frame_future: int = MIN_FUTURE_STEPS,
+) -> Path:
+    """A test set beside a dataset: `<stem>_chopped_<frames>/` with the first `num_frames_to_copy` frames of every scene
+    (under the name of the dataset), `mask.npz` (`arr_0`, `[N]` bool: the agents of the last frames that go on for
+    `min_frame_future`), and `gt.csv` with `num_frames_gt` frames of what became of them. Returns the folder.
+
+    The folder is there whole or not at all. Raises `DataError` for a scene with too few frames or a number below 1,
+    `FileExistsError`, `FormatError`. Cost: one pass over the agents, and copying what is kept.
+    """
+    path = Path(zarr_path)
+    folder = path.parent / f"{path.stem}_chopped_{num_frames_to_copy}"
+    if num_frames_to_copy < 1 or num_frames_gt < 1:
+        raise DataError(f"expected frames of 1 or more, got {num_frames_to_copy} and {num_frames_gt}")
+    if folder.exists():
+        raise FileExistsError(f"expected no {folder}, which would be written")
+    part = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{folder.name}-"))
+    try:
+        chop(path, part / path.name, num_frames_to_copy)
+        with L5KitSource(path) as source, L5KitSource(part / path.name) as short:
+            full, kept = _last_agents(source, short, num_frames_to_copy, th_agent_prob, min_frame_future)
+            np.savez(part / "mask", kept)
+            write_gt_csv(part / "gt.csv", *ground_truth(source, full, num_frames_gt, th_agent_prob))
+        part.chmod(0o755)
+        os.rename(part, folder)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    return folder
+
+
+def _last_agents(
+    source: L5KitSource, short: L5KitSource, frames: int, threshold: float, future: int
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """The agents of the last frame of each scene to predict, in the dataset and in the one cut short."""
+    timeline, cut = Timeline.of(source), Timeline.of(short)
+    mask = agents_mask(source, Thresholds(threshold), timeline=timeline)
+    full, kept = np.zeros(len(source.agents), np.bool_), np.zeros(len(short.agents), np.bool_)
+    for begin, end in zip(timeline.offsets[:-1].tolist(), cut.offsets[1:].tolist(), strict=True):
+        frame = begin + frames - 1
+        here = slice(*timeline.agents[frame : frame + 2].tolist())
+        full[here] = mask[here, 1] >= future
+        kept[slice(*cut.agents[end - 1 : end + 1].tolist())] = full[here]
+    return full, kept

@@ -1,0 +1,190 @@
+"""How good predictions are: likelihoods and displacements, of one sample or of any number at once.
+
+Everywhere `ground_truth` is `[..., T, 2]`, `pred` `[..., M, T, 2]` (M modes), `confidences` `[..., M]` that add up to
+1, and `avails` `[..., T]` 0 or 1; metres. Leading axes are samples. Steps that are not available count as no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import DataError
+
+Array = npt.NDArray[Any]
+Mode = Literal["oracle", "mean"]
+
+
+class BadPredictionError(DataError, AssertionError):
+    """Arrays that do not fit together, hold values that are not finite, or confidences that do not add up to 1."""
+
+
+def neg_multi_log_likelihood(ground_truth: Array, pred: Array, confidences: Array, avails: Array) -> Array:
+    """`[...]` the negative log-likelihood of the truth: each mode a Gaussian of unit variance about every step.
+
+    Raises `BadPredictionError`.
+
+    >>> truth, pred = np.zeros((2, 2)), np.array([[[0.0, 0], [0, 0]], [[1, 0], [1, 0]]])
+    >>> round(float(neg_multi_log_likelihood(truth, pred, np.array([0.5, 0.5]), np.ones(2))), 4)
+    0.3799
+    """
+    return -_log_sum(_mode_logs(ground_truth, pred, confidences, avails))
+
+
+def rmse(ground_truth: Array, pred: Array, confidences: Array, avails: Array) -> Array:
+    """`[...]` the error of a step, in metres, that would have the same likelihood. Raises `BadPredictionError`.
+
+    >>> float(rmse(np.zeros((2, 2)), np.ones((1, 2, 2)), np.ones(1), np.ones(2)))
+    1.4142135623730951
+    """
+    nll = neg_multi_log_likelihood(ground_truth, pred, confidences, avails)
+    return np.sqrt(2 * nll / pred.shape[-2])
+
+
+def prob_true_mode(ground_truth: Array, pred: Array, confidences: Array, avails: Array) -> Array:
+    """`[..., M]` how probable it is that each mode is the true one. Raises `BadPredictionError`.
+
+    >>> prob_true_mode(np.zeros((1, 2)), np.zeros((2, 1, 2)), np.array([0.25, 0.75]), np.ones(1)).round(6).tolist()
+    [0.25, 0.75]
+    """
+    logs = _mode_logs(ground_truth, pred, confidences, avails)
+    return np.exp(logs - _log_sum(logs)[..., None])
+
+
+def time_displace(ground_truth: Array, pred: Array, confidences: Array, avails: Array) -> Array:
+    """`[..., T]` the displacement at each step, in metres, averaged over modes by how probable each is the true one.
+
+    Raises `BadPredictionError`.
+
+    >>> time_displace(np.zeros((2, 2)), np.array([[[3.0, 4], [0, 0]]]), np.ones(1), np.ones(2)).tolist()
+    [5.0, 0.0]
+    """
+    probable = prob_true_mode(ground_truth, pred, confidences, avails)
+    return (probable[..., None] * _displacement(ground_truth, pred, avails)).sum(axis=-2)
+
+
+def average_displacement_error(
+    ground_truth: Array, pred: Array, confidences: Array, avails: Array, mode: Mode = "oracle", masked: bool = False
+) -> Array:
+    """`[...]` the displacement averaged over steps: of the best mode (`"oracle"`), or of all (`"mean"`).
+
+    l5kit divides by all steps, also those that are not available; `masked` divides by the available ones, and gives 0
+    where there are none. Raises `BadPredictionError`.
+
+    >>> truth, pred = np.zeros((2, 2)), np.array([[[3.0, 4], [0, 0]]])
+    >>> steps = np.array([1, 0])
+    >>> [float(average_displacement_error(truth, pred, np.ones(1), steps, masked=masked)) for masked in (False, True)]
+    [2.5, 5.0]
+    """
+    _check(ground_truth, pred, confidences, avails)
+    total = _displacement(ground_truth, pred, avails).sum(axis=-1)
+    steps = np.maximum(np.count_nonzero(avails, axis=-1), 1)[..., None] if masked else pred.shape[-2]
+    return _over_modes(total / steps, mode)
+
+
+def final_displacement_error(
+    ground_truth: Array, pred: Array, confidences: Array, avails: Array, mode: Mode = "oracle"
+) -> Array:
+    """`[...]` the displacement at the last step: of the best mode (`"oracle"`), or averaged over all (`"mean"`).
+
+    Raises `BadPredictionError`.
+
+    >>> float(final_displacement_error(np.zeros((1, 2)), np.array([[[3.0, 4]]]), np.ones(1), np.ones(1)))
+    5.0
+    """
+    _check(ground_truth, pred, confidences, avails)
+    return _over_modes(_displacement(ground_truth, pred, avails)[..., -1], mode)
+
+
+def displacement_at(
+    ground_truth: Array,
+    pred: Array,
+    confidences: Array,
+    avails: Array,
+    horizons: Sequence[float] = (1.0, 3.0, 5.0),
+    step_time: float = 0.1,
+    mode: Mode = "oracle",
+) -> dict[str, Array]:
+    """`ade@1s`, `fde@1s`, ...: both errors of the steps up to each horizon, in seconds, averaged over the samples whose
+    step at the horizon is available (NaN if none is).
+
+    Raises `BadPredictionError`, also for a horizon that the predictions do not reach.
+
+    >>> truth, pred = np.zeros((1, 10, 2)), np.ones((1, 1, 10, 2))
+    >>> {k: round(float(v), 3) for k, v in displacement_at(truth, pred, np.ones((1, 1)), np.ones((1, 10)), [1]).items()}
+    {'ade@1s': 1.414, 'fde@1s': 1.414}
+    """
+    _check(ground_truth, pred, confidences, avails)
+    far = _displacement(ground_truth, pred, avails)
+    told: dict[str, Array] = {}
+    for horizon in horizons:
+        steps = round(horizon / step_time)
+        if not 1 <= steps <= pred.shape[-2]:
+            raise BadPredictionError(f"expected horizons of 1 to {pred.shape[-2]} steps, got {horizon} s")
+        there = np.asarray(avails)[..., steps - 1] > 0
+        counts = np.maximum(np.count_nonzero(avails[..., :steps], axis=-1), 1)[..., None]
+        errors = {"ade": far[..., :steps].sum(axis=-1) / counts, "fde": far[..., steps - 1]}
+        for name, error in errors.items():
+            value = _over_modes(error, mode)[there]
+            told[f"{name}@{horizon:g}s"] = value.mean() if value.size else np.array(np.nan)
+    return told
+
+
+def distance_to_reference_trajectory(pred_centroid: Array, ref_traj: Array) -> Array:
+    """`[n]` metres from centroids `[n, 2]` to the nearest point of trajectories `[n, T, 2]`.
+
+    Raises `BadPredictionError`.
+
+    >>> distance_to_reference_trajectory(np.array([[0.0, 3]]), np.array([[[0.0, 0], [0, 2]]])).tolist()
+    [1.0]
+    """
+    if pred_centroid.ndim != 2 or ref_traj.ndim != 3 or len(pred_centroid) != len(ref_traj):
+        raise BadPredictionError(
+            f"expected centroids [n, 2] and trajectories [n, T, 2], got {pred_centroid.shape}, {ref_traj.shape}"
+        )
+    return np.linalg.norm(pred_centroid[:, None] - ref_traj, axis=-1).min(axis=1)
+
+
+def _mode_logs(ground_truth: Array, pred: Array, confidences: Array, avails: Array) -> Array:
+    """`[..., M]` logarithms of confidence times likelihood."""
+    _check(ground_truth, pred, confidences, avails)
+    off = (ground_truth[..., None, :, :] - pred) * avails[..., None, :, None]
+    with np.errstate(divide="ignore"):  # no confidence is no likelihood: minus infinity
+        return np.log(confidences) - 0.5 * (off * off).sum(axis=(-1, -2))
+
+
+def _log_sum(logs: Array) -> Array:
+    """`[...]` the logarithm of the sum of exponentials, without overflow."""
+    most = logs.max(axis=-1, keepdims=True)
+    return np.log(np.exp(logs - most).sum(axis=-1)) + most[..., 0]
+
+
+def _displacement(ground_truth: Array, pred: Array, avails: Array) -> Array:
+    """`[..., M, T]` metres, 0 where a step is not available."""
+    off = (ground_truth[..., None, :, :] - pred) * avails[..., None, :, None]
+    return np.sqrt((off * off).sum(axis=-1))
+
+
+def _over_modes(error: Array, mode: Mode) -> Array:
+    if mode not in ("oracle", "mean"):
+        raise BadPredictionError(f"expected mode 'oracle' or 'mean', got {mode!r}")
+    return error.min(axis=-1) if mode == "oracle" else error.mean(axis=-1)
+
+
+def _check(ground_truth: Array, pred: Array, confidences: Array, avails: Array) -> None:
+    samples, (modes, steps, axes) = pred.shape[:-3], pred.shape[-3:] if pred.ndim >= 3 else (0, 0, 0)
+    wanted = (*samples, steps, axes), (*samples, modes), (*samples, steps)
+    got = ground_truth.shape, confidences.shape, avails.shape
+    if pred.ndim < 3 or got != wanted:
+        raise BadPredictionError(
+            "expected ground_truth [..., T, 2], pred [..., M, T, 2], confidences [..., M] and avails [..., T], got "
+            f"{ground_truth.shape}, {pred.shape}, {confidences.shape} and {avails.shape}"
+        )
+    for name, array in (("ground_truth", ground_truth), ("pred", pred), ("confidences", confidences)):
+        if not np.isfinite(array).all():
+            raise BadPredictionError(f"expected finite numbers in {name}, got others")
+    if not np.isfinite(avails).all() or not np.allclose(confidences.sum(axis=-1), 1):
+        raise BadPredictionError("expected confidences that add up to 1, and finite avails, got others")
