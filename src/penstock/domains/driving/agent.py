@@ -57,13 +57,11 @@ class AgentDataset(RasterDataset):
         if agents_mask is not None and (thresholds is not None or cache is not None):
             raise DataError("expected a mask, or the thresholds and the cache of one, got both")
         timeline = Timeline.of(logs)
-        self.agents_mask = agents_mask
-        if agents_mask is None:
-            thresholds = replace(thresholds or Thresholds(), probability=Sampling.of(cfg).threshold)
-            self.agents_mask = _mask(logs, thresholds, cache, timeline)
+        thresholds = replace(thresholds or Thresholds(), probability=Sampling.of(cfg).threshold)
+        self.agents_mask = _mask(logs, thresholds, cache, timeline) if agents_mask is None else agents_mask
         rows = chosen(self.agents_mask, len(logs.agents), min_frame_history, min_frame_future)
         if agents_mask is None and rejected == "leave_out" and min_frame_history <= 0 and min_frame_future <= 0:
-            rows = rows[~rejected_agents(logs, thresholds or Thresholds(), timeline=timeline)[rows]]
+            rows = rows[~rejected_agents(logs, thresholds, timeline=timeline)[rows]]
         rows = rows[rows < timeline.agents[-1]]
         options = {
             "velocities": velocities,

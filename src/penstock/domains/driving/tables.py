@@ -49,7 +49,8 @@ def write_gt_csv(
     >>> import tempfile
     >>> path = tempfile.mkdtemp() + "/gt.csv"
     >>> write_gt_csv(path, np.array([7]), np.array([2]), np.array([[[1.0, -0.5]]]), np.array([[1.0]]))
-    >>> open(path).read().split()
+    >>> with open(path) as file:
+    ...     file.read().split()
     ['timestamp,track_id,avail_0,coord_x00,coord_y00', '7,2,1.0,1.00000,-0.50000']
     """
     n, steps = coords.shape[0], coords.shape[1] if coords.ndim == 3 else -1
@@ -70,8 +71,8 @@ def write_pred_csv(
     confs: Array | None = None,
     max_modes: int = MAX_MODES,
 ) -> None:
-    """Write predictions, a line an agent; see `Predictions` for the shapes. `coords` `[n, T, 2]` without `confs` are one
-    mode of confidence 1. Modes up to `max_modes` are filled with zeros.
+    """Write predictions, a line an agent; see `Predictions` for the shapes. `coords` `[n, T, 2]` without `confs` are
+    one mode of confidence 1. Modes up to `max_modes` are filled with zeros.
 
     Raises `BadPredictionError` for shapes that do not fit, and confidences that do not add up to 1.
     """
