@@ -28,39 +28,61 @@ SHOWN = 1.0  # seconds between two pictures
 LOOK = 0.1  # seconds between two looks at how many games came
 
 
+Directory = Annotated[
+    str | None, typer.Argument(metavar="DIR", help="The folder of games; with --config it may be told there.")
+]
+Config = Annotated[
+    Path | None, typer.Option("--config", help="Stages as a configuration of Leela Chess Zero's loader has them.")
+]
+Output = Annotated[str | None, typer.Option("--output", help="Which output of --config to read.")]
+Bench = Annotated[
+    float | None, typer.Option("--bench", metavar="SECONDS", help="Measure for so long behind the first batch.")
+]
+Batches = Annotated[int | None, typer.Option("--batches", min=1, help="Stop after so many batches.")]
+Once = Annotated[bool, typer.Option("--once", help="One pass over what is there; nothing is watched.")]
+Window = Annotated[int | None, typer.Option("--window", help="Newest games that are drawn from.")]
+Rate = Annotated[float | None, typer.Option("--rate", help="Share of a game's positions at each use.")]
+Count = Annotated[int | None, typer.Option("--count", help="Positions of a game at each use.")]
+Reservoir = Annotated[int | None, typer.Option("--reservoir", help="Positions that are mixed.")]
+Ahead = Annotated[int | None, typer.Option("--ahead", help="Later uses of a game to keep positions for.")]
+BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Positions of a batch.")]
+Threads = Annotated[int | None, typer.Option("--threads", help="Threads of each stage.")]
+Rescore = Annotated[bool, typer.Option("--rescore", help="Check games, and fill short-term targets.")]
+Seed = Annotated[int, typer.Option("--seed", help="Another one, another order.")]
+Anchor = Annotated[str | None, typer.Option("--anchor", help="Count the games behind this key.")]
+WaitNew = Annotated[
+    int | None, typer.Option("--wait-new", min=1, help="Only wait until so many games came behind the anchor.")
+]
+Journal = Annotated[Path | None, typer.Option("--journal", help="Write moves of the window: a file, with --config a folder.")]
+State = Annotated[
+    Path | None, typer.Option("--state", help="Go on from this file if it is there, and write it at the end.")
+]
+MetricsPort = Annotated[
+    int | None, typer.Option("--metrics-port", help="Serve figures for Prometheus and penstock top.")
+]
+
+
 def live(
-    directory: Annotated[
-        str | None, typer.Argument(metavar="DIR", help="The folder of games; with --config it may be told there.")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="Stages as a configuration of Leela Chess Zero's loader has them.")
-    ] = None,
-    output: Annotated[str | None, typer.Option("--output", help="Which output of --config to read.")] = None,
-    bench: Annotated[
-        float | None, typer.Option("--bench", metavar="SECONDS", help="Measure for so long behind the first batch.")
-    ] = None,
-    batches: Annotated[int | None, typer.Option("--batches", min=1, help="Stop after so many batches.")] = None,
-    once: Annotated[bool, typer.Option("--once", help="One pass over what is there; nothing is watched.")] = False,
-    window: Annotated[int | None, typer.Option("--window", help="Newest games that are drawn from.")] = None,
-    rate: Annotated[float | None, typer.Option("--rate", help="Share of a game's positions at each use.")] = None,
-    count: Annotated[int | None, typer.Option("--count", help="Positions of a game at each use.")] = None,
-    reservoir: Annotated[int | None, typer.Option("--reservoir", help="Positions that are mixed.")] = None,
-    ahead: Annotated[int | None, typer.Option("--ahead", help="Later uses of a game to keep positions for.")] = None,
-    batch_size: Annotated[int | None, typer.Option("--batch-size", help="Positions of a batch.")] = None,
-    threads: Annotated[int | None, typer.Option("--threads", help="Threads of each stage.")] = None,
-    rescore: Annotated[bool, typer.Option("--rescore", help="Check games, and fill short-term targets.")] = False,
-    seed: Annotated[int, typer.Option("--seed", help="Another one, another order.")] = 0,
-    anchor: Annotated[str | None, typer.Option("--anchor", help="Count the games behind this key.")] = None,
-    wait_new: Annotated[
-        int | None, typer.Option("--wait-new", min=1, help="Only wait until so many games came behind the anchor.")
-    ] = None,
-    journal: Annotated[Path | None, typer.Option("--journal", help="Write what the window did, for replays.")] = None,
-    state: Annotated[
-        Path | None, typer.Option("--state", help="Go on from this file if it is there, and write it at the end.")
-    ] = None,
-    metrics_port: Annotated[
-        int | None, typer.Option("--metrics-port", help="Serve figures for Prometheus and penstock top.")
-    ] = None,
+    directory: Directory = None,
+    config: Config = None,
+    output: Output = None,
+    bench: Bench = None,
+    batches: Batches = None,
+    once: Once = False,
+    window: Window = None,
+    rate: Rate = None,
+    count: Count = None,
+    reservoir: Reservoir = None,
+    ahead: Ahead = None,
+    batch_size: BatchSize = None,
+    threads: Threads = None,
+    rescore: Rescore = False,
+    seed: Seed = 0,
+    anchor: Anchor = None,
+    wait_new: WaitNew = None,
+    journal: Journal = None,
+    state: State = None,
+    metrics_port: MetricsPort = None,
     as_json_: Json = False,
 ) -> None:
     """Read a folder of training games that grows, and show what each stage does.

@@ -6,7 +6,7 @@ import functools
 import os
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from penstock.domains.chess.rescore import Rescorer
 from penstock.domains.chess.tensors import ChessTensors
 from penstock.domains.chess.validate import Fault, validate
 from penstock.errors import DataError, PlanError
+from penstock.formats.base.chunks import Opener
 from penstock.formats.lc0 import FRAME, Missing, open_chunks
 from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.chunks import Frames, Hooks, Rejected
@@ -66,46 +67,30 @@ class DiffFocus:
 def chess_pipeline(
     directory: str | os.PathLike[str],
     *,
-    window: int = 100_000,
-    rate: float | str | None = None,
-    count: int | None = None,
-    weights: DiffFocus | None = None,
-    hanse_gamma: float | None = None,
+    tensors: ChessTensors | None = None,
     rescorer: Rescorer | None = None,
     faults: Set[Fault] | None = None,
-    reservoir: int = 1_000_000,
-    batch_size: int = 1024,
-    tensors: ChessTensors | None = None,
+    weights: DiffFocus | None = None,
     split: Sequence[Weight] | None = None,
     part: int = 0,
-    seed: int = 0,
-    passes: int | None = None,
-    drop_last: bool = False,
-    follow: bool | Literal["manual"] = True,
     watch: Watch = "auto",
     settle: float = 2.0,
     missing_st: Missing = "zero",
-    threads: int = 0,
-    prefetch: int = 4,
-    references: bool = False,
-    ahead: int = 0,
-    store_bytes: int = 1 << 30,
     journal: Journal | str | os.PathLike[str] | None = None,
     replay: Sequence[Move] | None = None,
+    **options: Any,
 ) -> LivePipeline:
-    """Batches of positions of the newest `window` games below a directory, which may grow meanwhile.
+    """Batches of positions of the newest games below a directory, which may grow meanwhile.
 
-    From each use of a game are taken `rate` of its positions (1 where neither is given), or `count` of them, by
-    `weights` if there are some; with `hanse_gamma` games are drawn in proportion to their weight, or length. They are
-    mixed in a reservoir of so many positions, held compactly, and become the arrays that `tensors` says. With `ahead`,
-    the positions of so many later uses of a game are kept compactly when it is read, in at most `store_bytes`.
+    `options` are those of `penstock.live.pipeline.LiveOptions`: `window` games; `rate` or `count`, the positions taken
+    at each use of a game; `reservoir`, the positions that are mixed; `batch_size`, `seed`, `follow` and others. The
+    positions become the arrays that `tensors` says. A `rescorer` checks each game and corrects its targets; without
+    one, games with any of `faults` are left out (by default nothing is checked but that records can be read).
 
-    A `rescorer` checks each game and corrects its targets; without one, games with any of `faults` are left out (by
-    default nothing is checked but that records can be read). `split` and `part` choose a share of all games
-    by a hash that is the same for ever, as `[9, 1]` and 1 for a tenth. `follow=False` makes one pass over what is there
-    and ends. `journal` records what the window did, `replay` repeats it. Other options as in
-    `penstock.live.pipeline.LiveOptions`, `penstock.live.directory.FilePathProvider` and
-    `penstock.formats.lc0.open_chunks`.
+    `weights` of positions go with `count`, and with `hanse_gamma`, which draws games by their weight. `split` and
+    `part` choose a share of all games by a hash that is the same for ever, as `[9, 1]` and 1 for a tenth. `journal`
+    records what the window did, `replay` repeats it. `watch` and `settle` as in
+    `penstock.live.directory.FilePathProvider`, `missing_st` as in `penstock.formats.lc0.open_chunks`.
 
     Cost: begins once the newest games are indexed. Raises `FormatError` where there is no directory, `PlanError` for
     options that do not fit.
@@ -121,42 +106,30 @@ def chess_pipeline(
     ...     [batch["planes"].shape for batch in batches]
     [(3, 112, 8, 8), (2, 112, 8, 8)]
     """
-    rate = 1 if rate is None and count is None else rate
-    options = LiveOptions(
-        window=window,
-        rate=rate,
-        count=count,
-        hanse_gamma=hanse_gamma,
-        reservoir=reservoir,
-        batch_size=batch_size,
-        seed=seed,
-        passes=passes,
-        drop_last=drop_last,
-        follow=follow,
-        threads=threads,
-        prefetch=prefetch,
-        references=references,
-        ahead=ahead,
-        store_bytes=store_bytes,
-    )
-    if rate is not None and count is not None:
-        raise PlanError(f"expected a rate or a count, got both: {rate} and {count}")
-    opener = functools.partial(open_chunks, missing_st=missing_st)
-    if split is not None:
-        opener = ChunkSourceSplitter(split).opener(opener, part)
-    elif part != 0:
-        raise PlanError(f"expected a split to take part {part} of, got none")
-    provider = FilePathProvider(directory, watch="off" if follow is False else watch, settle=settle)
+    chosen = LiveOptions(**options)
+    if weights is not None and chosen.count is None and chosen.hanse_gamma is None:
+        raise PlanError("expected a count, or hanse_gamma, with weights of positions, got none: they have no effect")
+    provider = FilePathProvider(directory, watch="off" if chosen.follow is False else watch, settle=settle)
     if journal is not None and not isinstance(journal, Journal):
         journal = Journal(journal)
     return LivePipeline(
-        ChunkSourceLoader(provider, opener, threads or 1),
-        options,
+        ChunkSourceLoader(provider, _opener(missing_st, split, part), chosen.threads or 1),
+        chosen,
         hooks=Hooks(_transform(rescorer, faults), weights, encode),
         decode=(tensors or ChessTensors()).decode,
         journal=journal,
         replay=replay,
     )
+
+
+def _opener(missing_st: Missing, split: Sequence[Weight] | None, part: int) -> Opener:
+    """What opens a file: all of its games, or a part of them."""
+    opener: Opener = functools.partial(open_chunks, missing_st=missing_st)
+    if split is not None:
+        return ChunkSourceSplitter(split).opener(opener, part)
+    if part != 0:
+        raise PlanError(f"expected a split to take part {part} of, got none")
+    return opener
 
 
 def _transform(

@@ -1,0 +1,141 @@
+"""The live stages over training games: every position, whatever the form; weights, checks, parts, journals, states."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.domains.chess.compact import encode
+from penstock.domains.chess.live import DiffFocus, chess_pipeline
+from penstock.domains.chess.rescore import Rescorer
+from penstock.domains.chess.tensors import FIVE, ChessTensors
+from penstock.domains.chess.validate import Fault
+from penstock.errors import DataError, FormatError, PlanError
+from penstock.formats.lc0 import FRAME, packed_chunk
+from penstock.live.journal import read_journal
+
+Frames = Callable[..., Any]
+GAMES = ("gz/training.700001.gz", "gz/training.700027.gz")
+
+
+def sorted_rows(arrays: dict[str, Any]) -> dict[str, Any]:
+    """Positions in the order of their references."""
+    order = np.lexsort((arrays["place"], arrays["chunk"]))
+    return {name: array[order] for name, array in arrays.items()}
+
+
+def joined(batches: list[dict[str, Any]]) -> dict[str, Any]:
+    return {name: np.concatenate([batch[name] for batch in batches]) for name in batches[0]}
+
+
+@pytest.mark.parametrize("tensors", [ChessTensors(), ChessTensors("bits"), ChessTensors("uint8", FIVE)])
+def test_a_pass_is_what_decoding_every_frame_gives(
+    golden: Path, frames: Frames, tensors: ChessTensors, backend: str
+) -> None:
+    with chess_pipeline(
+        golden / "gz", follow=False, reservoir=30, batch_size=40, references=True, tensors=tensors
+    ) as run:
+        found = sorted_rows(joined(list(run)))
+    wanted = tensors.decode(encode(frames(*GAMES)))
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(found[name], array, name)
+    assert found["chunk"].tolist() == [0] * 79 + [1] * 55
+
+
+def test_threads_change_nothing_and_seeds_do(golden: Path) -> None:
+    orders: list[list[int]] = []
+    for seed, threads in ((0, 1), (0, 4), (1, 4)):
+        options: dict[str, Any] = {"seed": seed, "threads": threads, "reservoir": 30, "batch_size": 40}
+        with chess_pipeline(golden / "tar", follow=False, references=True, **options) as run:
+            found = joined(list(run))
+        orders.append((found["chunk"] * 1000 + found["place"]).tolist())
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == sorted(orders[2])
+
+
+def test_parts_of_a_split_share_the_games(golden: Path) -> None:
+    counts: list[int] = []
+    for options in ({"split": [1, 1]}, {"split": [1, 1], "part": 1}, {}):
+        with chess_pipeline(golden / "formats", follow=False, **options) as run:
+            counts.append(sum(len(batch["planes"]) for batch in run))
+    assert counts[0] + counts[1] == counts[2]
+    assert min(counts) > 0
+
+
+def test_a_journal_repeats_the_run(golden: Path, tmp_path: Path) -> None:
+    options: dict[str, Any] = {"reservoir": 30, "batch_size": 40, "seed": 4, "references": True}
+    with chess_pipeline(golden / "gz", follow=False, journal=tmp_path / "moves", **options) as run:
+        first = joined(list(run))
+    moves = read_journal(tmp_path / "moves")
+    with chess_pipeline(golden / "gz", replay=moves, passes=1, **options) as run:
+        second = joined(list(run))
+    for name, array in first.items():
+        np.testing.assert_array_equal(second[name], array)
+
+
+def test_games_with_faults_are_left_out_and_counted(golden: Path, frames: Frames, tmp_path: Path) -> None:
+    whole = frames(GAMES[0])
+    (tmp_path / "training.1.gz").write_bytes(packed_chunk(whole))
+    (tmp_path / "training.2.gz").write_bytes(packed_chunk(np.ascontiguousarray(whole[::2])))
+    for checking, prefix in (
+        ({"faults": {Fault.CONTINUITY, Fault.MOVE_UNKNOWN}}, "validate."),
+        ({"rescorer": Rescorer()}, "rescore."),
+    ):
+        with chess_pipeline(tmp_path, follow=False, **checking) as run:
+            assert sum(len(batch["planes"]) for batch in run) == len(whole)
+            counts, examples = run.failures()
+        (reason,) = counts
+        assert reason.startswith(prefix)
+        assert examples[0][0] == "training.2.gz#0"
+
+
+def test_weights_grow_with_what_search_and_network_differ() -> None:
+    records = np.zeros(5, FRAME)
+    records["best_q"] = 0, 0.1, 0.5, 0.9, 0.9
+    records["policy_kld"] = 0, 0.2, 0.2, np.nan, 5
+    records["orig_q"][4] = np.nan
+    weights = DiffFocus(q_weight=2, pol_scale=2, alpha=2, beta=0.1, gamma=2, tau=0.5, default_weight=0.3)
+    found = weights(records.view(np.uint8).reshape(5, -1))
+    assert found.tolist() == pytest.approx([0.01, (0.4 / 4 * 2 + 0.1) ** 2, 0.49, 0.0, 0.3], rel=1e-6)
+    with pytest.raises(DataError, match="above zero together"):
+        DiffFocus(q_weight=1, pol_scale=-1)
+
+
+def test_positions_that_weigh_nothing_are_not_taken(golden: Path, frames: Frames) -> None:
+    every = DiffFocus(q_weight=1.0)(frames(GAMES[0]))
+    focus = DiffFocus(q_weight=1.0, beta=-float(np.median(every)), default_weight=0.0)
+    with chess_pipeline(golden / "gz", follow=False, count=5, passes=8, references=True, weights=focus) as run:
+        found = joined(list(run))
+    weights = [focus(frames(name)) for name in GAMES]
+    taken = [weights[chunk][place] for chunk, place in zip(found["chunk"], found["place"], strict=True)]
+    assert len(taken) == 80
+    assert min(taken) > 0
+    assert all(np.any(each == 0) for each in weights)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"rate": 1, "count": 1}, PlanError, "rate or a count"),
+        ({"part": 1}, PlanError, "a split to take part 1 of"),
+        ({"split": [1, 1], "part": 2}, PlanError, "part within 0:2"),
+        ({"weights": DiffFocus()}, PlanError, "they have no effect"),
+        ({"rescorer": Rescorer(), "faults": {Fault.BOARD}}, PlanError, "got both"),
+        ({"missing_st": "none"}, DataError, "missing_st"),
+        ({"windw": 3}, TypeError, "windw"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    golden: Path, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message), chess_pipeline(golden / "gz", follow=False, **options) as run:
+        next(run)
+
+
+def test_no_directory_is_said(tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="expected a directory"):
+        chess_pipeline(tmp_path / "none")
