@@ -103,7 +103,9 @@ def test_version_1_is_read_as_the_current_one(golden: Path) -> None:
 
 
 def test_the_older_mask_is_an_array_like_others(golden: Path) -> None:
-    group = ZarrGroup(golden / "version1.zarr")
+    with L5KitSource(golden / "version1.zarr") as source:
+        group = source.group
+    assert group is not None
     mask = group.array("agents_mask/0_12_0.5")
     assert (mask.dtype, len(mask)) == (np.dtype(bool), len(group.array("agents")))
     assert mask[:].any()

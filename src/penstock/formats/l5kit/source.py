@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from penstock.containers.zarr import CACHE_BYTES, Cache, Missing, Rows
+from penstock.containers.zarr import CACHE_BYTES, Cache, Missing, Rows, ZarrGroup
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec
@@ -142,6 +142,11 @@ class L5KitSource(Source):
         names = ("host", "start_time", "end_time")
         entries = zip(*(chosen[name].tolist() for name in names), strict=True)
         return [dict(zip(names, entry, strict=True)) for entry in entries]
+
+    @property
+    def group(self) -> ZarrGroup | None:
+        """The group, for arrays beside the four (`group.array("agents_mask/0.5")`); None where they are `.npy` files."""
+        return self._tables.group
 
     def scene(self, e: int) -> Scene:
         """The rows of scene `e`: one read of each array. Raises `IndexError`."""
