@@ -10,6 +10,7 @@ from penstock.domains.driving.rasterize.options import RasterOptions
 from penstock.domains.driving.rasterize.satellite import OutsideImageError, SatelliteRasterizer
 from penstock.domains.driving.rasterize.scenes import Boxes, Scenes, Views
 from penstock.domains.driving.rasterize.semantic import SemanticRasterizer
+from penstock.domains.driving.rasterize.vectors import VectorRasterizer, Vectors
 
 __all__ = [
     "MAP_TYPES",
@@ -26,6 +27,8 @@ __all__ = [
     "Scenes",
     "SemanticRasterizer",
     "StubRasterizer",
+    "VectorRasterizer",
+    "Vectors",
     "Views",
     "build_rasterizer",
 ]

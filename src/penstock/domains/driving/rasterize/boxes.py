@@ -50,15 +50,9 @@ class BoxRasterizer(Rasterizer):
 
     def prepare(self, scenes: Scenes, views: Views) -> Draw:
         """All boxes of all views, moved to pixels at once; a channel is then one drawing call."""
-        boxes = scenes.boxes(self.filter_agents_threshold)
-        view, plane, corner = self._entries(boxes, views)
-        matrices, channels = self.matrices(views), 2 * self.steps
-        seen = np.flatnonzero(boxes.circles.touching(corner, matrices[view], self.context))
-        key = view[seen] * channels + plane[seen]
-        order = np.argsort(key, kind="stable")
-        drawn = seen[order]
-        polygons = to_fixed(boxes.corners[corner[drawn]], matrices[view[drawn]])
-        ends = np.searchsorted(key[order], np.arange(len(views) * channels + 1)).tolist()
+        polygons, plane = self.polygons(scenes, views)
+        channels = 2 * self.steps
+        ends = np.searchsorted(plane, np.arange(len(views) * channels + 1)).tolist()
         paint = fill if self.options.fill == "even-odd" else _fill_union
 
         def draw(view: int, planes: Planes) -> None:
@@ -70,6 +64,20 @@ class BoxRasterizer(Rasterizer):
                     paint(planes[channel], polygons[low:high], 255)
 
         return draw
+
+    def polygons(self, scenes: Scenes, views: Views) -> tuple[Fixed, Integers]:
+        """The boxes that may be seen: fixed-point corners `[m, 4, 2]`, and where `[m]`: view * channels + channel.
+
+        Ascending by where, and in the order of drawing there.
+        """
+        boxes = scenes.boxes(self.filter_agents_threshold)
+        view, plane, corner = self._entries(boxes, views)
+        matrices = self.matrices(views)
+        seen = np.flatnonzero(boxes.circles.touching(corner, matrices[view], self.context))
+        key = view[seen] * self.num_channels() + plane[seen]
+        order = np.argsort(key, kind="stable")
+        drawn = seen[order]
+        return to_fixed(boxes.corners[corner[drawn]], matrices[view[drawn]]), key[order]
 
     def _entries(self, boxes: Boxes, views: Views) -> tuple[Integers, Integers, Integers]:
         """What is drawn: of which view, into which channel, which corners; agents of a frame before the vehicle."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,20 @@ POINTS = 20  # of a lane's side
 KINDS = ("lane", *(color.lower() for color in COLORS))  # how the lines of a lane are coloured
 STRICTEST = (0, 3, 1, 2)  # of KINDS: red before yellow before green
 NO_COLOR = -1  # of a control that is no face
+
+
+@dataclass(frozen=True, eq=False)
+class Shapes:
+    """What one view sees, in fixed-point pixels and in the order of drawing.
+
+    `lanes` `[m, 40, 2]`: the left side, then the right one back. `kinds` `[m]`: the place in `KINDS` of their lines,
+    which are drawn in `order`. `crosswalks`: outlines `[points, 2]`.
+    """
+
+    lanes: Fixed
+    kinds: Integers
+    order: list[int]
+    crosswalks: list[Fixed]
 
 
 class SemanticRasterizer(Rasterizer):
@@ -66,19 +82,34 @@ class SemanticRasterizer(Rasterizer):
 
     def prepare(self, scenes: Scenes, views: Views) -> Draw:
         """Where each view looks, and which faces are active in its current frame."""
-        matrices = self.matrices(views)
-        middle = np.array([self.context.raster_size_px]) * 0.5
-        centers = transform_points(np.broadcast_to(middle, (len(views), 1, 2)), np.linalg.inv(matrices))[:, 0]
-        active = self._active(scenes, views)
         canvas = np.empty((*self.context.shape, 3), np.uint8)
+        shapes = self.shapes(scenes, views)
         cv2 = opencv()
 
         def draw(view: int, planes: Planes) -> None:
-            self._paint(canvas, centers[view], matrices[view : view + 1], active[view])
+            self._paint(canvas, shapes(view))
             for channel in range(3):
                 cv2.extractChannel(canvas, channel, planes[channel])
 
         return draw
+
+    def shapes(self, scenes: Scenes, views: Views) -> Callable[[int], Shapes]:
+        """What says of each of the views which shapes it sees."""
+        matrices = self.matrices(views)
+        middle = np.array([self.context.raster_size_px]) * 0.5
+        centers = transform_points(np.broadcast_to(middle, (len(views), 1, 2)), np.linalg.inv(matrices))[:, 0]
+        active = self._active(scenes, views)
+
+        def see(view: int) -> Shapes:
+            center, matrix = centers[view], matrices[view : view + 1]
+            lanes = self.near_lanes.query(center, self.radius)
+            kinds = self._kinds(lanes, active[view])
+            order = list(dict.fromkeys(kinds.tolist()))  # lines are drawn by kind, kinds as they are met
+            seen = self.lane_circles.touching(lanes, matrix, self.context)
+            lanes, kinds = lanes[seen], kinds[seen]
+            return Shapes(to_fixed(self.lanes[lanes], matrix), kinds, order, self._crosswalks(center, matrix))
+
+        return see
 
     def _active(self, scenes: Scenes, views: Views) -> npt.NDArray[np.bool_]:
         """`[n, faces]`: which of the faces that lanes obey are on in each view's current frame."""
@@ -110,33 +141,25 @@ class SemanticRasterizer(Rasterizer):
         kinds[place[here]] = kind[here]  # the last one stays
         return kinds
 
-    def _paint(
-        self, canvas: Planes, center: npt.NDArray[Any], matrix: npt.NDArray[Any], active: npt.NDArray[np.bool_]
-    ) -> None:
-        np.copyto(canvas, self.blank)
-        lanes = self.near_lanes.query(center, self.radius)
-        kinds = self._kinds(lanes, active)
-        order = list(dict.fromkeys(kinds.tolist()))  # lines are drawn by kind, kinds as they are met
-        seen = self.lane_circles.touching(lanes, matrix, self.context)
-        lanes, kinds = lanes[seen], kinds[seen]
-        outlines = to_fixed(self.lanes[lanes], matrix)
-        for polygon, color in zip(outlines, self._road_colors(outlines), strict=True):
-            fill(canvas, [polygon], color)
-        sides = outlines.reshape(-1, 2, POINTS, 2)
-        for kind in order:
-            lines = sides if len(order) == 1 else sides[kinds == kind]
-            if len(lines):
-                outline(canvas, lines.reshape(-1, POINTS, 2), False, self.line_colors[kind])
-        self._paint_crosswalks(canvas, center, matrix)
-
-    def _paint_crosswalks(self, canvas: Planes, center: npt.NDArray[Any], matrix: npt.NDArray[Any]) -> None:
+    def _crosswalks(self, center: npt.NDArray[Any], matrix: npt.NDArray[Any]) -> list[Fixed]:
         walks = self.near_crosswalks.query(center, self.radius)
         if len(walks) == 0:
-            return
-        rows, _ = ranges(self.crosswalk_spans[walks])
-        points = to_fixed(self.crosswalk_points[None, rows], matrix)[0]
-        ends = np.cumsum(self.crosswalk_spans[walks, 1] - self.crosswalk_spans[walks, 0])[:-1]
-        outline(canvas, np.split(points, ends), True, self.options.color("crosswalk"))
+            return []
+        spans = self.crosswalk_spans[walks]
+        points = to_fixed(self.crosswalk_points[None, ranges(spans)[0]], matrix)[0]
+        return np.split(points, np.cumsum(spans[:-1, 1] - spans[:-1, 0]))
+
+    def _paint(self, canvas: Planes, shapes: Shapes) -> None:
+        np.copyto(canvas, self.blank)
+        for polygon, color in zip(shapes.lanes, self._road_colors(shapes.lanes), strict=True):
+            fill(canvas, [polygon], color)
+        sides = shapes.lanes.reshape(-1, 2, POINTS, 2)
+        for kind in shapes.order:
+            lines = sides if len(shapes.order) == 1 else sides[shapes.kinds == kind]
+            if len(lines):
+                outline(canvas, lines.reshape(-1, POINTS, 2), False, self.line_colors[kind])
+        if shapes.crosswalks:
+            outline(canvas, shapes.crosswalks, True, self.options.color("crosswalk"))
 
     def _road_colors(self, pixels: Fixed) -> list[Color]:
         """One colour a road; by `direction` the hue is the angle from its first to its last points in the raster."""
