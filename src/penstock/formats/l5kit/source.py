@@ -145,7 +145,7 @@ class L5KitSource(Source):
 
     @property
     def group(self) -> ZarrGroup | None:
-        """The group, for arrays beside the four (`group.array("agents_mask/0.5")`); None where they are `.npy` files."""
+        """The group, for arrays beside the four (`group.array("agents_mask/0.5")`); None of `.npy` files."""
         return self._tables.group
 
     def scene(self, e: int) -> Scene:
