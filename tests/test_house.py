@@ -46,6 +46,7 @@ SEES: dict[str, tuple[str, ...]] = {
         "containers",
         "plan",
         "formats.base",
+        "formats.memory",
         "formats.lc0",
         "formats.l5kit",
         "live",
