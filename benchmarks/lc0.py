@@ -124,6 +124,27 @@ def memory(directory: str) -> dict[str, float]:
     return {"with_1k_gb": peaks[0], "with_1m_gb": peaks[1], "seconds": time.perf_counter() - begun}
 
 
+def start(stored: list[bytes], folder: Path) -> None:
+    """The first batch of 200 k games in 20 archives, warm, with all of them in the window and with 1 k."""
+    from penstock.formats.lc0 import packed_chunk, upgraded
+
+    chunk = packed_chunk(upgraded(zlib.decompress(stored[0], 31))[:1])
+    padded = chunk.ljust(-(-len(chunk) // 512) * 512, bytes(1))
+    for archive in range(20):
+        with open(folder / f"games.{archive:02d}.tar", "wb") as file:
+            for game in range(10_000):
+                member = tarfile.TarInfo(f"training.{archive * 10_000 + game:06d}.gz")
+                member.size = len(chunk)
+                file.write(member.tobuf() + padded)
+            file.write(bytes(1024))
+    case = {"count": 1, "reservoir": 0, "batch_size": 256, "settle": 0}
+    for window in (200_000, 1_000):
+        arguments = (str(folder), "--seconds", "1", "--case", json.dumps({**case, "window": window}))
+        runs = [run for _ in range(3) if (run := child(sys.executable, __file__, *arguments)) is not None]
+        first = statistics.median(run["first_s"] for run in runs)
+        print(f"200 k games in 20 archives, a window of {window:,}: first batch after {first:.2f} s", flush=True)
+
+
 def child(*arguments: str) -> dict[str, float] | None:
     """The JSON that another process prints; None where it failed."""
     done = subprocess.run(arguments, capture_output=True, text=True, check=False)
@@ -185,6 +206,9 @@ def main() -> None:
         for name, case in CASES.items():
             if args.only is None or args.only in name:
                 compare(name, case, folder if "rescore" in case else args.directory, args, stored)
+        if args.only is None or args.only in "start":
+            (Path(folder) / "start").mkdir()
+            start(stored, Path(folder) / "start")
     if args.only is None or args.only in "memory":
         found = child(sys.executable, __file__, args.directory, "--case", '"memory"')
         print(f"1 M shuffled positions: {found}")

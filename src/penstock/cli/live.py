@@ -53,7 +53,9 @@ Anchor = Annotated[str | None, typer.Option("--anchor", help="Count the games be
 WaitNew = Annotated[
     int | None, typer.Option("--wait-new", min=1, help="Only wait until so many games came behind the anchor.")
 ]
-Journal = Annotated[Path | None, typer.Option("--journal", help="Write moves of the window: a file, with --config a folder.")]
+Journal = Annotated[
+    Path | None, typer.Option("--journal", help="Write moves of the window: a file, with --config a folder.")
+]
 State = Annotated[
     Path | None, typer.Option("--state", help="Go on from this file if it is there, and write it at the end.")
 ]

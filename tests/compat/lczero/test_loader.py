@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,16 @@ def test_after_a_stop_nothing_comes() -> None:
     loader.stop()
     with pytest.raises(QueueClosed):
         loader.get_next()
+
+
+def test_where_one_output_cannot_start_none_runs_on(games: Path) -> None:
+    (games / "training.0.gz").unlink()
+    (games / "training.1.gz").unlink()
+    (games / "games_0.tar").rename(games / "games_3.tar")  # all of whose games are for training
+    before = set(threading.enumerate())
+    with pytest.raises(DataError, match="expected chunks to read, got none"):
+        make_dataloader(split_config(games), follow=False)
+    assert set(threading.enumerate()) <= before
 
 
 def test_stages_are_added_until_it_is_wired() -> None:

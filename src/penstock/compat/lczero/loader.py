@@ -90,9 +90,13 @@ class DataLoader(Iterator[Batch]):
 
     def start(self) -> None:
         """Take in what is there and begin to work ahead. Waiting for a batch does so by itself."""
-        for alias, pipeline in self.pipelines.items():
-            pipeline.start()
-            self._look(alias)
+        try:
+            for alias, pipeline in self.pipelines.items():
+                pipeline.start()
+                self._look(alias)
+        except BaseException:
+            self.stop()  # no output runs on where another cannot
+            raise
 
     def stop(self) -> None:
         """End all threads and close all files. A state can still be taken."""
