@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 import sys
 
 import numpy as np
 import pytest
 
-from penstock.domains.driving.geometry import pose_matrix, transform_points, yaw_as_rotation33
+from penstock.domains.driving.geometry import pose_matrix, rotation33_as_yaw, transform_points, yaw_as_rotation33
 from penstock.domains.driving.map import MapAPI
 from penstock.domains.driving.rasterize import (
     MapTypeError,
@@ -115,6 +116,35 @@ def test_history_may_be_thinned_and_ego_history_left_out(config, scene, rasters)
     quiet = build_rasterizer(cfg).rasterize_batch(scene, views)
     assert np.array_equal(quiet[:, :12], rasters["ego_py_semantic"][:, :12])
     assert not quiet[:, 12:].any()
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_a_moved_vehicle_is_drawn_where_it_was_moved(config, scene, agent_rows, rasters, shown) -> None:
+    """Moving it in the views is moving it in the frames, for its own views and for agents' views."""
+    cfg = config("box_debug")
+    cfg["model_params"]["render_ego_history"] = shown
+    boxes = build_rasterizer(cfg)
+    frames = scene.frames.copy()
+    frames["ego_translation"][:, :2] += (3, -2)
+    frames["ego_rotation"] = yaw_as_rotation33(0.4) @ frames["ego_rotation"]
+    moved = Scenes(frames, scene.agents, scene.faces, scene.agent_spans, scene.face_spans)
+    for of in (
+        lambda s: Views.of_ego(s, back_in_time(rasters["ego_frame"])),
+        lambda s: Views.of_agents(s, back_in_time(rasters["agent_frame"]), agent_rows),
+    ):
+        there = of(moved)
+        ego = np.zeros((*there.steps.shape, 3))
+        ego[..., :2] = frames["ego_translation"][there.steps, :2]
+        ego[..., 2] = rotation33_as_yaw(frames["ego_rotation"])[there.steps]
+        views = Views(there.steps, there.position, there.yaw, there.track, ego)
+        drawn = boxes.rasterize_batch(scene, views)
+        assert np.array_equal(drawn, boxes.rasterize_batch(moved, there))
+        assert not np.array_equal(drawn, boxes.rasterize_batch(scene, of(scene)))
+
+
+def test_what_draws_can_be_sent_to_another_process(config, scene, ego_views, rasters) -> None:
+    made, sent = pickle.loads(pickle.dumps((build_rasterizer(config("py_semantic"), GOLDEN), scene)))
+    assert np.array_equal(made.rasterize_batch(sent, ego_views), rasters["ego_py_semantic"])
 
 
 def test_what_agents_are_and_how_fast(config) -> None:
@@ -366,6 +396,9 @@ def test_scenes_and_views_that_do_not_fit(scene) -> None:
         Scenes(scene.frames, scene.agents, scene.faces, spans, scene.face_spans)
     with pytest.raises(DataError, match="faces for each frame"):
         Scenes(scene.frames, scene.agents, scene.faces, scene.agent_spans, scene.face_spans[:-1])
+    views = Views.of_ego(scene, [[0]])
+    with pytest.raises(DataError, match="expected ego"):
+        Views(views.steps, views.position, views.yaw, views.track, np.zeros((1, 2, 3)))
     for steps in ([[len(scene.frames)]], [[-2]], [0], [[0.0]], [[-1, 0]]):
         with pytest.raises(DataError, match="expected"):
             Views.of_ego(scene, steps)

@@ -54,7 +54,8 @@ class MapAPI:
     def __init__(self, protobuf_map_path: str | Path, world_to_ecef: npt.ArrayLike) -> None:
         self.protobuf_map_path = str(protobuf_map_path)
         self.road = RoadMap.read(protobuf_map_path)
-        self.ecef_to_world = np.linalg.inv(np.asarray(world_to_ecef, np.float64))
+        self.world_to_ecef = np.asarray(world_to_ecef, np.float64)
+        self.ecef_to_world = np.linalg.inv(self.world_to_ecef)
         self.elements = self.road.elements
         self.ids_to_el = {element.id: place for place, element in enumerate(self.elements)}
         self.boundaries = self._world(self.road.boundaries, np.repeat(self.road.lane_frame, 2, axis=0))
@@ -63,6 +64,9 @@ class MapAPI:
         self._crosswalks = {name: place for place, name in enumerate(self.road.crosswalk_ids)}
         self.bounds_info = self.get_bounds()
         self.interpolated_lanes = cache(self._interpolated_lanes)
+
+    def __reduce__(self) -> tuple[type[MapAPI], tuple[Any, ...]]:
+        return MapAPI, (self.protobuf_map_path, self.world_to_ecef)
 
     @staticmethod
     def from_cfg(data_manager: DataManager | str | Path, cfg: Mapping[str, Any]) -> MapAPI:

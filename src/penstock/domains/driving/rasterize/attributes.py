@@ -40,7 +40,7 @@ class AttributeRasterizer(Rasterizer):
         boxes = scenes.boxes(self.filter_agents_threshold)
         corner, view = ranges(boxes.spans[views.steps[:, 0]])
         matrices = self.matrices(views)
-        seen = boxes.circles.touching(corner, matrices[view], self.context)
+        seen = boxes.circles.take(corner).touching(matrices[view], self.context)
         corner, view = corner[seen], view[seen]
         polygons = to_fixed(boxes.corners[corner], matrices[view])
         values = self._values(scenes.agents[boxes.rows[corner]], views.yaw[view])

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.domains.driving.geometry import box_corners
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer, unit
 from penstock.domains.driving.rasterize.context import RenderContext
+from penstock.domains.driving.rasterize.cull import Circles
 from penstock.domains.driving.rasterize.drawing import Fixed, fill, to_fixed
 from penstock.domains.driving.rasterize.options import RasterOptions
-from penstock.domains.driving.rasterize.scenes import Boxes, Integers, Scenes, Views, ranges
+from penstock.domains.driving.rasterize.scenes import EGO_EXTENT, Boxes, Integers, Scenes, Views, ranges
 from penstock.errors import DataError
 
 FADE = 0.85  # brightness that is left of a step further in the past
@@ -73,11 +75,28 @@ class BoxRasterizer(Rasterizer):
         boxes = scenes.boxes(self.filter_agents_threshold)
         view, plane, corner = self._entries(boxes, views)
         matrices = self.matrices(views)
-        seen = np.flatnonzero(boxes.circles.touching(corner, matrices[view], self.context))
+        circles, corners = boxes.circles.take(corner), boxes.corners
+        if views.ego is not None:  # the vehicle's boxes are the last entries, step by step
+            moved = self._moved(views, views.ego)
+            first = len(corner) - len(moved)
+            corners = np.concatenate([corners[corner[:first]], moved])
+            corner, around = np.arange(len(corners)), Circles.around(moved)
+            circles.center[first:], circles.radius[first:] = around.center, around.radius
+        seen = np.flatnonzero(circles.touching(matrices[view], self.context))
         key = view[seen] * self.num_channels() + plane[seen]
         order = np.argsort(key, kind="stable")
         drawn = seen[order]
-        return to_fixed(boxes.corners[corner[drawn]], matrices[view[drawn]]), key[order]
+        return to_fixed(corners[corner[drawn]], matrices[view[drawn]]), key[order]
+
+    def _moved(self, views: Views, ego: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Corners `[m, 4, 2]` of the vehicle where `ego` says that it is, for the steps that are drawn of it."""
+        history = slice(0, self.history_num_frames + 1, self.options.history_step)
+        shown = views.steps[:, history] >= 0
+        if not self.render_ego_history:
+            shown[:, 1:] &= views.track[:, None] >= 0  # among an agent's neighbours it is not the ego
+        poses = ego[:, history][shown]
+        extent = np.broadcast_to(np.array(EGO_EXTENT, np.float32), (len(poses), 3))
+        return box_corners(poses[:, :2], extent, poses[:, 2].astype(np.float32))
 
     def _entries(self, boxes: Boxes, views: Views) -> tuple[Integers, Integers, Integers]:
         """What is drawn: of which view, into which channel, which corners; agents of a frame before the vehicle."""

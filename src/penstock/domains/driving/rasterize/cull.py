@@ -57,11 +57,15 @@ class Circles:
         center = (points.min(axis=1) + points.max(axis=1)) / 2
         return cls(center, np.sqrt(((points - center[:, None]) ** 2).sum(axis=-1).max(axis=1)))
 
-    def touching(self, rows: Integers, matrices: Floats, context: RenderContext) -> npt.NDArray[np.bool_]:
-        """`[m]`: whether circles `rows` `[m]` may touch the raster, each moved by its own matrix `[m or 1, 3, 3]`."""
-        x, y = self.center[rows].T
-        reach = self.radius[rows] / min(context.pixel_size_m) + MARGIN
-        seen = np.ones(len(rows), np.bool_)
+    def take(self, rows: Integers) -> Circles:
+        """Circles `rows`."""
+        return Circles(self.center[rows], self.radius[rows])
+
+    def touching(self, matrices: Floats, context: RenderContext) -> npt.NDArray[np.bool_]:
+        """`[n]`: which may touch the raster, each moved by its own matrix `[n or 1, 3, 3]`."""
+        x, y = self.center.T
+        reach = self.radius / min(context.pixel_size_m) + MARGIN
+        seen = np.ones(len(reach), np.bool_)
         for axis, size in enumerate(context.raster_size_px):
             place = x * matrices[:, axis, 0]
             place += y * matrices[:, axis, 1]

@@ -61,6 +61,9 @@ class Scenes:
                 place = f"{spans[wrong[0]].tolist()} of frame {wrong[0]}" if len(wrong) else f"spans {spans.shape}"
                 raise DataError(f"expected an interval within {len(rows)} {name} for each frame, got {place}")
 
+    def __reduce__(self) -> tuple[type[Scenes], tuple[Any, ...]]:
+        return Scenes, (self.frames, self.agents, self.faces, self.agent_spans, self.face_spans)
+
     @classmethod
     def of(cls, frames: Rows, agents: Rows, faces: Rows) -> Scenes:
         """Contiguous `frames` of a log and the agents and faces that they own, from the first one's to the last one's.
@@ -119,16 +122,20 @@ class Views:
 
     `steps` `[n, S]` int64: rows of `frames`, the current one first, then back in time, -1 where there is none.
     `position` `[n, 3]` metres and `yaw` `[n]` radians: the pose. `track` `[n]` int64: the agent drawn as the ego, -1
-    for the vehicle itself.
+    for the vehicle itself. `ego` `[n, S, 3]` (x, y, yaw), where there is one, says where the vehicle is drawn at each
+    step instead of where the frames have it: in samples that were perturbed, say.
     """
 
     steps: Integers
     position: npt.NDArray[np.float64]
     yaw: npt.NDArray[np.float64]
     track: Integers
+    ego: npt.NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         n = len(self.steps)
+        if self.ego is not None and self.ego.shape != (*self.steps.shape, 3):
+            raise DataError(f"expected ego [n, S, 3] for steps {list(self.steps.shape)}, got {list(self.ego.shape)}")
         forms = self.steps.ndim == 2 and self.position.shape == (n, 3) and self.yaw.shape == self.track.shape == (n,)
         if not forms or self.steps.shape[1] == 0:
             raise DataError(
@@ -160,7 +167,8 @@ class Views:
 
     def part(self, low: int, high: int) -> Views:
         """Views `low:high`."""
-        return Views(self.steps[low:high], self.position[low:high], self.yaw[low:high], self.track[low:high])
+        ego = None if self.ego is None else self.ego[low:high]
+        return Views(self.steps[low:high], self.position[low:high], self.yaw[low:high], self.track[low:high], ego)
 
 
 def ranges(spans: Integers) -> tuple[Integers, Integers]:

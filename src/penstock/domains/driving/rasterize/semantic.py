@@ -105,7 +105,7 @@ class SemanticRasterizer(Rasterizer):
             lanes = self.near_lanes.query(center, self.radius)
             kinds = self._kinds(lanes, active[view])
             order = list(dict.fromkeys(kinds.tolist()))  # lines are drawn by kind, kinds as they are met
-            seen = self.lane_circles.touching(lanes, matrix, self.context)
+            seen = self.lane_circles.take(lanes).touching(matrix, self.context)
             lanes, kinds = lanes[seen], kinds[seen]
             return Shapes(to_fixed(self.lanes[lanes], matrix), kinds, order, self._crosswalks(center, matrix))
 

@@ -69,13 +69,18 @@ class VectorRasterizer:
         ]
         if strange:
             raise DataError(f"expected boxes and the semantic map, got {', '.join(strange)}")
-        self.torch: Any = require("torch", "torch")
+        require("torch", "torch")
         self.device = device
         self.context = rasterizer.context
         self.boxes = next((layer for layer in layers if isinstance(layer, BoxRasterizer)), None)
         self.semantic = next((layer for layer in layers if isinstance(layer, SemanticRasterizer)), None)
         if self.semantic is not None and self.semantic.options.lane_color != "type":
             raise DataError("expected roads in one colour (lane_color='type'), got their direction")
+
+    @property
+    def torch(self) -> Any:
+        """PyTorch."""
+        return require("torch", "torch")
 
     def num_channels(self) -> int:
         """As many as the rasterizer has."""
