@@ -330,20 +330,6 @@ def test_demonstrations_in_a_home_and_unknown_ones(tmp_path, monkeypatch) -> Non
         demo_paths(data, EnvConfig(benchmark_name="atary"))
 
 
-# The part of pkg_resources that Sacred asks for; setuptools has it no longer.
-PKG_RESOURCES = """
-import importlib.util
-import pathlib
-
-class WorkingSet(list):
-    by_key = {}
-
-working_set = WorkingSet()
-
-def resource_filename(package, name):
-    return str(pathlib.Path(importlib.util.find_spec(package).origin).parent / name)
-"""
-
 EXPERIMENT = """
 import json
 
@@ -377,7 +363,6 @@ def _python(code, *, path: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_sacred_ingredients(tmp_path) -> None:
-    (tmp_path / "pkg_resources.py").write_text(PKG_RESOURCES)
     done = _python(EXPERIMENT, path=tmp_path)
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("CONFIG")] or [done.stderr]
     expected = Config.from_args(["env_cfg.task_name=cheetah-run", "venv_opts.n_envs=5"])

@@ -12,20 +12,6 @@ import pytest
 import penstock.compat.il_representations as door
 from penstock.compat.il_representations.envs import config
 
-# Sacred 0.8 asks for a module that setuptools has given up.
-PKG_RESOURCES = """
-import importlib.util
-import pathlib
-
-class WorkingSet(list):
-    by_key = {}
-
-working_set = WorkingSet()
-
-def resource_filename(package, name):
-    return str(pathlib.Path(importlib.util.find_spec(package).origin).parent / name)
-"""
-
 EXPERIMENT = """
 from penstock.compat.il_representations import auto, configured, current
 from penstock.compat.il_representations import env_cfg_ingredient, env_data_ingredient, venv_opts_ingredient
@@ -53,7 +39,6 @@ experiment.run(config_updates=updates)
 
 
 def test_sacreds_run_is_the_current_configuration(tmp_path: Path) -> None:
-    (tmp_path / "pkg_resources.py").write_text(PKG_RESOURCES)
     (tmp_path / "script.py").write_text(EXPERIMENT)
     source = Path(__file__).parents[3] / "src"
     environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{tmp_path}"}
