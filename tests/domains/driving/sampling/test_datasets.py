@@ -1,0 +1,191 @@
+"""Ego and agent datasets: look-ups, orders, loaders, rasters, one scene, and what is not there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock.domains.driving.agent import AgentDataset
+from penstock.domains.driving.ego import EgoDataset
+from penstock.domains.driving.logs import NoSuchRowError
+from penstock.domains.driving.mask import Thresholds
+from penstock.domains.driving.perturbation import AckermannPerturbation, Uniform
+from penstock.domains.driving.rasterize import build_rasterizer
+from penstock.errors import DataError
+from tests.domains.driving.sampling.conftest import configured, made_logs
+
+
+def same(left, right) -> None:
+    assert set(left) == set(right)
+    for name in left:
+        assert np.array_equal(left[name], right[name]), name
+
+
+@pytest.fixture
+def logs():
+    return made_logs(5, (9, 1, 0, 14))
+
+
+@pytest.fixture
+def agents(logs) -> AgentDataset:
+    loose = Thresholds(yaw_degrees=360, extent_ratio=9, distance=500)
+    return AgentDataset(configured(2, 3), logs, None, None, 1, 1, thresholds=loose)
+
+
+def test_every_sample_is_in_its_scene_and_frame(logs, agents) -> None:
+    ego = EgoDataset(configured(2, 3), logs)
+    for data in (ego, agents):
+        assert len(data) > 5
+        told = data[:]
+        for scene in range(4):
+            assert data.get_scene_indices(scene).tolist() == np.flatnonzero(told["scene_index"] == scene).tolist()
+        begins = logs.scenes["frame_index_interval"][:, 0]
+        frames = told["frame_index"] + begins[told["scene_index"]]
+        for frame in range(24):
+            assert data.get_frame_indices(frame).tolist() == np.flatnonzero(frames == frame).tolist()
+    assert np.array_equal(ego.get_scene_indices(-1), ego.get_scene_indices(3))
+    assert np.array_equal(agents[:]["track_id"].astype(np.uint64), logs.agents["track_id"][agents.agents_indices])
+
+
+def test_a_frame_by_scene_and_number(logs, agents) -> None:
+    ego = EgoDataset(configured(2, 3), logs)
+    same(ego.get_frame(3, 4), ego[int(ego.get_scene_indices(3)[4])])
+    same(ego.get_frame(-1, -1), ego[-1])
+    sample = agents[3]
+    found = agents.get_frame(int(sample["scene_index"]), int(sample["frame_index"]), int(sample["track_id"]))
+    same(found, sample)
+    same(ego.get_frame(int(sample["scene_index"]), int(sample["frame_index"]), int(sample["track_id"])), sample)
+
+
+@pytest.mark.parametrize("error", [NoSuchRowError, IndexError, ValueError, AssertionError])
+def test_what_is_not_there_is_an_error_of_every_kind(agents, error) -> None:
+    calls = (
+        lambda: agents[len(agents)],
+        lambda: agents[-len(agents) - 1],
+        lambda: agents.get_scene_indices(4),
+        lambda: agents.get_frame_indices(-25),
+        lambda: agents.get_frame(0, 9),
+        lambda: agents.get_frame(0, 1, 12345),
+        lambda: agents.get_frame(0, 1, -7),
+        lambda: agents.get_scene_dataset(9),
+    )
+    for call in calls:
+        with pytest.raises(error, match="expected"):
+            call()
+
+
+def test_one_scene_has_the_same_samples(logs, agents) -> None:
+    ego = EgoDataset(configured(2, 3), logs)
+    for data in (ego, agents):
+        for scene in (0, 1, 2, -1):
+            one = data.get_scene_dataset(scene)
+            whole = data[data.get_scene_indices(scene)]
+            assert len(one) == whole.n
+            if whole.n:
+                part = one[:]
+                assert (part["scene_index"] == 0).all()
+                for name in set(part) - {"scene_index"}:
+                    assert np.array_equal(part[name], whole[name]), name
+
+
+def test_masks_given_and_numbers_of_frames(logs) -> None:
+    config = configured(2, 3)
+    mask = np.zeros(len(logs.agents), np.bool_)
+    mask[[4, 9]] = True
+    assert AgentDataset(config, logs, agents_mask=mask).agents_indices.tolist() == [4, 9]
+    few = AgentDataset(config, logs, min_frame_history=0, min_frame_future=0)
+    every = AgentDataset(config, logs, min_frame_history=0, min_frame_future=0, rejected="keep")
+    assert 0 < len(few) < len(every) == len(logs.agents)
+    assert few[:].n == len(few)
+    with pytest.raises(NoSuchRowError, match="more probable"):
+        every[:]
+    with pytest.raises(DataError, match="got both"):
+        AgentDataset(config, logs, agents_mask=mask, cache="somewhere")
+    with pytest.raises(DataError, match="leave_out"):
+        AgentDataset(config, logs, rejected="no")
+
+
+def test_orders_mixes_and_loaders(logs, agents) -> None:
+    ego = EgoDataset(configured(2, 3), logs)
+    both = penstock.mix({"ego": ego, "agents": agents}, {"ego": 1, "agents": 1})
+    order = both.shuffle(seed=3)
+    loader = penstock.Loader(order, batch_size=5, threads=2)
+    batches = list(loader)
+    for name in ("track_id", "timestamp", "target_positions"):
+        assert np.array_equal(np.concatenate([batch[name] for batch in batches]), order[:][name]), name
+    first, half = (penstock.Loader(order, batch_size=5, threads=0) for _ in range(2))
+    next(iter(first))
+    half.load_state_dict(first.state_dict())
+    assert np.array_equal(next(iter(half))["timestamp"], batches[1]["timestamp"])
+    why = loader.why(batches[1].ticket).table
+    assert why["source"].tolist() == batches[1]["source"].tolist()
+    ranks = [np.concatenate([b["timestamp"] for b in penstock.Loader(order, 4, rank=r, world=2)]) for r in (0, 1)]
+    assert sorted(np.concatenate(ranks).tolist()) == sorted(order[:]["timestamp"].tolist())
+
+
+def test_samples_reach_torch(agents) -> None:
+    from torch.utils.data import DataLoader
+
+    from penstock.load.torch import TorchSamples
+
+    batch = next(iter(DataLoader(agents, batch_size=3)))
+    assert batch["target_positions"].shape == (3, 3, 2)
+    samples = TorchSamples(agents)
+    again = next(iter(DataLoader(samples, batch_size=3, collate_fn=samples.collate)))
+    assert np.array_equal(again["target_positions"].numpy(), batch["target_positions"].numpy())
+
+
+@pytest.fixture
+def rasterizer():
+    config = configured(3, 4)
+    config["model_params"]["render_ego_history"] = True
+    config["raster_params"]["map_type"] = "box_debug"
+    return build_rasterizer(config)
+
+
+def test_rasters_are_the_same_from_memory_and_from_the_rows_of_a_batch(source, rasterizer) -> None:
+    for kind in (EgoDataset, AgentDataset):
+        whole = kind(configured(3, 4), source, rasterizer, image_type="uint8")
+        parts = kind(configured(3, 4), source, rasterizer, image_type="uint8", scene_bytes=0)
+        floats = kind(configured(3, 4), source, rasterizer)
+        rows = [0, 2, 60, 61, -1]
+        images = whole[rows]["image"]
+        assert images.shape == (5, 8, 30, 40)
+        assert images.any(axis=(1, 2, 3)).all()
+        assert np.array_equal(parts[rows]["image"], images)
+        assert np.array_equal(floats[rows]["image"], images / np.float32(255))
+        assert np.array_equal(whole[2]["image"], images[1])
+
+
+def test_rasters_follow_a_perturbed_ego_and_images_that_are_held_stay(source, rasterizer) -> None:
+    moved = AckermannPerturbation(Uniform((2, 0, 0.1), (2, 0, 0.1)), 1.0)
+    plain, data = (EgoDataset(configured(3, 4), source, rasterizer, p, image_type="uint8") for p in (None, moved))
+    rows = np.array([20, 21, 247])
+    straight, turned = plain.batch(rows), data.batch(rows)
+    held = turned["image"].copy()
+    assert (straight["image"][:2] != turned["image"][:2]).any(axis=(1, 2, 3)).all()
+    assert np.array_equal(straight["image"][2], turned["image"][2])  # its future is not whole: not moved
+    # The frame of the picture is that of the moved car: it stands where it always stands.
+    assert np.array_equal(straight["image"][:2, 4], turned["image"][:2, 4])
+    data.batch(rows + 9)
+    assert np.array_equal(turned["image"], held)
+
+
+def test_a_stub_is_black_and_no_rasterizer_no_image(source) -> None:
+    config = configured(1, 1)
+    config["raster_params"]["map_type"] = "stub_debug"
+    black = EgoDataset(config, source, build_rasterizer(config))[[0, 1]]["image"]
+    assert black.shape == (2, 3, 30, 40)
+    assert black.dtype == np.float32
+    assert not black.any()
+    assert "image" not in EgoDataset(config, source)[0]
+    with pytest.raises(DataError, match="float32 or uint8"):
+        EgoDataset(config, source, build_rasterizer(config), image_type="float64")
+
+
+def test_fingerprints_tell_configurations_apart(source) -> None:
+    base = EgoDataset(configured(2, 3), source)
+    assert base.fingerprint == EgoDataset(configured(2, 3), source).fingerprint
+    others = (EgoDataset(configured(2, 4), source), EgoDataset(configured(2, 3), source, velocities="masked"))
+    assert len({base.fingerprint, *(other.fingerprint for other in others)}) == 3

@@ -1,0 +1,125 @@
+"""Vector samples: the nearest agents first, the ego among them, and what evaluation looks at."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from penstock.domains.driving.logs import NoSuchRowError
+from penstock.domains.driving.map import MapAPI
+from penstock.domains.driving.mask import agents_mask
+from penstock.domains.driving.vectorize import Vectorizer
+from penstock.domains.driving.vectorized import EgoAgentDatasetVectorized, EgoDatasetVectorized
+from penstock.errors import DataError
+from tests.domains.driving.sampling.conftest import GOLDEN, configured, made_logs
+
+
+@pytest.fixture(scope="module")
+def road() -> MapAPI:
+    return MapAPI(GOLDEN / "semantic_map.pb", json.loads((GOLDEN / "meta.json").read_text())["world_to_ecef"])
+
+
+@pytest.fixture
+def vectorizer(road) -> Vectorizer:
+    return Vectorizer(configured(3, 12), road)
+
+
+def test_agents_around_come_nearest_first(source, vectorizer) -> None:
+    sample = EgoDatasetVectorized(configured(3, 12), source, vectorizer)[::20]
+    now = sample["all_other_agents_history_availability"][..., 0]
+    far = np.linalg.norm(sample["all_other_agents_history_positions"][..., 0, :], axis=-1)
+    ids = sample["all_other_agents_track_ids"]
+    assert now.any(axis=1).all()
+    for i in range(sample.n):
+        assert (np.diff(far[i][now[i]]) >= 0).all()
+        assert (np.diff(now[i].astype(int)) <= 0).all()  # those of the current frame before others
+        assert len(set(ids[i][ids[i] > 0])) == (ids[i] > 0).sum()
+    assert far[now].max() < 35
+
+
+def test_the_history_of_the_ego_is_cut_to_its_own_length(source, vectorizer) -> None:
+    sample = EgoDatasetVectorized(configured(3, 12), source, vectorizer)[50]
+    assert sample["history_availabilities"].tolist() == [True, True, False, False]
+    assert sample["all_other_agents_history_positions"].shape == (30, 4, 2)
+
+
+def test_the_ego_is_the_first_of_the_agents_and_the_vectorizer_stays(source, vectorizer) -> None:
+    config = configured(3, 12)
+    alone = EgoDatasetVectorized(config, source, vectorizer)
+    for _ in range(2):
+        both = EgoAgentDatasetVectorized(config, source, vectorizer)
+    ego, sample = alone[40], both[40]
+    assert sample["all_other_agents_track_ids"].tolist() == [-1, *ego["all_other_agents_track_ids"][:29].tolist()]
+    assert np.array_equal(sample["all_other_agents_history_positions"][0], ego["history_positions"])
+    assert np.array_equal(
+        sample["all_other_agents_future_positions"][1:], ego["all_other_agents_future_positions"][:29]
+    )
+    assert np.array_equal(sample["other_agents_polyline"][0], ego["agent_trajectory_polyline"])
+    assert not sample["all_other_agents_future_availability"].any()  # no history of more than 10 frames here
+    assert not sample["all_valid_agents_track_ids"].any()
+
+
+def test_evaluation_has_a_sample_a_scene(source, road) -> None:
+    config = configured(12, 12)
+    config["model_params"]["history_num_frames_ego"] = 12
+    data = EgoAgentDatasetVectorized(config, source, Vectorizer(config, road), eval_mode=True, valid_agents=3)
+    assert len(data) == 1
+    sample = data[0]
+    assert sample["timestamp"] == source.frames[99]["timestamp"]
+    mask = agents_mask(source)
+    rows = np.arange(*source.agent_offsets[99:101])
+    valid = rows[(mask[rows, 0] >= 10) & (mask[rows, 1] >= 1)]
+    wanted = source.agents[valid]["track_id"].tolist()
+    assert sample["all_valid_agents_track_ids"].tolist() == wanted[:3]
+    there = sample["all_other_agents_history_availability"].sum(axis=1) > 10
+    future = sample["all_other_agents_future_availability"]
+    assert future[0].all()
+    assert there.any()
+    assert not future[~there].any()
+    one = data.get_scene_dataset(0)
+    assert np.array_equal(one[0]["lanes"], sample["lanes"])
+    with pytest.raises(NoSuchRowError, match="more than 300 frames"):
+        EgoAgentDatasetVectorized(config, source, Vectorizer(config, road), eval_mode=True, eval_frame=300)
+
+
+def test_vectors_of_an_agent(source, vectorizer) -> None:
+    data = EgoDatasetVectorized(configured(3, 12), source, vectorizer)
+    around = data.get_frame(0, 30)
+    track = int(around["all_other_agents_track_ids"][0])
+    sample = data.get_frame(0, 30, track)
+    assert sample["track_id"] == track
+    assert sample["type"] == around["all_other_agents_types"][0]
+    assert track not in sample["all_other_agents_track_ids"]
+    np.testing.assert_allclose(sample["history_positions"][0], 0, atol=1e-6)
+    with pytest.raises(ValueError, match="track 99999"):
+        data.get_frame(0, 30, 99999)
+
+
+def test_lights_that_are_switched_off_are_unknown(source, vectorizer) -> None:
+    config = configured(3, 12)
+    lit = EgoDatasetVectorized(config, source, vectorizer)[::25]["lanes_mid"][..., 2]
+    config["raster_params"]["disable_traffic_light_faces"] = True
+    dark = EgoDatasetVectorized(config, source, vectorizer)[::25]["lanes_mid"][..., 2]
+    assert {1, 2, 3} & set(np.unique(lit))
+    assert set(np.unique(dark)) == {0, 4}
+    assert np.array_equal(lit == 4, dark == 4)
+
+
+def test_scenes_far_from_the_map_and_odd_ones(vectorizer) -> None:
+    logs = made_logs(1, (5, 1, 0, 3))
+    sample = EgoDatasetVectorized(configured(3, 12), logs, vectorizer)[:]
+    assert sample.n == 9
+    assert not sample["lanes_availabilities"].any()
+    assert not sample["lanes"].any()
+    assert not sample["crosswalks_availabilities"].any()
+    empty = made_logs(1, (0,))
+    assert len(EgoDatasetVectorized(configured(3, 12), empty, vectorizer)) == 0
+
+
+def test_a_configuration_without_lanes(road) -> None:
+    config = configured(3, 12)
+    del config["data_generation_params"]["lane_params"]
+    with pytest.raises(DataError, match="lane_params"):
+        Vectorizer(config, road)
