@@ -93,9 +93,7 @@ class SatelliteRasterizer(Rasterizer):
             shown = square[top : top + height, left : left + width]
             if not self.context.set_origin_to_bottom:
                 shown = shown[::-1]
-            shown = np.ascontiguousarray(shown)
-            for channel in range(3):
-                cv2.extractChannel(shown, channel, planes[channel])
+            cv2.split(np.ascontiguousarray(shown), list(planes))  # in place
 
         return draw
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -88,8 +89,7 @@ class SemanticRasterizer(Rasterizer):
 
         def draw(view: int, planes: Planes) -> None:
             self._paint(canvas, shapes(view))
-            for channel in range(3):
-                cv2.extractChannel(canvas, channel, planes[channel])
+            cv2.split(canvas, list(planes))  # in place
 
         return draw
 
@@ -147,7 +147,8 @@ class SemanticRasterizer(Rasterizer):
             return []
         spans = self.crosswalk_spans[walks]
         points = to_fixed(self.crosswalk_points[None, ranges(spans)[0]], matrix)[0]
-        return np.split(points, np.cumsum(spans[:-1, 1] - spans[:-1, 0]))
+        ends = np.cumsum(spans[:, 1] - spans[:, 0]).tolist()
+        return [points[low:high] for low, high in pairwise([0, *ends])]
 
     def _paint(self, canvas: Planes, shapes: Shapes) -> None:
         np.copyto(canvas, self.blank)
