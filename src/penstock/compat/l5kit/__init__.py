@@ -1,0 +1,47 @@
+"""The door for programs written for L5Kit: its names, at its import paths, over penstock's driving logs.
+
+`from l5kit.data import ChunkedDataset` becomes `from penstock.compat.l5kit.data import ChunkedDataset`, and so for
+`configs`, `dataset`, `evaluation`, `geometry`, `kinematic`, `random`, `rasterization` and `vectorization`; the names
+used most are here as well. What differs, and why, is in `docs/l5kit.md`.
+"""
+
+from penstock.compat.l5kit.configs import load_config_data, save_config_data
+from penstock.compat.l5kit.data import (
+    ChunkedDataset,
+    LocalDataManager,
+    MapAPI,
+    get_combined_scenes,
+    zarr_concat,
+    zarr_scenes_chop,
+    zarr_split,
+)
+from penstock.compat.l5kit.dataset import (
+    AgentDataset,
+    EgoAgentDatasetVectorized,
+    EgoDataset,
+    EgoDatasetVectorized,
+    select_agents,
+)
+from penstock.compat.l5kit.geometry import transform_points
+from penstock.compat.l5kit.rasterization import build_rasterizer
+from penstock.compat.l5kit.vectorization import build_vectorizer
+
+__all__ = [
+    "AgentDataset",
+    "ChunkedDataset",
+    "EgoAgentDatasetVectorized",
+    "EgoDataset",
+    "EgoDatasetVectorized",
+    "LocalDataManager",
+    "MapAPI",
+    "build_rasterizer",
+    "build_vectorizer",
+    "get_combined_scenes",
+    "load_config_data",
+    "save_config_data",
+    "select_agents",
+    "transform_points",
+    "zarr_concat",
+    "zarr_scenes_chop",
+    "zarr_split",
+]

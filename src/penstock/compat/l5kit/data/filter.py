@@ -1,0 +1,93 @@
+"""Parts of the four arrays, as structured arrays in memory: which rows belong to which, which meet a condition."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.domains.driving.logs import interest_of
+from penstock.errors import DataError
+from penstock.formats.l5kit import LABELS, TL_FACE_LABEL_TO_INDEX
+from penstock.kernels.driving_reference import OF_INTEREST
+
+Rows = npt.NDArray[Any]
+
+PERCEPTION_LABELS_TO_KEEP = list(LABELS[OF_INTEREST.start : OF_INTEREST.stop])
+PERCEPTION_LABEL_INDICES_TO_KEEP = list(range(OF_INTEREST.start, OF_INTEREST.stop))
+
+
+def filter_agents_by_labels(agents: Rows, threshold: float = 0.5) -> Rows:
+    """Those that take part in traffic with more than `threshold`.
+
+    >>> from penstock.formats.l5kit import AGENT_DTYPE
+    >>> agents = np.zeros(2, AGENT_DTYPE)
+    >>> agents["label_probabilities"][1, 3] = 1
+    >>> len(filter_agents_by_labels(agents))
+    1
+    """
+    return agents[interest_of(agents["label_probabilities"]) > np.float32(threshold)]
+
+
+def filter_agents_by_distance(agents: Rows, centroid: Rows, max_distance: float) -> Rows:
+    """Those nearer to `centroid` `[2]` than `max_distance` metres, nearest first."""
+    away = np.linalg.norm(agents["centroid"] - centroid, axis=-1)
+    order = np.argsort(away, kind="stable")
+    return agents[order[away[order] < max_distance]]
+
+
+def filter_agents_by_track_id(agents: Rows, track_id: int) -> Rows:
+    """Those of one track."""
+    return agents[agents["track_id"] == track_id]
+
+
+def filter_agents_by_frames(frames: Rows, agents: Any) -> list[Rows]:
+    """The agents of each of `frames`, whose intervals count in `agents`; one frame may stand without an axis."""
+    return [agents[get_agents_slice_from_frames(frame)] for frame in np.atleast_1d(frames)]
+
+
+def filter_tl_faces_by_frames(frames: Rows, tl_faces: Any) -> list[Rows]:
+    """The faces of each of `frames`, whose intervals count in `tl_faces`; one frame may stand without an axis."""
+    return [tl_faces[get_tl_faces_slice_from_frames(frame)] for frame in np.atleast_1d(frames)]
+
+
+def filter_tl_faces_by_status(tl_faces: Rows, status: str) -> Rows:
+    """Those whose `status` (ACTIVE, INACTIVE, UNKNOWN) is above 0. Raises `DataError` for another."""
+    if status not in TL_FACE_LABEL_TO_INDEX:
+        raise DataError(f"expected a status among {list(TL_FACE_LABEL_TO_INDEX)}, got {status!r}")
+    return tl_faces[tl_faces["traffic_light_face_status"][:, TL_FACE_LABEL_TO_INDEX[status]] > 0]
+
+
+def get_frames_slice_from_scenes(scene_a: Any, scene_b: Any = None) -> slice:
+    """The frames from the first of one scene to the last of another, or of the same."""
+    return _from_to(scene_a, scene_b, "frame_index_interval")
+
+
+def get_agents_slice_from_frames(frame_a: Any, frame_b: Any = None) -> slice:
+    """The agents from the first of one frame to the last of another, or of the same."""
+    return _from_to(frame_a, frame_b, "agent_index_interval")
+
+
+def get_tl_faces_slice_from_frames(frame_a: Any, frame_b: Any = None) -> slice:
+    """The faces from the first of one frame to the last of another, or of the same."""
+    return _from_to(frame_a, frame_b, "traffic_light_faces_index_interval")
+
+
+def _from_to(first: Any, last: Any, field: str) -> slice:
+    last = first if last is None else last
+    return slice(int(first[field][0]), int(last[field][1]))
+
+
+def get_other_agents_ids(
+    all_agents_ids: Rows, priority_ids: Rows, selected_track_id: int | None, max_agents: int
+) -> list[np.uint64]:
+    """At most `max_agents` different ids other than `selected_track_id`: those of priority first, each in its order.
+
+    >>> get_other_agents_ids(np.array([1, 2, 3]), np.array([3]), 1, 2) == [3, 2]
+    True
+    """
+    both = np.concatenate([priority_ids, all_agents_ids])
+    ids, first = np.unique(both, return_index=True)
+    wanted = ids[np.argsort(first)]
+    return list(wanted if selected_track_id is None else wanted[wanted != selected_track_id])[:max_agents]

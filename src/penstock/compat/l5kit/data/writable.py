@@ -1,0 +1,91 @@
+"""Rows of a zarr array that can be assigned and appended, chunk by chunk: for `ChunkedDataset.initialize`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.zarr import ArrayMetadata, ArrayWriter, Cache, DirectoryStore, Rows, ZarrArray
+from penstock.containers.zarr.metadata import ARRAY
+from penstock.containers.zarr.writing import put
+
+Any1 = npt.NDArray[Any]
+Int = npt.NDArray[np.int64]
+
+
+class WritableRows(Rows):
+    """The array at `folder`; chunks that are not there are zeros. What is assigned is on disk when the call returns.
+
+    One writer at a time. Cost: every chunk that an assignment touches is decoded and encoded, so assign many rows at
+    once.
+    """
+
+    def __init__(self, folder: Path, metadata: ArrayMetadata) -> None:
+        self.folder, self.metadata = folder, metadata
+        self.dtype, self.shape = metadata.dtype, metadata.shape
+
+    @classmethod
+    def create(cls, folder: Path, metadata: ArrayMetadata) -> WritableRows:
+        """An array of zeros of the length that `metadata` says. Raises `FileExistsError`."""
+        ArrayWriter.create(folder, metadata).close()
+        made = cls(folder, metadata)
+        made.resize(metadata.shape[0])
+        return made
+
+    def resize(self, length: int) -> None:
+        """Another number of rows; new ones are zeros."""
+        self.metadata = self.metadata.resized(length)
+        self.shape = self.metadata.shape
+        put(self.folder / ARRAY, self.metadata.to_json())
+
+    def append(self, rows: npt.ArrayLike) -> None:
+        """More rows behind the last."""
+        found = np.asarray(rows, self.dtype)
+        begin = len(self)
+        self.resize(begin + len(found))
+        self[begin:] = found
+
+    def __setitem__(self, index: Any, rows: npt.ArrayLike) -> None:
+        """Replace a row, or rows `a:b`. Raises `IndexError`, `ValueError` for rows of another number."""
+        if index is Ellipsis:
+            index = slice(None)
+        if not isinstance(index, slice):
+            index = slice(self._number(int(index)), self._number(int(index)) + 1)
+        start, stop, step = index.indices(len(self))
+        if step != 1:
+            raise IndexError(f"expected rows a:b, got steps of {step}")
+        stop = max(start, stop)
+        found = np.empty(stop - start, self.dtype)
+        found[...] = np.asarray(rows, self.dtype)
+        size = self.metadata.chunk_rows
+        for c in range(start // size, -(-stop // size) if stop > start else start // size):
+            self._replace(c, found, start)
+
+    def _replace(self, c: int, rows: Any1, start: int) -> None:
+        """Chunk `c` with what of `rows`, which begin at `start`, lies in it."""
+        size = self.metadata.chunk_rows
+        first, last = max(c * size, start), min((c + 1) * size, start + len(rows))
+        whole = np.zeros(size, self.dtype)
+        end = min((c + 1) * size, len(self))
+        self._held().read_into(c * size, end, whole[: end - c * size])
+        whole[first - c * size : last - c * size] = rows[first - start : last - start]
+        ArrayWriter(self.folder, self.metadata, c * size).append(whole)  # which writes a chunk as soon as it is full
+
+    def _held(self) -> ZarrArray:
+        """The array as it is on disk now."""
+        return ZarrArray(DirectoryStore(self.folder.parent), self.folder.name, self.metadata, Cache(0), "fill")
+
+    def read_into(self, start: int, stop: int, out: Any1) -> None:
+        """Decoded anew each time, for rows may have changed."""
+        self._held().read_into(start, stop, out)
+
+    def row(self, i: int) -> Any:
+        """One row, with its piece decoded."""
+        return self._held().row(i)
+
+    def take(self, numbers: Int) -> Any1:
+        """Each piece decoded once."""
+        return self._held().take(numbers)

@@ -1,0 +1,67 @@
+"""Samples of other agents, with rasters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.compat.l5kit.data.zarr_dataset import ChunkedDataset
+from penstock.compat.l5kit.dataset.ego import BaseEgoDataset
+from penstock.compat.l5kit.dataset.select_agents import stored_mask
+from penstock.compat.l5kit.dataset.utils import AGENT_MIN_FRAME_FUTURE, AGENT_MIN_FRAME_HISTORY
+from penstock.domains.driving import agent
+from penstock.domains.driving.logs import checked
+from penstock.domains.driving.perturbation import Perturbation
+from penstock.domains.driving.rasterize import Rasterizer
+from penstock.errors import DataError
+
+
+class AgentDataset(BaseEgoDataset, agent.AgentDataset):
+    """As `penstock.domains.driving.agent.AgentDataset`, whose further options it takes: a sample for every observation
+    that the mask lets through.
+
+    Without `agents_mask` the one that lies in the dataset's folder is used, or one is computed. A mask `[N]` bool says
+    which agents there are; of one `[N, 2]`, and of those, `min_frame_history` and `min_frame_future` are asked for.
+    Raises `DataError` for a perturbation, which agents have none of.
+    """
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        zarr_dataset: ChunkedDataset,
+        rasterizer: Rasterizer | None,
+        perturbation: Perturbation | None = None,
+        agents_mask: npt.NDArray[Any] | None = None,
+        min_frame_history: int = AGENT_MIN_FRAME_HISTORY,
+        min_frame_future: int = AGENT_MIN_FRAME_FUTURE,
+        **options: Any,
+    ) -> None:
+        if perturbation is not None:
+            raise DataError("expected no perturbation, which is for the ego alone; use EgoDataset")
+        if agents_mask is None and not {"thresholds", "cache"} & options.keys():
+            agents_mask = stored_mask(zarr_dataset, cfg)
+        agent.AgentDataset.__init__(
+            self, cfg, zarr_dataset, rasterizer, agents_mask, min_frame_history, min_frame_future, **options
+        )
+
+    @property
+    def cumulative_sizes_agents(self) -> npt.NDArray[np.int64]:
+        """`[F]` where the agents of each frame end."""
+        return self.timeline.agents[1:]
+
+    @property
+    def mask_indices(self) -> npt.NDArray[np.int64]:
+        """`[N]` the sample of each of the agents, -1 where there is none."""
+        found = np.full(len(self.dataset.agents), -1, np.int64)
+        found[self.agents_indices] = np.arange(len(self))
+        return found
+
+    def get_scene_dataset(self, scene_index: int) -> AgentDataset:
+        """The same agents of one scene, in memory. Raises `NoSuchRowError`."""
+        scene = checked(scene_index, self.timeline.scenes, "scene")
+        first, last = self.timeline.agents[self.timeline.offsets[scene : scene + 2]].tolist()
+        mask = self.mask_indices[first:last] >= 0
+        return AgentDataset(self.cfg, self._scene(scene), self.rasterizer, None, mask, **self.options)

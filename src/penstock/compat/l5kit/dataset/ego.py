@@ -1,0 +1,94 @@
+"""Samples of the ego, with rasters or vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.compat.l5kit.data.table import printed
+from penstock.compat.l5kit.data.zarr_dataset import ChunkedDataset, in_memory
+from penstock.compat.l5kit.dataset.select_agents import stored_mask
+from penstock.domains.driving import ego, vectorized
+from penstock.domains.driving.dataset import DrivingDataset
+from penstock.domains.driving.logs import checked
+from penstock.domains.driving.perturbation import Perturbation
+from penstock.domains.driving.rasterize import Rasterizer
+from penstock.domains.driving.vectorize import Vectorizer
+
+
+class BaseEgoDataset(DrivingDataset):
+    """What the datasets have in common, under the original's names."""
+
+    @property
+    def cumulative_sizes(self) -> npt.NDArray[np.int64]:
+        """`[S]` where the frames of each scene end."""
+        return self.timeline.offsets[1:]
+
+    def __str__(self) -> str:
+        return printed(self.dataset)
+
+    def _scene(self, scene_index: int) -> ChunkedDataset:
+        return in_memory(self.dataset, scene_index)
+
+
+class EgoDataset(BaseEgoDataset, ego.EgoDataset):
+    """As `penstock.domains.driving.ego.EgoDataset`, whose further options it takes: a sample for every frame."""
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        zarr_dataset: ChunkedDataset,
+        rasterizer: Rasterizer | None,
+        perturbation: Perturbation | None = None,
+        **options: Any,
+    ) -> None:
+        ego.EgoDataset.__init__(self, cfg, zarr_dataset, rasterizer, perturbation, **options)
+
+    def get_scene_dataset(self, scene_index: int) -> EgoDataset:
+        """The same of one scene, in memory. Raises `NoSuchRowError`."""
+        scene = self._scene(scene_index)
+        return EgoDataset(self.cfg, scene, self.rasterizer, self.perturbation, **self.options)
+
+
+class EgoDatasetVectorized(BaseEgoDataset, vectorized.EgoDatasetVectorized):
+    """As `penstock.domains.driving.vectorized.EgoDatasetVectorized`: a vector sample for every frame."""
+
+    def get_scene_dataset(self, scene_index: int) -> EgoDatasetVectorized:
+        """The same of one scene, in memory. Raises `NoSuchRowError`."""
+        return EgoDatasetVectorized(self.cfg, self._scene(scene_index), self.vectorizer, self.perturbation)
+
+
+class EgoAgentDatasetVectorized(BaseEgoDataset, vectorized.EgoAgentDatasetVectorized):
+    """As `penstock.domains.driving.vectorized.EgoAgentDatasetVectorized`: the ego as one of the agents.
+
+    Without `agents_mask` the one that lies in the dataset's folder is used, or one is computed.
+    """
+
+    def __init__(
+        self,
+        cfg: Mapping[str, Any],
+        zarr_dataset: ChunkedDataset,
+        vectorizer: Vectorizer,
+        perturbation: Perturbation | None = None,
+        agents_mask: npt.NDArray[Any] | None = None,
+        eval_mode: bool = False,
+        **options: Any,
+    ) -> None:
+        if agents_mask is None:
+            agents_mask = stored_mask(zarr_dataset, cfg)
+        vectorized.EgoAgentDatasetVectorized.__init__(
+            self, cfg, zarr_dataset, vectorizer, perturbation, agents_mask, eval_mode, **options
+        )
+
+    def get_scene_dataset(self, scene_index: int) -> EgoAgentDatasetVectorized:
+        """The same of one scene, in memory. Raises `NoSuchRowError`."""
+        scene = checked(scene_index, self.timeline.scenes, "scene")
+        first, last = self.timeline.agents[self.timeline.offsets[scene : scene + 2]].tolist()
+        options = {"eval_frame": self.eval_frame, "valid_agents": self.valid_agents}
+        one, mask = self._scene(scene), self.agents_mask[first:last]
+        return EgoAgentDatasetVectorized(
+            self.cfg, one, self.vectorizer, self.perturbation, mask, self.eval_mode, **options
+        )

@@ -1,0 +1,33 @@
+"""What became of agents, as a file."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy.typing as npt
+
+from penstock.compat.l5kit.dataset.select_agents import select_agents, stored_mask
+from penstock.domains.driving.evaluation import ground_truth
+from penstock.domains.driving.logs import Logs
+from penstock.domains.driving.tables import write_gt_csv
+
+
+def export_zarr_to_csv(
+    zarr_dataset: Logs,
+    csv_file_path: str | os.PathLike[str],
+    future_num_frames: int,
+    filter_agents_threshold: float,
+    step_time: float = 0.1,
+    agents_mask: npt.NDArray[Any] | None = None,
+) -> None:
+    """Write what became of the agents that a mask lets through, by default that of `AgentDataset`.
+
+    Raises as `penstock.domains.driving.evaluation.ground_truth` does.
+    """
+    if agents_mask is None:
+        agents_mask = stored_mask(zarr_dataset, {"raster_params": {"filter_agents_threshold": filter_agents_threshold}})
+    if agents_mask is None:
+        agents_mask = select_agents(zarr_dataset, filter_agents_threshold)
+    truth = ground_truth(zarr_dataset, agents_mask, future_num_frames, filter_agents_threshold, step_time)
+    write_gt_csv(csv_file_path, *truth)

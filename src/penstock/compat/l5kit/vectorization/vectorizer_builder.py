@@ -1,0 +1,15 @@
+"""The vectoriser that a configuration asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.compat.l5kit.data.local_data_manager import DataManager
+from penstock.domains.driving.map import MapAPI
+from penstock.domains.driving.vectorize import Vectorizer
+
+
+def build_vectorizer(cfg: Mapping[str, Any], data_manager: DataManager) -> Vectorizer:
+    """`data_generation_params` and `model_params` say how much, `raster_params` which map. Raises as `MapAPI` does."""
+    return Vectorizer(cfg, MapAPI.from_cfg(data_manager, cfg))
