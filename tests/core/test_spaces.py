@@ -51,6 +51,16 @@ def test_compact_keeps_one_number_for_a_bound_that_has_one():
     assert compact(Box(np.zeros(0), np.zeros(0), np.dtype("f4")))["low"].shape == (0,)
 
 
+def test_a_box_is_one_short_line_as_gymnasiums_is():
+    for low, high, dtype in ((0, 255, "uint8"), (-np.inf, np.inf, "float32"), (-1.5, 2, "float64")):
+        shape = (4, 84, 84)
+        ours = Box(np.full(shape, low), np.full(shape, high), np.dtype(dtype))
+        assert repr(ours) == repr(gymnasium.spaces.Box(low, high, shape, np.dtype(dtype).type))
+    own = Box(np.array([0, 1]), np.array([9, 9]), np.dtype("int16"))
+    assert repr(own) == "Box(0 to 1, 9, (2,), int16)"
+    assert "none" in repr(Box(np.zeros(0), np.zeros(0), np.dtype("f4")))
+
+
 @given(st.integers(0, 2**32 - 1))
 def test_box_membership_equals_gymnasiums(seed):
     rng = np.random.default_rng(seed)

@@ -75,6 +75,8 @@ class Box(Space):
 
     >>> Box(np.zeros(2), np.ones(2), np.dtype("float32")).contains(np.array([[0.5, 0.5], [2, 0]], "float32")).tolist()
     [True, False]
+    >>> Box(np.zeros((3, 84, 84)), np.full((3, 84, 84), 255), np.dtype("uint8"))
+    Box(0, 255, (3, 84, 84), uint8)
     """
 
     low: npt.NDArray[Any]
@@ -90,6 +92,9 @@ class Box(Space):
             raise SpecError(f"expected low and high of one shape, got {low.shape} and {high.shape}")
         object.__setattr__(self, "low", low.astype(self.dtype))
         object.__setattr__(self, "high", high.astype(self.dtype))
+
+    def __repr__(self) -> str:
+        return f"Box({_span(self.low)}, {_span(self.high)}, {self.shape}, {self.dtype})"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -356,6 +361,14 @@ def _every(inside: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 def _one_number(bound: npt.NDArray[Any]) -> Any:
     """The number that all cells are, or the cells."""
     return bound.flat[0].item() if bound.size and (bound == bound.flat[0]).all() else bound
+
+
+def _span(bound: npt.NDArray[Any]) -> str:
+    """A bound in few words: the number that all cells are, or the least and the greatest."""
+    if not bound.size:
+        return "none"
+    least, most = bound.min(), bound.max()
+    return str(least) if least == most else f"{least} to {most}"
 
 
 def _number_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:

@@ -10,7 +10,6 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
-from penstock.core.spaces import Box, Space
 from penstock.envs.benchmark import Benchmark
 from penstock.envs.built import plain_space
 from penstock.envs.config import EnvConfig, VecEnvOptions
@@ -179,14 +178,7 @@ def _checked(envs: Any, benchmark: Benchmark, config: EnvConfig, *spaces: gymnas
         if plain_space(space) != known:
             envs.close()
             raise SpecError(
-                f"expected the {kind} space {_words(known)} of {benchmark.name} {config.task_name!r}, got {space}; is "
+                f"expected the {kind} space {known} of {benchmark.name} {config.task_name!r}, got {space}; is "
                 "it another version of the library than the one that penstock knows?"
             )
     return envs
-
-
-def _words(space: Space) -> str:
-    """A space without the bounds of each pixel."""
-    if not isinstance(space, Box):
-        return str(space)
-    return f"Box({space.low.min()}, {space.high.max()}, {space.shape}, {space.dtype})"

@@ -67,6 +67,11 @@ class ILRDataset(Resumable):
         self._seeds: tuple[int, ...] = ()
         self._after: tuple[Stage, ...] = ()
 
+    def __repr__(self) -> str:
+        names = ", ".join(path.name for path in self.paths[:3]) + (", ..." if len(self.paths) > 3 else "")
+        piped = "".join(f", {stage!r}" for stage in (self.stage, *self._after))
+        return f"{type(self).__name__}({names}: {self._frames} frames{piped})"
+
     @cached_property
     def samples(self) -> MapDataset:
         """The samples by position, as columns. Raises `PlanError` where functions of iterators were piped."""
