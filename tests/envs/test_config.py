@@ -373,3 +373,16 @@ def test_sacred_without_what_it_imports(tmp_path) -> None:
     (tmp_path / "pkg_resources.py").write_text("raise ModuleNotFoundError('no', name='pkg_resources')")
     done = _python("import penstock.envs.sacred as s; s.ingredients()", path=tmp_path)
     assert "MissingExtraError: sacred imports pkg_resources, which setuptools no longer has" in done.stderr
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_equal_parts_have_one_hash(part) -> None:
+    assert {part(): 1}[part()] == 1
+    assert hash(Config()) == hash(Config.from_mapping(Config().to_mapping()))
+
+
+def test_tables_in_any_order_have_one_hash() -> None:
+    tables = [{"a": 1, "b": {"c": [1, {"d": None}]}}, {"b": {"c": (1.0, {"d": None})}, "a": True}]
+    one, other = (EnvConfig(benchmark_options=table) for table in tables)
+    assert one == other
+    assert len({one, other, EnvConfig(benchmark_options={"a": 2})}) == 2

@@ -74,6 +74,7 @@ class EnvConfig(Section):
     """
 
     section: ClassVar[str] = "env_cfg"
+    __hash__ = Section.__hash__  # that of a dataclass cannot hash tables
 
     benchmark_name: str = key("dm_control", _TEXT)
     task_name: str = key("finger-spin", _TEXT)
@@ -120,6 +121,7 @@ class EnvDataConfig(Section):
     """
 
     section: ClassVar[str] = "env_data"
+    __hash__ = Section.__hash__
 
     data_root: str = key(".", _TEXT)
     processed_data_root: str = key("data/processed", _TEXT)

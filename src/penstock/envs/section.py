@@ -48,6 +48,9 @@ class Section:
             if isinstance(value, Mapping):  # a copy: nobody else can change it
                 object.__setattr__(self, each.name, plain(value))
 
+    def __hash__(self) -> int:
+        return hash((type(self), _frozen(self.to_mapping())))
+
     @classmethod
     def key_names(cls) -> tuple[str, ...]:
         """The names of all keys, in order."""
@@ -129,6 +132,13 @@ class Section:
     def _unknown(cls, name: object) -> str:
         known = cls.key_names()
         return f"unknown key {cls._place(str(name))!r}{suggestion(str(name), known)}; the keys are {', '.join(known)}"
+
+
+def _frozen(value: Any) -> Any:
+    """Equal, and hashed alike, for equal plain values."""
+    if isinstance(value, Mapping):
+        return frozenset((name, _frozen(inner)) for name, inner in cast("Mapping[Any, Any]", value).items())
+    return tuple(map(_frozen, cast("list[Any]", value))) if isinstance(value, list) else value
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
