@@ -74,16 +74,18 @@ def test_a_mode_without_confidence_and_errors_beyond_underflow() -> None:
 @pytest.mark.parametrize("wrong", range(6))
 def test_predictions_that_do_not_fit(drawn, wrong) -> None:
     truth, pred, confidences, avails = drawn
+    broken = avails.copy()
+    broken[2, 3] = np.inf
     bad = [
         (truth[:, :5], pred, confidences, avails),
         (truth, pred[0, 0], confidences, avails),
         (truth, pred, confidences * 2, avails),
         (truth * np.nan, pred, confidences, avails),
         (truth, pred, confidences, avails[:3]),
-        (truth, pred, confidences, avails * np.inf),
+        (truth, pred, confidences, broken),
     ][wrong]
     for error in (DataError, AssertionError):
-        with pytest.raises(error, match="expected"), np.errstate(invalid="ignore"):
+        with pytest.raises(error, match="expected"):
             metrics.average_displacement_error(*bad)
     with pytest.raises(ValueError, match="oracle"):
         metrics.final_displacement_error(*drawn, "best")
@@ -138,7 +140,7 @@ def test_tables_that_are_none(tmp_path) -> None:
         path.write_text(text)
         with pytest.raises(FormatError, match=told):
             read_gt_csv(path)
-    with pytest.raises(DataError, match="shape|expected"):
+    with pytest.raises(DataError, match="expected"):
         write_gt_csv(path, np.zeros(2), np.zeros(2), np.zeros((3, 4, 2)), np.zeros((2, 4)))
     for coords, confs in ((np.zeros((1, 4, 3, 2)), np.full((1, 4), 0.25)), (np.zeros((1, 2, 3, 2)), np.ones((1, 2)))):
         with pytest.raises(DataError, match="expected"):
@@ -152,7 +154,8 @@ def test_ground_truth_is_where_agents_were_in_the_world(source, expected) -> Non
     chosen[rows] = True
     truth = ground_truth(source, chosen, 50)
     assert truth.timestamps.tolist() == expected["agent/timestamp"].tolist()
-    later = [source.agents[slice(*source.agent_offsets[f + 10 : f + 12])] for f in expected["agent/frame_index"]]
+    ends = [source.agent_offsets[f + 10 : f + 12].tolist() for f in expected["agent/frame_index"].tolist()]
+    later = [source.agents[slice(*span)] if len(span) == 2 else source.agents[0:0] for span in ends]
     for i, (row, agents) in enumerate(zip(source.agents[rows], later, strict=True)):
         there = agents["centroid"][agents["track_id"] == row["track_id"]] - row["centroid"]
         assert truth.avails[i, 9] == len(there)

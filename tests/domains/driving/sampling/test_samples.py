@@ -136,7 +136,7 @@ def test_rows_that_are_not_there_and_agents_below_the_threshold() -> None:
     sampler = Sampler(logs, Sampling(threshold=0.5))
     for call in (lambda k: sampler.ego(k, k), sampler.agents):
         for rows in ([-1], [10**6]):
-            with pytest.raises(NoSuchRowError, match="expected .* within 0:"):
+            with pytest.raises(NoSuchRowError, match=r"expected .* within 0:"):
                 call(np.array(rows))
     low = np.flatnonzero(logs.agents["label_probabilities"][:, 3] < 0.3)
     with pytest.raises(IndexError, match=r"more probable than 0\.5, got 0\.25.* in row"):
