@@ -229,6 +229,9 @@ def test_an_active_control_without_a_colour_is_named(road) -> None:
     faces = np.zeros(1, TL_FACE_DTYPE)
     faces["face_id"], faces["traffic_light_face_status"] = name, (1, 0, 0)
     lit = Scenes(scenes.frames, scenes.agents, faces, scenes.agent_spans, np.array([[0, 1]]))
+    made.rasterize_batch(lit, ego_of(lit))  # far from every lane
+    lane = made.control_lane[made.control_face == made.faces[name]][0]
+    lit.frames["ego_translation"][0, :2] = made.lanes[lane].mean(axis=0)
     with pytest.raises(DataError, match=name):
         made.rasterize_batch(lit, ego_of(lit))
 

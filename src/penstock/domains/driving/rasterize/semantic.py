@@ -121,10 +121,6 @@ class SemanticRasterizer(Rasterizer):
         names, inverse = np.unique(scenes.faces["face_id"][rows[lit]], return_inverse=True)
         face = np.array([self.faces.get(name, -1) for name in names.tolist()], np.int64)[inverse]
         active[owner[lit][face >= 0], face[face >= 0]] = True
-        strange = np.flatnonzero(active.any(axis=0) & (self.face_kind == NO_COLOR))
-        if len(strange):
-            name = list(self.faces)[strange[0]]
-            raise DataError(f"expected active faces to be red, yellow or green in the map, got {name!r}")
         return active
 
     def _kinds(self, lanes: Integers, active: npt.NDArray[np.bool_]) -> Integers:
@@ -138,6 +134,10 @@ class SemanticRasterizer(Rasterizer):
             on, kind = on[order := np.argsort(np.array(STRICTEST)[kind], kind="stable")], kind[order]
         place = np.minimum(np.searchsorted(lanes, self.control_lane[on]), len(lanes) - 1)
         here = lanes[place] == self.control_lane[on]
+        strange = on[here & (kind == NO_COLOR)]
+        if len(strange):
+            name = list(self.faces)[self.control_face[strange[0]]]
+            raise DataError(f"expected active faces to be red, yellow or green in the map, got {name!r}")
         kinds[place[here]] = kind[here]  # the last one stays
         return kinds
 
