@@ -8,7 +8,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # torch comes first and by its exact version, so that no later requirement can bring another build of it.
 TORCH := torch==2.13.0
 
-.PHONY: help demo test check bench peers docs clean
+.PHONY: help demo test check bench peers live docs clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -41,6 +41,15 @@ peers: .venv/dev.stamp .build/peers.stamp ## mixing, packing and resuming, measu
 	$(BIN)/python benchmarks/loader.py
 	$(BIN)/python benchmarks/shards.py --peer $(PEERS)
 	$(BIN)/python benchmarks/kill_reshape_replay.py --rivals $(PEERS)
+	$(BIN)/python benchmarks/cross_read_shards.py --peer $(PEERS)
+
+live: .venv/dev.stamp ## training games and driving logs, measured on the files of the tests: ten minutes
+	$(BIN)/python benchmarks/chess_frames.py tests/golden/lc0/tar
+	$(BIN)/python benchmarks/lc0.py tests/golden/lc0/tar
+	$(BIN)/python benchmarks/lc0_kill.py tests/golden/lc0/tar
+	$(BIN)/python benchmarks/lc0_soak.py tests/golden/lc0/tar --minutes 3
+	$(BIN)/python benchmarks/rasters.py tests/golden/l5kit
+	$(BIN)/python benchmarks/driving.py tests/golden/l5kit/single.zarr
 
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
