@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -76,6 +77,12 @@ class AgentDataset(RasterDataset):
     def agents_indices(self) -> Int:
         """`[n]` the row of the agents that each sample is of."""
         return self.rows
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        # Caches and locks stay behind; what the mask came to is kept.
+        mask = np.zeros(len(self.dataset.agents), np.bool_)
+        mask[self.rows] = True
+        return partial(AgentDataset, self.cfg, self.dataset, self.rasterizer, mask, **self.options), ()
 
     def _make(self, rows: Int, positions: Int) -> Columns:
         return self._pictured(*self.sampler.agents(rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -96,6 +97,11 @@ class EgoDataset(RasterDataset):
 
     def _make(self, rows: Int, positions: Int) -> Columns:
         return self._pictured(*self.sampler.ego(rows, positions))
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        # Caches and locks stay behind: made anew where it is unpickled.
+        given = (self.cfg, self.dataset, self.rasterizer, self.perturbation)
+        return partial(EgoDataset, *given, **self.options), ()
 
     def get_scene_dataset(self, scene_index: int) -> EgoDataset:
         """The same of one scene, read into memory (where it may be changed). Raises `NoSuchRowError`."""

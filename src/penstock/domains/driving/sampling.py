@@ -1,4 +1,21 @@
-"""Samples of driving logs, a batch at a time: where something was and will be, seen from where it is."""
+"""Samples of driving logs, a batch at a time: where something was and will be, seen from where it is.
+
+The keys of a batch of `n` samples, with `H` frames of history and `F` of future; metres, radians and seconds:
+
+* `target_positions` `[n, F, 2]`, `target_yaws` `[n, F, 1]`, `target_velocities` `[n, F, 2]`, `future_extents` `[n, F,
+2]`
+  (length, width), `target_availabilities` `[n, F]` (0 or 1): float32, in the frame of the current pose; yaws within
+  half a turn. What is not there is 0.
+* `history_positions`, `history_yaws`, `history_extents`, `history_availabilities`: the same of `H + 1` frames, the
+  current one first, then back in time; `history_velocities` `[n, H, 2]`; `curr_speed` `[n]` float32, if `H` is not 0.
+* `agent_from_world`, `world_from_agent`, `raster_from_agent`, `raster_from_world` (also as `world_to_image`)
+  `[n, 3, 3]` float64; `centroid` `[n, 2]` and `yaw` `[n]` float64 in the world; `extent` `[n, 3]` length, width,
+  height.
+* `frame_index` (in the scene), `scene_index`, `timestamp` (ns), `track_id` (-1 of the ego): `[n]` int64; `host_id`
+  `[n, 70]` uint8, ASCII padded with zeros.
+
+History and future end with the scene.
+"""
 
 from __future__ import annotations
 

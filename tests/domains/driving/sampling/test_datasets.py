@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -193,3 +196,28 @@ def test_fingerprints_tell_configurations_apart(source) -> None:
     assert base.fingerprint == EgoDataset(configured(2, 3), source).fingerprint
     others = (EgoDataset(configured(2, 4), source), EgoDataset(configured(2, 3), source, velocities="masked"))
     assert len({base.fingerprint, *(other.fingerprint for other in others)}) == 3
+
+
+def test_datasets_travel_to_other_processes(source, rasterizer) -> None:
+    moved = AckermannPerturbation(Uniform((2, 0, 0.1), (2, 0, 0.1)), 0.5)
+    for data in (
+        EgoDataset(configured(3, 4), source, rasterizer, moved, image_type="uint8").shuffle(seed=2),
+        AgentDataset(configured(3, 4), source, velocities="masked", min_frame_future=20).shuffle(seed=2),
+    ):
+        again = pickle.loads(pickle.dumps(data))
+        assert again.fingerprint == data.fingerprint
+        left, right = data[:7], again[:7]
+        for name in left:
+            assert np.array_equal(left[name], right[name]), name
+
+
+def test_threads_share_what_is_kept(source, rasterizer) -> None:
+    options = {"image_type": "uint8", "track_bytes": 2 << 20}
+    data, other = (AgentDataset(configured(3, 4), source, rasterizer, **options) for _ in range(2))
+    rows = np.random.default_rng(0).integers(0, len(data), (12, 6))
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(data.batch, rows))
+    for batch, positions in zip(together, rows, strict=True):
+        alone = other.batch(positions)
+        for name in alone:
+            assert np.array_equal(batch[name], alone[name]), name

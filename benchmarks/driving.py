@@ -1,0 +1,192 @@
+"""What samples of driving logs cost without rasters, beside a plain loop and a copy of the same bytes in the same run.
+
+Claims, one process, random order, batches of 128: samples of the ego and of agents cost less than a tenth of a plain
+loop over NumPy rows, and stay within 30 times a copy of what they write; the mask of agents is one pass over the rows.
+
+    python benchmarks/driving.py PATH [--scenes 100] [--batch 128] [--map semantic_map.pb --meta meta.json]
+
+PATH is a dataset of l5kit; its first scene is repeated in memory. Calls that are compared run in turn, for other work
+on the machine comes and goes; the fastest round counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.domains.driving.agent import AgentDataset
+from penstock.domains.driving.ego import EgoDataset
+from penstock.domains.driving.geometry import rotation33_as_yaw
+from penstock.domains.driving.logs import Arrays, scene_logs
+from penstock.domains.driving.map import MapAPI
+from penstock.domains.driving.mask import agents_mask
+from penstock.domains.driving.vectorize import Vectorizer
+from penstock.domains.driving.vectorized import EgoDatasetVectorized
+from penstock.formats.l5kit.source import L5KitSource
+
+HISTORY, FUTURE = 10, 50
+CONFIG: dict[str, Any] = {
+    "model_params": {
+        "history_num_frames": HISTORY,
+        "history_num_frames_ego": 1,
+        "history_num_frames_agents": 3,
+        "future_num_frames": FUTURE,
+        "step_time": 0.1,
+    },
+    "raster_params": {
+        "raster_size": [224, 224],
+        "pixel_size": [0.5, 0.5],
+        "ego_center": [0.25, 0.5],
+        "filter_agents_threshold": 0.5,
+        "set_origin_to_bottom": True,
+    },
+    "data_generation_params": {
+        "other_agents_num": 30,
+        "max_agents_distance": 35,
+        "lane_params": {
+            "max_num_lanes": 30,
+            "max_points_per_lane": 20,
+            "max_points_per_crosswalk": 20,
+            "max_num_crosswalks": 20,
+            "max_retrieval_distance_m": 35,
+        },
+    },
+}
+
+
+def repeated(path: Path, scenes: int) -> Arrays:
+    """The first scene of a dataset, many times over, in memory."""
+    with L5KitSource(path) as source:
+        one = scene_logs(source, 0)
+    number = np.arange(scenes)
+
+    def tiled(rows: Any, fields: dict[str, int]) -> Any:
+        many = np.tile(rows, scenes)
+        for field, size in fields.items():
+            many[field] += np.repeat(number * size, len(rows))[:, None]
+        return many
+
+    intervals = {"agent_index_interval": len(one.agents), "traffic_light_faces_index_interval": len(one.tl_faces)}
+    return Arrays(
+        tiled(one.scenes, {"frame_index_interval": len(one.frames)}),
+        tiled(one.frames, intervals),
+        tiled(one.agents, {}),
+        tiled(one.tl_faces, {}),
+    )
+
+
+def plainly(logs: Arrays, frame: int, edges: tuple[int, int], row: int | None) -> list[Any]:
+    """Poses of one sample, looked up frame by frame: what a dataset does that thinks of one sample at a time."""
+
+    def seen(f: int) -> tuple[Any, float] | None:
+        if row is None:
+            return logs.frames[f]["ego_translation"][:2], float(rotation33_as_yaw(logs.frames[f]["ego_rotation"]))
+        agents = logs.agents[slice(*logs.frames[f]["agent_index_interval"])]
+        found = agents[agents["track_id"] == logs.agents[row]["track_id"]]
+        return (found[0]["centroid"], float(found[0]["yaw"])) if len(found) else None
+
+    here = seen(frame)
+    assert here is not None
+    centre, turn = here
+    matrix = np.linalg.inv(
+        [[np.cos(turn), -np.sin(turn), centre[0]], [np.sin(turn), np.cos(turn), centre[1]], [0, 0, 1]]
+    )
+    told: list[Any] = []
+    for steps in (range(0, -HISTORY - 1, -1), range(1, FUTURE + 1)):
+        positions, there = np.zeros((len(steps), 2)), np.zeros(len(steps), np.float32)
+        yaws = np.zeros((len(steps), 1), np.float32)
+        for j, step in enumerate(steps):
+            if edges[0] <= frame + step < edges[1] and (pose := seen(frame + step)) is not None:
+                positions[j], yaws[j], there[j] = pose[0], pose[1] - turn, 1
+        moved = (positions @ matrix[:2, :2].T + matrix[:2, 2]) * there[:, None]
+        told += [moved.astype(np.float32), yaws, there]
+    return told
+
+
+def fastest(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Seconds of the fastest of some calls of each, in turn."""
+    best = dict.fromkeys(calls, float("inf"))
+    for _ in range(rounds):
+        for name, call in calls.items():
+            begin = time.perf_counter()
+            call()
+            best[name] = min(best[name], time.perf_counter() - begin)
+    return best
+
+
+def masked(logs: Arrays) -> None:
+    """Observations a second of the mask of agents, beside a copy of the rows."""
+    spare = np.empty_like(logs.agents)
+    times = fastest({"mask": lambda: agents_mask(logs), "copy": lambda: np.copyto(spare, logs.agents)}, 3)
+    rate = len(logs.agents) / times["mask"]
+    print(f"{'mask':>8} {rate / 1e6:10.1f} M observations/s, {times['mask'] / times['copy']:.1f} x the time of a copy")
+
+
+def sampled(name: str, data: Any, rows: np.ndarray, loop: Callable[[], object] | None, loops: int, rounds: int) -> None:
+    """Samples a second of a dataset, beside the loop and a copy."""
+    first = data.batch(rows[0]).flat.values()
+    places = [np.empty_like(values) for values in first]
+
+    def batches() -> None:
+        for positions in rows:
+            data.batch(positions)
+
+    def copied() -> None:
+        for place, values in zip(places, first, strict=True):
+            np.copyto(place, values)
+
+    calls: dict[str, Callable[[], object]] = {"batches": batches, "copied": copied}
+    if loop is not None:
+        calls["loop"] = loop
+    times = fastest(calls, rounds)
+    rate, copy = rows.size / times["batches"], rows.shape[1] / times["copied"]
+    nbytes = sum(values.nbytes for values in first) // rows.shape[1]
+    beside = "" if loop is None else f", {rate * times['loop'] / loops:8.1f} x a plain loop"
+    print(f"{name:>8} {rate:10,.0f} samples/s of {nbytes:,} B, {copy / rate:6.1f} x the time of a copy{beside}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("path", type=Path)
+    parser.add_argument("--scenes", type=int, default=100)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--batches", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--map", type=Path)
+    parser.add_argument("--meta", type=Path)
+    given = parser.parse_args()
+    logs = repeated(given.path, given.scenes)
+    rng = np.random.default_rng(0)
+    print(f"{given.scenes} scenes, {len(logs.frames):,} frames, {len(logs.agents):,} agents, batches of {given.batch}")
+
+    masked(logs)
+
+    ego, agents = EgoDataset(CONFIG, logs), AgentDataset(CONFIG, logs)
+    offsets = ego.timeline.offsets
+    loops = 40
+    for name, data in (("ego", ego), ("agent", agents)):
+        rows = rng.integers(0, len(data), (given.batches, given.batch))
+
+        def loop(data: Any = data, rows: np.ndarray = rows) -> None:
+            for k in rows.reshape(-1)[:loops].tolist():
+                row = None if data is ego else int(data.rows[k])
+                frame = k if row is None else int(data.timeline.frame_of(np.array([row]))[0])
+                scene = int(data.timeline.scene_of(np.array([frame]))[0])
+                plainly(logs, frame, (int(offsets[scene]), int(offsets[scene + 1])), row)
+
+        sampled(name, data, rows, loop, loops, given.rounds)
+    if given.map and given.meta:
+        road = MapAPI(given.map, json.loads(given.meta.read_text())["world_to_ecef"])
+        vectors = EgoDatasetVectorized(CONFIG, logs, Vectorizer(CONFIG, road))
+        rows = rng.integers(0, len(vectors), (max(given.batches // 8, 2), given.batch))
+        sampled("vectors", vectors, rows, None, 0, given.rounds)
+
+
+if __name__ == "__main__":
+    main()
