@@ -17,12 +17,12 @@ import penstock
 from penstock.core.selection import Selection
 from penstock.core.spec import Field, Spec
 from penstock.errors import FormatError, UnsafeDataError
+from penstock.formats.base.infos import read_infos
 from penstock.formats.columns import FORMAT as COLUMNS
 from penstock.formats.demos import FORMAT
 from penstock.formats.demos.atari import Atari
 from penstock.formats.demos.dm_control import DmControl
 from penstock.formats.demos.frames import Frames, stack_index
-from penstock.formats.demos.infos import read_infos
 from penstock.formats.demos.magical import Magical
 from penstock.formats.demos.members import array_of
 from penstock.formats.demos.minerl import MineRL

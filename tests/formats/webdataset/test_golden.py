@@ -63,10 +63,39 @@ def test_a_rollout() -> None:
         assert np.diff(source.offsets).tolist() == [40, 40]
         assert source.spec["observations"].shape == (12, 96, 96)
         assert source.spec["dones"].dtype == np.int64
-        assert source.metadata["left_out"] == ["infos/terminal_observation"]
+        assert "left_out" not in source.metadata
+        assert source.spec["infos/terminal_observation"].align == "episode"
         assert [m["infos/episode/l"] for m in source.episode_metadata([0, 1])] == [40, 40]
-        last = source.sample(39)
-        np.testing.assert_array_equal(last["infos.pickle"]["terminal_observation"], source.episode(0).observations[-1])
+        for e, episode in enumerate(source.episodes()):
+            (seen,) = episode.columns["infos/terminal_observation"]
+            np.testing.assert_array_equal(seen, episode.observations[-1])
+            raw = source.sample(40 * e + 39)["infos.pickle"]["terminal_observation"]
+            np.testing.assert_array_equal(seen, raw)
+
+
+@pytest.mark.parametrize("steps", [1, 40])
+@pytest.mark.parametrize("layout", ["seed", "npy"])
+def test_what_only_last_infos_have_is_written_again(layout: str, steps: int, tmp_path: Path) -> None:
+    with ShardSource(GOLDEN / "magical-random.tar.zst") as source:
+        spec = source.spec
+        aligned = {path: slice(-1 - (f.align == "boundary") if steps == 1 else 0, None) for path, f in spec.items()}
+        episodes = [
+            penstock.Episode(spec, {p: a[aligned[p]] for p, a in one.columns.items()}, e, one.metadata)
+            for e, one in enumerate(source.episodes())
+        ]
+        with FORMAT.create(tmp_path / "a", spec, source.metadata, layout=layout) as writer:
+            writer.write_all(episodes)
+        with ShardSource(tmp_path / "a") as again:
+            assert again.spec == spec
+            assert "infos/terminal_observation" in again.spec
+            for ours, theirs in zip(again.episodes(), episodes, strict=True):
+                assert ours.metadata == theirs.metadata
+                assert ours.metadata["infos/episode/l"] == 40
+                for path in spec.keys() - {"frame"}:  # which our writer counts itself
+                    np.testing.assert_array_equal(ours.columns[path], theirs.columns[path])
+            if layout == "seed":
+                raw = again.sample(steps - 1)["infos.pickle"]
+                np.testing.assert_array_equal(raw["terminal_observation"], episodes[0].observations[-1])
 
 
 def test_pairs_come_from_the_house() -> None:

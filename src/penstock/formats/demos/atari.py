@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from penstock.errors import DataError, FormatError
+from penstock.formats.base.infos import SIMPLE, plain
 from penstock.formats.base.source import Source
-from penstock.formats.demos.infos import SIMPLE, plain
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.members import MAGIC, ZIP, array_of, member_head, names_of, object_member
 from penstock.formats.demos.states import channels_first, flags, tracks_of
@@ -31,6 +31,7 @@ class Atari(Kind):
 
     name: ClassVar[str] = "atari"
     description: ClassVar[str] = "Atari rollouts in .npz or .npy"
+    options: ClassVar[tuple[str, ...]] = ("frames", "max_bytes")
 
     def recognises(self, path: Path) -> bool:
         """By the header of an object array, and the names in the pickle behind it."""

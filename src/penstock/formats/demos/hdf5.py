@@ -22,7 +22,7 @@ from penstock.containers.hdf5 import Dataset, File
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
-from penstock.formats.demos.infos import plain
+from penstock.formats.base.infos import plain
 from penstock.formats.demos.source import Column, Rows, expand
 from penstock.kernels.rows import RowMap
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from penstock.containers.pickle import loads
 from penstock.core.spaces import Discrete
 from penstock.errors import FormatError
+from penstock.formats.base.infos import plain
 from penstock.formats.base.source import Source
-from penstock.formats.demos.infos import plain
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.magical_preproc import SIDE, Preprocessor, preprocessor_named, shrunken
 from penstock.formats.demos.trajectories import Array, Track, source_of, unpickled
@@ -36,6 +36,7 @@ class Magical(Kind):
 
     name: ClassVar[str] = "magical"
     description: ClassVar[str] = "MAGICAL trajectories in .pkl.gz"
+    options: ClassVar[tuple[str, ...]] = ("preprocessor", "remove_null_actions", "max_bytes")
 
     def recognises(self, path: Path) -> bool:
         """By the first words of the first pickle: a dict with one of our keys, and the name of a class."""

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.formats.base.format import Finding
+from penstock.formats.base.infos import plain
 from penstock.formats.base.source import Source
 from penstock.formats.demos.archive import Archive
-from penstock.formats.demos.infos import plain
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.members import names_of
 from penstock.formats.demos.trajectories import NUMBERS, Array, Track, source_of
@@ -33,6 +33,7 @@ class MineRL(Kind):
 
     name: ClassVar[str] = "minerl"
     description: ClassVar[str] = "MineRL streams of rendered.npz and recording.mp4"
+    options: ClassVar[tuple[str, ...]] = ("video", "cache_bytes", "max_bytes")
 
     def recognises(self, path: Path) -> bool:
         """By the names of the arrays of the first stream."""
@@ -47,9 +48,9 @@ class MineRL(Kind):
         """As `read_minerl` does, with its options."""
         return read_minerl(path, **options)
 
-    def check(self, path: Path) -> Iterator[Finding]:
+    def check(self, path: Path, **options: Any) -> Iterator[Finding]:
         """Every video is decoded once. Raises what reading raises."""
-        with read_minerl(path, cache_bytes=0) as source:
+        with self.open(path, **{**options, "cache_bytes": 0}) as source:
             for e in range(len(source)):
                 source.episode(e)
         yield from ()

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import FormatError
-from penstock.formats.demos.infos import plain
+from penstock.formats.base.infos import plain
 from penstock.formats.demos.trajectories import Track, cuts, numbers
 
 Array = npt.NDArray[Any]

@@ -14,8 +14,8 @@ from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.spaces import Box, Dict, Space
 from penstock.core.spec import Field, Spec
 from penstock.errors import DataError, FormatError
+from penstock.formats.base.infos import TRUNCATED, plain, read_infos
 from penstock.formats.demos.frames import Frames, FrameSource, Rows, stack_index
-from penstock.formats.demos.infos import TRUNCATED, plain, read_infos
 
 Int = npt.NDArray[np.int64]
 Array = npt.NDArray[Any]

@@ -78,23 +78,6 @@ def told_spec(spec: Spec) -> dict[str, Any]:
     }
 
 
-def plain(value: Any) -> Any:
-    """The same with what JSON can hold: NumPy values as numbers and lists, other objects as text.
-
-    >>> plain({"a": np.float32(1), 2: (np.arange(2), {3})})
-    {'a': 1.0, '2': [[0, 1], '{3}']}
-    """
-    if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
-    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufU":
-        return value.tolist()
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return str(value)
-
-
 def is_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
     """The metadata as JSON will give it back: NumPy values as numbers and lists.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
-from penstock.core.spec import Field
+from penstock.core.spec import Align, Field
 from penstock.kernels.rows import RowMap
 
 Int = npt.NDArray[np.int64]
@@ -47,6 +47,11 @@ class Places:
         one = np.ones(1, np.int64)
         held = np.ascontiguousarray(rows.values, field.dtype).view(np.uint8)
         return cls(field, one * len(rows.values), -one, one * 0, held, rows.offsets)
+
+    @classmethod
+    def of_column(cls, field: Field, rows: npt.NDArray[Any] | Ragged, ragged: Align) -> Places:
+        """A column that was decoded; one that is ragged is aligned as told."""
+        return cls.of_ragged(replace(field, align=ragged), rows) if isinstance(rows, Ragged) else cls.of(field, rows)
 
     def on(self, buffers: Sequence[Bytes]) -> Column:
         """The column, to be read. Raises `IndexError` if a run leaves its buffer."""

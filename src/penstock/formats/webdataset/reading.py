@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.core.ragged import Ragged, offsets_of
+from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
+from penstock.formats.base.infos import column_of, leaves
 from penstock.formats.webdataset.decoders import Decode, How, Member, decoder, is_text
 from penstock.formats.webdataset.places import Bytes, Int, Places, gathered
 from penstock.formats.webdataset.samples import Samples
@@ -20,7 +21,6 @@ from penstock.formats.webdataset.templates import Template, learn
 
 TEMPLATES = 16  # kinds of members that one column is made of; the rest is decoded one by one
 LIKE = 256  # bytes of members that are decoded once for all that are equal
-DEPTH = 32  # levels of dicts that become paths
 CHUNK = 1 << 25  # bytes that are compared together
 
 
@@ -185,51 +185,12 @@ def columns_of(values: Sequence[Any], align: Align, ragged: Align) -> tuple[dict
     left: dict[str, list[Any]] = {}
     for name in names:
         found = [row.get(name) for row in rows]
-        column = None if any(value is None for value in found) else column_of(found, align, ragged)
+        column = None if any(value is None for value in found) else column_of(found, align)
         if column is None:
             left[name] = found
         else:
-            columns[name] = column
+            columns[name] = Places.of_column(*column, ragged)
     return columns, left
-
-
-def column_of(values: Sequence[Any], align: Align, ragged: Align) -> Places | None:
-    """One column of these values; None if they do not fit together."""
-    kinds = {type(value) for value in values}
-    if kinds == {str}:
-        return Places.of_ragged(Field(np.dtype(np.uint8), (), ragged, "text"), Ragged.from_strings(values))
-    if kinds == {bytes}:
-        return Places.of_ragged(Field(np.dtype(np.uint8), (), ragged, "ragged"), Ragged.from_bytes(values))
-    arrays = None if kinds & {str, bytes, dict} else _arrays(values)
-    if not arrays:
-        return None
-    dtype, shapes = np.result_type(*{array.dtype for array in arrays}), {array.shape for array in arrays}
-    if len(shapes) == 1:
-        return Places.of(Field(dtype, arrays[0].shape, align), np.array(arrays, dtype))
-    if {len(shape) for shape in shapes} != {1}:
-        return None
-    return Places.of_ragged(Field(dtype, (), ragged, "ragged"), Ragged.from_rows(arrays, dtype))
-
-
-def _arrays(values: Sequence[Any]) -> list[npt.NDArray[Any]] | None:
-    try:
-        arrays = [np.asarray(value) for value in values]
-    except (ValueError, OverflowError):  # rows of unequal lengths, or nested too deep
-        return None
-    return None if {array.dtype.kind for array in arrays} - set("biufc") else arrays
-
-
-def leaves(value: Any, before: str = "", depth: int = DEPTH) -> Iterator[tuple[str, Any]]:
-    """Paths and values below a nested dict; a value itself has the path "". What lies deeper than `depth` is a value.
-
-    >>> list(leaves({"a": {"b": 1}, "c": [2]})), list(leaves(3))
-    ([('a/b', 1), ('c', [2])], [('', 3)])
-    """
-    if not isinstance(value, Mapping) or not depth:
-        yield before, value
-        return
-    for key, inner in value.items():
-        yield from leaves(inner, f"{before}/{key}" if before else str(key), depth - 1)
 
 
 def _raw(member: Member) -> bytes:

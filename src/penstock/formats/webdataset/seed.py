@@ -6,7 +6,8 @@
 | `next_obs`, where one differs from the observation after it | `next_observations` besides |
 | `acts`, `rews` | `actions`, `rewards` |
 | `dones` | `dones` as stored, and `terminations` and `truncations` |
-| `infos` | `infos/...` for keys that all steps have; numbers that only last steps have are metadata of episodes |
+| `infos` | `infos/...` for keys that all steps have, and for arrays that just the last steps have, a row an episode; |
+|         | numbers and text that only last steps have are metadata of episodes |
 | any other | a column of its name |
 
 An episode ends where `dones` says so, and at the end of an archive. It was truncated if its last info says so
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,16 +31,16 @@ from penstock.core.selection import Selection
 from penstock.core.spaces import Space
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import FormatError, SpecError
-from penstock.formats.webdataset.content import Content, plain
+from penstock.formats.base.infos import TRUNCATED, Infos, plain, read_infos
+from penstock.formats.webdataset.content import Content
 from penstock.formats.webdataset.places import Bytes, Int, Places
-from penstock.formats.webdataset.reading import Archives, columns_of, leaves
+from penstock.formats.webdataset.reading import Archives, columns_of
 from penstock.formats.webdataset.samples import META, Samples
 
 NAME = "seed"
 SUFFIX = ".pickle"
 META_EXTENSION = "meta.pickle"
 NAMES: Mapping[str, str] = {"obs": "observations", "acts": "actions", "rews": "rewards", "infos": "infos"}
-TRUNCATED = "TimeLimit.truncated"
 SPEC = "penstock_spec"  # the entry of the metadata where our writer says which columns it was given
 EXTRA = "penstock"  # the entry of the last infos where it puts, as JSON, what is stored about the episode
 COMPARED = 1 << 20  # bytes of observations that are compared together
@@ -111,16 +112,6 @@ def _only(samples: Samples, i: int) -> npt.NDArray[np.bool_]:
     return np.arange(len(samples)) == i
 
 
-@dataclass(frozen=True, eq=False)
-class _Infos:
-    """The columns of infos, what the last steps have besides, and what has no place."""
-
-    columns: Mapping[str, Places]
-    truncated: npt.NDArray[np.bool_]
-    episodes: list[dict[str, Any]]
-    left_out: list[str]
-
-
 class _Steps:
     """The steps of all archives on their way to columns."""
 
@@ -136,24 +127,27 @@ class _Steps:
 
     def content(self, meta: Mapping[str, Any], written: Mapping[str, Field] | None) -> Content:
         """All columns, in the order of the house; or those that our own writer was given."""
-        infos = self._infos()
+        infos, truncated = self._infos(written)
         columns, breaks = self._observations()
         columns |= self._named("acts") | self._named("rews")
-        cut = self._ends & (infos.truncated | ~self._dones)
+        cut = self._ends & (truncated | ~self._dones)
         flag = Field(np.dtype(np.bool_))
         columns["terminations"] = Places.of(flag, self._dones & ~cut)
         columns["truncations"] = Places.of(flag, cut)
-        columns |= infos.columns
+        columns |= {path: Places.of_column(f, rows, f.align) for path, (f, rows) in infos.columns.items()}
         for name in self._names:
             if name not in (*NAMES, "next_obs"):
                 columns |= self._named(name)
         metadata = _told(meta)
         metadata |= {"discontinuous_steps": breaks} if breaks else {}
         metadata |= {"left_out": infos.left_out} if infos.left_out else {}
-        if written is not None and all(path in columns and columns[path].field == f for path, f in written.items()):
-            columns = {path: columns[path] for path in written}
+        n = len(self.offsets) - 1
+        told = {path: _as_written(columns[path], f, n) for path, f in (written or {}).items() if path in columns}
+        if written is not None and {path: places.field for path, places in told.items()} == dict(written):
+            columns = told
         spec = _spec({path: places.field for path, places in columns.items()}, meta)
-        return Content(NAME, spec, self.offsets, columns, self._samples, metadata, tuple(infos.episodes))
+        episodes = tuple(infos.episodes) if any(infos.episodes) else ()
+        return Content(NAME, spec, self.offsets, columns, self._samples, metadata, episodes)
 
     def _read(self, name: str, align: Align) -> dict[str, Places]:
         """The columns of one kind of member, by path below its name."""
@@ -225,22 +219,17 @@ class _Steps:
                 broken[at] = (a[:n] != b[:n]).any(axis=1)
         return broken
 
-    def _infos(self) -> _Infos:
-        none = np.zeros(len(self._samples), np.bool_)
+    def _infos(self, written: Mapping[str, Field] | None) -> tuple[Infos, npt.NDArray[np.bool_]]:
+        """What infos hold, and `[n]` whether they say that the episode was cut there."""
+        ends = np.flatnonzero(self._ends)
         if "infos" not in self._names:
-            return _Infos({}, none, [], [])
+            return Infos({}, [{} for _ in ends], []), np.zeros(len(self._samples), np.bool_)
         values = self._archives.values("infos" + SUFFIX)
         if not all(isinstance(value, dict) for value in values):
             raise self._archives.member(_odd(values, dict), "infos.pickle").error("expected infos to be a dict")
-        columns, left = columns_of(values, "step", "step")
-        truncated = np.array([value.get(TRUNCATED) is True for value in values], np.bool_)
-        ends = np.flatnonzero(self._ends)
-        last = [dict(leaves(values[end])) for end in ends.tolist()]
-        late = [path for path, found in left.items() if _only_late(found, self._ends)]
-        episodes = [_late(row, late, self._archives.paths[0]) for row in last]
-        left_out = [_below("infos", path) for path in left if path not in late]
-        named = {_below("infos", path): places for path, places in columns.items()}
-        return _Infos(named, truncated, episodes if late else [], left_out)
+        found = read_infos(values, ends, written)
+        episodes = [_parsed(row, self._archives.paths[0]) for row in found.episodes]
+        return replace(found, episodes=episodes), np.array([value.get(TRUNCATED) is True for value in values], np.bool_)
 
 
 def read_all(places: Places, buffers: Sequence[Bytes]) -> npt.NDArray[Any]:
@@ -258,23 +247,22 @@ def each_row(places: Places) -> tuple[Int, Int]:
     return np.repeat(places.buffer, places.rows), offset
 
 
-def _late(row: Mapping[str, Any], names: Sequence[str], path: object) -> dict[str, Any]:
-    """The metadata of an episode: what its last infos have besides, and what our own writer put there."""
-    found: dict[str, Any] = {_below("infos", name): plain(row[name]) for name in names if name in row and name != EXTRA}
-    if EXTRA not in names or not isinstance(row.get(EXTRA), str):
-        return found
-    found.pop(_below("infos", TRUNCATED), None)  # our writer puts it beside, out of the column
+def _parsed(row: Mapping[str, Any], path: object) -> dict[str, Any]:
+    """The metadata of an episode, with what our own writer put there."""
+    told = row.get(f"infos/{EXTRA}")
+    if not isinstance(told, str):
+        return dict(row)
+    own = (f"infos/{EXTRA}", f"infos/{TRUNCATED}")  # the second is put beside, out of the column
     try:
-        return found | dict(json.loads(row[EXTRA]))
+        return {name: value for name, value in row.items() if name not in own} | dict(json.loads(told))
     except (TypeError, ValueError, RecursionError) as error:
         raise FormatError(f"expected JSON in the infos at {EXTRA!r}, got {error}", path=path) from error
 
 
-def _only_late(values: Sequence[Any], ends: npt.NDArray[np.bool_]) -> bool:
-    """Whether only last steps have a value, and each of them is a number or text."""
-    there = np.array([value is not None for value in values], np.bool_)
-    simple = (bool, int, float, str, np.bool_, np.integer, np.floating)
-    return not (there & ~ends).any() and all(v is None or isinstance(v, simple) for v in values)
+def _as_written(places: Places, field: Field, episodes: int) -> Places:
+    """Where every episode has one step, a row a step is a row an episode."""
+    fits = field.align == "episode" and int(places.rows.sum()) == episodes
+    return replace(places, field=field) if fits and replace(places.field, align="episode") == field else places
 
 
 def _spec(fields: Mapping[str, Field], meta: Mapping[str, Any]) -> Spec:

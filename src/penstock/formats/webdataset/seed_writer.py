@@ -21,6 +21,7 @@ from penstock.core.ragged import Ragged
 from penstock.core.spaces import Box, Discrete
 from penstock.core.spec import Field, Spec
 from penstock.errors import DataError, FormatError, SpecError
+from penstock.formats.base.infos import TRUNCATED
 from penstock.formats.webdataset import seed
 from penstock.formats.webdataset.content import is_json, told_spec
 from penstock.formats.webdataset.pickles import around, dumps
@@ -40,7 +41,8 @@ class SeedWriter(ShardWriter):
     """`_metadata.meta.pickle` first, then `frame_000000000.<field>.pickle` of every step.
 
     Columns: `observations` (T + 1 rows, or below it), `actions`, `terminations`, `truncations`, and, where there are
-    some, `rewards`, `infos/...` and others of T rows. `metadata` may have `env_cfg` and `color_space` ("RGB", "GRAY").
+    some, `rewards`, `infos/...` and others of T rows, and `infos/...` of arrays, a row an episode, which go to the last
+    infos. `metadata` may have `env_cfg` and `color_space` ("RGB", "GRAY").
 
     >>> import tempfile
     >>> flag, path = Field(np.dtype(bool)), Path(tempfile.mkdtemp()) / "demos.tar"
@@ -140,7 +142,8 @@ def check_spec(spec: Spec) -> None:
     if wrong or missing:
         raise SpecError(
             f"expected columns that the layout 'seed' has a place for: observations of T + 1 rows, actions, "
-            f"terminations, truncations, and others of T rows; missing {missing}, without a place {wrong}"
+            "terminations, truncations, others of T rows, and infos of arrays with a row an episode; "
+            f"missing {missing}, without a place {wrong}"
         )
 
 
@@ -168,6 +171,8 @@ def _fits(path: str, field: Field) -> bool:
     numbers = field.kind == "array" and field.dtype.kind in "biufc"
     if under("observations", path):
         return numbers and field.align == "boundary"
+    if under("infos", path) and field.align == "episode":
+        return numbers and field.shape != ()  # a number in the last infos is metadata of its episode
     return field.align == "step" and (numbers or (under("infos", path) and field.kind == "text"))
 
 
@@ -228,8 +233,10 @@ def _at(array: Any, t: int) -> Any:
 
 def _infos(episode: Episode) -> Rows:
     """A dict of every step; that of the last has what is stored about the episode besides."""
+    spec = episode.spec
     inside = {path[len("infos/") :]: a for path, a in episode.columns.items() if under("infos", path)}
-    last, empty = _last(episode), dumps({})
+    late = {path: inside.pop(path)[0] for path in list(inside) if spec[f"infos/{path}"].align == "episode"}
+    last, empty = late | _last(episode), dumps({})
 
     def rows(t: int) -> Sequence[Piece]:
         ends = t == len(episode) - 1
@@ -248,5 +255,5 @@ def _last(episode: Episode) -> dict[str, Any]:
     if rest := {k: v for k, v in metadata.items() if not _own(k, v)}:
         found[seed.EXTRA] = json.dumps(rest)
     if "truncations" in episode.spec:
-        found[seed.TRUNCATED] = bool(np.asarray(episode.columns["truncations"])[-1])
+        found[TRUNCATED] = bool(np.asarray(episode.columns["truncations"])[-1])
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,12 +28,13 @@ class Infos:
     left_out: list[str]
 
 
-def read_infos(steps: Sequence[Mapping[str, Any]], ends: Int) -> Infos:
+def read_infos(steps: Sequence[Mapping[str, Any]], ends: Int, known: Container[str] | None = None) -> Infos:
     """The infos of all steps; `ends` `[E]` are the last steps of the episodes, -1 for one without steps.
 
-    A key that every step has becomes a column `infos/<key>`, if its values are text, or numbers or arrays of one shape.
-    A number or text that only last steps have becomes metadata of the episode; an array that all of them have, and no
-    other step, a column with a row an episode.
+    A key that every step has becomes a column `infos/<key>`, if `column_of` makes one of its values. A number or text
+    that only last steps have becomes metadata of the episode; an array that all of them have, and no other step, a
+    column with a row an episode. `known` are the paths that are columns, where that is known: where all steps are last
+    ones nothing else tells.
 
     >>> found = read_infos([{"x": 1}, {"x": 2, "won": True}], np.array([1]))
     >>> found.columns["infos/x"][1].tolist(), found.episodes
@@ -48,7 +49,7 @@ def read_infos(steps: Sequence[Mapping[str, Any]], ends: Int) -> Infos:
         path = f"infos/{name}"
         there = [i for i, row in enumerate(rows) if name in row]
         values = [rows[i][name] for i in there]
-        column = column_of(values, "step") if len(there) == len(rows) else None
+        column = column_of(values, "step") if len(there) == len(rows) and (known is None or path in known) else None
         if column is None and last.issuperset(there):
             if all(isinstance(value, SIMPLE) for value in values):
                 _tell(episodes, path, ends, rows, name)
@@ -68,24 +69,35 @@ def _tell(episodes: list[dict[str, Any]], path: str, ends: Int, rows: Sequence[M
 
 
 def column_of(values: Sequence[Any], align: Align) -> tuple[Field, npt.NDArray[Any] | Ragged] | None:
-    """One column of these values; None if they do not fit together.
+    """One column of text, of bytes, of numbers, of arrays of one shape or of one dimension; None for other values.
 
-    >>> column_of([1, 2.5], "step")[1].tolist()
-    [1.0, 2.5]
+    >>> column_of([1, 2.5], "step")[1].tolist(), len(column_of([[1, 2], [3]], "step")[1])
+    ([1.0, 2.5], 2)
     """
-    if {type(value) for value in values} == {str}:
+    kinds = {type(value) for value in values}
+    if kinds == {str}:
         try:
             return Field(np.dtype(np.uint8), (), align, "text"), Ragged.from_strings(values)
         except UnicodeEncodeError:  # half of a surrogate pair
             return None
+    if kinds == {bytes}:
+        return Field(np.dtype(np.uint8), (), align, "ragged"), Ragged.from_bytes(values)
     arrays = _arrays(values)
-    if not arrays or len({array.shape for array in arrays}) > 1:
-        return None
+    dtype = _common(arrays) if arrays else None
+    if arrays and dtype is not None:
+        if len({array.shape for array in arrays}) == 1:
+            return Field(dtype, arrays[0].shape, align), np.array(arrays, dtype)
+        if {array.ndim for array in arrays} == {1}:
+            return Field(dtype, (), align, "ragged"), Ragged.from_rows(arrays, dtype)
+    return None
+
+
+def _common(arrays: Sequence[npt.NDArray[Any]]) -> np.dtype[Any] | None:
+    """A dtype that holds all of them as they are; truth is no number."""
     kinds = {array.dtype for array in arrays}
     dtype = np.result_type(*kinds)
-    if not all(np.can_cast(kind, dtype, "safe") for kind in kinds) or (dtype.kind != "b" and np.dtype("?") in kinds):
-        return None
-    return Field(dtype, arrays[0].shape, align), np.array(arrays, dtype)
+    mixed = dtype.kind != "b" and np.dtype("?") in kinds
+    return None if mixed or not all(np.can_cast(kind, dtype, "safe") for kind in kinds) else dtype
 
 
 def _arrays(values: Sequence[Any]) -> list[npt.NDArray[Any]] | None:
