@@ -130,7 +130,7 @@ def test_what_the_file_says(tmp_path, episodes):
     with FORMAT.open(write(tmp_path / "f.hdf5", episodes)) as source:
         assert source.metadata["env_args"]["env_kwargs"] == {"horizon": 400}
         assert source.metadata["filter_keys"] == ["train", "valid"]
-        assert source.metadata["left_out"] == []
+        assert "left_out" not in source.metadata
         entries = source.episode_metadata([2, 10])
         assert [entry["demo"] for entry in entries] == ["demo_2", "demo_10"]
         assert all(entry["model_file"] is True and entry["num_samples"] for entry in entries)

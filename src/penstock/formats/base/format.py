@@ -62,8 +62,12 @@ class Format(ABC):
         return None
 
     def check(self, path: Path) -> Iterator[Finding]:
-        """Look for damage in detail; yields nothing for a sound dataset."""
+        """Look for damage in detail; yields nothing for a sound dataset. May take options of `open` by keyword."""
         raise FormatError(f"the format {self.name!r} has no detailed check", path=path)
+
+    def opening_checks(self, path: Path, **options: Any) -> bool:
+        """Whether `check` looks at nothing that `open` does not, so that whoever opens the data need not call it."""
+        return type(self).check is Format.check
 
 
 @cache

@@ -24,7 +24,7 @@ from penstock.formats.demos.hdf5 import (
     row_shape,
 )
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.source import Column, Demos, follows, held
+from penstock.formats.demos.source import Column, Demos, follows, held, left_out_of
 
 Int = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
@@ -46,6 +46,7 @@ class D4rl(Kind):
 
     name: ClassVar[str] = "d4rl"
     description: ClassVar[str] = "D4RL HDF5 (observations, actions, rewards, terminals, timeouts)"
+    options: ClassVar[tuple[str, ...]] = ("max_episode_steps", "next_observations", "transitions", "cache_bytes")
 
     def recognises(self, path: Path) -> bool:
         """Whether the root of an HDF5 file has the four datasets that every such file has."""
@@ -92,7 +93,7 @@ def open_d4rl(
     reading = _Reading(File(path), max_episode_steps, Cache(cache_bytes))
     arguments = (path, max_episode_steps, next_observations, transitions, cache_bytes)
     columns = reading.cut_short() if transitions else reading.whole(next_observations)
-    metadata = {**reading.metadata(), "left_out": sorted(reading.left_out)}
+    metadata = {**reading.metadata(), **left_out_of(reading.left_out)}
     return Demos(
         path,
         columns,

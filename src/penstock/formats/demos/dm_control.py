@@ -28,6 +28,7 @@ class DmControl(Kind):
 
     name: ClassVar[str] = "dm_control"
     description: ClassVar[str] = "dm_control trajectories in .pkl.gz"
+    options: ClassVar[tuple[str, ...]] = ("frame_stack", "max_bytes")
 
     def recognises(self, path: Path) -> bool:
         """By the first words of the first pickle: a list, and the name of a class of trajectories."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from glob import has_magic
 from pathlib import Path
 from typing import Any, ClassVar
@@ -37,11 +37,22 @@ class DemosFormat(Format):
 
     def open(self, path: Path, *, kind: str | None = None, **options: Any) -> Source:
         """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
-        return kind_at(path, kind).open(path, **options)
+        return _opening(kind_at(path, kind), options).open(path, **options)
 
-    def check(self, path: Path) -> Iterator[Finding]:
-        """Look for damage, as the kind does."""
-        return kind_at(path).check(path)
+    def check(self, path: Path, *, kind: str | None = None, **options: Any) -> Iterator[Finding]:
+        """Look for damage, as the kind does, with the options of `open`."""
+        return _opening(kind_at(path, kind), options).check(path, **options)
+
+    def opening_checks(self, path: Path, *, kind: str | None = None, **options: Any) -> bool:
+        """Of the kinds that read everything when they are opened."""
+        return type(kind_at(path, kind)).check is Kind.check
+
+
+def _opening(kind: Kind, options: Mapping[str, Any]) -> Kind:
+    """The kind, if it has these options."""
+    if unknown := [name for name in options if name not in kind.options]:
+        raise TypeError(f"expected options of the kind {kind.name!r}, which are {list(kind.options)}, got {unknown}")
+    return kind
 
 
 def kind_at(path: Path, name: str | None = None) -> Kind:

@@ -16,6 +16,7 @@ class Kind(ABC):
 
     name: ClassVar[str]
     description: ClassVar[str]
+    options: ClassVar[tuple[str, ...]] = ("max_bytes",)  # that `open` takes
 
     @abstractmethod
     def recognises(self, path: Path) -> bool:
@@ -25,7 +26,7 @@ class Kind(ABC):
     def open(self, path: Path, **options: Any) -> Source:
         """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
 
-    def check(self, path: Path) -> Iterator[Finding]:
+    def check(self, path: Path, **options: Any) -> Iterator[Finding]:
         """Look for damage: opening reads everything that a check could look at, unless a kind knows more."""
-        self.open(path).close()
+        self.open(path, **options).close()
         yield from ()

@@ -15,7 +15,7 @@ from penstock.errors import FormatError
 from penstock.formats.base.format import Finding
 from penstock.formats.demos.archive import MAX_BYTES, Archive, npz_names
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.source import Column, Demos, continues, held, nameable
+from penstock.formats.demos.source import Column, Demos, continues, held, left_out_of, nameable
 from penstock.kernels.rows import RowMap
 
 Int = npt.NDArray[np.int64]
@@ -43,6 +43,7 @@ class Plain(Kind):
 
     name: ClassVar[str] = "npz"
     description: ClassVar[str] = "plain .npz (observations, actions, rewards, ...)"
+    options: ClassVar[tuple[str, ...]] = ("names", "lengths", "max_bytes")
 
     def recognises(self, path: Path) -> bool:
         """Whether a zip archive has arrays that are observations and actions, by their names."""
@@ -70,11 +71,11 @@ class Plain(Kind):
             raise TypeError(f"expected names for {[*NAMES, *CUTS]}, got {wrong} and the options {unknown}")
         return open_plain(Path(path), dict(names or {}), None if lengths is None else list(lengths), max_bytes)
 
-    def check(self, path: Path) -> Iterator[Finding]:
+    def check(self, path: Path, **options: Any) -> Iterator[Finding]:
         """Look for members whose bytes are not what was written."""
         for name in Archive(path).damaged():
             yield Finding("error", name, "checksum of the member is wrong")
-        self.open(path).close()
+        self.open(path, **options).close()
 
 
 def open_plain(path: Path, names: Mapping[str, str], lengths: list[int] | None, max_bytes: int) -> Demos:
@@ -82,7 +83,7 @@ def open_plain(path: Path, names: Mapping[str, str], lengths: list[int] | None, 
     reading = _Reading(path, Archive(path, max_bytes), names, lengths)
     columns = reading.columns()
     again = (open_plain, (path, names, lengths, max_bytes))
-    metadata = {"left_out": sorted(reading.left_out)}
+    metadata = left_out_of(reading.left_out)
     return Demos(path, columns, reading.offsets, again=again, metadata=metadata)
 
 

@@ -29,6 +29,7 @@ class Procgen(Kind):
 
     name: ClassVar[str] = "procgen"
     description: ClassVar[str] = "procgen rollouts in a pickle"
+    options: ClassVar[tuple[str, ...]] = ("frame_stack", "max_bytes")
 
     def recognises(self, path: Path) -> bool:
         """By the first words of the pickle: a dict whose first key is one of ours and leads to a list."""

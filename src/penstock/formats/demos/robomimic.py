@@ -27,7 +27,7 @@ from penstock.formats.demos.hdf5 import (
     row_shape,
 )
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.source import Column, Demos, continues, held
+from penstock.formats.demos.source import Column, Demos, continues, held, left_out_of
 from penstock.formats.demos.unpack import natural
 
 Int = npt.NDArray[np.int64]
@@ -46,6 +46,7 @@ class Robomimic(Kind):
 
     name: ClassVar[str] = "robomimic"
     description: ClassVar[str] = "robomimic HDF5 (data/demo_0, ...)"
+    options: ClassVar[tuple[str, ...]] = ("filter_key", "next_observations", "model_files", "cache_bytes")
 
     def recognises(self, path: Path) -> bool:
         """Whether an HDF5 file has a group `data` of groups with `actions`."""
@@ -102,7 +103,7 @@ def open_robomimic(
     def entries(e: int) -> dict[str, Any]:
         return _attributes(demos.groups[e], demos.names[e], model_files)
 
-    metadata = {**_dataset_metadata(file), "left_out": sorted(demos.left_out)}
+    metadata = {**_dataset_metadata(file), **left_out_of(demos.left_out)}
     return Demos(
         path,
         columns,

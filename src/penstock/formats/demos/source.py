@@ -133,7 +133,7 @@ class Demos(Source):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What the file says about itself, and under `left_out` which datasets are no columns."""
+        """What the file says about itself, and under `left_out`, if there are any, the datasets that are no columns."""
         return self._metadata
 
     @property
@@ -157,6 +157,15 @@ class Demos(Source):
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """What the file says about each episode."""
         return [{} if self._entries is None else self._entries(int(e)) for e in episodes]
+
+
+def left_out_of(names: Iterable[str]) -> dict[str, list[str]]:
+    """The entry of the metadata that names what is no column, where there is something.
+
+    >>> left_out_of({"b", "a"}), left_out_of(())
+    ({'left_out': ['a', 'b']}, {})
+    """
+    return {"left_out": sorted(names)} if names else {}
 
 
 def nameable(name: str, others: Iterable[str] = ()) -> bool:

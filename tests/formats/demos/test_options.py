@@ -1,0 +1,47 @@
+"""Options of every kind: those that it says, and an error that names the kind for any other."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from penstock.formats.demos import FORMAT
+from penstock.formats.demos.kind import Kind
+from penstock.formats.demos.kinds import KINDS
+
+ATARI = Path(__file__).parents[2] / "golden" / "ilr" / "native" / "atari" / "pong_synth.npz"
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_a_kind_says_what_its_reader_takes(kind: Kind) -> None:
+    module = inspect.getmodule(type(kind))
+    read = getattr(module, f"read_{kind.name}", kind.open)
+    taken = [p.name for p in inspect.signature(read).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    assert sorted(kind.options) == sorted(taken)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_another_option_is_refused_by_name(kind: Kind, tmp_path: Path) -> None:
+    message = rf"the kind '{kind.name}', which are .*'{kind.options[0]}'.*got \['nothing'\]"
+    for ask in (FORMAT.open, FORMAT.check):
+        with pytest.raises(TypeError, match=message):
+            ask(tmp_path, kind=kind.name, nothing=1)
+
+
+def test_left_out_is_there_where_something_is(tmp_path: Path) -> None:
+    columns = {"observations": np.zeros((4, 2)), "actions": np.zeros(4), "dones": np.arange(4) == 3}
+    np.savez(tmp_path / "a.npz", **columns)
+    np.savez(tmp_path / "b.npz", **columns, name=np.array(["text"]))
+    with FORMAT.open(tmp_path / "a.npz", kind="npz") as source:
+        assert "left_out" not in source.metadata
+    with FORMAT.open(tmp_path / "b.npz", kind="npz") as source:
+        assert source.metadata["left_out"] == ["name"]
+
+
+def test_a_check_takes_the_options_of_opening() -> None:
+    assert list(FORMAT.check(ATARI, kind="atari", frames="stack")) == []
+    with pytest.raises(Exception, match="frames"):
+        list(FORMAT.check(ATARI, frames="nonsense"))
