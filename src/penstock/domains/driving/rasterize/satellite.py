@@ -82,7 +82,8 @@ class SatelliteRasterizer(Rasterizer):
         centers = transform_points(np.broadcast_to(middle, (len(views), 1, 2)), inverse)[:, 0]
         points = np.concatenate([centers, views.position[:, 2:]], axis=1)
         corners = (transform_points(points, self.world_to_aerial)[:, :2] - self.reach // 2).astype(np.int64)
-        degrees = np.degrees(-views.yaw)
+        single = np.degrees(-views.yaw.astype(np.float32))  # the yaws of agents are float32
+        degrees = np.where(views.track >= 0, single, np.degrees(-views.yaw))
         height, width = self.context.shape
         top, left = int(self.side / 2 - height / 2), int(self.side / 2 - width / 2)
         cv2 = opencv()
