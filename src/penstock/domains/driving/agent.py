@@ -34,6 +34,20 @@ class AgentDataset(RasterDataset):
     `rejected="keep"`, and a sample of one below the threshold then is an error. Other arguments are as in `EgoDataset`.
 
     Raises `DataError` for a mask that does not fit, besides what `EgoDataset` raises. Cost: that of `agents_mask`.
+
+    >>> from penstock.domains.driving.logs import Arrays
+    >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+    >>> rows = {1: SCENE_DTYPE, 3: FRAME_DTYPE}, {3: AGENT_DTYPE, 0: TL_FACE_DTYPE}
+    >>> logs = Arrays(*(np.zeros(n, dtype) for part in rows for n, dtype in part.items()))
+    >>> logs.scenes["frame_index_interval"] = [0, 3]
+    >>> logs.frames["agent_index_interval"] = [[0, 1], [1, 2], [2, 3]]
+    >>> logs.agents["extent"], logs.agents["label_probabilities"][:, 3] = 1, 1
+    >>> raster = {"raster_size": (9, 9), "pixel_size": (1, 1), "ego_center": (0.5, 0.5), "filter_agents_threshold": 0.5}
+    >>> model = {"history_num_frames": 1, "future_num_frames": 2, "step_time": 0.1}
+    >>> cfg = {"raster_params": {**raster, "set_origin_to_bottom": True}, "model_params": model}
+    >>> data = AgentDataset(cfg, logs, min_frame_history=1, min_frame_future=1)
+    >>> data.agents_indices.tolist(), data[0]["history_availabilities"].tolist()
+    ([1], [1.0, 1.0])
     """
 
     def __init__(

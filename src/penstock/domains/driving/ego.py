@@ -66,11 +66,22 @@ class EgoDataset(RasterDataset):
     """One sample for every frame of `logs`: where the ego was and will be, and a raster around it.
 
     `cfg` is a configuration of l5kit (`model_params`, `raster_params`); `logs` any dataset with the four arrays, such
-    as `penstock.formats.l5kit.L5KitSource`. Every key of a sample is on the page docs/l5kit.md. See `RasterDataset` for
-    the other arguments.
+    as `penstock.formats.l5kit.L5KitSource`. `penstock.domains.driving.sampling` says what the keys of a sample are. See
+    `RasterDataset` for the other arguments.
 
     Raises `DataError` for a configuration that lacks something, `FormatError` for intervals that do not fit together.
     Cost: reads the frames once; a sample without a raster some microseconds.
+
+    >>> from penstock.domains.driving.logs import Arrays
+    >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+    >>> rows = {1: SCENE_DTYPE, 3: FRAME_DTYPE}, {3: AGENT_DTYPE, 0: TL_FACE_DTYPE}
+    >>> logs = Arrays(*(np.zeros(n, dtype) for part in rows for n, dtype in part.items()))
+    >>> logs.scenes["frame_index_interval"] = [0, 3]
+    >>> raster = {"raster_size": (9, 9), "pixel_size": (1, 1), "ego_center": (0.5, 0.5), "filter_agents_threshold": 0.5}
+    >>> model = {"history_num_frames": 1, "future_num_frames": 2, "step_time": 0.1}
+    >>> cfg = {"raster_params": {**raster, "set_origin_to_bottom": True}, "model_params": model}
+    >>> EgoDataset(cfg, logs)[[0, 1]]["target_availabilities"].tolist()
+    [[1.0, 1.0], [1.0, 0.0]]
     """
 
     def __init__(

@@ -90,7 +90,7 @@ class Surroundings:
         sides = np.stack([np.where(lanes >= 0, 2 * lanes + side, -1) for side in (0, 1)], axis=-1)
         reach, every = self.reach, np.inf
         parts = {
-            "lanes": (self._sides, self._full, sides.reshape(len(pose), -1), None, reach.distance),
+            "lanes": (self._sides, self._full, sides.reshape(len(pose), 2 * self.reach.lanes), None, reach.distance),
             "lanes_mid": (self._middles, self._full, lanes, light, reach.distance),
             "crosswalks": (self._outlines, self._outline_lengths, crossing, None, every),
         }

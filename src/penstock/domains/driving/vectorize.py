@@ -100,7 +100,7 @@ class VectorSampler:
         return self._vectors(sample, targets, kind)
 
     def _vectors(self, sample: Columns, targets: Targets, kind: Int) -> Columns:
-        sizes, n = self.vectorizer.sizes, len(targets.frame)
+        sizes = self.vectorizer.sizes
         own = sizes.history_ego + 1
         names = ("positions", "yaws", "extents", "availabilities")
         history = {name: np.array(sample[f"history_{name}"]) for name in names}
@@ -125,7 +125,7 @@ class VectorSampler:
                 "history_availabilities": there,
                 "centroid": sample["centroid"],
                 "yaw": sample["yaw"],
-                "speed": np.linalg.norm(first, axis=-1).reshape(n, -1).sum(axis=1, dtype=np.float32),
+                "speed": np.linalg.norm(first, axis=-1).sum(axis=1),
                 **self._around(targets),
                 "agent_trajectory_polyline": np.concatenate([history["positions"], history["yaws"]], axis=-1),
                 "agent_polyline_availability": there.copy(),

@@ -26,9 +26,9 @@ EVALUATED_FRAME = 99
 class EgoDatasetVectorized(DrivingDataset):
     """One vector sample for every frame: the ego, the agents around it, and the map.
 
-    `cfg` is a configuration of l5kit (`model_params`, `raster_params`, `data_generation_params`). Every key of a sample
-    is on the page docs/l5kit.md. Agents around come nearest first. Raises as `EgoDataset` does. Cost: some hundred
-    microseconds a sample, most of it for the lanes around.
+    `cfg` is a configuration of l5kit (`model_params`, `raster_params`, `data_generation_params`).
+    `penstock.domains.driving.vectorize` says what the keys of a sample are. Agents around come nearest first. Raises as
+    `EgoDataset` does. Cost: some hundred microseconds a sample.
     """
 
     def __init__(

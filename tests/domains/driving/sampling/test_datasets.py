@@ -221,3 +221,13 @@ def test_threads_share_what_is_kept(source, rasterizer) -> None:
         alone = other.batch(positions)
         for name in alone:
             assert np.array_equal(batch[name], alone[name]), name
+
+
+def test_batches_of_nothing_have_every_key(source, rasterizer) -> None:
+    for kind in (EgoDataset, AgentDataset):
+        data = kind(configured(3, 4), source, rasterizer)
+        some, none = data[:2], data[[]]
+        assert none.n == 0
+        assert {n: (v.shape[1:], v.dtype) for n, v in some.flat.items()} == {
+            n: (v.shape[1:], v.dtype) for n, v in none.flat.items()
+        }

@@ -120,6 +120,15 @@ def test_scenes_far_from_the_map_and_odd_ones(vectorizer) -> None:
     assert len(EgoDatasetVectorized(configured(3, 12), empty, vectorizer)) == 0
 
 
+def test_batches_of_nothing_have_every_key(source, vectorizer) -> None:
+    for kind in (EgoDatasetVectorized, EgoAgentDatasetVectorized):
+        data = kind(configured(3, 12), source, vectorizer)
+        some, none = data[:2], data[[]]
+        assert {n: (v.shape[1:], v.dtype) for n, v in some.flat.items()} == {
+            n: (v.shape[1:], v.dtype) for n, v in none.flat.items()
+        }
+
+
 def test_a_configuration_without_lanes(road) -> None:
     config = configured(3, 12)
     del config["data_generation_params"]["lane_params"]
