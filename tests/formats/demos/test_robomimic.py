@@ -15,9 +15,9 @@ from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
 from penstock.formats.base.format import recognise
+from penstock.formats.base.order import natural
 from penstock.formats.demos import FORMAT
 from penstock.formats.demos.robomimic import Robomimic
-from penstock.formats.demos.unpack import natural
 from penstock.testing.examples import Example, field
 from penstock.testing.sources import SourceContract
 

@@ -11,12 +11,13 @@ from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.formats.base.format import Finding
 from penstock.formats.base.infos import plain
+from penstock.formats.base.order import natural
 from penstock.formats.base.source import Source
 from penstock.formats.demos.archive import Archive
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.members import names_of
 from penstock.formats.demos.trajectories import NUMBERS, Array, Track, source_of
-from penstock.formats.demos.unpack import MAX_BYTES, natural
+from penstock.formats.demos.unpack import MAX_BYTES
 from penstock.formats.demos.video import CACHE_BYTES, Clip, Video, size_of
 
 ARRAYS, VIDEO, METADATA = "rendered.npz", "recording.mp4", "metadata.json"

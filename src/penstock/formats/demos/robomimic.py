@@ -14,6 +14,7 @@ import numpy.typing as npt
 from penstock.containers.hdf5 import Dataset, File, Group
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError, PenstockError
+from penstock.formats.base.order import natural
 from penstock.formats.demos.hdf5 import (
     DECODED,
     Cache,
@@ -28,7 +29,6 @@ from penstock.formats.demos.hdf5 import (
 )
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.source import Column, Demos, continues, held, left_out_of
-from penstock.formats.demos.unpack import natural
 
 Int = npt.NDArray[np.int64]
 Next = Literal["check", "trust", "separate"]

@@ -5,28 +5,18 @@ from __future__ import annotations
 import glob
 import os
 import pickletools
-import re
 import zlib
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import FormatError, UnsafeDataError
+from penstock.formats.base.order import natural
 
 MAX_BYTES = 8 << 30  # of one file, unpacked
 HEAD = 1 << 12  # bytes that are looked at to recognise a file
 _GZIP = b"\x1f\x8b"
 _SILENT = frozenset({"PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT", "MARK"})
-
-
-def natural(name: str) -> tuple[list[tuple[int, str]], str]:
-    """A key that sorts names with their numbers as numbers, 2 before 10.
-
-    >>> sorted(["demo_10", "demo_2", "demo_02", "a"], key=natural)
-    ['a', 'demo_02', 'demo_2', 'demo_10']
-    """
-    parts = re.split(r"([0-9]+)", name)
-    return [(int(part[:400]), "") if i % 2 else (-1, part) for i, part in enumerate(parts)], name
 
 
 def files_of(path: Path, suffix: str) -> list[Path]:

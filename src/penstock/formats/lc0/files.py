@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from penstock.errors import DataError
+from penstock.formats.base.order import natural
 from penstock.formats.lc0.chunks import ChunkFile, open_chunks
 from penstock.formats.lc0.errors import ChunkError
 from penstock.formats.lc0.index import begins_with_record
 from penstock.formats.lc0.upgrade import Missing
 
 SUFFIXES = (".gz", ".tar")
-_DIGITS = re.compile(r"(\d+)")
-
-
-def natural(path: Path) -> tuple[list[tuple[int, str]], str]:
-    """A sorting key by which numbers in names count as numbers.
-
-    >>> sorted(map(Path, ["training.10.gz", "training.9.gz"]), key=natural)[0].name
-    'training.9.gz'
-    """
-    parts = _DIGITS.split(path.name)
-    return [(int(part), "") if i % 2 else (-1, part) for i, part in enumerate(parts)], str(path)
 
 
 def files_at(path: Path, order: str = "natural") -> list[Path]:
@@ -33,7 +22,7 @@ def files_at(path: Path, order: str = "natural") -> list[Path]:
     if not path.is_dir():
         return [path]
     found = [p for p in path.iterdir() if not p.name.startswith(".") and p.is_file()]
-    return sorted(found, key=natural if order == "natural" else lambda p: p.name)
+    return sorted(found, key=lambda p: natural(p.name) if order == "natural" else ([], p.name))
 
 
 def opened(path: Path, missing: Missing, limit: int) -> ChunkFile | ChunkError | None:
@@ -49,7 +38,7 @@ def has_games(path: Path) -> bool:
     try:
         if path.is_dir():
             named = (p for p in path.iterdir() if p.name.endswith(SUFFIXES) and not p.name.startswith("."))
-            first = min(named, key=natural, default=None)
+            first = min(named, key=lambda p: natural(p.name), default=None)
         else:
             first = path
     except OSError:

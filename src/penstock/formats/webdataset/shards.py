@@ -11,6 +11,7 @@ from typing import Literal
 
 from penstock.containers.tar import glance
 from penstock.errors import FormatError, UnsafeDataError
+from penstock.formats.base.order import natural
 
 SUFFIXES = (".tar", ".tgz", ".tar.gz", ".tar.zst", ".tzst")
 PACKED: Mapping[Literal["gzip", "zstd"], tuple[str, ...]] = {"gzip": (".tgz", ".tar.gz"), "zstd": (".tar.zst", ".tzst")}
@@ -18,7 +19,6 @@ SHARDS = 1 << 20  # files that a pattern may stand for
 
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")
-_DIGITS = re.compile(r"(\d+)")
 _OURS = re.compile(r"shard-\d{6,}")
 _CHUNK = re.compile(rb"training\.\d+\.gz")  # a member of the chunk archives of a chess engine, and no sample
 
@@ -33,7 +33,7 @@ def shards_of(path: Path) -> list[Path]:
     of one name that somebody else put there.
     """
     if path.is_dir():
-        found = sorted(_once(p for p in path.iterdir() if _is_shard(p)), key=natural)
+        found = sorted(_once(p for p in path.iterdir() if _is_shard(p)), key=lambda p: natural(p.name))
         if not found:
             raise FormatError(f"expected archives whose names end with {', '.join(SUFFIXES)}, found none", path=path)
         return found
@@ -75,7 +75,7 @@ def has_shards(path: Path) -> bool:
     first archive's first headers."""
     try:
         if path.is_dir():
-            first = min((p for p in path.iterdir() if _is_shard(p)), key=natural, default=None)
+            first = min((p for p in path.iterdir() if _is_shard(p)), key=lambda p: natural(p.name), default=None)
         else:
             first = current(path, recording(path))
             first = first if first.is_file() else None
@@ -145,16 +145,6 @@ def expand(pattern: str) -> Iterator[str]:
         if count > SHARDS:
             raise FormatError(f"expected a pattern of at most {SHARDS} shards, got {pattern!r}")
     return ("".join(chosen) for chosen in itertools.product(*choices))
-
-
-def natural(path: Path) -> tuple[list[tuple[int, str]], str]:
-    """A sorting key by which numbers in names count as numbers.
-
-    >>> sorted(map(Path, ["s-10.tar", "s-9.tar"]), key=natural)[0].name
-    's-9.tar'
-    """
-    parts = _DIGITS.split(path.name)
-    return [(int(part), "") if i % 2 else (-1, part) for i, part in enumerate(parts)], path.name
 
 
 def _choices(inside: str, pattern: str) -> list[str]:
