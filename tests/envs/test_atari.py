@@ -17,7 +17,7 @@ import pytest
 from penstock.containers.pickle import ColorSpace
 from penstock.core.spaces import Discrete
 from penstock.envs import EnvConfig, color_space_of, named, spaces_of
-from penstock.envs.atari import ACTIONS
+from penstock.envs.atari import ACTIONS, Atari
 from penstock.envs.built import plain_space
 from penstock.errors import DataError
 
@@ -141,3 +141,18 @@ def test_factories_and_answers_are_plain_data() -> None:
     assert spaces_of(config("BreakoutNoFrameskip-v4"))[1] == Discrete(4)
     tasks = named("atari").tasks()
     assert len(tasks) == len(set(tasks)) == 104 + 62
+
+
+@pytest.mark.parametrize(
+    ("task", "meant"),
+    [
+        ("Pong", "PongNoFrameskip-v4"),
+        ("brekout", "BreakoutNoFrameskip-v4"),
+        ("SeaQuestNoFrameskip-v0", "SeaquestNoFrameskip-v4"),
+        ("ALE/MsPackman-v5", "ALE/MsPacman-v5"),
+        ("KingKong", "ALE/KingKong-v5"),
+    ],
+)
+def test_the_game_that_was_probably_meant(task: str, meant: str) -> None:
+    with pytest.raises(DataError, match=f"did you mean '{meant}'"):
+        Atari().spaces(EnvConfig(benchmark_name="atari", task_name=task))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +12,6 @@ from penstock.envs.benchmark import Benchmark, Context
 from penstock.envs.config import EnvConfig
 from penstock.envs.factory import Factory, image_space
 from penstock.envs.presence import demand
-from penstock.envs.section import suggestion
 from penstock.errors import DataError
 
 if TYPE_CHECKING:
@@ -91,7 +91,16 @@ class Atari(Benchmark):
 def _game(task: str) -> str:
     if task not in _GAMES:
         raise DataError(
-            f"unknown task {task!r} of the benchmark 'atari'{suggestion(task, _GAMES)}; expected <game>NoFrameskip-v4 "
+            f"unknown task {task!r} of the benchmark 'atari'{_close(task)}; expected <game>NoFrameskip-v4 "
             f"or ALE/<game>-v5 with one of the games {', '.join(sorted(ACTIONS))}"
         )
     return _GAMES[task]
+
+
+def _close(task: str) -> str:
+    """The id that was probably meant, told by its game: in all else ids are alike."""
+    ids = [i for i in _GAMES if i.startswith("ALE/") == task.startswith("ALE/")] + list(_GAMES)
+    by_game = {_GAMES[i].lower(): i for i in reversed(ids)}
+    bare = task.lower().removeprefix("ale/").split("noframeskip")[0].split("-v")[0]
+    found = difflib.get_close_matches(bare, by_game, 1)
+    return f"; did you mean {by_game[found[0]]!r}?" if found else ""
