@@ -12,6 +12,7 @@ import pytest
 import penstock
 from penstock.core.spaces import Box
 from penstock.formats.base.format import Finding, Format, named
+from penstock.formats.demos.atari import Atari
 from tests.cli.conftest import Call
 
 
@@ -100,3 +101,30 @@ def test_the_format_can_be_named(call: Call, recording: Path) -> None:
     answer = call("check", recording, "--from", "minari")
     assert answer.code in (1, 2)
     assert "is sound" not in answer.out
+
+
+ATARI = Path(__file__).parents[1] / "golden" / "ilr" / "native" / "atari" / "pong_synth.npz"
+
+
+def test_demonstrations_are_opened_once_with_the_options(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[object] = []
+    inner = Atari.open
+
+    def counted(self: Atari, path: Path, **options: object) -> object:
+        opened.append(options)
+        return inner(self, path, **options)
+
+    monkeypatch.setattr(Atari, "open", counted)
+    assert call("check", ATARI, "--open", "frames=newest").code == 0
+    assert opened == [{"frames": "newest"}]
+    answer = call("check", ATARI, "--open", "frame=newest")
+    assert answer.code == 2
+    assert "'frames'" in answer.err
+
+
+def test_a_check_of_a_kinds_own_takes_the_options(call: Call, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.zeros((4, 2)), actions=np.zeros(4), dones=np.arange(4) == 3)
+    names = 'names={"observations": "x"}'
+    named_so = ("check", tmp_path / "a.npz", "--from", "demos", "--open", "kind=npz")
+    assert call(*named_so, "--open", names).code == 0
+    assert call(*named_so).code != 0

@@ -33,7 +33,7 @@ def test_the_same_seed_records_the_same(call: Call, tmp_path: Path) -> None:
 def test_infos_that_come_and_go_are_columns(call: Call, tmp_path: Path) -> None:
     answer = call("record", "InvertedPendulum-v5", "-n", 1, "-o", tmp_path / "data", "--seed", 0, "--infos")
     assert answer.code == 0
-    assert "1 episodes" in answer.out
+    assert "1 episode, " in answer.out
     with penstock.open(tmp_path / "data") as data:
         assert "infos/reward_survive" in data.spec
 

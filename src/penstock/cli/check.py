@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console, RenderableType
@@ -12,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.findings import findings as of_any
-from penstock.cli.options import From, Opening, opened, placed
+from penstock.cli.options import From, Opening, opened, pairs, placed, refuse
 from penstock.cli.show import Json, print_json
 from penstock.errors import FormatError
 from penstock.formats.base.format import Finding, Format
@@ -38,7 +40,7 @@ def check(
     Example: penstock check ./cartpole --deep
     """
     found, path = placed(location, source)
-    findings = [] if type(found).check is Format.check else list(found.check(path))
+    findings = list(of_the_format(found, path, pairs(opening, "--open")))
     if all(finding.level != "error" for finding in findings):
         findings += values(location, opening, source, deep=deep)
     sound = all(finding.level != "error" for finding in findings)
@@ -49,6 +51,17 @@ def check(
         Console(soft_wrap=True).print(render(found.name, path, findings))
     if not sound:
         raise typer.Exit(1)
+
+
+def of_the_format(found: Format, path: Path, options: dict[str, Any]) -> Iterator[Finding]:
+    """What the format itself finds, with the options if its check takes them; nothing if opening the data will."""
+    takes = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(found.check).parameters.values())
+    given = options if takes else {}
+    try:
+        if not found.opening_checks(path, **given):
+            yield from found.check(path, **given)
+    except TypeError as error:
+        refuse(found, given, error)
 
 
 def values(location: str, opening: list[str] | None, format: str | None, *, deep: bool) -> list[Finding]:

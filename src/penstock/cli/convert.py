@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.options import Episodes, From, Opening, Where, chosen, opened, pairs
-from penstock.cli.show import Json, print_json, size
+from penstock.cli.show import Json, counted, print_json, size
 from penstock.conversion.convert import convert as convert_data
 from penstock.conversion.report import Report
 from penstock.data.dataset import EpisodeDataset
@@ -80,7 +80,7 @@ def convert(
 def render(report: Report) -> RenderableType:
     """The report for people."""
     said = SAID[report.status].format(at=report.resumed_at)
-    counts = f"{report.episodes:,} episodes, {report.steps:,} steps, {size(report.bytes)} of columns"
+    counts = f"{counted(report.episodes, 'episode')}, {counted(report.steps, 'step')}, {size(report.bytes)} of columns"
     line = Text.assemble((f"{report.out} ({report.format}) ", "bold"), f"{said}: {counts}")
     if not report.notes:
         return Group(line, Text("nothing was left out or changed", style="green"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from penstock.cli.show import counted
 from penstock.core.columns import under
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
@@ -52,13 +53,13 @@ class Tally:
 
 
 MESSAGES = {
-    "NaN": "NaN in {rows} rows of {column}, {episodes} episodes",
-    "infinite": "infinite values in {rows} rows of {column}, {episodes} episodes",
-    "outside": "values outside their space in {rows} rows of {column}, {episodes} episodes",
-    "middle": "{column} set before the last step, {rows} times in {episodes} episodes",
-    "open": "the last step is neither terminated nor truncated, in {episodes} episodes",
-    "empty": "no steps, in {episodes} episodes",
-    "next": "{column} is not the observation of the next step, in {rows} steps of {episodes} episodes",
+    "NaN": "NaN in {rows} of {column}, {episodes}",
+    "infinite": "infinite values in {rows} of {column}, {episodes}",
+    "outside": "values outside their space in {rows} of {column}, {episodes}",
+    "middle": "{column} set before the last step, {times} in {episodes}",
+    "open": "the last step is neither terminated nor truncated, in {episodes}",
+    "empty": "no steps, in {episodes}",
+    "next": "{column} is not the observation of the next step, in {steps} of {episodes}",
 }
 
 
@@ -69,7 +70,9 @@ def findings(source: Source, format: str, *, deep: bool) -> Iterator[Finding]:
     """
     chosen = _chosen(source, deep=deep)
     if len(chosen) < len(source):
-        yield Finding("warning", format, f"looked at {len(chosen)} of {len(source)} episodes; --deep looks at all")
+        yield Finding(
+            "warning", format, f"looked at {len(chosen)} of {counted(len(source), 'episode')}; --deep looks at all"
+        )
     tally, spaces = Tally(), _spaces(source)
     for part in np.array_split(chosen, max(len(chosen) // 64, 1)):
         try:
@@ -80,7 +83,8 @@ def findings(source: Source, format: str, *, deep: bool) -> Iterator[Finding]:
     for (kind, column), count in tally.counts.items():
         if kind not in SAID.get(format, ()):
             level = "error" if kind == "NaN" else "warning"
-            message = MESSAGES[kind].format(column=column, rows=count.rows, episodes=count.episodes)
+            numbers = {f"{noun}s": counted(count.rows, noun) for noun in ("row", "step", "time")}
+            message = MESSAGES[kind].format(column=column, episodes=counted(count.episodes, "episode"), **numbers)
             yield Finding(level, count.where, message)
 
 

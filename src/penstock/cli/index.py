@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from penstock.cli.show import Json, print_json, size
+from penstock.cli.show import Json, counted, print_json, size
 from penstock.errors import FormatError
 from penstock.formats.base.format import recognise
 from penstock.formats.minari import index_cache
@@ -41,13 +41,13 @@ def index(
     else:
         with found.open(path) as source:
             summary = {"episodes": len(source), "steps": source.steps, "index": None, "made": False}
-    summary = {"path": str(path), "format": found.name, **summary}
+    summary: dict[str, Any] = {"path": str(path), "format": found.name, **summary}
     if as_json:
         print_json(summary)
         return
     where = summary["index"]
     said = "needs no index" if where is None else f"index {'made' if summary['made'] else 'was there'}: {where}"
-    counts = f"{summary['episodes']:,} episodes, {summary['steps']:,} steps"
+    counts = f"{counted(summary['episodes'], 'episode')}, {counted(summary['steps'], 'step')}"
     Console(soft_wrap=True).print(f"{path} ({found.name}): {counts}; {said}", highlight=False)
 
 

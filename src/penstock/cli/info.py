@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.options import From, Opening, opened
-from penstock.cli.show import Json, plain, print_json, size, sparkline, spread
+from penstock.cli.show import Json, counted, plain, print_json, size, sparkline, spread
 from penstock.core.selection import Selection
 from penstock.formats.base.format import Format
 from penstock.formats.base.source import Source
@@ -128,7 +128,7 @@ def _head(summary: Mapping[str, Any], lengths: npt.NDArray[np.int64], returns: F
     grid = _pairs()
     grid.add_row("path", Text(summary["path"]))
     grid.add_row("format", Text(_format(summary)))
-    grid.add_row("episodes", Text(f"{summary['episodes']:,} of {summary['steps']:,} steps"))
+    grid.add_row("episodes", Text(f"{summary['episodes']:,} of {counted(summary['steps'], 'step')}"))
     for name, values in (("lengths", lengths), ("returns", returns)):
         if values is not None and len(values):
             grid.add_row(name, _spread_text(summary[name], values))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import numpy as np
 import typer
@@ -104,9 +104,14 @@ def opened(location: str, options: list[str] | None = None, format: str | None =
     try:
         return found, path, found.open(path, **told)
     except TypeError as error:
-        if not told or isinstance(error, FormatError):
-            raise
-        raise DataError(f"expected options that the format {found.name!r} knows, got {told}: {error}") from error
+        refuse(found, told, error)
+
+
+def refuse(found: Format, told: dict[str, Any], error: TypeError) -> NoReturn:
+    """Raise what a `TypeError` of opening with these options means."""
+    if not told or isinstance(error, FormatError):
+        raise error
+    raise DataError(f"expected options that the format {found.name!r} knows, got {told}: {error}") from error
 
 
 def chosen(

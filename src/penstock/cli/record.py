@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from penstock.cli.options import pairs
-from penstock.cli.show import Json, print_json, spread
+from penstock.cli.show import Json, counted, print_json, spread
 from penstock.conversion.targets import target_of
 from penstock.core.spec import Spec
 from penstock.envs.config import Config, EnvConfig
@@ -95,7 +95,8 @@ def record(
     if as_json:
         print_json(summary)
     else:
-        typer.echo(f"{done.episodes} episodes, {done.steps} steps in {out}; look at it with: penstock info {out}")
+        counts = f"{counted(done.episodes, 'episode')}, {counted(done.steps, 'step')}"
+        typer.echo(f"{counts} in {out}; look at it with: penstock info {out}")
 
 
 def _drive(

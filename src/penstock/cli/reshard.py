@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 
 from penstock.cli.options import nbytes
-from penstock.cli.show import Json, print_json, size
+from penstock.cli.show import Json, counted, print_json, size
 from penstock.containers.tar import Members, TarAppender, member, walk
 from penstock.containers.tar.compress import Compression, pack
 from penstock.containers.tar.writer import Piece
@@ -75,8 +75,8 @@ def reshard(
     if as_json:
         print_json(summary)
     else:
-        text = f"{out}: {summary['shards']} shards, {episodes:,} episodes, {size(summary['bytes'])}"
-        Console(soft_wrap=True).print(text, highlight=False)
+        text = ", ".join((counted(summary["shards"], "shard"), counted(episodes, "episode"), size(summary["bytes"])))
+        Console(soft_wrap=True).print(f"{out}: {text}", highlight=False)
 
 
 def _kind(name: str) -> Literal["gzip", "zstd"]:
@@ -95,7 +95,8 @@ def copy(
     """Copy every member into archives of other limits (bytes, episodes), and the description into each.
 
     Keys that several samples would share are numbered. Raises `FileExistsError` if something lies at `out`,
-    `FormatError` if archives describe themselves in different ways. Memory: 16 MiB, or one episode.
+    `FormatError` if archives describe themselves in different ways. Memory: names and places of
+    all members, some 200 bytes each, and 16 MiB or one episode; the archives are mapped.
     """
     single, kind = packing(out, kind)
     if out.exists() or out.is_symlink():

@@ -69,6 +69,15 @@ def size(n: float) -> str:
     return f"{n:.1f} TB"
 
 
+def counted(n: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "episode"), counted(2000, "step")
+    ('1 episode', '2,000 steps')
+    """
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
 def spread(values: npt.ArrayLike) -> dict[str, float] | None:
     """Least, mean and greatest of some numbers; None where there are none.
 
