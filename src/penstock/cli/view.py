@@ -1,0 +1,133 @@
+"""`penstock view`: a scene of a driving log as pictures, or as a film."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from penstock.cli.options import From, Opening, opened
+from penstock.cli.scene import LEGEND, LIGHTS, PREDICTED, Drive, page
+from penstock.cli.show import Json, print_json
+from penstock.domains.driving.logs import scene_logs
+from penstock.domains.driving.map import MapAPI
+from penstock.domains.driving.map.api import load_metadata, matrix_of
+from penstock.domains.driving.tables import read_pred_csv
+from penstock.errors import DataError, require
+from penstock.formats.l5kit import L5KitSource
+
+SHEET, ALONE = 320, 720  # pixels of a picture among others, and of one alone
+COUNT = 8  # pictures of a sheet
+COLORS = 128  # of an animation
+FRAME_SECONDS = 0.1
+
+
+def view(
+    location: Annotated[str, typer.Argument(metavar="PATH", help="A driving log.")],
+    scene: Annotated[int, typer.Option("--scene", "-s", help="Which; negative numbers count from the end.")] = 0,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="A picture (.png, .jpg, .webp), or a film (.gif, .mp4).")
+    ] = Path("scene.png"),
+    frame: Annotated[int | None, typer.Option("--frame", help="One frame alone, instead of a sheet.")] = None,
+    every: Annotated[
+        int | None, typer.Option("--every", min=1, help="Every so many frames; eight of a sheet, all of a film.")
+    ] = None,
+    semantic_map: Annotated[Path | None, typer.Option("--map", help="The map, semantic_map.pb.")] = None,
+    meta: Annotated[Path | None, typer.Option("--meta", help="Where the map lies in the world, meta.json.")] = None,
+    predictions: Annotated[
+        Path | None, typer.Option("--predictions", help="Predicted positions, a CSV file as the original's.")
+    ] = None,
+    size: Annotated[int | None, typer.Option("--size", min=64, max=4096, help="Pixels of a picture's sides.")] = None,
+    meters: Annotated[float, typer.Option("--meters", min=1, help="Metres from side to side.")] = 100.0,
+    source: From = None,
+    opening: Opening = None,
+    as_json: Json = False,
+) -> None:
+    """Draw a scene of a driving log: the ego and its way, agents by type, and lights where there is a map.
+
+    Needs the extra `images`, for .mp4 `video` too. Other datasets are drawn by `penstock film`.
+
+    Example: penstock view drive.zarr --scene 3 -o scene.gif
+    """
+    if (semantic_map is None) != (meta is None):
+        raise DataError("expected --map and --meta together, got one of them")
+    found, path, held = opened(location, opening, source)
+    with held:
+        if not isinstance(held, L5KitSource):
+            raise DataError(
+                f"expected a driving log, got {found.name} at {path}; draw it with: penstock film {location}"
+            )
+        one, number = scene_logs(held, scene), scene % len(held)
+    film = out.suffix.lower() in (".gif", ".mp4")
+    road = None
+    if semantic_map is not None and meta is not None:
+        road = MapAPI(semantic_map, matrix_of(load_metadata(meta), "world_to_ecef"))
+    predicted = None if predictions is None else read_pred_csv(predictions)
+    side = size or (ALONE if film or frame is not None else SHEET)
+    drive = Drive(one, road, predicted, meters=meters, size=side)
+    frames = _frames(drive, frame, every, film)
+    legend = LEGEND if predicted is None else (*LEGEND, ("predicted", PREDICTED))
+    if road is not None:
+        legend = (*legend, *((f"light {name.lower()}", color) for name, color in LIGHTS.items()))
+    host = str(one.scenes["host"][0])
+    title = f"{path.name}   scene {number}"
+    subtitle = f"{len(drive)} frames   {drive.seconds(len(drive) - 1):.1f} s   {len(one.agents)} agents   {host}"
+    if film:
+        sheets = (page(title, subtitle, [drive.picture(k)], legend) for k in frames)
+        _film(sheets, out, (every or 1) * FRAME_SECONDS)
+    else:
+        _save(page(title, subtitle, [drive.picture(k) for k in frames], legend), out)
+    about = {"path": str(path), "scene": number, "frames": frames, "out": str(out), "bytes": out.stat().st_size}
+    if as_json:
+        print_json(about)
+    else:
+        Console(soft_wrap=True).print(f"{out}: {len(frames)} of {len(drive)} frames of {title}", highlight=False)
+
+
+def _frames(drive: Drive, frame: int | None, every: int | None, film: bool) -> list[int]:
+    """The frames that are shown. Raises `DataError` for one that is not there, or a scene without any."""
+    n = len(drive)
+    if n == 0:
+        raise DataError("expected a scene of one frame or more, got none")
+    if frame is not None:
+        if film or every is not None:
+            raise DataError("expected --frame for a picture alone, got it with --every or the name of a film")
+        if not -n <= frame < n:
+            raise DataError(f"expected a frame within 0:{n}, got {frame}")
+        return [frame % n]
+    if film or every is not None:
+        return list(range(0, n, every or 1))
+    return np.unique(np.rint(np.linspace(0, n - 1, min(COUNT, n))).astype(np.int64)).tolist()
+
+
+def _save(sheet: Any, out: Path) -> None:
+    """Raises `DataError` for an ending that no picture has."""
+    try:
+        sheet.save(out)
+    except ValueError as error:
+        raise DataError(f"expected the name of a picture or a film such as scene.gif, got {out.name!r}") from error
+
+
+def _film(sheets: Iterator[Any], out: Path, seconds: float) -> None:
+    """Each sheet for so many seconds."""
+    if out.suffix.lower() == ".gif":
+        first = next(sheets).quantize(COLORS, dither=0)
+        rest = (sheet.quantize(palette=first, dither=0) for sheet in sheets)
+        first.save(out, save_all=True, append_images=rest, duration=round(seconds * 1000), loop=0, optimize=False)
+        return
+    av = require("av", "video")
+    with av.open(str(out), "w") as container:
+        stream: Any = None
+        for sheet in sheets:
+            if stream is None:
+                stream = container.add_stream("libx264", rate=1 / Fraction(seconds).limit_denominator(1000))
+                stream.width, stream.height = sheet.width // 2 * 2, sheet.height // 2 * 2
+                stream.pix_fmt, stream.options = "yuv420p", {"crf": "20"}
+            even = sheet.crop((0, 0, stream.width, stream.height))
+            container.mux(stream.encode(av.VideoFrame.from_image(even)))
+        container.mux(stream.encode())
