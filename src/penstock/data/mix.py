@@ -120,6 +120,8 @@ class _Routed:
         others = Columns.of_flat({name: a for name, a in columns.flat.items() if name != self.label}, columns.n)
         order = np.argsort(part, kind="stable")
         numbers, first = np.unique(part[order], return_index=True)
+        if len(part) == 0:  # the share of a rank may be empty, and has the columns of the others all the same
+            numbers, first = np.zeros(1, np.int64), np.zeros(1, np.int64)
         cuts = np.append(first, len(order)).tolist()
         done: list[Columns] = []
         for i, number in enumerate(numbers.tolist()):
@@ -132,7 +134,7 @@ class _Routed:
             done.append(block)
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
-        return concatenated(done).take(back).merged({self.label: part}) if done else columns
+        return concatenated(done).take(back).merged({self.label: part})
 
 
 @dataclass(frozen=True)

@@ -228,6 +228,7 @@ class PositionFeed:
         batches: list[Batch] = []
         for number, (a, b) in enumerate(pairwise(edges)):
             rows = self.dataset.mapped(block.take(slice(a, b)), positions[a:b])
+            self.row.measure(rows)  # functions may make much of little, such as pictures of numbers
             first = int(positions[a]) if a < b else self.skips.position(lo + number * self.batch_size)
             count = int(positions[b - 1]) + 1 - first if a < b else 0
             batches.append(Batch.of(rows, Ticket(first, count, self.digest)))
