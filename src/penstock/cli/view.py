@@ -54,8 +54,7 @@ def view(
 
     Example: penstock view drive.zarr --scene 3 -o scene.gif
     """
-    if (semantic_map is None) != (meta is None):
-        raise DataError("expected --map and --meta together, got one of them")
+    predicted = None if predictions is None else read_pred_csv(predictions)
     found, path, held = opened(location, opening, source)
     with held:
         if not isinstance(held, L5KitSource):
@@ -64,29 +63,38 @@ def view(
             )
         one, number = scene_logs(held, scene), scene % len(held)
     film = out.suffix.lower() in (".gif", ".mp4")
-    road = None
-    if semantic_map is not None and meta is not None:
-        road = MapAPI(semantic_map, matrix_of(load_metadata(meta), "world_to_ecef"))
-    predicted = None if predictions is None else read_pred_csv(predictions)
     side = size or (ALONE if film or frame is not None else SHEET)
-    drive = Drive(one, road, predicted, meters=meters, size=side)
+    drive = Drive(one, _road(semantic_map, meta), predicted, meters=meters, size=side)
     frames = _frames(drive, frame, every, film)
-    legend = LEGEND if predicted is None else (*LEGEND, ("predicted", PREDICTED))
-    if road is not None:
-        legend = (*legend, *((f"light {name.lower()}", color) for name, color in LIGHTS.items()))
-    host = str(one.scenes["host"][0])
-    title = f"{path.name}   scene {number}"
-    subtitle = f"{len(drive)} frames   {drive.seconds(len(drive) - 1):.1f} s   {len(one.agents)} agents   {host}"
-    if film:
-        sheets = (page(title, subtitle, [drive.picture(k)], legend) for k in frames)
-        _film(sheets, out, (every or 1) * FRAME_SECONDS)
-    else:
-        _save(page(title, subtitle, [drive.picture(k) for k in frames], legend), out)
+    _drawn(drive, f"{path.name}   scene {number}", frames, out, film, (every or 1) * FRAME_SECONDS)
     about = {"path": str(path), "scene": number, "frames": frames, "out": str(out), "bytes": out.stat().st_size}
     if as_json:
         print_json(about)
     else:
-        Console(soft_wrap=True).print(f"{out}: {len(frames)} of {len(drive)} frames of {title}", highlight=False)
+        text = f"{out}: {len(frames)} of {len(drive)} frames of scene {number} of {path}"
+        Console(soft_wrap=True).print(text, highlight=False)
+
+
+def _road(semantic_map: Path | None, meta: Path | None) -> MapAPI | None:
+    """Raises `DataError` for one without the other."""
+    if semantic_map is None and meta is None:
+        return None
+    if semantic_map is None or meta is None:
+        raise DataError("expected --map and --meta together, got one of them")
+    return MapAPI(semantic_map, matrix_of(load_metadata(meta), "world_to_ecef"))
+
+
+def _drawn(drive: Drive, title: str, frames: list[int], out: Path, film: bool, seconds: float) -> None:
+    """Draw and save: all frames on a sheet, or a sheet a frame."""
+    legend = LEGEND if drive.predictions is None else (*LEGEND, ("predicted", PREDICTED))
+    if drive.road is not None:
+        legend = (*legend, *((f"light {name.lower()}", color) for name, color in LIGHTS.items()))
+    agents, host = len(drive.scene.agents), drive.scene.scenes["host"][0]
+    subtitle = f"{len(drive)} frames   {drive.seconds(len(drive) - 1):.1f} s   {agents} agents   {host}"
+    if film:
+        _film((page(title, subtitle, [drive.picture(k)], legend) for k in frames), out, seconds)
+    else:
+        _save(page(title, subtitle, [drive.picture(k) for k in frames], legend), out)
 
 
 def _frames(drive: Drive, frame: int | None, every: int | None, film: bool) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,21 @@ def test_all_are_of_one_family(drive: ChunkedDataset, files: LocalDataManager, c
         for scene in (1, -2):
             with pytest.raises((IndexError, ValueError, AssertionError)):
                 data.get_scene_dataset(scene)
+
+
+def test_workers_that_are_spawned_make_the_same(drive: ChunkedDataset, files: LocalDataManager, config: Config) -> None:
+    vectorizer, rasterizer = build_vectorizer(config, files), build_rasterizer(config, files)
+    for data in (
+        EgoDataset(config, drive, rasterizer, image_type="uint8"),
+        AgentDataset(config, drive, rasterizer, min_frame_history=3),
+        EgoDatasetVectorized(config, drive, vectorizer),
+        EgoAgentDatasetVectorized(config, drive, vectorizer, eval_mode=True, eval_frame=7),
+    ):
+        before = data[-1]
+        copy = pickle.loads(pickle.dumps(data))
+        assert (type(copy), len(copy)) == (type(data), len(data))
+        after = copy[-1]
+        assert all(np.array_equal(before[key], after[key]) for key in before)
 
 
 def test_agents_by_scene_and_frame(drive: ChunkedDataset, config: Config) -> None:

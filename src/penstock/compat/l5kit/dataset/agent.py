@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,6 +59,10 @@ class AgentDataset(BaseEgoDataset, agent.AgentDataset):
         found = np.full(len(self.dataset.agents), -1, np.int64)
         found[self.agents_indices] = np.arange(len(self))
         return found
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        mask = self.mask_indices >= 0
+        return partial(AgentDataset, self.cfg, self.dataset, self.rasterizer, None, mask, **self.options), ()
 
     def get_scene_dataset(self, scene_index: int) -> AgentDataset:
         """The same agents of one scene, in memory. Raises `NoSuchRowError`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,9 @@ class EgoDataset(BaseEgoDataset, ego.EgoDataset):
     ) -> None:
         ego.EgoDataset.__init__(self, cfg, zarr_dataset, rasterizer, perturbation, **options)
 
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        return partial(EgoDataset, self.cfg, self.dataset, self.rasterizer, self.perturbation, **self.options), ()
+
     def get_scene_dataset(self, scene_index: int) -> EgoDataset:
         """The same of one scene, in memory. Raises `NoSuchRowError`."""
         scene = self._scene(scene_index)
@@ -55,6 +59,9 @@ class EgoDataset(BaseEgoDataset, ego.EgoDataset):
 
 class EgoDatasetVectorized(BaseEgoDataset, vectorized.EgoDatasetVectorized):
     """As `penstock.domains.driving.vectorized.EgoDatasetVectorized`: a vector sample for every frame."""
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        return partial(EgoDatasetVectorized, self.cfg, self.dataset, self.vectorizer, self.perturbation), ()
 
     def get_scene_dataset(self, scene_index: int) -> EgoDatasetVectorized:
         """The same of one scene, in memory. Raises `NoSuchRowError`."""
@@ -83,12 +90,34 @@ class EgoAgentDatasetVectorized(BaseEgoDataset, vectorized.EgoAgentDatasetVector
             self, cfg, zarr_dataset, vectorizer, perturbation, agents_mask, eval_mode, **options
         )
 
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        return partial(self._again, self.dataset, self.agents_mask), ()
+
     def get_scene_dataset(self, scene_index: int) -> EgoAgentDatasetVectorized:
         """The same of one scene, in memory. Raises `NoSuchRowError`."""
         scene = checked(scene_index, self.timeline.scenes, "scene")
         first, last = self.timeline.agents[self.timeline.offsets[scene : scene + 2]].tolist()
-        options = {"eval_frame": self.eval_frame, "valid_agents": self.valid_agents}
-        one, mask = self._scene(scene), self.agents_mask[first:last]
-        return EgoAgentDatasetVectorized(
-            self.cfg, one, self.vectorizer, self.perturbation, mask, self.eval_mode, **options
-        )
+        return self._again(self._scene(scene), self.agents_mask[first:last])
+
+    @property
+    def _again(self) -> partial[EgoAgentDatasetVectorized]:
+        """The same of other logs, with another mask."""
+        return partial(
+            _ego_and_agents, self.cfg, self.vectorizer, self.perturbation, self.eval_mode, self.eval_frame,
+            self.valid_agents,
+        )  # fmt: skip
+
+
+def _ego_and_agents(
+    cfg: Mapping[str, Any],
+    vectorizer: Vectorizer,
+    perturbation: Perturbation | None,
+    eval_mode: bool,
+    eval_frame: int,
+    valid_agents: int,
+    logs: ChunkedDataset,
+    mask: npt.NDArray[Any],
+) -> EgoAgentDatasetVectorized:
+    return EgoAgentDatasetVectorized(
+        cfg, logs, vectorizer, perturbation, mask, eval_mode, eval_frame=eval_frame, valid_agents=valid_agents
+    )
