@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.errors import FormatError
-from penstock.formats.base.chunks import ChunkSource
+from penstock.formats.base.chunks import ChunkSource, Wanted, chosen
 
 MAGIC = b"CHNK"
 
@@ -61,7 +61,7 @@ class Games(ChunkSource):
     def __len__(self) -> int:
         return len(self.ends) - 1
 
-    def load(self, i: int) -> np.ndarray:
+    def load(self, i: int, wanted: Wanted | None = None) -> np.ndarray:
         assert not self.closed
         with self.path.open("rb") as file:
             file.seek(int(self.ends[i]))
@@ -71,7 +71,7 @@ class Games(ChunkSource):
         rows = np.frombuffer(data, np.uint8).reshape(-1, 16).copy()
         if any(zlib.crc32(row[:12].tobytes()) != int(row[12:].view("<u4")[0]) for row in rows):
             raise BadRecordError("expected the checksum, got another", path=self.path)
-        return rows
+        return chosen(rows, wanted)
 
     def close(self) -> None:
         self.closed = True

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import DataError
+from penstock.formats.base.chunks import Wanted
 from penstock.live.catalog import ChunkCatalog, SourceGone
 from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.chunks import Hooks, Rejected
@@ -260,10 +261,10 @@ def test_whatever_a_reader_raises_ends_one_chunk_only(tmp_path: Path, error: Exc
     names(tmp_path, FILES)
 
     class Broken(Games):
-        def load(self, i: int) -> np.ndarray:
+        def load(self, i: int, wanted: Wanted | None = None) -> np.ndarray:
             if self.key == "g0002.chk":
                 raise error
-            return super().load(i)
+            return super().load(i, wanted)
 
     run = Run(tmp_path, opener=Broken)
     assert run.frames() == Counter(frames_of([*FILES[0], *FILES[1], *FILES[3]]))

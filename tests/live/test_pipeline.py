@@ -66,8 +66,8 @@ def test_a_partial_last_batch_can_be_dropped(tmp_path: Path) -> None:
 
 
 def compact(frames: np.ndarray, places: np.ndarray) -> Ragged:
-    """Rows of unequal length: a record and as many more bytes as its place."""
-    parts = [np.concatenate([frames[p], np.zeros(p, np.uint8)]) for p in places.tolist()]
+    """Rows of unequal length: a record and as many more bytes as its place, which its fifth byte says."""
+    parts = [np.concatenate([frames[p], np.zeros(frames[p, 4], np.uint8)]) for p in places.tolist()]
     return Ragged(np.concatenate([np.zeros(0, np.uint8), *parts]), offsets_of([len(p) for p in parts]))
 
 

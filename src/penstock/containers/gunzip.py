@@ -1,9 +1,12 @@
-"""What was compressed by gzip, in one go: any number of members, a limit, and a word for what is wrong with it."""
+"""What was compressed by gzip: all of it in one go, with a word for what is wrong with it; or some of its rows."""
 
 from __future__ import annotations
 
 import zlib
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
 
 from penstock.containers.tar.compress import inflating
 from penstock.errors import FormatError
@@ -14,7 +17,7 @@ MAGIC = b"\x1f\x8b"
 MEMBER = b"\x1f\x8b\x08"  # how a member begins: magic and method
 GAIN = 1032  # deflate makes at most so many bytes out of one
 MEMBERS = 1 << 16
-PIECE = 1 << 16
+PIECE = 1 << 16  # what is unpacked at a time: memory that stays in the cache, and that is not asked for anew
 _CHECKS = ("incorrect data check", "incorrect length check")
 
 
@@ -84,6 +87,66 @@ def begins(data: bytes, n: int) -> bytes:
         return zlib.decompressobj(31).decompress(data[:PIECE], n)
     except zlib.error:
         return b""
+
+
+def gunzip_rows(
+    data: bytes, out: npt.NDArray[np.uint8], width: int, places: npt.NDArray[np.int64] | None = None
+) -> bool:
+    """Unpack rows of `width` bytes from the first member of `data` into `out[:, :width]`, `out` being `[k, at least
+    width]` uint8: all rows of the member, which are `k`, or those at `places` `[k]`, at least one, ascending.
+
+    Without `places`, checksum and length are compared. With them, nothing behind the last of them is unpacked, so
+    nothing is compared. False, and anything in `out`, where the member is damaged or has other rows: `gunzip` says what
+    is wrong. Cost: half of what `gunzip` and a copy take; other threads run meanwhile.
+
+    >>> import gzip
+    >>> out = np.zeros((2, 3), np.uint8)
+    >>> gunzip_rows(gzip.compress(b"aabbccdd"), out, 2, np.array([0, 2])), out.tobytes()
+    (True, b'aa\\x00cc\\x00')
+    """
+    module = inflating()
+    stream = _Forward(data, module)
+    end, step = len(out) if places is None else int(places[-1]) + 1, max(1, PIECE // width)
+    cuts = None if places is None else np.searchsorted(places, np.arange(0, end + step, step)).tolist()
+    try:
+        for i, at in enumerate(range(0, end, step)):
+            wanted = min(step, end - at)
+            part = stream.read(wanted * width)
+            if len(part) < wanted * width:
+                return False
+            rows = np.frombuffer(part, np.uint8).reshape(wanted, width)
+            if places is None or cuts is None:
+                out[at : at + wanted, :width] = rows
+            elif cuts[i] < cuts[i + 1]:
+                out[cuts[i] : cuts[i + 1], :width] = rows[places[cuts[i] : cuts[i + 1]] - at]
+        return places is not None or stream.at_end()
+    except module.error:
+        return False
+
+
+class _Forward:
+    """The unpacked bytes of one member, from the beginning on."""
+
+    def __init__(self, data: bytes, module: Any) -> None:
+        self._inflate, self._left = module.decompressobj(31), data
+
+    def read(self, n: int) -> bytes:
+        """`n` bytes, fewer only at the end."""
+        part = self._more(n)
+        while len(part) < n and (more := self._more(n - len(part))):
+            part += more
+        return part
+
+    def at_end(self) -> bool:
+        """Whether nothing is left but a checksum and a length that are right."""
+        return not self._more(1) and self._inflate.eof
+
+    def _more(self, n: int) -> bytes:
+        if self._inflate.eof:
+            return b""
+        part = self._inflate.decompress(self._left, n)
+        self._left = self._inflate.unconsumed_tail
+        return part
 
 
 def _by_members(data: bytes, limit: int) -> bytes:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import FormatError
-from penstock.formats.base.chunks import ChunkSource
+from penstock.formats.base.chunks import ChunkSource, Wanted
 from penstock.live.journal import Arrival
 
 
@@ -44,7 +44,7 @@ class ChunkCatalog:
     ...     key = "a"
     ...     def __len__(self):
     ...         return 3
-    ...     def load(self, i):
+    ...     def load(self, i, wanted=None):
     ...         return np.array([[97 + i]], np.uint8)
     >>> catalog = ChunkCatalog(lambda arrival: Letters())
     >>> catalog.placed(10, Arrival("letters", "a", 3))
@@ -124,17 +124,17 @@ class ChunkCatalog:
         held = self._find(number)
         return f"{held.arrival.name}#{number - held.lo}"
 
-    def load(self, number: int) -> npt.NDArray[np.uint8]:
-        """`[n, width]` frames. Raises what the source raises, and `SourceGone`."""
+    def load(self, number: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
+        """`[n, width]` frames; with `wanted`, those alone. Raises what the source raises, and `SourceGone`."""
         held = self._find(number)
         with self._lock:
             held.users += 1
         try:
             try:
-                return self._source(held).load(number - held.lo)
+                return self._source(held).load(number - held.lo, wanted)
             except OSError:  # it may have been renamed: whoever opens it again may know
                 self._drop(held)
-                return self._source(held).load(number - held.lo)
+                return self._source(held).load(number - held.lo, wanted)
         finally:
             with self._lock:
                 held.users -= 1

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from penstock.formats.base.chunks import ChunkSource, Opener
+from penstock.formats.base.chunks import ChunkSource, Opener, Wanted
 from penstock.live.catalog import SourceGone
 from penstock.live.directory import FilePathProvider
 from penstock.live.identity import FoundFile
@@ -62,13 +62,14 @@ class ChunkSourceLoader(Inlet):
 
     >>> import tempfile, numpy as np
     >>> from pathlib import Path
+    >>> from penstock.formats.base.chunks import chosen
     >>> class Whole(ChunkSource):
     ...     def __init__(self, path):
     ...         self.key, self.path = path.name, path
     ...     def __len__(self):
     ...         return 1
-    ...     def load(self, i):
-    ...         return np.fromfile(self.path, np.uint8)[:, None]
+    ...     def load(self, i, wanted=None):
+    ...         return chosen(np.fromfile(self.path, np.uint8)[:, None], wanted)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for name in ("b", "a"):
     ...         _ = Path(folder, name).write_text(name)
@@ -220,13 +221,13 @@ class _Checked(ChunkSource):
     def __len__(self) -> int:
         return len(self._source)
 
-    def load(self, i: int) -> npt.NDArray[np.uint8]:
+    def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
         stat = self._path.stat()
         seen = (stat.st_size, stat.st_mtime_ns)
         if seen != self._seen:
             self._check(stat)
             self._seen = seen
-        return self._source.load(i)
+        return self._source.load(i, wanted)
 
     def close(self) -> None:
         self._source.close()

@@ -39,7 +39,10 @@ class Hooks:
 
     `transform(frames [n, width] uint8, name)` gives frames, of any number and width, or `Rejected`.
     `weights(frames)` gives `[n]`, how much each position is wanted; a chunk's weight is their sum.
-    `encode(frames, places)` gives the rows of some positions: compact, ragged or of one width. Without it, as they are.
+    `encode(frames, places)` gives the rows of some positions: compact, ragged or of one width; each by its own frame
+    alone, as `frames` may be no more than those that are wanted. Without it, they stay as they are.
+
+    Without `transform` and `weights`, no more of a chunk need be read than the positions that are wanted.
     """
 
     transform: Callable[[Frames, str], Frames | Rejected] | None = None
@@ -81,8 +84,9 @@ class ChunkReader:
     """Reads chunks of a `catalog` and takes from each the positions that `unpacker` says. Thread-safe.
 
     A chunk that cannot be loaded, or that `transform` rejects or fails on, is counted by its reason and named, and
-    gives nothing; it is not tried again. With `hanse`, a chunk whose weight is known and too small is not loaded.
-    With a `store`, neither is one whose positions are held there.
+    gives nothing. It is not tried again, unless only the wanted part of it was: then another use may not meet what is
+    wrong, and what a use gives must not depend on others. With `hanse`, a chunk whose weight is known and too small is
+    not loaded. With a `store`, neither is one whose positions are held there.
     """
 
     def __init__(
@@ -97,14 +101,17 @@ class ChunkReader:
         self._store = store
         self._catalog, self._unpacker, self._hooks, self._hanse = catalog, unpacker, hooks or Hooks(), hanse
         self.metrics = metrics or StageMetrics("chunk_reader")
-        self._known: dict[int, float] = {}  # weights, and NaN for what failed
+        self._whole = self._hooks.transform is not None or self._hooks.weights is not None
+        self._known: dict[int, float] = {}  # weights, and NaN for what failed for good
+        self._failed: set[int] = set()  # what was counted
         self._lock = threading.Lock()
 
     def load(self, draws: Draws) -> Loaded:
         """The frames of draws that are open or were taken."""
         uses = draws.use.tolist()
+        read = self._frames if self._whole else self._measured
         frames = [
-            None if self._is_needless(draws.seq + i, number, use) else self._frames(number)
+            None if self._is_needless(draws.seq + i, number, use) else read(number)
             for i, (number, use) in enumerate(zip(draws.number.tolist(), uses, strict=True))
         ]
         weights = np.full(len(draws), np.nan)
@@ -140,15 +147,19 @@ class ChunkReader:
 
     def fetch(self, number: int, places: Int) -> Block | None:
         """Frames named by references to one chunk, for a state; None where they cannot be had."""
-        frames = self._frames(number)
-        if frames is None or len(frames) <= places.max(initial=-1):
-            return None
-        return Block(self._encoded(frames, places), np.full(len(places), number), places.astype(np.int32))
+        if self._whole:
+            frames = self._frames(number)
+            rows = None if frames is None or len(frames) <= places.max(initial=-1) else self._encoded(frames, places)
+        else:
+            rows = self._part(number, lambda n: [places if places.max(initial=-1) < n else places[:0]])[0]
+            rows = None if rows is None or len(rows) < len(places) else rows
+        return None if rows is None else Block(rows, np.full(len(places), number), places.astype(np.int32))
 
     def forget(self, below: int) -> None:
         """Know no more of chunks below a number."""
         with self._lock:
             self._known = {number: weight for number, weight in self._known.items() if number >= below}
+            self._failed = {number for number in self._failed if number >= below}
         if self._store is not None:
             self._store.forget(below)
 
@@ -165,15 +176,60 @@ class ChunkReader:
             block = self._store.get(number, use)
             if block is not None:
                 return block
-            frames = self._frames(number)
-        if frames is None:
+            frames = self._frames(number) if self._whole else None
+        uses = 1 if self._store is None else self._store.ahead + 1
+        if not self._whole:
+            rows, places = self._part(number, lambda n: self._unpacker.several(number, use, uses, n), last=uses == 1)
+            if rows is None and uses > 1:  # what is wrong may be where only later uses look
+                rows, places = self._part(number, lambda n: self._unpacker.several(number, use, 1, n))
+        elif frames is not None:
+            places = self._places(number, use, uses, frames)
+            rows = self._encoded(frames, _together(places))
+        else:
+            rows, places = None, []
+        if rows is None:
             return None
-        if self._store is None or self._store.ahead == 0:
-            (where,) = self._places(number, use, 1, frames)
-            rows = self._encoded(frames, where) if len(where) else frames[:0]
-            return Block(rows, np.full(len(where), number), where.astype(np.int32))
-        uses = self._places(number, use, self._store.ahead + 1, frames)
-        return self._store.put(number, use, self._encoded(frames, np.concatenate(uses)), uses)
+        if self._store is not None:
+            return self._store.put(number, use, rows, places)
+        return Block(rows, np.full(len(rows), number), places[0].astype(np.int32))
+
+    def _part(
+        self, number: int, several: Callable[[int], list[Int]], last: bool = True
+    ) -> tuple[Array | None, list[Int]]:
+        """The rows of some positions of a chunk, of which nothing else need be read; and which they are. None where
+        that fails, which is counted if it was the `last` attempt."""
+        places: list[Int] = []
+
+        def wanted(n: int) -> Int:
+            if n == 0:
+                raise _RejectedError(_EMPTY)
+            places[:] = several(n)
+            return places[0] if len(places) == 1 and _ascending(places[0]) else np.unique(np.concatenate(places))
+
+        try:
+            frames = self._catalog.load(number, wanted)
+            every = _together(places)
+            index = np.arange(len(every)) if _ascending(every) else np.searchsorted(np.unique(every), every)
+            return self._encoded(frames, index), places
+        except Exception as error:  # noqa: BLE001  as in `_frames`
+            if last:
+                self._fails(number, error)
+            return None, []
+
+    def _measured(self, number: int) -> None:
+        """Have the weight of a chunk, the number of its frames, known: by reading none of them, if that can be."""
+        if self._hanse is None or number in self._known:
+            return
+        found: list[int] = []
+        try:
+            self._catalog.load(number, lambda n: found.append(n) or np.zeros(0, np.int64))
+            if found[0] == 0:
+                raise _RejectedError(_EMPTY)
+        except Exception as error:  # noqa: BLE001  as in `_frames`
+            self._fails(number, error)
+            found = []
+        with self._lock:
+            self._known[number] = float(found[0]) if found else np.nan
 
     def _hopeless(self, seq: int, number: int) -> bool:
         weight = self._known.get(number)
@@ -187,7 +243,9 @@ class ChunkReader:
             frames = self._transformed(number)
             weight = self._weight(frames) if self._hanse is not None else 0.0
         except Exception as error:  # noqa: BLE001  whatever a chunk makes its reader do, it must not end the run
-            self._fails(number, reason_of(error), str(error))
+            self._fails(number, error)
+            with self._lock:
+                self._known[number] = np.nan
             return None
         if self._hanse is not None:
             with self._lock:
@@ -202,17 +260,17 @@ class ChunkReader:
                 raise _RejectedError(changed)
             frames = changed
         if len(frames) == 0:
-            raise _RejectedError(Rejected("empty", "expected at least one frame, got none"))
+            raise _RejectedError(_EMPTY)
         return frames
 
-    def _fails(self, number: int, reason: str, message: str) -> None:
+    def _fails(self, number: int, error: Exception) -> None:
         with self._lock:
-            known = np.isnan(self._known.get(number, 0.0))  # by another thread, meanwhile
-            self._known[number] = np.nan
-        if known:
+            again = number in self._failed
+            self._failed.add(number)
+        if again:
             self.metrics.add(failed_again=1)
         else:
-            self.metrics.failed(reason, self._catalog.name(number), message)
+            self.metrics.failed(reason_of(error), self._catalog.name(number), str(error))
 
     def _weight(self, frames: Frames) -> float:
         weight = float(len(frames)) if self._hooks.weights is None else float(np.sum(self._hooks.weights(frames)))
@@ -226,15 +284,27 @@ class ChunkReader:
         return self._unpacker.several(number, use, uses, len(frames), weights)
 
     def _encoded(self, frames: Frames, places: Int) -> Array:
-        if self._hooks.encode is not None:
+        if self._hooks.encode is not None and len(places):
             return self._hooks.encode(frames, places)
-        return frames if len(places) == len(frames) and (places == np.arange(len(places))).all() else frames[places]
+        return frames if len(places) == len(frames) and _ascending(places) else frames[places]
 
 
 class _RejectedError(DataError):
     def __init__(self, rejected: Rejected) -> None:
         self.reason = rejected.reason
         super().__init__(rejected.message or rejected.reason)
+
+
+_EMPTY = Rejected("empty", "expected at least one frame, got none")
+
+
+def _ascending(places: Int) -> bool:
+    """Whether each of some places is above the one before it."""
+    return len(places) < 2 or bool((places[1:] > places[:-1]).all())
+
+
+def _together(places: list[Int]) -> Int:
+    return places[0] if len(places) == 1 else np.concatenate(places)
 
 
 def joined(blocks: list[Block]) -> list[Block]:

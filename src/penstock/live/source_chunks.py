@@ -12,7 +12,7 @@ from penstock.core.ragged import Array, Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec
 from penstock.errors import SpecError
-from penstock.formats.base.chunks import ChunkSource
+from penstock.formats.base.chunks import ChunkSource, Wanted, chosen
 from penstock.formats.base.source import Source
 from penstock.live.catalog import SourceGone
 from penstock.live.chunk_sources import Inlet, Opened
@@ -128,5 +128,5 @@ class _Episodes(ChunkSource):
     def __len__(self) -> int:
         return self._count
 
-    def load(self, i: int) -> npt.NDArray[np.uint8]:
-        return self._inlet.read(self._first + i)
+    def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
+        return chosen(self._inlet.read(self._first + i), wanted)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import PlanError
-from penstock.formats.base.chunks import ChunkSource, Opener
+from penstock.formats.base.chunks import ChunkSource, Opener, Wanted
 from penstock.plan.weights import Weight, shares
 
 Int = npt.NDArray[np.int64]
@@ -70,8 +70,8 @@ class _View(ChunkSource):
     def __len__(self) -> int:
         return len(self._chosen)
 
-    def load(self, i: int) -> npt.NDArray[np.uint8]:
-        return self._source.load(int(self._chosen[i]))
+    def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
+        return self._source.load(int(self._chosen[i]), wanted)
 
     def close(self) -> None:
         self._source.close()

@@ -139,3 +139,58 @@ def test_what_does_not_go_together_is_refused(
 def test_no_directory_is_said(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="expected a directory"):
         chess_pipeline(tmp_path / "none")
+
+
+MODES: dict[str, dict[str, Any]] = {
+    "rate": {"rate": 0.07, "passes": 9},
+    "half": {"rate": "1/2", "passes": 2},
+    "count": {"count": 3, "passes": 3},
+    "kept": {"count": 2, "passes": 6, "ahead": 3},
+    "hanse": {"count": 1, "hanse_gamma": 0.8, "passes": 6},
+    "hanse, kept": {"count": 1, "hanse_gamma": 0.8, "passes": 8, "ahead": 2},
+    "all": {},
+}
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize("folder", ["gz", "tar", "old"])
+@pytest.mark.parametrize("mode", MODES)
+def test_reading_games_whole_or_in_part_gives_the_same(golden: Path, folder: str, mode: str, seed: int) -> None:
+    options = {"batch_size": 16, "reservoir": 30, "follow": False, "seed": seed, **MODES[mode]}
+    runs = []
+    for verify, threads in [(True, 2), (False, 1), (False, 3)]:
+        with chess_pipeline(golden / folder, verify=verify, threads=threads, references=True, **options) as batches:
+            runs.append(joined(list(batches)))
+    for name, values in runs[0].items():
+        assert np.array_equal(values, runs[1][name], equal_nan=True), name
+        assert np.array_equal(values, runs[2][name], equal_nan=True), name
+
+
+@pytest.mark.parametrize("mode", ["rate", "count", "kept", "hanse"])
+def test_a_game_damaged_behind_gives_what_does_not_need_that_whatever_the_threads(
+    golden: Path, tmp_path: Path, mode: str
+) -> None:
+    for i, path in enumerate(sorted((golden / "gz").iterdir()) * 3):
+        (tmp_path / f"{i}.{path.name}").write_bytes(path.read_bytes())
+    damaged = sorted(tmp_path.iterdir())[3]
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    damaged.write_bytes(bytes(data))
+    options = {"batch_size": 5, "reservoir": 30, "follow": False, "references": True, **MODES[mode]}
+    runs, states = [], []
+    for threads in (1, 4):
+        with chess_pipeline(tmp_path, threads=threads, **options) as batches:
+            listed = []
+            for batch in batches:
+                listed.append(list(zip(batch["chunk"].tolist(), batch["place"].tolist(), strict=True)))
+                states.append(batches.state_dict())
+            runs.append(listed)
+            assert sum(batches.failures()[0].values()) - batches.failures()[0].get("failed_again", 0) <= 1
+            # a rate spreads over the game, and every use of this one meets what is damaged
+            assert (3 in {chunk for batch in listed for chunk, _ in batch}) == (mode != "rate")
+    assert runs[0] == runs[1]
+    half = len(runs[0]) // 2
+    with chess_pipeline(tmp_path, threads=2, **options) as again:
+        again.load_state_dict(states[half - 1])
+        rest = [list(zip(b["chunk"].tolist(), b["place"].tolist(), strict=True)) for b in again]
+    assert rest == runs[0][half:]

@@ -76,6 +76,7 @@ def chess_pipeline(
     watch: Watch = "auto",
     settle: float = 2.0,
     missing_st: Missing = "zero",
+    verify: bool = False,
     journal: Journal | str | os.PathLike[str] | None = None,
     replay: Sequence[Move] | None = None,
     **options: Any,
@@ -91,6 +92,9 @@ def chess_pipeline(
     `part` choose a share of all games by a hash that is the same for ever, as `[9, 1]` and 1 for a tenth. `journal`
     records what the window did, `replay` repeats it. `watch` and `settle` as in
     `penstock.live.directory.FilePathProvider`, `missing_st` as in `penstock.formats.lc0.open_chunks`.
+
+    Where nothing is checked or weighed, a game is unpacked no further than to the last position that is wanted: its
+    checksum is not compared, and damage behind goes unseen, unless `verify` has it unpacked whole.
 
     Cost: begins once the newest games are indexed. Raises `FormatError` where there is no directory, `PlanError` for
     options that do not fit.
@@ -110,21 +114,19 @@ def chess_pipeline(
     if weights is not None and chosen.count is None and chosen.hanse_gamma is None:
         raise PlanError("expected a count, or hanse_gamma, with weights of positions, got none: they have no effect")
     provider = FilePathProvider(directory, watch="off" if chosen.follow is False else watch, settle=settle)
-    if journal is not None and not isinstance(journal, Journal):
-        journal = Journal(journal)
+    opener = functools.partial(open_chunks, missing_st=missing_st, verify=verify)
     return LivePipeline(
-        ChunkSourceLoader(provider, _opener(missing_st, split, part), chosen.threads or 1),
+        ChunkSourceLoader(provider, _opener(opener, split, part), chosen.threads or 1),
         chosen,
         hooks=Hooks(_transform(rescorer, faults), weights, encode),
         decode=(tensors or ChessTensors()).decode,
-        journal=journal,
+        journal=journal if journal is None or isinstance(journal, Journal) else Journal(journal),
         replay=replay,
     )
 
 
-def _opener(missing_st: Missing, split: Sequence[Weight] | None, part: int) -> Opener:
+def _opener(opener: Opener, split: Sequence[Weight] | None, part: int) -> Opener:
     """What opens a file: all of its games, or a part of them."""
-    opener: Opener = functools.partial(open_chunks, missing_st=missing_st)
     if split is not None:
         return ChunkSourceSplitter(split).opener(opener, part)
     if part != 0:

@@ -9,6 +9,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+Wanted = Callable[[int], npt.NDArray[np.int64]]
+"""From the number of frames of a chunk to those that are wanted: places `[k]` int64, ascending, none twice."""
+
 
 class ChunkSource(ABC):
     """Chunks `0 .. len - 1` of one file, each the frames of one game in order. Reads may be called from any thread.
@@ -23,8 +26,13 @@ class ChunkSource(ABC):
         """How many chunks there are."""
 
     @abstractmethod
-    def load(self, i: int) -> npt.NDArray[np.uint8]:
-        """`[n, width]` frames of chunk `i`, in memory of their own. Raises `FormatError` saying what is wrong."""
+    def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
+        """`[n, width]` frames of chunk `i`, in memory of their own. Raises `FormatError` saying what is wrong.
+
+        With `wanted`, only those at the places that it gives for the number of frames, in that order. A source may then
+        read no more than these need, so damage elsewhere in the chunk may not be seen: what is given, or raised, is a
+        function of the chunk and the places alone. `wanted` may be called again, with the same number.
+        """
 
     def close(self) -> None:
         """Release what is held. Reading afterwards is an error."""
@@ -32,3 +40,15 @@ class ChunkSource(ABC):
 
 Opener = Callable[[Path], ChunkSource | None]
 """Opens and indexes the file at a path; None if it is no file of chunks. Raises `FormatError` and `OSError`."""
+
+
+def chosen(frames: npt.NDArray[np.uint8], wanted: Wanted | None) -> npt.NDArray[np.uint8]:
+    """What `ChunkSource.load` gives of frames that were read whole; these themselves where all are wanted.
+
+    >>> chosen(np.arange(4, dtype=np.uint8)[:, None], lambda n: np.array([0, n - 1])).tolist()
+    [[0], [3]]
+    """
+    if wanted is None:
+        return frames
+    places = wanted(len(frames))
+    return frames if len(places) == len(frames) else frames[places]

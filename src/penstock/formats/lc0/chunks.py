@@ -6,12 +6,29 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.containers.gunzip import GAIN, MAGIC, GzipError, begins, gunzip, single, told_size
-from penstock.formats.base.chunks import ChunkSource
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.gunzip import GAIN, MAGIC, GzipError, begins, gunzip, gunzip_rows, single, told_size
+from penstock.formats.base.chunks import ChunkSource, Wanted, chosen
 from penstock.formats.lc0.descriptors import DESCRIPTORS
 from penstock.formats.lc0.errors import ChunkError, Reason
 from penstock.formats.lc0.index import Index, indexed
-from penstock.formats.lc0.upgrade import Bytes, Missing, check_missing, frames_in, plausible, upgraded, version_of
+from penstock.formats.lc0.memory import empty
+from penstock.formats.lc0.records import FRAME
+from penstock.formats.lc0.upgrade import (
+    WIDTH,
+    Bytes,
+    Missing,
+    check_missing,
+    completed,
+    frames_in,
+    plausible,
+    upgraded,
+    version_of,
+)
+
+Int = npt.NDArray[np.int64]
 
 LIMIT = 64 << 20  # bytes of a chunk, unpacked: 8000 frames
 
@@ -31,29 +48,72 @@ class ChunkFile(ChunkSource):
     Reads are by position, and from any thread. All files together hold at most 64 descriptors, those read last.
     """
 
-    def __init__(self, path: Path, index: Index, missing: Missing, limit: int) -> None:
+    def __init__(self, path: Path, index: Index, missing: Missing, limit: int, verify: bool = False) -> None:
         self.path, self.key, self.torn = path, path.name, index.torn
-        self._index, self._limit = index, limit
+        self._index, self._limit, self._verify = index, limit, verify
         self._missing: Missing = missing
         self._closed = False
 
     def __len__(self) -> int:
         return len(self._index.payload)
 
-    def load(self, i: int) -> Bytes:
+    def load(self, i: int, wanted: Wanted | None = None) -> Bytes:
         """`[n, 8396]` uint8 frames of chunk `i`, brought to version 7, in memory of their own.
 
-        Raises `ChunkError`, and `IndexError` for a number that there is not. Cost: one read, one inflation, one copy.
+        With `wanted`, the frames at the places that it gives for `n`, which the end of the gzip tells. Nothing behind
+        the last of these is unpacked then, and no checksum compared, unless all are wanted, the file was opened with
+        `verify`, or what tells `n` is odd. Damage before it is found by most means but not all: deflate itself, and the
+        version that each frame begins with. A chunk that turns out to have other than `n` frames is bad (`size`).
+
+        Raises `ChunkError`, and `IndexError` for a number that there is not. Cost: one read, one inflation up to the
+        last frame that is wanted; memory of frames that nobody holds is used again.
         """
-        raw = self.unpacked(i)
+        stored = self.stored(i)
+        told = self._told(stored)
+        if told is None or wanted is None or self._verify:
+            return chosen(self._whole(stored, told, i), wanted)
+        places = wanted(told.frames)
+        if len(places) < told.frames:
+            return self._some(stored, told, places, i)
+        frames = self._whole(stored, told, i)
+        if len(frames) != told.frames:
+            message = f"expected {told.frames} frames, as the end of the gzip says, got {len(frames)}"
+            raise self._named(message, Reason.SIZE, i)
+        return frames
+
+    def _whole(self, stored: bytes, told: Counted | None, i: int) -> Bytes:
+        """All frames; straight to where they stay, for records that are as long as frames or nearly."""
         try:
-            return upgraded(raw, self._missing)
+            if told is not None and told.version >= 6 and stored.startswith(MAGIC):
+                out = empty(told.frames, FRAME.itemsize)
+                if gunzip_rows(stored, out, WIDTH[told.version]):
+                    return completed(out, told.version, self._missing)
+            return upgraded(self._unpacked(stored, i), self._missing)
+        except ChunkError as error:
+            raise error if error.path is not None else self._named(error, error.reason, i) from None
+
+    def _some(self, stored: bytes, told: Counted, places: Int, i: int) -> Bytes:
+        """The frames at some places, fewer than all."""
+        width = WIDTH[told.version]
+        if len(places) == 0:
+            return np.empty((0, FRAME.itemsize), np.uint8)
+        if not stored.startswith(MAGIC):
+            rows = np.frombuffer(stored, np.uint8).reshape(told.frames, width)[places]
+        elif not gunzip_rows(stored, rows := np.empty((len(places), width), np.uint8), width, places):
+            self._unpacked(stored, i)  # says what is wrong, in most cases
+            raise self._named(f"expected {told.frames} frames, as the end of the gzip says, got fewer", Reason.SIZE, i)
+        if version_of(rows[0].tobytes()) != told.version:
+            raise self._named("expected records of one version, got several in one chunk", Reason.MIXED, i)
+        try:
+            return upgraded(rows.tobytes(), self._missing)
         except ChunkError as error:
             raise self._named(error, error.reason, i) from None
 
     def unpacked(self, i: int) -> bytes:
         """The records of chunk `i` as they are stored, not yet looked at. Raises as `load`."""
-        stored = self.stored(i)
+        return self._unpacked(self.stored(i), i)
+
+    def _unpacked(self, stored: bytes, i: int) -> bytes:
         if not stored.startswith(MAGIC):
             return self._plain(stored, i)
         try:
@@ -68,19 +128,26 @@ class ChunkFile(ChunkSource):
         inside is not seen. Cost: a read of the compressed bytes.
         """
         stored = self.stored(i)
-        version, size = version_of(stored), len(stored)
-        if stored.startswith(MAGIC):
-            version, size = version_of(begins(stored, 4)), told_size(stored)
-        try:
-            if stored.startswith(MAGIC) and (not single(stored) or not size <= min(GAIN * len(stored), self._limit)):
-                raise ChunkError("unpacking tells", Reason.SIZE)
-            return Counted(frames_in(version, size), version)
-        except ChunkError:
-            raw = self.unpacked(i)
+        told = self._told(stored)
+        if told is not None:
+            return told
+        raw = self._unpacked(stored, i)
         try:
             return Counted(frames_in(version_of(raw), len(raw)), version_of(raw))
         except ChunkError as error:
             raise self._named(error, error.reason, i) from None
+
+    def _told(self, stored: bytes) -> Counted | None:
+        """What the ends of a chunk tell of it; None where only unpacking tells."""
+        version, size = version_of(stored), len(stored)
+        if stored.startswith(MAGIC):
+            version, size = version_of(begins(stored, 4)), told_size(stored)
+            if not single(stored) or not size <= min(GAIN * len(stored), self._limit):
+                return None
+        try:
+            return Counted(frames_in(version, size), version)
+        except ChunkError:
+            return None
 
     def stored(self, i: int) -> bytes:
         """The bytes of chunk `i` in the file. Raises `ChunkError`: `io`, `truncated`, `too_large`, `empty`."""
@@ -123,12 +190,15 @@ class ChunkFile(ChunkSource):
         return ChunkError(str(error), reason, path=self.path, where=None if name is None else f"member {name!r}")
 
 
-def open_chunks(path: Path, *, missing_st: Missing = "zero", limit: int = LIMIT) -> ChunkFile | None:
+def open_chunks(
+    path: Path, *, missing_st: Missing = "zero", limit: int = LIMIT, verify: bool = False
+) -> ChunkFile | None:
     """The chunks of the file at `path`, told by its content: gzip (one chunk), records that are not compressed (one
     chunk), or a tar of either (a chunk a member, but folders and LICENSE). None for any other file.
 
     `missing_st` says what short-term values become that records before version 7 do not have: `"zero"`, or `"nan"`.
-    `limit` is the most bytes of a chunk, unpacked. Of a tar that is cut or damaged, the members before that are used,
+    `limit` is the most bytes of a chunk, unpacked. With `verify`, a chunk is unpacked whole and its checksum compared
+    also where only some of its frames are wanted. Of a tar that is cut or damaged, the members before that are used,
     and `torn` names the first that is not.
 
     Raises `ChunkError` for an empty file called `.gz` or `.tar` (`empty`) and for one that is something else
@@ -145,4 +215,4 @@ def open_chunks(path: Path, *, missing_st: Missing = "zero", limit: int = LIMIT)
     """
     check_missing(missing_st)
     index = indexed(path)
-    return None if index is None else ChunkFile(path, index, missing_st, limit)
+    return None if index is None else ChunkFile(path, index, missing_st, limit, verify)

@@ -24,13 +24,14 @@ import numpy.typing as npt
 
 from penstock.errors import DataError
 from penstock.formats.lc0.errors import ChunkError, Reason
+from penstock.formats.lc0.memory import empty
 from penstock.formats.lc0.records import FRAME, INPUT_FORMATS, NO_MOVE, RECORDS
 
 Bytes = npt.NDArray[np.uint8]
 Missing = Literal["zero", "nan"]
 
-_WIDTH = {version: record.itemsize for version, record in RECORDS.items()}
-_V6 = _WIDTH[6]
+WIDTH = {version: record.itemsize for version, record in RECORDS.items()}
+_V6 = WIDTH[6]
 _UNKNOWN = ("played_q", "played_d", "played_m", "orig_q", "orig_d", "orig_m")
 _SHORT_TERM = ("q_st", "d_st")
 _LINKS = ("opp_played_idx", "next_played_idx")
@@ -76,9 +77,9 @@ def frames_in(version: int, size: int) -> int:
         raise ChunkError("expected records, got no bytes", Reason.EMPTY)
     if version not in RECORDS:
         raise ChunkError(f"expected records of the versions {sorted(RECORDS)}, got version {version}", Reason.VERSION)
-    n, rest = divmod(size, _WIDTH[version])
+    n, rest = divmod(size, WIDTH[version])
     if rest:
-        message = f"expected whole records of {_WIDTH[version]} bytes (version {version}), got {size} bytes"
+        message = f"expected whole records of {WIDTH[version]} bytes (version {version}), got {size} bytes"
         raise ChunkError(message, Reason.SIZE)
     return n
 
@@ -102,25 +103,40 @@ def upgraded(raw: bytes, missing: Missing = "zero") -> Bytes:
         if error.reason == Reason.SIZE and _mixed(raw):
             raise _several() from None
         raise
+    out = empty(n, FRAME.itemsize)
+    if version >= 6:
+        out[:, : WIDTH[version]] = np.frombuffer(raw, np.uint8).reshape(n, WIDTH[version])
+        return completed(out, version, missing)
     old = np.frombuffer(raw, RECORDS[version], n)
     if np.any(old["version"] != version):
         raise _several()
-    out = np.empty((n, FRAME.itemsize), np.uint8)
     new = out.view(FRAME)[:, 0]
-    if version >= 6:
-        width = _WIDTH[version]
-        out[:, :width] = np.frombuffer(raw, np.uint8).reshape(n, width)
-        out[:, width:] = 0
-    else:
-        out[:] = 0
-        _bring(old, new, version)
-    if version < 7 and missing == "nan":
+    out[:] = 0
+    _bring(old, new, version)
+    _short_term(new, missing)
+    new["version"] = 7
+    return out
+
+
+def completed(out: Bytes, version: int, missing: Missing) -> Bytes:
+    """Frames `out` `[n, 8396]` that begin with records of version 6 or 7, made version 7. Raises as `upgraded`."""
+    new = out.view(FRAME)[:, 0]
+    if np.any(new["version"] != version):
+        raise _several()
+    out[:, WIDTH[version] :] = 0
+    if version < 7:
+        _short_term(new, missing)
+        new["version"] = 7
+    return out
+
+
+def _short_term(new: npt.NDArray[np.void], missing: Missing) -> None:
+    """What versions before 7 do not have."""
+    if missing == "nan":
         for name in _SHORT_TERM:
             new[name][new[name] == 0] = np.nan
         for name in _LINKS:
             new[name] = NO_MOVE
-    new["version"] = 7
-    return out
 
 
 def _bring(old: npt.NDArray[np.void], new: npt.NDArray[np.void], version: int) -> None:
@@ -143,7 +159,7 @@ def _mixed(raw: bytes) -> bool:
     """Whether whole records of several versions follow one another up to the end."""
     at = 0
     while at < len(raw):
-        width = _WIDTH.get(version_of(raw[at : at + 4]))
+        width = WIDTH.get(version_of(raw[at : at + 4]))
         if width is None:
             return False
         at += width
