@@ -48,7 +48,9 @@ def view(
     opening: Opening = None,
     as_json: Json = False,
 ) -> None:
-    """Draw a scene of a driving log: the ego and its way, agents by type, and lights where there is a map.
+    """Draw a scene of a driving log from above: pictures, or a film.
+
+    The ego and its way, agents by type and where they will be; lanes and lights where there is a map.
 
     Needs the extra `images`, for .mp4 `video` too. Other datasets are drawn by `penstock film`.
 

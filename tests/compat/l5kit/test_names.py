@@ -37,6 +37,7 @@ NAMES = {
     "rasterization": "Rasterizer RenderContext SatelliteRasterizer SemanticRasterizer StubRasterizer BoxRasterizer "
     "SatBoxRasterizer SemBoxRasterizer build_rasterizer EGO_EXTENT_WIDTH EGO_EXTENT_LENGTH EGO_EXTENT_HEIGHT",
     "vectorization": "",
+    "visualization": "draw_trajectory TARGET_POINTS_COLOR PREDICTED_POINTS_COLOR REFERENCE_TRAJ_COLOR",
     "vectorization.vectorizer": "Vectorizer",
     "vectorization.vectorizer_builder": "build_vectorizer",
 }
@@ -45,6 +46,7 @@ ABSENT = {
     "rasterization": "get_sat_image_crop_scaled_from_ecef get_sat_image_crop_scaled get_sat_image_crop",
     "kinematic": "fit_ackerman_model_approximate fit_ackerman_model_exact",
     "random": "LambdaRandomGenerator ReplayRandomGenerator",
+    "visualization": "draw_reference_trajectory write_gif write_video",
 }
 
 

@@ -13,7 +13,10 @@ from penstock.compat.l5kit import data, evaluation, geometry
 from penstock.compat.l5kit.configs import load_config_data, save_config_data
 from penstock.compat.l5kit.data import ChunkedDataset, LocalDataManager
 from penstock.compat.l5kit.data.filter import get_other_agents_ids
+from penstock.compat.l5kit.dataset import EgoDataset
 from penstock.compat.l5kit.evaluation import metrics
+from penstock.compat.l5kit.rasterization import build_rasterizer
+from penstock.compat.l5kit.visualization import TARGET_POINTS_COLOR, draw_trajectory
 from penstock.errors import DataError, FormatError
 
 
@@ -157,3 +160,22 @@ def test_ground_truth_of_a_mask(drive: ChunkedDataset, tmp_path: Path, rng: np.r
     evaluation.export_zarr_to_csv(drive, tmp_path / "some.csv", 5, 0.5, agents_mask=mask)
     found = [int(line["track_id"]) for line in evaluation.read_gt_csv(tmp_path / "some.csv")]
     assert found == drive.agents[mask]["track_id"].tolist()
+
+
+def test_trajectories_on_a_raster(drive: ChunkedDataset, files: LocalDataManager, config: dict[str, Any]) -> None:
+    rasterizer = build_rasterizer(config, files)
+    sample = EgoDataset(config, drive, rasterizer)[60]
+    image = rasterizer.to_rgb(sample["image"].transpose(1, 2, 0))
+    there = geometry.transform_points(sample["target_positions"], sample["raster_from_agent"])
+    before = image.copy()
+    draw_trajectory(image, there, TARGET_POINTS_COLOR)
+    inside = there[(there >= 0).all(axis=1) & (there < 224).all(axis=1)].astype(int)
+    assert len(inside) > 10
+    assert (image[inside[:, 1], inside[:, 0]] == TARGET_POINTS_COLOR).all()
+    rows = np.nonzero((image != before).any(axis=-1))[0]
+    assert rows.min() >= inside[:, 1].min() - 2
+    arrows = before.copy()
+    draw_trajectory(arrows, there, TARGET_POINTS_COLOR, yaws=-sample["target_yaws"])
+    assert (arrows != before).any()
+    with pytest.raises(DataError, match="a yaw for each"):
+        draw_trajectory(arrows, there, TARGET_POINTS_COLOR, yaws=np.zeros(3))
