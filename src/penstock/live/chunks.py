@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from penstock.core.ragged import Array
 from penstock.errors import DataError
-from penstock.live.block import Block
+from penstock.live.block import Block, Part
 from penstock.live.catalog import ChunkCatalog
 from penstock.live.chunk_sources import reason_of
 from penstock.live.hanse import Float, HanseSampling
@@ -121,7 +121,7 @@ class ChunkReader:
 
     def unpack(self, loaded: Loaded) -> Unpacked:
         """The positions of draws that were taken."""
-        draws, blocks = loaded.draws, list[Block]()
+        draws, parts = loaded.draws, list[Part]()
         counts = {"good": 0, "bad": 0, "rejected": 0}
         for number, use, frames, weight in zip(
             draws.number.tolist(), draws.use.tolist(), loaded.frames, loaded.weights.tolist(), strict=True
@@ -129,12 +129,12 @@ class ChunkReader:
             if use == REJECTED:
                 counts["bad" if frames is None and np.isnan(weight) else "rejected"] += 1
                 continue
-            block = self._unpacked(number, use, frames)
-            counts["good" if block is not None else "bad"] += 1
-            if block is not None and len(block):
-                blocks.append(block)
-        self.metrics.add(chunks=counts["good"], frames=sum(map(len, blocks)), rejected=counts["rejected"])
-        return Unpacked(draws.end, draws.epoch, joined(blocks), counts["good"] + counts["rejected"], counts["bad"])
+            part = self._unpacked(number, use, frames)
+            counts["good" if part is not None else "bad"] += 1
+            if part is not None and len(part):
+                parts.append(part)
+        self.metrics.add(chunks=counts["good"], frames=sum(map(len, parts)), rejected=counts["rejected"])
+        return Unpacked(draws.end, draws.epoch, joined(parts), counts["good"] + counts["rejected"], counts["bad"])
 
     def read(self, draws: Draws) -> Unpacked:
         """`load` and `unpack` in one, for draws that are not open."""
@@ -170,12 +170,12 @@ class ChunkReader:
         known = self._hanse is None or number in self._known
         return self._store is not None and known and self._store.has(number)
 
-    def _unpacked(self, number: int, use: int, frames: Frames | None) -> Block | None:
+    def _unpacked(self, number: int, use: int, frames: Frames | None) -> Part | None:
         """The frames of one use; None where there are none to be had."""
         if self._store is not None and frames is None and not np.isnan(self._known.get(number, 0.0)):
-            block = self._store.get(number, use)
-            if block is not None:
-                return block
+            part = self._store.get(number, use)
+            if part is not None:
+                return part
             frames = self._frames(number) if self._whole else None
         uses = 1 if self._store is None else self._store.ahead + 1
         if not self._whole:
@@ -191,7 +191,7 @@ class ChunkReader:
             return None
         if self._store is not None:
             return self._store.put(number, use, rows, places)
-        return Block(rows, np.full(len(rows), number), places[0].astype(np.int32))
+        return Part(Block(rows, np.full(len(rows), number), places[0].astype(np.int32)), 0, len(rows))
 
     def _part(
         self, number: int, several: Callable[[int], list[Int]], last: bool = True
@@ -307,12 +307,12 @@ def _together(places: list[Int]) -> Int:
     return places[0] if len(places) == 1 else np.concatenate(places)
 
 
-def joined(blocks: list[Block]) -> list[Block]:
-    """Blocks that follow one another and are of one width, as one."""
-    runs: list[list[Block]] = []
-    for block in blocks:
-        if runs and runs[-1][0].width == block.width:
-            runs[-1].append(block)
+def joined(parts: list[Part]) -> list[Block]:
+    """Parts that follow one another and are of one width, as one block."""
+    runs: list[list[Part]] = []
+    for part in parts:
+        if runs and runs[-1][0].block.width == part.block.width:
+            runs[-1].append(part)
         else:
-            runs.append([block])
-    return [Block.join(run) for run in runs]
+            runs.append([part])
+    return [Part.join(run) for run in runs]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock.errors import DataError, StateError
-from penstock.live.block import Block
+from penstock.live.block import Block, Part
 from penstock.live.catalog import ChunkCatalog
 from penstock.live.chunk_sources import ChunkSourceLoader, Inlet, Opened
 from penstock.live.chunks import ChunkReader, Hooks, Loaded, Unpacked, joined
@@ -316,7 +316,7 @@ class LivePipeline(Iterator[Arrays]):
         def read(piece: range) -> list[tuple[Int, Block]]:
             held = ((groups[i], self._reader.fetch(int(numbers[i]), place[groups[i]].astype(np.int64))) for i in piece)
             found = [(index, block) for index, block in held if block is not None]
-            blocks = joined([block for _, block in found])
+            blocks = joined([Part(block, 0, len(block)) for _, block in found])
             return [(np.concatenate([index for index, _ in found]), blocks[0])] if len(blocks) == 1 else found
 
         with OrderedMap(read, pieces, self._threads) as results:

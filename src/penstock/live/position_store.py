@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.ragged import Array, offsets_of
-from penstock.live.block import Block
+from penstock.live.block import Block, Part
 
 Int = npt.NDArray[np.int64]
 
@@ -30,8 +30,8 @@ class PositionStore:
     >>> store = PositionStore(ahead=2, limit=1 << 20)
     >>> places = [np.array([4]), np.array([1]), np.array([0])]
     >>> now = store.put(number=7, use=0, rows=np.eye(3, dtype=np.uint8), places=places)
-    >>> now.place.tolist(), store.get(7, 1).place.tolist(), store.get(7, 3)
-    ([4], [1], None)
+    >>> Part.join([now, store.get(7, 1)]).place.tolist(), store.get(7, 3)
+    ([4, 1], None)
     """
 
     def __init__(self, ahead: int, limit: int = 1 << 30) -> None:
@@ -47,7 +47,7 @@ class PositionStore:
         """Whether frames of a chunk are held, of whatever use."""
         return number in self._held
 
-    def get(self, number: int, use: int) -> Block | None:
+    def get(self, number: int, use: int) -> Part | None:
         """The frames of one use; None where they are not held."""
         entry = self._held.get(number)
         at = -1 if entry is None else use - entry.first
@@ -57,9 +57,9 @@ class PositionStore:
         self.hits += 1
         if at == len(entry.ends) - 2:  # its last use
             self._remove(number)
-        return entry.block.part(entry.ends[at], entry.ends[at + 1])
+        return Part(entry.block, entry.ends[at], entry.ends[at + 1])
 
-    def put(self, number: int, use: int, rows: Array, places: list[Int]) -> Block:
+    def put(self, number: int, use: int, rows: Array, places: list[Int]) -> Part:
         """Keep rows of `use` and of those after it, `places` of each; gives the frames of `use`."""
         place = np.concatenate(places).astype(np.int32)
         block = Block(rows, np.full(len(place), number), place)
@@ -72,7 +72,7 @@ class PositionStore:
                 self.nbytes += entry.nbytes
             while self.nbytes > self.limit:
                 self.nbytes -= self._held.popitem(last=False)[1].nbytes
-        return block.part(ends[0], ends[1])
+        return Part(block, ends[0], ends[1])
 
     def forget(self, below: int) -> None:
         """Keep no more of chunks below a number."""
