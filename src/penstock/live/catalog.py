@@ -16,6 +16,8 @@ from penstock.errors import FormatError
 from penstock.formats.base.chunks import ChunkSource, Wanted
 from penstock.live.journal import Arrival
 
+RENAMES = 3  # of one file that may fall into one read
+
 
 class SourceGone(FormatError):
     """The file that a chunk was in is gone, or is another now."""
@@ -130,11 +132,12 @@ class ChunkCatalog:
         with self._lock:
             held.users += 1
         try:
-            try:
-                return self._source(held).load(number - held.lo, wanted)
-            except OSError:  # it may have been renamed: whoever opens it again may know
-                self._drop(held)
-                return self._source(held).load(number - held.lo, wanted)
+            for _ in range(RENAMES):
+                try:
+                    return self._source(held).load(number - held.lo, wanted)
+                except OSError:  # it may have been renamed: whoever opens it again may know
+                    self._drop(held)
+            return self._source(held).load(number - held.lo, wanted)
         finally:
             with self._lock:
                 held.users -= 1

@@ -52,6 +52,7 @@ class ChunkFile(ChunkSource):
         self.path, self.key, self.torn = path, path.name, index.torn
         self._index, self._limit, self._verify = index, limit, verify
         self._missing: Missing = missing
+        self._kept: Int | None = None
         self._closed = False
 
     def __len__(self) -> int:
@@ -69,7 +70,7 @@ class ChunkFile(ChunkSource):
         last frame that is wanted; memory of frames that nobody holds is used again.
         """
         stored = self.stored(i)
-        told = self._told(stored)
+        told = self._told(stored, i)
         if told is None or wanted is None or self._verify:
             return chosen(self._whole(stored, told, i), wanted)
         places = wanted(told.frames)
@@ -128,7 +129,7 @@ class ChunkFile(ChunkSource):
         inside is not seen. Cost: a read of the compressed bytes.
         """
         stored = self.stored(i)
-        told = self._told(stored)
+        told = self._told(stored, i)
         if told is not None:
             return told
         raw = self._unpacked(stored, i)
@@ -137,8 +138,20 @@ class ChunkFile(ChunkSource):
         except ChunkError as error:
             raise self._named(error, error.reason, i) from None
 
-    def _told(self, stored: bytes) -> Counted | None:
-        """What the ends of a chunk tell of it; None where only unpacking tells."""
+    def _told(self, stored: bytes, i: int) -> Counted | None:
+        """What the ends of chunk `i` tell of it; None where only unpacking tells. Kept, 8 bytes a chunk: what was read
+        is the file that was indexed."""
+        if self._kept is None:
+            self._kept = np.zeros(len(self), np.int64)
+        known = int(self._kept[i])
+        if known:
+            return Counted(known >> 4, known & 15)
+        told = self._looked_at(stored)
+        if told is not None:
+            self._kept[i] = told.frames << 4 | told.version
+        return told
+
+    def _looked_at(self, stored: bytes) -> Counted | None:
         version, size = version_of(stored), len(stored)
         if stored.startswith(MAGIC):
             version, size = version_of(begins(stored, 4)), told_size(stored)
