@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +37,7 @@ class Sampled:
         return self.described
 
 
-class DrivingDataset(MapDataset):
+class DrivingDataset(MapDataset, ABC):
     """Samples of `rows` of a log, whose scenes are the episodes; what ego and agent datasets have in common.
 
     Shuffle, mix, shard, repeat and load it as any `MapDataset`; `data[5]`, `data[2:9]`, `data.batch(positions)`.
@@ -70,9 +71,9 @@ class DrivingDataset(MapDataset):
         frame = first + checked(state_index, last - first, f"frame of scene {scene}")
         return self._one(frame, track_id).row(0)
 
+    @abstractmethod
     def _one(self, frame: int, track_id: int | None) -> Columns:
         """The batch of the one sample of a frame of the dataset. Its position is the frame's number."""
-        raise NotImplementedError
 
     def get_scene_indices(self, scene_idx: int) -> Int:
         """`[n]` the samples of a scene. Raises `NoSuchRowError`."""

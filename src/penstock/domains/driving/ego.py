@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -50,8 +51,9 @@ class RasterDataset(DrivingDataset):
         told = (type(self).__name__, sampling, perturbation, type(rasterizer).__name__, dict(cfg))
         super().__init__(cfg, logs, timeline, rows, cuts, Sampled(self._make, described(logs, *told)))
 
+    @abstractmethod
     def _make(self, rows: Int, positions: Int) -> Columns:
-        raise NotImplementedError
+        """The samples of rows of the log, at positions of the order."""
 
     def _pictured(self, sample: Columns, targets: Targets) -> Columns:
         return merged(sample, None if self.pictures is None else self.pictures(targets))
