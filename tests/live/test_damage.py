@@ -101,8 +101,10 @@ def test_a_file_deleted_after_the_scan_drops_its_chunks_and_the_run_goes_on(tmp_
     run = Run(tmp_path, follow="manual", passes=1, threads=1, draws=1)
     run.pipeline.poll()
     (tmp_path / "g0001.chk").unlink()
-    assert run.frames() in (Counter(frames_of(GAMES)), Counter(frames_of(g for g in GAMES if g != 10)))
-    assert run.failures in ({}, {"missing": 1})
+    read = run.frames(), run.failures
+    whole, without = Counter(frames_of(GAMES)), Counter(frames_of(g for g in GAMES if g != 10))
+    # Chance says whether it was read, only indexed, or neither, before it was deleted.
+    assert read in ((whole, {}), (without, {"gone": 1}), (without, {"missing": 1}))
 
 
 def test_all_chunks_bad_is_an_error_with_counts_by_reason(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ class ShufflingChunkPool:
 
     `placed` is called with the first number of each source that arrives, `left` with that of each that leaves.
 
-    Memory: some 300 bytes a source and 4 bytes a chunk of the window. Raises `PlanError` for an empty window.
+    Memory: some 300 bytes a source and 8 bytes a chunk of the window. Raises `PlanError` for an empty window.
 
     >>> pool = ShufflingChunkPool(size=3, seed=1, passes=1)
     >>> pool.arrive([Arrival("a", "a", 2), Arrival("b", "b", 2)])

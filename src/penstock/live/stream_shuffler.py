@@ -105,7 +105,8 @@ class StreamShuffler:
         """At most `n` more; numbers that left the window meanwhile are taken too, and dropped."""
         which = self._choose(n)
         place, table = np.empty(len(which), np.int64), np.empty((3, len(which)), np.int64)
-        for s, held in enumerate(self._ranges):
+        for s in np.unique(which).tolist():
+            held = self._ranges[s]
             mine = np.flatnonzero(which == s) if len(self._ranges) > 1 else slice(None)
             count = len(place[mine])
             place[mine] = np.arange(held.taken, held.taken + count)

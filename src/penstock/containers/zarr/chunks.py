@@ -171,7 +171,7 @@ def _lz4_size(head: bytes) -> int | None:
 
 def _zstd_size(head: bytes) -> int | None:
     """What a frame says that it holds (RFC 8878, 3.1.1.1); None where it does not."""
-    if (len(head) < 18 and len(head) < 6) or head[:4] != b"\x28\xb5\x2f\xfd":
+    if len(head) < 6 or head[:4] != b"\x28\xb5\x2f\xfd":
         return None
     flags = head[4]
     width = (1 if flags & 0x20 else 0, 2, 4, 8)[flags >> 6]

@@ -98,7 +98,7 @@ def merged(sample: Columns, image: npt.NDArray[Any] | None) -> Columns:
     return sample if image is None else sample.merged({"image": image})
 
 
-def section_of_rasters(cfg: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Whether traffic lights are drawn, and other things that a configuration may leave out."""
-    found = cfg.get("raster_params", {})
-    return found if isinstance(found, Mapping) else {}
+def lights_of(cfg: Mapping[str, Any]) -> bool:
+    """Whether traffic lights are drawn, as they are where a configuration does not say."""
+    found = cfg.get("raster_params")
+    return not (isinstance(found, Mapping) and found.get("disable_traffic_light_faces", False))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.columns import Columns
-from penstock.domains.driving.dataset import DrivingDataset, Sampled, described, merged, section_of_rasters
+from penstock.domains.driving.dataset import DrivingDataset, Sampled, described, lights_of, merged
 from penstock.domains.driving.logs import TRACK_BYTES, Logs, Timeline, scene_logs
 from penstock.domains.driving.perturbation import Perturbation
 from penstock.domains.driving.pictures import SCENE_BYTES, ImageType, Pictures
@@ -45,7 +45,7 @@ class RasterDataset(DrivingDataset):
         self.sampler = Sampler(logs, sampling, perturbation, timeline=timeline, track_bytes=options["track_bytes"])
         self.pictures = None
         if rasterizer is not None:
-            lights = not section_of_rasters(cfg).get("disable_traffic_light_faces", False)
+            lights = lights_of(cfg)
             kind, room = options["image_type"], options["scene_bytes"]
             self.pictures = Pictures(logs, timeline, rasterizer, sampling.history, lights, kind, room)
         told = (type(self).__name__, sampling, perturbation, type(rasterizer).__name__, dict(cfg))

@@ -69,7 +69,7 @@ def create_chopped_dataset(
     `min_frame_future`), and `gt.csv` with `num_frames_gt` frames of what became of them. Returns the folder.
 
     The folder is there whole or not at all. Raises `DataError` for a scene with too few frames or a number below 1,
-    `FileExistsError`, `FormatError`. Cost: one pass over the agents, and copying what is kept.
+    `FileExistsError`, `FormatError`. Cost: two passes over the agents, and copying what is kept.
     """
     path = Path(zarr_path)
     folder = path.parent / f"{path.stem}_chopped_{num_frames_to_copy}"

@@ -18,7 +18,7 @@ from penstock.kernels.driving_reference import OF_INTEREST
 Int = npt.NDArray[np.int64]
 Any1 = npt.NDArray[Any]
 
-EGO_EXTENT = (4.87, 1.85, 1.8)
+EGO_EXTENT = (4.87, 1.85, 1.8)  # metres: length, width, height with the sensors
 """Length, width and height of the car that records, in metres."""
 EGO_LABEL = 3
 """What the ego is among the labels: a car."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.columns import Columns
-from penstock.domains.driving.dataset import DrivingDataset, Sampled, described, section_of_rasters
+from penstock.domains.driving.dataset import DrivingDataset, Sampled, described, lights_of
 from penstock.domains.driving.logs import EGO_LABEL, TRACK_BYTES, Logs, NoSuchRowError, Timeline, checked, scene_logs
 from penstock.domains.driving.mask import MIN_FUTURE, MIN_HISTORY, Thresholds, agents_mask, chosen
 from penstock.domains.driving.perturbation import Perturbation
@@ -57,7 +57,7 @@ class EgoDatasetVectorized(DrivingDataset):
     ) -> None:
         sampling = _sampling(cfg, vectorizer)
         self.vectorizer, self.perturbation, self.track_bytes = vectorizer, perturbation, track_bytes
-        lights = not section_of_rasters(cfg).get("disable_traffic_light_faces", False)
+        lights = lights_of(cfg)
         sampler = Sampler(logs, sampling, perturbation, timeline=timeline, track_bytes=track_bytes)
         self.sampler = VectorSampler(sampler, vectorizer, others, lights)
         self._told = (logs, type(self).__name__, sampling, vectorizer, perturbation, others, lights)

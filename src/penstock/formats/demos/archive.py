@@ -143,7 +143,8 @@ class Archive:
         return out
 
     def damaged(self) -> Iterator[str]:
-        """Names of members whose bytes are not what their checksum says. Cost: one pass over the file."""
+        """Names of members stored as they are whose bytes are not what their checksum says; deflated ones are compared
+        when they are read. Cost: one pass over the file."""
         for name, member in self.members.items():
             stored = self._map[member.start : member.start + member.stored]
             if not member.deflated and zlib.crc32(stored) != member.crc:
@@ -153,6 +154,8 @@ class Archive:
 def npz_names(path: Path) -> set[str]:
     """The names of the arrays of an `.npz` file; none where it is no such file. Never raises."""
     try:
+        if not path.is_file():  # asked first, for opening a pipe would wait
+            return set()
         with open(path, "rb") as file:
             if file.read(len(ZIP)) != ZIP:
                 return set()

@@ -58,7 +58,7 @@ class Frames:
 
     def __init__(self, runs: Sequence[Array], index: Int | None = None, axis: int = 0) -> None:
         held = [np.ascontiguousarray(run) for run in runs]
-        if held and len(held) > 1 and held[0].nbytes // max(len(held[0]), 1) < SMALL:
+        if len(held) > 1 and held[0].nbytes // max(len(held[0]), 1) < SMALL:
             held = [np.concatenate(held)]
         self.runs, self.index, self.axis = held, index, axis
 

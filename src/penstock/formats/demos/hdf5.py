@@ -19,17 +19,18 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.containers.hdf5 import Dataset, File
+from penstock.containers.hdf5.image import SIGNATURE
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
 from penstock.formats.base.infos import plain
-from penstock.formats.demos.source import Column, Rows, expand
+from penstock.formats.base.pieces import cut, expand
+from penstock.formats.demos.source import Column, Rows
 from penstock.kernels.rows import RowMap
 
 Int = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
 DECODED = 256 << 20  # bytes of decoded chunks that a source keeps
 AT_ONCE = 32 << 20  # bytes of chunks that one gather holds beyond that
 INFLATION = 1032  # deflate cannot make more than 1032 bytes out of one
@@ -193,14 +194,8 @@ class BandRows:
 
     def gather(self, start: Int, length: Int, at: Int, out: Bytes) -> None:
         """Decode each band that is needed once, in the order of the file, and copy. Memory: 32 MB, or one band."""
-        real = length > 0
-        start, length, at = start[real], length[real], at[real]
-        low = np.searchsorted(self.cuts, start, side="right") - 1
-        counts = np.searchsorted(self.cuts, start + length - 1, side="right") - low
-        span, run = np.repeat(np.arange(len(start)), counts), expand(low, counts)
-        begin = np.maximum(start[span], self.cuts[run])
-        rows = np.minimum((start + length)[span], self.cuts[run + 1]) - begin
-        local, place = self.local[run] + begin - self.cuts[run], at[span] + begin - start[span]
+        run, begin, rows, place = cut(self.cuts, start, length, at)
+        local = self.local[run] + begin - self.cuts[run]
         order = np.argsort(self.band[run], kind="stable")
         bands, where = np.unique(self.band[run][order], return_inverse=True)
         owner = np.searchsorted(self._first, bands, side="right") - 1
@@ -253,8 +248,10 @@ def blocks_of(columns: Mapping[str, Column], offsets: Int) -> Int | None:
 def is_hdf5(path: Path) -> bool:
     """Whether a file begins like HDF5. Never raises."""
     try:
+        if not path.is_file():  # asked first, for opening a pipe would wait
+            return False
         with open(path, "rb") as file:
-            return path.is_file() and file.read(len(SIGNATURE)) == SIGNATURE
+            return file.read(len(SIGNATURE)) == SIGNATURE
     except OSError:
         return False
 

@@ -71,6 +71,8 @@ def _is_folder(path: Path) -> bool:
 def _is_pickle(path: Path) -> bool:
     """Whether a list begins with a trajectory of imitation's; the class is named before anything that is in it."""
     try:
+        if not path.is_file():
+            return False
         with open(path, "rb") as file:
             head = file.read(HEAD)
     except OSError:

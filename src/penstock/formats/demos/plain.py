@@ -73,7 +73,7 @@ class Plain(Kind):
 
     def check(self, path: Path, **options: Any) -> Iterator[Finding]:
         """Look for members whose bytes are not what was written."""
-        for name in Archive(path).damaged():
+        for name in Archive(path, options.get("max_bytes", MAX_BYTES)).damaged():
             yield Finding("error", name, "checksum of the member is wrong")
         self.open(path, **options).close()
 

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.columns import under
-from penstock.core.ragged import offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import FormatError
+from penstock.formats.base.pieces import expand
 from penstock.formats.base.source import Source
 from penstock.kernels.rows import RowMap
 
@@ -177,13 +177,3 @@ def nameable(name: str, others: Iterable[str] = ()) -> bool:
     parts = name.split("/")
     plain = all(_PART.fullmatch(part) and part not in (".", "..") for part in parts)
     return plain and not any(other != name and under(name, other) for other in others)
-
-
-def expand(start: Int, length: Int) -> Int:
-    """Every number of the spans, one after the other.
-
-    >>> expand(np.array([5, 0]), np.array([2, 1])).tolist()
-    [5, 6, 0]
-    """
-    offsets = offsets_of(length)
-    return np.arange(offsets[-1]) + np.repeat(start - offsets[:-1], length)

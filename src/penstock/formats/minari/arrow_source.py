@@ -22,11 +22,11 @@ from penstock.core.selection import Selection
 from penstock.core.spaces import Space
 from penstock.core.spec import Field, Spec
 from penstock.errors import FormatError, StateError
+from penstock.formats.base.pieces import Pieces, cut, spread
 from penstock.formats.base.source import Source
 from penstock.formats.minari import arrow_table, columns, images, index_cache, metadata, spaces
 from penstock.formats.minari.arrow_table import Leaf
 from penstock.formats.minari.columns import Column, Infos, Stored
-from penstock.formats.minari.pieces import Pieces, cut, spread
 
 Int = npt.NDArray[np.int64]
 

@@ -20,13 +20,13 @@ from penstock.core.selection import Selection
 from penstock.core.spaces import Space
 from penstock.core.spec import Spec
 from penstock.errors import FormatError, StateError
+from penstock.formats.base.pieces import expand, spread
 from penstock.formats.base.source import Source
 from penstock.formats.minari import index_cache, metadata
 from penstock.formats.minari.columns import Infos
 from penstock.formats.minari.hdf5_columns import Readable, readable
 from penstock.formats.minari.hdf5_index import MAIN, Index, build
 from penstock.formats.minari.legacy import read_attributes, statistics_of
-from penstock.formats.minari.pieces import expand, spread
 
 Int = npt.NDArray[np.int64]
 Layout = Literal["0.5", "0.4"]

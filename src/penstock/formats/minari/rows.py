@@ -15,8 +15,8 @@ import numpy.typing as npt
 from penstock.containers.hdf5.filters import decode
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
+from penstock.formats.base.pieces import cut, expand
 from penstock.formats.minari.hdf5_index import Part
-from penstock.formats.minari.pieces import cut, expand
 from penstock.kernels.rows import RowMap
 from penstock.kernels.tiles import TileMap
 

@@ -61,11 +61,17 @@ class EgoDatasetVectorized(BaseEgoDataset, vectorized.EgoDatasetVectorized):
     """As `penstock.domains.driving.vectorized.EgoDatasetVectorized`: a vector sample for every frame."""
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
-        return partial(EgoDatasetVectorized, self.cfg, self.dataset, self.vectorizer, self.perturbation), ()
+        return partial(self._again, logs=self.dataset), ()
 
     def get_scene_dataset(self, scene_index: int) -> EgoDatasetVectorized:
         """The same of one scene, in memory. Raises `NoSuchRowError`."""
-        return EgoDatasetVectorized(self.cfg, self._scene(scene_index), self.vectorizer, self.perturbation)
+        return self._again(logs=self._scene(scene_index))
+
+    @property
+    def _again(self) -> partial[EgoDatasetVectorized]:
+        """The same of other logs."""
+        others = {"perturbation": self.perturbation, "track_bytes": self.track_bytes}
+        return partial(EgoDatasetVectorized, self.cfg, vectorizer=self.vectorizer, **others)
 
 
 class EgoAgentDatasetVectorized(BaseEgoDataset, vectorized.EgoAgentDatasetVectorized):
@@ -91,33 +97,24 @@ class EgoAgentDatasetVectorized(BaseEgoDataset, vectorized.EgoAgentDatasetVector
         )
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
-        return partial(self._again, self.dataset, self.agents_mask), ()
+        return partial(self._again, zarr_dataset=self.dataset, agents_mask=self.agents_mask), ()
 
     def get_scene_dataset(self, scene_index: int) -> EgoAgentDatasetVectorized:
         """The same of one scene, in memory. Raises `NoSuchRowError`."""
         scene = checked(scene_index, self.timeline.scenes, "scene")
         first, last = self.timeline.agents[self.timeline.offsets[scene : scene + 2]].tolist()
-        return self._again(self._scene(scene), self.agents_mask[first:last])
+        return self._again(zarr_dataset=self._scene(scene), agents_mask=self.agents_mask[first:last])
 
     @property
     def _again(self) -> partial[EgoAgentDatasetVectorized]:
         """The same of other logs, with another mask."""
         return partial(
-            _ego_and_agents, self.cfg, self.vectorizer, self.perturbation, self.eval_mode, self.eval_frame,
-            self.valid_agents,
-        )  # fmt: skip
-
-
-def _ego_and_agents(
-    cfg: Mapping[str, Any],
-    vectorizer: Vectorizer,
-    perturbation: Perturbation | None,
-    eval_mode: bool,
-    eval_frame: int,
-    valid_agents: int,
-    logs: ChunkedDataset,
-    mask: npt.NDArray[Any],
-) -> EgoAgentDatasetVectorized:
-    return EgoAgentDatasetVectorized(
-        cfg, logs, vectorizer, perturbation, mask, eval_mode, eval_frame=eval_frame, valid_agents=valid_agents
-    )
+            EgoAgentDatasetVectorized,
+            self.cfg,
+            vectorizer=self.vectorizer,
+            perturbation=self.perturbation,
+            eval_mode=self.eval_mode,
+            eval_frame=self.eval_frame,
+            valid_agents=self.valid_agents,
+            track_bytes=self.track_bytes,
+        )

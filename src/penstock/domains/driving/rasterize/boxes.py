@@ -8,12 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.domains.driving.geometry import box_corners
+from penstock.domains.driving.logs import EGO_EXTENT
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer, unit
 from penstock.domains.driving.rasterize.context import RenderContext
 from penstock.domains.driving.rasterize.cull import Circles
 from penstock.domains.driving.rasterize.drawing import Fixed, fill, to_fixed
 from penstock.domains.driving.rasterize.options import RasterOptions
-from penstock.domains.driving.rasterize.scenes import EGO_EXTENT, Boxes, Integers, Scenes, Views, ranges
+from penstock.domains.driving.rasterize.scenes import Boxes, Integers, Scenes, Views, ranges
 from penstock.errors import DataError
 
 FADE = 0.85  # brightness that is left of a step further in the past

@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from penstock.core.ragged import offsets_of
 from penstock.domains.driving.geometry import box_corners, rotation33_as_yaw
+from penstock.domains.driving.logs import EGO_EXTENT
 from penstock.domains.driving.rasterize.cull import Circles
 from penstock.errors import DataError
 
 Rows = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
 
-EGO_EXTENT = (4.87, 1.85, 1.8)  # metres: length, width, height with the sensors
 LABELS = list(range(3, 16))  # the kinds of agent that are drawn: cars, ..., pedestrians, animals
 BLOCK = 1 << 16  # agents whose labels are looked at at once
 
