@@ -15,10 +15,10 @@ import fsspec
 import numpy as np
 import pytest
 
+from penstock.containers.cache import Cache
 from penstock.containers.zarr import (
     ArrayMetadata,
     ArrayWriter,
-    Cache,
     MemoryRows,
     ZarrArray,
     ZarrGroup,

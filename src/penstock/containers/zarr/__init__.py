@@ -1,7 +1,6 @@
 """Zarr v2: groups of arrays in chunks, their dtypes structured if need be; read by ourselves, written row by row."""
 
 from penstock.containers.zarr.array import Missing, ZarrArray
-from penstock.containers.zarr.cache import Cache
 from penstock.containers.zarr.dtypes import described, dtype_of
 from penstock.containers.zarr.group import CACHE_BYTES, ZarrGroup
 from penstock.containers.zarr.metadata import ArrayMetadata
@@ -13,7 +12,6 @@ __all__ = [
     "CACHE_BYTES",
     "ArrayMetadata",
     "ArrayWriter",
-    "Cache",
     "DirectoryStore",
     "MemoryRows",
     "Missing",

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from penstock.containers.zarr.cache import Cache
+from penstock.containers.cache import Cache
 from penstock.containers.zarr.chunks import Chunk, PlainChunk, chunk_of
 from penstock.containers.zarr.metadata import ArrayMetadata
 from penstock.containers.zarr.rows import Rows, as_bytes, as_void, from_void

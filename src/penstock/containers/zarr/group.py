@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping
 from typing import Any, cast
 
+from penstock.containers.cache import Cache
 from penstock.containers.zarr.array import Missing, ZarrArray
-from penstock.containers.zarr.cache import Cache
 from penstock.containers.zarr.metadata import (
     ARRAY,
     ATTRIBUTES,

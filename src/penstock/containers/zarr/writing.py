@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.containers.cache import Cache
 from penstock.containers.zarr.array import ZarrArray
-from penstock.containers.zarr.cache import Cache
 from penstock.containers.zarr.metadata import (
     ARRAY,
     ATTRIBUTES,

@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from penstock.containers.zarr import Cache
+from penstock.containers.cache import Cache
 from penstock.domains.driving.geometry import rotation33_as_yaw
 from penstock.errors import DataError, PenstockError
 from penstock.formats.l5kit.source import offsets_in

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from penstock.containers.zarr import Cache
+from penstock.containers.cache import Cache
 from penstock.data.recycler import Recycler
 from penstock.domains.driving.geometry import yaw_as_rotation33
 from penstock.domains.driving.logs import Logs, Timeline

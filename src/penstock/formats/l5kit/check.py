@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.containers.zarr import CACHE_BYTES, Cache, ZarrArray
+from penstock.containers.cache import Cache
+from penstock.containers.zarr import CACHE_BYTES, ZarrArray
 from penstock.errors import FormatError
 from penstock.formats.base.format import Finding
 from penstock.formats.l5kit.columns import NESTED

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from penstock.containers.zarr import CACHE_BYTES, Cache, Missing, Rows, ZarrGroup
+from penstock.containers.cache import Cache
+from penstock.containers.zarr import CACHE_BYTES, Missing, Rows, ZarrGroup
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.containers.zarr import Cache, MemoryRows, Missing, Rows, Store, ZarrArray, ZarrGroup, open_store
+from penstock.containers.cache import Cache
+from penstock.containers.zarr import MemoryRows, Missing, Rows, Store, ZarrArray, ZarrGroup, open_store
 from penstock.containers.zarr.metadata import ARRAY, GROUP, loaded
 from penstock.errors import FormatError
 from penstock.formats.l5kit import npy

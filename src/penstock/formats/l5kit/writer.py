@@ -12,10 +12,10 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from penstock.containers.cache import Cache
 from penstock.containers.zarr import (
     ArrayMetadata,
     ArrayWriter,
-    Cache,
     ZarrArray,
     compressor_of,
     create_group,

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.containers.zarr import ArrayMetadata, ArrayWriter, Cache, DirectoryStore, Rows, ZarrArray
+from penstock.containers.cache import Cache
+from penstock.containers.zarr import ArrayMetadata, ArrayWriter, DirectoryStore, Rows, ZarrArray
 from penstock.containers.zarr.metadata import ARRAY
 from penstock.containers.zarr.writing import put
 
