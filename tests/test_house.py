@@ -28,7 +28,7 @@ SEES: dict[str, tuple[str, ...]] = {
     "formats": (),
     "formats.base": (*GROUND, "kernels", "formats"),
     "formats.memory": (*GROUND, "kernels", "formats.base"),
-    "formats.records": (*GROUND, "kernels", "formats.base"),
+    "formats.records": (*GROUND, "kernels", "containers", "formats.base"),
     "formats.columns": (*GROUND, "kernels", "containers", "formats.base"),
     "formats.minari": (*GROUND, "kernels", "containers", "formats.base"),
     "formats.webdataset": (*GROUND, "kernels", "containers", "formats.base"),

@@ -7,7 +7,7 @@ import os
 import shutil
 import threading
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -374,20 +374,6 @@ def test_threads_share_the_cache(tmp_path: Path) -> None:
     assert failed == []
     blocks = sum(-(-10_000 // array.chunk(c).piece_rows) for c in (0, 1))
     assert cache.made <= blocks  # each once, whoever asked first
-
-
-def test_a_maker_that_fails_leaves_the_key_to_the_next() -> None:
-    cache = Cache(100)
-
-    def fail() -> tuple[Any, int]:
-        raise ValueError("no")
-
-    make: Callable[[], tuple[Any, int]] = lambda: (1, 1)  # noqa: E731
-    with pytest.raises(ValueError, match="no"):
-        cache.get("a", fail)
-    assert cache.get("a", make) == 1
-    cache.clear()
-    assert (cache.peek("a"), cache.nbytes) == (None, 0)
 
 
 def test_arrays_that_are_gone_leave_nothing_to_those_that_follow(tmp_path: Path) -> None:

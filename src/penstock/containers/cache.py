@@ -9,10 +9,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
+import numpy.typing as npt
+
 
 class Cache:
     """Values by key, the ones used last, at most `limit` bytes of them. Shared by threads: a value that several want
-    at once is made by one of them. Values are told their size by whoever makes them.
+    at once is made by one of them. Whoever makes a value says its size. A pickled cache is an empty one.
 
     >>> cache = Cache(10)
     >>> cache.get("a", lambda: ("value", 6)), cache.get("b", lambda: ("other", 6)), cache.nbytes
@@ -26,6 +28,9 @@ class Cache:
         self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._begin()
         _ALL.add(self)
+
+    def __reduce__(self) -> tuple[type[Cache], tuple[int]]:
+        return Cache, (self.limit,)
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
@@ -59,6 +64,19 @@ class Cache:
                 self._making.pop(key, None)
             mine.set()
         return value
+
+    def array(self, key: Hashable, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """`get` of an array, whose size is that of its values.
+
+        >>> Cache(10).array("a", lambda: np.arange(3)).tolist()
+        [0, 1, 2]
+        """
+
+        def sized() -> tuple[npt.NDArray[Any], int]:
+            made = make()
+            return made, made.nbytes
+
+        return self.get(key, sized)
 
     def _keep(self, key: Hashable, value: Any, size: int) -> None:
         with self._lock:

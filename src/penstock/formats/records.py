@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from abc import abstractmethod
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.containers.cache import Cache
 from penstock.core.columns import SEPARATOR, Columns
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
@@ -48,8 +47,7 @@ class MadeSource(Source):
 
     def __init__(self, records: int) -> None:
         self._offsets = np.arange(records + 1)
-        self._kept: OrderedDict[bytes, Columns] = OrderedDict()
-        self._lock = threading.Lock()
+        self._kept = Cache(KEPT)
 
     @abstractmethod
     def make(self, numbers: Int) -> Columns:
@@ -88,17 +86,7 @@ class MadeSource(Source):
         values.gather(begin, length, selection.at[real], out.reshape(-1).view(np.uint8))
 
     def _made(self, numbers: Int) -> Columns:
-        key = numbers.tobytes()
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        made = self.make(numbers)
-        with self._lock:
-            self._kept[key] = made
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
-        return made
+        return self._kept.get(numbers.tobytes(), lambda: (self.make(numbers), 1))
 
 
 class RecordSource(MadeSource):

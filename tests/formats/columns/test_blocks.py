@@ -17,7 +17,6 @@ from penstock.core.selection import Selection
 from penstock.core.spec import Field, Spec
 from penstock.errors import FormatError, SpecError
 from penstock.formats.columns import FORMAT, blocks
-from penstock.formats.columns.blocks import Decoded
 from penstock.formats.columns.compact import compact
 from penstock.formats.columns.source import ColumnsSource
 from penstock.formats.columns.writer import ColumnsWriter
@@ -82,22 +81,11 @@ def test_each_block_is_decoded_once_a_read(store: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(blocks.zlib, "decompressobj", counting)
     expected = np.concatenate([np.asarray(e.columns["image"]) for e in episodes()])
     with ColumnsSource(store) as source:
-        source._snapshot.maps.decoded._limit = limit
+        source._snapshot.maps.decoded.limit = limit
         rows = [25, 0, 1, 24, 3, 0, 11, 12, 10]
         for _ in range(2):
             assert source.read(["image"], selection(rows))["image"][:, 0].tolist() == expected[rows].tolist()
     assert len(calls) == (5 if limit else 10)
-
-
-def test_the_cache_is_bounded_and_keeps_what_was_used_last() -> None:
-    held, decoded = Decoded(limit=20), list[str]()
-
-    def get(key: str) -> None:
-        held.get(key, lambda: decoded.append(key) or np.zeros(8, np.uint8))  # pyright: ignore[reportArgumentType]
-
-    for key in "abacab":
-        get(key)
-    assert "".join(decoded) == "abcb"
 
 
 def with_positions(store: Path, changes: dict[int, int]) -> None:

@@ -405,15 +405,6 @@ def test_compressed_chunks_are_decoded_once_a_read(tmp_path, monkeypatch):
     assert len(calls) == 8
 
 
-def test_the_cache_of_chunks_is_bounded():
-    from penstock.formats.minari.rows import ChunkCache
-
-    cache = ChunkCache(100)
-    for i in range(20):
-        cache.put((0, i), np.zeros(30, np.uint8))
-    assert [i for i in range(20) if cache.get((0, i)) is not None] == [17, 18, 19]
-
-
 def test_a_reader_keeps_its_view_until_it_refreshes(tmp_path):
     spec = simple_spec()
     with FORMAT.create(tmp_path / "x-v0", spec, {}) as writer, FORMAT.open(tmp_path / "x-v0") as source:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import zlib
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.containers.cache import Cache
 from penstock.core.ragged import Array, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Field
@@ -27,35 +26,6 @@ from penstock.kernels.rows import RowMap
 Int = npt.NDArray[np.int64]
 CACHE_BYTES = 64 << 20
 _MOST_GAIN = 1100  # deflate makes at most 1032 bytes out of one
-
-
-class Decoded:
-    """The blocks that were decoded last, at most `limit` bytes of them. Shared by threads.
-
-    >>> held = Decoded(limit=2)
-    >>> held.get("a", lambda: np.zeros(2, np.uint8)).tolist(), held.get("a", lambda: np.ones(2, np.uint8)).tolist()
-    ([0, 0], [0, 0])
-    """
-
-    def __init__(self, limit: int = CACHE_BYTES) -> None:
-        self._limit, self._bytes = limit, 0
-        self._held: OrderedDict[Any, Bytes] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def get(self, key: Any, decode: Callable[[], Bytes]) -> Bytes:
-        """The block of that key, decoded if it is not at hand. Two threads may decode one block at the same time."""
-        with self._lock:
-            if key in self._held:
-                self._held.move_to_end(key)
-                return self._held[key]
-        block = decode()
-        with self._lock:
-            if key not in self._held and len(block) <= self._limit:
-                self._held[key] = block
-                self._bytes += len(block)
-            while self._bytes > self._limit:
-                self._bytes -= len(self._held.popitem(last=False)[1])
-        return block
 
 
 class Blocks:
@@ -101,7 +71,7 @@ class Blocks:
 class PackedColumn:
     """A column whose rows all have the same size, compressed in blocks."""
 
-    def __init__(self, layout: Layout, path: str, blocks: Blocks, mapping: Map, decoded: Decoded) -> None:
+    def __init__(self, layout: Layout, path: str, blocks: Blocks, mapping: Map, decoded: Cache) -> None:
         self._layout, self._path, self._blocks, self._map, self._decoded = layout, path, blocks, mapping, decoded
         self._which = blocks.columns.index(path)
         self.field: Field = layout.spec[path]
@@ -153,7 +123,7 @@ class PackedColumn:
     def _block(self, b: int) -> Bytes:
         segment, number = int(self._blocks.segment[b]), int(self._blocks.number[b])
         size = int(self._rows[b + 1] - self._rows[b]) * self.field.row_bytes
-        return self._decoded.get((self._path, segment, number), lambda: self._inflated(segment, number, size))
+        return self._decoded.array((self._path, segment, number), lambda: self._inflated(segment, number, size))
 
     def _inflated(self, segment: int, number: int, size: int) -> Bytes:
         file = self._layout.values(segment, self._path)

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.containers.cache import Cache
 from penstock.core.episode import Episode
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align
 from penstock.errors import FormatError
 from penstock.formats.columns import table
-from penstock.formats.columns.blocks import Blocks, Decoded, PackedColumn
+from penstock.formats.columns.blocks import CACHE_BYTES, Blocks, PackedColumn
 from penstock.formats.columns.files import Bytes, mapped
 from penstock.formats.columns.layout import Layout
 from penstock.formats.columns.reading import ArrayColumn, RaggedColumn, Runs
@@ -36,7 +37,7 @@ class Maps:
 
     def __init__(self) -> None:
         self._held: dict[Path, Bytes] = {}
-        self.decoded = Decoded()
+        self.decoded = Cache(CACHE_BYTES)
 
     def __call__(self, path: Path, size: int) -> Bytes:
         """The first `size` bytes of a file. Raises `FormatError` if it is shorter."""

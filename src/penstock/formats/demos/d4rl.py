@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import Dataset, File
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError, PenstockError
 from penstock.formats.demos.hdf5 import (
     DECODED,
-    Cache,
     Segments,
     alike,
     attribute,

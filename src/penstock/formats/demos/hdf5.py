@@ -8,8 +8,6 @@ that hold the same rows); from then on a read is one gather.
 from __future__ import annotations
 
 import math
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import Dataset, File
 from penstock.containers.hdf5.image import SIGNATURE
 from penstock.core.ragged import offsets_of
@@ -50,32 +49,6 @@ class Segments(NamedTuple):
         """Every dataset from its first row to its last."""
         owner = np.arange(len(datasets))
         return cls(datasets, owner, owner * 0, np.array([d.shape[0] for d in datasets], np.int64))
-
-
-class Cache:
-    """Decoded bands by dataset and first row, the least recently used dropped first. Shared by threads."""
-
-    def __init__(self, limit: int = DECODED) -> None:
-        self._limit = limit
-        self._held: OrderedDict[tuple[int, int], Bytes] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def read(self, dataset: Dataset, start: int, stop: int) -> Bytes:
-        """The bytes of some rows, out of the cache if they are there."""
-        key = (dataset.address, start)
-        with self._lock:
-            if key in self._held:
-                self._held.move_to_end(key)
-                return self._held[key]
-        rows = np.asarray(dataset.read(start, stop), native(dataset), order="C").reshape(-1).view(np.uint8)
-        with self._lock:
-            if key not in self._held:
-                self._bytes += rows.nbytes
-            self._held[key] = rows
-            while self._bytes > self._limit:
-                self._bytes -= self._held.popitem(last=False)[1].nbytes
-        return rows
 
 
 def rows_of(file: File, segments: Segments, cache: Cache) -> Rows:
@@ -211,7 +184,12 @@ class BandRows:
     def _decoded(self, band: int, owner: int) -> Bytes:
         dataset, height = self.datasets[owner], self.heights[owner]
         begin = (band - int(self._first[owner])) * height
-        return self.cache.read(dataset, begin, min(begin + height, dataset.shape[0]))
+        end = min(begin + height, dataset.shape[0])
+
+        def decode() -> Bytes:
+            return np.asarray(dataset.read(begin, end), native(dataset), order="C").reshape(-1).view(np.uint8)
+
+        return self.cache.array((dataset.address, begin), decode)
 
 
 def column(file: File, segments: Segments, align: Align, cache: Cache, shape: tuple[int, ...] | None = None) -> Column:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import threading
-from collections import OrderedDict
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.containers.cache import Cache
 from penstock.core.ragged import offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field
@@ -46,21 +44,19 @@ class Video:
     """Clips one after the other, a row a frame: `[3, H, W]` uint8, RGB.
 
     A clip that is a frame short repeats the last one it has. Decoded clips are kept, the last used first, up to
-    `cache_bytes` in all, and the last one in any case. Reads may be called from any number of threads; one at a time
-    decodes. Raises `FormatError`, when read, for damaged videos.
+    `cache_bytes` in all, and the last one in any case. Reads may be called from any number of threads. Raises
+    `FormatError`, when read, for damaged videos.
     """
 
     def __init__(self, clips: Sequence[Clip], cache_bytes: int = CACHE_BYTES) -> None:
         sizes = {(clip.height, clip.width) for clip in clips}
         if len(sizes) != 1:
             raise FormatError(f"expected videos of one size, got {sorted(sizes)[:20]}", path=clips[0].path.parent)
-        self._clips, self._cache_bytes = list(clips), cache_bytes
+        self._clips, self._kept = list(clips), Cache(max(cache_bytes, 1))
         self._first = offsets_of([clip.count for clip in clips])
-        self._kept: OrderedDict[int, npt.NDArray[np.uint8]] = OrderedDict()
-        self._lock, self._process = threading.Lock(), os.getpid()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Video, (self._clips, self._cache_bytes)
+        return Video, (self._clips, self._kept.limit)
 
     def __len__(self) -> int:
         return int(self._first[-1])
@@ -87,15 +83,11 @@ class Video:
             target[at] = self._decoded(number)[rows[at] - self._first[number]]
 
     def _decoded(self, number: int) -> npt.NDArray[np.uint8]:
-        if self._process != os.getpid():  # a fork may have copied a lock that a thread of the parent held
-            self._lock, self._process = threading.Lock(), os.getpid()
-        with self._lock:
-            if number not in self._kept:
-                self._kept[number] = decode(self._clips[number])
-            self._kept.move_to_end(number)
-            while len(self._kept) > 1 and sum(frames.nbytes for frames in self._kept.values()) > self._cache_bytes:
-                self._kept.popitem(last=False)
-            return self._kept[number]
+        def sized() -> tuple[npt.NDArray[np.uint8], int]:
+            frames = decode(self._clips[number])
+            return frames, min(frames.nbytes, self._kept.limit)  # one that is too large is kept too, by itself
+
+        return self._kept.get(number, sized)
 
 
 def size_of(path: Path) -> tuple[int, int]:

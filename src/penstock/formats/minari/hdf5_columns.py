@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import File
 from penstock.core.ragged import offsets_of
 from penstock.core.spaces import Box, Space
@@ -18,7 +19,7 @@ from penstock.formats.minari import columns, images
 from penstock.formats.minari.columns import Column, Infos, Stored
 from penstock.formats.minari.hdf5_index import Index, Part, by_column
 from penstock.formats.minari.ragged_rows import BlankRows, JoinedRagged, RaggedRows, RawBlobs, StringRows, VlenRows
-from penstock.formats.minari.rows import ChunkCache, FillRows, FilteredRows, JoinedRows, Rows, Share, mapped
+from penstock.formats.minari.rows import DECODED, FillRows, FilteredRows, JoinedRows, Rows, Share, mapped
 from penstock.formats.minari.spaces import leaves
 from penstock.kernels.rows import RowMap
 
@@ -76,7 +77,7 @@ class _Assembly:
     def __init__(self, index: Index, files: Sequence[File], spaces: Mapping[str, Space | None]) -> None:
         self._files, self._spaces = files, spaces
         self._buffers = [*(file.buffer for file in files), index.inline]
-        self._cache = ChunkCache()
+        self._cache = Cache(DECODED)
         self._leaves = leaves(spaces)
         found = by_column(index)
         ordered = columns.in_order(found, self._leaves)

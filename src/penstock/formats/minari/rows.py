@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -12,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from penstock.containers.cache import Cache
 from penstock.containers.hdf5.filters import decode
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
@@ -54,35 +53,6 @@ def mapped(part: Part, buffers: Sequence[Bytes]) -> Rows:
         raise FormatError(f"expected values within their file: {error}", where=part.column) from error
 
 
-class ChunkCache:
-    """Decoded chunks by file and byte, the least recently used dropped first. Shared by threads."""
-
-    def __init__(self, limit: int = DECODED) -> None:
-        self._limit = limit
-        self._held: OrderedDict[tuple[int, int], Bytes] = OrderedDict()
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, key: tuple[int, int]) -> Bytes | None:
-        """The decoded chunk, if it is still there."""
-        with self._lock:
-            if key in self._held:
-                self._held.move_to_end(key)
-            return self._held.get(key)
-
-    def put(self, key: tuple[int, int], chunk: Bytes) -> None:
-        """Keep a chunk."""
-        with self._lock:
-            if key not in self._held:
-                self._bytes += chunk.nbytes
-            self._held[key] = chunk
-            while self._bytes > self._limit:
-                self._bytes -= self._held.popitem(last=False)[1].nbytes
-
-    def __reduce__(self) -> tuple[type[ChunkCache], tuple[int]]:
-        return ChunkCache, (self._limit,)
-
-
 class FilteredRows:
     """Rows in compressed chunks: each chunk that a gather needs is decoded once, in the order of the file.
 
@@ -90,7 +60,7 @@ class FilteredRows:
     the rows at which bands begin.
     """
 
-    def __init__(self, part: Part, buffers: Sequence[Bytes], cache: ChunkCache) -> None:
+    def __init__(self, part: Part, buffers: Sequence[Bytes], cache: Cache) -> None:
         self._part, self._buffers, self._cache = part, buffers, cache
         height = part.tile_shape[:, 0]
         bands = -(-part.rows // height)
@@ -134,12 +104,12 @@ class FilteredRows:
     def _chunk(self, run: int, tile: int) -> Bytes:
         part = self._part
         file, offset, nbytes = int(part.file[run]), int(part.tile_offset[tile]), int(part.tile_nbytes[tile])
-        chunk = self._cache.get((file, offset))
-        if chunk is None:
+
+        def decoded() -> Bytes:
             raw = self._buffers[file][offset : offset + nbytes].tobytes()
-            chunk = self._decode(raw, int(part.tile_mask[tile]), int(self._plain[run]), run, offset)
-            self._cache.put((file, offset), chunk)
-        return chunk
+            return self._decode(raw, int(part.tile_mask[tile]), int(self._plain[run]), run, offset)
+
+        return self._cache.array((file, offset), decoded)
 
     def _decode(self, raw: bytes, mask: int, plain: int, run: int, offset: int) -> Bytes:
         try:

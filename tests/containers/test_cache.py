@@ -1,0 +1,78 @@
+"""The cache that formats share: bounded, in the order of use, one maker a value, alive after a fork."""
+
+import os
+import pickle
+import signal
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.containers.cache import Cache
+
+
+def test_it_is_bounded_and_keeps_what_was_used_last() -> None:
+    cache, made = Cache(20), list[str]()
+
+    def get(key: str) -> None:
+        cache.array(key, lambda: made.append(key) or np.zeros(8, np.uint8))  # pyright: ignore[reportArgumentType]
+
+    for key in "abacab":
+        get(key)
+    assert "".join(made) == "abcb"
+    assert (cache.nbytes, cache.made) == (16, 4)
+
+
+@pytest.mark.parametrize("limit", [0, 7])
+def test_what_is_larger_than_all_of_it_is_not_kept(limit: int) -> None:
+    cache = Cache(limit)
+    for _ in range(2):
+        assert cache.array("a", lambda: np.ones(8, np.uint8)).sum() == 8
+    assert (cache.made, cache.nbytes, cache.peek("a")) == (2, 0, None)
+
+
+def test_a_maker_that_fails_leaves_the_key_to_the_next() -> None:
+    cache = Cache(100)
+
+    def fail() -> tuple[Any, int]:
+        raise ValueError("no")
+
+    make: Callable[[], tuple[Any, int]] = lambda: (1, 1)  # noqa: E731
+    with pytest.raises(ValueError, match="no"):
+        cache.get("a", fail)
+    assert cache.get("a", make) == 1
+    cache.clear()
+    assert (cache.peek("a"), cache.nbytes) == (None, 0)
+
+
+def test_a_pickle_of_it_is_empty() -> None:
+    cache = Cache(100)
+    cache.get("a", lambda: (1, 1))
+    copied = pickle.loads(pickle.dumps(cache))
+    assert (copied.limit, copied.nbytes, copied.peek("a")) == (100, 0, None)
+
+
+def test_a_child_does_not_wait_for_threads_of_its_parent() -> None:
+    cache = Cache(100)
+    begun, go = threading.Event(), threading.Event()
+
+    def slow() -> tuple[int, int]:
+        begun.set()
+        go.wait()
+        return 1, 1
+
+    thread = threading.Thread(target=lambda: cache.get("a", slow))
+    thread.start()
+    begun.wait()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # newer Pythons warn of what is tried here
+        child = os.fork()
+    if child == 0:
+        signal.alarm(30)  # a child that waits for ever fails
+        os._exit(cache.get("a", lambda: (42, 1)))
+    go.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
