@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -13,8 +12,9 @@ import numpy.typing as npt
 
 from penstock.core.columns import Columns
 from penstock.domains.driving.ego import RasterDataset
-from penstock.domains.driving.logs import TRACK_BYTES, Logs, Timeline, checked, scene_logs
-from penstock.domains.driving.mask import MIN_FUTURE, MIN_HISTORY, Thresholds, agents_mask, chosen, rejected_agents
+from penstock.domains.driving.logs import TRACK_BYTES, Logs, Timeline, checked
+from penstock.domains.driving.mask import MIN_FUTURE, MIN_HISTORY, Thresholds, chosen, rejected_agents
+from penstock.domains.driving.mask import agents_mask as computed_mask
 from penstock.domains.driving.pictures import SCENE_BYTES, ImageType
 from penstock.domains.driving.rasterize.base import Rasterizer
 from penstock.domains.driving.sampling import Sampling, Velocities
@@ -67,17 +67,9 @@ class AgentDataset(RasterDataset):
         track_bytes: int = TRACK_BYTES,
         scene_bytes: int = SCENE_BYTES,
     ) -> None:
-        if rejected not in ("leave_out", "keep"):
-            raise DataError(f"expected rejected to be 'leave_out' or 'keep', got {rejected!r}")
-        if agents_mask is not None and (thresholds is not None or cache is not None):
-            raise DataError("expected a mask, or the thresholds and the cache of one, got both")
         timeline = Timeline.of(logs)
-        thresholds = replace(thresholds or Thresholds(), probability=Sampling.of(cfg).threshold)
-        self.agents_mask = _mask(logs, thresholds, cache, timeline) if agents_mask is None else agents_mask
-        rows = chosen(self.agents_mask, len(logs.agents), min_frame_history, min_frame_future)
-        if agents_mask is None and rejected == "leave_out" and min_frame_history <= 0 and min_frame_future <= 0:
-            rows = rows[~rejected_agents(logs, thresholds, timeline=timeline)[rows]]
-        rows = rows[rows < timeline.agents[-1]]
+        least = Least(min_frame_history, min_frame_future, rejected)
+        self.agents_mask, rows = masked(cfg, logs, timeline, agents_mask, least, thresholds, cache)
         options = {
             "velocities": velocities,
             "image_type": image_type,
@@ -92,11 +84,9 @@ class AgentDataset(RasterDataset):
         """`[n]` the row of the agents that each sample is of."""
         return self.rows
 
-    def __reduce__(self) -> tuple[Any, tuple[()]]:
-        # Caches and locks stay behind; what the mask came to is kept.
-        mask = np.zeros(len(self.dataset.agents), np.bool_)
-        mask[self.rows] = True
-        return partial(AgentDataset, self.cfg, self.dataset, self.rasterizer, mask, **self.options), ()
+    def _given(self, agents: slice) -> dict[str, Any]:
+        mask = mask_of(self.rows, len(self.dataset.agents))
+        return {"rasterizer": self.rasterizer, "agents_mask": mask[agents], **self.options}
 
     def _make(self, rows: Int, positions: Int) -> Columns:
         return self._pictured(*self.sampler.agents(rows))
@@ -106,14 +96,47 @@ class AgentDataset(RasterDataset):
         frame = checked(frame_idx, len(self.timeline), "frame")
         return np.arange(*np.searchsorted(self.rows, self.timeline.agents[frame : frame + 2]))
 
-    def get_scene_dataset(self, scene_index: int) -> AgentDataset:
-        """The same agents of one scene, read into memory (where it may be changed). Raises `NoSuchRowError`."""
-        scene = checked(scene_index, self.timeline.scenes, "scene")
-        first, last = self.timeline.agents[self.timeline.offsets[scene : scene + 2]].tolist()
-        mask = np.zeros(last - first, np.bool_)
-        mask[self.rows[self.cuts[scene] : self.cuts[scene + 1]] - first] = True
-        return AgentDataset(self.cfg, scene_logs(self.dataset, scene), self.rasterizer, mask, **self.options)
+
+@dataclass(frozen=True)
+class Least:
+    """How many frames agents must be there before and after, and what becomes of those that do not count at all."""
+
+    history: int = MIN_HISTORY
+    future: int = MIN_FUTURE
+    rejected: Rejected = "leave_out"
+
+    def __post_init__(self) -> None:
+        if self.rejected not in ("leave_out", "keep"):
+            raise DataError(f"expected rejected to be 'leave_out' or 'keep', got {self.rejected!r}")
 
 
-def _mask(logs: Logs, thresholds: Thresholds, cache: str | os.PathLike[str] | None, timeline: Timeline) -> Any:
-    return agents_mask(logs, thresholds, cache=cache, timeline=timeline)
+def masked(
+    cfg: Mapping[str, Any],
+    logs: Logs,
+    timeline: Timeline,
+    agents_mask: npt.NDArray[Any] | None,
+    least: Least,
+    thresholds: Thresholds | None,
+    cache: str | os.PathLike[str] | None,
+) -> tuple[npt.NDArray[Any], Int]:
+    """A mask, computed if there is none, and the rows of the agents that it lets through. See `AgentDataset`."""
+    if agents_mask is not None and (thresholds is not None or cache is not None):
+        raise DataError("expected a mask, or the thresholds and the cache of one, got both")
+    thresholds = replace(thresholds or Thresholds(), probability=Sampling.of(cfg).threshold)
+    computed = agents_mask is None
+    mask = computed_mask(logs, thresholds, cache=cache, timeline=timeline) if agents_mask is None else agents_mask
+    rows = chosen(mask, len(logs.agents), least.history, least.future)
+    if computed and least.rejected == "leave_out" and least.history <= 0 and least.future <= 0:
+        rows = rows[~rejected_agents(logs, thresholds, timeline=timeline)[rows]]
+    return mask, rows[rows < timeline.agents[-1]]
+
+
+def mask_of(rows: Int, count: int) -> npt.NDArray[np.bool_]:
+    """`[count]` which rows are among some.
+
+    >>> mask_of(np.array([2, 0]), 3).tolist()
+    [True, False, True]
+    """
+    mask = np.zeros(count, np.bool_)
+    mask[rows] = True
+    return mask

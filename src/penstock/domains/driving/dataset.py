@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,7 @@ import numpy.typing as npt
 from penstock.core.columns import Columns
 from penstock.core.spec import Field, Spec
 from penstock.data.map_dataset import MapDataset
-from penstock.domains.driving.logs import Logs, NoSuchRowError, Timeline, checked
+from penstock.domains.driving.logs import Logs, NoSuchRowError, Timeline, checked, scene_logs
 from penstock.formats.memory import MemorySource
 from penstock.plan.episodes import Episodes
 from penstock.plan.steps import Steps
@@ -41,7 +42,8 @@ class DrivingDataset(MapDataset, ABC):
     """Samples of `rows` of a log, whose scenes are the episodes; what ego and agent datasets have in common.
 
     Shuffle, mix, shard, repeat and load it as any `MapDataset`; `data[5]`, `data[2:9]`, `data.batch(positions)`.
-    Indices of scenes and frames may be negative, counting from the end.
+    Indices of scenes and frames may be negative, counting from the end. Each kind is made of a configuration and logs,
+    and of keywords that `_given` knows; so it can be made again, of one scene or in another process.
     """
 
     def __init__(
@@ -70,6 +72,28 @@ class DrivingDataset(MapDataset, ABC):
         first, last = self.timeline.offsets[scene : scene + 2].tolist()
         frame = first + checked(state_index, last - first, f"frame of scene {scene}")
         return self._one(frame, track_id).row(0)
+
+    @abstractmethod
+    def _make(self, rows: Int, positions: Int) -> Columns:
+        """The samples of rows of the log, at positions of the order."""
+
+    @abstractmethod
+    def _given(self, agents: slice) -> dict[str, Any]:
+        """The keywords that make the same dataset of logs that hold only some rows of the agents."""
+
+    def __reduce__(self) -> tuple[Any, tuple[()]]:
+        # Caches and locks stay behind: made anew where it is unpickled.
+        return partial(type(self), self.cfg, self.dataset, **self._given(slice(None))), ()
+
+    def get_scene_dataset(self, scene_index: int) -> Self:
+        """The same of one scene, read into memory (where it may be changed). Raises `NoSuchRowError`."""
+        scene = checked(scene_index, self.timeline.scenes, "scene")
+        first, last = self.timeline.agents[self.timeline.offsets[scene : scene + 2]].tolist()
+        kind: Any = type(self)
+        return kind(self.cfg, self._scene(scene), **self._given(slice(first, last)))
+
+    def _scene(self, scene: int) -> Logs:
+        return scene_logs(self.dataset, scene)
 
     @abstractmethod
     def _one(self, frame: int, track_id: int | None) -> Columns:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,7 @@ import numpy.typing as npt
 
 from penstock.core.columns import Columns
 from penstock.domains.driving.dataset import DrivingDataset, Sampled, described, lights_of, merged
-from penstock.domains.driving.logs import TRACK_BYTES, Logs, Timeline, scene_logs
+from penstock.domains.driving.logs import TRACK_BYTES, Logs, Timeline
 from penstock.domains.driving.perturbation import Perturbation
 from penstock.domains.driving.pictures import SCENE_BYTES, ImageType, Pictures
 from penstock.domains.driving.rasterize.base import Rasterizer
@@ -39,6 +37,7 @@ class RasterDataset(DrivingDataset):
         rasterizer: Rasterizer | None,
         perturbation: Perturbation | None,
         options: Mapping[str, Any],
+        *parts: object,
     ) -> None:
         sampling = Sampling.of(cfg, options["velocities"])
         self.rasterizer, self.perturbation, self.options = rasterizer, perturbation, dict(options)
@@ -48,12 +47,8 @@ class RasterDataset(DrivingDataset):
             lights = lights_of(cfg)
             kind, room = options["image_type"], options["scene_bytes"]
             self.pictures = Pictures(logs, timeline, rasterizer, sampling.history, lights, kind, room)
-        told = (type(self).__name__, sampling, perturbation, type(rasterizer).__name__, dict(cfg))
+        told = (type(self).__name__, sampling, perturbation, type(rasterizer).__name__, dict(cfg), *parts)
         super().__init__(cfg, logs, timeline, rows, cuts, Sampled(self._make, described(logs, *told)))
-
-    @abstractmethod
-    def _make(self, rows: Int, positions: Int) -> Columns:
-        """The samples of rows of the log, at positions of the order."""
 
     def _pictured(self, sample: Columns, targets: Targets) -> Columns:
         return merged(sample, None if self.pictures is None else self.pictures(targets))
@@ -111,13 +106,5 @@ class EgoDataset(RasterDataset):
     def _make(self, rows: Int, positions: Int) -> Columns:
         return self._pictured(*self.sampler.ego(rows, positions))
 
-    def __reduce__(self) -> tuple[Any, tuple[()]]:
-        # Caches and locks stay behind: made anew where it is unpickled.
-        given = (self.cfg, self.dataset, self.rasterizer, self.perturbation)
-        return partial(EgoDataset, *given, **self.options), ()
-
-    def get_scene_dataset(self, scene_index: int) -> EgoDataset:
-        """The same of one scene, read into memory (where it may be changed). Raises `NoSuchRowError`."""
-        return EgoDataset(
-            self.cfg, scene_logs(self.dataset, scene_index), self.rasterizer, self.perturbation, **self.options
-        )
+    def _given(self, agents: slice) -> dict[str, Any]:
+        return {"rasterizer": self.rasterizer, "perturbation": self.perturbation, **self.options}

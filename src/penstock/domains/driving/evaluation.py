@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.domains.driving.agent import AgentDataset
 from penstock.domains.driving.geometry import transform_points
 from penstock.domains.driving.logs import Logs, Timeline
-from penstock.domains.driving.mask import Thresholds, agents_mask
+from penstock.domains.driving.mask import Thresholds, agents_mask, chosen
+from penstock.domains.driving.sampling import Sampler, Sampling
 from penstock.domains.driving.tables import GroundTruth, write_gt_csv
 from penstock.errors import DataError
 from penstock.formats.l5kit.source import L5KitSource
@@ -26,30 +26,29 @@ _BLOCK = 4096
 
 
 def ground_truth(
-    logs: Logs, agents_mask: npt.NDArray[Any], future: int, threshold: float = 0.5, step_time: float = 0.1
+    logs: Logs,
+    agents_mask: npt.NDArray[Any],
+    future: int,
+    threshold: float = 0.5,
+    step_time: float = 0.1,
+    *,
+    timeline: Timeline | None = None,
 ) -> GroundTruth:
     """What became of the agents that a mask lets through, `future` frames on: metres along the axes of the world.
 
-    The mask is as in `AgentDataset`. Raises as `AgentDataset` does. Cost: that of its samples without rasters.
+    The mask is as in `AgentDataset`; `timeline` is that of `logs`, if it is there already. Raises as `AgentDataset`
+    does. Cost: that of its samples without rasters.
     """
-    cfg = {
-        "model_params": {"history_num_frames": 0, "future_num_frames": future, "step_time": step_time},
-        "raster_params": {
-            "raster_size": (1, 1),
-            "pixel_size": (1.0, 1.0),
-            "ego_center": (0.5, 0.5),
-            "filter_agents_threshold": threshold,
-            "set_origin_to_bottom": True,
-        },
-    }
-    data = AgentDataset(cfg, logs, agents_mask=agents_mask)
-    n = len(data)
+    sampler = Sampler(logs, Sampling(0, future, step_time, threshold), timeline=timeline)
+    rows = chosen(agents_mask, len(logs.agents))
+    rows = rows[rows < sampler.timeline.agents[-1]]
+    n = len(rows)
     truth = GroundTruth(
         np.empty(n, np.int64), np.empty(n, np.int64), np.empty((n, future, 2)), np.empty((n, future), np.float32)
     )
     for lo in range(0, n, _BLOCK):
         part = slice(lo, min(lo + _BLOCK, n))
-        batch = data[part]
+        batch, _ = sampler.agents(rows[part])
         truth.timestamps[part], truth.track_ids[part] = batch["timestamp"], batch["track_id"]
         truth.coords[part] = transform_points(batch["target_positions"], batch["world_from_agent"])
         truth.coords[part] -= batch["centroid"][:, None]
@@ -81,9 +80,13 @@ def create_chopped_dataset(
     try:
         chop(path, part / path.name, num_frames_to_copy)
         with L5KitSource(path) as source, L5KitSource(part / path.name) as short:
-            full, kept = _last_agents(source, short, num_frames_to_copy, th_agent_prob, min_frame_future)
+            timeline, cut = Timeline.of(source), Timeline.of(short)
+            mask = agents_mask(source, Thresholds(th_agent_prob), timeline=timeline)
+            goes_on = mask[:, 1] >= min_frame_future
+            full, kept = _last_agents(goes_on, timeline, cut, num_frames_to_copy)
             np.savez(part / "mask", kept)
-            write_gt_csv(part / "gt.csv", *ground_truth(source, full, num_frames_gt, th_agent_prob))
+            truth = ground_truth(source, full, num_frames_gt, th_agent_prob, timeline=timeline)
+            write_gt_csv(part / "gt.csv", *truth)
         part.chmod(0o755)
         os.rename(part, folder)
     except BaseException:
@@ -93,15 +96,12 @@ def create_chopped_dataset(
 
 
 def _last_agents(
-    source: L5KitSource, short: L5KitSource, frames: int, threshold: float, future: int
+    goes_on: npt.NDArray[np.bool_], timeline: Timeline, cut: Timeline, frames: int
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """The agents of the last frame of each scene to predict, in the dataset and in the one cut short."""
-    timeline, cut = Timeline.of(source), Timeline.of(short)
-    mask = agents_mask(source, Thresholds(threshold), timeline=timeline)
-    full, kept = np.zeros(len(source.agents), np.bool_), np.zeros(len(short.agents), np.bool_)
+    full, kept = np.zeros(len(goes_on), np.bool_), np.zeros(int(cut.agents[-1]), np.bool_)
     for begin, end in zip(timeline.offsets[:-1].tolist(), cut.offsets[1:].tolist(), strict=True):
-        frame = begin + frames - 1
-        here = slice(*timeline.agents[frame : frame + 2].tolist())
-        full[here] = mask[here, 1] >= future
+        here = slice(*timeline.agents[begin + frames - 1 : begin + frames + 1].tolist())
+        full[here] = goes_on[here]
         kept[slice(*cut.agents[end - 1 : end + 1].tolist())] = full[here]
     return full, kept

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from penstock.containers.cache import Cache
 from penstock.data.recycler import Recycler
-from penstock.domains.driving.geometry import yaw_as_rotation33
 from penstock.domains.driving.logs import Logs, Timeline
 from penstock.domains.driving.rasterize.base import Rasterizer, StubRasterizer
 from penstock.domains.driving.rasterize.scenes import Scenes, Views
@@ -64,12 +63,9 @@ class Pictures:
         first = self.timeline.offsets[targets.scene]
         steps = targets.frame[:, None] - np.arange(self.history + 1)
         steps = np.where(steps >= first[:, None], steps, -1)
-        if self._whole and targets.ego is None:
-            scenes = self._kept.get("all", self._all)
-        else:
-            scenes, steps = self._part(targets, steps)
+        scenes, steps = (self._kept.get("all", self._all), steps) if self._whole else self._part(targets, steps)
         position = np.concatenate([targets.pose[:, :2], scenes.frames["ego_translation"][steps[:, 0], 2:]], axis=1)
-        views = Views(steps, position, np.ascontiguousarray(targets.pose[:, 2]), targets.track)
+        views = Views(steps, position, np.ascontiguousarray(targets.pose[:, 2]), targets.track, targets.ego)
         return self.rasterizer.rasterize_batch(scenes, views, out)
 
     def _all(self) -> tuple[Scenes, int]:
@@ -79,24 +75,15 @@ class Pictures:
         return Scenes(*rows, *spans), sum(row.nbytes for row in rows)
 
     def _part(self, targets: Targets, steps: Int) -> tuple[Scenes, Int]:
-        """The frames that a batch looks at, and their rows for `steps`; a copy a sample where the ego was moved."""
+        """The frames that a batch looks at with what belongs to them, and `steps` in terms of these."""
         asked, inverse = np.unique(np.where(steps >= 0, steps, targets.frame[:, None]), return_inverse=True)
-        inverse = inverse.reshape(steps.shape)
-        frames = self.logs.frames[asked]
         agents, agent_spans = _rows(self.logs.agents, self.timeline.agents, asked)
         current = np.isin(asked, targets.frame) & self.lights
         faces, some = _rows(self.logs.tl_faces, self.timeline.faces, asked[current])
         face_spans = np.zeros_like(agent_spans)
         face_spans[current] = some
-        if targets.ego is None:
-            return Scenes(frames, agents, faces, agent_spans, face_spans), np.where(steps >= 0, inverse, -1)
-        each = inverse.reshape(-1)
-        own = np.arange(len(each)).reshape(steps.shape)
-        frames, now = frames[each], own[:, 0]
-        moved = np.flatnonzero((targets.ego[:, 0] != self.timeline.ego[targets.frame]).any(axis=1))
-        frames["ego_translation"][now[moved], :2] = targets.ego[moved, 0, :2]
-        frames["ego_rotation"][now[moved]] = yaw_as_rotation33(targets.ego[moved, 0, 2])
-        return Scenes(frames, agents, faces, agent_spans[each], face_spans[each]), np.where(steps >= 0, own, -1)
+        scenes = Scenes(self.logs.frames[asked], agents, faces, agent_spans, face_spans)
+        return scenes, np.where(steps >= 0, inverse.reshape(steps.shape), -1)
 
 
 def _rows(rows: Any, offsets: Int, frames: Int) -> tuple[Any1, Int]:

@@ -15,6 +15,7 @@ from penstock.core.ragged import Ragged
 from penstock.domains.driving.logs import Logs, Timeline
 from penstock.domains.driving.map.api import PRIORITY, MapAPI
 from penstock.domains.driving.map.resample import resampled
+from penstock.domains.driving.rasterize.scenes import ranges
 from penstock.domains.driving.sampling import section
 from penstock.kernels.dispatch import kernels
 
@@ -168,9 +169,7 @@ class ActiveFaces:
         if not self._lit:
             return active
         offsets = self._timeline.faces
-        first, counts = offsets[frames], offsets[frames + 1] - offsets[frames]
-        sample = np.repeat(np.arange(len(frames)), counts)
-        rows = np.arange(len(sample)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+        rows, sample = ranges(np.stack([offsets[frames], offsets[frames + 1]], axis=1))
         face = self._faces()[rows]
         active[sample[face >= 0], face[face >= 0]] = True
         return active

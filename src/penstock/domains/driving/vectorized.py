@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from penstock.core.columns import Columns
 from penstock.domains.driving.dataset import DrivingDataset, Sampled, described, lights_of
-from penstock.domains.driving.logs import EGO_LABEL, TRACK_BYTES, Logs, NoSuchRowError, Timeline, checked, scene_logs
+from penstock.domains.driving.logs import EGO_LABEL, TRACK_BYTES, Logs, NoSuchRowError, Timeline
 from penstock.domains.driving.mask import MIN_FUTURE, MIN_HISTORY, Thresholds, agents_mask, chosen
 from penstock.domains.driving.perturbation import Perturbation
 from penstock.domains.driving.sampling import Sampler, Sampling
@@ -74,10 +74,8 @@ class EgoDatasetVectorized(DrivingDataset):
             return self.sampler.ego(np.array([frame]), np.array([frame]))
         return self.sampler.agents(np.array([self.sampler.sampler.find(frame, track_id)]))
 
-    def get_scene_dataset(self, scene_index: int) -> EgoDatasetVectorized:
-        """The same of one scene, read into memory. Raises `NoSuchRowError`."""
-        logs = scene_logs(self.dataset, scene_index)
-        return EgoDatasetVectorized(self.cfg, logs, self.vectorizer, self.perturbation, track_bytes=self.track_bytes)
+    def _given(self, agents: slice) -> dict[str, Any]:
+        return {"vectorizer": self.vectorizer, "perturbation": self.perturbation, "track_bytes": self.track_bytes}
 
 
 class EgoAgentDatasetVectorized(EgoDatasetVectorized):
@@ -152,21 +150,9 @@ class EgoAgentDatasetVectorized(EgoDatasetVectorized):
             found[i, : len(names)] = names.astype(np.int64)
         return found
 
-    def get_scene_dataset(self, scene_index: int) -> EgoAgentDatasetVectorized:
-        """The same of one scene, read into memory. Raises `NoSuchRowError`."""
-        scene = checked(scene_index, self.timeline.scenes, "scene")
-        first, last = self.timeline.agents[self.timeline.offsets[scene : scene + 2]].tolist()
-        return EgoAgentDatasetVectorized(
-            self.cfg,
-            scene_logs(self.dataset, scene),
-            self.vectorizer,
-            self.perturbation,
-            self.agents_mask[first:last],
-            self.eval_mode,
-            eval_frame=self.eval_frame,
-            valid_agents=self.valid_agents,
-            track_bytes=self.track_bytes,
-        )
+    def _given(self, agents: slice) -> dict[str, Any]:
+        told = {name: getattr(self, name) for name in ("eval_mode", "eval_frame", "valid_agents")}
+        return {**super()._given(agents), **told, "agents_mask": self.agents_mask[agents]}
 
 
 def _mask(logs: Logs, threshold: float, timeline: Timeline) -> npt.NDArray[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from penstock.compat.l5kit.dataset.ego import BaseEgoDataset
 from penstock.compat.l5kit.dataset.select_agents import stored_mask
 from penstock.compat.l5kit.dataset.utils import AGENT_MIN_FRAME_FUTURE, AGENT_MIN_FRAME_HISTORY
 from penstock.domains.driving import agent
-from penstock.domains.driving.logs import checked
 from penstock.domains.driving.perturbation import Perturbation
 from penstock.domains.driving.rasterize import Rasterizer
 from penstock.errors import DataError
@@ -59,14 +57,3 @@ class AgentDataset(BaseEgoDataset, agent.AgentDataset):
         found = np.full(len(self.dataset.agents), -1, np.int64)
         found[self.agents_indices] = np.arange(len(self))
         return found
-
-    def __reduce__(self) -> tuple[Any, tuple[()]]:
-        mask = self.mask_indices >= 0
-        return partial(AgentDataset, self.cfg, self.dataset, self.rasterizer, None, mask, **self.options), ()
-
-    def get_scene_dataset(self, scene_index: int) -> AgentDataset:
-        """The same agents of one scene, in memory. Raises `NoSuchRowError`."""
-        scene = checked(scene_index, self.timeline.scenes, "scene")
-        first, last = self.timeline.agents[self.timeline.offsets[scene : scene + 2]].tolist()
-        mask = self.mask_indices[first:last] >= 0
-        return AgentDataset(self.cfg, self._scene(scene), self.rasterizer, None, mask, **self.options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from penstock.compat.l5kit.data.zarr_dataset import ChunkedDataset, in_memory
 from penstock.compat.l5kit.dataset.select_agents import stored_mask
 from penstock.domains.driving import ego, vectorized
 from penstock.domains.driving.dataset import DrivingDataset
-from penstock.domains.driving.logs import checked
 from penstock.domains.driving.perturbation import Perturbation
 from penstock.domains.driving.rasterize import Rasterizer
 from penstock.domains.driving.vectorize import Vectorizer
@@ -31,8 +29,8 @@ class BaseEgoDataset(DrivingDataset):
     def __str__(self) -> str:
         return printed(self.dataset)
 
-    def _scene(self, scene_index: int) -> ChunkedDataset:
-        return in_memory(self.dataset, scene_index)
+    def _scene(self, scene: int) -> ChunkedDataset:
+        return in_memory(self.dataset, scene)
 
 
 class EgoDataset(BaseEgoDataset, ego.EgoDataset):
@@ -48,30 +46,9 @@ class EgoDataset(BaseEgoDataset, ego.EgoDataset):
     ) -> None:
         ego.EgoDataset.__init__(self, cfg, zarr_dataset, rasterizer, perturbation, **options)
 
-    def __reduce__(self) -> tuple[Any, tuple[()]]:
-        return partial(EgoDataset, self.cfg, self.dataset, self.rasterizer, self.perturbation, **self.options), ()
-
-    def get_scene_dataset(self, scene_index: int) -> EgoDataset:
-        """The same of one scene, in memory. Raises `NoSuchRowError`."""
-        scene = self._scene(scene_index)
-        return EgoDataset(self.cfg, scene, self.rasterizer, self.perturbation, **self.options)
-
 
 class EgoDatasetVectorized(BaseEgoDataset, vectorized.EgoDatasetVectorized):
     """As `penstock.domains.driving.vectorized.EgoDatasetVectorized`: a vector sample for every frame."""
-
-    def __reduce__(self) -> tuple[Any, tuple[()]]:
-        return partial(self._again, logs=self.dataset), ()
-
-    def get_scene_dataset(self, scene_index: int) -> EgoDatasetVectorized:
-        """The same of one scene, in memory. Raises `NoSuchRowError`."""
-        return self._again(logs=self._scene(scene_index))
-
-    @property
-    def _again(self) -> partial[EgoDatasetVectorized]:
-        """The same of other logs."""
-        others = {"perturbation": self.perturbation, "track_bytes": self.track_bytes}
-        return partial(EgoDatasetVectorized, self.cfg, vectorizer=self.vectorizer, **others)
 
 
 class EgoAgentDatasetVectorized(BaseEgoDataset, vectorized.EgoAgentDatasetVectorized):
@@ -94,27 +71,4 @@ class EgoAgentDatasetVectorized(BaseEgoDataset, vectorized.EgoAgentDatasetVector
             agents_mask = stored_mask(zarr_dataset, cfg)
         vectorized.EgoAgentDatasetVectorized.__init__(
             self, cfg, zarr_dataset, vectorizer, perturbation, agents_mask, eval_mode, **options
-        )
-
-    def __reduce__(self) -> tuple[Any, tuple[()]]:
-        return partial(self._again, zarr_dataset=self.dataset, agents_mask=self.agents_mask), ()
-
-    def get_scene_dataset(self, scene_index: int) -> EgoAgentDatasetVectorized:
-        """The same of one scene, in memory. Raises `NoSuchRowError`."""
-        scene = checked(scene_index, self.timeline.scenes, "scene")
-        first, last = self.timeline.agents[self.timeline.offsets[scene : scene + 2]].tolist()
-        return self._again(zarr_dataset=self._scene(scene), agents_mask=self.agents_mask[first:last])
-
-    @property
-    def _again(self) -> partial[EgoAgentDatasetVectorized]:
-        """The same of other logs, with another mask."""
-        return partial(
-            EgoAgentDatasetVectorized,
-            self.cfg,
-            vectorizer=self.vectorizer,
-            perturbation=self.perturbation,
-            eval_mode=self.eval_mode,
-            eval_frame=self.eval_frame,
-            valid_agents=self.valid_agents,
-            track_bytes=self.track_bytes,
         )
