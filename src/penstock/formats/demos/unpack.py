@@ -5,17 +5,16 @@ from __future__ import annotations
 import glob
 import os
 import pickletools
-import zlib
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from penstock.containers.gunzip import MAGIC, GzipError, begins, gunzip
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.formats.base.order import natural
 
 MAX_BYTES = 8 << 30  # of one file, unpacked
 HEAD = 1 << 12  # bytes that are looked at to recognise a file
-_GZIP = b"\x1f\x8b"
 _SILENT = frozenset({"PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT", "MARK"})
 
 
@@ -49,10 +48,10 @@ def head_of(path: Path, suffix: str, size: int = HEAD, *, gzipped: bool = False)
             return b""
         with found[0].open("rb") as file:
             raw = file.read(max(size, HEAD))
-        if not raw.startswith(_GZIP):
+        if not raw.startswith(MAGIC):
             return b"" if gzipped else raw[:size]
-        return zlib.decompressobj(31).decompress(raw, size)
-    except (OSError, ValueError, zlib.error):
+        return begins(raw, size)
+    except (OSError, ValueError):
         return b""
 
 
@@ -82,32 +81,21 @@ def unpacked(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     """All bytes of a file, unpacked if it is a gzip.
 
     Raises `FormatError` for a damaged or truncated gzip, `UnsafeDataError` for more than `max_bytes`.
-    Memory: the file and, for a moment, twice what comes out of it.
+    Memory: the file and, for a moment, twice what comes out of it. What follows the gzip is passed over.
     """
     with path.open("rb") as file:
-        packed = file.read(2) == _GZIP
-        size = os.fstat(file.fileno()).st_size
-        if not packed and size > max_bytes:
+        if file.read(2) != MAGIC and os.fstat(file.fileno()).st_size > max_bytes:
             raise _too_much(path, max_bytes)
         file.seek(0)
-        rest = file.read()
-    if not packed:
-        return rest
-    pieces: list[bytes] = []
-    size = 0
-    while rest:  # a gzip may be several, one after the other, and padded with zeros
-        stream = zlib.decompressobj(31)
-        try:
-            pieces.append(stream.decompress(rest, max_bytes - size + 1))
-        except zlib.error as error:
-            raise FormatError(f"expected a gzip file, got {error}", path=path, where=f"byte {size} unpacked") from error
-        size += len(pieces[-1])
-        if size > max_bytes:
-            raise _too_much(path, max_bytes)
-        if not stream.eof:
-            raise FormatError("expected a whole gzip file, got a part", path=path, where=f"byte {size} unpacked")
-        rest = stream.unused_data.lstrip(b"\0")
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        data = file.read()
+    if not data.startswith(MAGIC):
+        return data
+    try:
+        return gunzip(data, max_bytes)
+    except GzipError as error:
+        if error.reason == "too_large":
+            raise _too_much(path, max_bytes) from error
+        raise FormatError(str(error), path=path) from error
 
 
 def _too_much(path: Path, max_bytes: int) -> UnsafeDataError:
