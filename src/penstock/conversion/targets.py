@@ -87,6 +87,14 @@ SEED = Target(
     files=SHARD_FILES,
 )
 ARROW = Target("minari, arrow", MINARI, spaces=True, options=MINARI_OPTIONS, kept=("sync",), files=("data",))
+L5KIT = Target(
+    "l5kit",
+    options=("layout", "compressor", "chunk_rows"),
+    files=(
+        *(".zattrs*", ".zgroup*", ".zmetadata", "attributes.json", ".attributes.json.*"),
+        *("scenes*", "frames*", "agents*", "traffic_light_faces*"),
+    ),
+)
 HDF5 = replace(ARROW, name="minari, hdf5", ragged="bytes")
 
 
@@ -100,4 +108,4 @@ def target_of(format: str, options: Mapping[str, Any]) -> Target:
         return HDF5 if options.get("data_format", "hdf5") == "hdf5" else ARROW
     if format == "webdataset":
         return SEED if options.get("layout") == "seed" else SHARDS
-    return COLUMNS if format == "columns" else Target(format)
+    return {"columns": COLUMNS, "l5kit": L5KIT}.get(format) or Target(format)

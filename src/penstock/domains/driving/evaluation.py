@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from penstock.domains.driving.tables import GroundTruth, write_gt_csv
 from penstock.errors import DataError
 from penstock.formats.l5kit.source import L5KitSource
 from penstock.formats.l5kit.tools import chop
+from penstock.formats.l5kit.whole import whole
 
 MIN_FUTURE_STEPS = 10
 """Frames that an agent must go on behind the last frame of a test set to be one of those to predict."""
@@ -74,24 +73,19 @@ def create_chopped_dataset(
     folder = path.parent / f"{path.stem}_chopped_{num_frames_to_copy}"
     if num_frames_to_copy < 1 or num_frames_gt < 1:
         raise DataError(f"expected frames of 1 or more, got {num_frames_to_copy} and {num_frames_gt}")
-    if folder.exists():
-        raise FileExistsError(f"expected no {folder}, which would be written")
-    part = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{folder.name}-"))
-    try:
+
+    def make(part: Path) -> None:
+        part.mkdir()
         chop(path, part / path.name, num_frames_to_copy)
         with L5KitSource(path) as source, L5KitSource(part / path.name) as short:
             timeline, cut = Timeline.of(source), Timeline.of(short)
-            mask = agents_mask(source, Thresholds(th_agent_prob), timeline=timeline)
-            goes_on = mask[:, 1] >= min_frame_future
+            goes_on = agents_mask(source, Thresholds(th_agent_prob), timeline=timeline)[:, 1] >= min_frame_future
             full, kept = _last_agents(goes_on, timeline, cut, num_frames_to_copy)
             np.savez(part / "mask", kept)
             truth = ground_truth(source, full, num_frames_gt, th_agent_prob, timeline=timeline)
             write_gt_csv(part / "gt.csv", *truth)
-        part.chmod(0o755)
-        os.rename(part, folder)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
+
+    whole(folder, make)
     return folder
 
 

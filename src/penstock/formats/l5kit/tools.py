@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from penstock.errors import DataError
 from penstock.formats.l5kit.columns import intervals
 from penstock.formats.l5kit.dtypes import SCENE_DTYPE
 from penstock.formats.l5kit.source import L5KitSource, Scene
+from penstock.formats.l5kit.whole import whole
 from penstock.formats.l5kit.writer import L5KitWriter
 
 Any1 = npt.NDArray[Any]
@@ -73,7 +72,7 @@ def split(path: Path_, output: Path_, parts: Mapping[str, int], **options: Any) 
             for name, (a, b) in zip(parts, cuts, strict=True):
                 _written(folder / name, (source.scene(e) for e in range(a, b)), options)
 
-        _whole(Path(output), make)
+        whole(Path(output), make)
     return [(a, b) for a, b in cuts]
 
 
@@ -135,16 +134,4 @@ def _written(output: Path_, scenes: Iterable[Scene], options: Mapping[str, Any])
         with L5KitWriter.create(folder, **options) as writer:
             writer.write_scenes(scenes)
 
-    _whole(Path(output), make)
-
-
-def _whole(output: Path, make: Callable[[Path], None]) -> None:
-    """What `make` writes to a folder, under its name once it is done."""
-    if output.exists() or output.is_symlink():
-        raise FileExistsError(f"expected nothing at {output}; remove it, or choose another place")
-    scratch = Path(tempfile.mkdtemp(dir=output.parent, prefix=f".{output.name}."))
-    try:
-        make(scratch / "data")
-        os.rename(scratch / "data", output)
-    finally:
-        shutil.rmtree(scratch)
+    whole(Path(output), make)

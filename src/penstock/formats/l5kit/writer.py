@@ -31,6 +31,7 @@ from penstock.formats.l5kit.columns import check_spec, intervals, tables_of
 from penstock.formats.l5kit.dtypes import CHUNK_ROWS, DTYPES, FORMAT_VERSION, LABELS, SCENE_DTYPE
 from penstock.formats.l5kit.source import offsets_in
 from penstock.formats.l5kit.tables import FACES, open_tables, stored_rows
+from penstock.formats.l5kit.whole import whole
 
 Any1 = npt.NDArray[Any]
 Layout = Literal["zarr", "npy"]
@@ -110,17 +111,19 @@ class L5KitWriter(Writer):
             raise DataError(f"expected no chunks and no compressor in layout 'npy', got {chunk_rows} and {compressor}")
         config = compressor_of(compressor) if layout == "zarr" else None
         place = Path(path)
-        if place.exists() or place.is_symlink():
-            raise FileExistsError(f"expected nothing at {place}; open it for appending, or remove it")
-        place.mkdir()
-        if layout == "npy":
-            put(place / npy.ATTRIBUTES, _json(attributes))
-            for name in reversed(DTYPES):
-                npy.NpyWriter.create(place / f"{name}.npy", DTYPES[name]).close()
-        else:
-            for name, dtype in DTYPES.items():
-                ArrayWriter.create(place / name, ArrayMetadata.of(dtype, (0,), chunks[name], config)).close()
-            create_group(place, attributes)
+
+        def make(folder: Path) -> None:
+            folder.mkdir()
+            if layout == "npy":
+                put(folder / npy.ATTRIBUTES, _json(attributes))
+                for name in reversed(DTYPES):
+                    npy.NpyWriter.create(folder / f"{name}.npy", DTYPES[name]).close()
+            else:
+                for name, dtype in DTYPES.items():
+                    ArrayWriter.create(folder / name, ArrayMetadata.of(dtype, (0,), chunks[name], config)).close()
+                create_group(folder, attributes)
+
+        whole(place, make)
         return cls(place)
 
     def __enter__(self) -> L5KitWriter:
