@@ -20,7 +20,9 @@ expected, what was found, where, and what to do about it.
 
 from __future__ import annotations
 
+import difflib
 import importlib
+from collections.abc import Iterable
 from types import ModuleType
 
 
@@ -101,6 +103,17 @@ def require(module: str, extra: str) -> ModuleType:
         raise MissingExtraError(
             f"{module} is not installed; install it with: pip install 'penstock[{extra}]'"
         ) from error
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`"; did you mean 'x'?"` for the most similar of the `known` names, or nothing.
+
+    >>> suggestion("task", ["benchmark_name", "task_name"])
+    "; did you mean 'task_name'?"
+    """
+    folded = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(name.lower(), folded, 1)
+    return f"; did you mean {folded[close[0]]!r}?" if close else ""
 
 
 def _place(path: object, where: str | None) -> str:

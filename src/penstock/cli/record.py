@@ -19,8 +19,7 @@ from penstock.conversion.targets import target_of
 from penstock.core.spec import Spec
 from penstock.envs.config import Config, EnvConfig
 from penstock.envs.registry import available, color_space_of, resolve
-from penstock.envs.section import suggestion
-from penstock.errors import DataError, require
+from penstock.errors import DataError, require, suggestion
 from penstock.formats.base.format import Format, named
 from penstock.formats.base.writer import Writer
 from penstock.record.collector import Collector

@@ -11,8 +11,7 @@ from penstock.envs.benchmark import Benchmark, Context
 from penstock.envs.config import EnvConfig
 from penstock.envs.factory import Factory, image_space
 from penstock.envs.presence import demand
-from penstock.envs.section import suggestion
-from penstock.errors import DataError
+from penstock.errors import DataError, suggestion
 
 if TYPE_CHECKING:
     import gymnasium

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from penstock.envs.config import EnvConfig, EnvDataConfig
 from penstock.envs.registry import named
-from penstock.envs.section import suggestion
-from penstock.errors import DataError
+from penstock.errors import DataError, suggestion
 
 _DEMO = "-Demo-v0"  # how MAGICAL's names end; configurations may leave it out
 

@@ -13,8 +13,7 @@ from penstock.core.spaces import Space
 from penstock.envs.benchmark import Benchmark
 from penstock.envs.built import built_spaces
 from penstock.envs.config import EnvConfig
-from penstock.envs.section import suggestion
-from penstock.errors import DataError
+from penstock.errors import DataError, suggestion
 
 GROUP = "penstock.benchmarks"
 

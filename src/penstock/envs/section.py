@@ -5,7 +5,6 @@ A part is a frozen dataclass whose fields carry a `Check` in their metadata (`ke
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
 from penstock.envs.updates import plain, update
-from penstock.errors import DataError, FormatError, require
+from penstock.errors import DataError, FormatError, require, suggestion
 
 IGNORED = "__doc__"  # Sacred puts it among the keys of every ingredient
 
@@ -139,17 +138,6 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, Mapping):
         return frozenset((name, _frozen(inner)) for name, inner in cast("Mapping[Any, Any]", value).items())
     return tuple(map(_frozen, cast("list[Any]", value))) if isinstance(value, list) else value
-
-
-def suggestion(name: str, known: Iterable[str]) -> str:
-    """`"; did you mean 'x'?"` for the most similar of the `known` names, or nothing.
-
-    >>> suggestion("task", ["benchmark_name", "task_name"])
-    "; did you mean 'task_name'?"
-    """
-    folded = {each.lower(): each for each in known}
-    close = difflib.get_close_matches(name.lower(), folded, 1)
-    return f"; did you mean {folded[close[0]]!r}?" if close else ""
 
 
 def _parse(text: str, arg: str) -> Any:

@@ -13,9 +13,8 @@ from penstock.core.spaces import Box, Discrete, Space
 from penstock.envs.benchmark import Benchmark, Context
 from penstock.envs.config import EnvConfig
 from penstock.envs.factory import Factory, image_space
-from penstock.envs.section import suggestion
 from penstock.envs.toy_scene import CORAL, GOLD, TEAL, WHITE, find
-from penstock.errors import DataError, require
+from penstock.errors import DataError, require, suggestion
 
 if TYPE_CHECKING:
     import gymnasium

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Literal, get_args
 
 from penstock.core.spec import Align
-from penstock.errors import PlanError
+from penstock.errors import PlanError, suggestion
 from penstock.plan.anchored import Anchored, Output
 from penstock.plan.base import Plan, SampleTransform, View, settle
 from penstock.plan.episodes import Episodes
@@ -75,8 +74,7 @@ class TargetPairs(SampleTransform):
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            close = get_close_matches(str(self.kind), KINDS, 1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            hint = suggestion(str(self.kind), KINDS)
             raise PlanError(f"expected a kind among {list(get_args(PairKind))}, got {self.kind!r}{hint}")
         settle(self, "offset", 1)
         settle(self, "stride", 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import functools
 import math
 import types
@@ -13,7 +12,7 @@ from typing import Any, TypeVar
 
 from penstock.compat.lczero.config import DataLoaderConfig
 from penstock.compat.lczero.textproto import Entry, Text, Word, parse
-from penstock.errors import DataError
+from penstock.errors import DataError, suggestion
 
 M = TypeVar("M")
 
@@ -55,8 +54,7 @@ def bind(message: type[M], given: object, where: str = "the configuration") -> M
     types_of = _types(message)
     for name, value, place in _entries(given, where, types_of):
         if name not in types_of:
-            near = difflib.get_close_matches(name, types_of, 1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
+            meant = suggestion(name, types_of)
             raise DataError(f"expected one of {sorted(types_of)}, got {name!r}{meant} - at {place}")
         found.setdefault(name, []).append((value, place))
     made: dict[str, Any] = {}

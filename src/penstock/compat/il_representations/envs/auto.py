@@ -14,8 +14,7 @@ from penstock.containers.pickle import ColorSpace
 from penstock.envs.config import EnvConfig
 from penstock.envs.paths import find_processed, processed_dir
 from penstock.envs.registry import color_space_of, resolve
-from penstock.envs.section import suggestion
-from penstock.errors import DataError, MissingExtraError
+from penstock.errors import DataError, MissingExtraError, suggestion
 from penstock.formats.webdataset.shards import has_shards
 
 CONFIG_KEYS = ("type", "env_cfg", "env_data")

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock.compat.il_representations.envs.config import Config, current
-from penstock.envs.section import suggestion
-from penstock.errors import DataError
+from penstock.errors import DataError, suggestion
 
 _PYTHON = {"True": "true", "False": "false", "None": "null"}  # as JSON has them
 
