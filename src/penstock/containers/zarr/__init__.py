@@ -6,6 +6,7 @@ from penstock.containers.zarr.group import CACHE_BYTES, ZarrGroup
 from penstock.containers.zarr.metadata import ArrayMetadata
 from penstock.containers.zarr.rows import MemoryRows, Rows
 from penstock.containers.zarr.stores import DirectoryStore, RemoteStore, Store, ZipStore, open_store
+from penstock.containers.zarr.writable import WritableRows
 from penstock.containers.zarr.writing import ArrayWriter, compressor_of, create_group, write_attributes
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "RemoteStore",
     "Rows",
     "Store",
+    "WritableRows",
     "ZarrArray",
     "ZarrGroup",
     "ZipStore",

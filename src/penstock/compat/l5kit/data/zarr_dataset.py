@@ -10,8 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock.compat.l5kit.data.table import printed
-from penstock.compat.l5kit.data.writable import WritableRows
-from penstock.containers.zarr import ArrayMetadata, ZarrArray, create_group
+from penstock.containers.zarr import ArrayMetadata, WritableRows, ZarrArray, create_group
 from penstock.domains.driving.logs import Logs, scene_logs
 from penstock.errors import DataError, FormatError
 from penstock.formats.l5kit import (

@@ -1,4 +1,4 @@
-"""Rows of a zarr array that can be assigned and appended, chunk by chunk: for `ChunkedDataset.initialize`."""
+"""Arrays whose rows can be assigned and appended, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.containers.cache import Cache
-from penstock.containers.zarr import ArrayMetadata, ArrayWriter, DirectoryStore, Rows, ZarrArray
-from penstock.containers.zarr.metadata import ARRAY
-from penstock.containers.zarr.writing import put
+from penstock.containers.zarr.array import ZarrArray
+from penstock.containers.zarr.metadata import ARRAY, ArrayMetadata
+from penstock.containers.zarr.rows import Rows
+from penstock.containers.zarr.stores import DirectoryStore
+from penstock.containers.zarr.writing import ArrayWriter, put
 
 Any1 = npt.NDArray[Any]
 Int = npt.NDArray[np.int64]
@@ -22,6 +24,14 @@ class WritableRows(Rows):
 
     One writer at a time. Cost: every chunk that an assignment touches is decoded and encoded, so assign many rows at
     once.
+
+    >>> import tempfile
+    >>> place = Path(tempfile.mkdtemp()) / "numbers"
+    >>> rows = WritableRows.create(place, ArrayMetadata.of(np.dtype("i8"), (3,), 2, None))
+    >>> rows[1:] = [5, 6]
+    >>> rows.append([7])
+    >>> rows[:].tolist()
+    [0, 5, 6, 7]
     """
 
     def __init__(self, folder: Path, metadata: ArrayMetadata) -> None:
