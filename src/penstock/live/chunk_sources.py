@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +28,19 @@ class Inlet(ABC):
     metrics: StageMetrics
 
     @abstractmethod
+    def newest(self) -> Generator[Opened]:
+        """What is there, newest first; whoever has enough closes the generator. Called once."""
+
     def begin(self, wanted: int) -> list[Opened]:
         """What is there, oldest first, of the newest as much as has `wanted` chunks. Called once."""
+        opened: list[Opened] = []
+        with contextlib.closing(self.newest()) as newest:
+            for each in newest:
+                opened.append(each)
+                wanted -= len(each[1])
+                if wanted <= 0:
+                    break
+        return opened[::-1]
 
     @abstractmethod
     def poll(self) -> list[Opened]:
@@ -90,21 +102,12 @@ class ChunkSourceLoader(Inlet):
         self._newest: str | None = None
         self._latest = 0
 
-    def begin(self, wanted: int) -> list[Opened]:
-        """As `Inlet.begin`."""
-        opened: list[Opened] = []
+    def newest(self) -> Generator[Opened]:
+        """As `Inlet.newest`."""
         names = [name for name in self.provider.scan() if self._is_news(name)]
         found = (file for name in names if (file := self.provider.take(name)) is not None)
         with OrderedMap(self._open_found, found, self._threads, ahead=self._threads) as results:
-            for result in results:
-                if wanted <= 0:
-                    if result is not None:
-                        result[1].close()
-                    break
-                if result is not None:
-                    opened.append(result)
-                    wanted -= len(result[1])
-        return opened[::-1]
+            yield from (result for result in results if result is not None)
 
     def poll(self) -> list[Opened]:
         """As `Inlet.poll`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
@@ -79,6 +79,11 @@ class EpisodeInlet(Inlet):
         self.metrics = metrics or StageMetrics("chunk_source_loader")
         self._seen = 0
         self._resumed = False
+
+    def newest(self) -> Generator[Opened]:
+        """As `Inlet.newest`: all episodes are one source."""
+        self.source.refresh()
+        yield from self._news()
 
     def begin(self, wanted: int) -> list[Opened]:
         """As `Inlet.begin`."""
