@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
+from penstock.domains.driving.collisions import NONE, CollisionType, collision_types
 from penstock.domains.driving.metrics import (
     average_displacement_error,
     distance_to_reference_trajectory,
@@ -17,8 +19,10 @@ from penstock.domains.driving.metrics import (
 )
 
 __all__ = [
+    "CollisionType",
     "average_displacement_error_mean",
     "average_displacement_error_oracle",
+    "detect_collision",
     "distance_to_reference_trajectory",
     "final_displacement_error_mean",
     "final_displacement_error_oracle",
@@ -49,3 +53,22 @@ def final_displacement_error_oracle(ground_truth: Array, pred: Array, confidence
 def final_displacement_error_mean(ground_truth: Array, pred: Array, confidences: Array, avails: Array) -> Array:
     """`[...]` metres off at the last step, averaged over modes."""
     return final_displacement_error(ground_truth, pred, confidences, avails, "mean")
+
+
+def detect_collision(
+    pred_centroid: Array, pred_yaw: Array | float, pred_extent: Array, target_agents: Array
+) -> tuple[CollisionType, np.uint64] | None:
+    """How the ego, at `[2]` metres, `pred_yaw` radians and of `[3]` metres, hits the first of `target_agents`, rows of
+    the agents' dtype, that it touches, and the track id of that one; None if it touches none.
+
+    >>> from penstock.formats.l5kit import AGENT_DTYPE
+    >>> agents = np.zeros(2, AGENT_DTYPE)
+    >>> agents["track_id"], agents["extent"], agents["centroid"] = [7, 8], [4, 2, 1], [[9, 9], [-4, 0]]
+    >>> detect_collision(np.zeros(2), 0.0, np.array([4.87, 1.85, 1.8]), agents)
+    (<CollisionType.REAR: 1>, np.uint64(8))
+    """
+    yaw = np.asarray(pred_yaw, np.float64).reshape(())
+    boxes = (target_agents["centroid"], target_agents["yaw"], target_agents["extent"])
+    types = collision_types(np.asarray(pred_centroid), yaw, np.asarray(pred_extent), *boxes)
+    hit = np.flatnonzero(types != NONE)
+    return (CollisionType(types[hit[0]]), np.uint64(target_agents["track_id"][hit[0]])) if len(hit) else None

@@ -1,0 +1,81 @@
+"""Which boxes hit each other, and with which side: for any number of pairs at once."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.domains.driving.geometry import CORNERS
+
+Floats = npt.NDArray[np.floating[Any]]
+
+NONE = -1
+"""Of pairs that do not touch."""
+_SIDES = np.array([[3, 2], [1, 0], [2, 1], [3, 0]])  # of CORNERS: front, rear, left, right
+
+
+class CollisionType(IntEnum):
+    """The side of the ego that was hit."""
+
+    FRONT = 0
+    REAR = 1
+    SIDE = 2
+
+
+def collision_types(
+    centroid: Floats, yaw: Floats, extent: Floats, other_centroid: Floats, other_yaw: Floats, other_extent: Floats
+) -> npt.NDArray[np.int8]:
+    """`[...]` int8: the `CollisionType` of each pair of boxes, `NONE` where they do not touch.
+
+    Of one box and the other `centroid` is `[..., 2]` metres, `yaw` `[...]` radians, `extent` `[..., 2 or more]` length
+    and width; leading axes broadcast. The side that counts is that of the first box of which most metres lie within the
+    other; of sides that are equal, or where none does, the first among front, rear and the two at the side.
+
+    Cost: some microseconds a pair that touches, much less for others.
+
+    >>> ego, cars = (np.zeros(2), np.array(0.0), np.array([4.0, 2.0])), np.array([[3.0, 0], [0, 1.5], [9, 9]])
+    >>> collision_types(*ego, cars, np.zeros(3), np.full((3, 2), [4.0, 2.0])).tolist()
+    [0, 2, -1]
+    """
+    off = np.asarray(other_centroid, np.float64) - centroid
+    turn = np.subtract(other_yaw, yaw, dtype=np.float64)
+    shape = np.broadcast_shapes(off.shape[:-1], turn.shape, extent.shape[:-1], other_extent.shape[:-1])
+    half, other = (np.broadcast_to(e[..., :2], (*shape, 2)) * 0.5 for e in (extent, other_extent))
+    centre, turn = np.broadcast_to(_turned(off, -np.asarray(yaw)), (*shape, 2)), np.broadcast_to(turn, shape)
+    types = np.full(shape, NONE, np.int8)
+    hit = np.nonzero(_touching(centre, turn, half, other))
+    lengths = _within(centre[hit], turn[hit], half[hit], other[hit])
+    types[hit] = np.minimum(lengths.argmax(axis=-1), CollisionType.SIDE)
+    return types
+
+
+def _turned(points: Floats, angle: Floats) -> Floats:
+    """`[..., 2]` points, turned about the origin."""
+    cos, sin = np.cos(angle), np.sin(angle)
+    return np.stack([points[..., 0] * cos - points[..., 1] * sin, points[..., 0] * sin + points[..., 1] * cos], axis=-1)
+
+
+def _touching(centre: Floats, turn: Floats, half: Floats, other: Floats) -> npt.NDArray[np.bool_]:
+    """`[...]` whether no axis of either box keeps them apart; the first is at the origin, along the axes."""
+    cos, sin = np.abs(np.cos(turn)), np.abs(np.sin(turn))
+    across = np.stack([np.stack([cos, sin], axis=-1), np.stack([sin, cos], axis=-1)], axis=-2)  # [..., 2, 2]
+    apart = np.abs(centre) > half + (across @ other[..., None])[..., 0]
+    apart |= np.abs(_turned(centre, -turn)) > other + (across @ half[..., None])[..., 0]
+    return ~np.asarray(apart.any(axis=-1))
+
+
+def _within(centre: Floats, turn: Floats, half: Floats, other: Floats) -> Floats:
+    """`[m, 4]` metres of each side of the first box that lie within the other."""
+    ends = 2 * CORNERS[_SIDES] * half[:, None, None]  # [m, side, end, 2]
+    seen = _turned(ends - centre[:, None, None], -turn[:, None, None])  # as the other box has them
+    begin, way = seen[:, :, 0], seen[:, :, 1] - seen[:, :, 0]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        cuts = np.stack([(-other[:, None] - begin) / way, (other[:, None] - begin) / way])
+    along = (way == 0) & (np.abs(begin) <= other[:, None])  # a side along an edge is never cut by it
+    low = np.where(along, 0, cuts.min(axis=0)).max(axis=-1, initial=0)
+    high = np.where(along, 1, cuts.max(axis=0)).min(axis=-1, initial=1)
+    share = np.where(np.isnan(low) | np.isnan(high), 0, high - low)
+    return np.maximum(share, 0) * np.linalg.norm(way, axis=-1)
