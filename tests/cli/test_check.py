@@ -91,6 +91,22 @@ def test_values_of_any_format(call: Call, tmp_path: Path) -> None:
     assert call("check", tmp_path / "data", "--deep").code == 1
 
 
+def test_numbers_that_are_none_are_the_next_observation_where_both_are(call: Call, tmp_path: Path) -> None:
+    spec = penstock.Spec(
+        {
+            "observations": penstock.Field(np.dtype("f4"), (2,), "boundary"),
+            "next_observations": penstock.Field(np.dtype("f4"), (2,)),
+        }
+    )
+    now = np.array([[0, 0], [np.nan, 1], [np.nan, 2]], "f4")
+    with named("columns").create(tmp_path / "data", spec) as writer:
+        for after in ([[np.nan, 1], [np.nan, 2]], [[np.nan, 1], [2, 2]]):
+            columns = {"observations": now, "next_observations": np.array(after, "f4")}
+            writer.write(penstock.Episode(spec, columns))
+    found = [finding["message"] for finding in call("check", tmp_path / "data", "--json").json["findings"]]
+    assert "next_observations is not the observation of the next step, in 1 step of 1 episode" in found
+
+
 def test_a_format_without_a_check_of_its_own(call: Call, recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(named("columns")), "check", Format.check)
     assert "is sound" in call("check", recording).out

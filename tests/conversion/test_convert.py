@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.conversion import scan
 from penstock.conversion.metadata import MARK
 from penstock.core.ragged import Ragged
 from penstock.core.spaces import Box
@@ -123,14 +124,18 @@ def test_observations_of_t_rows(make: Make, tmp_path: Path) -> None:
         assert filled[0].observations.ravel().tolist() == [0, 1, 2, 2]
 
 
+@pytest.mark.parametrize("at_once", [1, 60, scan.BYTES])
 @pytest.mark.parametrize("consistent", [True, False])
 def test_next_observations_are_dropped_only_if_they_say_nothing_new(
-    make: Make, tmp_path: Path, consistent: bool
+    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, consistent: bool, at_once: int
 ) -> None:
+    monkeypatch.setattr(scan, "BYTES", at_once)
     data = make()
     after = np.concatenate([episode.observations[1:] for episode in data])
     after[-1, 0] += 0 if consistent else 1
-    report = penstock.convert(make({"next_observations": (field("f4", (3,)), after)}), tmp_path / "out")
+    after[4, 0] = 7  # of an episode that is not chosen
+    data = make({"next_observations": (field("f4", (3,)), after)}).take([5, 0, 1, 3, 4])
+    report = penstock.convert(data, tmp_path / "out")
     assert (("left out", "next_observations") in notes(report)) == consistent
     with penstock.open(tmp_path / "out") as out:
         assert ("next_observations" in out.spec) != consistent
@@ -152,6 +157,11 @@ def test_ragged_columns_are_padded_where_they_have_no_place(make: Make, tmp_path
     penstock.convert(data, tmp_path / "arrow", format="minari", options={"data_format": "arrow"})
     with penstock.open(tmp_path / "arrow") as arrow:
         same(data, arrow)
+    longer = Ragged.from_rows([np.arange(i // 4, dtype="f4") for i in range(sum(LENGTHS))], "f4")
+    data = make({"infos/hits": (field("f4", kind="ragged"), longer)}).take([2])
+    penstock.convert(data, tmp_path / "one", format="minari")
+    with penstock.open(tmp_path / "one") as one:
+        assert one[0].columns["infos/hits"].shape == (7, 2)  # as wide as the chosen need
 
 
 def test_what_the_seed_layout_has_no_place_for(make: Make, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.cli.show import counted
+from penstock.conversion.scan import equal
 from penstock.core.columns import under
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
@@ -155,5 +156,5 @@ def _next(episode: Episode, tally: Tally) -> None:
             continue
         n = min(len(after), len(now) - 1)
         if n > 0 and after.shape[1:] == now.shape[1:]:
-            differs = _rows(after[:n] != now[1 : n + 1])
+            differs = _rows(~equal(after[:n], now[1 : n + 1]))
             tally.add("next", path, differs, episode.id)

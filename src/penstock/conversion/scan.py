@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.core.ragged import Ragged
+from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
-from penstock.formats.base.source import Source
+from penstock.formats.base.pieces import cut, expand
+from penstock.formats.base.source import ROWS, Source
 
 Int = npt.NDArray[np.int64]
 
@@ -28,9 +30,11 @@ class Scan:
         self.lengths: Int = np.diff(source.offsets)[episodes]
 
     def longest(self, column: str) -> int:
-        """Values in the longest row of a ragged column, of all episodes. Cost: that of `value_offsets`."""
-        offsets = self._source.value_offsets(self._named(column))
-        return int(np.diff(offsets).max(initial=0))
+        """Values in the longest row of a ragged column. Cost: that of `value_offsets`."""
+        name = self._named(column)
+        first = self._source.rows(self._source.spec[name].align)
+        rows = expand(first[self._episodes], first[self._episodes + 1] - first[self._episodes])
+        return int(np.diff(self._source.value_offsets(name))[rows].max(initial=0))
 
     def unfinished(self) -> Int:
         """`[k]` numbers of the episodes of which no flag is set at the last step. Cost: one row an episode."""
@@ -62,27 +66,34 @@ class Scan:
             return False
         if (fields[0].dtype, fields[0].shape, fields[0].kind) != (fields[1].dtype, fields[1].shape, fields[1].kind):
             return False
-        size = max(BYTES // max(fields[0].row_bytes, 1), 1)
-        return all(self._same(later, now, int(e), size) for e in self._episodes)
+        size = ROWS if fields[0].ragged else max(BYTES // max(fields[0].row_bytes, 1), 1)
+        cuts = offsets_of(self.lengths)
+        return all(self._same(later, now, cuts, lo, size) for lo in range(0, int(cuts[-1]), size))
 
-    def _same(self, later: str, now: str, e: int, size: int) -> bool:
-        first, end = int(self._source.offsets[e]), int(self._source.offsets[e + 1])
-        for lo in range(first, end, size):
-            n = min(size, end - lo)
-            a = self._source.read([later], _rows(lo, n))[later]
-            b = self._source.read([now], _rows(lo + e + 1, n))[now]
-            if isinstance(a, Ragged) or isinstance(b, Ragged):
-                same = isinstance(a, Ragged) and isinstance(b, Ragged) and a.blobs() == b.blobs()
-            else:
-                same = np.array_equal(a, b, equal_nan=a.dtype.kind in "fc")
-            if not same:
-                return False
-        return True
+    def _same(self, later: str, now: str, cuts: Int, lo: int, size: int) -> bool:
+        """Whether that is so in steps `lo : lo + size` of those of the chosen episodes, which begin at `cuts`."""
+        zero = np.zeros(1, np.int64)
+        n = min(size, int(cuts[-1]) - lo)
+        part = cut(cuts, zero + lo, zero + n, zero)
+        e = self._episodes[part.run]
+        step = self._source.offsets[e] + part.start - cuts[part.run]
+        a, b = (
+            self._source.read([name], Selection(e * 0, rows, part.length, part.at, (1, n)))[name]
+            for name, rows in ((later, step), (now, step + e + 1))
+        )
+        if isinstance(a, Ragged) or isinstance(b, Ragged):
+            return isinstance(a, Ragged) and isinstance(b, Ragged) and a.blobs() == b.blobs()
+        return bool(equal(a, b).all())
 
     def _named(self, column: str) -> str:
         return self._names.get(column, column)
 
 
-def _rows(start: int, count: int) -> Selection:
-    one = np.ones(1, np.int64)
-    return Selection(one * 0, one * start, one * count, one * 0, (1, count))
+def equal(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Whether values are equal, element by element; NaN is equal to NaN.
+
+    >>> equal(np.array([1, np.nan]), np.array([2, np.nan])).tolist()
+    [False, True]
+    """
+    same = np.asarray(one == other)
+    return same | np.isnan(one) & np.isnan(other) if one.dtype.kind in "fc" else same
