@@ -139,15 +139,17 @@ class TemporalOffsetPairConstructor(_Kind):
         return self.temporal_offset
 
 
-class JigsawPairConstructor(TargetPairConstructor):
+class JigsawPairConstructor(_Kind):
     """Images cut into `n_tiles`, whose order is a row of the table in an `.npy` file; the target is its number.
 
     The number is drawn from `seed` and the position of the pair. Raises what `penstock.Jigsaw` does.
     """
 
+    kind: PairKind = "identity"
+    offset: int = 0
+
     def __init__(self, permutation_path: str | os.PathLike[str], n_tiles: int = 9, *, seed: int = 0) -> None:
         self.jigsaw, self.seed = Jigsaw(permutation_path, n_tiles), seed
-        self._whole = IdentityPairConstructor()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, JigsawPairConstructor) and repr(self) == repr(other)
@@ -158,23 +160,11 @@ class JigsawPairConstructor(TargetPairConstructor):
     def __repr__(self) -> str:
         return f"JigsawPairConstructor({self.jigsaw!r}, seed={self.seed})"
 
-    def __call__(self, data_iter: Iterable[dict[str, Any]]) -> Iterator[Sample]:
-        """The puzzles of frames. An `ILRDataset` gives them without reading frames."""
-        return iter(data_iter.pipe(self)) if isinstance(data_iter, ILRDataset) else self._through(data_iter)
-
     def planned(self, episodes: EpisodeDataset) -> MapDataset:
         """The puzzles by position."""
-        return self._whole.planned(episodes).select("context").map(self.jigsaw, seed=self.seed)
-
-    def pairs_of(self, lengths: Int) -> int:
-        """As many as there are steps."""
-        return self._whole.pairs_of(lengths)
-
-    def records(self, dataset: MapDataset, positions: Int) -> list[Sample]:
-        """The puzzles at `[n]` positions."""
-        return self._whole.records(dataset, positions)
+        return super().planned(episodes).select("context").map(self.jigsaw, seed=self.seed)
 
     def _through(self, frames: Iterable[dict[str, Any]]) -> Iterator[Sample]:
-        for i, pair in enumerate(self._whole(frames)):
+        for i, pair in enumerate(super()._through(frames)):
             made = self.jigsaw(Columns({"context": pair["context"][None]}), keys(self.seed, np.array([i])))
             yield pair | made.row(0)
