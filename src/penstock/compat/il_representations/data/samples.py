@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -22,7 +23,7 @@ else:
     try:
         from torch.utils.data import IterableDataset as _Iterable
     except ImportError:  # no DataLoader can be there either, and datasets are iterated without
-        _Iterable = object
+        _Iterable = Iterable  # which PyTorch's is too
 
 Int = npt.NDArray[np.int64]
 Sample = dict[str, Any]
@@ -81,13 +82,13 @@ class Resumable(_Iterable):
     def __init__(self) -> None:
         self._begin = self._at = (0, 0)
 
+    @abstractmethod
     def _samples(self, epoch: int, first: int, step: int) -> Iterator[Any]:
         """Samples `first`, `first + step`, ... of an epoch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _identity(self) -> str:
         """What a state has to have been taken of."""
-        raise NotImplementedError
 
     def __iter__(self) -> Iterator[Any]:
         return self.part(*_worker())
