@@ -1,12 +1,9 @@
-"""What was compressed by gzip: all of it in one go, with a word for what is wrong with it; or some of its rows."""
+"""What was compressed by gzip: all of it in one go, with a word for what is wrong with it; or how it begins."""
 
 from __future__ import annotations
 
 import zlib
-from typing import Any, Literal
-
-import numpy as np
-import numpy.typing as npt
+from typing import Literal
 
 from penstock.containers.tar.compress import inflating
 from penstock.errors import FormatError
@@ -17,7 +14,7 @@ MAGIC = b"\x1f\x8b"
 MEMBER = b"\x1f\x8b\x08"  # how a member begins: magic and method
 GAIN = 1032  # deflate makes at most so many bytes out of one
 MEMBERS = 1 << 16
-PIECE = 1 << 16  # what is unpacked at a time: memory that stays in the cache, and that is not asked for anew
+PIECE = 1 << 16
 _CHECKS = ("incorrect data check", "incorrect length check")
 
 
@@ -42,13 +39,19 @@ def gunzip(data: bytes, limit: int) -> bytes:
     >>> gunzip(gzip.compress(b"ab") + gzip.compress(b"c"), limit=3)
     b'abc'
     """
-    if single(data) and (found := _at_once(data, limit)) is not None:
+    if single(data) and (found := one_member(data, limit)) is not None:
         return found
     return _by_members(data, limit)
 
 
-def _at_once(data: bytes, limit: int) -> bytes | None:
-    """One member by the quickest library. None where something is wrong, which is told in the words of one library."""
+def one_member(data: bytes, limit: int) -> bytes | None:
+    """As `gunzip` of data that are `single`. None where something is wrong with it: `gunzip` says what, in the words
+    of one library.
+
+    >>> import gzip
+    >>> one_member(gzip.compress(b"abc"), 3), one_member(gzip.compress(b"abc")[:-1], 3)
+    (b'abc', None)
+    """
     module = inflating()
     try:
         if GAIN * len(data) <= limit:
@@ -89,64 +92,23 @@ def begins(data: bytes, n: int) -> bytes:
         return b""
 
 
-def gunzip_rows(
-    data: bytes, out: npt.NDArray[np.uint8], width: int, places: npt.NDArray[np.int64] | None = None
-) -> bool:
-    """Unpack rows of `width` bytes from the first member of `data` into `out[:, :width]`, `out` being `[k, at least
-    width]` uint8: all rows of the member, which are `k`, or those at `places` `[k]`, at least one, ascending.
+def gunzip_start(data: bytes, n: int) -> bytes | None:
+    """The first `n` unpacked bytes, at least one, of the first member of `data`. Nothing behind them is unpacked, so no
+    checksum is compared. None where the member has fewer, or is damaged before: `gunzip` says what is wrong.
 
-    Without `places`, checksum and length are compared. With them, nothing behind the last of them is unpacked, so
-    nothing is compared. False, and anything in `out`, where the member is damaged or has other rows: `gunzip` says what
-    is wrong. Cost: half of what `gunzip` and a copy take; other threads run meanwhile.
+    Cost: one call of the quickest library that is there, which lets other threads run.
 
     >>> import gzip
-    >>> out = np.zeros((2, 3), np.uint8)
-    >>> gunzip_rows(gzip.compress(b"aabbccdd"), out, 2, np.array([0, 2])), out.tobytes()
-    (True, b'aa\\x00cc\\x00')
+    >>> packed = gzip.compress(b"abcdef")
+    >>> gunzip_start(packed[:-8], 3), gunzip_start(packed, 7)
+    (b'abc', None)
     """
     module = inflating()
-    stream = _Forward(data, module)
-    end, step = len(out) if places is None else int(places[-1]) + 1, max(1, PIECE // width)
-    cuts = None if places is None else np.searchsorted(places, np.arange(0, end + step, step)).tolist()
     try:
-        for i, at in enumerate(range(0, end, step)):
-            wanted = min(step, end - at)
-            part = stream.read(wanted * width)
-            if len(part) < wanted * width:
-                return False
-            rows = np.frombuffer(part, np.uint8).reshape(wanted, width)
-            if places is None or cuts is None:
-                out[at : at + wanted, :width] = rows
-            elif cuts[i] < cuts[i + 1]:
-                out[cuts[i] : cuts[i + 1], :width] = rows[places[cuts[i] : cuts[i + 1]] - at]
-        return places is not None or stream.at_end()
+        found: bytes = module.decompressobj(31).decompress(data, n)
     except module.error:
-        return False
-
-
-class _Forward:
-    """The unpacked bytes of one member, from the beginning on."""
-
-    def __init__(self, data: bytes, module: Any) -> None:
-        self._inflate, self._left = module.decompressobj(31), data
-
-    def read(self, n: int) -> bytes:
-        """`n` bytes, fewer only at the end."""
-        part = self._more(n)
-        while len(part) < n and (more := self._more(n - len(part))):
-            part += more
-        return part
-
-    def at_end(self) -> bool:
-        """Whether nothing is left but a checksum and a length that are right."""
-        return not self._more(1) and self._inflate.eof
-
-    def _more(self, n: int) -> bytes:
-        if self._inflate.eof:
-            return b""
-        part = self._inflate.decompress(self._left, n)
-        self._left = self._inflate.unconsumed_tail
-        return part
+        return None
+    return found if len(found) == n else None
 
 
 def _by_members(data: bytes, limit: int) -> bytes:

@@ -31,11 +31,13 @@ from penstock.kernels.intrinsics import memcpy, move4
 
 _jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 
-_WIDTH, _POLICY, _STORED, _PLANES, _STEP = ref.WIDTH, ref.POLICY, ref.STORED, ref.PLANES, ref.STEP
+_WIDTH, _SHORT, _POLICY = ref.WIDTH, ref.SHORT, ref.POLICY
+_STORED, _PLANES, _STEP = ref.STORED, ref.PLANES, ref.STEP
 _PROBS, _WORDS, _TAIL, _SPARE = ref.PROBS, ref.WORDS, ref.TAIL, ref.SPARE
 _HEADER, _LAYOUT, _DENSE, _RESERVED, _LARGEST = ref.HEADER, ref.LAYOUT, ref.DENSE, ref.RESERVED, ref.LARGEST
 _SPARSE_MOVES, _TARGETS = ref.SPARSE_MOVES, ref.TARGETS
 _ILLEGAL, _NAN = np.uint32(ref.ILLEGAL), np.uint32(ref.NAN)
+_SEVEN, _NO_LINKS = np.uint32(7), np.uint32(2**32 - 1)
 _0, _1, _40, _48, _56 = (np.uint64(k) for k in (0, 1, 40, 48, 56))
 _ALL, _HIGH = np.uint64(2**64 - 1), np.uint64(2**40 - 1)
 
@@ -44,21 +46,21 @@ _AROUND_CACHE = 1 << 23
 
 
 @_jit
-def encode_chess(frames: Any, places: Any, begin: int, out: Any, offsets: Any) -> Any:
+def encode_chess(frames: Any, nan: bool, places: Any, begin: int, out: Any, offsets: Any) -> Any:
     """See `chess_reference.encode_chess`."""
-    base, to = np.int64(frames.ctypes.data), np.int64(out.ctypes.data)
+    base, to, width = np.int64(frames.ctypes.data), np.int64(out.ctypes.data), frames.shape[1]
     index = np.empty(_POLICY, np.uint16)
     for i in range(begin, len(places)):
         at = offsets[i]
         if at + _LARGEST + 8 > len(out):
             return i
-        offsets[i + 1] = at + _encode(base + places[i] * _WIDTH, to + at, index)
+        offsets[i + 1] = at + _encode(base + places[i] * width, width == _SHORT, nan, to + at, index)
     return len(places)
 
 
 @_jit
-def _encode(frame: int, row: int, index: Any) -> Any:
-    """One row; gives its length."""
+def _encode(frame: int, short: bool, nan: bool, row: int, index: Any) -> Any:
+    """One row, of a frame or of a `short` record; gives its length."""
     at = row + _HEADER
     low, high = _0, _0
     for p in range(_STORED):
@@ -73,7 +75,7 @@ def _encode(frame: int, row: int, index: Any) -> Any:
             high |= changed << np.uint64(p - 64)
     stored = (at - row - _HEADER) // 8
     flags = 0
-    if _any_spare(frame):
+    if not short and _any_spare(frame):
         flags |= _RESERVED
         memcpy(at, frame + _SPARE, _WIDTH - _SPARE)
         at += _WIDTH - _SPARE
@@ -92,9 +94,26 @@ def _encode(frame: int, row: int, index: Any) -> Any:
     memcpy(row, frame, 8)
     store8(row + 8, low)
     store8(row + 16, high | (np.uint64(stored) << _40) | (np.uint64(moves) << _48))
-    memcpy(row + 24, frame + _TAIL, _SPARE - _TAIL)
+    memcpy(row + 24, frame + _TAIL, _SHORT - _TAIL)
+    if short:
+        _fill_in(row, nan)
+    else:
+        store8(row + 24 + _SHORT - _TAIL, load8(frame + _SHORT))
     store4(row + 116, np.uint32(flags + 256 * _LAYOUT))
     return at - row
+
+
+@_jit
+def _fill_in(row: int, nan: bool) -> None:
+    """What a record of version 6 has not: in a row, `q_st` is at 104, `d_st` at 108 and the links at 112."""
+    store4(row, _SEVEN)
+    if not nan:
+        store8(row + 108, _0)
+        return
+    if (load4(row + 104) << 1) & 0xFFFFFFFF == 0:  # 0 and -0
+        store4(row + 104, _NAN)
+    store4(row + 108, _NAN)
+    store4(row + 112, _NO_LINKS)
 
 
 @_jit

@@ -17,8 +17,9 @@ Bytes = npt.NDArray[np.uint8]
 Words = npt.NDArray[np.uint64]
 Bits = npt.NDArray[np.uint32]
 
-WIDTH, POLICY, STORED, PLANES, STEP = 8396, 1858, 104, 112, 13
-"""Bytes a frame, places in a policy, planes in a record, planes in a tensor, planes a position of the history."""
+WIDTH, SHORT, POLICY, STORED, PLANES, STEP = 8396, 8356, 1858, 104, 112, 13
+"""Bytes a frame, and a record of version 6; places in a policy, planes in a record, planes in a tensor, planes a
+position of the history."""
 
 PROBS, WORDS, TAIL, SPARE = 8, 7440, 8272, 8364
 """Where a frame has its policy, its planes, what follows them, and its 32 reserved bytes."""
@@ -39,24 +40,39 @@ TARGETS = (36, 40, 32, 12, 20, 28, 44, 48, 52, 56, 60, 64, 8, 16, 24, 80, 84, -1
 """Where, from `TAIL` on, the 6 x 3 values lie: q, d, moves left of result, best, played, orig, root, st; -1 is NaN."""
 
 
-def encode_chess(frames: Bytes, places: Int, begin: int, out: Bytes, offsets: Int) -> int:
+def encode_chess(frames: Bytes, nan: bool, places: Int, begin: int, out: Bytes, offsets: Int) -> int:
     """Compact rows of the frames `places[begin:]` of `frames` `[n, 8396]`, laid end to end in `out`, row `i` at
     `offsets[i] : offsets[i + 1]`.
+
+    Records `[n, 8356]` of version 6 give the rows of version 7. The short-term values and links that they have not are
+    0; with `nan`, the values are NaN, also a `q_st` of 0, and the links 65535.
 
     Gives how many are done: fewer than there are where `out` has not `LARGEST + 8` bytes left.
 
     >>> out, offsets = np.zeros(LARGEST + 8, np.uint8), np.zeros(2, np.int64)
-    >>> encode_chess(np.zeros((1, WIDTH), np.uint8), np.zeros(1, np.int64), 0, out, offsets), offsets.tolist()
+    >>> encode_chess(np.zeros((1, WIDTH), np.uint8), False, np.zeros(1, np.int64), 0, out, offsets), offsets.tolist()
     (1, [0, 7552])
     """
     for i in range(begin, len(places)):
         at = int(offsets[i])
         if at + LARGEST + 8 > len(out):
             return i
-        row = np.frombuffer(_row(frames[places[i]]), np.uint8)
+        frame = frames[places[i]]
+        row = np.frombuffer(_row(frame if len(frame) == WIDTH else _upgraded(frame, nan)), np.uint8)
         out[at : at + len(row)] = row
         offsets[i + 1] = at + len(row)
     return len(places)
+
+
+def _upgraded(record: Bytes, nan: bool) -> Bytes:
+    """A record of version 6 as a frame."""
+    frame = np.zeros(WIDTH, np.uint8)
+    frame[:SHORT], frame[:4] = record, np.array([7], "<u4").view(np.uint8)
+    if nan:
+        values = frame[SHORT - 4 : SHORT + 4].view("<u4")
+        values[values << 1 == 0] = NAN  # 0 and -0
+        frame[SHORT + 4 : SPARE] = 0xFF
+    return frame
 
 
 def _row(frame: Bytes) -> bytes:
@@ -85,7 +101,7 @@ def decode_chess(values: Bytes, offsets: Int, frames: Bytes) -> int:
     """The frames of compact rows, into `frames` `[n, 8396]`. Gives -1, or the first row that is none.
 
     >>> out, offsets, back = np.zeros(LARGEST + 8, np.uint8), np.zeros(2, np.int64), np.empty((1, WIDTH), np.uint8)
-    >>> _ = encode_chess(np.full((1, WIDTH), 9, np.uint8), np.zeros(1, np.int64), 0, out, offsets)
+    >>> _ = encode_chess(np.full((1, WIDTH), 9, np.uint8), False, np.zeros(1, np.int64), 0, out, offsets)
     >>> decode_chess(out, offsets, back), np.unique(back).tolist()
     (-1, [9])
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from penstock.core.ragged import Ragged
 from penstock.domains.chess.compact import ROOM, decode, encode
 from penstock.domains.chess.planes import input_formats, planes
 from penstock.errors import DataError
+from penstock.formats.lc0.upgrade import records, upgraded
 from penstock.kernels import compiled, reference
 from penstock.kernels.chess_reference import ILLEGAL, LARGEST, SPARSE_MOVES
 
@@ -24,7 +26,7 @@ def back(frames: Any) -> None:
     rows = []
     for kernel in (compiled, reference):
         out, offsets = np.empty(len(frames) * LARGEST + 8, np.uint8), np.zeros(len(frames) + 1, np.int64)
-        assert kernel.encode_chess(frames, np.arange(len(frames)), 0, out, offsets) == len(frames)
+        assert kernel.encode_chess(frames, False, np.arange(len(frames)), 0, out, offsets) == len(frames)
         rows.append((out[: offsets[-1]].tobytes(), offsets.tolist()))
         again = np.full((len(frames), WIDTH), 0xA5, np.uint8)
         assert kernel.decode_chess(out[: offsets[-1]], offsets, again) == -1
@@ -81,6 +83,22 @@ def test_games_come_back_small(frames: Any, backend: str) -> None:
     assert np.all(compact.lengths % 8 == 0)
 
 
+@pytest.mark.parametrize("missing_st", ["zero", "nan"])
+@pytest.mark.parametrize("q_st", [0.0, -0.0, 1.0, np.nan, 1e-45])
+def test_records_of_version_6_give_the_rows_of_their_frames(
+    golden: Any, backend: str, missing_st: Any, q_st: float
+) -> None:
+    data = bytearray(gzip.decompress((golden / "gz" / "training.700001.gz").read_bytes()))
+    data[8352:8356] = np.float32(q_st).tobytes()
+    rows, version = records(bytes(data))
+    assert (version, rows.shape[1]) == (6, 8356)
+    frames = upgraded(bytes(data), missing_st)
+    for places in (None, [0], [5, 0, 5]):
+        made, expected = (encode(given, places, missing_st=missing_st) for given in (rows, frames))
+        assert made.values.tobytes() == expected.values.tobytes()
+        assert made.offsets.tolist() == expected.offsets.tolist()
+
+
 def test_every_bit_of_a_frame_counts(mixed: Any) -> None:
     """Each byte changed alone: the row changes, and comes back."""
     many = np.repeat(mixed[:1], WIDTH, axis=0)
@@ -108,7 +126,7 @@ def test_nothing_is_written_behind_the_room(garbage: Any, mixed: Any) -> None:
     for rows in (garbage, mixed):
         for kernel in (compiled, reference):
             out, offsets = np.full(3 * LARGEST, 0xEE, np.uint8), np.zeros(len(rows) + 1, np.int64)
-            done = kernel.encode_chess(rows, np.arange(len(rows)), 0, out[: 2 * LARGEST + 8], offsets)
+            done = kernel.encode_chess(rows, False, np.arange(len(rows)), 0, out[: 2 * LARGEST + 8], offsets)
             assert 2 <= done < len(rows)
             assert np.all(out[2 * LARGEST + 8 :] == 0xEE)
 

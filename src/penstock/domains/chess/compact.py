@@ -10,38 +10,52 @@ import numpy.typing as npt
 from penstock.core.ragged import Ragged
 from penstock.domains.chess.expansion import Bytes, bad_row, frame_bytes, read_only, row_bytes
 from penstock.errors import DataError
-from penstock.formats.lc0.records import FRAME
-from penstock.kernels.chess_reference import LARGEST
+from penstock.formats.lc0 import FRAME, Missing
+from penstock.formats.lc0.upgrade import check_missing
+from penstock.kernels.chess_reference import LARGEST, SHORT
 from penstock.kernels.dispatch import kernels
 
 ROOM = 480  # bytes a row that are asked for at first
 
 
-def encode(frames: npt.NDArray[Any], places: npt.ArrayLike | None = None) -> Ragged:
+def encode(frames: npt.NDArray[Any], places: npt.ArrayLike | None = None, *, missing_st: Missing = "zero") -> Ragged:
     """Compact rows of `frames` `[n, 8396]` uint8, or of those at `places` `[m]`, in that order.
 
-    Every 8396 bytes can be encoded, whatever they mean; `decode` gives them back bit for bit. Rows are multiples of 8
-    bytes, at most 8416. Raises `DataError` for frames of another form or places outside. Cost: one pass over the
-    frames; the GIL is released.
+    Every 8396 bytes can be encoded, whatever they mean; `decode` gives them back bit for bit. Records of version 6,
+    `[n, 8356]`, give the rows of the frames that `open_chunks` makes of them, `missing_st` as there. Rows are multiples
+    of 8 bytes, at most 8416.
+
+    Raises `DataError` for frames of another form or places outside. Cost: one pass over the frames; the GIL is
+    released.
 
     >>> rows = encode(np.zeros((3, 8396), np.uint8), [2, 0])
     >>> rows.lengths.tolist()
     [7552, 7552]
     """
-    held = frame_bytes(frames)
-    chosen = np.arange(len(held)) if places is None else np.asarray(places)
-    if chosen.ndim != 1 or (len(chosen) and not np.issubdtype(chosen.dtype, np.integer)):
-        raise DataError(f"expected places as [m] integers, got {list(chosen.shape)} {chosen.dtype}")
-    if len(chosen) and not 0 <= chosen.min() <= chosen.max() < len(held):
-        raise DataError(f"expected places within 0:{len(held)}, got {chosen.min()} to {chosen.max()}")
-    order = read_only(chosen.astype(np.int64))
+    check_missing(missing_st)
+    held = read_only(frames) if _is_short(frames) else frame_bytes(frames)
+    order = _places(np.arange(len(held)) if places is None else np.asarray(places), len(held))
     out, offsets = np.empty(ROOM * len(order) + LARGEST + 8, np.uint8), np.zeros(len(order) + 1, np.int64)
-    done = 0
-    while (done := int(kernels().encode_chess(held, order, done, out, offsets))) < len(order):
+    kernel, nan, done = kernels().encode_chess, missing_st == "nan", 0
+    while (done := int(kernel(held, nan, order, done, out, offsets))) < len(order):
         more = np.empty(2 * len(out), np.uint8)
         more[: offsets[done]] = out[: offsets[done]]
         out = more
     return Ragged(out[: offsets[-1]].copy(), offsets)
+
+
+def _is_short(frames: npt.NDArray[Any]) -> bool:
+    return frames.ndim == 2 and frames.shape[1] == SHORT and frames.dtype == np.uint8
+
+
+def _places(chosen: npt.NDArray[Any], n: int) -> npt.NDArray[np.int64]:
+    """Places within `0 : n` as the kernel takes them. Raises `DataError`."""
+    if chosen.ndim != 1 or (len(chosen) and chosen.dtype.kind not in "iu"):
+        raise DataError(f"expected places as [m] integers, got {list(chosen.shape)} {chosen.dtype}")
+    order = read_only(chosen.astype(np.int64))
+    if len(order) and order.view(np.uint64).max() >= n:  # negative ones are large
+        raise DataError(f"expected places within 0:{n}, got {order.min()} to {order.max()}")
+    return order
 
 
 def decode(rows: Ragged, out: Bytes | None = None) -> Bytes:

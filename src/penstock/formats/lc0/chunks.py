@@ -9,23 +9,33 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from penstock.containers.gunzip import GAIN, MAGIC, GzipError, begins, gunzip, gunzip_rows, single, told_size
+from penstock.containers.gunzip import (
+    GAIN,
+    MAGIC,
+    GzipError,
+    begins,
+    gunzip,
+    gunzip_start,
+    one_member,
+    single,
+    told_size,
+)
 from penstock.formats.base.chunks import ChunkSource, Wanted, chosen
 from penstock.formats.lc0.descriptors import DESCRIPTORS
 from penstock.formats.lc0.errors import ChunkError, Reason
 from penstock.formats.lc0.index import Index, indexed
-from penstock.formats.lc0.memory import empty
-from penstock.formats.lc0.records import FRAME
 from penstock.formats.lc0.upgrade import (
     WIDTH,
     Bytes,
     Missing,
     check_missing,
-    completed,
     frames_in,
     plausible,
-    upgraded,
+    records,
+    several_versions,
+    upgraded_records,
     version_of,
+    versions,
 )
 
 Int = npt.NDArray[np.int64]
@@ -48,9 +58,11 @@ class ChunkFile(ChunkSource):
     Reads are by position, and from any thread. All files together hold at most 64 descriptors, those read last.
     """
 
-    def __init__(self, path: Path, index: Index, missing: Missing, limit: int, verify: bool = False) -> None:
+    def __init__(
+        self, path: Path, index: Index, missing: Missing, limit: int, verify: bool = False, as_stored: bool = False
+    ) -> None:
         self.path, self.key, self.torn = path, path.name, index.torn
-        self._index, self._limit, self._verify = index, limit, verify
+        self._index, self._limit, self._verify, self._as_stored = index, limit, verify, as_stored
         self._missing: Missing = missing
         self._kept: Int | None = None
         self._closed = False
@@ -59,7 +71,8 @@ class ChunkFile(ChunkSource):
         return len(self._index.payload)
 
     def load(self, i: int, wanted: Wanted | None = None) -> Bytes:
-        """`[n, 8396]` uint8 frames of chunk `i`, brought to version 7, in memory of their own.
+        """`[n, 8396]` uint8 frames of chunk `i`, brought to version 7, in memory of their own. With `as_stored`, records
+        of version 7 as they are, and those of 6, `[n, 8356]`; read-only.
 
         With `wanted`, the frames at the places that it gives for `n`, which the end of the gzip tells. Nothing behind
         the last of these is unpacked then, and no checksum compared, unless all are wanted, the file was opened with
@@ -67,7 +80,7 @@ class ChunkFile(ChunkSource):
         version that each frame begins with. A chunk that turns out to have other than `n` frames is bad (`size`).
 
         Raises `ChunkError`, and `IndexError` for a number that there is not. Cost: one read, one inflation up to the
-        last frame that is wanted; memory of frames that nobody holds is used again.
+        last frame that is wanted, and a copy unless `as_stored`; memory of frames that nobody holds is used again.
         """
         stored = self.stored(i)
         told = self._told(stored, i)
@@ -83,13 +96,9 @@ class ChunkFile(ChunkSource):
         return frames
 
     def _whole(self, stored: bytes, told: Counted | None, i: int) -> Bytes:
-        """All frames; straight to where they stay, for records that are as long as frames or nearly."""
+        raw = one_member(stored, self._limit) if told is not None and stored.startswith(MAGIC) else None
         try:
-            if told is not None and told.version >= 6 and stored.startswith(MAGIC):
-                out = empty(told.frames, FRAME.itemsize)
-                if gunzip_rows(stored, out, WIDTH[told.version]):
-                    return completed(out, told.version, self._missing)
-            return upgraded(self._unpacked(stored, i), self._missing)
+            return self._given(*records(self._unpacked(stored, i) if raw is None else raw))
         except ChunkError as error:
             raise error if error.path is not None else self._named(error, error.reason, i) from None
 
@@ -97,18 +106,20 @@ class ChunkFile(ChunkSource):
         """The frames at some places, fewer than all."""
         width = WIDTH[told.version]
         if len(places) == 0:
-            return np.empty((0, FRAME.itemsize), np.uint8)
-        if not stored.startswith(MAGIC):
-            rows = np.frombuffer(stored, np.uint8).reshape(told.frames, width)[places]
-        elif not gunzip_rows(stored, rows := np.empty((len(places), width), np.uint8), width, places):
+            return self._given(np.empty((0, width), np.uint8), told.version)
+        raw = stored
+        if stored.startswith(MAGIC):
+            raw = gunzip_start(stored, (int(places[-1]) + 1) * width)
+        if raw is None:
             self._unpacked(stored, i)  # says what is wrong, in most cases
             raise self._named(f"expected {told.frames} frames, as the end of the gzip says, got fewer", Reason.SIZE, i)
-        if version_of(rows[0].tobytes()) != told.version:
-            raise self._named("expected records of one version, got several in one chunk", Reason.MIXED, i)
-        try:
-            return upgraded(rows.tobytes(), self._missing)
-        except ChunkError as error:
-            raise self._named(error, error.reason, i) from None
+        if np.any(versions(raw, width)[places] != told.version):
+            raise self._named(several_versions(), Reason.MIXED, i)
+        return self._given(np.frombuffer(raw, np.uint8).reshape(-1, width)[places], told.version)
+
+    def _given(self, rows: Bytes, version: int) -> Bytes:
+        """What `load` gives for records `[n, width]`."""
+        return rows if self._as_stored and version >= 6 else upgraded_records(rows, version, self._missing)
 
     def unpacked(self, i: int) -> bytes:
         """The records of chunk `i` as they are stored, not yet looked at. Raises as `load`."""
@@ -204,15 +215,16 @@ class ChunkFile(ChunkSource):
 
 
 def open_chunks(
-    path: Path, *, missing_st: Missing = "zero", limit: int = LIMIT, verify: bool = False
+    path: Path, *, missing_st: Missing = "zero", limit: int = LIMIT, verify: bool = False, as_stored: bool = False
 ) -> ChunkFile | None:
     """The chunks of the file at `path`, told by its content: gzip (one chunk), records that are not compressed (one
     chunk), or a tar of either (a chunk a member, but folders and LICENSE). None for any other file.
 
     `missing_st` says what short-term values become that records before version 7 do not have: `"zero"`, or `"nan"`.
     `limit` is the most bytes of a chunk, unpacked. With `verify`, a chunk is unpacked whole and its checksum compared
-    also where only some of its frames are wanted. Of a tar that is cut or damaged, the members before that are used,
-    and `torn` names the first that is not.
+    also where only some of its frames are wanted. With `as_stored`, records of versions 6 and 7 are given as they are,
+    for whoever brings them to version 7 later. Of a tar that is cut or damaged, the members before that are used, and
+    `torn` names the first that is not.
 
     Raises `ChunkError` for an empty file called `.gz` or `.tar` (`empty`) and for one that is something else
     (`not_gzip`, `archive`); `DataError` for another `missing_st`; `OSError`. Cost: a read of the first bytes; of a
@@ -228,4 +240,4 @@ def open_chunks(
     """
     check_missing(missing_st)
     index = indexed(path)
-    return None if index is None else ChunkFile(path, index, missing_st, limit, verify)
+    return None if index is None else ChunkFile(path, index, missing_st, limit, verify, as_stored)

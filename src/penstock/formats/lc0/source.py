@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from penstock.containers.cache import Cache
 from penstock.core.ragged import offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec
@@ -86,7 +85,7 @@ class Lc0Source(Source):
             raise ChunkError(f"{len(self._left_out)} chunks are damaged, first: {first['message']}", first["reason"])
         self._offsets = offsets_of([counted.frames for counted in self._counted])
         self._fingerprint = hashlib.sha256(repr((*states, len(self._chunks))).encode()).hexdigest()
-        self._kept = _Kept(cache_bytes)
+        self._kept = Cache(cache_bytes)
         self._closed = False
 
     def _take(self, file: ChunkFile | ChunkError | None, path: Path) -> None:
@@ -152,7 +151,7 @@ class Lc0Source(Source):
         """`[n, 8396]` the frames of game `e`, shared and read-only. Raises `ChunkError`, `IndexError`."""
         if self._closed:
             raise FormatError("expected an open source, got one that was closed; open it again", path=self.path)
-        return self._kept.get(e, lambda: self._load(e))
+        return self._kept.array(e, lambda: self._load(e))
 
     def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
         """Each game that is touched is inflated once, if it is not kept; its rows are then one gather."""
@@ -184,43 +183,3 @@ class Lc0Source(Source):
         self._closed = True
         for file in self._files:
             file.close()
-
-
-class _Kept:
-    """The games read last, at most `limit` bytes of them. Shared by threads: of two that want one game, one waits."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit, self._bytes = limit, 0
-        self._held: OrderedDict[int, Bytes] = OrderedDict()
-        self._lock = threading.Lock()
-        self._loading: dict[int, threading.Lock] = {}
-
-    def get(self, e: int, load: Callable[[], Bytes]) -> Bytes:
-        with self._lock:
-            if (frames := self._found(e)) is not None:
-                return frames
-            turn = self._loading.setdefault(e, threading.Lock())
-        with turn:
-            with self._lock:
-                if (frames := self._found(e)) is not None:
-                    return frames
-            try:
-                frames = load()
-                self._keep(e, frames)
-            finally:
-                with self._lock:
-                    self._loading.pop(e, None)
-        return frames
-
-    def _found(self, e: int) -> Bytes | None:
-        if e in self._held:
-            self._held.move_to_end(e)
-        return self._held.get(e)
-
-    def _keep(self, e: int, frames: Bytes) -> None:
-        with self._lock:
-            if e not in self._held and frames.nbytes <= self._limit:
-                self._held[e] = frames
-                self._bytes += frames.nbytes
-            while self._bytes > self._limit:
-                self._bytes -= self._held.popitem(last=False)[1].nbytes

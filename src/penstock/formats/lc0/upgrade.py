@@ -31,7 +31,6 @@ Bytes = npt.NDArray[np.uint8]
 Missing = Literal["zero", "nan"]
 
 WIDTH = {version: record.itemsize for version, record in RECORDS.items()}
-_V6 = WIDTH[6]
 _UNKNOWN = ("played_q", "played_d", "played_m", "orig_q", "orig_d", "orig_m")
 _SHORT_TERM = ("q_st", "d_st")
 _LINKS = ("opp_played_idx", "next_played_idx")
@@ -96,34 +95,44 @@ def upgraded(raw: bytes, missing: Missing = "zero") -> Bytes:
     >>> frames.shape, frames.view(FRAME)["d_st"].ravel().tolist()
     ((2, 8396), [nan, nan])
     """
+    rows, version = records(raw)
+    return upgraded_records(rows, version, missing)
+
+
+def records(raw: bytes) -> tuple[Bytes, int]:
+    """`[n, width]` uint8 the records that `raw` is, read-only and not copied, and their version. Raises as `upgraded`.
+
+    >>> rows, version = records(b"\\6\\0\\0\\0".ljust(8356, b"."))
+    >>> rows.shape, version
+    ((1, 8356), 6)
+    """
     version = version_of(raw)
     try:
         n = frames_in(version, len(raw))
     except ChunkError as error:
         if error.reason == Reason.SIZE and _mixed(raw):
-            raise _several() from None
+            raise several_versions() from None
         raise
-    out = empty(n, FRAME.itemsize)
+    if np.any(versions(raw, WIDTH[version]) != version):
+        raise several_versions()
+    return np.frombuffer(raw, np.uint8).reshape(n, WIDTH[version]), version
+
+
+def versions(raw: bytes, width: int) -> npt.NDArray[np.uint32]:
+    """`[n]` the version that each record of `width` bytes begins with."""
+    return np.ndarray(len(raw) // width, "<u4", raw, 0, (width,))
+
+
+def upgraded_records(rows: Bytes, version: int, missing: Missing) -> Bytes:
+    """`[n, 8396]` frames of records `[n, width]` of one version, in memory of their own. Cost: one copy."""
+    out = empty(len(rows), FRAME.itemsize)
+    new = out.view(FRAME)[:, 0]
     if version >= 6:
-        out[:, : WIDTH[version]] = np.frombuffer(raw, np.uint8).reshape(n, WIDTH[version])
-        return completed(out, version, missing)
-    old = np.frombuffer(raw, RECORDS[version], n)
-    if np.any(old["version"] != version):
-        raise _several()
-    new = out.view(FRAME)[:, 0]
-    out[:] = 0
-    _bring(old, new, version)
-    _short_term(new, missing)
-    new["version"] = 7
-    return out
-
-
-def completed(out: Bytes, version: int, missing: Missing) -> Bytes:
-    """Frames `out` `[n, 8396]` that begin with records of version 6 or 7, made version 7. Raises as `upgraded`."""
-    new = out.view(FRAME)[:, 0]
-    if np.any(new["version"] != version):
-        raise _several()
-    out[:, WIDTH[version] :] = 0
+        out[:, : WIDTH[version]] = rows
+        out[:, WIDTH[version] :] = 0
+    else:
+        out[:] = 0
+        _bring(np.ascontiguousarray(rows).view(RECORDS[version])[:, 0], new, version)
     if version < 7:
         _short_term(new, missing)
         new["version"] = 7
@@ -166,5 +175,6 @@ def _mixed(raw: bytes) -> bool:
     return at == len(raw)
 
 
-def _several() -> ChunkError:
+def several_versions() -> ChunkError:
+    """Records of a chunk that are not all alike."""
     return ChunkError("expected records of one version, got several in one chunk", Reason.MIXED)
