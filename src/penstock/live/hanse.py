@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import PlanError
-from penstock.kernels.cipher_reference import GOLDEN, mix
-from penstock.live.seeds import key
+from penstock.live.seeds import chances, key
 
 Int = npt.NDArray[np.int64]
 Float = npt.NDArray[np.float64]
@@ -47,7 +46,5 @@ class HanseSampling:
         return weight < self.largest and not self._below(np.array([seq]), np.array([weight]), self.largest)[0]
 
     def _below(self, seq: Int, weights: Float, largest: Float | float) -> npt.NDArray[np.bool_]:
-        with np.errstate(over="ignore"):
-            draws = mix(seq.astype(np.uint64) * np.uint64(GOLDEN) + self._key)
         chance = (weights / np.where(np.asarray(largest) > 0, largest, 1.0)) ** self._gamma
-        return (draws >> np.uint64(11)) * 2.0**-53 < chance
+        return chances(self._key, seq) < chance

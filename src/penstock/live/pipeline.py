@@ -283,7 +283,7 @@ class LivePipeline(Iterator[Arrays]):
         return {"version": VERSION, "begun": self._started, "options": self.options.decides(), **parts}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken, with its next batch. Frames that are needed are read at the start.
+        """Go on where a state was taken, with its next batch. Frames that are needed are read when they are.
 
         Raises `StateError` for a state of other options, or once the pipeline has started.
         """
@@ -302,12 +302,10 @@ class LivePipeline(Iterator[Arrays]):
         self._tally.load_state_dict(state["tally"])
         known = [arrival for _, arrival in [*self.pool.sources, *self._catalog.sources_that_left()]]
         self._inlet.resume(known, self.pool.newest)
-        lost = self._sampler.load_state_dict(state["sampler"], self._fetch)
-        if lost:
-            self._metrics.stage("restored").add(lost_frames=lost)
+        self._sampler.load_state_dict(state["sampler"], self._fetch)
 
     def _fetch(self, chunk: Int, place: Place) -> Iterator[tuple[Int, Block]]:
-        """Frames by reference, each chunk read once."""
+        """Frames by reference, each chunk read once; those that cannot be had are counted."""
         order = np.argsort(chunk, kind="stable")
         numbers, first = np.unique(chunk[order], return_index=True)
         groups = np.split(order, first[1:])
@@ -319,9 +317,13 @@ class LivePipeline(Iterator[Arrays]):
             blocks = joined([Part(block, 0, len(block)) for _, block in found])
             return [(np.concatenate([index for index, _ in found]), blocks[0])] if len(blocks) == 1 else found
 
+        lost = len(chunk)
         with OrderedMap(read, pieces, self._threads) as results:
             for result in results:
                 yield from result
+                lost -= sum(len(index) for index, _ in result)
+        if lost:
+            self._metrics.stage("restored").add(lost_frames=lost)
 
     def _arrive(self, opened: Iterable[Opened]) -> None:
         arrivals: list[Arrival] = []

@@ -10,11 +10,10 @@ import numpy.typing as npt
 
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.errors import PlanError, StateError
-from penstock.kernels.cipher_reference import GOLDEN, mix
 from penstock.kernels.dispatch import kernels
 from penstock.kernels.permute import permute
 from penstock.live.block import Block
-from penstock.live.seeds import key
+from penstock.live.seeds import draws, key
 
 Int = npt.NDArray[np.int64]
 
@@ -51,8 +50,11 @@ class Reservoir:
             raise PlanError(f"expected a reservoir of at least one slot, got {slots}")
         self._slots, self._seed, self._key = slots, seed, key(seed, "reservoir")
         self._filled = self._drawn = self._drained = 0
+        self._absences = self._losses = 0
         self._chunk, self._place = np.zeros(slots, np.int64), np.zeros(slots, np.int32)
-        self._width = -1  # of the rows; 0 where they are ragged, -1 before the first
+        # Slots of a loaded state whose rows are still to be restored, or that nobody has.
+        self._absent, self._lost = np.zeros(slots, bool), np.zeros(slots, bool)
+        self._width = -1  # of the rows, as of a block; -1 before the first
         self._forget_rows()
 
     def _forget_rows(self) -> None:
@@ -73,49 +75,70 @@ class Reservoir:
     def exchange(self, block: Block) -> Block:
         """Take in a block; gives the frames that it drove out, `max(0, held + n - slots)`.
 
-        Raises `PlanError` once `drain` was called, or for rows of another kind.
+        Raises `PlanError` once `drain` was called, or for rows of another kind, and `StateError` where rows that are
+        to come out are still to be restored.
         """
         if self._drained:
             raise PlanError("expected no more frames once a reservoir is drained")
-        self._check(block)
-        fresh = min(len(block), self._slots - self._filled)
-        slots = np.empty(len(block), np.int64)
-        slots[:fresh] = np.arange(self._filled, self._filled + fresh)
-        slots[fresh:] = self._draws(len(block) - fresh)
+        self._check_kind(block)
+        self._check_present(len(block))
+        fresh, slots = self._fresh(len(block)), self._coming(len(block))
         self._filled += fresh
-        out = self._swap(slots, *_flat(block), block.chunk, block.place)
-        return Block(self._shaped(*out[:2], fresh), out[2][fresh:], out[3][fresh:])
+        self._drawn += len(block) - fresh
+        return self._swap(slots, *_flat(block), block.chunk, block.place, fresh)
 
     def drain(self, n: int) -> Block:
-        """At most `n` of the frames that are left; none once it is empty."""
+        """At most `n` of the frames that are left; none once it is empty. Raises `StateError` as `exchange`."""
         n = min(n, len(self))
-        k = np.arange(self._drained, self._drained + n)
-        slots = self._order(k)
+        self._check_present(n, draining=True)
+        slots = self._coming(n, draining=True)
         self._drained += n
         nothing = np.zeros(0, np.uint8), np.zeros(n + 1, np.int64)
-        out = self._swap(slots, *nothing, np.zeros(n, np.int64), np.zeros(n, np.int32))
-        return Block(self._shaped(*out[:2], 0), *out[2:])
+        return self._swap(slots, *nothing, np.zeros(n, np.int64), np.zeros(n, np.int32))
 
-    def _check(self, block: Block) -> None:
-        width = 0 if isinstance(block.rows, Ragged) else int(block.rows.shape[1])
-        if len(block) and self._width < 0:
-            self._width = width
-        if len(block) and width != self._width:
-            raise PlanError(f"expected rows of {_kind(self._width)}, got {_kind(width)}")
+    def awaited(self, n: int, *, draining: bool = False) -> Int:
+        """Slots of a loaded state that have to be restored before `exchange` of `n` frames, or before `drain`."""
+        if self._absences == 0:
+            return np.zeros(0, np.int64)
+        slots = np.unique(self._coming(min(n, len(self)) if draining else n, draining=draining))
+        return slots[self._absent[slots]]
 
-    def _draws(self, n: int) -> Int:
-        with np.errstate(over="ignore"):
-            counters = np.arange(self._drawn, self._drawn + n, dtype=np.uint64) * np.uint64(GOLDEN)
-            draws = mix(counters + self._key)
-        self._drawn += n
-        return (draws % np.uint64(self._slots)).astype(np.int64)
+    def oldest(self) -> int | None:
+        """The least chunk number in slots that were ever filled; None where there are none. Cost: a look at each."""
+        return int(self._chunk[: self._filled].min()) if self._filled else None
+
+    def _check_kind(self, block: Block) -> None:
+        """All blocks have to be of the kind of the first that has frames."""
+        if len(block) == 0:
+            return
+        if self._width < 0:
+            self._width = block.width
+        if block.width != self._width:
+            raise PlanError(f"expected rows of {_kind(self._width)}, got {_kind(block.width)}")
+
+    def _check_present(self, n: int, *, draining: bool = False) -> None:
+        if len(slots := self.awaited(n, draining=draining)):
+            raise StateError(f"expected {len(slots)} frames of the loaded state to be restored before they come out")
+
+    def _fresh(self, n: int) -> int:
+        """How many of the next `n` frames go to slots that were never filled."""
+        return min(n, self._slots - self._filled)
+
+    def _coming(self, n: int, *, draining: bool = False) -> Int:
+        """The slots that the next `n` frames go to, or of the next `n` that are drained."""
+        if draining:
+            return self._order(np.arange(self._drained, self._drained + n))
+        fresh = self._fresh(n)
+        drawn = draws(self._key, np.arange(self._drawn, self._drawn + n - fresh)) % np.uint64(self._slots)
+        return np.concatenate([np.arange(self._filled, self._filled + fresh), drawn.astype(np.int64)])
 
     def _order(self, k: Int) -> Int:
         """The `k`-th slots of the order in which those that are filled are drained."""
         return permute(k, np.full(len(k), self._filled), np.zeros(len(k), np.int64), int(self._key))
 
-    def _swap(self, slots: Int, given: Any, ends: Int, chunk: Int, place: Any) -> tuple[Any, Int, Int, Any]:
-        """Rows and references out of the slots, others into them; a slot may come up more than once."""
+    def _swap(self, slots: Int, given: Any, ends: Int, chunk: Int, place: Any, fresh: int = 0) -> Block:
+        """Rows and references into the slots, and others out of all but the first `fresh`, which were empty; a slot
+        may come up more than once."""
         taken_ends = np.zeros(len(slots) + 1, np.int64)
         taken = np.empty(int(self._length[slots].sum()) + len(given), np.uint8)
         done = 0
@@ -128,7 +151,22 @@ class Reservoir:
                 self._grow()
         out_chunk, out_place = np.empty(len(slots), np.int64), np.empty(len(slots), np.int32)
         kernels().exchange_references(self._chunk, self._place, slots, chunk, place, out_chunk, out_place)
-        return taken[: taken_ends[-1]], taken_ends, out_chunk, out_place
+        rows, kept = taken[: taken_ends[-1]], self._kept(slots)
+        if kept is None:
+            return Block(self._shaped(rows, taken_ends[fresh:]), out_chunk[fresh:], out_place[fresh:])
+        kept = kept[kept >= fresh]
+        ends = offsets_of(np.diff(taken_ends)[kept])
+        return Block(self._shaped(rows, ends), out_chunk[kept], out_place[kept])
+
+    def _kept(self, slots: Int) -> Int | None:
+        """Which of the slots gave a frame; None for all. Those that had lost theirs are like others from now on."""
+        if self._losses == 0:
+            return None
+        gone, first = np.zeros(len(slots), bool), np.unique(slots, return_index=True)[1]
+        gone[first] = self._lost[slots[first]]
+        self._lost[slots] = False
+        self._losses -= int(np.count_nonzero(gone))
+        return np.flatnonzero(~gone)
 
     def _grow(self) -> None:
         """As many pages as all slots will want if they hold what those filled do, and some more. What is never touched
@@ -141,11 +179,9 @@ class Reservoir:
             grown[: len(array)] = array
             setattr(self, name, grown)
 
-    def _shaped(self, values: npt.NDArray[np.uint8], ends: Int, skipped: int) -> Any:
-        """Rows as they came in, without the first `skipped`, which are empty."""
-        if self._width > 0:
-            return values.reshape(-1, self._width)
-        return Ragged(values, ends[skipped:])
+    def _shaped(self, values: npt.NDArray[np.uint8], ends: Int) -> Any:
+        """Rows as they came in."""
+        return values.reshape(-1, self._width) if self._width > 0 else Ragged(values, ends)
 
     def state_dict(self) -> dict[str, Any]:
         """Counters, and which frame is in each slot: `chunk` `[slots]` int64, `place` `[slots]` int32. No rows."""
@@ -154,7 +190,8 @@ class Reservoir:
         return {**counters, "chunk": self._chunk[: self._filled].copy(), "place": self._place[: self._filled].copy()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> Int:
-        """Take the counters and references of a state; gives the slots that have to be filled by `restore`.
+        """Take the counters and references of a state; gives the slots that are to be filled by `restore`, at the
+        latest when they are `awaited`.
 
         Raises `StateError` for a state of another size or seed, or of something else.
         """
@@ -172,14 +209,29 @@ class Reservoir:
         self._filled, self._drawn, self._drained = filled, counters["drawn"], drained
         self._chunk[:filled], self._place[:filled] = chunk, place
         self._forget_rows()
-        return np.setdiff1d(np.arange(filled), self._order(np.arange(drained)))
+        self._absent[:] = np.arange(self._slots) < filled
+        self._absent[self._order(np.arange(drained))] = False
+        self._absences = int(np.count_nonzero(self._absent))
+        return np.flatnonzero(self._absent)
 
     def restore(self, slots: Int, block: Block) -> None:
         """Put the rows of frames into slots that a loaded state has them in. Raises `StateError` for other frames."""
         if not (np.array_equal(self._chunk[slots], block.chunk) and np.array_equal(self._place[slots], block.place)):
             raise StateError("expected the frames that the state names, got others")
-        self._check(block)
+        self._check_kind(block)
         self._swap(slots, *_flat(block), block.chunk, block.place)
+        self._absences -= int(np.count_nonzero(self._absent[slots]))
+        self._absent[slots] = False
+
+    def lose(self, slots: Int) -> None:
+        """Frames in slots that a loaded state has them in are to be had no more: they do not come out."""
+        self._absences -= int(np.count_nonzero(self._absent[slots]))
+        self._absent[slots], self._lost[slots] = False, True
+        self._losses += len(slots)
+
+    def is_absent(self, slots: Int) -> npt.NDArray[np.bool_]:
+        """`[n]` whether the frames in slots are still to be restored."""
+        return self._absent[slots]
 
 
 def _flat(block: Block) -> tuple[npt.NDArray[np.uint8], Int]:

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from penstock.core.ragged import Ragged
+from penstock.core.ragged import offsets_of
 from penstock.errors import PlanError, StateError
 from penstock.live.block import Block
 from penstock.live.metrics import StageMetrics
 from penstock.live.reservoir import Reservoir
-
-Int = npt.NDArray[np.int64]
-Place = npt.NDArray[np.int32]
-Fetch = Callable[[Int, Place], Iterable[tuple[Int, Block]]]
-"""Gives frames named by references `(chunk [n], place [n])`, in pieces: `index` into the references, and their frames.
-References whose frames cannot be had come in no piece."""
+from penstock.live.restoring import Fetch, Int, Place, Restoring
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +39,8 @@ class ShufflingFrameSampler:
     last batch is smaller, or dropped with `drop_last`. The order is a function of the seed and of the frames' order.
 
     A state names frames by references: those in the reservoir and those of batches that were given out and are not yet
-    `consumed`, which a run that goes on gives out first. `take` and `ready` belong to one thread at a time.
+    `consumed`, which a run that goes on gives out first. Those of the reservoir it fetches by and by, the ones about to
+    come out first: see `Restoring`. `take` and `ready` belong to one thread at a time.
 
     Raises `PlanError` for a negative number of slots or an empty batch.
 
@@ -78,7 +74,7 @@ class ShufflingFrameSampler:
         self._width = -1
         self._batches = self._taken = 0
         self._ended = False
-        self._lost = np.zeros(0, np.int64)  # chunks whose frames a loaded state names and nobody has
+        self._restoring: Restoring | None = None
 
     @property
     def taken(self) -> int:
@@ -96,10 +92,13 @@ class ShufflingFrameSampler:
 
     def take(self, blocks: Sequence[Block], end: int) -> None:
         """Take in the frames of the draws before `end`. A block of rows of another width is dropped and counted."""
-        with self._lock, self._metrics.work():
-            self._taken = end
-            for block in blocks:
-                self._take(block)
+        with self._metrics.work():
+            if self._restoring is not None:
+                self._restoring.ready_for(max(sum(map(len, blocks)), self._batch_size))
+            with self._lock:
+                self._taken = end
+                for block in blocks:
+                    self._take(block)
 
     def _take(self, block: Block) -> None:
         if len(block) == 0:
@@ -135,8 +134,10 @@ class ShufflingFrameSampler:
     def oldest(self) -> int | None:
         """The least chunk number among all frames that a state would name; None where there are none."""
         with self._lock:
-            least = [int(numbers.min()) for numbers, _ in self._references() if len(numbers)]
-            return min(least, default=None)
+            held = [block.chunk for block in self._left] + [chunk for _, chunk, _ in self._given]
+            least = [int(chunk.min()) for chunk in held if len(chunk)]
+            slots = None if self._reservoir is None else self._reservoir.oldest()
+            return min(least if slots is None else [*least, slots], default=None)
 
     def _next(self) -> Batch | None:
         with self._lock, self._metrics.work():
@@ -144,6 +145,8 @@ class ShufflingFrameSampler:
                 return self._again.popleft()
             held = sum(map(len, self._left))
             while self._ended and held < self._batch_size and self._reservoir is not None and len(self._reservoir):
+                if self._restoring is not None:
+                    self._restoring.ready_for(self._batch_size - held, draining=True)
                 self._leave(self._reservoir.drain(self._batch_size - held))
                 held = sum(map(len, self._left))
             if held < self._batch_size and not (self._ended and held and not self._drop_last):
@@ -158,17 +161,8 @@ class ShufflingFrameSampler:
             return batch
 
     def _leave(self, block: Block) -> None:
-        if len(self._lost) and len(block):
-            block = block.take(np.flatnonzero(~np.isin(block.chunk, self._lost)))
         if len(block):
             self._left.append(block)
-
-    def _references(self) -> list[tuple[Int, Place]]:
-        held = [(b.chunk, b.place) for b in self._left] + [(chunk, place) for _, chunk, place in self._given]
-        if self._reservoir is not None:
-            state = self._reservoir.state_dict()
-            held.append((state["chunk"], state["place"]))
-        return held
 
     def state_dict(self) -> dict[str, Any]:
         """Counters, and references `chunk` int64 and `place` int32: of the reservoir's slots, of frames between two
@@ -184,63 +178,49 @@ class ShufflingFrameSampler:
                 "reservoir": None if self._reservoir is None else self._reservoir.state_dict(),
             }
 
-    def load_state_dict(self, state: Mapping[str, Any], fetch: Fetch) -> int:
-        """Go on where the state was taken; gives how many frames it names that cannot be had any more.
+    def load_state_dict(self, state: Mapping[str, Any], fetch: Fetch) -> None:
+        """Go on where the state was taken. Frames that cannot be had any more are left out.
 
-        Raises `StateError` for a state of other parameters, or of something else.
+        Raises `StateError` for a state of other parameters or of something else, and where no frame can be had at all.
         """
         mine = {"slots": self._slots, "batch_size": self._batch_size, "seed": self._seed}
         try:
             theirs = {name: state[name] for name in mine}
+            if mine != theirs:
+                raise StateError(f"expected the state of a sampler with {mine}, got one with {theirs}")
             counters = int(state["batches"]), int(state["taken"]), bool(state["ended"])
-            parts = [tuple(state["left"]), *((c, p) for _, c, p in state["given"])]
-            slots = self._load_slots(state["reservoir"]) if mine == theirs else np.zeros(0, np.int64)
+            parts = [(-1, *state["left"]), *state["given"]]
+            references = [(np.asarray(chunk, np.int64), np.asarray(place, np.int32)) for _, chunk, place in parts]
+            if self._reservoir is not None:
+                self._restoring = Restoring(self._reservoir, state["reservoir"], fetch)
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(f"expected the state of a ShufflingFrameSampler, got {sorted(state)}") from error
-        if mine != theirs:
-            raise StateError(f"expected the state of a sampler with {mine}, got one with {theirs}")
         with self._lock:
             self._batches, self._taken, self._ended = counters
-            lost = self._restore_slots(state["reservoir"], slots, fetch)
-            blocks = [self._restored(np.asarray(c, np.int64), np.asarray(p, np.int32), fetch) for c, p in parts]
-            lost += sum(len(part[0]) for part in parts) - sum(map(len, blocks))
+            blocks = _restored(references, fetch)
             self._left = [block for block in blocks[:1] if len(block)]
-            given = [int(index) for index, _, _ in state["given"]]
-            self._again = deque(Batch(i, block) for i, block in zip(given, blocks[1:], strict=True) if len(block))
+            given = zip(parts[1:], blocks[1:], strict=True)
+            self._again = deque(Batch(int(index), block) for (index, _, _), block in given if len(block))
             self._given = deque((batch.index, batch.block.chunk, batch.block.place) for batch in self._again)
-        return lost
+        self._check_some(sum(map(len, blocks)), sum(len(chunk) for chunk, _ in references))
 
-    def _load_slots(self, state: Mapping[str, Any] | None) -> Int:
-        if self._reservoir is None or state is None:
-            return np.zeros(0, np.int64)
-        return self._reservoir.load_state_dict(state)
+    def _check_some(self, found: int, named: int) -> None:
+        """Of all frames that a state names, some have to be there."""
+        if self._restoring is not None and self._reservoir is not None:
+            named += len(self._reservoir)
+            while found == 0 and not self._restoring.done:
+                found = self._restoring.ready_for(self._batch_size)
+        if found == 0 and named:
+            raise StateError(f"expected the files of a run, got none of the {named} frames that its state names")
 
-    def _restore_slots(self, state: Mapping[str, Any] | None, slots: Int, fetch: Fetch) -> int:
-        """Fill slots with the frames that belong there; those that nobody has stay empty, and never come out."""
-        if self._reservoir is None or state is None or len(slots) == 0:
-            return 0
-        chunk, place = np.asarray(state["chunk"], np.int64)[slots], np.asarray(state["place"], np.int32)[slots]
-        missing = np.ones(len(slots), bool)
-        for index, block in fetch(chunk, place):
-            self._reservoir.restore(slots[index], block)
-            self._width = block.width
-            missing[index] = False
-        if missing.all():
-            raise StateError(f"expected the files of a run, got none of the {len(slots)} frames that its state names")
-        if missing.any():
-            self._lost = np.union1d(self._lost, chunk[missing])
-            n = int(missing.sum())
-            empty = Ragged(np.zeros(0, np.uint8), np.zeros(n + 1, np.int64))
-            rows = np.zeros((n, self._width), np.uint8) if self._width else empty
-            self._reservoir.restore(slots[missing], Block(rows, chunk[missing], place[missing]))
-        return int(missing.sum())
 
-    def _restored(self, chunk: Int, place: Place, fetch: Fetch) -> Block:
-        """Frames in the order of their references, without those that nobody has."""
-        pieces = list(fetch(chunk, place)) if len(chunk) else []
-        if not pieces:
-            return Block(np.zeros((0, 1), np.uint8), chunk[:0], place[:0])
-        order = np.argsort(np.concatenate([index for index, _ in pieces]))
-        block = Block.join([block for _, block in pieces])
-        self._width = block.width
-        return block.take(order)
+def _restored(references: list[tuple[Int, Place]], fetch: Fetch) -> list[Block]:
+    """Blocks of frames in the order of their references, without those that nobody has; each chunk fetched once."""
+    chunk, place = (np.concatenate(column) for column in zip(*references, strict=True))
+    pieces = list(fetch(chunk, place)) if len(chunk) else []
+    if not pieces:
+        return [Block(np.zeros((0, 1), np.uint8), chunk[:0], place[:0])] * len(references)
+    index = np.concatenate([index for index, _ in pieces])
+    block = Block.join([block for _, block in pieces]).take(np.argsort(index))
+    ends = np.searchsorted(np.sort(index), offsets_of([len(chunk) for chunk, _ in references])).tolist()
+    return [block.part(first, last) for first, last in pairwise(ends)]

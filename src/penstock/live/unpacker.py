@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import PlanError
-from penstock.kernels.cipher_reference import GOLDEN, mix
+from penstock.kernels.cipher_reference import mix
 from penstock.kernels.permute import permute
-from penstock.live.seeds import key
+from penstock.live.seeds import chances, draws, key
 from penstock.plan.weights import Weight
 
 Int = npt.NDArray[np.int64]
@@ -83,40 +83,37 @@ class ChunkUnpacker:
     def _circle(self, number: int, use: int, n: int, rate: Fraction) -> Int:
         if rate == 1:
             return np.arange(n)
-        start = int(self._random(self._starts, number, np.zeros(1, np.int64))[0]) * FINE >> 53
+        start = int(chances(_of_chunk(self._starts, number), np.zeros(1, np.int64))[0] * FINE)
         step = n * rate.numerator * FINE
         lo, hi = (((use + i) * step // rate.denominator + start) // FINE for i in range(2))
-        places = np.arange(hi - lo) + lo % n
-        return np.sort(self._shuffled(places % n, number, n, 0))
+        return np.sort(self._shuffled((np.arange(hi - lo) + lo % n) % n, number, n, 0))
 
     def _sequence(self, number: int, n: int, begin: int, k: int) -> Int:
-        at = np.arange(k) + begin % n
-        parts = [self._shuffled(at[at // n == c] % n, number, n, begin // n + c) for c in range(int(at[-1]) // n + 1)]
-        return np.concatenate(parts)
+        at = np.arange(begin, begin + k)
+        return self._shuffled(at % n, number, n, at // n)
 
     def _weighted(self, number: int, skipped: int, k: int, weights: Float) -> Int:
         n, largest = len(weights), weights.max()
         if largest == 0:
             return np.zeros(0, np.int64)
-        found, have, cycle = [np.zeros(0, np.int64)], 0, 0
+        found, have, cycle, chunk = [np.zeros(0, np.int64)], 0, 0, _of_chunk(self._key, number)
         while have < skipped + k:
             order = self._shuffled(np.arange(n), number, n, cycle)
-            chance = self._random(self._key, number, np.arange(n) + cycle * n) * 2.0**-53
+            chance = chances(chunk, np.arange(cycle * n, cycle * n + n))
             found.append(order[chance * largest < weights[order]])
             have, cycle = have + len(found[-1]), cycle + 1
         return np.concatenate(found)[skipped : skipped + k]
 
-    def _shuffled(self, at: Int, number: int, n: int, cycle: int) -> Int:
+    def _shuffled(self, at: Int, number: int, n: int, cycle: Int | int) -> Int:
         """What stands at the places `at` of shuffle `cycle` of a chunk's positions."""
-        with np.errstate(over="ignore"):
-            mixed = int(mix(np.array([number], np.uint64) * np.uint64(GOLDEN) + self._key)[0])
-        return permute(at, np.full(len(at), n), np.full(len(at), cycle), mixed)
+        size, stream = np.full((2, len(at)), n)
+        stream[:] = cycle
+        return permute(at, size, stream, int(draws(self._key, np.array([number]))[0]))
 
-    def _random(self, seed: np.uint64, number: int, counter: Int) -> npt.NDArray[np.uint64]:
-        """`[n]` numbers of 53 bits."""
-        with np.errstate(over="ignore"):
-            chunk = mix(np.array([number], np.uint64) + seed)
-            return mix(counter.astype(np.uint64) * np.uint64(GOLDEN) + chunk) >> np.uint64(11)
+
+def _of_chunk(key: np.uint64, number: int) -> np.uint64:
+    """The key of one chunk."""
+    return mix(np.array([number], np.uint64) + key)[0]
 
 
 def _checked(weights: Float, n: int) -> Float:

@@ -1,0 +1,72 @@
+"""`Restoring`: the frames that a loaded state names come back into a reservoir while it already works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.live.block import Block
+from penstock.live.reservoir import Reservoir
+
+Int = npt.NDArray[np.int64]
+Place = npt.NDArray[np.int32]
+Fetch = Callable[[Int, Place], Iterable[tuple[Int, Block]]]
+"""Gives frames named by references `(chunk [n], place [n])`, in pieces: `index` into the references, and their frames.
+References whose frames cannot be had come in no piece."""
+
+BESIDE = 4  # slots that are filled beside each frame that comes in, so that all are before their files may be gone
+
+
+class Restoring:
+    """Fills the slots of a `reservoir` that has just loaded `state`, those first that are about to be taken from.
+
+    A chunk that is fetched is fetched once, with all frames of it that are wanted. What nobody has is `lose`d.
+
+    >>> def fetch(chunk, place):
+    ...     yield np.arange(len(chunk)), Block(chunk.astype(np.uint8)[:, None], chunk, place)
+    >>> reservoir = Reservoir(4, seed=1)
+    >>> _ = reservoir.exchange(next(iter(fetch(np.arange(4), np.zeros(4, np.int32))))[1])
+    >>> again = Reservoir(4, seed=1)
+    >>> restoring = Restoring(again, reservoir.state_dict(), fetch)
+    >>> restoring.ready_for(1)
+    4
+    >>> len(again.drain(4)), restoring.done
+    (4, True)
+    """
+
+    def __init__(self, reservoir: Reservoir, state: Mapping[str, Any], fetch: Fetch) -> None:
+        self._reservoir, self._fetch = reservoir, fetch
+        slots = reservoir.load_state_dict(state)
+        self._chunk, self._place = np.asarray(state["chunk"], np.int64), np.asarray(state["place"], np.int32)
+        self._slots = slots[np.argsort(self._chunk[slots], kind="stable")]
+        self._sorted = self._chunk[self._slots]
+        self._at = 0  # of `_slots`, so many were filled in turn
+
+    @property
+    def done(self) -> bool:
+        """Whether no slot is left to be filled."""
+        return self._at == len(self._slots)
+
+    def ready_for(self, n: int, *, draining: bool = False) -> int:
+        """Fill the slots that the next `n` frames, or the drain of `n`, take from, and some more; gives how many."""
+        if self.done:
+            return 0
+        turn = self._slots[self._at : self._at + BESIDE * n]
+        self._at += len(turn)
+        slots = self._with_their_chunks(np.concatenate([self._reservoir.awaited(n, draining=draining), turn]))
+        missing, chunk, place = np.ones(len(slots), bool), self._chunk[slots], self._place[slots]
+        for index, block in self._fetch(chunk, place) if len(slots) else ():
+            self._reservoir.restore(slots[index], block)
+            missing[index] = False
+        self._reservoir.lose(slots[missing])
+        return int(np.count_nonzero(~missing))
+
+    def _with_their_chunks(self, slots: Int) -> Int:
+        """All slots that are still to be filled from the same chunks."""
+        chunks = np.unique(self._chunk[slots])
+        lo, hi = (np.searchsorted(self._sorted, chunks, side=side) for side in ("left", "right"))
+        every = np.concatenate([self._slots[:0], *(self._slots[a:b] for a, b in zip(lo, hi, strict=True))])
+        return every[self._reservoir.is_absent(every)]
