@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import pickle
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from penstock.formats.demos.atari import Atari
 from penstock.formats.demos.dm_control import DmControl
 from penstock.formats.demos.frames import Frames, stack_index
 from penstock.formats.demos.magical import Magical
-from penstock.formats.demos.members import array_of
 from penstock.formats.demos.minerl import MineRL
 from penstock.formats.demos.procgen import Procgen
 from penstock.formats.demos.trajectories import Track, cuts, source_of
@@ -92,57 +90,6 @@ def test_gzips_are_bounded_and_whole(tmp_path: Path) -> None:
         path.write_bytes(bad)
         with pytest.raises(FormatError, match="gzip"):
             unpacked(path)
-
-
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.arange(6, dtype="<i2").reshape(2, 3),
-        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
-        np.zeros((0, 4), ">f4"),
-        np.array(3, "u1"),
-        np.array([True, False]),
-        np.array(["a", "bc"]),
-        np.array([b"a", b"bc"]),
-    ],
-)
-@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
-def test_arrays_are_what_numpy_wrote(array: np.ndarray[Any, Any], version: tuple[int, int]) -> None:
-    file = io.BytesIO()
-    np.lib.format.write_array(file, array, version)
-    found = array_of(file.getvalue(), path=None)
-    assert found.dtype == array.dtype
-    assert not found.flags.writeable or not found.size
-    np.testing.assert_array_equal(found, array)
-    for cut in (1, 50, len(file.getvalue()) - 1):
-        if cut > 50 and not array.nbytes:
-            continue
-        with pytest.raises(FormatError):
-            array_of(file.getvalue()[:cut], path=None)
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        "{'descr': '<i2', 'fortran_order': False, 'shape': (3, -1), }",
-        "{'descr': '<i2', 'fortran_order': False, 'shape': (99999999999999999999,), }",
-        "{'descr': '<i3', 'fortran_order': False, 'shape': (3,), }",
-        "{'descr': [('a', '<i2')], 'fortran_order': False, 'shape': (3,), }",
-        "{'descr': '<i2', 'fortran_order': False, 'shape': (__import__('os'),), }",
-        "{'descr': '|V6', 'fortran_order': False, 'shape': (1,), }",
-        "{'descr': '<i2', 'fortran_order': False, 'shape': (" + "1, " * 40 + "), }",
-        "",
-    ],
-)
-def test_headers_are_not_believed(header: str) -> None:
-    raw = b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header.encode() + bytes(6)
-    with pytest.raises(FormatError):
-        array_of(raw, path="x.npy")
-    flags = b"\x93NUMPY\1\0\x39\0{'descr': '|b1', 'fortran_order': False, 'shape': (2,), }"
-    assert len(flags) == 10 + 0x39
-    assert array_of(flags + b"\1\0", path=None).tolist() == [True, False]
-    with pytest.raises(UnsafeDataError, match="booleans"):
-        array_of(flags + b"\1\2", path=None)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=12))

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.containers.npy import Header, array_of, header_of
 from penstock.errors import ChecksumError, FormatError, UnsafeDataError
-from penstock.formats.demos.members import DAMAGED, ZIP, Header, array_of, header_of, names_of
+from penstock.formats.demos.members import DAMAGED, ZIP, names_of
 
 MAX_BYTES = 8 << 30  # of all members of one archive, inflated
 INFLATION = 1032  # deflate cannot make more than 1032 bytes out of one
@@ -116,8 +117,8 @@ class Archive:
             inflated = self._inflate(payload.data, member, member.size, whole=True)
             payload = np.frombuffer(inflated, np.uint8)
         if header.dtype.hasobject:
-            return array_of(payload.tobytes(), path=self.path, where=name)
-        size = header.count * header.dtype.itemsize
+            return array_of(payload.tobytes(), path=self.path, where=name, objects=True)
+        size = header.nbytes
         if size != len(payload) - header.at:
             message = f"expected {size} bytes for {header.dtype}{list(header.shape)}, got {len(payload) - header.at}"
             raise FormatError(message, path=self.path, where=name)

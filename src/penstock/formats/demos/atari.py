@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from penstock.containers.npy import MAGIC, array_of
 from penstock.errors import DataError, FormatError
 from penstock.formats.base.infos import SIMPLE, plain
 from penstock.formats.base.source import Source
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.members import MAGIC, ZIP, array_of, member_head, names_of, object_member
+from penstock.formats.demos.members import ZIP, member_head, names_of, object_member
 from penstock.formats.demos.states import channels_first, flags, tracks_of
 from penstock.formats.demos.trajectories import Track, numbers, source_of
 from penstock.formats.demos.unpack import HEAD, MAX_BYTES, head_of, unpacked
@@ -71,7 +72,7 @@ def read_atari(path: Path, *, frames: str = "stack", max_bytes: int = MAX_BYTES)
 
 def _trajectories(path: Path, max_bytes: int) -> list[Any]:
     if head_of(path, _SUFFIX, 8).startswith(MAGIC):
-        found = array_of(unpacked(path, max_bytes), path=path)
+        found = array_of(unpacked(path, max_bytes), path=path, objects=True)
     else:
         found = object_member(path, NAME, max_bytes)
     if found.dtype != np.dtype(object) or found.ndim != 1:

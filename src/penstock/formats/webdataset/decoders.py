@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from penstock.containers.npy import array_of
 from penstock.containers.pickle import load, loads
 from penstock.errors import DataError, FormatError, UnsafeDataError, require
-from penstock.formats.webdataset.npy import array_of
 
 UNPACKED = 1 << 30  # bytes that one compressed member may become
 IMAGES = ("jpg", "jpeg", "png", "ppm", "pgm", "pbm", "pnm", "webp")
@@ -130,7 +130,7 @@ def _number(member: Member) -> int:
 
 
 def _npy(member: Member) -> Any:
-    return array_of(member.raw, member.where, member.path)
+    return np.asarray(array_of(member.raw, path=member.path, where=member.where), order="C")
 
 
 def _npz(member: Member) -> dict[str, Any]:
@@ -144,7 +144,8 @@ def _npz(member: Member) -> dict[str, Any]:
                     raise UnsafeDataError(message, path=member.path, where=member.where)
                 room -= entry.file_size
                 name = entry.filename.removesuffix(".npy")
-                found[name] = array_of(archive.read(entry), f"{entry.filename!r} of {member.where}", member.path)
+                where = f"{entry.filename!r} of {member.where}"
+                found[name] = np.asarray(array_of(archive.read(entry), path=member.path, where=where), order="C")
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, OSError) as error:
         raise member.error(f"expected an .npz file, got {error}") from error
     return found

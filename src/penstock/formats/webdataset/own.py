@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
+from penstock.containers.npy import header_bytes
 from penstock.containers.tar import Members
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Spec
 from penstock.errors import FormatError, SpecError
 from penstock.formats.webdataset.content import Content
-from penstock.formats.webdataset.npy import header
 from penstock.formats.webdataset.places import Bytes, Int, Places
 from penstock.formats.webdataset.reading import Archives
 
@@ -167,7 +167,7 @@ class _Column:
         width = dtype.itemsize * int(np.prod(shape, dtype=np.int64))
         begins: list[int] = []
         for i, count in enumerate(rows.tolist()):
-            expected = header(dtype.str, (count, *shape))
+            expected = header_bytes(dtype.str, (count, *shape))
             begin, size = int(samples.payload[x, i]), int(samples.size[x, i])
             data = self._archives.buffers[int(samples.shard[i])]
             found = data[begin : begin + len(expected)].tobytes()

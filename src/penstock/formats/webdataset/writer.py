@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.containers.npy import header_bytes
 from penstock.containers.tar import TarAppender, member
 from penstock.containers.tar.compress import Compression, check_packer, pack
 from penstock.containers.tar.writer import Piece
@@ -23,7 +24,6 @@ from penstock.formats.base.writer import Writer
 from penstock.formats.webdataset import own
 from penstock.formats.webdataset.cache import unpacked_beside
 from penstock.formats.webdataset.content import is_json
-from penstock.formats.webdataset.npy import header
 from penstock.formats.webdataset.shards import PACKED, SUFFIXES, recording, shards_of, stem_of
 from penstock.formats.webdataset.source import ShardSource
 
@@ -258,7 +258,7 @@ def _inside(source: ShardSource) -> int:
 
 
 def _npy(name: str, array: Any) -> bytes:
-    return member(name, header(array.dtype.str, array.shape) + np.ascontiguousarray(array).tobytes())
+    return member(name, header_bytes(array.dtype.str, array.shape) + np.ascontiguousarray(array).tobytes())
 
 
 def _locked(path: Path, *, single: bool) -> int:

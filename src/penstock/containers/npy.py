@@ -1,0 +1,126 @@
+"""`.npy` files: headers written the same for the same array; and read without believing or evaluating anything."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.containers.pickle import loads
+from penstock.errors import FormatError, UnsafeDataError
+
+MAGIC = b"\x93NUMPY"
+WIDE = (b"\2", b"\3")  # versions whose header has its length in 4 bytes
+LONGEST = 1 << 16  # bytes of a header
+RANK = 32
+_HEADER = re.compile(
+    rb"\{'descr': '([<>|=]?(?:[biufcSU]\d{1,9}|O8?))', 'fortran_order': (True|False), "
+    rb"'shape': \(([\dL, ]{0,400})\), \}\s*"
+)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What the header of an `.npy` file says, and where the values begin."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran: bool
+    at: int
+
+    @property
+    def count(self) -> int:
+        """How many elements there are."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the values have."""
+        return self.count * self.dtype.itemsize
+
+
+@lru_cache(4096)
+def header_bytes(dtype: str, shape: Sequence[int]) -> bytes:
+    """What comes before the values of an array in C order; the same as NumPy writes."""
+    out = io.BytesIO()
+    described: Any = np.lib.format.dtype_to_descr(np.dtype(dtype))
+    np.lib.format.write_array_header_1_0(out, {"descr": described, "fortran_order": False, "shape": tuple(shape)})
+    return out.getvalue()
+
+
+def header_of(raw: bytes, *, path: object, where: str | None = None) -> Header:
+    """The header of an `.npy` file of numbers, text or objects. Raises `FormatError` for any other.
+
+    >>> header_of(header_bytes("<f4", (2, 3)), path=None).shape
+    (2, 3)
+    """
+    begin = 12 if raw[6:7] in WIDE else 10
+    length = int.from_bytes(raw[8:begin], "little")
+    found = _HEADER.fullmatch(raw[begin : begin + min(length, LONGEST)])
+    if not raw.startswith(MAGIC) or raw[6:7] not in (b"\1", *WIDE) or found is None:
+        raise FormatError(f"expected an .npy file of numbers or text, got {raw[:80]!r}", path=path, where=where)
+    descr, fortran, sides = found.groups()
+    try:
+        shape = tuple(int(side) for side in re.findall(rb"\d+", sides))
+        dtype = np.dtype(descr.decode())
+    except (TypeError, ValueError) as error:
+        raise FormatError(f"expected a dtype of numbers or text, got {descr!r}", path=path, where=where) from error
+    if len(shape) > RANK or len(shape) != len(re.findall(rb"[^, ]+", sides)):
+        raise FormatError(f"expected a shape of at most {RANK} sizes, got {sides!r}", path=path, where=where)
+    return Header(dtype, shape, fortran == b"True", begin + length)
+
+
+def array_of(raw: bytes, *, path: object, where: str | None = None, objects: bool = False) -> npt.NDArray[Any]:
+    """The array in the bytes of an `.npy` file, a view of them, read-only. With `objects`, it may hold some, which are
+    read as plain values from a pickle that nothing of is run.
+
+    Raises `FormatError` where the shape does not fit the bytes and for objects that are not asked for,
+    `UnsafeDataError` for objects that are not data and booleans that are none.
+
+    >>> array_of(header_bytes("<i2", (2,)) + b"\\1\\0\\2\\0", path=None)
+    array([1, 2], dtype=int16)
+    """
+    header = header_of(raw, path=path, where=where)
+    if header.dtype.hasobject:
+        if not objects:
+            raise FormatError("expected an .npy file of numbers or text, got objects", path=path, where=where)
+        return objects_of(memoryview(raw)[header.at :], header, path=path, where=where)
+    size = header.nbytes
+    if size != len(raw) - header.at:
+        message = f"expected {size} bytes for {header.dtype}{list(header.shape)}, got {len(raw) - header.at}"
+        raise FormatError(message, path=path, where=where)
+    if header.dtype.kind == "b" and size and np.frombuffer(raw, np.uint8, size, header.at).max() > 1:
+        raise UnsafeDataError("expected booleans of 0 or 1, got others", path=path, where=where)
+    if not size:
+        return _nothing(header, path, where)
+    flat = np.frombuffer(raw, header.dtype, header.count, header.at)
+    return flat.reshape(header.shape, order="F" if header.fortran else "C")
+
+
+def objects_of(
+    payload: bytes | memoryview, header: Header, *, path: object, where: str | None = None
+) -> npt.NDArray[Any]:
+    """The array of objects, as plain values, in what follows a header. Raises what `array_of` does."""
+    value = loads(payload, path=path, where=f"of {where}" if where else "")
+    same = isinstance(value, np.ndarray) and value.dtype.hasobject and value.shape == header.shape
+    if not header.dtype.hasobject or not same:
+        got = f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+        message = f"expected {header.dtype}{list(header.shape)} as objects, got {got}"
+        raise FormatError(message, path=path, where=where)
+    return value
+
+
+def _nothing(header: Header, path: object, where: str | None) -> npt.NDArray[Any]:
+    try:
+        return np.zeros(header.shape, header.dtype)
+    except (ValueError, MemoryError) as error:
+        raise FormatError(
+            f"expected a shape that there can be, got {list(header.shape)}", path=path, where=where
+        ) from error
