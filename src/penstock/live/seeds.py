@@ -31,4 +31,4 @@ def draws(key: np.uint64, counters: npt.NDArray[np.int64]) -> npt.NDArray[np.uin
 
 def chances(key: np.uint64, counters: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """`[n]` the same draws as numbers from 0 on below 1, of 53 bits."""
-    return (draws(key, counters) >> np.uint64(11)) * 2.0**-53
+    return (draws(key, counters) >> np.uint64(11)).astype(np.float64) * 2.0**-53

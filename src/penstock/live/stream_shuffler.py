@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,19 +15,7 @@ from penstock.live.seeds import key
 
 Int = npt.NDArray[np.int64]
 
-
-@dataclass(slots=True)
-class _Range:
-    """Numbers `lo : hi` that came together. They are drawn in the order of permutation `stream`; `taken` are."""
-
-    lo: int
-    hi: int
-    stream: int
-    taken: int = 0
-
-    @property
-    def left(self) -> int:
-        return self.hi - self.lo - self.taken
+LO, HI, STREAM, TAKEN = range(4)  # rows of the table of ranges
 
 
 class StreamShuffler:
@@ -57,7 +44,8 @@ class StreamShuffler:
     def __init__(self, seed: int = 0) -> None:
         self._seed, self._key = seed, key(seed, "stream shuffler")
         self._window = (0, 0)
-        self._ranges: list[_Range] = []
+        # Numbers `lo : hi` that came together, drawn in the order of permutation `stream`; so many of them are `taken`.
+        self._ranges = np.zeros((4, 0), np.int64)
         self._passes = self._streams = self._draws = 0
 
     @property
@@ -76,17 +64,18 @@ class StreamShuffler:
             raise PlanError(f"expected a window at or to the right of {self._window}, got {(lo, hi)}")
         begin = max(self._window[1], lo)
         if hi > begin:
-            last = self._ranges[-1] if self._ranges else None
-            if last is not None and last.taken == 0 and last.hi == begin:
-                last.hi = hi  # nothing was drawn of it yet, so it may as well have come with these
+            last = self._ranges[:, -1:]
+            if last.size and last[TAKEN] == 0 and last[HI] == begin:
+                last[HI] = hi  # nothing was drawn of it yet, so it may as well have come with these
             else:
                 self._add(begin, hi)
+        if lo > self._window[0]:
+            self._ranges = self._ranges[:, self._ranges[HI] > lo]
         self._window = (lo, hi)
-        self._ranges = [r for r in self._ranges if r.hi > lo and r.left]
 
     def restart(self) -> None:
         """Begin a new pass over the whole window."""
-        self._ranges = []
+        self._ranges = self._ranges[:, :0]
         self._passes += 1
         lo, hi = self._window
         if hi > lo:
@@ -95,7 +84,7 @@ class StreamShuffler:
     def draw(self, n: int) -> Int:
         """`[m]` int64 numbers, `m <= n`; fewer than `n` only where the pass has no more."""
         parts: list[Int] = []
-        while n > 0 and self._ranges:
+        while n > 0 and self._ranges.size:
             live = self._take(n)
             parts.append(live)
             n -= len(live)
@@ -103,30 +92,23 @@ class StreamShuffler:
 
     def _take(self, n: int) -> Int:
         """At most `n` more; numbers that left the window meanwhile are taken too, and dropped."""
-        which = self._choose(n)
-        place, table = np.empty(len(which), np.int64), np.empty((3, len(which)), np.int64)
-        for s in np.unique(which).tolist():
-            held = self._ranges[s]
-            mine = np.flatnonzero(which == s) if len(self._ranges) > 1 else slice(None)
-            count = len(place[mine])
-            place[mine] = np.arange(held.taken, held.taken + count)
-            table[:, mine] = np.array([[held.hi - held.lo], [held.stream], [held.lo]])
-            held.taken += count
-        numbers = table[2] + _permuted(place, table[0], table[1], int(self._key))
-        self._ranges = [r for r in self._ranges if r.left]
-        return numbers[numbers >= self._window[0]]
-
-    def _choose(self, n: int) -> Int:
-        """The range that each of the next `n` draws is from; fewer where less is left."""
-        left = np.array([r.left for r in self._ranges], np.int64)
+        left = self._ranges[HI] - self._ranges[LO] - self._ranges[TAKEN]
         which = np.zeros(min(n, int(left.sum())), np.int64)
         if len(left) > 1:
             kernels().draw_ranges(left, self._key, self._draws, which)
         self._draws += len(which)
-        return which
+        order = np.argsort(which, kind="stable")  # as a permutation derives a key wherever its stream changes
+        which = which[order]
+        lo, hi, stream, taken = self._ranges[:, which]
+        turn = taken + np.arange(len(which)) - np.searchsorted(which, which)
+        numbers = np.empty(len(which), np.int64)
+        numbers[order] = lo + permute(turn, hi - lo, stream, int(self._key))
+        self._ranges[TAKEN] += np.bincount(which, minlength=len(left))
+        self._ranges = self._ranges[:, self._ranges[HI] - self._ranges[LO] > self._ranges[TAKEN]]
+        return numbers[numbers >= self._window[0]]
 
     def _add(self, lo: int, hi: int) -> None:
-        self._ranges.append(_Range(lo, hi, self._streams))
+        self._ranges = np.append(self._ranges, [[lo], [hi], [self._streams], [0]], axis=1)
         self._streams += 1
 
     def state_dict(self) -> dict[str, Any]:
@@ -137,30 +119,21 @@ class StreamShuffler:
             "passes": self._passes,
             "streams": self._streams,
             "draws": self._draws,
-            "ranges": [[r.lo, r.hi, r.stream, r.taken] for r in self._ranges],
+            "ranges": self._ranges.T.tolist(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state_dict` was taken. Raises `StateError` for anything else, or another seed."""
         try:
-            ranges = [_Range(int(lo), int(hi), int(stream), int(taken)) for lo, hi, stream, taken in state["ranges"]]
+            ranges = np.array(state["ranges"], np.int64).reshape(-1, 4).T.copy()
             window = int(state["window"][0]), int(state["window"][1])
             counters = tuple(int(state[name]) for name in ("seed", "passes", "streams", "draws"))
         except (KeyError, TypeError, ValueError, IndexError) as error:
             raise StateError(f"expected the state of a StreamShuffler, got {state}") from error
-        if any(not (r.lo <= r.hi <= window[1] and 0 <= r.taken <= r.hi - r.lo) for r in ranges):
+        lo, hi, _, taken = ranges
+        if ((lo > hi) | (hi > window[1]) | (taken < 0) | (taken > hi - lo)).any():
             raise StateError(f"expected ranges within the window {window}, got {state['ranges']}")
         if counters[0] != self._seed:
             raise StateError(f"expected the state of seed {self._seed}, got seed {counters[0]}")
         self._ranges, self._window = ranges, window
         _, self._passes, self._streams, self._draws = counters
-
-
-def _permuted(place: Int, size: Int, stream: Int, key: int) -> Int:
-    """`permute`, handed its elements range by range: it derives a key wherever the range changes."""
-    if len(stream) == 0 or (stream == stream[0]).all():
-        return permute(place, size, stream, key)
-    order = np.argsort(stream, kind="stable")
-    out = np.empty(len(place), np.int64)
-    out[order] = permute(place[order], size[order], stream[order], key)
-    return out
