@@ -1,52 +1,38 @@
 # pyright: reportMissingImports=false, reportCallIssue=false
 """The compiled kernels of rescoring chess games (numba, GIL released, cached on disk).
 
-What replays a game goes square by square, and so is compiled from its definition; what scans whole policies is written
-out here. Definitions: `chess_trace_reference`, `chess_rescore_reference`.
+What takes a few steps a frame is compiled from its definition, `chess_rescore_reference`; what scans whole policies is
+written out here.
 """
 
 from __future__ import annotations
 
-from types import FunctionType, ModuleType
 from typing import Any
 
 import numba
 import numpy as np
 
-from penstock.kernels import chess_rescore_reference, chess_trace_reference
 from penstock.kernels.chess_rescore_reference import FIELDS, POLICY, SUM_ABOVE, SUM_BELOW
+from penstock.kernels.chess_trace import DEFINED
 from penstock.kernels.chess_trace_reference import FAULTS
 
 _jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 _any_order: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy", fastmath={"reassoc"})
-
-
-def _compiled(*modules: ModuleType) -> dict[str, Any]:
-    """The functions of these modules, compiled, and each calling the others as compiled."""
-    scope: dict[str, Any] = {}
-    for module in modules:
-        scope.update(vars(module))
-    for name, value in list(scope.items()):
-        if isinstance(value, FunctionType) and value.__module__ in {module.__name__ for module in modules}:
-            scope[name] = _jit(FunctionType(value.__code__, scope, name))
-    return scope
-
-
-_COMPILED = _compiled(chess_trace_reference, chess_rescore_reference)
-trace: Any = _COMPILED["trace"]
-called_for: Any = _COMPILED["called_for"]
-short_term: Any = _COMPILED["short_term"]
-deblunder: Any = _COMPILED["deblunder"]
-encode_planes: Any = _COMPILED["encode_planes"]
-encode_rest: Any = _COMPILED["encode_rest"]
-sharpen: Any = _COMPILED["sharpen"]
+called_for: Any = DEFINED["called_for"]
+complete: Any = DEFINED["complete"]
+lacks_short_term: Any = DEFINED["lacks_short_term"]
+short_term: Any = DEFINED["short_term"]
+deblunder: Any = DEFINED["deblunder"]
+encode_planes: Any = DEFINED["encode_planes"]
+encode_rest: Any = DEFINED["encode_rest"]
+sharpen: Any = DEFINED["sharpen"]
 
 _FORMAT, _ROOT, _BEST, _PLAYED, _ORIG, _RESULT, _PLIES, _CASTLING, _SIDE, _RULE50 = (1 << k for k in range(10))
 _PROBABILITY, _SUM, _INDEX, _NO_BEST, _NO_PLAYED = (1 << k for k in range(10, 15))
 _FRACTION = 1 << FAULTS.index("result_fraction")
 _ROOT_Q, _BEST_Q, _ROOT_D, _BEST_D, _ROOT_M, _BEST_M = (FIELDS[name] for name in list(FIELDS)[:6])
 _LEFT, _RESULT_Q, _RESULT_D, _PLAYED_Q, _PLAYED_D, _PLAYED_M, _ORIG_Q, _ORIG_D, _ORIG_M = list(FIELDS.values())[6:]
-
+_ILLEGAL, _ONE = np.uint32(0xBF800000), np.uint32(0x3F800000)  # the bits of -1.0 and 1.0
 _ROUNDED = 1e-4  # more than float32 loses in a sum of all moves
 
 
@@ -56,61 +42,70 @@ def _bad_pair(q: Any, d: Any) -> Any:
 
 
 @_any_order
-def _bad_policy(policy: Any) -> Any:
-    """Without branches, so that several moves are looked at in one step."""
-    total, bad = np.float32(0), np.int32(0)
-    for j in range(POLICY):
-        p = policy[j]
-        bad |= np.int32(((p < 0) & (p != -1)) | (p > 1))
+def _glance(words: Any, bits: Any, i: int) -> Any:
+    """The greatest of the bits of a policy and its sum, but for moves that are -1; without branches, so that several
+    moves are looked at in one step."""
+    top, total = np.uint32(0), np.float32(0)
+    for j in range(2, 2 + POLICY):
+        illegal = bits[i, j] == _ILLEGAL
+        top = max(top, np.uint32(0) if illegal else bits[i, j])
+        total += np.float32(0) if illegal else words[i, j]
+    return top, total
+
+
+@_jit
+def _bad_policy(words: Any, bits: Any, i: int) -> Any:
+    top, rounded = _glance(words, bits, i)
+    if top <= _ONE and SUM_BELOW + _ROUNDED <= rounded <= SUM_ABOVE - _ROUNDED:
+        return np.int64(0)
+    total, faults = np.float64(0), np.int64(0)
+    for j in range(2, 2 + POLICY):
+        p = words[i, j]
+        if (p < 0 and p != -1) or p > 1:
+            faults = _PROBABILITY
         total += p if p >= 0 else np.float32(0)
-    faults = np.int64(0) if bad == 0 else _PROBABILITY
-    if SUM_BELOW + _ROUNDED <= total <= SUM_ABOVE - _ROUNDED:
-        return faults
-    exact = np.float64(0)
-    for j in range(POLICY):
-        exact += policy[j] if policy[j] >= 0 else np.float32(0)
-    return faults if SUM_BELOW <= exact <= SUM_ABOVE else faults | _SUM
+    return faults if SUM_BELOW <= total <= SUM_ABOVE else faults | _SUM
 
 
 @_jit
-def _bad_values(word: Any, searched: Any) -> Any:
+def _bad_values(words: Any, i: int, searched: Any) -> Any:
     faults = np.int64(0)
-    faults |= _ROOT if _bad_pair(word[_ROOT_Q], word[_ROOT_D]) else 0
-    faults |= _BEST if _bad_pair(word[_BEST_Q], word[_BEST_D]) else 0
-    faults |= _RESULT if _bad_pair(word[_RESULT_Q], word[_RESULT_D]) else 0
-    faults |= _PLAYED if searched and _bad_pair(word[_PLAYED_Q], word[_PLAYED_D]) else 0
-    faults |= _ORIG if abs(word[_ORIG_Q]) > 1 or word[_ORIG_D] < 0 or word[_ORIG_D] > 1 else 0
-    result = word[_RESULT_Q]
+    faults |= _ROOT if _bad_pair(words[i, _ROOT_Q], words[i, _ROOT_D]) else 0
+    faults |= _BEST if _bad_pair(words[i, _BEST_Q], words[i, _BEST_D]) else 0
+    faults |= _RESULT if _bad_pair(words[i, _RESULT_Q], words[i, _RESULT_D]) else 0
+    faults |= _PLAYED if searched and _bad_pair(words[i, _PLAYED_Q], words[i, _PLAYED_D]) else 0
+    faults |= _ORIG if abs(words[i, _ORIG_Q]) > 1 or words[i, _ORIG_D] < 0 or words[i, _ORIG_D] > 1 else 0
+    result = words[i, _RESULT_Q]
     faults |= 0 if result in (-1, 0, 1) else _FRACTION
-    fine = word[_ROOT_M] >= 0 and word[_BEST_M] >= 0 and word[_LEFT] >= 0 and (word[_PLAYED_M] >= 0 or not searched)
-    return faults | (0 if fine and not word[_ORIG_M] < 0 else _PLIES)
+    fine = words[i, _ROOT_M] >= 0 and words[i, _BEST_M] >= 0 and words[i, _LEFT] >= 0
+    fine = fine and (words[i, _PLAYED_M] >= 0 or not searched) and not words[i, _ORIG_M] < 0
+    return faults | (0 if fine else _PLIES)
 
 
 @_jit
-def _bad_position(row: Any) -> Any:
-    form = np.int64(row[4]) if row[5] == 0 and row[6] == 0 and row[7] == 0 else np.int64(0)
-    large = row[5] != 0 or row[6] != 0 or row[7] != 0
+def _bad_position(rows: Any, i: int) -> Any:
+    large = rows[i, 5] != 0 or rows[i, 6] != 0 or rows[i, 7] != 0
+    form = np.int64(0) if large else np.int64(rows[i, 4])
     faults = np.int64(0 if 1 <= form <= 5 or 132 <= form <= 133 else _FORMAT)
     for k in range(4):
-        told = np.int64(row[8272 + k])
+        told = np.int64(rows[i, 8272 + k])
         faults |= _CASTLING if (told > 1 if form == 1 else told & (told - 1)) else 0
-    side = np.int64(row[8276])
+    side = np.int64(rows[i, 8276])
     faults |= _SIDE if ((side & (side - 1)) != 0 if form >= 3 or large else side > 1) else 0
-    return faults | (_RULE50 if row[8277] > 100 else 0)
+    return faults | (_RULE50 if rows[i, 8277] > 100 else 0)
 
 
 @_jit
 def frame_faults(rows: Any, words: Any, faults: Any) -> Any:
     """See `chess_rescore_reference.frame_faults`."""
+    bits = words.view(np.uint32)
     for i in range(len(rows)):
-        row, policy = rows[i], words[i, 2 : 2 + POLICY]
-        searched = row[8340] != 0 or row[8341] != 0 or row[8342] != 0 or row[8343] != 0
-        found = _bad_position(row) | _bad_values(words[i], searched) | _bad_policy(policy)
-        if searched:
-            for k in range(2):
-                place = np.int64(row[8344 + 2 * k]) + 256 * np.int64(row[8345 + 2 * k])
-                if place > POLICY:
-                    found |= _INDEX
-                elif place < POLICY and not policy[place] >= 0:
-                    found |= _NO_PLAYED if k == 0 else _NO_BEST
+        searched = rows[i, 8340] != 0 or rows[i, 8341] != 0 or rows[i, 8342] != 0 or rows[i, 8343] != 0
+        found = _bad_position(rows, i) | _bad_values(words, i, searched) | _bad_policy(words, bits, i)
+        for k in range(2 if searched else 0):
+            place = np.int64(rows[i, 8344 + 2 * k]) + 256 * np.int64(rows[i, 8345 + 2 * k])
+            if place > POLICY:
+                found |= _INDEX
+            elif place < POLICY and not words[i, 2 + place] >= 0:
+                found |= _NO_PLAYED if k == 0 else _NO_BEST
         faults[i] |= found

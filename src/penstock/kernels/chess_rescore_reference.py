@@ -12,6 +12,7 @@ from penstock.kernels.chess_trace_reference import (
     CLOCK,
     EN_PASSANT,
     FAULTS,
+    INDEX,
     SEEN,
     exchanged,
 )
@@ -30,6 +31,8 @@ FIELDS.update(
 SUM_BELOW, SUM_ABOVE = 0.99, 1.01  # between which the probabilities of a policy must sum up
 
 _PLANES, _HISTORY = 7440, 8
+_PLAYED_AT, _AHEAD_AT, _NO_MOVE = 8344, 8360, 65535  # where indices of moves are: the one played, the two after it
+_ROOT_Q, _ROOT_D, _LEFT, _Q_ST, _D_ST = 2070, 2072, 2076, 2088, 2089
 
 
 def _bit(name: str) -> int:
@@ -79,18 +82,42 @@ def frame_faults(rows: Any, words: Any, faults: Any) -> None:
         add(name, (visits > 0) & (place < POLICY) & ~(policy[np.arange(len(rows)), within] >= 0))
 
 
-def short_term(root_q: Any, root_d: Any, theta: Any, q: Any, d: Any) -> None:
-    """Backwards running means of `root_q[n]`, seen by the side to move of each frame, and `root_d[n]`, all float32."""
-    one, beta = np.float32(1), np.float32(1) - theta
+def complete(rows: Any, words: Any, states: Any) -> None:
+    """Fill in what frames do not tell: as the move that was played the one that `states[n, STATE]` of `trace` have, as
+    plies left, where these are 0, the rest of the game."""
+    for i in range(len(rows)):
+        told = np.int64(rows[i, _PLAYED_AT]) + 256 * np.int64(rows[i, _PLAYED_AT + 1])
+        if told == _NO_MOVE and states[i, INDEX] >= 0:
+            rows[i, _PLAYED_AT], rows[i, _PLAYED_AT + 1] = states[i, INDEX] & 255, states[i, INDEX] >> 8
+        if words[i, _LEFT] == 0:
+            words[i, _LEFT] = len(rows) - i
+
+
+def lacks_short_term(rows: Any, words: Any) -> bool:
+    """Whether no frame has a `d_st`, or none tells a move that follows."""
+    zero = nan = True
+    for i in range(len(rows)):
+        nan = nan and np.isnan(words[i, _D_ST])
+        for k in range(4):
+            zero = zero and rows[i, _AHEAD_AT + k] == 0
+    return zero or nan
+
+
+def short_term(rows: Any, words: Any, theta: Any) -> None:
+    """Write `q_st` and `d_st`, backwards running means of `root_q`, seen by the side to move of each frame, and of
+    `root_d`, by `theta` float32; the moves played in the next frame and in that after it; and version 7."""
+    one, beta, end = np.float32(1), np.float32(1) - theta, len(rows) - 1
     mean_q, mean_d = np.float32(0), np.float32(0)
-    for i in range(len(root_q) - 1, -1, -1):
+    for i in range(end, -1, -1):
         sign = -one if i % 2 else one
-        if i == len(root_q) - 1:
-            mean_q, mean_d = root_q[i] * sign, root_d[i]
-        else:
-            mean_q = theta * mean_q + beta * (root_q[i] * sign)
-            mean_d = theta * mean_d + beta * root_d[i]
-        q[i], d[i] = mean_q * sign, max(mean_d, np.float32(0))
+        root_q, root_d = words[i, _ROOT_Q] * sign, words[i, _ROOT_D]
+        mean_q = root_q if i == end else theta * mean_q + beta * root_q
+        mean_d = root_d if i == end else theta * mean_d + beta * root_d
+        words[i, _Q_ST], words[i, _D_ST] = mean_q * sign, max(mean_d, np.float32(0))
+        rows[i, 0], rows[i, 1], rows[i, 2], rows[i, 3] = 7, 0, 0, 0
+        for k in range(4):
+            ahead = i + 1 + k // 2
+            rows[i, _AHEAD_AT + k] = rows[ahead, _PLAYED_AT + k % 2] if ahead <= end else 255
 
 
 def deblunder(rows: Any, words: Any, last: int, threshold: Any, width: Any) -> None:

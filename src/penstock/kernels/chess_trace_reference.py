@@ -111,8 +111,8 @@ def read_board(row: Any, back: Any, transform: int, board: Any) -> bool:
 def equal(board: Any, other: Any) -> bool:
     """Whether two boards are the same."""
     changed = 0
-    for square in range(64):
-        changed += board[square] != other[square]
+    for k in range(len(board)):
+        changed += board[k] != other[k]
     return changed == 0
 
 
@@ -230,9 +230,6 @@ def make_move(board: Any, state: Any, moved: Any, next_state: Any) -> None:
         moved[square] = board[square]
     piece = board[source]
     castling = piece == 6 and board[to] == 4
-    zeroing = piece == 1 or (board[to] != 0 and not castling)
-    for k in range(4):
-        next_state[CASTLE + (k ^ 2)] = state[CASTLE + k]
     moved[source] = 0
     if castling:
         moved[to] = 0
@@ -241,17 +238,24 @@ def make_move(board: Any, state: Any, moved: Any, next_state: Any) -> None:
         moved[to] = piece if promotes == 0 else promotes
     if piece == 1 and source % 8 != to % 8 and board[to] == 0:
         moved[to - 8] = 0
+    file = to % 8
+    beside = (file > 0 and board[to - 1] == 7) or (file < 7 and board[to + 1] == 7)
+    follow(state, piece, board[to] != 0 and not castling, beside, next_state)
+
+
+def follow(state: Any, piece: int, takes: bool, beside: bool, next_state: Any) -> None:
+    """The state after the move of `state`, which a `piece` makes; `beside` says whether one of their pawns stands
+    beside where it goes."""
+    source, to = state[FROM], state[TO]
+    for k in range(4):
+        next_state[CASTLE + (k ^ 2)] = state[CASTLE + k]
     for side in range(2):
         if piece == 6 or source == state[CASTLE + side]:
             next_state[CASTLE + 2 + side] = -1
         if state[CASTLE + 2 + side] >= 0 and to == 56 + state[CASTLE + 2 + side]:
             next_state[CASTLE + side] = -1
-    next_state[EN_PASSANT] = -1
-    if piece == 1 and to - source == 16:
-        file = to % 8
-        if (file > 0 and board[to - 1] == 7) or (file < 7 and board[to + 1] == 7):
-            next_state[EN_PASSANT] = file
-    next_state[CLOCK] = 0 if zeroing else state[CLOCK] + 1
+    next_state[EN_PASSANT] = to % 8 if piece == 1 and to - source == 16 and beside else -1
+    next_state[CLOCK] = 0 if piece == 1 or takes else state[CLOCK] + 1
     next_state[BLACK] = 1 - state[BLACK]
 
 
@@ -407,22 +411,42 @@ def move_index(state: Any, index: Any, turns: Any) -> int:
     return index[row, turns[state[TOLD], state[FROM]], turns[state[TOLD], state[TO]]]
 
 
-def check_move(row: Any, policy: Any, board: Any, state: Any, moved: Any) -> int:
-    """The faults of the move of a state, after which the board is `moved`, seen by the side that moves."""
-    faults = 0
-    castling = board[state[FROM]] == 6 and board[state[TO]] == 4
-    if castling:
-        legal = may_castle(board, state[FROM], state[TO])
-    else:
-        legal = moves_so(board, state[EN_PASSANT], state[FROM], state[TO], state[PROMOTES])
-    if not legal or state[INDEX] < 0 or attacked(moved, find(moved, 6)):
-        faults |= _ILLEGAL
+def check_index(row: Any, policy: Any, state: Any) -> int:
+    """The faults of the index of the move of a state: none, another than the frame tells, or one marked as illegal."""
+    faults, told = 0, row[_PLAYED_AT] + 256 * np.int64(row[_PLAYED_AT + 1])
     visited = row[_VISITS_AT] | row[_VISITS_AT + 1] | row[_VISITS_AT + 2] | row[_VISITS_AT + 3]
-    if visited != 0 and row[_PLAYED_AT] + 256 * np.int64(row[_PLAYED_AT + 1]) != state[INDEX]:
+    if visited != 0 and told != state[INDEX]:
         faults |= _OTHER
-    if state[INDEX] < 0 or not (policy[state[INDEX]] >= 0 or row[_INFO_AT] & 64):
-        faults |= _UNMARKED
-    return faults
+    if state[INDEX] < 0:
+        return faults | _ILLEGAL | _UNMARKED
+    return faults if policy[state[INDEX]] >= 0 or row[_INFO_AT] & 64 else faults | _UNMARKED
+
+
+def legal(board: Any, state: Any, moved: Any) -> bool:
+    """Whether the rules allow the move of a state, after which the board is `moved`, seen by the side that moves."""
+    if board[state[FROM]] == 6 and board[state[TO]] == 4:
+        fine = may_castle(board, state[FROM], state[TO])
+    else:
+        fine = moves_so(board, state[EN_PASSANT], state[FROM], state[TO], state[PROMOTES])
+    return fine and not attacked(moved, find(moved, 6))
+
+
+def play(
+    row: Any, policy: Any, board: Any, next_board: Any, state: Any, next_state: Any, index: Any, turns: Any
+) -> int:
+    """Write the move that leads from a position to the next into its state, and what follows from it into the next
+    state. Gives its faults."""
+    moved, after = np.zeros(64, np.uint8), np.zeros(64, np.uint8)
+    for square in range(64):
+        after[square] = exchanged(next_board[square ^ 56])
+    if not find_move(board, after, state):
+        state[FROM] = state[TO] = -1
+        return _UNKNOWN
+    make_move(board, state, moved, next_state)
+    state[INDEX] = move_index(state, index, turns)
+    faults = check_index(row, policy, state)
+    faults |= 0 if legal(board, state, moved) else _ILLEGAL
+    return faults if equal(moved, after) else faults | _CONTINUITY
 
 
 def trace(rows: Any, policy: Any, index: Any, back: Any, turns: Any, boards: Any, states: Any, faults: Any) -> None:
@@ -433,7 +457,6 @@ def trace(rows: Any, policy: Any, index: Any, back: Any, turns: Any, boards: Any
     one before it, the game begins anew there.
     """
     n, start = len(rows), 0
-    moved, after = np.zeros(64, np.uint8), np.zeros(64, np.uint8)
     for i in range(n):
         form, state = format_of(rows[i]), states[i]
         state[:] = -1
@@ -454,18 +477,9 @@ def trace(rows: Any, policy: Any, index: Any, back: Any, turns: Any, boards: Any
             faults[i] |= _TURNED
         if i + 1 == n or faults[i + 1] & _BOARD:
             continue
-        for square in range(64):
-            after[square] = exchanged(boards[i + 1, square ^ 56])
-        if not find_move(boards[i], after, state):
-            faults[i] |= _UNKNOWN
-            state[FROM] = state[TO] = -1
-            start = i + 1
-            continue
-        make_move(boards[i], state, moved, states[i + 1])
-        state[INDEX] = move_index(state, index, turns)
-        faults[i] |= check_move(row, policy[i], boards[i], state, moved)
-        if not equal(moved, after):
-            faults[i] |= _CONTINUITY
+        found = play(row, policy[i], boards[i], boards[i + 1], state, states[i + 1], index, turns)
+        faults[i] |= found
+        if found & (_UNKNOWN | _CONTINUITY):
             start = i + 1
 
 

@@ -17,14 +17,16 @@ from penstock.kernels.chess import (  # noqa: F401 - one module has them all
 )
 from penstock.kernels.chess_rescore import (  # noqa: F401 - one module has them all
     called_for,
+    complete,
     deblunder,
     encode_planes,
     encode_rest,
     frame_faults,
+    lacks_short_term,
     sharpen,
     short_term,
-    trace,
 )
+from penstock.kernels.chess_trace import trace  # noqa: F401 - one module has them all
 from penstock.kernels.cipher import permute  # noqa: F401 - one module has them all
 from penstock.kernels.driving import (  # noqa: F401 - one module has them all
     move_lines,

@@ -17,10 +17,12 @@ from penstock.kernels.chess_reference import (  # noqa: F401 - one module has th
     expand_chess_rows,
 )
 from penstock.kernels.chess_rescore_reference import (  # noqa: F401 - one module has them all
+    complete,
     deblunder,
     encode_planes,
     encode_rest,
     frame_faults,
+    lacks_short_term,
     sharpen,
     short_term,
 )

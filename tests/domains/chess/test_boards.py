@@ -8,11 +8,12 @@ import chess
 import numpy as np
 import pytest
 
-from penstock.domains.chess.boards import as_frames, chess_board, move_of, replay
+from penstock.domains.chess.boards import as_frames, chess_board, replay
 from penstock.domains.chess.moves import MOVES
 from penstock.domains.chess.validate import EVERY, validate
 from penstock.errors import DataError
 from penstock.formats.lc0 import FRAME
+from penstock.kernels.chess_trace_reference import FROM, PROMOTES, TO
 
 PROMOTING = chess.Board("8/P2k2P1/8/8/8/8/1p1K2p1/8 w - - 0 1")
 PASSING = chess.Board("4k3/1p1p1p1p/8/P1P1P1P1/p1p1p1p1/8/1P1P1P1P/4K3 w - - 0 1")
@@ -104,7 +105,7 @@ def test_the_random_games_have_what_games_can_have(played: Any) -> None:
             game = replay(rows)
             kinds |= {"again"} if game.seen.any() else set()
             for i, board in enumerate(boards[:-1]):
-                source, to, promotes = move_of(game, i)
+                source, to, promotes = game.states[i, [FROM, TO, PROMOTES]].tolist()
                 if not board.turn:
                     source, to = chess.square_mirror(source), chess.square_mirror(to)
                 move = chess.Move(source, to, promotes or None)

@@ -17,12 +17,9 @@ from penstock.kernels.chess_trace_reference import (
     CASTLE,
     CLOCK,
     EN_PASSANT,
-    FROM,
     INDEX,
-    PROMOTES,
     SEEN,
     STATE,
-    TO,
     TOLD,
 )
 from penstock.kernels.dispatch import kernels
@@ -159,9 +156,3 @@ def chess_board(game: Game, i: int) -> Any:
     board.ep_square = None if file < 0 else chess.square(file, 5)
     board.halfmove_clock = max(int(game.clock[i]), 0)
     return board
-
-
-def move_of(game: Game, i: int) -> tuple[int, int, int]:
-    """Squares from and to of move `i`, and the piece it promotes to (2 to 5, or 0); -1 where none is understood."""
-    source, to, promotes = game.states[i, [FROM, TO, PROMOTES]].tolist()
-    return source, to, promotes

@@ -7,7 +7,6 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.domains.chess.boards import Bytes, Game, as_frames, replay
 from penstock.domains.chess.convert import check_format, convert_into
@@ -24,12 +23,10 @@ from penstock.domains.chess.tablebases import (
     correct_results,
     in_reach,
 )
-from penstock.domains.chess.validate import REFERENCE, STRUCTURE, Fault, report_on
+from penstock.domains.chess.validate import BITS, REFERENCE, STRUCTURE, Fault, report_on
 from penstock.errors import DataError
-from penstock.formats.lc0.records import FRAME, NO_MOVE, POLICY
+from penstock.formats.lc0.records import FRAME, POLICY
 from penstock.kernels.dispatch import kernels
-
-Rows = npt.NDArray[np.void]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +81,8 @@ class Rescorer:
         syzygy = self.prober or (Syzygy(*self.syzygy) if self.syzygy else None)
         gaviota = self.mates or (Gaviota(*self.gaviota) if self.gaviota else None)
         object.__setattr__(self, "_tables", (syzygy, gaviota))
+        refused = sum(bit for fault, bit in BITS.items() if fault in self.errors | STRUCTURE)
+        object.__setattr__(self, "_refused", refused)
 
     def __reduce__(self) -> tuple[type[Rescorer], tuple[Any, ...]]:
         return type(self), tuple(getattr(self, field.name) for field in fields(self))
@@ -101,36 +100,41 @@ class Rescorer:
     def apply(self, frames: Bytes) -> Rejected | None:
         """Rescore contiguous frames `[n, 8396]` uint8 where they are. Rejected ones may be changed in part."""
         game = replay(frames, self.transposition)
-        needed = frozenset(self.errors) | STRUCTURE
-        fault = report_on(frames, game, needed).first(needed)
+        fault = self._fault(frames, game)
         if fault is not None:
-            return Rejected(*fault)
-        rows = frames.view(FRAME)[:, 0]
+            return fault
         missing = lacks_short_term(frames)
-        _link(game, rows)
         with np.errstate(all="ignore"):
-            if not self._rescore(frames, game, rows):
+            kernels().complete(frames, frames.view(np.float32), game.states)
+            if not self._rescore(frames, game):
                 return Rejected(Fault.PROBABILITY_SUM)
-        if self.new_input_format is not None:
-            convert_into(frames, game, self.new_input_format, self.transposition)
-        if missing:
-            fill_short_term(frames, self.theta)
+            if self.new_input_format is not None:
+                convert_into(frames, game, self.new_input_format, self.transposition)
+            if missing:
+                fill_short_term(frames, self.theta)
         return None
 
-    def _rescore(self, frames: Bytes, game: Game, rows: Rows) -> bool:
+    def _fault(self, frames: Bytes, game: Game) -> Rejected | None:
+        """Why the chunk is not used, if it is not."""
+        report = report_on(frames, game, self.errors)
+        if len(frames) and not np.bitwise_or.reduce(report.faults) & self.__dict__["_refused"]:
+            return None
+        fault = report.first(self.errors | STRUCTURE)
+        return None if fault is None else Rejected(*fault)
+
+    def _rescore(self, frames: Bytes, game: Game) -> bool:
         """Results, policies, plies left, blunders, in this order. False where policies have nothing left."""
         syzygy, gaviota = self._probers()
+        rows = frames.view(FRAME)[:, 0]
         if syzygy is not None:
             correct_results(game, rows, syzygy)
         if not self._sharpen(frames, game, syzygy, gaviota):
             return False
-        _estimate_plies(rows)
-        if np.any(rows["result_q"] != 0):
-            if gaviota is not None:
-                correct_plies_by_dtm(game, rows, gaviota)
-            elif syzygy is not None:
-                correct_plies_by_dtz(game, rows, syzygy)
-        self._deblunder(frames, game, rows, syzygy)
+        if gaviota is not None and np.any(rows["result_q"] != 0):
+            correct_plies_by_dtm(game, rows, gaviota)
+        elif syzygy is not None and np.any(rows["result_q"] != 0):
+            correct_plies_by_dtz(game, rows, syzygy)
+        self._deblunder(frames, game, syzygy)
         return True
 
     def _sharpen(self, frames: Bytes, game: Game, syzygy: Prober | None, gaviota: MateProber | None) -> bool:
@@ -145,11 +149,11 @@ class Rescorer:
         words = frames.view(np.float32)
         return kernels().sharpen(words, np.float32(self.dist_offset), power, boosted, boost) == 0
 
-    def _deblunder(self, frames: Bytes, game: Game, rows: Rows, syzygy: Prober | None) -> None:
+    def _deblunder(self, frames: Bytes, game: Game, syzygy: Prober | None) -> None:
         """Only of frames that were searched, and up to where tables know better."""
-        if self.deblunder_threshold is None or self.deblunder_width is None or rows["visits"][-1] == 0:
+        if self.deblunder_threshold is None or self.deblunder_width is None or frames.view(FRAME)[-1, 0]["visits"] == 0:
             return
-        last = len(rows) - 1
+        last = len(frames) - 1
         if syzygy is not None and len(reached := np.flatnonzero(in_reach(game, syzygy.men)[1:])):
             last = int(reached[0])
         threshold, width = np.float32(self.deblunder_threshold), np.float32(self.deblunder_width)
@@ -172,15 +176,3 @@ class Rescorer:
         for name in ("deblunder_threshold", "deblunder_width"):
             if not 0 <= (getattr(self, name) or 0) <= 2:
                 raise DataError(f"expected {name} within 0:2, got {getattr(self, name)!r}")
-
-
-def _link(game: Game, rows: Rows) -> None:
-    """The move that was played, where a record does not tell it: the one that leads to the next frame."""
-    unknown = (rows["played_idx"] == NO_MOVE) & (game.played >= 0)
-    rows["played_idx"][unknown] = game.played[unknown]
-
-
-def _estimate_plies(rows: Rows) -> None:
-    """Where plies left are not told, which is 0 in old records, the rest of the game."""
-    untold = rows["plies_left"] == 0
-    rows["plies_left"][untold] = np.arange(len(rows), 0, -1)[untold]

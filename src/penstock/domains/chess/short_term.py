@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.domains.chess.boards import Bytes, as_frames
-from penstock.formats.lc0.records import FRAME, NO_MOVE
 from penstock.kernels.dispatch import kernels
 
 THETA = 5 / 6
@@ -18,9 +17,8 @@ def lacks_short_term(frames: Bytes) -> bool:
     >>> lacks_short_term(np.zeros((3, 8396), np.uint8))
     True
     """
-    rows = as_frames(frames).view(FRAME)[:, 0]
-    zero = not np.any(rows["opp_played_idx"]) and not np.any(rows["next_played_idx"])
-    return zero or bool(np.all(np.isnan(rows["d_st"])))
+    frames = as_frames(frames)
+    return bool(kernels().lacks_short_term(frames, frames.view(np.float32)))
 
 
 def fill_short_term(frames: Bytes, theta: float = THETA) -> None:
@@ -30,6 +28,7 @@ def fill_short_term(frames: Bytes, theta: float = THETA) -> None:
     in the last frame `root_q` itself; `d_st` the same of `root_d`, without a change of side, at least 0. All in
     float32, in the order of the original rescorer, whose bits these are. Past the end, indices are `NO_MOVE`.
 
+    >>> from penstock.formats.lc0 import FRAME
     >>> frames = np.zeros((2, 8396), np.uint8)
     >>> rows = frames.view(FRAME)[:, 0]
     >>> rows["root_q"], rows["played_idx"] = (0.5, 0.25), (7, 9)
@@ -37,14 +36,4 @@ def fill_short_term(frames: Bytes, theta: float = THETA) -> None:
     >>> rows["q_st"].tolist(), rows["opp_played_idx"].tolist()
     ([0.125, 0.25], [9, 65535])
     """
-    rows = frames.view(FRAME)[:, 0]
-    q, d = np.empty(len(rows), np.float32), np.empty(len(rows), np.float32)
-    root_q, root_d = np.ascontiguousarray(rows["root_q"]), np.ascontiguousarray(rows["root_d"])
-    with np.errstate(all="ignore"):
-        kernels().short_term(root_q, root_d, np.float32(theta), q, d)
-    rows["q_st"], rows["d_st"] = q, d
-    played = rows["played_idx"].copy()
-    for name, ahead in (("opp_played_idx", 1), ("next_played_idx", 2)):
-        rows[name] = NO_MOVE
-        rows[name][:-ahead] = played[ahead:]
-    rows["version"] = 7
+    kernels().short_term(frames, frames.view(np.float32), np.float32(theta))
