@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -59,46 +60,48 @@ class D4rl(Kind):
         except (PenstockError, OSError, KeyError):
             return False
 
-    def open(
-        self,
-        path: Path,
-        *,
-        max_episode_steps: int | None = None,
-        next_observations: Next = "check",
-        transitions: bool = False,
-        cache_bytes: int = DECODED,
-        **unknown: Any,
-    ) -> Demos:
-        """Open for reading.
-
-        `max_episode_steps` cuts trajectories of a file without `timeouts`. `next_observations` says what becomes of
-        those that are stored: with "check" they are compared with `observations` (one pass over both), and where they
-        follow, observations are one boundary column, else two step columns; "trust" takes them to follow, "separate"
-        keeps them beside. `transitions` reads a file without them as D4RL's `qlearning_dataset` does: what was cut
-        off by time loses its last step, whose observation is then the final one. `cache_bytes` bounds decoded chunks.
-
-        Raises `FormatError` for damaged data and options that the file does not fit, `TypeError` for unknown ones.
-        """
-        if unknown or next_observations not in NEXT:
-            raise TypeError(f"expected next_observations in {NEXT}, got {next_observations!r} and {unknown}")
-        if max_episode_steps is not None and max_episode_steps < 1:
-            raise TypeError(f"expected max_episode_steps of at least 1, got {max_episode_steps}")
-        return open_d4rl(Path(path), max_episode_steps, next_observations, transitions, cache_bytes)
+    def open(self, path: Path, **options: Any) -> Demos:
+        """As `read_d4rl` does, with its options."""
+        return read_d4rl(path, **options)
 
 
-def open_d4rl(
-    path: Path, max_episode_steps: int | None, next_observations: Next, transitions: bool, cache_bytes: int
+def read_d4rl(
+    path: Path,
+    *,
+    max_episode_steps: int | None = None,
+    next_observations: Next = "check",
+    transitions: bool = False,
+    cache_bytes: int = DECODED,
 ) -> Demos:
-    """The source of a file, its options given by place."""
+    """The trajectories of one file.
+
+    `max_episode_steps` cuts trajectories of a file without `timeouts`. `next_observations` says what becomes of
+    those that are stored: with "check" they are compared with `observations` (one pass over both), and where they
+    follow, observations are one boundary column, else two step columns; "trust" takes them to follow, "separate"
+    keeps them beside. `transitions` reads a file without them as D4RL's `qlearning_dataset` does: what was cut
+    off by time loses its last step, whose observation is then the final one. `cache_bytes` bounds decoded chunks.
+
+    Raises `FormatError` for damaged data and options that the file does not fit, `TypeError` for impossible ones.
+    """
+    if next_observations not in NEXT:
+        raise TypeError(f"expected next_observations in {NEXT}, got {next_observations!r}")
+    if max_episode_steps is not None and max_episode_steps < 1:
+        raise TypeError(f"expected max_episode_steps of at least 1, got {max_episode_steps}")
+    again = partial(
+        read_d4rl,
+        max_episode_steps=max_episode_steps,
+        next_observations=next_observations,
+        transitions=transitions,
+        cache_bytes=cache_bytes,
+    )
     reading = _Reading(File(path), max_episode_steps, Cache(cache_bytes))
-    arguments = (path, max_episode_steps, next_observations, transitions, cache_bytes)
     columns = reading.cut_short() if transitions else reading.whole(next_observations)
     metadata = {**reading.metadata(), **left_out_of(reading.left_out)}
     return Demos(
         path,
         columns,
         reading.offsets,
-        again=(open_d4rl, arguments),
+        again=(again, (path,)),
         metadata=metadata,
         state=repr(reading.file.image.superblock),
         blocks=blocks_of(columns, reading.offsets),

@@ -44,20 +44,22 @@ class Imitation(Kind):
             return True
         return _is_pickle(path)
 
-    def open(self, path: Path, *, max_bytes: int = MAX_BYTES, **unknown: Any) -> Source:
-        """Open for reading; everything is held in memory. `max_bytes` bounds what is inflated.
+    def open(self, path: Path, **options: Any) -> Source:
+        """As `read_imitation` does, with its options."""
+        return read_imitation(path, **options)
 
-        Raises `FormatError` for damaged data, `UnsafeDataError` for pickles that name code, `MissingExtraError`
-        without pyarrow for a folder, `TypeError` for an unknown option.
-        """
-        if unknown:
-            raise TypeError(f"expected no option but max_bytes, got {unknown}")
-        path = Path(path)
-        if path.is_dir():
-            return source_of(_from_arrow(path), {}, path=path)
-        if npz_names(path):
-            return source_of(_from_npz(path, Archive(path, max_bytes)), {}, path=path)
-        return source_of(_from_pickle(path, max_bytes), {}, path=path)
+
+def read_imitation(path: Path, *, max_bytes: int = MAX_BYTES) -> Source:
+    """The trajectories of a file or folder, all held in memory. `max_bytes` bounds what is inflated.
+
+    Raises `FormatError` for damaged data, `UnsafeDataError` for pickles that name code, `MissingExtraError` without
+    pyarrow for a folder.
+    """
+    if path.is_dir():
+        return source_of(_from_arrow(path), {}, path=path)
+    if npz_names(path):
+        return source_of(_from_npz(path, Archive(path, max_bytes)), {}, path=path)
+    return source_of(_from_pickle(path, max_bytes), {}, path=path)
 
 
 def _is_folder(path: Path) -> bool:

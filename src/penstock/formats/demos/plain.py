@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -50,26 +51,9 @@ class Plain(Kind):
         names = npz_names(path)
         return bool(_called("observations", names)) and bool(_called("actions", names))
 
-    def open(
-        self,
-        path: Path,
-        *,
-        names: Mapping[str, str] | None = None,
-        lengths: Sequence[int] | None = None,
-        max_bytes: int = MAX_BYTES,
-        **unknown: Any,
-    ) -> Demos:
-        """Open for reading.
-
-        `names` says what the file calls a column, where that is none of `NAMES`: `names={"observations": "x"}`.
-        `lengths` says how many steps the episodes have, where the file does not. `max_bytes` bounds what is inflated.
-
-        Raises `FormatError` for damaged data and arrays that do not fit together, `TypeError` for an unknown option.
-        """
-        wrong = sorted((names or {}).keys() - NAMES.keys() - set(CUTS))
-        if unknown or wrong:
-            raise TypeError(f"expected names for {[*NAMES, *CUTS]}, got {wrong} and the options {unknown}")
-        return open_plain(Path(path), dict(names or {}), None if lengths is None else list(lengths), max_bytes)
+    def open(self, path: Path, **options: Any) -> Demos:
+        """As `read_npz` does, with its options."""
+        return read_npz(path, **options)
 
     def check(self, path: Path, **options: Any) -> Iterator[Finding]:
         """Look for members whose bytes are not what was written."""
@@ -78,11 +62,27 @@ class Plain(Kind):
         self.open(path, **options).close()
 
 
-def open_plain(path: Path, names: Mapping[str, str], lengths: list[int] | None, max_bytes: int) -> Demos:
-    """The source of a file, its options given by place."""
-    reading = _Reading(path, Archive(path, max_bytes), names, lengths)
+def read_npz(
+    path: Path,
+    *,
+    names: Mapping[str, str] | None = None,
+    lengths: Sequence[int] | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> Demos:
+    """The episodes of one archive.
+
+    `names` says what the file calls a column, where that is none of `NAMES`: `names={"observations": "x"}`.
+    `lengths` says how many steps the episodes have, where the file does not. `max_bytes` bounds what is inflated.
+
+    Raises `FormatError` for damaged data and arrays that do not fit together, `TypeError` for `names` of other columns.
+    """
+    called = dict(names or {})
+    if wrong := sorted(called.keys() - NAMES.keys() - set(CUTS)):
+        raise TypeError(f"expected names for {[*NAMES, *CUTS]}, got {wrong}")
+    counts = None if lengths is None else list(lengths)
+    reading = _Reading(path, Archive(path, max_bytes), called, counts)
     columns = reading.columns()
-    again = (open_plain, (path, names, lengths, max_bytes))
+    again = (partial(read_npz, names=called, lengths=counts, max_bytes=max_bytes), (path,))
     metadata = left_out_of(reading.left_out)
     return Demos(path, columns, reading.offsets, again=again, metadata=metadata)
 

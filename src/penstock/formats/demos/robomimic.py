@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -61,44 +62,42 @@ class Robomimic(Kind):
         except (PenstockError, OSError, KeyError):
             return False
 
-    def open(
-        self,
-        path: Path,
-        *,
-        filter_key: str | None = None,
-        next_observations: Next = "check",
-        model_files: bool = False,
-        cache_bytes: int = DECODED,
-        **unknown: Any,
-    ) -> Demos:
-        """Open for reading.
-
-        `filter_key` selects the demonstrations that `mask/<filter_key>` names. `next_observations` says what becomes
-        of `next_obs`: with "check" it is compared with `obs` (one pass over both), and where it follows, observations
-        are one boundary column, else two step columns; "trust" takes it to follow, "separate" keeps it beside. What
-        was found goes along when the source is pickled, so that only the first process compares.
-        `model_files` puts the XML of simulators into the metadata of episodes. `cache_bytes` bounds decoded chunks.
-
-        Raises `FormatError` for damaged data and an unknown filter key, `TypeError` for an unknown option.
-        """
-        if unknown or next_observations not in NEXT:
-            raise TypeError(f"expected next_observations in {NEXT}, got {next_observations!r} and {unknown}")
-        return open_robomimic(Path(path), filter_key, next_observations, model_files, cache_bytes)
+    def open(self, path: Path, **options: Any) -> Demos:
+        """As `read_robomimic` does, with its options."""
+        return read_robomimic(path, **options)
 
 
-def open_robomimic(
+def read_robomimic(
     path: Path,
-    filter_key: str | None,
-    next_observations: Next,
-    model_files: bool,
-    cache_bytes: int,
     follow: Mapping[str, bool] | None = None,
+    *,
+    filter_key: str | None = None,
+    next_observations: Next = "check",
+    model_files: bool = False,
+    cache_bytes: int = DECODED,
 ) -> Demos:
-    """The source of a file, its options given by place; `follow` tells what comparing found, by observation."""
+    """The demonstrations of one file.
+
+    `filter_key` selects the demonstrations that `mask/<filter_key>` names. `next_observations` says what becomes
+    of `next_obs`: with "check" it is compared with `obs` (one pass over both), and where it follows, observations
+    are one boundary column, else two step columns; "trust" takes it to follow, "separate" keeps it beside. What
+    was found, `follow`, goes along when the source is pickled, so that only the first process compares.
+    `model_files` puts the XML of simulators into the metadata of episodes. `cache_bytes` bounds decoded chunks.
+
+    Raises `FormatError` for damaged data and an unknown filter key, `TypeError` for another `next_observations`.
+    """
+    if next_observations not in NEXT:
+        raise TypeError(f"expected next_observations in {NEXT}, got {next_observations!r}")
     file = File(path)
     demos = _Demos(file, _chosen(file, filter_key), Cache(cache_bytes), dict(follow or {}))
     columns = demos.columns(next_observations)
-    arguments = (path, filter_key, next_observations, model_files, cache_bytes, demos.follow)
+    again = partial(
+        read_robomimic,
+        filter_key=filter_key,
+        next_observations=next_observations,
+        model_files=model_files,
+        cache_bytes=cache_bytes,
+    )
 
     def entries(e: int) -> dict[str, Any]:
         return _attributes(demos.groups[e], demos.names[e], model_files)
@@ -108,7 +107,7 @@ def open_robomimic(
         path,
         columns,
         demos.offsets,
-        again=(open_robomimic, arguments),
+        again=(again, (path, demos.follow)),
         metadata=metadata,
         entries=entries,
         state=repr(file.image.superblock),
