@@ -53,6 +53,7 @@ from penstock.kernels.packing_concat import concat  # noqa: F401 - one module ha
 from penstock.kernels.packing_read import lay, pack_items, pack_slots  # noqa: F401 - one module has them all
 from penstock.kernels.reference import DIGEST_1, DIGEST_2, DIGEST_STEP
 from penstock.kernels.stream_packing import open_packs, pack_stream, repack_stream  # noqa: F401 - one module has them all
+from penstock.kernels.warp import warp  # noqa: F401 - one module has them all
 
 _jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 

@@ -51,6 +51,7 @@ from penstock.kernels.packing_reference import (  # noqa: F401 - one module has 
     sort_decreasing,
 )
 from penstock.kernels.stream_reference import open_packs, pack_stream, repack_stream  # noqa: F401 - one module has them all
+from penstock.kernels.warp_reference import warp  # noqa: F401 - one module has them all
 
 Int = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

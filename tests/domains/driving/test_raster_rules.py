@@ -198,7 +198,8 @@ def lights_of(road: MapAPI, options: RasterOptions, active: list[str]) -> np.nda
     """The kinds of all lanes while `active` faces are on."""
     made = SemanticRasterizer(RenderContext((64, 64), (0.5, 0.5), (0.5, 0.5)), road, options)
     on = np.array([name in active for name in made.faces])
-    return made._kinds(np.arange(len(made.lanes)), on)
+    lanes = np.arange(len(made.lanes))
+    return made._kinds(lanes, np.zeros_like(lanes), on[None])
 
 
 def test_the_last_active_face_or_the_strictest_colours_a_lane(road) -> None:
@@ -270,15 +271,22 @@ def aerial(context: RenderContext, scale: float, image: np.ndarray, **options) -
     return SatelliteRasterizer(context, image, matrix, RasterOptions(**options))
 
 
-@pytest.mark.parametrize("yaw", [0.0, 0.7, -2.4])
-def test_fine_images_are_sampled_where_resizing_looks(yaw) -> None:
-    context = RenderContext((64, 64), (0.5, 0.5), (0.5, 0.5))
-    made, scenes = aerial(context, 0.08, ramp(900, 900)), log([(8, 0, 0)])
-    views = Views(np.zeros((1, 1), int), np.zeros((1, 3)), np.array([yaw]), np.array([-1]))
-    assert made.sampled
-    drawn = made.rasterize_batch(scenes, views)
-    made.sampled = False
-    assert np.abs(drawn.astype(int) - made.rasterize_batch(scenes, views)).max() <= 2
+@pytest.mark.parametrize("threads", [1, 3])
+def test_an_image_may_stay_in_its_file(tmp_path, config, threads) -> None:
+    """8 cm a pixel, from a mapped array: the same picture as from memory, whatever the threads, floats at the end."""
+    np.save(tmp_path / "aerial_map.npy", ramp(1500, 1400))
+    (tmp_path / "meta.json").write_bytes((GOLDEN / "meta.json").read_bytes())
+    made = build_rasterizer(config("satellite_debug", satellite_map_key="aerial_map.npy"), tmp_path)
+    assert not made.map_im.flags.owndata
+    assert not made.map_im.flags.writeable
+    scenes, context = log([(8, 0, 0)]), RenderContext((64, 48), (0.5, 0.5), (0.5, 0.5))
+    views = Views(np.zeros((5, 1), int), np.zeros((5, 3)), np.linspace(-3, 3, 5), np.full(5, -1))
+    mapped, held = (aerial(context, 0.08, image) for image in (made.map_im, ramp(1500, 1400)))
+    drawn = mapped.rasterize_batch(scenes, views, dtype="float32", threads=threads)
+    assert np.array_equal(drawn, held.rasterize_batch(scenes, views) / np.float32(255))
+    assert len(np.unique(drawn)) > 100
+    sent = pickle.loads(pickle.dumps(mapped))
+    assert np.array_equal(sent.rasterize_batch(scenes, views, dtype="float32"), drawn)
 
 
 def test_beyond_the_image_is_an_error_or_black(scene) -> None:
@@ -308,6 +316,13 @@ def test_images_that_do_not_fit(tmp_path, config) -> None:
     (tmp_path / "meta.json").write_bytes((GOLDEN / "meta.json").read_bytes())
     with pytest.raises(FormatError, match=r"aerial_map\.png"):
         build_rasterizer(config("satellite_debug"), tmp_path)
+    for name, content in (("no.npy", b"no array"), ("empty.npy", b"")):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(FormatError, match=name):
+            build_rasterizer(config("satellite_debug", satellite_map_key=name), tmp_path)
+    np.save(tmp_path / "objects.npy", np.array([None]), allow_pickle=True)
+    with pytest.raises(FormatError, match="objects"):
+        build_rasterizer(config("satellite_debug", satellite_map_key="objects.npy"), tmp_path)
 
 
 def test_the_index_finds_what_looking_at_all_finds(rng) -> None:
@@ -373,7 +388,7 @@ def test_a_missing_opencv_is_named(config, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "cv2", None)
     scenes = log([(8, 0, 0)])
     with pytest.raises(MissingExtraError, match=r"penstock\[raster\]"):
-        rasterizer(config).rasterize_batch(scenes, ego_of(scenes))
+        rasterizer(config, "satellite_debug").rasterize_batch(scenes, ego_of(scenes))
 
 
 def test_buffers_and_requests_that_do_not_fit(config, scene, ego_views) -> None:

@@ -1,7 +1,8 @@
-"""The aerial image, cut out and turned."""
+"""The aerial image, cut out, turned and resized in one pass over the pixels of the raster."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,12 @@ from penstock.domains.driving.rasterize.options import RasterOptions
 from penstock.domains.driving.rasterize.scenes import Scenes, Views
 from penstock.domains.driving.rasterize.semantic import picture
 from penstock.errors import DataError, FormatError
+from penstock.kernels.dispatch import kernels
 
-SAMPLED = 2.0  # image pixels a raster pixel: above, only those are turned that the resizing looks at
+WEIGHT = np.float32(2048)  # of what is resized: weights are whole numbers of 1 / 2048
+
+Integers = npt.NDArray[np.int64]
+Weights = npt.NDArray[np.int32]
 
 
 class OutsideImageError(DataError, IndexError):
@@ -28,8 +33,8 @@ class SatelliteRasterizer(Rasterizer):
     """Three channels: the aerial image `map_im` `[rows, columns, 3]` uint8 RGB around each view, which looks right.
 
     `world_to_aerial` `[4, 4]` maps metres to (row, column, ...) of the image. The image is turned by the yaw, then
-    resized, bilinearly both times. Where it has more than two pixels for one of the raster, only the pixels that the
-    resizing looks at are turned: the same picture up to rounding, without the work.
+    resized, bilinearly both times, as OpenCV 4 does, to the last bit; but only those pixels are turned that the
+    resizing looks at. The image is read where it lies: it may be mapped from a file.
     """
 
     def __init__(
@@ -44,7 +49,7 @@ class SatelliteRasterizer(Rasterizer):
         if context.pixel_size_m[0] != context.pixel_size_m[1]:
             raise DataError(f"expected square pixels for aerial images, got {context.pixel_size_m}")
         self.context = context
-        self.map_im = map_im
+        self.map_im = np.ascontiguousarray(map_im)
         self.world_to_aerial = world_to_aerial
         self.options = options or RasterOptions()
         norms = np.linalg.norm(world_to_aerial[:2, :3], axis=1)
@@ -56,20 +61,27 @@ class SatelliteRasterizer(Rasterizer):
         self.reach = int(np.ceil(self.cut * np.sqrt(2)))  # of what is cut out, so that it can be turned
         if self.cut < 1:
             raise DataError(f"expected an image finer than the raster, got {self.map_pixel_scale:.3g} m a pixel")
-        self._take_samples()
+        self._lay_out()
 
-    def _take_samples(self) -> None:
-        """The pixels of the turned image that each of the raster is mixed from, two a side, and where between them."""
-        scale = self.cut / self.side
-        center = (np.arange(self.side) + 0.5) * scale - 0.5
-        low = np.clip(np.floor(center), 0, self.cut - 1)
-        high = np.minimum(low + 1, self.cut - 1)
-        self.taken = np.stack([low, high], axis=1).ravel() + (self.reach - self.cut) // 2
-        between = 2 * np.arange(self.side) + np.clip(center - low, 0, 1)
-        x, y = np.meshgrid(between.astype(np.float32), between.astype(np.float32))
-        cv2 = opencv()
-        self.mix = cv2.convertMaps(x, y, cv2.CV_16SC2)
-        self.sampled = scale > SAMPLED
+    def _lay_out(self) -> None:
+        """Which pixels of the turned image each of the raster is mixed from, two a side, and their weights."""
+        height, width = self.context.shape
+        top, left = int(self.side / 2 - height / 2), int(self.side / 2 - width / 2)
+        scale = 1 / (self.side / self.cut)
+        place = ((np.arange(self.side) + 0.5) * scale - 0.5).astype(np.float32)
+        low = np.floor(place)
+        between, first = place - low, int(self.reach / 2 - self.cut / 2)
+        down, last = slice(top, top + height), self.cut - 1
+        self.rows = first + np.clip(np.stack([low, low + 1], axis=1), 0, last).astype(np.int64)[down]
+        self.down = _weights(between[down])
+        # Beyond the first and last column nothing is mixed; rows are mixed with themselves there.
+        across = slice(left, left + width)
+        column = np.clip(low, 0, last).astype(np.int64)[across]
+        self.across = _weights(np.where((low < 0) | (low >= last), np.float32(0), between)[across])
+        turned = np.unique(np.stack([column, column + 1]))
+        self.columns, self.left = first + turned, np.searchsorted(turned, column)
+        if not self.context.set_origin_to_bottom:
+            self.rows, self.down = np.ascontiguousarray(self.rows[::-1]), np.ascontiguousarray(self.down[::-1])
 
     def num_channels(self) -> int:
         """Red, green, blue."""
@@ -82,69 +94,70 @@ class SatelliteRasterizer(Rasterizer):
         centers = transform_points(np.broadcast_to(middle, (len(views), 1, 2)), inverse)[:, 0]
         points = np.concatenate([centers, views.position[:, 2:]], axis=1)
         corners = (transform_points(points, self.world_to_aerial)[:, :2] - self.reach // 2).astype(np.int64)
+        self._check(corners)
         single = np.degrees(-views.yaw.astype(np.float32))  # the yaws of agents are float32
         degrees = np.where(views.track >= 0, single, np.degrees(-views.yaw))
-        height, width = self.context.shape
-        top, left = int(self.side / 2 - height / 2), int(self.side / 2 - width / 2)
-        cv2 = opencv()
+        turns = turned_from(degrees, self.reach / 2)
+        boxes = np.concatenate([corners, np.full((len(views), 1), self.reach)], axis=1)
+        warp, image = kernels().warp, self.map_im.view()
+        image.flags.writeable = False  # one type for the kernel, whoever owns the image
 
         def draw(view: int, planes: Planes) -> None:
-            image = self._cut_out(*corners[view].tolist())
-            square = self._sample(image, degrees[view]) if self.sampled else self._turn(image, degrees[view])
-            shown = square[top : top + height, left : left + width]
-            if not self.context.set_origin_to_bottom:
-                shown = shown[::-1]
-            cv2.split(np.ascontiguousarray(shown), list(planes))  # in place
+            warp(image, boxes[view], turns[view], self.columns, self.left, self.across, self.rows, self.down, planes)
 
         return draw
 
-    def _cut_out(self, row: int, column: int) -> Planes:
-        """`[reach, reach, 3]` from `row`, `column` on; black beyond the image, or an error, as the options say."""
-        rows, columns = self.map_im.shape[:2]
-        ends = row + self.reach, column + self.reach
-        if row >= 0 and column >= 0 and ends[0] < rows and ends[1] < columns:
-            return self.map_im[row : ends[0], column : ends[1]]
-        if self.options.outside == "error":
+    def _check(self, corners: Integers) -> None:
+        """Raise `OutsideImageError` for what is cut out beyond the image, unless it is to be black there."""
+        ends = corners + self.reach
+        wrong = np.flatnonzero(np.any((corners < 0) | (ends >= self.map_im.shape[:2]), axis=1))
+        if self.options.outside == "error" and len(wrong):
+            (row, column), (bottom, right) = corners[wrong[0]].tolist(), ends[wrong[0]].tolist()
+            rows, columns = self.map_im.shape[:2]
             raise OutsideImageError(
-                f"expected a view within the aerial image of {rows} x {columns} pixels, got {row}:{ends[0]}, "
-                f"{column}:{ends[1]}; the option outside='pad' draws black there"
+                f"expected a view within the aerial image of {rows} x {columns} pixels, got {row}:{bottom}, "
+                f"{column}:{right}; the option outside='pad' draws black there"
             )
-        cut = np.zeros((self.reach, self.reach, 3), np.uint8)
-        part = self.map_im[max(row, 0) : max(ends[0], 0), max(column, 0) : max(ends[1], 0)]
-        top, left = max(-row, 0), max(-column, 0)
-        if part.size:
-            cut[top : top + part.shape[0], left : left + part.shape[1]] = part
-        return cut
-
-    def _turn(self, image: Planes, degrees: float) -> Planes:
-        """Turned about its centre, its middle cut out, resized to the raster's larger side."""
-        cv2 = opencv()
-        matrix = cv2.getRotationMatrix2D((self.reach / 2, self.reach / 2), degrees, 1.0)
-        turned = cv2.warpAffine(image, matrix, (self.reach, self.reach))
-        start = int(self.reach / 2 - self.cut / 2)
-        middle = turned[start : start + self.cut, start : start + self.cut]
-        return cv2.resize(middle, (self.side, self.side), interpolation=cv2.INTER_LINEAR)
-
-    def _sample(self, image: Planes, degrees: float) -> Planes:
-        """The same, but only those pixels are turned that the resizing looks at: two by two for each of the raster."""
-        cv2 = opencv()
-        matrix = cv2.getRotationMatrix2D((self.reach / 2, self.reach / 2), degrees, 1.0)
-        inverse = cv2.invertAffineTransform(matrix).astype(np.float32)
-        taken = self.taken.astype(np.float32)
-        x = inverse[0, 0] * taken[None, :] + (inverse[0, 1] * taken[:, None] + inverse[0, 2])
-        y = inverse[1, 0] * taken[None, :] + (inverse[1, 1] * taken[:, None] + inverse[1, 2])
-        turned = cv2.remap(image, x, y, cv2.INTER_LINEAR)
-        return cv2.remap(turned, self.mix[0], self.mix[1], cv2.INTER_LINEAR)
 
     def to_rgb(self, in_im: npt.NDArray[Any], **kwargs: Any) -> Planes:
         """The raster itself, as uint8."""
         return picture(in_im)
 
 
+def turned_from(degrees: npt.NDArray[np.float64], center: float) -> npt.NDArray[np.float64]:
+    """`[n, 2, 3]`: where a pixel (x, y) of an image that was turned by `degrees` `[n]` about `center` comes from.
+
+    The steps and roundings are those of OpenCV's `getRotationMatrix2D` and of the inverse in `warpAffine`.
+
+    >>> turned_from(np.zeros(1), 2.0).tolist()
+    [[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]
+    """
+    angles = (degrees * (math.pi / 180)).tolist()
+    # Of the C library, as in OpenCV; NumPy's own may differ in the last bit.
+    cos, sin = (np.array([function(angle) for angle in angles]) for function in (math.cos, math.sin))
+    x, y = (1 - cos) * center - sin * center, sin * center + (1 - cos) * center
+    scale = 1 / (cos * cos - sin * -sin)
+    a, b, c, d = cos * scale, sin * -scale, -sin * -scale, cos * scale
+    matrix = np.stack([a, b, -a * x - b * y, c, d, -c * x - d * y], axis=1)
+    return (matrix + 0.0).reshape(-1, 2, 3)  # no negative zeros
+
+
+def _weights(between: npt.NDArray[np.float32]) -> Weights:
+    """`[n, 2]` of what lies before and after, in 2048ths."""
+    return np.rint(np.stack([1 - between, between], axis=1) * WEIGHT).astype(np.int32)
+
+
 def read_image(path: str | Path) -> Planes:
-    """An aerial image `[rows, columns, 3]` uint8, RGB. Raises `FormatError` for what OpenCV cannot read."""
-    cv2 = opencv()
-    image = cv2.imread(str(path))
+    """An aerial image `[rows, columns, 3]` uint8, RGB: a picture, or such an array as `.npy`, which stays in its file.
+
+    A mapped array costs no memory of its own, and processes share it. Raises `FormatError` for what cannot be read.
+    """
+    if Path(path).suffix == ".npy":
+        try:
+            return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+        except (ValueError, EOFError) as error:
+            raise FormatError(f"expected an array, got {error}", path=path) from None
+    image = opencv().imread(str(path))
     if image is None:
         raise FormatError("expected an image, got something that OpenCV cannot read", path=path)
     return np.ascontiguousarray(image[..., ::-1])

@@ -1,0 +1,206 @@
+# ruff: noqa: ARG001 - an intrinsic names its arguments for the caller alone
+# pyright: reportMissingImports=false, reportCallIssue=false
+"""The compiled kernel of aerial images (numba, GIL released, cached on disk). Definition: `warp_reference`.
+
+Colours stay together: a pixel is three bytes and a spare one, and each step handles all of them in one vector.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from penstock.kernels.intrinsics import move4, prefetch
+from penstock.kernels.warp_reference import PLACES, ROUND
+
+_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+
+_BYTE, _SHORT, _WORD = ir.IntType(8), ir.IntType(16), ir.IntType(32)
+
+
+def _spread(builder: Any, value: Any, kind: Any, lanes: int) -> Any:
+    """`value`, cut to `kind`, in every lane."""
+    vector = ir.VectorType(kind, lanes)
+    one = builder.insert_element(ir.Constant(vector, ir.Undefined), builder.trunc(value, kind), _WORD(0))
+    return builder.shuffle_vector(
+        one, ir.Constant(vector, ir.Undefined), ir.Constant(ir.VectorType(_WORD, lanes), None)
+    )
+
+
+def _lanes(builder: Any, value: Any, first: int) -> Any:
+    """Four lanes of a vector of eight, from `first` on."""
+    mask = ir.Constant(ir.VectorType(_WORD, 4), [first, first + 1, first + 2, first + 3])
+    return builder.shuffle_vector(value, ir.Constant(value.type, ir.Undefined), mask)
+
+
+@intrinsic
+def _mix_two(_context: Any, dst: Any, src: Any, first: Any, second: Any) -> Any:
+    """Two pixels of four bytes, mixed by 2048ths, as four 16-bit numbers (128 a step) at `dst`."""
+
+    def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        pair, wide = ir.VectorType(_BYTE, 8), ir.VectorType(_WORD, 4)
+        both = builder.load(builder.inttoptr(args[1], pair.as_pointer()), align=1)
+        parts = [
+            builder.mul(builder.zext(_lanes(builder, both, 4 * k), wide), _spread(builder, args[2 + k], _WORD, 4))
+            for k in (0, 1)
+        ]
+        total = builder.lshr(builder.add(*parts), ir.Constant(wide, [4] * 4))
+        short = ir.VectorType(_SHORT, 4)
+        builder.store(builder.trunc(total, short), builder.inttoptr(args[0], short.as_pointer()), align=1)
+
+    return types.void(*(types.int64,) * 4), codegen
+
+
+@_jit
+def _one(image: Any, box: Any, row: int, column: int, color: int) -> Any:
+    """A byte of the cut-out, 0 where there is nothing."""
+    if not (0 <= row < box[2] and 0 <= column < box[2]):
+        return 0
+    row, column = row + box[0], column + box[1]
+    if not (0 <= row < image.shape[0] and 0 <= column < image.shape[1]):
+        return 0
+    return np.int64(image[row, column, color])
+
+
+@_jit
+def _turn_at_edges(image: Any, box: Any, x0: int, y0: int, ahead: Any, line: Any) -> None:
+    """`line` `[K]`: a row of the turned cut-out of which something lies beyond the image."""
+    for k in range(ahead.shape[1]):
+        x, y = (x0 + ahead[0, k]) >> 5, (y0 + ahead[1, k]) >> 5
+        right, lower, x, y = x & 31, y & 31, x >> 5, y >> 5
+        for c in range(3):
+            top = (32 - right) * _one(image, box, y, x, c) + right * _one(image, box, y, x + 1, c)
+            bottom = (32 - right) * _one(image, box, y + 1, x, c) + right * _one(image, box, y + 1, x + 1, c)
+            mixed = ((32 - lower) * top + lower * bottom + 512) >> 10
+            line[k] = mixed if c == 0 else line[k] | np.uint32(mixed << (8 * c))
+
+
+@_jit
+def _turn(image: Any, box: Any, x0: int, y0: int, ahead: Any, nearby: int, room: Any, line: Any) -> None:
+    """`line` `[K]`, pixels of four bytes: a row of the turned cut-out from `x0`, `y0` on, then by `ahead` `[2, K]`.
+
+    Three passes, each of one kind of work: where pixels lie, what lies there, and the arithmetic.
+    """
+    last = ahead.shape[1] - 1
+    for end in (0, last):
+        x, y = (x0 + ahead[0, end]) >> 10, (y0 + ahead[1, end]) >> 10
+        down, right = y + box[0], x + box[1]
+        within = min(x, y, down, right) >= 0 and max(x, y) < box[2] - 1
+        if not (within and down < image.shape[0] - 1 and right < image.shape[1] - 1):
+            _turn_at_edges(image, box, x0, y0, ahead, line)
+            return
+    stride = np.int64(image.strides[0])
+    base = np.int64(image.ctypes.data) + box[0] * stride + box[1] * 3
+    place, near, across, lower = room
+    words, row = np.int64(near.ctypes.data), 4 * (last + 1)
+    _places(np.int32(x0), np.int32(y0), ahead[0], ahead[1], base, stride, place, across, lower)
+    for k in range(last + 1):
+        at = place[k]
+        prefetch(at + nearby)
+        prefetch(at + nearby + stride)
+        move4(words + 4 * k, at)  # six bytes are two pixels: none is read beyond them
+        move4(words + row + 4 * k, at + 2)
+        move4(words + 2 * row + 4 * k, at + stride)
+        move4(words + 3 * row + 4 * k, at + stride + 2)
+    _mix_four(near[0], near[1], near[2], near[3], across, lower, line)
+
+
+@_jit
+def _places(
+    x0: Any, y0: Any, along: Any, down: Any, base: int, stride: int, place: Any, right: Any, lower: Any
+) -> None:
+    """The address `[K]` of each pixel's upper left neighbour, and how many 32nds it lies to the right and below."""
+    for k in range(len(place)):
+        x, y = (x0 + along[k]) >> 5, (y0 + down[k]) >> 5
+        right[k], lower[k] = x & 31, y & 31
+        place[k] = base + np.int64(y >> 5) * stride + np.int64(x >> 5) * 3
+
+
+@_jit
+def _mix_four(top: Any, top2: Any, bottom: Any, bottom2: Any, right: Any, lower: Any, line: Any) -> None:
+    """Two pixels above and two below each, mixed into pixels of four bytes `[K]`; `top2` begins two bytes after `top`.
+
+    Floats are exact here: weights are below 2^11, sums below 2^18.
+    """
+    for k in range(len(line)):
+        u, v = np.float32(right[k]), np.float32(lower[k])
+        s, t = np.float32(32) - u, np.float32(32) - v
+        w0, w1, w2, w3 = s * t, u * t, s * v, u * v
+        p, p2, q, q2 = top[k], top2[k], bottom[k], bottom2[k]
+        red = _weighed(p, 0, w0) + _weighed(p, 24, w1) + _weighed(q, 0, w2) + _weighed(q, 24, w3)
+        green = _weighed(p, 8, w0) + _weighed(p2, 16, w1) + _weighed(q, 8, w2) + _weighed(q2, 16, w3)
+        blue = _weighed(p, 16, w0) + _weighed(p2, 24, w1) + _weighed(q, 16, w2) + _weighed(q2, 24, w3)
+        line[k] = _rounded(red) | _rounded(green) << 8 | _rounded(blue) << 16
+
+
+@numba.njit(inline="always")
+def _weighed(word: Any, shift: int, weight: Any) -> Any:
+    return np.float32(np.int32((word >> shift) & 255)) * weight
+
+
+@numba.njit(inline="always")
+def _rounded(total: Any) -> Any:
+    return np.int32((total + np.float32(512)) * np.float32(1 / 1024))
+
+
+@_jit
+def warp(
+    image: Any, box: Any, matrix: Any, columns: Any, left: Any, across: Any, rows: Any, down: Any, out: Any
+) -> None:
+    """See `warp_reference.warp`: row by row; the two rows that were mixed last are kept, the next but one asked for."""
+    width, count = out.shape[2], len(columns)
+    ahead = np.empty((2, count), np.int32)
+    for axis in range(2):
+        for k in range(count):
+            ahead[axis, k] = np.int32(np.rint(matrix[axis, 0] * columns[k] * PLACES))
+    step = 2 * np.float64(rows[1, 0] - rows[0, 0]) if len(rows) > 1 else 0.0
+    nearby = np.int64(matrix[1, 1] * step) * image.strides[0] + np.int64(matrix[0, 1] * step) * 3
+    place, near = np.empty(count, np.int64), np.empty((4, count), np.uint32)
+    room = place, near, np.empty(count, np.uint32), np.empty(count, np.uint32)
+    line, shown = np.zeros(count, np.uint32), np.empty(width, np.uint32)
+    mixed, held = np.empty((2, 4 * width), np.int16), np.full(2, -1, np.int64)
+    to, source = np.int64(mixed.ctypes.data), np.int64(line.ctypes.data)
+    for y in range(out.shape[1]):
+        upper = lower = 0
+        for k in range(2):
+            row = rows[y, k]
+            upper, lower = lower, _slot(held, row, rows[y, 1 - k])
+            if held[lower] == row:
+                continue
+            held[lower] = row
+            x0 = np.int64(np.rint((matrix[0, 1] * row + matrix[0, 2]) * PLACES)) + ROUND
+            y0 = np.int64(np.rint((matrix[1, 1] * row + matrix[1, 2]) * PLACES)) + ROUND
+            _turn(image, box, x0, y0, ahead, nearby, room, line)
+            for x in range(width):
+                pixel = to + (lower * width + x) * 8
+                _mix_two(pixel, source + 4 * left[x], np.int64(across[x, 0]), np.int64(across[x, 1]))
+        _mix_rows(mixed[upper], mixed[lower], down[y, 0], down[y, 1], shown.view(np.uint8))
+        _split(shown, out[0, y], out[1, y], out[2, y])
+
+
+@_jit
+def _slot(held: Any, row: int, other: int) -> Any:
+    """Which of the two kept rows is `row`, or makes room for it: the one that `other` does not need."""
+    if held[0] == row or held[1] == row:
+        return 0 if held[0] == row else 1
+    return 1 if held[0] == other else 0
+
+
+@_jit
+def _mix_rows(upper: Any, lower: Any, first: Any, second: Any, mixed: Any) -> None:
+    """Two rows, byte by byte, mixed by 2048ths."""
+    for i in range(len(mixed)):
+        above, below = np.int32(np.int32(upper[i]) * first), np.int32(np.int32(lower[i]) * second)
+        mixed[i] = ((above >> 16) + (below >> 16) + 2) >> 2
+
+
+@_jit
+def _split(pixels: Any, red: Any, green: Any, blue: Any) -> None:
+    """Pixels of four bytes as rows of the three colours."""
+    for x in range(len(pixels)):
+        red[x], green[x], blue[x] = pixels[x] & 255, (pixels[x] >> 8) & 255, (pixels[x] >> 16) & 255
