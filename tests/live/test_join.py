@@ -55,7 +55,7 @@ def test_bad_inputs_are_refused() -> None:
     with pytest.raises(PlanError, match="a weight for each input"):
         JoinPositions([stream(0, 3, 3)], [1, 2])
     with pytest.raises(PlanError, match="rows of one kind"):
-        next(JoinPositions([stream(0, 3, 3), stream(1, 3, 3, ragged=True)], [1, 1]))
+        list(JoinPositions([stream(0, 3, 3), stream(1, 3, 3, ragged=True)], [1, 1]))
 
 
 def test_arrays_are_used_again_once_nobody_holds_them() -> None:

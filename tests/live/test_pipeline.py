@@ -239,7 +239,7 @@ def test_what_was_there_before_the_window_is_not_taken_in_by_a_restart(tmp_path:
     with grown.pipeline as again:
         next(again)
         assert grown.poll() == 0
-        assert [a.name for _, a in again.pool.sources] == [row[1] for row in state["pool"]["sources"]]
+        assert [a.name for _, a in again.pool.sources] == [row[1] for row in state["streams"][0]["pool"]["sources"]]
 
 
 def test_the_rate_has_each_position_exactly_once_in_so_many_passes(tmp_path: Path) -> None:

@@ -2,75 +2,162 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from penstock.errors import PlanError
+from penstock.errors import PlanError, StateError
 from penstock.live.block import Block
 from penstock.plan.schedule import Schedule
 from penstock.plan.weights import Weight, shares
 
+Int = npt.NDArray[np.int64]
+Stop = Literal["first_exhausted", "drain"]
+
 PICKS = 1024  # frames of a block that is given out
 
 
-class JoinPositions(Iterator[tuple[Block, np.ndarray[Any, np.dtype[np.int64]]]]):
+class Joiner:
+    """What joins, apart from where blocks come from: `put` and `end` hand them in, `take` gives what can be given, and
+    once it gives nothing, `wanted` says of which input the next block is needed. One input goes through as it comes.
+
+    The order is a function of the weights and of the order of each input's frames.
+    Raises `PlanError` for weights without a share, and for another `stop` (see `JoinPositions`).
+
+    >>> joiner = Joiner([2, 1])
+    >>> joiner.put(0, Block(np.zeros((3, 1), np.uint8), np.arange(3), np.zeros(3, np.int32)))
+    >>> block, source = joiner.take()
+    >>> source.tolist(), joiner.take(), joiner.wanted
+    ([0], None, 1)
+    """
+
+    def __init__(self, weights: Sequence[Weight], stop: Stop = "first_exhausted") -> None:
+        if stop not in ("first_exhausted", "drain"):
+            raise PlanError(f"expected stop to be 'first_exhausted' or 'drain', got {stop!r}")
+        self._shares, self._stop = shares(weights), stop
+        self._held: list[list[Block]] = [[] for _ in self._shares]
+        self._ended: set[int] = set()
+        self._width: int | None = None
+        self._follow([i for i, share in enumerate(self._shares) if share])
+
+    def _follow(self, inputs: list[int], at: int = 0) -> None:
+        """From now on the order is that of some inputs, from pick `at` on."""
+        self._open, self._at = inputs, at
+        self._schedule = Schedule.of(shares([self._shares[i] for i in inputs])) if len(inputs) > 1 else None
+
+    @property
+    def wanted(self) -> int | None:
+        """The input whose next block is needed, where `take` gives nothing; None when all is over."""
+        while True:
+            short = self._next()[1]
+            if short is None or short not in self._ended:
+                return short
+            self._follow([i for i in self._open if i != short and self._stop == "drain"])
+
+    def put(self, i: int, block: Block) -> None:
+        """The next block of an input. Raises `PlanError` for rows of another kind than other inputs have."""
+        if len(block):
+            width = self._width = block.width if self._width is None else self._width
+            if block.width != width and len(self._shares) > 1:
+                raise PlanError(f"expected rows of one kind from all inputs, got widths {width} and {block.width}")
+            self._held[i].append(block)
+
+    def end(self, i: int) -> None:
+        """An input has no more."""
+        self._ended.add(i)
+
+    def take(self) -> tuple[Block, Int] | None:
+        """A block, and `[n]` the input that each frame is from; None where nothing can be given now."""
+        source = self._next()[0]
+        if len(source) == 0:
+            return None
+        self._at += len(source)
+        if self._schedule is None:
+            return self._cut(self._open[0], len(source)), source
+        parts = [self._cut(i, n) for i in self._open if (n := int((source == i).sum()))]
+        order = np.argsort(np.argsort(source, kind="stable"), kind="stable")
+        return Block.join(parts).take(order), source
+
+    def _next(self) -> tuple[Int, int | None]:
+        """The inputs of the next frames, up to the first that its input cannot give; and that input."""
+        have = {i: sum(map(len, self._held[i])) for i in self._open}
+        if self._schedule is None:
+            i = next(iter(have), None)
+            return np.full(have.get(i, 0) if i is not None else 0, i or 0), i
+        source = np.array(self._open)[self._schedule.picks(np.arange(self._at, self._at + PICKS))[0]]
+        lacks = [(int(np.flatnonzero(source == i)[n]), i) for i, n in have.items() if n < int((source == i).sum())]
+        end, short = min(lacks, default=(PICKS, None))
+        return source[:end], short
+
+    def _cut(self, i: int, n: int) -> Block:
+        """The next frames of an input, of which so many are held."""
+        joined = Block.join(self._held[i])
+        self._held[i] = [joined.part(n, len(joined))] if len(joined) > n else []
+        return joined.part(0, n)
+
+    def held(self) -> list[tuple[Int, npt.NDArray[np.int32]]]:
+        """References of the frames of each input that were put in and not yet given."""
+        empty = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        found: list[tuple[Int, npt.NDArray[np.int32]]] = []
+        for blocks in self._held:
+            chunk = np.concatenate([empty[0], *(block.chunk for block in blocks)])
+            found.append((chunk, np.concatenate([empty[1], *(block.place for block in blocks)])))
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place in the order, the inputs that are open, and references of the frames that are held."""
+        return {"at": self._at, "open": list(self._open), "held": [list(pair) for pair in self.held()]}
+
+    def load_state_dict(self, state: Mapping[str, Any], fetch: Callable[[Int, Any], Block]) -> int:
+        """Go on where the state was taken; gives how many frames it names that cannot be had. Raises `StateError`."""
+        try:
+            at, inputs = int(state["at"]), [int(i) for i in state["open"]]
+            held = [(np.asarray(chunk, np.int64), np.asarray(place, np.int32)) for chunk, place in state["held"]]
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(f"expected the state of a join, got {sorted(state)}") from error
+        if len(held) != len(self._shares) or not set(inputs) <= set(range(len(held))):
+            raise StateError(f"expected the state of {len(self._shares)} inputs, got {len(held)}")
+        self._follow(inputs, at)
+        found = [fetch(chunk, place) for chunk, place in held]
+        self._held = [[block] if len(block) else [] for block in found]
+        return sum(len(chunk) for chunk, _ in held) - sum(map(len, found))
+
+
+class JoinPositions(Iterator[tuple[Block, Int]]):
     """Blocks of frames of which each input has given, after any number of them, its share to within the bound of
     `penstock.plan.schedule.Schedule`: for shares such as percentages, less than one frame off.
 
     Gives pairs of a `Block` of at most 1024 frames and `[n]` the number of the input that each is from; an input's
-    frames keep their order. Ends just before a frame whose input is used up. The order is a function of the inputs and
-    the weights, however the inputs are cut into blocks; weights are those of `penstock.plan.weights.shares`.
+    frames keep their order. Ends just before a frame whose input is used up, or, with `stop="drain"`, goes on without
+    that input until all are. The order is a function of the inputs and the weights, however the inputs are cut into
+    blocks; weights are those of `penstock.plan.weights.shares`.
 
     Raises `PlanError` for weights that do not fit the inputs.
 
     >>> def stream(k, n):
     ...     yield Block(np.full((n, 1), k, np.uint8), np.arange(n), np.zeros(n, np.int32))
-    >>> block, source = next(JoinPositions([stream(7, 9), stream(8, 3)], weights=[2, 1]))
-    >>> block.rows[:, 0].tolist(), source.tolist()
-    ([7, 8, 7, 7, 8, 7, 7, 8, 7, 7], [0, 1, 0, 0, 1, 0, 0, 1, 0, 0])
+    >>> join = JoinPositions([stream(7, 9), stream(8, 3)], weights=[2, 1])
+    >>> np.concatenate([source for _, source in join]).tolist()
+    [0, 1, 0, 0, 1, 0, 0, 1, 0, 0]
     """
 
-    def __init__(self, inputs: Sequence[Iterator[Block]], weights: Sequence[Weight]) -> None:
+    def __init__(
+        self, inputs: Sequence[Iterator[Block]], weights: Sequence[Weight], stop: Stop = "first_exhausted"
+    ) -> None:
         if len(inputs) != len(weights) or not inputs:
             raise PlanError(f"expected a weight for each input, got {len(weights)} for {len(inputs)}")
-        self._inputs = list(inputs)
-        self._schedule = Schedule.of(shares(weights))
-        self._held: list[list[Block]] = [[] for _ in inputs]
-        self._at = 0
+        self._inputs, self._joiner = list(inputs), Joiner(weights, stop)
 
-    def __next__(self) -> tuple[Block, Any]:
-        source, _ = self._schedule.picks(np.arange(self._at, self._at + PICKS))
-        have = [self._fill(i, int((source == i).sum())) for i in range(len(self._inputs))]
-        # The first pick that its input cannot meet ends the block.
-        short = [int(np.flatnonzero(source == i)[n]) for i, n in enumerate(have) if n < (source == i).sum()]
-        source = source[: min(short, default=PICKS)]
-        if len(source) == 0:
-            raise StopIteration
-        self._at += len(source)
-        parts = [self._take(i, int((source == i).sum())) for i in range(len(self._inputs))]
-        given = [part for part in parts if part is not None]
-        if len({part.width for part in given}) > 1:
-            raise PlanError(f"expected rows of one kind from all inputs, got widths {[part.width for part in given]}")
-        order = np.argsort(np.argsort(source, kind="stable"), kind="stable")
-        return Block.join(given).take(order), source
-
-    def _fill(self, i: int, wanted: int) -> int:
-        """Have `wanted` frames of an input, or all that it has left; gives how many."""
-        have = sum(map(len, self._held[i]))
-        while have < wanted:
+    def __next__(self) -> tuple[Block, Int]:
+        while (taken := self._joiner.take()) is None:
+            i = self._joiner.wanted
+            if i is None:
+                raise StopIteration
             block = next(self._inputs[i], None)
             if block is None:
-                return have
-            if len(block):
-                self._held[i].append(block)
-                have += len(block)
-        return wanted
-
-    def _take(self, i: int, n: int) -> Block | None:
-        if n == 0:
-            return None
-        joined = Block.join(self._held[i])
-        self._held[i] = [joined.part(n, len(joined))] if len(joined) > n else []
-        return joined.part(0, n)
+                self._joiner.end(i)
+            else:
+                self._joiner.put(i, block)
+        return taken

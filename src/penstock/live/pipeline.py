@@ -4,85 +4,35 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from fractions import Fraction
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from penstock.errors import DataError, StateError
+from penstock.errors import PlanError, StateError
 from penstock.live.block import Block, Part
-from penstock.live.catalog import ChunkCatalog
-from penstock.live.chunk_sources import ChunkSourceLoader, Inlet, Opened
-from penstock.live.chunks import ChunkReader, Hooks, Loaded, Unpacked, joined
-from penstock.live.hanse import HanseSampling
-from penstock.live.journal import Arrival, Journal, Move
+from penstock.live.chunk_sources import Inlet
+from penstock.live.chunks import Hooks, Unpacked, joined
+from penstock.live.feed import Feed
+from penstock.live.intake import Intake
+from penstock.live.join import Joiner
+from penstock.live.journal import Journal, Move
 from penstock.live.metrics import Metrics
-from penstock.live.pool import Draws, ShufflingChunkPool
-from penstock.live.position_store import PositionStore
-from penstock.live.queue import QueueClosed
+from penstock.live.options import LiveOptions, Stream
+from penstock.live.outlet import Outlet
+from penstock.live.pool import ShufflingChunkPool
 from penstock.live.sampler import Batch, Int, Place, ShufflingFrameSampler
+from penstock.live.splitter import SplitPart
 from penstock.live.stage import OrderedMap
-from penstock.live.tally import Tally
 from penstock.live.tensors import Arrays, Decode, Decoded, TensorGenerator
-from penstock.live.unpacker import ChunkUnpacker
+from penstock.plan.weights import shares
 
-VERSION = 1
-PAUSE = 0.2  # seconds between two looks at what grows, where nothing tells of changes
-PATIENCE = 64  # passes without a frame after which there will be none
+__all__ = ["LiveOptions", "LivePipeline", "Stream"]
+
+VERSION = 2
 TOGETHER = 32  # chunks that are read together for a state
-SWEEP = 1024  # blocks after which chunks that nobody can ask for are forgotten
-
-
-@dataclass(frozen=True)
-class LiveOptions:
-    """What a live run is, apart from where its data come from and what they mean.
-
-    What decides the order: `window`, the newest chunks that are drawn from; `rate` or `count`, the positions taken at
-    each use of a chunk (see `ChunkUnpacker`; with neither, all); `hanse_gamma`, None for no hanse sampling;
-    `reservoir`, frames that are mixed, 0 for none; `batch_size`; `seed`; `passes` over the window, None for ever where
-    it is followed and one where not; `drop_last`.
-
-    `follow`: `True` has a thread take in what comes; `False` takes what is there at the start; `"manual"` has
-    `LivePipeline.poll` called.
-
-    What does not change the order: `threads`, for reading and for decoding each; `draws` that are read together;
-    `prefetch`, batches ahead; `nbytes`, of frames and of batches that wait, each; `references`, whether batches
-    say which frames they are; `ahead`, later uses of a chunk whose positions are kept when it is read, in at most
-    `store_bytes` (for a small `count`: a chunk is then read once in `ahead + 1` uses).
-    """
-
-    window: int = 100_000
-    rate: float | str | None = None
-    count: int | None = None
-    hanse_gamma: float | None = None
-    reservoir: int = 1_000_000
-    batch_size: int = 1024
-    seed: int = 0
-    passes: int | None = None
-    drop_last: bool = False
-    follow: bool | Literal["manual"] = True
-    threads: int = 0
-    draws: int = 16
-    prefetch: int = 4
-    nbytes: int = 256 << 20
-    references: bool = False
-    ahead: int = 0
-    store_bytes: int = 1 << 30
-
-    def decides(self) -> dict[str, Any]:
-        """The options that decide the order, as a state keeps them."""
-        free = {"threads", "draws", "prefetch", "nbytes", "references", "follow", "ahead", "store_bytes"}
-        named = {name: value for name, value in asdict(self).items() if name not in free}
-        return {**named, "rate": str(self.share)}
-
-    @property
-    def share(self) -> Fraction | None:
-        """The rate, exactly; one where neither rate nor count is given."""
-        if self.rate is None:
-            return Fraction(1) if self.count is None else None
-        return Fraction(str(self.rate))
+STREAM = 48  # bits of a chunk's number in its own pool; above them is the number of the stream
 
 
 class LivePipeline(Iterator[Arrays]):
@@ -91,6 +41,13 @@ class LivePipeline(Iterator[Arrays]):
     `inlet` gives sources of chunks; `hooks` and `decode` say what frames mean. With a `journal`, the moves of the
     window are written as they take effect, and a run with `replay` of them gives the same batches, bit for bit. The
     order is a function of the options, the files and the journal alone: threads change nothing.
+
+    In place of an inlet, a list of `Stream`: their positions are joined, each having its share of them exactly, and
+    mixed in one reservoir. Each has its own window, journal and, if it likes, options and hooks. Frames of stream `i`
+    have chunk numbers from `i << 48` on.
+
+    Pipelines that are made with the same inlet, or with parts of it (`ChunkSourceSplitter.split`), share it: it is
+    looked at, opened and indexed once. Make, and load states into, all of them before one is started.
 
     A chunk that cannot be used is skipped, counted by its reason, and named by `failures`; when no chunk of a whole
     pass can be used, `DataError` says so. `state_dict` is that of the batches that were got; a run that loads it goes
@@ -111,7 +68,7 @@ class LivePipeline(Iterator[Arrays]):
 
     def __init__(
         self,
-        inlet: Inlet,
+        inlet: Inlet | SplitPart | Sequence[Stream],
         options: LiveOptions | None = None,
         *,
         hooks: Hooks | None = None,
@@ -121,56 +78,67 @@ class LivePipeline(Iterator[Arrays]):
     ) -> None:
         self.options = options = options or LiveOptions()
         self._threads = options.threads or min(4, os.cpu_count() or 1)
-        self._inlet, self._replay, self._hooks = inlet, replay, hooks or Hooks()
+        if isinstance(inlet, Inlet | SplitPart):
+            streams = [Stream(inlet, journal=journal, replay=replay)]
+        elif journal is not None or replay is not None or not inlet:
+            raise PlanError("expected at least one stream, and journal and replay to be told of each, not of all")
+        else:
+            streams = list(inlet)
         self._metrics = Metrics()
-        self._metrics.stages["chunk_source_loader"] = inlet.metrics
-        self._hanse = None if options.hanse_gamma is None else HanseSampling(options.hanse_gamma, options.seed)
-        self._catalog = ChunkCatalog(inlet.open)
-        self.pool = self._make_pool(journal)
         self._lock = threading.RLock()
-        self._tally = Tally()
+        self._join = Joiner([stream.weight for stream in streams], options.stop)
+        self._weights = [str(share) for share in shares([stream.weight for stream in streams])]
+        self._feeds = self._make_feeds([replace(s, hooks=s.hooks or hooks) for s in streams])
         self._sampler = self._make_sampler()
-        self._make_reader(decode)
-        self._stopping = threading.Event()
-        self._feeder: threading.Thread | None = None
-        self._state: Mapping[str, Any] | None = None
+        self._make_tensors(decode)
+        self._pending: Mapping[str, Any] | None = None  # a state whose frames are not yet asked for
+        self._got = self._drops = 0  # batches, of earlier lives too
         self._started = False
-        self._blocks = 0
 
-    def _make_pool(self, journal: Journal | None) -> ShufflingChunkPool:
-        o = self.options
-        passes = 1 if o.passes is None and o.follow is False else o.passes
-        callbacks: dict[str, Any] = {"placed": self._catalog.placed, "left": self._catalog.left}
-        more: dict[str, Any] = {"passes": passes, "journal": journal, "replay": self._replay, "hanse": self._hanse}
-        return ShufflingChunkPool(o.window, o.seed, **more, **callbacks)
+    def _make_feeds(self, streams: Sequence[Stream]) -> list[Feed]:
+        names = [stream.name or str(i) for i, stream in enumerate(streams)]
+        if len(set(names)) < len(names):
+            raise PlanError(f"expected streams of different names, got {names}")
+        suffixes = [f".{name}" for name in names] if len(streams) > 1 else [""]
+        return [
+            Feed(stream, stream.options(self.options, i), self._metrics, suffix, self._threads, self._fail, self._sweep)
+            for i, (stream, suffix) in enumerate(zip(streams, suffixes, strict=True))
+        ]
 
     def _make_sampler(self) -> ShufflingFrameSampler:
         o, metrics = self.options, self._metrics.stage("shuffling_frame_sampler")
         return ShufflingFrameSampler(o.reservoir, o.batch_size, o.seed, drop_last=o.drop_last, metrics=metrics)
 
-    def _make_reader(self, decode: Decode | None) -> None:
-        """The stages that work on data, in their order; each begins when its first result is asked for."""
+    def _make_tensors(self, decode: Decode | None) -> None:
+        """The last stage, which has batches ready, or drops those that nobody gets."""
         o, n = self.options, self._threads
-        self._tally.patience = PATIENCE + (int(1 / o.share) if o.share else 0)
-        unpacker = ChunkUnpacker(rate=o.share, count=o.count, seed=o.seed)
-        stage = self._metrics.stage("chunk_unpacker", n)
-        self._store = PositionStore(o.ahead, o.store_bytes) if o.ahead else None
-        self._reader = ChunkReader(self._catalog, unpacker, self._hooks, self._hanse, stage, self._store)
-        self._maps: list[OrderedMap[Any, Any]] = []
-        if self._hanse is None:
-            unpacked = OrderedMap(self._reader.read, self._draws(), n, nbytes=o.nbytes, metrics=stage)
+        metrics = self._metrics.stage("tensor_generator", n)
+        tensors = TensorGenerator(decode, references=o.references, buffers=o.prefetch + n + 1, metrics=metrics)
+        self._decoded: OrderedMap[Batch, Decoded] | Outlet
+        if o.overflow == "block":
+            ahead = max(o.prefetch, n)
+            self._decoded = OrderedMap(
+                tensors.decode, self._batches(), n, ahead=ahead, nbytes=o.nbytes, metrics=metrics
+            )
         else:
-            loading = self._metrics.stage("chunk_loading", n)
-            loaded = OrderedMap(self._reader.load, self._draws(), n, nbytes=o.nbytes, metrics=loading)
-            self._maps.append(loaded)
-            unpacked = OrderedMap(self._reader.unpack, self._decide(loaded), n, nbytes=o.nbytes, metrics=stage)
-        tensors = self._metrics.stage("tensor_generator", n)
-        self._tensors = TensorGenerator(decode, references=o.references, buffers=o.prefetch + n + 1, metrics=tensors)
-        ahead = max(o.prefetch, n)
-        self._decoded: OrderedMap[Batch, Decoded] = OrderedMap(
-            self._tensors.decode, self._batches(unpacked), n, ahead=ahead, nbytes=o.nbytes, metrics=tensors
-        )
-        self._maps += [unpacked, self._decoded]
+            metrics.threads = 1
+            self._decoded = Outlet(
+                self._batches(), tensors.decode, o.overflow, o.prefetch, o.nbytes, self._sampler.dropped, metrics
+            )
+
+    @property
+    def pool(self) -> ShufflingChunkPool:
+        """The pool; of several streams, that of the first."""
+        return self._feeds[0].pool
+
+    @property
+    def pools(self) -> list[ShufflingChunkPool]:
+        """The pool of each stream."""
+        return [feed.pool for feed in self._feeds]
+
+    @property
+    def _intakes(self) -> list[Intake]:
+        return list(dict.fromkeys(feed.intake for feed in self._feeds))
 
     def start(self) -> None:
         """Take in what is there, and begin to work ahead. `get_next` does so by itself.
@@ -188,30 +156,34 @@ class LivePipeline(Iterator[Arrays]):
         self._decoded.start()
 
     def _begin(self) -> None:
-        if self._state is not None:
-            self._restore(self._state)
-        if self._replay is None:
-            if self._state is None or self.options.follow is not False:
-                self._arrive(self._inlet.begin(self.options.window))
-            if self.options.follow is False:
-                self._check_any()
-                self.pool.finish()
-            elif self.options.follow is True:
-                self._feeder = threading.Thread(target=self._feed, daemon=True)
-                self._feeder.start()
+        if self._pending is not None:
+            with self._lock:
+                self._join.load_state_dict(self._pending["join"], self._fetched)
+                self._sampler.load_state_dict(self._pending["sampler"], self._fetch)
+                self._pending = None
+        for intake in self._intakes:
+            intake.begin()
+        if self.options.follow is False:
+            for feed in self._feeds:
+                feed.finish()
+        elif self.options.follow is True:
+            for intake in dict.fromkeys(feed.intake for feed in self._feeds if feed.follows):
+                intake.follow()
 
     def stop(self) -> None:
         """End all threads and close all files. What was prefetched is forgotten; a state can still be taken."""
-        self._stopping.set()
-        self.pool.close()
-        for stage in self._maps:
-            stage.close()
-        if self._feeder is not None:
-            self._feeder.join()
-        for stage in self._maps:
-            stage.join()
-        self._inlet.close()
-        self._catalog.close()
+        for feed in self._feeds:
+            feed.close()
+        self._decoded.close()
+        for feed in self._feeds:
+            feed.join()
+        self._decoded.join()
+
+    def _fail(self, error: BaseException) -> None:
+        """What takes in ended with an error: so does this."""
+        self._decoded.close(error)
+        for feed in self._feeds:
+            feed.pool.close()
 
     def __enter__(self) -> LivePipeline:
         return self
@@ -230,7 +202,9 @@ class LivePipeline(Iterator[Arrays]):
         """
         self.start()
         decoded = self._decoded.get(timeout)
-        self._sampler.consumed(decoded.index)
+        with self._lock:
+            self._sampler.consumed(decoded.index)
+            self._got += 1
         return decoded.arrays
 
     def maybe_get_next(self) -> Arrays | None:
@@ -243,27 +217,13 @@ class LivePipeline(Iterator[Arrays]):
     def poll(self) -> int:
         """Take in what came since the last call; gives how many sources. For `follow="manual"`."""
         self.start()
-        opened = self._inlet.poll()
-        for name in self._inlet.lost():
-            self._catalog.lose(name, "expected the file that was taken, got one that was written anew")
-        self._arrive(opened)
-        return len(opened)
+        return sum(intake.poll() for intake in self._intakes)
 
     def metrics(self) -> dict[str, Any]:
         """Plain values of all stages: see `penstock.live.metrics.Metrics.snapshot`."""
-        lo, hi = self.pool.window
-        stage = self._metrics.stage("shuffling_chunk_pool")
-        stage.gauges.update(chunk_sources=len(self.pool.sources), chunks_current=hi - lo, chunks_total=hi)
-        stage.gauges.update(chunks_since_anchor=self.pool.chunks_since_anchor, chunks_capacity=self.options.window)
-        stage.gauges.update(draws=self.pool.drawn, reshuffles=self.pool.epoch, open_sources=self._catalog.open_sources)
+        for feed in self._feeds:
+            feed.gauges()
         self._metrics.stage("shuffling_frame_sampler").gauges.update(frames=self._sampler.held())
-        if self._store is not None:
-            held = {"cached_chunks": len(self._store), "cached_bytes": self._store.nbytes}
-            stage.gauges.update(**held, cache_hits=self._store.hits, cache_misses=self._store.misses)
-        if isinstance(self._inlet, ChunkSourceLoader):
-            provider = self._metrics.stage("file_path_provider")
-            provider.counts = self._inlet.provider.counts
-            provider.gauges.update(watching=self._inlet.provider.mode, why=self._inlet.provider.why)
         return self._metrics.snapshot()
 
     def failures(self) -> tuple[dict[str, int], list[tuple[str, str, str]]]:
@@ -271,38 +231,37 @@ class LivePipeline(Iterator[Arrays]):
         return self._metrics.failures(), self._metrics.examples()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run stands after the batches that were got: integers, texts and integer arrays, no frames."""
-        if not self._started and self._state is not None:
-            return dict(self._state)
+        """Where the run stands after the batches that were got: integers, texts and integer arrays, no frames.
+
+        `got` and `dropped` count batches that the consumer got, and that went to nobody.
+        """
         with self._lock:
-            sampler = self._sampler.state_dict()
-            pool = self.pool.state_dict(taken=sampler["taken"])
-            tally = self._tally.state_dict()
-        held = [[lo, *_fields(arrival)] for lo, arrival in self._catalog.sources_that_left()]
-        parts = {"pool": pool, "sampler": sampler, "tally": tally, "left": held}
-        return {"version": VERSION, "begun": self._started, "options": self.options.decides(), **parts}
+            held = self._pending
+            if held is not None and not any(intake.begun for intake in self._intakes):
+                return dict(held)
+            streams = [feed.state_dict() for feed in self._feeds]
+            join = self._join.state_dict() if held is None else held["join"]
+            sampler = self._sampler.state_dict() if held is None else held["sampler"]
+            counts = {"got": self._got, "dropped": self._drops + self._decoded.stats()["drops"]}
+        own = {"version": VERSION, "stop": self.options.stop, "weights": list(self._weights)}
+        return {**own, **counts, "streams": streams, "join": join, "sampler": sampler}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was taken, with its next batch. Frames that are needed are read when they are.
 
-        Raises `StateError` for a state of other options, or once the pipeline has started.
+        Raises `StateError` for a state of other options, or once the pipeline, or another of its inlet, has started.
         """
         if self._started:
             raise StateError("expected a pipeline that has not started yet, to load a state into")
-        mine, theirs = self.options.decides(), state.get("options")
-        if state.get("version") != VERSION or mine != theirs:
-            raise StateError(f"expected the state of a run with {mine}, got version {state.get('version')}, {theirs}")
-        self._state = state if state["begun"] else None
-
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        for lo, *fields in state["left"]:
-            self._catalog.placed(int(lo), Arrival(*fields))
-            self._catalog.left(int(lo))
-        self.pool.load_state_dict(state["pool"])
-        self._tally.load_state_dict(state["tally"])
-        known = [arrival for _, arrival in [*self.pool.sources, *self._catalog.sources_that_left()]]
-        self._inlet.resume(known, self.pool.newest)
-        self._sampler.load_state_dict(state["sampler"], self._fetch)
+        mine: dict[str, Any] = {"version": VERSION, "stop": self.options.stop, "weights": self._weights}
+        theirs = {name: state.get(name) for name in mine}
+        if mine != theirs:
+            raise StateError(f"expected the state of a run with {mine}, got one with {theirs}")
+        for feed, held in zip(self._feeds, state["streams"], strict=True):
+            feed.check_state(held)
+        for feed, held in zip(self._feeds, state["streams"], strict=True):
+            feed.load_state_dict(held)
+        self._got, self._drops, self._pending = int(state["got"]), int(state["dropped"]), state
 
     def _fetch(self, chunk: Int, place: Place) -> Iterator[tuple[Int, Block]]:
         """Frames by reference, each chunk read once; those that cannot be had are counted."""
@@ -312,7 +271,7 @@ class LivePipeline(Iterator[Arrays]):
         pieces = [range(i, min(i + TOGETHER, len(groups))) for i in range(0, len(groups), TOGETHER)]
 
         def read(piece: range) -> list[tuple[Int, Block]]:
-            held = ((groups[i], self._reader.fetch(int(numbers[i]), place[groups[i]].astype(np.int64))) for i in piece)
+            held = ((groups[i], self._frames(int(numbers[i]), place[groups[i]].astype(np.int64))) for i in piece)
             found = [(index, block) for index, block in held if block is not None]
             blocks = joined([Part(block, 0, len(block)) for _, block in found])
             return [(np.concatenate([index for index, _ in found]), blocks[0])] if len(blocks) == 1 else found
@@ -325,76 +284,76 @@ class LivePipeline(Iterator[Arrays]):
         if lost:
             self._metrics.stage("restored").add(lost_frames=lost)
 
-    def _arrive(self, opened: Iterable[Opened]) -> None:
-        arrivals: list[Arrival] = []
-        for arrival, source in opened:
-            self._catalog.offer(arrival, source)
-            arrivals.append(arrival)
-        if arrivals:
-            self.pool.arrive(arrivals)
+    def _frames(self, chunk: int, places: Int) -> Block | None:
+        """Frames by reference to one chunk."""
+        i = chunk >> STREAM
+        block = self._feeds[i].fetch(chunk - (i << STREAM), places)
+        return None if block is None else _of_stream(block, i)
 
-    def _feed(self) -> None:
-        try:
-            while not self._stopping.is_set():
-                self.poll()
-                self._inlet.wait(PAUSE)
-        except BaseException as error:  # noqa: BLE001  handed to whoever waits for a batch
-            self._decoded.close(error)
-            self.pool.close()
+    def _fetched(self, chunk: Int, place: Place) -> Block:
+        """Frames in the order of their references, without those that cannot be had."""
+        pieces = list(self._fetch(chunk, place)) if len(chunk) else []
+        if not pieces:
+            return Block(np.zeros((0, 1), np.uint8), chunk[:0], place[:0])
+        order = np.argsort(np.concatenate([index for index, _ in pieces]))
+        return Block.join([block for _, block in pieces]).take(order)
 
-    def _draws(self) -> Iterator[Draws]:
-        try:
-            while (draws := self.pool.draw(self.options.draws)) is not None:
-                yield draws
-        except QueueClosed:
-            return
-
-    def _decide(self, loaded: Iterable[Loaded]) -> Iterator[Loaded]:
-        for each in loaded:
-            yield self._reader.decided(each, self.pool.decide(each.draws, each.weights))
-
-    def _batches(self, unpacked: Iterator[Unpacked]) -> Iterator[Batch]:
+    def _batches(self) -> Iterator[Batch]:
         while True:
             yield from self._sampler.ready()
             if self._sampler.ended:
                 return
-            each = next(unpacked, None)
-            if each is None:
-                self._check_pass(self._tally.finish())
+            self._mix()
+            i = self._join.wanted
+            if i is None:
                 self._sampler.finish()
                 continue
-            with self._lock:
-                barren = self._tally.add(each)
-                self._sampler.take(each.blocks, each.end)
-            self._check_pass(barren)
-            self.pool.taken(each.end)
-            self._sweep()
+            each = self._feeds[i].next()
+            if each is None:
+                self._feeds[i].check(self._feeds[i].tally.finish())
+                self._join.end(i)
+            else:
+                self._take(i, each)
+
+    def _take(self, i: int, each: Unpacked) -> None:
+        """The next blocks of a stream."""
+        feed = self._feeds[i]
+        with self._lock:
+            barren = feed.tally.add(each)
+            feed.end = each.end
+            for block in each.blocks if len(self._feeds) == 1 else feed.of_one_width(each.blocks):
+                self._join.put(i, _of_stream(block, i))
+                self._mix()
+        feed.check(barren)
+        feed.taken(each)
+
+    def _mix(self) -> None:
+        """Hand on what can be joined."""
+        with self._lock:
+            while (taken := self._join.take()) is not None:
+                self._sampler.take([taken[0]], sum(feed.end for feed in self._feeds))
 
     def _sweep(self) -> None:
-        self._blocks += 1
-        if self._blocks % SWEEP == 0:
-            oldest = self._sampler.oldest()
-            below = self.pool.oldest() if oldest is None else min(oldest, self.pool.oldest())
-            self._catalog.forget(below)
-            self._reader.forget(below)
+        """Forget chunks that neither a pool nor a frame that is held refers to."""
+        with self._lock:
+            if len(self._feeds) == 1 and self._pending is None:
+                self._feeds[0].forget(self._sampler.oldest())
+                return
+            held = self._references()
+        for i, feed in enumerate(self._feeds):
+            mine = [chunk[chunk >> STREAM == i] for chunk in held]
+            least = [int(chunk.min()) - (i << STREAM) for chunk in mine if len(chunk)]
+            feed.forget(min(least, default=None))
 
-    def _check_pass(self, barren: bool) -> None:
-        if barren:
-            raise DataError(f"expected chunks that can be used, got none in a whole pass: {self._report()}")
-
-    def _check_any(self) -> None:
-        if self.pool.window[1] == 0:
-            raise DataError(f"expected chunks to read, got none: {self._report()}")
-
-    def _report(self) -> str:
-        """Counts by reason, and the first words about one of each."""
-        last = {reason: f"{name}: {message}" for name, reason, message in self._metrics.examples()}
-        counts = self._metrics.failures()
-        loader = self._inlet.metrics.counts
-        others = [f"{loader[name]} files {name}" for name in ("skipped", "empty") if loader[name]]
-        words = [f"{n} {reason} ({last.get(reason, '')[:200]})" for reason, n in counts.items()]
-        return "; ".join([*words, *others]) or "nothing was found"
+    def _references(self) -> list[Int]:
+        """The chunks of all frames that are held, or that a state that is yet to be loaded refers to."""
+        sampler = self._sampler.state_dict() if self._pending is None else self._pending["sampler"]
+        join = self._join.state_dict() if self._pending is None else self._pending["join"]
+        held = [sampler["left"][0], *(chunk for _, chunk, _ in sampler["given"]), *(chunk for chunk, _ in join["held"])]
+        held += [] if sampler["reservoir"] is None else [sampler["reservoir"]["chunk"]]
+        return [np.asarray(chunk, np.int64) for chunk in held]
 
 
-def _fields(arrival: Arrival) -> tuple[Any, ...]:
-    return arrival.name, arrival.key, arrival.count, arrival.size, arrival.mtime_ns
+def _of_stream(block: Block, i: int) -> Block:
+    """A block whose chunks have the numbers of stream `i`."""
+    return block if i == 0 else Block(block.rows, block.chunk + (i << STREAM), block.place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from penstock.errors import PlanError
 from penstock.formats.base.chunks import ChunkSource, Opener, Wanted
+from penstock.live.chunk_sources import Inlet
 from penstock.plan.weights import Weight, shares
 
 Int = npt.NDArray[np.int64]
@@ -46,7 +48,15 @@ class ChunkSourceSplitter:
     def view(self, source: ChunkSource, part: int) -> ChunkSource:
         """The chunks of one part of a source, in its order; closing it closes the source."""
         self._check(part)
-        return _View(source, np.flatnonzero(self.parts(source.key, len(source)) == part))
+        return View(source, np.flatnonzero(self.parts(source.key, len(source)) == part))
+
+    def split(self, inlet: Inlet) -> tuple[SplitPart, ...]:
+        """The parts of what an inlet gives, in the order of the weights, each for a pipeline or a stream of its own.
+
+        They share the inlet: what grows is looked at, opened and indexed once for all. Make all pipelines that take
+        from an inlet before one of them is started.
+        """
+        return tuple(SplitPart(inlet, self, i) for i in range(len(self.shares)))
 
     def opener(self, opener: Opener, part: int) -> Opener:
         """An opener that gives one part of what another opens."""
@@ -63,7 +73,18 @@ class ChunkSourceSplitter:
             raise PlanError(f"expected a part within 0:{len(self.shares)}, got {part}")
 
 
-class _View(ChunkSource):
+@dataclass(frozen=True, eq=False)
+class SplitPart:
+    """SplitPart `index` of what an inlet gives; see `ChunkSourceSplitter.split`."""
+
+    inlet: Inlet
+    splitter: ChunkSourceSplitter
+    index: int
+
+
+class View(ChunkSource):
+    """Some chunks of a source; closing it closes the source."""
+
     def __init__(self, source: ChunkSource, chosen: Int) -> None:
         self.key, self._source, self._chosen = source.key, source, chosen
 
@@ -71,7 +92,9 @@ class _View(ChunkSource):
         return len(self._chosen)
 
     def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
+        """As `ChunkSource.load`."""
         return self._source.load(int(self._chosen[i]), wanted)
 
     def close(self) -> None:
+        """As `ChunkSource.close`."""
         self._source.close()

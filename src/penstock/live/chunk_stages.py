@@ -1,0 +1,45 @@
+"""`ChunkStages`: what checks or changes chunks, one stage after another, each with figures of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from penstock.live.chunks import Frames, Rejected
+from penstock.live.metrics import StageMetrics
+
+Transform = Callable[[Frames, str], Frames | Rejected]
+
+
+class ChunkStages:
+    """A `transform` of `Hooks` made of named ones: each has what the one before it gives, and the first that rejects a
+    chunk ends its way. Of each stage are counted `chunks`, that it let through, and `rejected.<reason>`.
+
+    >>> def short(frames, name):
+    ...     return frames if len(frames) > 1 else Rejected("short")
+    >>> stages = ChunkStages([("chunk_validator", short)])
+    >>> stages(b"x", "game")
+    Rejected(reason='short', message='')
+    >>> stages.metrics()[0].snapshot()["counts"]
+    {'rejected.short': 1}
+    """
+
+    def __init__(self, stages: Sequence[tuple[str, Transform]]) -> None:
+        self._stages = [(StageMetrics(name), transform) for name, transform in stages]
+
+    def metrics(self, threads: int = 1) -> list[StageMetrics]:
+        """Of each stage, in their order; `threads` are those that run them."""
+        for metrics, _ in self._stages:
+            metrics.threads = threads
+        return [metrics for metrics, _ in self._stages]
+
+    def __call__(self, frames: Frames, name: str) -> Frames | Rejected:
+        """The frames behind the last stage, or why there are none."""
+        for metrics, transform in self._stages:
+            with metrics.work():
+                changed = transform(frames, name)
+            if isinstance(changed, Rejected):
+                metrics.add(**{f"rejected.{changed.reason.rpartition('.')[2]}": 1})
+                return changed
+            metrics.add(chunks=1)
+            frames = changed
+        return frames

@@ -1,0 +1,243 @@
+"""`Feed`: what gives the positions of one stream: its pool, and what reads the chunks that the pool draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import astuple
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import DataError, StateError
+from penstock.live.block import Block
+from penstock.live.catalog import ChunkCatalog
+from penstock.live.chunk_sources import ChunkSourceLoader, Opened
+from penstock.live.chunk_stages import ChunkStages
+from penstock.live.chunks import ChunkReader, Hooks, Loaded, Unpacked
+from penstock.live.extractor import SimpleChunkExtractor
+from penstock.live.hanse import HanseSampling
+from penstock.live.intake import Intake
+from penstock.live.journal import Arrival
+from penstock.live.metrics import Metrics
+from penstock.live.options import LiveOptions, Stream
+from penstock.live.pool import Draws, ShufflingChunkPool
+from penstock.live.position_store import PositionStore
+from penstock.live.splitter import SplitPart
+from penstock.live.stage import OrderedMap
+from penstock.live.tally import Tally
+from penstock.live.unpacker import ChunkUnpacker
+
+PATIENCE = 64  # passes without a frame after which there will be none
+SWEEP = 1024  # blocks, or sources, after which chunks that nobody can ask for are forgotten
+
+
+class Feed:
+    """Blocks of positions of one stream, in the order of its draws, as `next` gives them; takes from an `Intake`.
+
+    `options` are those of the stream; `suffix` goes behind the names of its stages; `fail` is told of errors of the
+    thread that takes in; `due` is called when chunks should be forgotten.
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        options: LiveOptions,
+        metrics: Metrics,
+        suffix: str,
+        threads: int,
+        fail: Callable[[BaseException], None],
+        due: Callable[[], None],
+    ) -> None:
+        self.options, self.fail, self._due = options, fail, due
+        self._metrics, self._suffix, self._replays = metrics, suffix, stream.replay is not None
+        self.part = (stream.inlet.splitter, stream.inlet.index) if isinstance(stream.inlet, SplitPart) else None
+        self.known: dict[str, Arrival] | None = None
+        self.intake = Intake.of(stream.inlet)
+        if self.intake.inlet.metrics not in metrics.stages.values():
+            metrics.stages[f"chunk_source_loader{suffix}"] = self.intake.inlet.metrics
+        self._catalog = ChunkCatalog(self.intake.join(self))
+        self._hanse = None if options.hanse_gamma is None else HanseSampling(options.hanse_gamma, options.seed)
+        self.pool = self._make_pool(stream)
+        self.end = self._blocks = self._sources = 0
+        self._width: int | None = None
+        self.tally = Tally(PATIENCE + (int(1 / options.share) if options.share else 0))
+        self._make_reader(stream.hooks or Hooks(), threads)
+
+    def _make_pool(self, stream: Stream) -> ShufflingChunkPool:
+        o = self.options
+        common: dict[str, Any] = {"placed": self._catalog.placed, "left": self._catalog.left}
+        common |= {"journal": stream.journal, "replay": stream.replay}
+        if stream.in_turn:
+            return SimpleChunkExtractor(o.seed, **common)
+        passes = 1 if o.passes is None and o.follow is False else o.passes
+        return ShufflingChunkPool(o.window, o.seed, passes=passes, hanse=self._hanse, **common)
+
+    def _make_reader(self, hooks: Hooks, n: int) -> None:
+        """The stages that work on chunks, in their order; each begins when its first result is asked for."""
+        o = self.options
+        unpacker = ChunkUnpacker(rate=o.share, count=o.count, seed=o.seed)
+        stage = self._metrics.stage(f"chunk_unpacker{self._suffix}", n)
+        self._store = PositionStore(o.ahead, o.store_bytes) if o.ahead else None
+        if isinstance(hooks.transform, ChunkStages):
+            self._metrics.stages.update({f"{each.name}{self._suffix}": each for each in hooks.transform.metrics(n)})
+        self._reader = ChunkReader(self._catalog, unpacker, hooks, self._hanse, stage, self._store)
+        self.maps: list[OrderedMap[Any, Any]] = []
+        if self._hanse is None:
+            unpacked = OrderedMap(self._reader.read, self._draws(), n, nbytes=o.nbytes, metrics=stage)
+        else:
+            loading = self._metrics.stage(f"chunk_loading{self._suffix}", n)
+            loaded = OrderedMap(self._reader.load, self._draws(), n, nbytes=o.nbytes, metrics=loading)
+            self.maps.append(loaded)
+            unpacked = OrderedMap(self._reader.unpack, self._decide(loaded), n, nbytes=o.nbytes, metrics=stage)
+        self._unpacked: OrderedMap[Any, Unpacked] = unpacked
+        self.maps.append(unpacked)
+
+    def _draws(self) -> Iterator[Draws]:
+        while (draws := self.pool.draw(self.options.draws)) is not None:
+            yield draws
+
+    def _decide(self, loaded: Iterable[Loaded]) -> Iterator[Loaded]:
+        for each in loaded:
+            yield self._reader.decided(each, self.pool.decide(each.draws, each.weights))
+
+    def next(self) -> Unpacked | None:
+        """The blocks of the next draws; None at the end. Waits."""
+        return next(self._unpacked, None)
+
+    def taken(self, each: Unpacked) -> None:
+        """The blocks of some draws were taken: a state does not repeat those."""
+        self.pool.taken(each.end)
+        self._blocks += 1
+        if self._blocks % SWEEP == 0:
+            self._due()
+
+    def of_one_width(self, blocks: list[Block]) -> list[Block]:
+        """Blocks of rows as wide as the first ever; others are dropped and counted."""
+        found: list[Block] = []
+        for block in blocks:
+            self._width = block.width if self._width is None else self._width
+            if block.width == self._width:
+                found.append(block)
+            else:
+                self._reader.metrics.add(**{"failed.width": len(block)})
+        return found
+
+    # What an intake sees of it.
+
+    @property
+    def newest(self) -> str:
+        """The greatest key of all that arrived."""
+        return self.pool.newest
+
+    @property
+    def wanted(self) -> int:
+        """How many chunks it takes of those that are there at the start."""
+        is_whole = self.options.follow is False and self.pool.window[1] > 0
+        return 0 if self._replays or is_whole else self.pool.size
+
+    @property
+    def follows(self) -> bool:
+        """Whether it takes what comes."""
+        return self.options.follow is not False and not self._replays
+
+    def arrive(self, opened: list[Opened]) -> None:
+        """Take sources in, in their order."""
+        for arrival, source in opened:
+            self._catalog.offer(arrival, source)
+        self.pool.arrive([arrival for arrival, _ in opened])
+        before, self._sources = self._sources, self._sources + len(opened)
+        if before // SWEEP != self._sources // SWEEP:
+            self._due()
+
+    def lose(self, name: str, why: str) -> None:
+        """What was taken under a name is gone."""
+        self._catalog.lose(name, why)
+
+    # What a pipeline asks of it.
+
+    def finish(self) -> None:
+        """Nothing more arrives. Raises `DataError` where nothing did."""
+        if self.pool.window[1] == 0 and not self._replays:
+            raise DataError(f"expected chunks to read, got none: {self._report()}")
+        self.pool.finish()
+
+    def check(self, barren: bool) -> None:
+        """Raise `DataError` where a pass had no chunk that can be used."""
+        if barren:
+            raise DataError(f"expected chunks that can be used, got none in a whole pass: {self._report()}")
+
+    def fetch(self, number: int, places: npt.NDArray[np.int64]) -> Block | None:
+        """Frames by reference, None where they cannot be had."""
+        return self._reader.fetch(number, places)
+
+    def forget(self, oldest: int | None) -> None:
+        """Know no more of chunks below the oldest that anybody holds a reference to."""
+        below = self.pool.oldest() if oldest is None else min(oldest, self.pool.oldest())
+        self._catalog.forget(below)
+        self._reader.forget(below)
+
+    def gauges(self) -> None:
+        """Bring the gauges of its stages up to date."""
+        lo, hi = self.pool.window
+        stage = self._metrics.stage(f"shuffling_chunk_pool{self._suffix}")
+        stage.gauges.update(chunk_sources=len(self.pool.sources), chunks_current=hi - lo, chunks_total=hi)
+        stage.gauges.update(chunks_since_anchor=self.pool.chunks_since_anchor, chunks_capacity=self.pool.size)
+        stage.gauges.update(draws=self.pool.drawn, reshuffles=self.pool.epoch, open_sources=self._catalog.open_sources)
+        if self._store is not None:
+            held = {"cached_chunks": len(self._store), "cached_bytes": self._store.nbytes}
+            stage.gauges.update(**held, cache_hits=self._store.hits, cache_misses=self._store.misses)
+        inlet = self.intake.inlet
+        if isinstance(inlet, ChunkSourceLoader):
+            provider = self._metrics.stage(f"file_path_provider{self._suffix}")
+            provider.counts = inlet.provider.counts
+            provider.gauges.update(watching=inlet.provider.mode, why=inlet.provider.why)
+
+    def close(self) -> None:
+        """Work on nothing more."""
+        self.pool.close()
+        for stage in self.maps:
+            stage.close()
+
+    def join(self) -> None:
+        """Wait for the threads of what was closed, and close all files."""
+        for stage in self.maps:
+            stage.join()
+        self.intake.leave(self)
+        self._catalog.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Of the draws that were taken: the pool, and what left its window and may be asked for again."""
+        pool = self.pool.state_dict(taken=self.end)
+        held = [[lo, *astuple(arrival)] for lo, arrival in self._catalog.sources_that_left()]
+        own = {"options": self.options.decides(), "in_turn": isinstance(self.pool, SimpleChunkExtractor)}
+        return {**own, "end": self.end, "pool": pool, "tally": self.tally.state_dict(), "left": held}
+
+    def check_state(self, state: Mapping[str, Any]) -> None:
+        """Raise `StateError` for a state of other options."""
+        mine = {"options": self.options.decides(), "in_turn": isinstance(self.pool, SimpleChunkExtractor)}
+        theirs = {name: state.get(name) for name in mine}
+        if mine != theirs:
+            raise StateError(f"expected the state of a run with {mine}, got one with {theirs}")
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state was taken. Raises `StateError`, also once sources have come."""
+        if self.intake.begun or self.pool.window[1]:
+            raise StateError("expected states to be loaded before anything has started that reads the same data")
+        for lo, *fields in state["left"]:
+            self._catalog.placed(int(lo), Arrival(*fields))
+            self._catalog.left(int(lo))
+        self.pool.load_state_dict(state["pool"])
+        self.tally.load_state_dict(state["tally"])
+        self.end = int(state["end"])
+        known = [arrival for _, arrival in [*self.pool.sources, *self._catalog.sources_that_left()]]
+        self.known = {arrival.name: arrival for arrival in known}
+
+    def _report(self) -> str:
+        """Counts by reason, and the first words about one of each."""
+        last = {reason: f"{name}: {message}" for name, reason, message in self._metrics.examples()}
+        counts = self._metrics.failures()
+        loader = self.intake.inlet.metrics.counts
+        others = [f"{loader[name]} files {name}" for name in ("skipped", "empty") if loader[name]]
+        words = [f"{n} {reason} ({last.get(reason, '')[:200]})" for reason, n in counts.items()]
+        return "; ".join([*words, *others]) or "nothing was found"

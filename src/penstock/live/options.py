@@ -1,0 +1,113 @@
+"""`LiveOptions`: what a live run is; `Stream`: one of several inlets that are joined."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
+from typing import Any, Literal
+
+from penstock.errors import PlanError
+from penstock.live.chunk_sources import Inlet
+from penstock.live.chunks import Hooks
+from penstock.live.join import Stop
+from penstock.live.journal import Journal, Move
+from penstock.live.queue import Overflow
+from penstock.live.seeds import key
+from penstock.live.splitter import SplitPart
+from penstock.plan.weights import Weight
+
+
+@dataclass(frozen=True)
+class LiveOptions:
+    """What a live run is, apart from where its data come from and what they mean.
+
+    What decides the order: `window`, the newest chunks that are drawn from; `rate` or `count`, the positions taken at
+    each use of a chunk (see `ChunkUnpacker`; with neither, all); `hanse_gamma`, None for no hanse sampling;
+    `reservoir`, frames that are mixed, 0 for none; `batch_size`; `seed`; `passes` over the window, None for ever where
+    it is followed and one where not; `drop_last`; `stop`, where several streams are joined: `"drain"` goes on without
+    one that is used up, until all are, `"first_exhausted"` ends there.
+
+    `follow`: `True` has a thread take in what comes; `False` takes what is there at the start; `"manual"` has
+    `LivePipeline.poll` called.
+
+    `overflow` says what becomes of batches that nobody gets: `"block"` makes no more of them, `"drop_new"` and
+    `"keep_newest"` go on and drop the newest, or the oldest, of more than `prefetch`: the pace of the consumer then
+    says which come.
+
+    What does not change the order: `threads`, for reading and for decoding each; `draws` that are read together;
+    `prefetch`, batches ahead; `nbytes`, of frames and of batches that wait, each; `references`, whether batches
+    say which frames they are; `ahead`, later uses of a chunk whose positions are kept when it is read, in at most
+    `store_bytes` (for a small `count`: a chunk is then read once in `ahead + 1` uses).
+    """
+
+    window: int = 100_000
+    rate: float | str | None = None
+    count: int | None = None
+    hanse_gamma: float | None = None
+    reservoir: int = 1_000_000
+    batch_size: int = 1024
+    seed: int = 0
+    passes: int | None = None
+    drop_last: bool = False
+    stop: Stop = "drain"
+    follow: bool | Literal["manual"] = True
+    overflow: Overflow = "block"
+    threads: int = 0
+    draws: int = 16
+    prefetch: int = 4
+    nbytes: int = 256 << 20
+    references: bool = False
+    ahead: int = 0
+    store_bytes: int = 1 << 30
+
+    def decides(self) -> dict[str, Any]:
+        """The options that decide the order, as a state keeps them."""
+        free = {"threads", "draws", "prefetch", "nbytes", "references", "follow", "overflow", "ahead", "store_bytes"}
+        named = {name: value for name, value in asdict(self).items() if name not in free}
+        return {**named, "rate": str(self.share)}
+
+    @property
+    def share(self) -> Fraction | None:
+        """The rate, exactly; one where neither rate nor count is given."""
+        if self.rate is None:
+            return Fraction(1) if self.count is None else None
+        return Fraction(str(self.rate))
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """One of several inlets whose positions are joined, `weight` being its share of them.
+
+    It has a window of its own, and a journal. What is None is as in the options of the pipeline; `rate` and `count` go
+    together. With `in_turn`, there is no window: all chunks of one source after the other, each once, as
+    `SimpleChunkExtractor` has them. `name` tells its stages from those of others in the metrics.
+
+    Raises `PlanError` for what one pass of sources in turn does not have.
+    """
+
+    inlet: Inlet | SplitPart
+    weight: Weight = 1
+    name: str = ""
+    window: int | None = None
+    rate: float | str | None = None
+    count: int | None = None
+    hanse_gamma: float | None = None
+    passes: int | None = None
+    ahead: int | None = None
+    in_turn: bool = False
+    hooks: Hooks | None = None
+    journal: Journal | None = None
+    replay: Sequence[Move] | None = None
+
+    def options(self, common: LiveOptions, place: int) -> LiveOptions:
+        """Those of the stream at a place among others."""
+        names = ("window", "hanse_gamma", "passes", "ahead")
+        own: dict[str, Any] = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if self.rate is not None or self.count is not None:
+            own |= {"rate": self.rate, "count": self.count}
+        chosen = replace(common, **own)
+        if self.in_turn and (chosen.hanse_gamma is not None or chosen.passes not in (None, 1) or chosen.ahead):
+            raise PlanError(f"expected one pass, and neither hanse_gamma nor ahead, for sources in turn, got {chosen}")
+        # The first is as it would be alone.
+        return chosen if place == 0 else replace(chosen, seed=int(key(common.seed, f"stream {place}")))
