@@ -18,7 +18,8 @@ _CHUNK = 512
 
 
 @_jit
-def _mix(z: Any) -> Any:
+def mix(z: Any) -> Any:
+    """See `cipher_reference.mix`."""
     z = (z ^ (z >> _30)) * _MIX_1
     z = (z ^ (z >> _27)) * _MIX_2
     return z ^ (z >> _31)
@@ -78,7 +79,7 @@ def _radix(n: int) -> Any:
 @_jit
 def permute(x: Any, size: Any, stream: Any, seed: Any, inverse: bool, out: Any) -> None:
     """See `cipher_reference.permute`; chunks end where size or stream change, and have one key each."""
-    base = _mix(seed + _GOLDEN)
+    base = mix(seed + _GOLDEN)
     room = np.empty((3, _CHUNK), np.uint64)
     value = np.empty(_CHUNK, np.uint64)
     begin = 0
@@ -86,7 +87,7 @@ def permute(x: Any, size: Any, stream: Any, seed: Any, inverse: bool, out: Any) 
         n, number = size[begin], stream[begin]
         a = _radix(n)
         b = max((n + a - 1) // a, 1)
-        key = _mix(base ^ _mix(np.uint64(number)))
+        key = mix(base ^ mix(np.uint64(number)))
         rounds = ROUNDS + 2 * (SMALL // a)
         count = 0
         while (

@@ -36,7 +36,15 @@ from penstock.kernels.driving import (  # noqa: F401 - one module has them all
     select_agents,
 )
 from penstock.kernels.intrinsics import memcpy, move1, move4, move8, prefetch, set_byte, weave3, weave4
-from penstock.kernels.live import draw_ranges, exchange, exchange_references  # noqa: F401 - one module has them all
+from penstock.kernels.live import (  # noqa: F401 - one module has them all
+    copy_held,
+    draw_ranges,
+    exchange,
+    exchange_references,
+    find_held,
+    shuffle_places,
+    slide_held,
+)
 from penstock.kernels.mixing import earliest_deadline, mix_table, mix_tree  # noqa: F401 - one module has them all
 from penstock.kernels.packing import (  # noqa: F401 - one module has them all
     best_fit,

@@ -9,20 +9,13 @@ import numba
 import numpy as np
 
 from penstock.kernels import live_reference
-from penstock.kernels.cipher_reference import GOLDEN, MIX_1, MIX_2
+from penstock.kernels.cipher import mix, permute
+from penstock.kernels.cipher_reference import GOLDEN
 from penstock.kernels.intrinsics import memcpy
 
 _jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 
-_GOLDEN, _MIX_1, _MIX_2 = np.uint64(GOLDEN), np.uint64(MIX_1), np.uint64(MIX_2)
-_27, _30, _31 = (np.uint64(bits) for bits in (27, 30, 31))
-
-
-@_jit
-def _mix(z: Any) -> Any:
-    z = (z ^ (z >> _30)) * _MIX_1
-    z = (z ^ (z >> _27)) * _MIX_2
-    return z ^ (z >> _31)
+_GOLDEN = np.uint64(GOLDEN)
 
 
 @_jit
@@ -42,7 +35,7 @@ def draw_ranges(left: Any, key: Any, counter: Any, out: Any) -> Any:
         top *= 2
     n = min(len(out), total)
     for i in range(n):
-        draw = _mix(key + (np.uint64(counter) + np.uint64(i)) * _GOLDEN)
+        draw = mix(key + (np.uint64(counter) + np.uint64(i)) * _GOLDEN)
         place = np.int64(draw % np.uint64(total - i))
         s, step = 0, top
         while step > 0:
@@ -57,6 +50,17 @@ def draw_ranges(left: Any, key: Any, counter: Any, out: Any) -> Any:
             tree[s] -= 1
             s += s & -s
     return n
+
+
+@_jit
+def shuffle_places(key: Any, number: Any, n: Any, begin: Any, endless: Any, out: Any) -> None:
+    """See `live_reference.shuffle_places`."""
+    place, size, cycle = np.empty(len(out), np.int64), np.full(len(out), n), np.zeros(len(out), np.int64)
+    for i in range(len(out)):
+        place[i] = (begin + i) % n
+        if endless:
+            cycle[i] = (begin + i) // n
+    permute(place, size, cycle, mix(np.uint64(number) * _GOLDEN + key), False, out)
 
 
 exchange_references: Any = _jit(live_reference.exchange_references)
@@ -121,3 +125,54 @@ def _put(base: Any, size: Any, link: Any, free: Any, source: Any, n: Any) -> Any
             link[last] = page
         last = page
     return first
+
+
+_frames_of: Any = _jit(live_reference.frames_of)
+
+
+@_jit
+def find_held(words: Any, where: Any, base: Any, number: Any, use: Any, frames: Any, nbytes: Any) -> None:
+    """See `live_reference.find_held`."""
+    for i in range(len(number)):
+        frames[i], nbytes[i] = -1, 0
+        slot = number[i] - base
+        at = where[slot] if 0 <= slot < len(where) else np.int64(-1)
+        if at >= 0 and 0 <= use[i] - words[at + 2] < words[at + 3]:
+            first, last, bytes_at, _ = _frames_of(words, at, use[i])
+            frames[i], nbytes[i] = last - first, words[bytes_at + last] - words[bytes_at + first]
+
+
+@_jit
+def copy_held(
+    words: Any,
+    where: Any,
+    base: Any,
+    number: Any,
+    use: Any,
+    frames: Any,
+    rows: Any,
+    ends: Any,
+    chunk: Any,
+    place: Any,
+) -> Any:
+    """See `live_reference.copy_held`."""
+    done, freed = 0, np.int64(0)
+    for i in range(len(number)):
+        if frames[i] < 0:
+            continue
+        at = where[number[i] - base]
+        first, last, bytes_at, rows_at = _frames_of(words, at, use[i])
+        size = words[bytes_at + last] - words[bytes_at + first]
+        memcpy(rows.ctypes.data + ends[done], words.ctypes.data + 8 * rows_at + words[bytes_at + first], size)
+        places = bytes_at - words[at + 4 + words[at + 3]]
+        for j in range(first, last):
+            ends[done + 1] = ends[done] + words[bytes_at + j + 1] - words[bytes_at + j]
+            chunk[done], place[done] = number[i], words[places + j]
+            done += 1
+        if use[i] - words[at + 2] == words[at + 3] - 1:
+            where[number[i] - base] = -1
+            freed += words[at + 1]
+    return freed
+
+
+slide_held: Any = _jit(live_reference.slide_held)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.cipher_reference import GOLDEN, mix
+from penstock.kernels.cipher_reference import GOLDEN, mix, permute
 
 Int = npt.NDArray[np.int64]
 
@@ -31,6 +31,19 @@ def draw_ranges(left: Int, key: Any, counter: int, out: Int) -> int:
         out[i] = np.searchsorted(np.cumsum(left), place, side="right")
         left[out[i]] -= 1
     return n
+
+
+def shuffle_places(key: Any, number: int, n: int, begin: int, endless: bool, out: Int) -> None:
+    """What stands at `begin`, `begin + 1`, ... of the positions `0 : n` of a chunk, shuffled and joined to a circle;
+    with `endless`, they are shuffled anew for each time round. `key` is that of the seed, `number` that of the chunk.
+
+    >>> out = np.zeros(6, np.int64)
+    >>> shuffle_places(np.uint64(7), 5, 3, 3, False, out), out.tolist()
+    (None, [0, 2, 1, 0, 2, 1])
+    """
+    at = np.arange(begin, begin + len(out))
+    mixed = mix(np.array([number], np.uint64) * np.uint64(GOLDEN) + key)[0]
+    permute(at % n, np.full(len(at), n), at // n if endless else np.zeros(len(at), np.int64), mixed, False, out)
 
 
 def exchange(
@@ -114,3 +127,75 @@ def exchange_references(chunk: Int, place: Any, slots: Int, new_chunk: Int, new_
         slot = slots[i]
         out[i], at[i] = chunk[slot], place[slot]
         chunk[slot], place[slot] = new_chunk[i], new_place[i]
+
+
+# A store of positions is a log of records, of 64-bit words each: number of the chunk, words of the record, first use,
+# uses U, frames up to each use [U + 1], place of each frame [F], bytes up to each frame [F + 1], the rows end to end.
+# `where[number - base]` is the word at which the record of a chunk begins, -1 where there is none.
+
+
+def frames_of(words: Int, at: int, use: int) -> tuple[int, int, int, int]:
+    """Frames `first : last` of a use, and at which words the bytes up to each frame stand, and the rows."""
+    uses = words[at + 3]
+    ends = at + 4 + use - words[at + 2]
+    frames = words[at + 4 + uses]
+    return words[ends], words[ends + 1], at + 5 + uses + frames, at + 6 + uses + 2 * frames
+
+
+def find_held(words: Int, where: Int, base: int, number: Int, use: Int, frames: Int, nbytes: Int) -> None:
+    """How many `frames` are held of each `use` of chunk `number` `[n]`, and their bytes; -1 frames where none are."""
+    for i in range(len(number)):
+        frames[i], nbytes[i] = -1, 0
+        slot = number[i] - base
+        at = where[slot] if 0 <= slot < len(where) else -1
+        if at >= 0 and 0 <= use[i] - words[at + 2] < words[at + 3]:
+            first, last, bytes_at = frames_of(words, at, use[i])[:3]
+            frames[i], nbytes[i] = last - first, words[bytes_at + last] - words[bytes_at + first]
+
+
+def copy_held(
+    words: Int, where: Int, base: int, number: Int, use: Int, frames: Int, rows: Any, ends: Int, chunk: Int, place: Any
+) -> int:
+    """Copy what `find_held` found: `rows`, end to end; `ends` of each, from the second on; `chunk` and `place`.
+
+    The record of a chunk whose last use that was is held no more. Gives the words of these.
+    """
+    held, done, freed = words.view(np.uint8), 0, 0
+    for i in range(len(number)):
+        if frames[i] < 0:
+            continue
+        at = where[number[i] - base]
+        first, last, bytes_at, rows_at = frames_of(words, at, use[i])
+        for j in range(first, last):
+            lo, hi = (8 * rows_at + words[bytes_at + k] for k in (j, j + 1))
+            rows[ends[done] : ends[done] + hi - lo] = held[lo:hi]
+            ends[done + 1] = ends[done] + hi - lo
+            chunk[done], place[done] = number[i], words[bytes_at - words[at + 4 + words[at + 3]] + j]
+            done += 1
+        if use[i] - words[at + 2] == words[at + 3] - 1:
+            where[number[i] - base] = -1
+            freed += words[at + 1]
+    return freed
+
+
+def slide_held(words: Int, where: Int, base: int, end: int, excess: int) -> tuple[int, int]:
+    """Move the records that are held to the front of a log of `end` words, in their order, without the oldest ones of
+    at least `excess` words. Gives the end, and the words of those that are left out.
+
+    >>> words, where = np.array([7, 4, 0, 0, 9, 4, 1, 0, 8, 4, 2, 0]), np.array([0, -1, 4])
+    >>> slide_held(words, where, 7, 12, 1), where.tolist(), words[:4].tolist()
+    ((4, 4), [-1, -1, 0], [9, 4, 1, 0])
+    """
+    at, to, dropped = 0, 0, 0
+    while at < end:
+        slot, size = words[at] - base, words[at + 1]
+        if 0 <= slot < len(where) and where[slot] == at:
+            if dropped < excess:
+                where[slot] = -1
+                dropped += size
+            else:
+                words[to : to + size] = words[at : at + size].copy()
+                where[slot] = to
+                to += size
+        at += size
+    return int(to), int(dropped)

@@ -35,7 +35,15 @@ from penstock.kernels.driving_reference import (  # noqa: F401 - one module has 
     relative_poses,
     select_agents,
 )
-from penstock.kernels.live_reference import draw_ranges, exchange, exchange_references  # noqa: F401 - one module has them all
+from penstock.kernels.live_reference import (  # noqa: F401 - one module has them all
+    copy_held,
+    draw_ranges,
+    exchange,
+    exchange_references,
+    find_held,
+    shuffle_places,
+    slide_held,
+)
 from penstock.kernels.mixing_reference import earliest_deadline, mix_table, mix_tree  # noqa: F401 - one module has them all
 from penstock.kernels.packing_read_reference import lay, pack_items, pack_slots  # noqa: F401 - one module has them all
 from penstock.kernels.packing_reference import (  # noqa: F401 - one module has them all

@@ -40,6 +40,13 @@ class Block:
         """Bytes of a row; 0 where rows are ragged."""
         return 0 if isinstance(self.rows, Ragged) else int(self.rows.shape[1])
 
+    def flat(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+        """The rows end to end `[bytes]`, and `[n + 1]` where each begins and ends. Cost: none where they lie so."""
+        if isinstance(self.rows, Ragged):
+            return np.ascontiguousarray(self.rows.values), self.rows.offsets
+        n, width = self.rows.shape
+        return np.ascontiguousarray(self.rows).reshape(-1), np.arange(n + 1) * width
+
     def part(self, first: int, last: int) -> Block:
         """Frames `first : last`, as views."""
         rows, cut = self.rows, slice(first, last)

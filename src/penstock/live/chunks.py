@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.core.ragged import Array
+from penstock.core.ragged import Array, offsets_of
 from penstock.errors import DataError
 from penstock.live.block import Block, Part
 from penstock.live.catalog import ChunkCatalog
@@ -23,6 +24,8 @@ from penstock.live.unpacker import ChunkUnpacker
 
 Frames = npt.NDArray[np.uint8]
 Int = npt.NDArray[np.int64]
+
+TOGETHER = 64  # frames of several chunks that are copied to be encoded in one call
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +45,14 @@ class Hooks:
     `encode(frames, places)` gives the rows of some positions: compact, ragged or of one width; each by its own frame
     alone, as `frames` may be no more than those that are wanted. Without it, they stay as they are.
 
-    Without `transform` and `weights`, no more of a chunk need be read than the positions that are wanted.
+    Without `transform` and `weights`, no more of a chunk need be read than the positions that are wanted. With
+    `unverified`, such reads leave out a check that reading all makes, and are counted under this name.
     """
 
     transform: Callable[[Frames, str], Frames | Rejected] | None = None
     weights: Callable[[Frames], Float] | None = None
     encode: Callable[[Frames, Int], Array] | None = None
+    unverified: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,6 +85,18 @@ class Unpacked:
         return sum(block.nbytes for block in self.blocks)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Taken:
+    """Frames of a chunk, of which those of `index` are at `places`, of one use after the other; `partial` where the
+    chunk has more, which were not read."""
+
+    number: int
+    frames: Frames
+    index: Int
+    places: list[Int]
+    partial: bool = False
+
+
 class ChunkReader:
     """Reads chunks of a `catalog` and takes from each the positions that `unpacker` says. Thread-safe.
 
@@ -108,33 +125,22 @@ class ChunkReader:
 
     def load(self, draws: Draws) -> Loaded:
         """The frames of draws that are open or were taken."""
-        uses = draws.use.tolist()
-        read = self._frames if self._whole else self._measured
-        frames = [
-            None if self._is_needless(draws.seq + i, number, use) else read(number)
-            for i, (number, use) in enumerate(zip(draws.number.tolist(), uses, strict=True))
-        ]
-        weights = np.full(len(draws), np.nan)
-        if self._hanse is not None:
-            weights[:] = [self._known.get(number, np.nan) for number in draws.number.tolist()]
-        return Loaded(draws, frames, weights)
+        frames: list[Frames | None] = [None] * len(draws)
+        if self._whole or self._hanse is not None:
+            read = self._frames if self._whole else self._measured
+            for i in np.flatnonzero(~self._needless(draws)).tolist():
+                frames[i] = read(int(draws.number[i]))
+        return Loaded(draws, frames, self._weights(draws))
 
     def unpack(self, loaded: Loaded) -> Unpacked:
         """The positions of draws that were taken."""
-        draws, parts = loaded.draws, list[Part]()
-        counts = {"good": 0, "bad": 0, "rejected": 0}
-        for number, use, frames, weight in zip(
-            draws.number.tolist(), draws.use.tolist(), loaded.frames, loaded.weights.tolist(), strict=True
-        ):
-            if use == REJECTED:
-                counts["bad" if frames is None and np.isnan(weight) else "rejected"] += 1
-                continue
-            part = self._unpacked(number, use, frames)
-            counts["good" if part is not None else "bad"] += 1
-            if part is not None and len(part):
-                parts.append(part)
-        self.metrics.add(chunks=counts["good"], frames=sum(map(len, parts)), rejected=counts["rejected"])
-        return Unpacked(draws.end, draws.epoch, joined(parts), counts["good"] + counts["rejected"], counts["bad"])
+        counts: Counter[str] = Counter()
+        parts = [part for run in _runs(self._each(loaded, counts)) for part in self._parts(run)]
+        found = [part for part in parts if part is not None and len(part)]
+        bad = counts["bad"] + parts.count(None)
+        good = len(loaded.draws) - counts["rejected"] - bad
+        self.metrics.add(chunks=good, frames=sum(map(len, found)), rejected=counts["rejected"])
+        return Unpacked(loaded.draws.end, loaded.draws.epoch, joined(found), good + counts["rejected"], bad)
 
     def read(self, draws: Draws) -> Unpacked:
         """`load` and `unpack` in one, for draws that are not open."""
@@ -147,13 +153,21 @@ class ChunkReader:
 
     def fetch(self, number: int, places: Int) -> Block | None:
         """Frames named by references to one chunk, for a state; None where they cannot be had."""
-        if self._whole:
-            frames = self._frames(number)
-            rows = None if frames is None or len(frames) <= places.max(initial=-1) else self._encoded(frames, places)
-        else:
-            rows = self._part(number, lambda n: [places if places.max(initial=-1) < n else places[:0]])[0]
-            rows = None if rows is None or len(rows) < len(places) else rows
-        return None if rows is None else Block(rows, np.full(len(places), number), places.astype(np.int32))
+        try:
+            if self._whole:
+                frames = self._frames(number)
+                if frames is None or len(frames) <= places.max(initial=-1):
+                    return None
+                rows = self._encoded(frames, places)
+            else:
+                taken = self._read(number, lambda n: [places if places.max(initial=-1) < n else places[:0]])
+                rows = self._encoded(taken.frames, taken.index)
+        except Exception as error:  # noqa: BLE001  as in `_frames`
+            self._fails(number, error)
+            return None
+        if len(rows) < len(places):
+            return None
+        return Block(rows, np.full(len(places), number), places.astype(np.int32))
 
     def forget(self, below: int) -> None:
         """Know no more of chunks below a number."""
@@ -163,58 +177,109 @@ class ChunkReader:
         if self._store is not None:
             self._store.forget(below)
 
-    def _is_needless(self, seq: int, number: int, use: int) -> bool:
-        """Whether a draw's chunk need not be loaded: what is wanted of it is nothing, or held."""
-        if use == REJECTED or (use == OPEN and self._hopeless(seq, number)):
-            return True
-        known = self._hanse is None or number in self._known
-        return self._store is not None and known and self._store.has(number)
+    def _needless(self, draws: Draws) -> npt.NDArray[np.bool_]:
+        """`[n]` whether a draw's chunk need not be loaded: what is wanted of it is nothing, or held."""
+        needless, known = draws.use == REJECTED, np.ones(len(draws), bool)
+        if self._hanse is not None:
+            known[:] = [number in self._known for number in draws.number.tolist()]
+            hopeless = self._hanse.hopeless(np.arange(draws.seq, draws.end), self._weights(draws))
+            needless |= (draws.use == OPEN) & known & hopeless
+        return needless if self._store is None else needless | (known & self._store.has(draws.number))
 
-    def _unpacked(self, number: int, use: int, frames: Frames | None) -> Part | None:
-        """The frames of one use; None where there are none to be had."""
-        if self._store is not None and frames is None and not np.isnan(self._known.get(number, 0.0)):
-            part = self._store.get(number, use)
-            if part is not None:
-                return part
-            frames = self._frames(number) if self._whole else None
-        uses = 1 if self._store is None else self._store.ahead + 1
-        if not self._whole:
-            rows, places = self._part(number, lambda n: self._unpacker.several(number, use, uses, n), last=uses == 1)
-            if rows is None and uses > 1:  # what is wrong may be where only later uses look
-                rows, places = self._part(number, lambda n: self._unpacker.several(number, use, 1, n))
-        elif frames is not None:
-            places = self._places(number, use, uses, frames)
-            rows = self._encoded(frames, _together(places))
-        else:
-            rows, places = None, []
-        if rows is None:
-            return None
+    def _weights(self, draws: Draws) -> Float:
+        """`[n]` weights of the chunks of draws; NaN for those that failed, and for all without hanse sampling."""
+        if self._hanse is None:
+            return np.full(len(draws), np.nan)
+        return np.array([self._known.get(number, np.nan) for number in draws.number.tolist()])
+
+    def _each(self, loaded: Loaded, counts: Counter[str]) -> Iterator[_Taken | Part]:
+        """What is taken of each draw; those of which nothing is are counted."""
+        draws, begin = loaded.draws, 0
+        block, frames = _NOTHING, np.full(len(draws), -1)
         if self._store is not None:
-            return self._store.put(number, use, rows, places)
-        return Part(Block(rows, np.full(len(rows), number), places[0].astype(np.int32)), 0, len(rows))
+            block, frames = self._store.take(draws.number, draws.use)
+        held = offsets_of(np.maximum(frames, 0)).tolist()
+        for i in np.flatnonzero(frames < 0).tolist():
+            if held[begin] < held[i]:
+                yield Part(block, held[begin], held[i])
+            begin, use = i + 1, int(draws.use[i])
+            if use == REJECTED:
+                counts["bad" if loaded.frames[i] is None and np.isnan(loaded.weights[i]) else "rejected"] += 1
+            elif (taken := self._taken(int(draws.number[i]), use, loaded.frames[i])) is None:
+                counts["bad"] += 1
+            else:
+                yield taken
+        if held[begin] < held[-1]:
+            yield Part(block, held[begin], held[-1])
 
-    def _part(
-        self, number: int, several: Callable[[int], list[Int]], last: bool = True
-    ) -> tuple[Array | None, list[Int]]:
-        """The rows of some positions of a chunk, of which nothing else need be read; and which they are. None where
-        that fails, which is counted if it was the `last` attempt."""
-        places: list[Int] = []
+    def _taken(self, number: int, use: int, frames: Frames | None) -> _Taken | Part | None:
+        """What one use takes of a chunk, encoded already where it is stored; None where it is not to be had."""
+        if self._whole and frames is None and not np.isnan(self._known.get(number, 0.0)):
+            frames = self._frames(number)  # it was held, and is no more
+        if self._whole and frames is None:
+            return None
+        failure: Exception | None = None
+        for uses in (1,) if self._store is None else (self._store.ahead + 1, 1):
+            try:
+                taken = self._chosen(number, use, uses, frames)
+                if self._store is None:
+                    return taken
+                return self._store.put(number, use, self._encoded(taken.frames, taken.index), taken.places)
+            except Exception as error:  # noqa: BLE001  as in `_frames`; it may be where only later uses look
+                failure = error
+        assert failure is not None
+        self._fails(number, failure)
+        return None
+
+    def _chosen(self, number: int, use: int, uses: int, frames: Frames | None) -> _Taken:
+        """The frames of some uses, from the chunk's `frames` if it was read whole."""
+        if frames is None:
+            taken = self._read(number, lambda n: self._unpacker.several(number, use, uses, n))
+            if taken.partial and self._hooks.unverified:
+                self.metrics.add(unverified=1)
+            return taken
+        places = self._places(number, use, uses, frames)
+        return _Taken(number, frames, _together(places), places)
+
+    def _read(self, number: int, several: Callable[[int], list[Int]]) -> _Taken:
+        """Some frames of a chunk, of which nothing else need be read."""
+        places, there = list[Int](), 0
 
         def wanted(n: int) -> Int:
+            nonlocal there
             if n == 0:
                 raise _RejectedError(_EMPTY)
-            places[:] = several(n)
+            there, places[:] = n, several(n)
             return places[0] if len(places) == 1 and _ascending(places[0]) else np.unique(np.concatenate(places))
 
+        frames = self._catalog.load(number, wanted)
+        every = _together(places)
+        index = np.arange(len(every)) if _ascending(every) else np.searchsorted(np.unique(every), every)
+        return _Taken(number, frames, index, places, len(frames) < there)
+
+    def _parts(self, run: list[_Taken] | Part) -> list[Part | None]:
+        """What was taken of some chunks, encoded together; if that fails, each by itself, None for what fails."""
+        if isinstance(run, Part):
+            return [run]
         try:
-            frames = self._catalog.load(number, wanted)
-            every = _together(places)
-            index = np.arange(len(every)) if _ascending(every) else np.searchsorted(np.unique(every), every)
-            return self._encoded(frames, index), places
+            return [self._together(run)]
         except Exception as error:  # noqa: BLE001  as in `_frames`
-            if last:
-                self._fails(number, error)
-            return None, []
+            if len(run) > 1:
+                return [part for taken in run for part in self._parts([taken])]
+            self._fails(run[0].number, error)
+            return [None]
+
+    def _together(self, run: list[_Taken]) -> Part:
+        place = [taken.places[0] for taken in run]
+        counts = [len(places) for places in place]
+        if len(run) == 1:
+            rows = self._encoded(run[0].frames, run[0].index)
+        else:
+            first = np.cumsum([0, *(len(taken.frames) for taken in run[:-1])])
+            index = np.concatenate([taken.index for taken in run]) + np.repeat(first, counts)
+            rows = self._encoded(np.concatenate([taken.frames for taken in run]), index)
+        number = np.repeat([taken.number for taken in run], counts)
+        return Part(Block(rows, number, _together(place).astype(np.int32)), 0, len(number))
 
     def _measured(self, number: int) -> None:
         """Have the weight of a chunk, the number of its frames, known: by reading none of them, if that can be."""
@@ -230,10 +295,6 @@ class ChunkReader:
             found = []
         with self._lock:
             self._known[number] = float(found[0]) if found else np.nan
-
-    def _hopeless(self, seq: int, number: int) -> bool:
-        weight = self._known.get(number)
-        return weight is not None and self._hanse is not None and self._hanse.hopeless(seq, weight)
 
     def _frames(self, number: int) -> Frames | None:
         if np.isnan(self._known.get(number, 0.0)):
@@ -296,6 +357,31 @@ class _RejectedError(DataError):
 
 
 _EMPTY = Rejected("empty", "expected at least one frame, got none")
+_NOTHING = Block(np.zeros((0, 1), np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int32))
+
+
+def _runs(taken: Iterator[_Taken | Part]) -> Iterator[list[_Taken] | Part]:
+    """What follows one another and is of one width, up to `TOGETHER` frames: many small ones cost as little as one."""
+    run, held = list[_Taken](), 0
+    for each in taken:
+        if run and (isinstance(each, Part) or not _alike(run[0].frames, each.frames)):
+            yield run
+            run, held = [], 0
+        if isinstance(each, Part):
+            yield each
+            continue
+        run.append(each)
+        held += len(each.frames)
+        del each  # before the next is read, so that its memory serves again
+        if held >= TOGETHER:
+            yield run
+            run, held = [], 0
+    if run:
+        yield run
+
+
+def _alike(one: Frames, other: Frames) -> bool:
+    return one.shape[1:] == other.shape[1:] and one.dtype == other.dtype
 
 
 def _ascending(places: Int) -> bool:

@@ -39,11 +39,11 @@ class HanseSampling:
             self.largest = float(largest[-1])
         return (known > 0) & self._below(seq, known, largest)
 
-    def hopeless(self, seq: int, weight: float) -> bool:
-        """Whether a draw of known weight is bound to be rejected, as the largest weight can only grow."""
-        if weight <= 0 or np.isnan(weight):
-            return True
-        return weight < self.largest and not self._below(np.array([seq]), np.array([weight]), self.largest)[0]
+    def hopeless(self, seq: Int, weights: Float) -> npt.NDArray[np.bool_]:
+        """`[n]` whether draws of known weights are bound to be rejected: the largest can only grow. NaN are."""
+        known = np.nan_to_num(weights, nan=0.0)
+        below = (known >= self.largest) | self._below(seq, known, self.largest)
+        return (known <= 0) | ~below
 
     def _below(self, seq: Int, weights: Float, largest: Float | float) -> npt.NDArray[np.bool_]:
         chance = (weights / np.where(np.asarray(largest) > 0, largest, 1.0)) ** self._gamma

@@ -85,7 +85,7 @@ class Reservoir:
         fresh, slots = self._fresh(len(block)), self._coming(len(block))
         self._filled += fresh
         self._drawn += len(block) - fresh
-        return self._swap(slots, *_flat(block), block.chunk, block.place, fresh)
+        return self._swap(slots, *block.flat(), block.chunk, block.place, fresh)
 
     def drain(self, n: int) -> Block:
         """At most `n` of the frames that are left; none once it is empty. Raises `StateError` as `exchange`."""
@@ -219,7 +219,7 @@ class Reservoir:
         if not (np.array_equal(self._chunk[slots], block.chunk) and np.array_equal(self._place[slots], block.place)):
             raise StateError("expected the frames that the state names, got others")
         self._check_kind(block)
-        self._swap(slots, *_flat(block), block.chunk, block.place)
+        self._swap(slots, *block.flat(), block.chunk, block.place)
         self._absences -= int(np.count_nonzero(self._absent[slots]))
         self._absent[slots] = False
 
@@ -232,14 +232,6 @@ class Reservoir:
     def is_absent(self, slots: Int) -> npt.NDArray[np.bool_]:
         """`[n]` whether the frames in slots are still to be restored."""
         return self._absent[slots]
-
-
-def _flat(block: Block) -> tuple[npt.NDArray[np.uint8], Int]:
-    """The rows end to end, and where each ends."""
-    if isinstance(block.rows, Ragged):
-        return np.ascontiguousarray(block.rows.values), block.rows.offsets
-    n, width = block.rows.shape
-    return np.ascontiguousarray(block.rows).reshape(-1), offsets_of(np.full(n, width))
 
 
 def _kind(width: int) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import PlanError
 from penstock.kernels.cipher_reference import mix
-from penstock.kernels.permute import permute
-from penstock.live.seeds import chances, draws, key
+from penstock.kernels.dispatch import kernels
+from penstock.live.seeds import chances, key
 from penstock.plan.weights import Weight
 
 Int = npt.NDArray[np.int64]
@@ -53,44 +54,37 @@ class ChunkUnpacker:
         Cost: of what is taken; with weights, of all that was taken by this and earlier uses.
         Raises `PlanError` for weights of another length, negative or not finite.
         """
-        if n == 0:
-            return np.zeros(0, np.int64)
-        if self.rate is not None:
-            if weights is not None:
-                raise PlanError("expected no weights with a rate: it takes every position in its turn")
-            return self._circle(number, use, n, self.rate)
-        assert self.count is not None
-        if weights is not None:
-            return self._weighted(number, use * self.count, self.count, _checked(weights, n))
-        return self._sequence(number, n, use * self.count, self.count)
+        return self.several(number, use, 1, n, weights)[0]
 
     def several(self, number: int, use: int, uses: int, n: int, weights: Float | None = None) -> list[Int]:
-        """What `places` gives for each of `uses` uses from `use` on. Cost: with a count, about that of one.
+        """What `places` gives for each of `uses` uses from `use` on. Cost: about that of one.
 
         >>> unpacker = ChunkUnpacker(count=2, seed=1)
         >>> [p.tolist() for p in unpacker.several(3, 4, 2, 9)] == [unpacker.places(3, u, 9).tolist() for u in (4, 5)]
         True
         """
-        if self.count is None or n == 0:
-            return [self.places(number, use + i, n, weights) for i in range(uses)]
+        if n == 0:
+            return [np.zeros(0, np.int64)] * uses
+        if self.rate is not None:
+            if weights is not None:
+                raise PlanError("expected no weights with a rate: it takes every position in its turn")
+            return self._circle(number, use, uses, n, self.rate)
+        assert self.count is not None
         begin, k = use * self.count, uses * self.count
         if weights is None:
-            together = self._sequence(number, n, begin, k)
+            together = self._shuffled(number, n, begin, k)
         else:
             together = self._weighted(number, begin, k, _checked(weights, n))
         return [together[i : i + self.count] for i in range(0, k, self.count)]
 
-    def _circle(self, number: int, use: int, n: int, rate: Fraction) -> Int:
+    def _circle(self, number: int, use: int, uses: int, n: int, rate: Fraction) -> list[Int]:
         if rate == 1:
-            return np.arange(n)
+            return [np.arange(n)] * uses
         start = int(chances(_of_chunk(self._starts, number), np.zeros(1, np.int64))[0] * FINE)
         step = n * rate.numerator * FINE
-        lo, hi = (((use + i) * step // rate.denominator + start) // FINE for i in range(2))
-        return np.sort(self._shuffled((np.arange(hi - lo) + lo % n) % n, number, n, 0))
-
-    def _sequence(self, number: int, n: int, begin: int, k: int) -> Int:
-        at = np.arange(begin, begin + k)
-        return self._shuffled(at % n, number, n, at // n)
+        cuts = [((use + i) * step // rate.denominator + start) // FINE for i in range(uses + 1)]
+        together = self._shuffled(number, n, cuts[0] % n, cuts[-1] - cuts[0], endless=False)
+        return [np.sort(together[lo - cuts[0] : hi - cuts[0]]) for lo, hi in pairwise(cuts)]
 
     def _weighted(self, number: int, skipped: int, k: int, weights: Float) -> Int:
         n, largest = len(weights), weights.max()
@@ -98,17 +92,17 @@ class ChunkUnpacker:
             return np.zeros(0, np.int64)
         found, have, cycle, chunk = [np.zeros(0, np.int64)], 0, 0, _of_chunk(self._key, number)
         while have < skipped + k:
-            order = self._shuffled(np.arange(n), number, n, cycle)
+            order = self._shuffled(number, n, cycle * n, n)
             chance = chances(chunk, np.arange(cycle * n, cycle * n + n))
             found.append(order[chance * largest < weights[order]])
             have, cycle = have + len(found[-1]), cycle + 1
         return np.concatenate(found)[skipped : skipped + k]
 
-    def _shuffled(self, at: Int, number: int, n: int, cycle: Int | int) -> Int:
-        """What stands at the places `at` of shuffle `cycle` of a chunk's positions."""
-        size, stream = np.full((2, len(at)), n)
-        stream[:] = cycle
-        return permute(at, size, stream, int(draws(self._key, np.array([number]))[0]))
+    def _shuffled(self, number: int, n: int, begin: int, k: int, *, endless: bool = True) -> Int:
+        """`[k]` positions of a chunk, from place `begin` on of the sequence of shuffles, or of the first one alone."""
+        out = np.empty(k, np.int64)
+        kernels().shuffle_places(self._key, number, n, begin, endless, out)
+        return out
 
 
 def _of_chunk(key: np.uint64, number: int) -> np.uint64:
