@@ -59,7 +59,7 @@ def lower_bound(lengths: np.ndarray, capacity: int) -> int:
 def penstock_run(values: Any, offsets: Any, capacity: int, bins: int) -> dict[str, float]:
     import penstock
     from penstock.core.columns import Columns
-    from penstock.data.blocks import BlockIterator
+    from penstock.core.blocks import BlockIterator
     from penstock.data.iter_dataset import IterDataset
 
     class Walk(BlockIterator):

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock
+from penstock.core.blocks import BlockIterator
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged, offsets_of
-from penstock.data.blocks import BlockIterator
 from penstock.data.iter_dataset import IterDataset
 from penstock.data.lengths import LengthsFile, read_lengths
 from penstock.errors import DataError, FormatError, PlanError, SpecError, StateError

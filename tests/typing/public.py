@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, assert_type
 
 import penstock
+from penstock.formats.webdataset.streaming import ShardStream
 from penstock.load import Batch
 
 
@@ -23,6 +24,11 @@ def samples(windows: penstock.MapDataset) -> None:
     assert_type(windows[[0, 1]], penstock.Columns)
     assert_type(windows.shuffle(seed=0).shard(0, 2), penstock.MapDataset)
     assert_type(windows.iterate(8).rebatch(4), penstock.IterDataset)
+
+
+def streaming(path: str) -> None:
+    """What a format streams is an origin of iterated datasets."""
+    assert_type(penstock.IterDataset(ShardStream(path)).rebatch(4), penstock.IterDataset)
 
 
 def loading(loader: penstock.Loader) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.blocks import BlockIterator, IteratorState, Origin, concatenated
 from penstock.core.columns import Columns
-from penstock.data.blocks import BlockIterator, IteratorState, Origin, concatenated
 from penstock.data.names import name_of
 from penstock.data.stream_items import Overlong, PackOptions, Positions
 from penstock.data.stream_pack import StreamPack

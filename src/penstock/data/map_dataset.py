@@ -9,10 +9,11 @@ from typing import Any, Protocol, overload
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.blocks import BlockIterator, IteratorState
 from penstock.core.columns import Columns
 from penstock.core.selection import Selection
 from penstock.data.fetch import Empty, Fetch
-from penstock.data.iter_dataset import BlockIterator, IteratorState, IterDataset
+from penstock.data.iter_dataset import IterDataset
 from penstock.data.keys import keys
 from penstock.data.names import name_of
 from penstock.errors import PlanError, SpecError, StateError

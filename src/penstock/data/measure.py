@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.blocks import concatenated
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.spec import Field, Spec
-from penstock.data.blocks import concatenated
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.lengths import LengthsFile, read_lengths
 from penstock.data.map_dataset import MapDataset

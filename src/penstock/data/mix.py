@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.blocks import concatenated
 from penstock.core.columns import Columns
-from penstock.data.blocks import concatenated
 from penstock.data.map_dataset import MapDataset, Stage
 from penstock.errors import PlanError, SpecError
 from penstock.plan.mixed import Mixed, Part

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.blocks import BlockIterator, IteratorState, Origin, concatenated
 from penstock.core.columns import Columns
 from penstock.core.ragged import Array, Ragged, offsets_of
-from penstock.data.blocks import BlockIterator, IteratorState, Origin, concatenated
 from penstock.data.lengths import LengthsFile
 from penstock.data.recycler import Recycler
 from penstock.data.stream_items import Axis, Items, PackOptions, Passed, items_of, row_lengths

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.blocks import BlockIterator
 from penstock.core.columns import Columns
-from penstock.data.iter_dataset import BlockIterator, IterDataset
+from penstock.data.iter_dataset import IterDataset
 from penstock.data.map_dataset import MapDataset
 from penstock.data.recycler import Recycler
 from penstock.errors import StateError, WorkerError

@@ -83,7 +83,7 @@ def test_resumed_anywhere_it_goes_on_the_same(shuffle: int, tmp_path: Path) -> N
 
 
 def test_it_is_an_origin_of_iterated_datasets(tmp_path: Path) -> None:
-    data = IterDataset(ShardStream(shards(tmp_path), rows=4, shuffle=8, seed=2))  # type: ignore[arg-type]
+    data = IterDataset(ShardStream(shards(tmp_path), rows=4, shuffle=8, seed=2))
     even = data.filter(lambda c: c["cls"] % 2 == 0).rebatch(5)
     whole = [block["cls"].tolist() for block in even]
     assert sorted(x for block in whole for x in block) == list(range(0, 25, 2))

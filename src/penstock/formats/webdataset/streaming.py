@@ -20,6 +20,7 @@ import numpy.typing as npt
 from penstock.containers.tar import Members, stream
 from penstock.containers.tar.compress import opened
 from penstock.containers.tar.walk import Member
+from penstock.core.blocks import BlockIterator, IteratorState
 from penstock.core.columns import Columns
 from penstock.core.selection import Selection
 from penstock.errors import DataError, FormatError, StateError, UnsafeDataError
@@ -30,7 +31,6 @@ from penstock.formats.webdataset.samples import META, PASSED, Samples, chosen, g
 from penstock.formats.webdataset.shards import shards_of
 
 Opener = Callable[[], IO[bytes]]
-State = dict[str, Any]
 Sample = list[tuple[Member, bytes]]
 
 GAP = 1 << 16  # bytes between samples that are filled with zeros rather than left out
@@ -116,7 +116,7 @@ def _archives(path: str | os.PathLike[str] | Mapping[str, Opener]) -> list[Archi
     return [one(shard) for shard in shards_of(Path(path))]
 
 
-class ShardIterator:
+class ShardIterator(BlockIterator):
     """One pass over a `ShardStream`; `state_dict` says where it stands, `load_state_dict` goes there."""
 
     def __init__(self, origin: ShardStream) -> None:
@@ -124,9 +124,6 @@ class ShardIterator:
         order = np.arange(len(origin.archives))
         self._order: list[int] = (self._draw(0).permutation(order) if origin.shuffle else order).tolist()
         self._load(0, 0, 0, 0)
-
-    def __iter__(self) -> Iterator[Columns]:
-        return self
 
     def __next__(self) -> Columns:
         """The next block."""
@@ -140,7 +137,7 @@ class ShardIterator:
         self._given += block.n
         return block
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> IteratorState:
         """Archive and sample that the buffer begins with, its number, the rows of it that are out; as plain JSON."""
         place, number, given = self._place, self._number, self._given
         if self._held is not None and given >= self._held.n:
@@ -148,7 +145,7 @@ class ShardIterator:
         told = {"archive": place[0], "sample": place[1], "buffer": number, "given": given}
         return {"stream": self._origin.fingerprint, **told}
 
-    def load_state_dict(self, state: State) -> None:
+    def load_state_dict(self, state: IteratorState) -> None:
         """Go there. Raises `StateError` for a state of another stream."""
         if state.get("stream") != self._origin.fingerprint:
             raise StateError("expected a state of this stream, got one of other archives, another order or options")
