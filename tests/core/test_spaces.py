@@ -11,7 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.ragged import Ragged
-from penstock.core.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple, compact, unflatten
+from penstock.core.spaces import (
+    Box,
+    Dict,
+    Discrete,
+    MultiBinary,
+    MultiDiscrete,
+    Space,
+    Text,
+    Tuple,
+    compact,
+    json_text,
+    unflatten,
+)
 from penstock.errors import SpecError
 
 SPACES = [
@@ -41,6 +53,22 @@ def test_json_round_trip(space):
 @pytest.mark.parametrize("space", SPACES, ids=lambda s: s.type)
 def test_compact_round_trip(space):
     assert Space.from_json(compact(space)) == space
+
+
+ODD = [
+    Box(np.zeros((2, 0, 3)), np.zeros((2, 0, 3)), np.dtype("f8")),
+    Box(np.array([0.0, -0.0]), np.array([-0.0, -0.0]), np.dtype("f4")),
+    Box(np.full(3, np.nan), np.full(3, np.inf), np.dtype("f4")),
+    Box(np.array([[0, 1], [0, 1]]), np.full((2, 2), 7), np.dtype("i8")),
+    Box(np.zeros((2, 2)), np.ones((2, 2)), np.dtype("?")),
+    Box(np.full((1, 1, 2), 0.1), np.full((1, 1, 2), 1e300), np.dtype(">f8")),
+    Dict({'"é': Discrete(2), "A": Dict({}), "a b": Tuple(())}),
+]
+
+
+@pytest.mark.parametrize("space", [*SPACES, *ODD], ids=lambda s: s.type)
+def test_the_text_of_a_space_is_that_of_its_json(space):
+    assert json_text(space) == json.dumps(space.to_json(), sort_keys=True)
 
 
 def test_compact_keeps_one_number_for_a_bound_that_has_one():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 
 import numpy as np
@@ -54,6 +55,13 @@ def test_spec_json_round_trip_and_fingerprint():
     assert again.fingerprint == spec().fingerprint
     assert hash(again) == hash(spec())
     assert again != Spec(spec().fields)
+    assert again != Spec({**spec().fields, "more": Field(np.dtype("f4"))}, *again._told[1:])
+
+
+@pytest.mark.parametrize("made", [spec(), Spec({}), Spec(spec().fields), Spec({}, None, Discrete(3))])
+def test_the_fingerprint_is_that_of_the_json(made):
+    text = json.dumps(made.to_json(), sort_keys=True)
+    assert made.fingerprint == hashlib.sha256(text.encode()).hexdigest()
 
 
 @pytest.mark.parametrize("bad", [{}, {"fields": {"a": {}}}, {"fields": {"a": {"dtype": "O"}}}, {"fields": 3}])

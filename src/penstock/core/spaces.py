@@ -319,6 +319,34 @@ def compact(space: Space) -> dict[str, Any]:
             return space.to_json()
 
 
+def json_text(space: Space) -> str:
+    """What `json.dumps(space.to_json(), sort_keys=True)` gives, but for an image space in milliseconds, not seconds.
+
+    >>> json_text(Box(np.zeros((1, 2)), np.ones((1, 2)), np.dtype("uint8")))
+    '{"dtype": "uint8", "high": [[1, 1]], "low": [[0, 0]], "shape": [1, 2], "type": "Box"}'
+    """
+    match space:
+        case Box(low, high, dtype):
+            told = {"dtype": json.dumps(str(dtype)), "shape": json.dumps(list(low.shape)), "type": '"Box"'}
+            return json_object({**told, "low": _cells(low), "high": _cells(high)})
+        case Tuple(spaces):
+            return json_object({"type": '"Tuple"', "subspaces": f"[{', '.join(map(json_text, spaces))}]"})
+        case Dict(spaces):
+            inner = json_object({name: json_text(each) for name, each in spaces.items()})
+            return json_object({"type": '"Dict"', "subspaces": inner})
+        case _:
+            return json.dumps(space.to_json(), sort_keys=True)
+
+
+def json_object(parts: Mapping[str, str]) -> str:
+    """The JSON of an object of which that of the values is there, its keys in order.
+
+    >>> json_object({"b": "1", "a": "[]"})
+    '{"a": [], "b": 1}'
+    """
+    return "{" + ", ".join(f"{json.dumps(name)}: {parts[name]}" for name in sorted(parts)) + "}"
+
+
 def unflatten(space: Space | None, columns: Mapping[str, Any]) -> Any:
     """Leaf values by path, folded into the structure of `space`: dicts, tuples, or the leaf itself.
 
@@ -361,6 +389,17 @@ def _every(inside: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 def _one_number(bound: npt.NDArray[Any]) -> Any:
     """The number that all cells are, or the cells."""
     return bound.flat[0].item() if bound.size and (bound == bound.flat[0]).all() else bound
+
+
+def _cells(bound: npt.NDArray[Any]) -> str:
+    """The JSON of a bound: that of one number over and over, where all cells are the same to the bit."""
+    one = bound.reshape(-1)[:1]
+    if not bound.size or bound.tobytes() != one.tobytes() * bound.size:
+        return json.dumps(bound.tolist())
+    text = json.dumps(one[0].item())
+    for side in reversed(bound.shape):
+        text = f"[{', '.join([text] * side)}]"
+    return text
 
 
 def _span(bound: npt.NDArray[Any]) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock.core.columns import under
-from penstock.core.spaces import Space
+from penstock.core.spaces import Space, json_object, json_text
 from penstock.errors import SpecError
 
 Align = Literal["step", "boundary", "episode"]
@@ -103,10 +103,14 @@ class Spec(Mapping[str, Field]):
         return len(self.fields)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Spec) and self.to_json() == other.to_json()
+        return isinstance(other, Spec) and self._told == other._told
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
+
+    @property
+    def _told(self) -> tuple[Any, ...]:
+        return dict(self.fields), self.observation_space, self.action_space
 
     @cached_property
     def aligns(self) -> tuple[Align, ...]:
@@ -120,10 +124,13 @@ class Spec(Mapping[str, Field]):
             raise KeyError(f"no column {prefix!r}; there are {list(self.fields)}")
         return found
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
-        """A SHA-256 hex digest that is equal exactly when the specs are."""
-        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+        """A SHA-256 hex digest that is equal exactly when the specs are: that of `to_json`, its keys in order."""
+        spaces = {"observation_space": self.observation_space, "action_space": self.action_space}
+        fields = {path: json.dumps(field.to_json(), sort_keys=True) for path, field in self.fields.items()}
+        told = {name: "null" if space is None else json_text(space) for name, space in spaces.items()}
+        return hashlib.sha256(json_object({"fields": json_object(fields), **told}).encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
         """A plain dict that `from_json` reads back."""
