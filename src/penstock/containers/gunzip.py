@@ -13,6 +13,7 @@ GzipReason = Literal["not_gzip", "crc", "truncated", "damaged", "too_large"]
 MAGIC = b"\x1f\x8b"
 MEMBER = b"\x1f\x8b\x08"  # how a member begins: magic and method
 GAIN = 1032  # deflate makes at most so many bytes out of one
+LOOSE = 4  # times the limit that may be held for a moment: unpacking at once is quicker than by the piece
 MEMBERS = 1 << 16
 PIECE = 1 << 16
 _CHECKS = ("incorrect data check", "incorrect length check")
@@ -54,9 +55,10 @@ def one_member(data: bytes, limit: int) -> bytes | None:
     """
     module = inflating()
     try:
-        if GAIN * len(data) <= limit:
+        if GAIN * len(data) <= LOOSE * limit:
             # One byte more than there is, so that a decoder sees the end without asking for more room.
-            return module.decompress(data, 31, min(told_size(data), GAIN * len(data)) + 1)
+            found: bytes = module.decompress(data, 31, min(told_size(data), limit) + 1)
+            return found if len(found) <= limit else None
         inflate = module.decompressobj(31)
         found = inflate.decompress(data, limit + 1)
     except module.error:

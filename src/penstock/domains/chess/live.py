@@ -114,11 +114,14 @@ def chess_pipeline(
     if weights is not None and chosen.count is None and chosen.hanse_gamma is None:
         raise PlanError("expected a count, or hanse_gamma, with weights of positions, got none: they have no effect")
     provider = FilePathProvider(directory, watch="off" if chosen.follow is False else watch, settle=settle)
-    opener = functools.partial(open_chunks, missing_st=missing_st, verify=verify)
+    transform = _transform(rescorer, faults)
+    # Records that nobody looks at become compact rows without becoming frames in between.
+    as_stored = transform is None and weights is None
+    opener = functools.partial(open_chunks, missing_st=missing_st, verify=verify, as_stored=as_stored)
     return LivePipeline(
         ChunkSourceLoader(provider, _opener(opener, split, part), chosen.threads or 1),
         chosen,
-        hooks=Hooks(_transform(rescorer, faults), weights, encode),
+        hooks=Hooks(transform, weights, functools.partial(encode, missing_st=missing_st), unverified=not verify),
         decode=(tensors or ChessTensors()).decode,
         journal=journal if journal is None or isinstance(journal, Journal) else Journal(journal),
         replay=replay,
