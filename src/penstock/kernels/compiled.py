@@ -25,6 +25,7 @@ from penstock.kernels.chess_rescore import (  # noqa: F401 - one module has them
     lacks_short_term,
     sharpen,
     short_term,
+    turn_policies,
 )
 from penstock.kernels.chess_trace import trace  # noqa: F401 - one module has them all
 from penstock.kernels.cipher import permute  # noqa: F401 - one module has them all
@@ -59,6 +60,13 @@ from penstock.kernels.packing import (  # noqa: F401 - one module has them all
 )
 from penstock.kernels.packing_concat import concat  # noqa: F401 - one module has them all
 from penstock.kernels.packing_read import lay, pack_items, pack_slots  # noqa: F401 - one module has them all
+from penstock.kernels.polygons import (  # noqa: F401 - one module has them all
+    draw_shapes,
+    meeting_boxes,
+    place_shapes,
+    split_channels,
+    to_unit,
+)
 from penstock.kernels.reference import DIGEST_1, DIGEST_2, DIGEST_STEP
 from penstock.kernels.stream_packing import open_packs, pack_stream, repack_stream  # noqa: F401 - one module has them all
 from penstock.kernels.warp import warp  # noqa: F401 - one module has them all

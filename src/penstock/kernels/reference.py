@@ -25,6 +25,7 @@ from penstock.kernels.chess_rescore_reference import (  # noqa: F401 - one modul
     lacks_short_term,
     sharpen,
     short_term,
+    turn_policies,
 )
 from penstock.kernels.chess_trace_reference import called_for, trace  # noqa: F401 - one module has them all
 from penstock.kernels.cipher_reference import permute  # noqa: F401 - one module has them all
@@ -57,6 +58,13 @@ from penstock.kernels.packing_reference import (  # noqa: F401 - one module has 
     open_fit,
     plan_decreasing,
     sort_decreasing,
+)
+from penstock.kernels.polygons_reference import (  # noqa: F401 - one module has them all
+    draw_shapes,
+    meeting_boxes,
+    place_shapes,
+    split_channels,
+    to_unit,
 )
 from penstock.kernels.stream_reference import open_packs, pack_stream, repack_stream  # noqa: F401 - one module has them all
 from penstock.kernels.warp_reference import warp  # noqa: F401 - one module has them all

@@ -9,7 +9,8 @@ import numpy.typing as npt
 
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer
 from penstock.domains.driving.rasterize.context import RenderContext
-from penstock.domains.driving.rasterize.drawing import fill, to_fixed
+from penstock.domains.driving.rasterize.cull import place
+from penstock.domains.driving.rasterize.drawing import FILLED, Fixed, Strokes, calls_of, spans_of
 from penstock.domains.driving.rasterize.scenes import LABELS, Integers, Rows, Scenes, Views, ranges
 from penstock.errors import DataError
 
@@ -36,23 +37,23 @@ class AttributeRasterizer(Rasterizer):
         return sum(3 if channel == "type" else 2 for channel in self.channels)
 
     def prepare(self, scenes: Scenes, views: Views) -> Draw:
-        """For each box of each view its value in every channel, 0 for none."""
+        """Each box of each view is a call for every channel in which it has a value."""
+        polygons, view, values = self.polygons(scenes, views)
+        box, channel = np.nonzero(values)
+        calls = calls_of(box, box + 1, channel, FILLED, values[box, channel])
+        ends = np.searchsorted(view[box], np.arange(len(views) + 1)).tolist()
+        return Strokes(polygons.reshape(-1, 2), spans_of(len(polygons), 4), calls, ends).paint
+
+    def polygons(self, scenes: Scenes, views: Views) -> tuple[Fixed, Integers, Integers]:
+        """The boxes that may be seen, view after view, in the order of drawing.
+
+        Fixed-point corners `[m, 4, 2]`, of which view `[m]`, and the values `[m, channels]`, 0 for none.
+        """
         boxes = scenes.boxes(self.filter_agents_threshold)
         corner, view = ranges(boxes.spans[views.steps[:, 0]])
-        matrices = self.matrices(views)
-        seen = boxes.circles.take(corner).touching(matrices[view], self.context)
+        polygons, seen = place(boxes.corners, boxes.circles, corner, view, self.matrices(views), self.context)
         corner, view = corner[seen], view[seen]
-        polygons = to_fixed(boxes.corners[corner], matrices[view])
-        values = self._values(scenes.agents[boxes.rows[corner]], views.yaw[view])
-        ends = np.searchsorted(view, np.arange(len(views) + 1)).tolist()
-
-        def draw(view: int, planes: Planes) -> None:
-            planes.fill(0)
-            for box in range(ends[view], ends[view + 1]):
-                for channel in np.flatnonzero(values[box]):
-                    fill(planes[channel], [polygons[box]], int(values[box, channel]))
-
-        return draw
+        return polygons, view, self._values(scenes.agents[boxes.rows[corner]], views.yaw[view])
 
     def _values(self, agents: Rows, yaw: npt.NDArray[np.float64]) -> Integers:
         """`[m, channels]` of `m` agents seen from poses that look along `yaw`."""

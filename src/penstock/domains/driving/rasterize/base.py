@@ -11,14 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.domains.driving.rasterize.context import RenderContext
-from penstock.domains.driving.rasterize.drawing import opencv
 from penstock.domains.driving.rasterize.scenes import Rows, Scenes, Views
 from penstock.errors import DataError
+from penstock.kernels.dispatch import kernels
 
 Planes = npt.NDArray[np.uint8]
 Draw = Callable[[int, Planes], None]  # view, its planes [C, H, W]: every pixel is written
 
-UNIT = np.arange(256, dtype=np.float32)[None] / np.float32(255)
 CHUNK = 32  # views prepared at once: their corners and lanes stay in the cache
 
 
@@ -100,10 +99,10 @@ class Rasterizer(ABC):
             for view in range(len(views)):
                 draw(view, out[view])
             return
-        planes, rows = np.empty(out.shape[1:], np.uint8), (-1, out.shape[-1])
+        planes = np.empty(out.shape[1:], np.uint8)
         for view in range(len(views)):
             draw(view, planes)
-            opencv().LUT(planes.reshape(rows), UNIT, out[view].reshape(rows))
+            kernels().to_unit(planes.reshape(-1), out[view].reshape(-1))
 
     def matrices(self, views: Views) -> npt.NDArray[np.float64]:
         """`raster_from_world` `[n, 3, 3]`. Agents' yaws are float32, and so are their sines, as in the original."""

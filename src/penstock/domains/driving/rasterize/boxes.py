@@ -11,8 +11,8 @@ from penstock.domains.driving.geometry import box_corners
 from penstock.domains.driving.logs import EGO_EXTENT
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer, unit
 from penstock.domains.driving.rasterize.context import RenderContext
-from penstock.domains.driving.rasterize.cull import Circles
-from penstock.domains.driving.rasterize.drawing import Fixed, fill, to_fixed
+from penstock.domains.driving.rasterize.cull import Circles, place
+from penstock.domains.driving.rasterize.drawing import FILLED, Fixed, Strokes, calls_of, spans_of
 from penstock.domains.driving.rasterize.options import RasterOptions
 from penstock.domains.driving.rasterize.scenes import Boxes, Integers, Scenes, Views, ranges
 from penstock.errors import DataError
@@ -52,68 +52,70 @@ class BoxRasterizer(Rasterizer):
         return 2 * self.steps
 
     def prepare(self, scenes: Scenes, views: Views) -> Draw:
-        """All boxes of all views, moved to pixels at once; a channel is then one drawing call."""
-        polygons, plane = self.polygons(scenes, views)
+        """All boxes of all views, moved to pixels at once; those of a channel are one call, or with `union` each is."""
+        polygons, where = self.polygons(scenes, views)
         channels = 2 * self.steps
-        ends = np.searchsorted(plane, np.arange(len(views) * channels + 1)).tolist()
-        paint = fill if self.options.fill == "even-odd" else _fill_union
-
-        def draw(view: int, planes: Planes) -> None:
-            planes.fill(0)
-            first = view * channels
-            for channel in range(channels):
-                low, high = ends[first + channel], ends[first + channel + 1]
-                if low < high:
-                    paint(planes[channel], polygons[low:high], 255)
-
-        return draw
+        if self.options.fill == "union":
+            boxes, planes = np.arange(len(where) + 1), where
+        else:
+            planes = np.arange(len(views) * channels)
+            boxes = np.searchsorted(where, np.arange(len(planes) + 1))
+        calls = calls_of(boxes[:-1], boxes[1:], planes % channels, FILLED, 255)
+        ends = np.searchsorted(planes, np.arange(len(views) + 1) * channels).tolist()
+        strokes = Strokes(polygons.reshape(-1, 2), spans_of(len(where), 4), calls, ends)
+        return strokes.paint
 
     def polygons(self, scenes: Scenes, views: Views) -> tuple[Fixed, Integers]:
         """The boxes that may be seen: fixed-point corners `[m, 4, 2]`, and where `[m]`: view * channels + channel.
 
-        Ascending by where, and in the order of drawing there.
+        Ascending by where, and in the order of drawing there: agents before the vehicle.
         """
-        boxes = scenes.boxes(self.filter_agents_threshold)
-        view, plane, corner = self._entries(boxes, views)
-        matrices = self.matrices(views)
-        circles, corners = boxes.circles.take(corner), boxes.corners
-        if views.ego is not None:  # the vehicle's boxes are the last entries, step by step
-            moved = self._moved(views, views.ego)
-            first = len(corner) - len(moved)
-            corners = np.concatenate([corners[corner[:first]], moved])
-            corner, around = np.arange(len(corners)), Circles.around(moved)
-            circles.center[first:], circles.radius[first:] = around.center, around.radius
-        seen = np.flatnonzero(circles.touching(matrices[view], self.context))
-        key = view[seen] * self.num_channels() + plane[seen]
-        order = np.argsort(key, kind="stable")
-        drawn = seen[order]
-        return to_fixed(corners[corner[drawn]], matrices[view[drawn]]), key[order]
+        boxes, matrices = scenes.boxes(self.filter_agents_threshold), self.matrices(views)
+        vehicle, circles = boxes.corners, boxes.circles
+        if views.ego is not None:
+            vehicle = self._moved(views, views.ego)
+            circles = Circles.around(vehicle)
+        parts: list[tuple[Fixed, Integers]] = []
+        for shapes, around, (view, plane, shape) in (
+            (boxes.corners, boxes.circles, self._agents(boxes, views)),
+            (vehicle, circles, self._vehicle(boxes, views)),
+        ):
+            polygons, seen = place(shapes, around, shape, view, matrices, self.context)
+            parts.append((polygons, view[seen] * self.num_channels() + plane[seen]))
+        polygons, where = (np.concatenate(part) for part in zip(*parts, strict=True))
+        order = np.argsort(where, kind="stable")
+        return polygons[order], where[order]
 
     def _moved(self, views: Views, ego: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Corners `[m, 4, 2]` of the vehicle where `ego` says that it is, for the steps that are drawn of it."""
-        history = slice(0, self.history_num_frames + 1, self.options.history_step)
-        shown = views.steps[:, history] >= 0
-        if not self.render_ego_history:
-            shown[:, 1:] &= views.track[:, None] >= 0  # among an agent's neighbours it is not the ego
-        poses = ego[:, history][shown]
+        """Corners `[n * steps, 4, 2]` of the vehicle where `ego` says that it is."""
+        poses = ego[:, : self.history_num_frames + 1 : self.options.history_step].reshape(-1, 3)
         extent = np.broadcast_to(np.array(EGO_EXTENT, np.float32), (len(poses), 3))
         return box_corners(poses[:, :2], extent, poses[:, 2].astype(np.float32))
 
-    def _entries(self, boxes: Boxes, views: Views) -> tuple[Integers, Integers, Integers]:
-        """What is drawn: of which view, into which channel, which corners; agents of a frame before the vehicle."""
+    def _shown(self, views: Views) -> tuple[Integers, Integers, Integers, Integers]:
+        """The steps that there are: which of all, and their frame, view and step."""
         wanted = views.steps[:, : self.history_num_frames + 1 : self.options.history_step]
         at = np.flatnonzero(wanted >= 0)
-        frame, view, step = wanted.ravel()[at], at // wanted.shape[1], at % wanted.shape[1]
+        return at, wanted.ravel()[at], at // wanted.shape[1], at % wanted.shape[1]
+
+    def _agents(self, boxes: Boxes, views: Views) -> tuple[Integers, Integers, Integers]:
+        """Which agents are drawn: of which view, into which channel, which corners."""
+        _, frame, view, step = self._shown(views)
         corner, owner = ranges(boxes.spans[frame])
-        chosen = boxes.track[corner] == views.track[view[owner]]
-        around_agent = views.track[view] >= 0
-        plane = np.concatenate([step[owner] + self.steps * chosen, step + self.steps * ~around_agent])
-        view = np.concatenate([view[owner], view])
-        corner = np.concatenate([corner, len(boxes.rows) + frame])
+        view, step = view[owner], step[owner]
+        chosen = boxes.track[corner] == views.track[view]
         if self.render_ego_history:
-            return view, plane, corner
-        kept = plane <= self.steps  # the first of the ego's channels is the current one
-        return view[kept], plane[kept], corner[kept]
+            return view, step + self.steps * chosen, corner
+        kept = ~chosen | (step == 0)
+        return view[kept], (step + self.steps * chosen)[kept], corner[kept]
+
+    def _vehicle(self, boxes: Boxes, views: Views) -> tuple[Integers, Integers, Integers]:
+        """The same of the vehicle, which is an agent among others around an agent."""
+        at, frame, view, step = self._shown(views)
+        is_ego = views.track[view] < 0
+        kept = slice(None) if self.render_ego_history else ~is_ego | (step == 0)
+        corner = len(boxes.rows) + frame if views.ego is None else at
+        return view[kept], (step + self.steps * is_ego)[kept], corner[kept]
 
     def to_rgb(self, in_im: npt.NDArray[Any], **kwargs: Any) -> Planes:
         """Agents in `agent_color` (blue), the ego in `ego_color` (green), 0..1 each, fading into the past."""
@@ -131,8 +133,3 @@ def _faded(planes: npt.NDArray[Any], color: Any) -> npt.NDArray[np.float32]:
         picture *= FADE
         picture[plane > 0] = color
     return picture
-
-
-def _fill_union(image: Planes, polygons: Fixed, color: int) -> None:
-    for polygon in polygons:
-        fill(image, [polygon], color)

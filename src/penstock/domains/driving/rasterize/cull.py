@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.domains.driving.rasterize.context import RenderContext
+from penstock.kernels.dispatch import kernels
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+Fixed = npt.NDArray[np.int32]
 
 MARGIN = 4.0  # pixels: nothing that ends this far outside touches a raster, smoothed edges included
 
@@ -26,22 +28,26 @@ class Near:
     def __init__(self, bounds: Floats) -> None:
         self.order = np.argsort(bounds[:, 0, 0], kind="stable")
         sides = np.ascontiguousarray(bounds[self.order].reshape(-1, 4).T)
-        self.left, self.bottom, self.right, self.top = sides
+        self.sides = sides  # left, bottom, right, top
         self.widest = float((bounds[:, 1, 0] - bounds[:, 0, 0]).max(initial=0))
 
     def query(self, center: npt.NDArray[Any], reach: float) -> Integers:
-        """Which boxes meet the square of half side `reach` around `center` `[2]`, ascending.
+        """Which boxes meet the square of half side `reach` around `center` `[2]`, ascending."""
+        return self.query_all(np.asarray(center)[None], reach)[0]
 
-        Cost: two binary searches, then one look at each box that begins in the strip.
+    def query_all(self, centers: npt.NDArray[Any], reach: float) -> tuple[Integers, Integers]:
+        """The same for `centers` `[n, 2]`: the boxes of the first, then those of the second, ...; and of which it is.
+
+        Cost: two binary searches a centre, then one look at each box that begins in the strip.
         """
-        x, y = float(center[0]), float(center[1])
+        centers = np.ascontiguousarray(centers, np.float64)
         # a metre to spare for rounding
-        low, high = np.searchsorted(self.left, (x - reach - self.widest - 1, x + reach + 1))
-        strip = slice(low, high)
-        # each side is compared as L5Kit does: what only touches does not meet
-        meets = (x > self.left[strip] - reach) & (x < self.right[strip] + reach)
-        meets &= (y > self.bottom[strip] - reach) & (y < self.top[strip] + reach)
-        return np.sort(self.order[strip][meets])
+        strips = np.searchsorted(self.sides[0], centers[:, :1] + (-reach - self.widest - 1, reach + 1))
+        keys = np.empty(int((strips[:, 1] - strips[:, 0]).sum()), np.int64)
+        count = kernels().meeting_boxes(self.order, self.sides, strips, centers, reach, keys)
+        keys = np.sort(keys[:count])
+        total = max(len(self.order), 1)
+        return keys % total, keys // total
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,18 +63,15 @@ class Circles:
         center = (points.min(axis=1) + points.max(axis=1)) / 2
         return cls(center, np.sqrt(((points - center[:, None]) ** 2).sum(axis=-1).max(axis=1)))
 
-    def take(self, rows: Integers) -> Circles:
-        """Circles `rows`."""
-        return Circles(self.center[rows], self.radius[rows])
 
-    def touching(self, matrices: Floats, context: RenderContext) -> npt.NDArray[np.bool_]:
-        """`[n]`: which may touch the raster, each moved by its own matrix `[n or 1, 3, 3]`."""
-        x, y = self.center.T
-        reach = self.radius / min(context.pixel_size_m) + MARGIN
-        seen = np.ones(len(reach), np.bool_)
-        for axis, size in enumerate(context.raster_size_px):
-            place = x * matrices[:, axis, 0]
-            place += y * matrices[:, axis, 1]
-            place += matrices[:, axis, 2]
-            seen &= (place > -reach) & (place < reach + size)
-        return seen
+def place(
+    shapes: Floats, circles: Circles, which: Integers, view: Integers, matrices: Floats, context: RenderContext
+) -> tuple[Fixed, Integers]:
+    """Entry `i` is shape `which[i]` of `shapes` `[K, k, 2]`, in its circle, moved by `matrices[view[i]]` `[n, 3, 3]`.
+
+    Fixed-point pixels `[m, k, 2]` of the `m` entries that may touch the raster, and which `[m]` those are, ascending.
+    """
+    frame = np.array([*context.raster_size_px, min(context.pixel_size_m), MARGIN])
+    out, kept = np.empty((len(which), *shapes.shape[1:]), np.int32), np.empty(len(which), np.int64)
+    count = kernels().place_shapes(shapes, circles.center, circles.radius, which, view, matrices, frame, out, kept)
+    return out[:count], kept[:count]

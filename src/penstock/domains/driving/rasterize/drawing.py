@@ -1,7 +1,8 @@
-"""OpenCV's drawing calls under fixed-point rules."""
+"""What is drawn, as arrays: contours in fixed-point pixels, and the calls that fill them or draw along them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -9,12 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import require
+from penstock.kernels.dispatch import kernels
+from penstock.kernels.polygons_reference import CLOSED, FILLED, OPEN, POINT
 
-SHIFT = 9  # binary digits behind the point of a coordinate
-REACH = 2.0**30  # of fixed-point coordinates: they are cut here, so that they fit 32 bits
+SHIFT = POINT  # binary digits behind the point of a coordinate
 
 Fixed = npt.NDArray[np.int32]
-Points = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 
 
 @cache
@@ -23,33 +25,52 @@ def opencv() -> Any:
     return require("cv2", "raster")
 
 
-def to_fixed(points: Points, matrices: Points) -> Fixed:
-    """World points `[m, k, 2]` as fixed-point pixels, each of the `m` by its own matrix `[m or 1, 3, 3]`.
+@dataclass(frozen=True, eq=False)
+class Strokes:
+    """What many views are painted with: of view `v` calls `ends[v]:ends[v + 1]`, in that order.
 
-    Cut towards zero, not rounded. Scaling the matrix by a power of two is exact, so this is what scaling the pixels is.
-
-    >>> to_fixed(np.array([[[1.0, -0.001]]]), np.eye(3)[None]).tolist()
-    [[[512, 0]]]
+    `points` `[P, 2]`; contours `spans` `[K, 2]`, ranges of points; `calls` `[n, 5]`: the first contour and the one
+    after the last, the plane, what is done (`FILLED`, `OPEN`, `CLOSED`) and the colour. What the contours of a call
+    cover an even number of times stays as it was.
     """
-    scaled = matrices[:, :2] * float(1 << SHIFT)
-    x, y = points[..., 0], points[..., 1]
-    pixels = np.empty(points.shape, np.int32)
-    for axis in (0, 1):
-        a, b, c = (scaled[:, axis, column, None] for column in range(3))
-        place = x * a
-        place += y * b
-        place += c
-        pixels[..., axis] = np.clip(place, -REACH, REACH, out=place)
-    return pixels
+
+    points: Fixed
+    spans: Integers
+    calls: Integers
+    ends: list[int]
+
+    def paint(self, view: int, image: npt.NDArray[Any], background: int = 0) -> None:
+        """Paint all of `image` `[C, H, W]`, uint8 or `packed` uint64."""
+        calls = self.calls[self.ends[view] : self.ends[view + 1]]
+        planes = image.reshape(len(image), -1)
+        kernels().draw_shapes(planes, image.shape[-1], background, self.points, self.spans, calls)
 
 
-def fill(image: npt.NDArray[np.uint8], polygons: Any, color: Any) -> None:
-    """Fill `polygons` in one call: what an even number of them covers stays as it was."""
-    cv2 = opencv()
-    cv2.fillPoly(image, polygons, color, cv2.LINE_AA, SHIFT)
+def calls_of(first: Any, last: Any, plane: Any, what: int, color: Any) -> Integers:
+    """`[n, 5]` of numbers, or of arrays `[n]`.
+
+    >>> calls_of(np.arange(2), np.arange(2) + 1, 0, FILLED, 255).tolist()
+    [[0, 1, 0, 0, 255], [1, 2, 0, 0, 255]]
+    """
+    return np.stack(np.broadcast_arrays(first, last, plane, what, color), axis=1).astype(np.int64)
 
 
-def outline(image: npt.NDArray[np.uint8], lines: Any, closed: bool, color: Any) -> None:
-    """Draw `lines`, one pixel wide and smoothed."""
-    cv2 = opencv()
-    cv2.polylines(image, lines, closed, color, 1, cv2.LINE_AA, SHIFT)
+def spans_of(count: int, points: int) -> Integers:
+    """`[count, 2]`: contours of as many `points` each, one behind the other.
+
+    >>> spans_of(2, 4).tolist()
+    [[0, 4], [4, 8]]
+    """
+    return np.arange(count)[:, None] * points + np.array([0, points])
+
+
+def packed(colors: npt.ArrayLike) -> Any:
+    """Colours `[..., 3]` as one number each, 16 bits a channel, as a pixel of uint64 has them.
+
+    >>> hex(packed((1, 2, 255)))
+    '0xff00020001'
+    """
+    return np.asarray(colors, np.int64) @ (1 << np.array([0, 16, 32]))
+
+
+__all__ = ["CLOSED", "FILLED", "OPEN", "SHIFT", "Fixed", "Strokes", "calls_of", "opencv", "packed", "spans_of"]

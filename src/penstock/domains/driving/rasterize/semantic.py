@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.ragged import offsets_of
 from penstock.domains.driving.geometry import transform_points
 from penstock.domains.driving.map.api import COLORS, MapAPI
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer
 from penstock.domains.driving.rasterize.context import RenderContext
-from penstock.domains.driving.rasterize.cull import Circles, Near
-from penstock.domains.driving.rasterize.drawing import Fixed, fill, opencv, outline, to_fixed
-from penstock.domains.driving.rasterize.options import Color, RasterOptions
+from penstock.domains.driving.rasterize.cull import Circles, Near, place
+from penstock.domains.driving.rasterize.drawing import CLOSED, FILLED, OPEN, Fixed, Strokes, calls_of, packed, spans_of
+from penstock.domains.driving.rasterize.options import RasterOptions
 from penstock.domains.driving.rasterize.scenes import Integers, Scenes, Views, ranges
 from penstock.errors import DataError
+from penstock.kernels.dispatch import kernels
 
 POINTS = 20  # of a lane's side
 KINDS = ("lane", *(color.lower() for color in COLORS))  # how the lines of a lane are coloured
 STRICTEST = (0, 3, 1, 2)  # of KINDS: red before yellow before green
 NO_COLOR = -1  # of a control that is no face
+ABSENT = 1 << 62  # of a kind that a view does not meet
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +40,24 @@ class Shapes:
     kinds: Integers
     order: list[int]
     crosswalks: list[Fixed]
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What `n` views see, view after view.
+
+    `lanes` `[m, 40, 2]`, `kinds` and `view` `[m]`. `met` `[n, kinds]`: kinds are drawn in ascending order of these, and
+    not where it is `ABSENT`. `walks` `[P, 2]`: points of crosswalks, of which `walk_spans` `[k, 2]` are one each, of
+    `walk_view` `[k]`.
+    """
+
+    lanes: Fixed
+    kinds: Integers
+    view: Integers
+    met: Integers
+    walks: Fixed
+    walk_spans: Integers
+    walk_view: Integers
 
 
 class SemanticRasterizer(Rasterizer):
@@ -61,10 +81,10 @@ class SemanticRasterizer(Rasterizer):
         self.near_crosswalks = Near(road.bounds_info["crosswalks"]["bounds"])
         self.radius = context.radius
         self.lane_circles = Circles.around(self.lanes)
-        self.crosswalk_points = np.ascontiguousarray(road.outlines.values[:, :2])
+        self.crosswalk_points = np.ascontiguousarray(road.outlines.values[:, None, :2])
+        self.crosswalk_circles = Circles(self.crosswalk_points[:, 0], np.full(len(self.crosswalk_points), np.inf))
         self.crosswalk_spans = np.stack([road.outlines.offsets[:-1], road.outlines.offsets[1:]], axis=1)
-        self.line_colors = [self.options.color(kind) for kind in KINDS]
-        self.blank = np.full((*context.shape, 3), self.options.color("background"), np.uint8)
+        self.line_colors = packed([self.options.color(kind) for kind in KINDS])
         self._take_controls()
 
     def _take_controls(self) -> None:
@@ -82,34 +102,66 @@ class SemanticRasterizer(Rasterizer):
         return 3
 
     def prepare(self, scenes: Scenes, views: Views) -> Draw:
-        """Where each view looks, and which faces are active in its current frame."""
-        canvas = np.empty((*self.context.shape, 3), np.uint8)
-        shapes = self.shapes(scenes, views)
-        cv2 = opencv()
+        """Everything that the views see, moved to pixels; drawing is one call, on pixels of all three colours."""
+        strokes = self._strokes(self.see(scenes, views), len(views))
+        background = int(packed(self.options.color("background")))
+        canvas = np.empty((1, *self.context.shape), np.uint64)
 
         def draw(view: int, planes: Planes) -> None:
-            self._paint(canvas, shapes(view))
-            cv2.split(canvas, list(planes))  # in place
+            strokes.paint(view, canvas, background)
+            kernels().split_channels(canvas.reshape(-1), planes.reshape(3, -1))
 
         return draw
 
     def shapes(self, scenes: Scenes, views: Views) -> Callable[[int], Shapes]:
         """What says of each of the views which shapes it sees."""
+        seen, number = self.see(scenes, views), np.arange(len(views) + 1)
+        lanes, walks = (np.searchsorted(view, number).tolist() for view in (seen.view, seen.walk_view))
+
+        def of(view: int) -> Shapes:
+            part = slice(lanes[view], lanes[view + 1])
+            order = [kind for kind in np.argsort(seen.met[view]).tolist() if seen.met[view, kind] < ABSENT]
+            outlines = [seen.walks[low:high] for low, high in seen.walk_spans[walks[view] : walks[view + 1]].tolist()]
+            return Shapes(seen.lanes[part], seen.kinds[part], order, outlines)
+
+        return of
+
+    def see(self, scenes: Scenes, views: Views) -> Seen:
+        """What all of the views see, found and moved to pixels at once."""
         matrices = self.matrices(views)
         middle = np.array([self.context.raster_size_px]) * 0.5
         centers = transform_points(np.broadcast_to(middle, (len(views), 1, 2)), np.linalg.inv(matrices))[:, 0]
-        active = self._active(scenes, views)
+        lane, view = self.near_lanes.query_all(centers, self.radius)
+        kinds = self._kinds(lane, view, self._active(scenes, views))
+        met = np.full((len(views), len(KINDS)), ABSENT)
+        met.ravel()[(view * len(KINDS) + kinds)[::-1]] = np.arange(len(lane))[::-1]  # where each is met first
+        lanes, seen = place(self.lanes, self.lane_circles, lane, view, matrices, self.context)
+        walk, walk_view = self.near_crosswalks.query_all(centers, self.radius)
+        spans = self.crosswalk_spans[walk]
+        point, owner = ranges(spans)
+        walks, _ = place(self.crosswalk_points, self.crosswalk_circles, point, walk_view[owner], matrices, self.context)
+        offsets = offsets_of(spans[:, 1] - spans[:, 0])
+        walk_spans = np.stack([offsets[:-1], offsets[1:]], axis=1)
+        return Seen(lanes, kinds[seen], view[seen], met, walks[:, 0], walk_spans, walk_view)
 
-        def see(view: int) -> Shapes:
-            center, matrix = centers[view], matrices[view : view + 1]
-            lanes = self.near_lanes.query(center, self.radius)
-            kinds = self._kinds(lanes, active[view])
-            order = list(dict.fromkeys(kinds.tolist()))  # lines are drawn by kind, kinds as they are met
-            seen = self.lane_circles.take(lanes).touching(matrix, self.context)
-            lanes, kinds = lanes[seen], kinds[seen]
-            return Shapes(to_fixed(self.lanes[lanes], matrix), kinds, order, self._crosswalks(center, matrix))
-
-        return see
+    def _strokes(self, seen: Seen, views: int) -> Strokes:
+        """First all roads, then all lines, by their kinds, then crosswalks."""
+        lanes, halves = len(seen.lanes), 2 * len(seen.lanes)
+        points = np.concatenate([seen.lanes.reshape(-1, 2), seen.walks])
+        spans = [spans_of(lanes, 2 * POINTS), spans_of(halves, POINTS), seen.walk_spans + lanes * 2 * POINTS]
+        road, side = np.arange(lanes), lanes + 2 * np.arange(lanes)
+        walk = lanes + halves + np.arange(len(seen.walk_view))
+        by_kind = np.argsort(seen.met[seen.view, seen.kinds], kind="stable")
+        side, colors = side[by_kind], self.line_colors[seen.kinds[by_kind]]
+        calls = [
+            calls_of(road, road + 1, 0, FILLED, self.road_colors(seen.lanes)),
+            calls_of(side, side + 2, 0, OPEN, colors),
+            calls_of(walk, walk + 1, 0, CLOSED, packed(self.options.color("crosswalk"))),
+        ]
+        view = np.concatenate([seen.view, seen.view[by_kind], seen.walk_view])
+        order = np.argsort(view, kind="stable")
+        ends = np.searchsorted(view[order], np.arange(views + 1)).tolist()
+        return Strokes(points, np.concatenate(spans), np.concatenate(calls)[order], ends)
 
     def _active(self, scenes: Scenes, views: Views) -> npt.NDArray[np.bool_]:
         """`[n, faces]`: which of the faces that lanes obey are on in each view's current frame."""
@@ -123,17 +175,19 @@ class SemanticRasterizer(Rasterizer):
         active[owner[lit][face >= 0], face[face >= 0]] = True
         return active
 
-    def _kinds(self, lanes: Integers, active: npt.NDArray[np.bool_]) -> Integers:
-        """`[m]`: the place in `KINDS` of each of the ascending `lanes`."""
-        on = np.flatnonzero(active[self.control_face]) if len(self.faces) else np.empty(0, np.int64)
-        kinds = np.zeros(len(lanes), np.int64)
-        if len(on) == 0 or len(lanes) == 0:
+    def _kinds(self, lane: Integers, view: Integers, active: npt.NDArray[np.bool_]) -> Integers:
+        """`[m]`: the place in `KINDS` of each lane of each view, ascending by view and lane."""
+        kinds = np.zeros(len(lane), np.int64)
+        if len(self.faces) == 0 or len(lane) == 0:
             return kinds
+        seer, on = np.nonzero(active[:, self.control_face])
         kind = self.face_kind[self.control_face[on]]
         if self.options.light_rule == "strictest":
-            on, kind = on[order := np.argsort(np.array(STRICTEST)[kind], kind="stable")], kind[order]
-        place = np.minimum(np.searchsorted(lanes, self.control_lane[on]), len(lanes) - 1)
-        here = lanes[place] == self.control_lane[on]
+            order = np.argsort(np.array(STRICTEST)[kind], kind="stable")
+            seer, on, kind = seer[order], on[order], kind[order]
+        known, wanted = view * len(self.lanes) + lane, seer * len(self.lanes) + self.control_lane[on]
+        place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        here = known[place] == wanted
         strange = on[here & (kind == NO_COLOR)]
         if len(strange):
             name = list(self.faces)[self.control_face[strange[0]]]
@@ -141,36 +195,14 @@ class SemanticRasterizer(Rasterizer):
         kinds[place[here]] = kind[here]  # the last one stays
         return kinds
 
-    def _crosswalks(self, center: npt.NDArray[Any], matrix: npt.NDArray[Any]) -> list[Fixed]:
-        walks = self.near_crosswalks.query(center, self.radius)
-        if len(walks) == 0:
-            return []
-        spans = self.crosswalk_spans[walks]
-        points = to_fixed(self.crosswalk_points[None, ranges(spans)[0]], matrix)[0]
-        ends = np.cumsum(spans[:, 1] - spans[:, 0]).tolist()
-        return [points[low:high] for low, high in pairwise([0, *ends])]
-
-    def _paint(self, canvas: Planes, shapes: Shapes) -> None:
-        np.copyto(canvas, self.blank)
-        for polygon, color in zip(shapes.lanes, self._road_colors(shapes.lanes), strict=True):
-            fill(canvas, [polygon], color)
-        sides = shapes.lanes.reshape(-1, 2, POINTS, 2)
-        for kind in shapes.order:
-            lines = sides if len(shapes.order) == 1 else sides[shapes.kinds == kind]
-            if len(lines):
-                outline(canvas, lines.reshape(-1, POINTS, 2), False, self.line_colors[kind])
-        if shapes.crosswalks:
-            outline(canvas, shapes.crosswalks, True, self.options.color("crosswalk"))
-
-    def _road_colors(self, pixels: Fixed) -> list[Color]:
-        """One colour a road; by `direction` the hue is the angle from its first to its last points in the raster."""
-        if self.options.lane_color == "type" or len(pixels) == 0:
-            return [self.options.color("road")] * len(pixels)
+    def road_colors(self, pixels: Fixed) -> Any:
+        """Colours of roads; by `direction` the hue is the angle from its first to its last points in the raster."""
+        if self.options.lane_color == "type":
+            return packed(self.options.color("road"))
         left, right = pixels[:, :POINTS].astype(np.float64), pixels[:, POINTS:]
         along = (left[:, -1] + right[:, 0]) - (left[:, 0] + right[:, -1])
         turns = np.arctan2(-along[:, 1], along[:, 0]) / (2 * np.pi)  # y points down in arrays
-        parts = np.clip(np.abs((turns[:, None] * 6 + (0, 4, 2)) % 6 - 3) - 1, 0, 1) * 255
-        return [(int(red), int(green), int(blue)) for red, green, blue in parts]
+        return packed(np.clip(np.abs((turns[:, None] * 6 + (0, 4, 2)) % 6 - 3) - 1, 0, 1) * 255)
 
     def to_rgb(self, in_im: npt.NDArray[Any], **kwargs: Any) -> Planes:
         """The raster itself, as uint8."""

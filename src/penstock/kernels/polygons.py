@@ -1,0 +1,283 @@
+# pyright: reportMissingImports=false, reportCallIssue=false
+"""The compiled kernels of polygons and lines (numba, GIL released, cached). Definitions: `polygons_reference`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from penstock.kernels.polygons_reference import (
+    ACROSS,
+    FILLED,
+    FINE,
+    FINER,
+    HALF,
+    HALF_POINT,
+    MASK,
+    ONE,
+    OPEN,
+    POINT,
+    REACH,
+    ROUND,
+    SHIFT,
+    TILT,
+)
+
+_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+
+_ACROSS, _TILT = np.array(ACROSS, np.int64), np.array(TILT, np.int64)
+_FULL, _BITS = np.uint64(256), np.uint64(8)
+_ROUND, _MASK = np.uint64(ROUND), np.uint64(MASK)
+
+
+@_jit
+def _blend(image: Any, at: int, color: Any, weight: Any) -> None:
+    """Twice `weight` / 256 of the way to `color`, all channels of a pixel at once: they lie 16 bits apart."""
+    alpha = np.uint64(weight)
+    rest, part = _FULL - alpha, color * alpha + _ROUND
+    value = ((np.uint64(image[at]) * rest + part) >> _BITS) & _MASK
+    image[at] = ((value * rest + part) >> _BITS) & _MASK
+
+
+@_jit
+def _part(distance: int, run: int, rise: int) -> Any:
+    """`distance * run / rise`, in doubles, cut towards zero."""
+    return np.int64(np.float64(distance) * np.float64(run) / np.float64(rise))
+
+
+@_jit
+def _beyond(a: int, b: int, last: int) -> Any:
+    """Whether both lie before 0, or both behind `last`."""
+    return max(a, b) < 0 or min(a, b) > last
+
+
+@_jit
+def _clip(x0: int, y0: int, x1: int, y1: int, right: int, bottom: int) -> Any:
+    """A segment cut at 0, `right` and `bottom`: its ends, and whether there is anything left of it."""
+    if _beyond(x0, x1, right) or _beyond(y0, y1, bottom):
+        return False, x0, y0, x1, y1
+    if not 0 <= y0 <= bottom:
+        edge = 0 if y0 < 0 else bottom
+        x0, y0 = x0 + _part(edge - y0, x1 - x0, y1 - y0), edge
+    if not 0 <= y1 <= bottom:
+        edge = 0 if y1 < 0 else bottom
+        x1, y1 = x1 + _part(edge - y1, x1 - x0, y1 - y0), edge
+    if _beyond(x0, x1, right):
+        return False, x0, y0, x1, y1
+    if not 0 <= x0 <= right:
+        edge = 0 if x0 < 0 else right
+        x0, y0 = edge, y0 + _part(edge - x0, y1 - y0, x1 - x0)
+    if not 0 <= x1 <= right:
+        edge = 0 if x1 < 0 else right
+        x1, y1 = edge, y1 + _part(edge - x1, y1 - y0, x1 - x0)
+    return True, x0, y0, x1, y1
+
+
+@_jit
+def _weights(steps: int, into: int, out: int, tilt: int) -> Any:
+    """The weights of the first two steps of a line and of its last two, which it covers in part."""
+    first, last = (0x78 - into) | 4, out | 4
+    second, before = first + 128, last + 128
+    if steps == 1:
+        first = second = ((out - into) & 0x78) | 4
+    elif steps == 2:
+        second = (out - into + 0x80) | 4
+    return first * tilt >> 8, second * tilt >> 8, before * tilt >> 8, last * tilt >> 8
+
+
+@_jit
+def _line(image: Any, width: int, height: int, x0: int, y0: int, x1: int, y1: int, color: Any) -> None:
+    """One smoothed line: three pixels for every step along its longer axis."""
+    seen, x0, y0, x1, y1 = _clip(x0, y0, x1, y1, width * ONE - 1, height * ONE - 1)
+    if not seen:
+        return
+    if abs(x1 - x0) > abs(y1 - y0):
+        u0, v0, u1, v1, along, across, length, breadth = x0, y0, x1, y1, 1, width, width, height
+    else:
+        u0, v0, u1, v1, along, across, length, breadth = y0, x0, y1, x1, width, 1, height, width
+    if u1 < u0:
+        u0, v0, u1, v1 = u1, v1, u0, v0
+    slope = np.int64(np.float64((v1 - v0) << SHIFT) / np.float64((u1 - u0) | 1))
+    tilt = _TILT[(slope if slope >= 0 else ~slope) >> FINE]
+    first, last = u0 >> SHIFT, (u1 >> SHIFT) + 1
+    steps = last - first
+    begin0, begin1, end1, end0 = _weights(steps, (u0 >> 9) & 0x78, (u1 >> 9) & 0x78, tilt)
+    v = v0 - ((slope * (u0 & (ONE - 1)) + ONE - 1) >> SHIFT) + HALF
+    end = v + slope * steps
+    safe = min(v, end) >= ONE and max(v, end) < (breadth - 1) * ONE
+    at = first * along
+    for step in range(min(steps + 1, length - first)):
+        row, between = v >> SHIFT, (v >> FINE) & 31
+        weight = end1 if step == steps - 1 else tilt
+        weight = end0 if step == steps else weight
+        weight = begin1 if step == 1 else weight
+        weight = begin0 if step == 0 else weight
+        place = at + row * across
+        if safe or 1 <= row <= breadth:
+            _blend(image, place - across, color, weight * _ACROSS[between + 32] >> 8)
+        if safe or 0 <= row < breadth:
+            _blend(image, place, color, weight * _ACROSS[between] >> 8)
+        if safe or -1 <= row < breadth - 1:
+            _blend(image, place + across, color, weight * _ACROSS[63 - between] >> 8)
+        v += slope
+        at += along
+
+
+@_jit
+def _collect(points: Any, begin: int, end: int, height: int, edges: Any, heads: Any, known: Any) -> Any:
+    """The edges of a contour that cross rows of pixels, each in the list of the first row it crosses.
+
+    `known`, given and handed back, is how many edges there are and the first row of all.
+    """
+    count, highest = known
+    before = end - 1
+    for now in range(begin, end):
+        a, b, before = before, now, now
+        if points[a, 1] > points[b, 1]:
+            a, b = b, a
+        top, bottom = (np.int64(points[a, 1]) + HALF_POINT) >> POINT, (np.int64(points[b, 1]) + HALF_POINT) >> POINT
+        if top == bottom or bottom <= 0 or top >= height:
+            continue
+        x = np.int64(points[a, 0]) << FINER
+        run = (np.int64(points[b, 0]) << FINER) - x
+        step = np.int64(np.float64(run) / np.float64(bottom - top))
+        if top < 0:
+            x, top = x - top * step, 0
+        edges[count, 0], edges[count, 1], edges[count, 2], edges[count, 3] = x, step, bottom, heads[top]
+        heads[top] = count
+        count, highest = count + 1, min(highest, top)
+    return count, highest
+
+
+@_jit
+def _sweep(image: Any, width: int, height: int, edges: Any, known: Any, heads: Any, active: Any, color: Any) -> None:
+    """Row by row, colour what lies between the first edge and the second, the third and the fourth, ..."""
+    waiting, top = known
+    count = 0
+    for y in range(top, height):
+        if waiting + count == 0:
+            break
+        kept = 0
+        for k in range(count):
+            edge = active[k]
+            if edges[edge, 2] > y:
+                edges[edge, 0] += edges[edge, 1]
+                active[kept] = edge
+                kept += 1
+        edge = heads[y]
+        heads[y] = -1
+        while edge >= 0:
+            active[kept] = edge
+            kept += 1
+            waiting -= 1
+            edge = edges[edge, 3]
+        count = kept
+        for k in range(1, count):
+            edge, place = active[k], k
+            x = edges[edge, 0]
+            while place > 0 and edges[active[place - 1], 0] > x:
+                active[place] = active[place - 1]
+                place -= 1
+            active[place] = edge
+        for k in range(0, count - 1, 2):
+            left = max((edges[active[k], 0] + ONE - 1) >> SHIFT, 0)
+            right = min(edges[active[k + 1], 0] >> SHIFT, width - 1)
+            for at in range(y * width + left, y * width + right + 1):
+                image[at] = color
+
+
+@_jit
+def _outline(image: Any, width: int, height: int, points: Any, begin: int, end: int, what: int, color: Any) -> None:
+    """The lines from point to point; around what is filled they begin and end in the middle of a row."""
+    before = begin if what == OPEN else end - 1
+    for now in range(begin + (what == OPEN), end):
+        x0, y0 = np.int64(points[before, 0]) << FINER, np.int64(points[before, 1])
+        x1, y1 = np.int64(points[now, 0]) << FINER, np.int64(points[now, 1])
+        if what == FILLED:
+            y0, y1 = ((y0 + HALF_POINT) >> POINT) << SHIFT, ((y1 + HALF_POINT) >> POINT) << SHIFT
+        else:
+            y0, y1 = y0 << FINER, y1 << FINER
+        _line(image, width, height, x0, y0, x1, y1, color)
+        before = now
+
+
+@_jit
+def draw_shapes(image: Any, width: int, background: int, points: Any, spans: Any, calls: Any) -> None:
+    """See `polygons_reference.draw_shapes`: edges that begin in a row are a list, those that cross it are sorted."""
+    image[:] = np.uint64(background)
+    height, most = image.shape[1] // width, 0
+    for first, last in calls[:, :2]:
+        most = max(most, (spans[first:last, 1] - spans[first:last, 0]).sum())
+    edges, active, heads = np.empty((most, 4), np.int64), np.empty(most, np.int64), np.full(height, -1, np.int64)
+    for first, last, plane, what, color in calls:
+        layer, paint, known = image[plane], np.uint64(color), (0, height)
+        for low, high in spans[first:last]:
+            _outline(layer, width, height, points, low, high, what, paint)
+            if what == FILLED:
+                known = _collect(points, low, high, height, edges, heads, known)
+        _sweep(layer, width, height, edges, known, heads, active, paint)
+
+
+@_jit
+def place_shapes(
+    shapes: Any,
+    center: Any,
+    radius: Any,
+    which: Any,
+    view: Any,
+    matrices: Any,
+    frame: Any,
+    out: Any,
+    kept: Any,
+) -> int:
+    """See `polygons_reference.place_shapes`."""
+    width, height, pixel, margin = frame
+    scale = np.float64(1 << POINT)
+    count = 0
+    for i in range(len(which)):
+        shape, matrix = which[i], matrices[view[i]]
+        x, y, reach = center[shape, 0], center[shape, 1], radius[shape] / pixel + margin
+        column = x * matrix[0, 0] + y * matrix[0, 1] + matrix[0, 2]
+        row = x * matrix[1, 0] + y * matrix[1, 1] + matrix[1, 2]
+        if not (-reach < column < reach + width and -reach < row < reach + height):
+            continue
+        for k in range(shapes.shape[1]):
+            x, y = shapes[shape, k, 0], shapes[shape, k, 1]
+            for axis in range(2):
+                at = (x * matrix[axis, 0] + y * matrix[axis, 1] + matrix[axis, 2]) * scale
+                out[count, k, axis] = np.int32(min(max(at, -REACH), REACH))
+        kept[count] = i
+        count += 1
+    return count
+
+
+@_jit
+def meeting_boxes(order: Any, sides: Any, strips: Any, centers: Any, reach: float, keys: Any) -> Any:
+    """See `polygons_reference.meeting_boxes`."""
+    left, bottom, right, top = sides
+    count = 0
+    for i in range(len(centers)):
+        x, y = centers[i]
+        for k in range(strips[i, 0], strips[i, 1]):
+            if left[k] - reach < x < right[k] + reach and bottom[k] - reach < y < top[k] + reach:
+                keys[count] = i * len(order) + order[k]
+                count += 1
+    return count
+
+
+@_jit
+def split_channels(pixels: Any, planes: Any) -> None:
+    """See `polygons_reference.split_channels`."""
+    for channel in range(len(planes)):
+        plane, digits = planes[channel], np.uint64(16 * channel)
+        for i in range(len(pixels)):
+            plane[i] = pixels[i] >> digits
+
+
+@_jit
+def to_unit(values: Any, out: Any) -> None:
+    """See `polygons_reference.to_unit`."""
+    for i in range(len(values)):
+        out[i] = np.float32(values[i]) / np.float32(255)
