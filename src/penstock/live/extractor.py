@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.errors import StateError
+from penstock.kernels.permute import permute
 from penstock.live.journal import Arrival, Journal, Move
 from penstock.live.pool import ShufflingChunkPool
+from penstock.live.seeds import key
 from penstock.live.stream_shuffler import StreamShuffler
+
+Int = npt.NDArray[np.int64]
 
 EVERYTHING = 1 << 62  # chunks: what is there is taken whole
 
@@ -53,20 +60,45 @@ class SimpleChunkExtractor(ShufflingChunkPool):
 
 
 class _InTurn(StreamShuffler):
-    """Draws from the range that came first, until it is used up."""
+    """Draws from what came first, in an order of its own, until that is used up; then from what came next."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed, self._permutation = seed, int(key(seed, "extractor"))
+        self._came: deque[tuple[int, int]] = deque()  # numbers that came together, not used up
+        self._taken = self._upper = self._used_up = 0
 
     @property
     def window(self) -> tuple[int, int]:
-        hi = self._window[1]
-        return (self._ranges[0].lo if self._ranges else hi, hi)
+        return (self._came[0][0] if self._came else self._upper, self._upper)
+
+    @property
+    def passes(self) -> int:
+        return 0
 
     def extend(self, lo: int, hi: int) -> None:
-        begin = self._window[1]
-        if hi > begin:
-            self._add(begin, hi)
-        self._window = (max(lo, self._window[0]), hi)
+        if hi > self._upper:
+            self._came.append((self._upper, hi))
+            self._upper = hi
 
-    def _choose(self, n: int) -> npt.NDArray[np.int64]:
-        first = min(n, self._ranges[0].left)
-        self._draws += first
-        return np.zeros(first, np.int64)
+    def draw(self, n: int) -> Int:
+        parts = [np.zeros(0, np.int64)]
+        while n > 0 and self._came:
+            lo, hi = self._came[0]
+            k = np.arange(self._taken, min(self._taken + n, hi - lo))
+            stream = np.full(len(k), self._used_up)
+            parts.append(lo + permute(k, np.full(len(k), hi - lo), stream, self._permutation))
+            n, self._taken = n - len(k), self._taken + len(k)
+            if self._taken == hi - lo:
+                self._came.popleft()
+                self._taken, self._used_up = 0, self._used_up + 1
+        return np.concatenate(parts)
+
+    def state_dict(self) -> dict[str, Any]:
+        counters = {"seed": self._seed, "taken": self._taken, "upper": self._upper, "used_up": self._used_up}
+        return {**counters, "came": [list(ends) for ends in self._came]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        if int(state["seed"]) != self._seed:
+            raise StateError(f"expected the state of seed {self._seed}, got seed {state['seed']}")
+        self._taken, self._upper, self._used_up = (int(state[name]) for name in ("taken", "upper", "used_up"))
+        self._came = deque((int(lo), int(hi)) for lo, hi in state["came"])
