@@ -88,7 +88,21 @@ class SatelliteRasterizer(Rasterizer):
         return 3
 
     def prepare(self, scenes: Scenes, views: Views) -> Draw:
-        """Where in the image each view lies."""
+        """Where in the image each view lies; drawing is one call."""
+        boxes, turns = self.places(views)
+        warp, image = kernels().warp, self.map_im.view()
+        image.flags.writeable = False  # one type for the kernel, whoever owns the image
+
+        def draw(view: int, planes: Planes) -> None:
+            warp(image, boxes[view], turns[view], self.columns, self.left, self.across, self.rows, self.down, planes)
+
+        return draw
+
+    def places(self, views: Views) -> tuple[Integers, npt.NDArray[np.float64]]:
+        """`box` `[n, 3]` and `matrix` `[n, 2, 3]` of the kernel: where in the image views lie, and how they are turned.
+
+        Raises `OutsideImageError` for a view beyond the image, unless it is to be black there.
+        """
         middle = np.array([self.context.raster_size_px]) * 0.5
         inverse = np.linalg.inv(self.matrices(views))
         centers = transform_points(np.broadcast_to(middle, (len(views), 1, 2)), inverse)[:, 0]
@@ -97,15 +111,8 @@ class SatelliteRasterizer(Rasterizer):
         self._check(corners)
         single = np.degrees(-views.yaw.astype(np.float32))  # the yaws of agents are float32
         degrees = np.where(views.track >= 0, single, np.degrees(-views.yaw))
-        turns = turned_from(degrees, self.reach / 2)
         boxes = np.concatenate([corners, np.full((len(views), 1), self.reach)], axis=1)
-        warp, image = kernels().warp, self.map_im.view()
-        image.flags.writeable = False  # one type for the kernel, whoever owns the image
-
-        def draw(view: int, planes: Planes) -> None:
-            warp(image, boxes[view], turns[view], self.columns, self.left, self.across, self.rows, self.down, planes)
-
-        return draw
+        return boxes, turned_from(degrees, self.reach / 2)
 
     def _check(self, corners: Integers) -> None:
         """Raise `OutsideImageError` for what is cut out beyond the image, unless it is to be black there."""

@@ -2,240 +2,243 @@
 
 The edge rule: a pixel belongs to a shape if its middle, at whole coordinates, lies inside or on the edge; nothing is
 smoothed. Lines are half a pixel to each side. So pictures differ from those of the CPU path at edges, nowhere else.
+Aerial images are sampled by the CPU path's fixed-point rules and equal its own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.domains.driving.rasterize.base import Rasterizer
+from penstock.domains.driving.rasterize.attributes import AttributeRasterizer
+from penstock.domains.driving.rasterize.base import Rasterizer, StubRasterizer
 from penstock.domains.driving.rasterize.boxes import BoxRasterizer
 from penstock.domains.driving.rasterize.combined import CombinedRasterizer
-from penstock.domains.driving.rasterize.drawing import SHIFT, Fixed
+from penstock.domains.driving.rasterize.cover import POINT, Cover, ribbons, topmost, triangles
+from penstock.domains.driving.rasterize.drawing import Fixed
+from penstock.domains.driving.rasterize.satellite import SatelliteRasterizer
 from penstock.domains.driving.rasterize.scenes import Integers, Scenes, Views
-from penstock.domains.driving.rasterize.semantic import KINDS, POINTS, SemanticRasterizer, Shapes
+from penstock.domains.driving.rasterize.semantic import KINDS, POINTS, Seen, SemanticRasterizer
+from penstock.domains.driving.rasterize.warped import Warp
 from penstock.errors import DataError, require
 
 if TYPE_CHECKING:
     import torch
 
-Pixels = npt.NDArray[Any]  # float32
-
-TESTS = 1 << 24  # pixels tested against shapes at once
 ROAD, LINES, CROSSWALK = 1, 2, 2 + len(KINDS)  # what lies above what; 0 is the background
+CELLS = 1 << 26  # pixels of planes that are worked on at once: some bytes each
 
 
 @dataclass(frozen=True, eq=False)
 class Vectors:
     """What `views` rasters are drawn from, in fixed-point pixels: some kilobytes a raster.
 
-    `boxes` `[m, 4, 2]` and `box_plane` `[m]` (view * channels + channel). `lanes` `[k, 40, 2]`, `lane_view` `[k]` and
-    `lane_level` `[k]`, what their lines lie above. `edges` `[q, 2, 2]` and `edge_view` `[q]`: the sides of crosswalks.
-    `palette` `[views, levels, 3]` uint8: the colour of each level.
+    `boxes` `[m, 4, 2]` and `box_plane` `[m]` (view * channels + channel). `marks` `[b, 4, 2]`, `mark_plane` `[b]` and
+    `mark_value` `[b]` uint8: what agents are, in the order of drawing. `lanes` `[k, 40, 2]`, `lane_view` `[k]`,
+    `lane_level` `[k]`, what their lines lie above, and `lane_color` `[k, 3]` uint8 of their roads. `edges` `[q, 2, 2]`
+    and `edge_view` `[q]`: the sides of crosswalks. `palette` `[views, levels, 3]` uint8: the colour of each level.
+    `cut` `[views, 3]` and `turn` `[views, 2, 3]`: where in the aerial image each view lies.
     """
 
     views: int
     boxes: Fixed
     box_plane: Integers
+    marks: Fixed
+    mark_plane: Integers
+    mark_value: npt.NDArray[np.uint8]
     lanes: Fixed
     lane_view: Integers
     lane_level: Integers
+    lane_color: npt.NDArray[np.uint8]
     edges: Fixed
     edge_view: Integers
     palette: npt.NDArray[np.uint8]
+    cut: Integers
+    turn: npt.NDArray[np.float64]
 
     @property
     def nbytes(self) -> int:
         """Bytes that travel."""
-        parts = (self.boxes, self.box_plane, self.lanes, self.lane_view, self.lane_level, self.edges, self.edge_view)
-        return sum(part.nbytes for part in parts) + self.palette.nbytes
+        return sum(getattr(self, part.name).nbytes for part in fields(self) if part.name != "views")
 
 
 class VectorRasterizer:
     """Draws what `rasterizer` draws, by PyTorch on `device`, under the edge rule of this module.
 
-    `rasterizer` draws boxes, the semantic map, or one over the other, with roads in one colour. Raises `DataError` for
-    any other, `MissingExtraError` without PyTorch.
+    Whatever `build_rasterizer` makes can be drawn. Raises `DataError` for layers of other kinds, or two of one kind,
+    `MissingExtraError` without PyTorch.
     """
 
     def __init__(self, rasterizer: Rasterizer, device: str | torch.device = "cpu") -> None:
-        layers = rasterizer.layers if isinstance(rasterizer, CombinedRasterizer) else [rasterizer]
-        strange = [
-            type(layer).__name__ for layer in layers if not isinstance(layer, BoxRasterizer | SemanticRasterizer)
-        ]
-        if strange:
-            raise DataError(f"expected boxes and the semantic map, got {', '.join(strange)}")
+        self.layers = rasterizer.layers if isinstance(rasterizer, CombinedRasterizer) else [rasterizer]
+        known = (BoxRasterizer, AttributeRasterizer, SemanticRasterizer, SatelliteRasterizer, StubRasterizer)
+        kinds = [type(layer).__name__ for layer in self.layers]
+        if not all(isinstance(layer, known) for layer in self.layers) or len(set(kinds)) < len(kinds):
+            raise DataError(f"expected layers of {', '.join(kind.__name__ for kind in known)}, got {', '.join(kinds)}")
         require("torch", "torch")
         self.device = device
         self.context = rasterizer.context
-        self.boxes = next((layer for layer in layers if isinstance(layer, BoxRasterizer)), None)
-        self.semantic = next((layer for layer in layers if isinstance(layer, SemanticRasterizer)), None)
-        if self.semantic is not None and self.semantic.options.lane_color != "type":
-            raise DataError("expected roads in one colour (lane_color='type'), got their direction")
+        self.boxes = self._layer(BoxRasterizer)
+        self.attributes = self._layer(AttributeRasterizer)
+        self.semantic = self._layer(SemanticRasterizer)
+        self.satellite = self._layer(SatelliteRasterizer)
+        self._warp = None if self.satellite is None else Warp(self.satellite, device)
+
+    def _layer(self, kind: type[Any]) -> Any:
+        return next((layer for layer in self.layers if isinstance(layer, kind)), None)
+
+    def num_channels(self) -> int:
+        """As many as the rasterizer has."""
+        return sum(layer.num_channels() for layer in self.layers)
+
+    def vectors(self, scenes: Scenes, views: Views) -> Vectors:
+        """What `views` see of `scenes`, culled, lights decided, nothing drawn. Threads may do this ahead."""
+        parts: dict[str, Any] = {name: np.empty((0, 4, 2), np.int32) for name in ("boxes", "marks")}
+        parts.update({name: np.empty(0, np.int64) for name in ("box_plane", "mark_plane")})
+        parts.update(mark_value=np.empty(0, np.uint8), cut=np.empty((0, 3), np.int64), turn=np.empty((0, 2, 3)))
+        if self.boxes is not None:
+            parts["boxes"], parts["box_plane"] = self.boxes.polygons(scenes, views)
+        if self.attributes is not None:
+            marks, view, values = self.attributes.polygons(scenes, views)
+            box, channel = np.nonzero(values)
+            parts["marks"], parts["mark_value"] = marks[box], values[box, channel].astype(np.uint8)
+            parts["mark_plane"] = view[box] * values.shape[1] + channel
+        if self.satellite is not None:
+            parts["cut"], parts["turn"] = self.satellite.places(views)
+        road = _NOTHING if self.semantic is None else self._road(self.semantic, self.semantic.see(scenes, views))
+        return Vectors(views=len(views), **parts, **road)
+
+    def _road(self, semantic: SemanticRasterizer, seen: Seen) -> dict[str, Any]:
+        rank = np.argsort(np.argsort(seen.met, axis=1), axis=1)  # of each kind of line, in the order of drawing
+        color = semantic.options.color
+        palette = np.zeros((len(seen.met), CROSSWALK + 1, 3), np.uint8)
+        palette[:, 0], palette[:, ROAD], palette[:, CROSSWALK] = color("background"), color("road"), color("crosswalk")
+        lines = np.array([color(kind) for kind in KINDS], np.uint8)
+        np.put_along_axis(palette[:, LINES:CROSSWALK], rank[:, :, None], lines[None], axis=1)
+        after = np.arange(len(seen.walks)) + 1
+        starts, ends = seen.walk_spans[seen.walk_spans[:, 0] < seen.walk_spans[:, 1]].T
+        after[ends - 1] = starts
+        counts = seen.walk_spans[:, 1] - seen.walk_spans[:, 0]
+        direction = semantic.options.lane_color == "direction"
+        packed = semantic.road_colors(seen.lanes if direction else seen.lanes[:0])
+        roads = packed[:, None] >> np.array([0, 16, 32]) if direction else np.empty((0, 3))
+        return {
+            "lanes": seen.lanes,
+            "lane_view": seen.view,
+            "lane_level": LINES + rank[seen.view, seen.kinds],
+            "lane_color": roads.astype(np.uint8),
+            "edges": np.stack([seen.walks, seen.walks[after]], axis=1),
+            "edge_view": np.repeat(seen.walk_view, counts),
+            "palette": palette,
+        }
+
+    def draw(self, vectors: Vectors) -> torch.Tensor:
+        """`[views, C, H, W]` uint8 on the device."""
+        height, width = self.context.shape
+        shape = (vectors.views, self.num_channels(), height, width)
+        out = self.torch.empty(shape, dtype=self.torch.uint8, device=self.device)
+        step = max(1, CELLS // (shape[1] * height * width))
+        for low in range(0, vectors.views, step):
+            self._draw(vectors, low, min(low + step, vectors.views), out[low : low + step])
+        return out
+
+    def _draw(self, vectors: Vectors, low: int, high: int, out: Any) -> None:
+        first = 0
+        for layer in self.layers:
+            planes = out[:, first : first + layer.num_channels()]
+            first += layer.num_channels()
+            if layer is self.boxes:
+                self._draw_boxes(vectors, low, high, planes)
+            elif layer is self.attributes:
+                self._draw_marks(vectors, low, high, planes)
+            elif layer is self.semantic:
+                self._draw_map(vectors, low, high, planes)
+            elif self._warp is not None and layer is self.satellite:
+                self._warp.draw(vectors.cut[low:high], vectors.turn[low:high], planes)
+            else:
+                planes.zero_()
+
+    def _draw_boxes(self, vectors: Vectors, low: int, high: int, planes: Any) -> None:
+        views, channels, height, width = planes.shape
+        boxes, plane = self._part(vectors.box_plane, channels, low, high, vectors.boxes)
+        cover = Cover(views * channels, height, width, self.device)
+        cover.add(_pixels(boxes), plane)
+        counts = cover.counts()
+        inside = counts & 1 if self.boxes.options.fill == "even-odd" else counts > 0
+        planes.copy_((inside * 255).view(planes.shape))
+
+    def _draw_marks(self, vectors: Vectors, low: int, high: int, planes: Any) -> None:
+        views, channels, height, width = planes.shape
+        marks, value, plane = self._part(vectors.mark_plane, channels, low, high, vectors.marks, vectors.mark_value)
+        top = topmost(_pixels(marks), plane, views * channels, height, width)
+        planes.copy_(self.torch.cat([value.new_zeros(1), value])[top.long()].view(planes.shape))
+
+    def _draw_map(self, vectors: Vectors, low: int, high: int, planes: Any) -> None:
+        views, _, height, width = planes.shape
+        colored = len(vectors.lane_color) > 0
+        roads = (vectors.lane_color,) if colored else ()
+        lanes, level, *color, view = self._part(
+            vectors.lane_view, 1, low, high, vectors.lanes, vectors.lane_level, *roads
+        )
+        edges, walk = self._part(vectors.edge_view, 1, low, high, vectors.edges)
+        points = _pixels(lanes)
+        left, right = points[:, :POINTS], points[:, POINTS:].flip(1)
+        road = triangles(left, right)
+        cover = Cover(views * CROSSWALK, height, width, self.device)  # a plane a level, from the first one on
+        if not colored:
+            cover.add(*_each(road, view * CROSSWALK + ROAD - 1))
+        lines = [self.torch.stack([side[:, :-1], side[:, 1:]], dim=2) for side in (left, right)]
+        cover.add(*_each(ribbons(self.torch.cat(lines, dim=1)), view * CROSSWALK + level - 1))
+        cover.add(ribbons(_pixels(edges)), walk * CROSSWALK + CROSSWALK - 1)
+        number = self.torch.arange(1, CROSSWALK + 1, dtype=self.torch.uint8, device=self.device)
+        covered = cover.counts().view(views, CROSSWALK, height, width) > 0
+        highest = (covered * number[:, None, None]).amax(dim=1).int()
+        palette = self._moved(vectors.palette[low:high])
+        first = CROSSWALK + 1
+        picked = highest + first * self.torch.arange(views, dtype=self.torch.int32, device=self.device)[:, None, None]
+        picture = palette.view(-1, 3)[picked]
+        if colored:
+            shapes, plane = _each(road, view)
+            top = topmost(shapes, plane, views, height, width)
+            lane = (top - 1) // road.shape[1]
+            picture = self.torch.where(((highest == 0) & (top > 0))[..., None], color[0][lane.clamp(min=0)], picture)
+        planes.copy_(picture.permute(0, 3, 1, 2))
+
+    def _part(self, plane: Integers, channels: int, low: int, high: int, *arrays: npt.NDArray[Any]) -> list[Any]:
+        """Of views `low:high`, on the device: each of `arrays`, then the planes, counted from the first of these views.
+
+        Planes ascend from view to view, if not within.
+        """
+        begin, end = np.searchsorted(plane, (low * channels, high * channels))
+        return [self._moved(part[begin:end]) for part in (*arrays, plane - low * channels)]
+
+    def _moved(self, array: npt.NDArray[Any]) -> Any:
+        return self.torch.from_numpy(array).to(self.device)
 
     @property
     def torch(self) -> Any:
         """PyTorch."""
         return require("torch", "torch")
 
-    def num_channels(self) -> int:
-        """As many as the rasterizer has."""
-        return sum(layer.num_channels() for layer in (self.boxes, self.semantic) if layer is not None)
 
-    def vectors(self, scenes: Scenes, views: Views) -> Vectors:
-        """What `views` see of `scenes`, culled, lights decided, nothing drawn. Threads may do this ahead."""
-        boxes, plane = np.empty((0, 4, 2), np.int32), np.empty(0, np.int64)
-        if self.boxes is not None:
-            boxes, plane = self.boxes.polygons(scenes, views)
-        n, shapes = len(views), list[Shapes]()
-        if self.semantic is not None:
-            see = self.semantic.shapes(scenes, views)
-            shapes = [see(view) for view in range(n)]
-        lanes = [np.empty((0, 2 * POINTS, 2), np.int32), *(seen.lanes for seen in shapes)]
-        levels = [_levels(seen) for seen in shapes]
-        edges = [np.stack([walk, np.roll(walk, -1, axis=0)], axis=1) for seen in shapes for walk in seen.crosswalks]
-        walks = [sum(map(len, seen.crosswalks)) for seen in shapes]
-        return Vectors(
-            views=n,
-            boxes=boxes,
-            box_plane=plane,
-            lanes=np.concatenate(lanes),
-            lane_view=np.repeat(np.arange(len(shapes)), [len(seen.lanes) for seen in shapes]),
-            lane_level=np.concatenate([np.empty(0, np.int64), *levels]),
-            edges=np.concatenate([np.empty((0, 2, 2), np.int32), *edges]),
-            edge_view=np.repeat(np.arange(len(shapes)), walks),
-            palette=self._palette(shapes),
-        )
-
-    def _palette(self, shapes: list[Shapes]) -> npt.NDArray[np.uint8]:
-        palette = np.zeros((len(shapes), CROSSWALK + 1, 3), np.uint8)
-        if self.semantic is None:
-            return palette
-        color = self.semantic.options.color
-        palette[:, 0], palette[:, ROAD], palette[:, CROSSWALK] = color("background"), color("road"), color("crosswalk")
-        for view, seen in enumerate(shapes):
-            for place, kind in enumerate(seen.order):
-                palette[view, LINES + place] = color(KINDS[kind])
-        return palette
-
-    def draw(self, vectors: Vectors) -> torch.Tensor:
-        """`[views, C, H, W]` uint8 on the device."""
-        parts: list[Any] = []
-        if self.boxes is not None:
-            parts.append(self._draw_boxes(vectors, self.boxes))
-        if self.semantic is not None:
-            parts.append(self._draw_map(vectors))
-        return parts[0] if len(parts) == 1 else self.torch.cat(parts, dim=1)
-
-    def _draw_boxes(self, vectors: Vectors, boxes: BoxRasterizer) -> Any:
-        torch, channels = self.torch, boxes.num_channels()
-        covered = torch.zeros(vectors.views * channels * self._area, dtype=torch.uint8, device=self.device)
-
-        def count(place: Any, _value: Any) -> None:
-            covered.scatter_add_(0, place, torch.ones_like(place, dtype=torch.uint8))
-
-        self._cover(_pixels(vectors.boxes), vectors.box_plane, vectors.box_plane, count)
-        inside = covered & 1 if boxes.options.fill == "even-odd" else covered > 0
-        return (inside * 255).to(torch.uint8).view(vectors.views, channels, *self.context.shape)
-
-    def _draw_map(self, vectors: Vectors) -> Any:
-        torch = self.torch
-        level = torch.zeros(vectors.views * self._area, dtype=torch.uint8, device=self.device)
-
-        def lift(place: Any, value: Any) -> None:
-            level.scatter_reduce_(0, place, value.to(torch.uint8), "amax")
-
-        lanes = _pixels(vectors.lanes)
-        left, right = lanes[:, :POINTS], lanes[:, : POINTS - 1 : -1]
-        self._cover(*_per_lane(_triangles(left, right), vectors.lane_view, np.full(len(lanes), ROAD)), lift)
-        sides = np.stack([lanes[:, :POINTS], lanes[:, POINTS:]], axis=1)
-        segments = np.stack([sides[:, :, :-1], sides[:, :, 1:]], axis=3).reshape(len(lanes), 2 * (POINTS - 1), 2, 2)
-        self._cover(*_per_lane(_ribbons(segments), vectors.lane_view, vectors.lane_level), lift)
-        edges = _ribbons(_pixels(vectors.edges))
-        self._cover(edges, vectors.edge_view, np.full(len(edges), CROSSWALK), lift)
-        view = torch.arange(vectors.views, device=self.device)[:, None]
-        palette = torch.from_numpy(vectors.palette).to(self.device)
-        colored = palette[view, level.view(vectors.views, self._area).long()]
-        return colored.permute(0, 2, 1).reshape(vectors.views, 3, *self.context.shape)
-
-    @property
-    def _area(self) -> int:
-        height, width = self.context.shape
-        return height * width
-
-    def _cover(self, shapes: Pixels, plane: Integers, value: Integers, add: Any) -> None:
-        """Tell `add` the pixels that convex `shapes` `[m, 4, 2]` cover: their place in all planes, and the value.
-
-        Each shape is tested against the pixels around it, in squares whose side is a power of two.
-        """
-        size = np.array(self.context.raster_size_px)
-        low = np.maximum(np.ceil(shapes.min(axis=1)), 0).astype(np.int64)
-        high = np.minimum(np.floor(shapes.max(axis=1)), size - 1).astype(np.int64)
-        side = (high - low).max(axis=1, initial=0) + 1
-        seen = np.flatnonzero(np.all(high >= low, axis=1))
-        classes = np.ceil(np.log2(side[seen])).astype(np.int64)
-        for power in np.unique(classes).tolist():
-            rows, step = seen[classes == power], max(1, TESTS >> 2 * power)
-            for at in range(0, len(rows), step):
-                part = rows[at : at + step]
-                self._test(shapes[part], low[part], high[part], plane[part], value[part], 1 << power, add)
-
-    def _test(self, shapes: Any, low: Any, high: Any, plane: Any, value: Any, side: int, add: Any) -> None:
-        torch = self.torch
-        corners, low, high, plane, value = (
-            torch.from_numpy(part).to(self.device) for part in (shapes, low, high, plane, value)
-        )
-        along = torch.arange(side, device=self.device)
-        x, y = low[:, :1] + along, low[:, 1:] + along  # [m, side] each
-        ahead = torch.roll(corners, -1, dims=1) - corners
-        left = torch.ones((len(corners), side, side), dtype=torch.bool, device=self.device)
-        right = left.clone()
-        for edge in range(4):
-            dx, dy = ahead[:, edge, 0, None, None], ahead[:, edge, 1, None, None]
-            over = (y[:, :, None] - corners[:, edge, 1, None, None]) * dx
-            turn = over - (x[:, None, :] - corners[:, edge, 0, None, None]) * dy
-            left &= turn >= 0
-            right &= turn <= 0
-        inside = (left | right) & (x <= high[:, :1])[:, None, :] & (y <= high[:, 1:])[:, :, None]
-        height, width = self.context.shape
-        place = (plane[:, None, None] * height + y[:, :, None]) * width + x[:, None, :]
-        add(place[inside], value[:, None, None].expand_as(inside)[inside])
+_NOTHING: dict[str, Any] = {
+    "lanes": np.empty((0, 2 * POINTS, 2), np.int32),
+    "lane_view": np.empty(0, np.int64),
+    "lane_level": np.empty(0, np.int64),
+    "lane_color": np.empty((0, 3), np.uint8),
+    "edges": np.empty((0, 2, 2), np.int32),
+    "edge_view": np.empty(0, np.int64),
+    "palette": np.empty((0, CROSSWALK + 1, 3), np.uint8),
+}
 
 
-def _pixels(points: Fixed) -> Pixels:
-    return points.astype(np.float32) / np.float32(1 << SHIFT)
+def _pixels(points: Any) -> Any:
+    return points.float() * POINT
 
 
-def _levels(seen: Shapes) -> Integers:
-    """What the lines of each lane lie above: kinds in the order of drawing."""
-    level = np.zeros(len(KINDS), np.int64)
-    level[seen.order] = LINES + np.arange(len(seen.order))
-    return level[seen.kinds]
-
-
-def _triangles(left: Pixels, right: Pixels) -> Pixels:
-    """`[k, t, 4, 2]`: what lies between two sides `[k, 20, 2]`, as triangles whose last corner is there twice."""
-    first = np.stack([left[:, :-1], left[:, 1:], right[:, :-1], right[:, :-1]], axis=2)
-    second = np.stack([left[:, 1:], right[:, 1:], right[:, :-1], right[:, :-1]], axis=2)
-    return np.concatenate([first, second], axis=1)
-
-
-def _ribbons(segments: Pixels) -> Pixels:
-    """`[..., 4, 2]`: segments `[..., 2, 2]` as rectangles, half a pixel beyond on every side."""
-    begin, end = segments[..., 0, :], segments[..., 1, :]
-    along = end - begin
-    length = np.linalg.norm(along, axis=-1, keepdims=True)
-    half = np.where(length > 0, along / np.maximum(length, 1e-6), np.array([1, 0])) / 2
-    across = np.stack([-half[..., 1], half[..., 0]], axis=-1)
-    corners = (begin - half - across, end + half - across, end + half + across, begin - half + across)
-    return np.stack(corners, axis=-2).astype(np.float32)
-
-
-def _per_lane(shapes: Pixels, view: Integers, value: Integers) -> tuple[Any, Integers, Integers]:
-    """Shapes `[k, t, 4, 2]` of lanes one after the other, with the views and values of their lanes."""
-    count = shapes.shape[1]
-    return shapes.reshape(-1, 4, 2), np.repeat(view, count), np.repeat(value, count)
+def _each(shapes: Any, plane: Any) -> tuple[Any, Any]:
+    """Shapes `[k, t, c, 2]` of `k` lanes one after the other, with the planes `[k]` of their lanes."""
+    return shapes.flatten(0, 1), plane.repeat_interleave(shapes.shape[1])
