@@ -7,25 +7,29 @@ written out here.
 
 from __future__ import annotations
 
+from types import FunctionType
 from typing import Any
 
 import numba
 import numpy as np
 
+from penstock.kernels import chess_rescore_reference
+from penstock.kernels.chess_lanes import differing16, lowest, store8
 from penstock.kernels.chess_rescore_reference import FIELDS, POLICY, SUM_ABOVE, SUM_BELOW
-from penstock.kernels.chess_trace import DEFINED
+from penstock.kernels.chess_trace import DEFINED, jit, other_side, small, squares_of, words_of
 from penstock.kernels.chess_trace_reference import FAULTS
 
-_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
-_any_order: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy", fastmath={"reassoc"})
+# Without counted references to arrays, as in `chess_trace`.
+_any_order: Any = numba.njit(
+    nogil=True, cache=True, boundscheck=False, error_model="numpy", fastmath={"reassoc"}, _nrt=False
+)
 called_for: Any = DEFINED["called_for"]
 complete: Any = DEFINED["complete"]
 lacks_short_term: Any = DEFINED["lacks_short_term"]
 short_term: Any = DEFINED["short_term"]
 deblunder: Any = DEFINED["deblunder"]
-encode_planes: Any = DEFINED["encode_planes"]
 encode_rest: Any = DEFINED["encode_rest"]
-sharpen: Any = DEFINED["sharpen"]
+turn_policies: Any = DEFINED["turn_policies"]
 
 _FORMAT, _ROOT, _BEST, _PLAYED, _ORIG, _RESULT, _PLIES, _CASTLING, _SIDE, _RULE50 = (1 << k for k in range(10))
 _PROBABILITY, _SUM, _INDEX, _NO_BEST, _NO_PLAYED = (1 << k for k in range(10, 15))
@@ -33,10 +37,11 @@ _FRACTION = 1 << FAULTS.index("result_fraction")
 _ROOT_Q, _BEST_Q, _ROOT_D, _BEST_D, _ROOT_M, _BEST_M = (FIELDS[name] for name in list(FIELDS)[:6])
 _LEFT, _RESULT_Q, _RESULT_D, _PLAYED_Q, _PLAYED_D, _PLAYED_M, _ORIG_Q, _ORIG_D, _ORIG_M = list(FIELDS.values())[6:]
 _ILLEGAL, _ONE = np.uint32(0xBF800000), np.uint32(0x3F800000)  # the bits of -1.0 and 1.0
+_PLANES = 7440
 _ROUNDED = 1e-4  # more than float32 loses in a sum of all moves
 
 
-@_jit
+@small
 def _bad_pair(q: Any, d: Any) -> Any:
     return not (abs(q) <= 1) or not (d >= 0 and d <= 1)
 
@@ -53,7 +58,7 @@ def _glance(words: Any, bits: Any, i: int) -> Any:
     return top, total
 
 
-@_jit
+@small
 def _bad_policy(words: Any, bits: Any, i: int) -> Any:
     top, rounded = _glance(words, bits, i)
     if top <= _ONE and SUM_BELOW + _ROUNDED <= rounded <= SUM_ABOVE - _ROUNDED:
@@ -67,7 +72,7 @@ def _bad_policy(words: Any, bits: Any, i: int) -> Any:
     return faults if SUM_BELOW <= total <= SUM_ABOVE else faults | _SUM
 
 
-@_jit
+@small
 def _bad_values(words: Any, i: int, searched: Any) -> Any:
     faults = np.int64(0)
     faults |= _ROOT if _bad_pair(words[i, _ROOT_Q], words[i, _ROOT_D]) else 0
@@ -82,7 +87,7 @@ def _bad_values(words: Any, i: int, searched: Any) -> Any:
     return faults | (0 if fine else _PLIES)
 
 
-@_jit
+@small
 def _bad_position(rows: Any, i: int) -> Any:
     large = rows[i, 5] != 0 or rows[i, 6] != 0 or rows[i, 7] != 0
     form = np.int64(0) if large else np.int64(rows[i, 4])
@@ -95,7 +100,7 @@ def _bad_position(rows: Any, i: int) -> Any:
     return faults | (_RULE50 if rows[i, 8277] > 100 else 0)
 
 
-@_jit
+@jit
 def frame_faults(rows: Any, words: Any, faults: Any) -> Any:
     """See `chess_rescore_reference.frame_faults`."""
     bits = words.view(np.uint32)
@@ -109,3 +114,100 @@ def frame_faults(rows: Any, words: Any, faults: Any) -> Any:
             elif place < POLICY and not words[i, 2 + place] >= 0:
                 found |= _NO_PLAYED if k == 0 else _NO_BEST
         faults[i] |= found
+
+
+@small
+def _moves_of(words: Any, i: int, moves: Any) -> Any:
+    """Write the moves of a policy that have 0 or more into `moves`, in order; 16 are looked at in one step. Gives how
+    many."""
+    first, count = np.int64(words.ctypes.data) + 4 * (i * words.shape[1] + 2), 0
+    for j in range(0, POLICY, 16):
+        bits = differing16(first + 4 * j, _ILLEGAL)
+        if j + 16 > POLICY:
+            bits &= (1 << POLICY % 16) - 1  # planes stand behind
+        while bits:
+            move = j + lowest(bits)
+            bits &= bits - 1
+            if words[i, 2 + move] >= 0:
+                moves[count] = move
+                count += 1
+    return count
+
+
+@small
+def _raise_moves(words: Any, i: int, moves: Any, offset: Any, power: Any, boosted: Any, boost: Any) -> Any:
+    """Whether anything was left."""
+    zero = total = np.float32(0)
+    for move in moves:
+        add = offset + boost[i] if len(boosted) and boosted[i, move] else offset
+        words[i, 2 + move] = max(zero, words[i, 2 + move] + add) ** power
+        total += words[i, 2 + move]
+    if not (total > 0 and total < np.inf):
+        return False
+    for move in moves:
+        words[i, 2 + move] /= total
+    return True
+
+
+@jit
+def sharpen(words: Any, offset: Any, power: Any, boosted: Any, boost: Any) -> Any:
+    """See `chess_rescore_reference.sharpen`."""
+    moves, lost = np.empty(POLICY, np.int64), 0
+    for i in range(len(words)):
+        count = _moves_of(words, i, moves)
+        lost += 0 if _raise_moves(words, i, moves[:count], offset, power, boosted, boost) else 1
+    return lost
+
+
+@small
+def _seen_from_words(words: Any, turned: bool, view: Any) -> None:
+    """See `chess_rescore_reference.seen_from`."""
+    for k in range(6):
+        view[k] = other_side(words[6 + k]) if turned else words[k]
+        view[6 + k] = other_side(words[k]) if turned else words[6 + k]
+
+
+@small
+def _take_back_words(words: Any, came: int, gone: int) -> None:
+    """See `chess_rescore_reference.take_back`."""
+    here, there = np.uint64(1) << np.uint64(came ^ 7), np.uint64(1) << np.uint64(gone ^ 7)
+    for k in range(12):
+        words[k] = words[k] & ~there if words[k] & here == 0 else (words[k] ^ here) | there
+
+
+@jit
+def _put_turned(row: Any, step: int, words: Any, there: Any, transform: int, again: bool) -> None:
+    board = np.empty(64, np.uint8)
+    squares_of(words, board)
+    _put_board(row, step, board, there, transform, again)
+
+
+@small
+def _put_words(row: Any, step: int, words: Any, there: Any, transform: int, again: bool) -> None:
+    """See `chess_rescore_reference.put_board`."""
+    if transform:
+        _put_turned(row, step, words, there, transform, again)
+        return
+    at = np.int64(row.ctypes.data) + _PLANES + 8 * 13 * step
+    for k in range(12):
+        store8(at + 8 * k, words[k])
+    store8(at + 8 * 12, ~np.uint64(0) if again else np.uint64(0))
+
+
+_put_board = DEFINED["put_board"]
+_ON_WORDS = {
+    **DEFINED,
+    "seen_from": _seen_from_words,
+    "take_back": _take_back_words,
+    "put_board": _put_words,
+}
+_encode: Any = jit(FunctionType(chess_rescore_reference.encode_planes.__code__, _ON_WORDS, "encode_planes"))
+
+
+@jit
+def encode_planes(boards: Any, states: Any, form: int, transforms: Any, there: Any, rows: Any) -> None:
+    """See `chess_rescore_reference.encode_planes`."""
+    words = np.empty((len(boards), 12), np.uint64)
+    for i in range(len(boards)):
+        words_of(boards[i], words[i])
+    _encode(words, states, form, transforms, there, rows)

@@ -178,6 +178,11 @@ def put_board(row: Any, step: int, board: Any, there: Any, transform: int, again
         row[at + 8 * 12 : at + 8 * 13] = 255
 
 
+def take_back(board: Any, came: int, gone: int) -> None:
+    """Put a pawn back to where it had gone from."""
+    board[gone], board[came] = board[came], 0
+
+
 def seen_from(board: Any, turned: bool, view: Any) -> None:
     """A board as one of the two sides sees it."""
     for square in range(64):
@@ -196,7 +201,7 @@ def encode_planes(boards: Any, states: Any, form: int, transforms: Any, there: A
     """Write the 104 planes of each frame of a game in an input format. `transforms[n]` says how each is turned, and
     `there[8, 64]` where that takes squares. `boards` and `states` are what `trace` fills."""
     canonical, repeats_only = form >= 3, form in (5, 133)
-    view = np.zeros(64, np.uint8)
+    view = np.zeros(boards.shape[1], boards.dtype)
     for i in range(len(rows)):
         rows[i, _PLANES : _PLANES + 8 * 13 * _HISTORY] = 0
         h, step, turned = i, 0, False
@@ -210,8 +215,7 @@ def encode_planes(boards: Any, states: Any, form: int, transforms: Any, there: A
             if again or step == 0 or not repeats_only:
                 seen_from(boards[at], turned, view)
                 if h < 0:
-                    came, gone = (24, 8) if turned else (32, 48)
-                    view[gone + passing], view[came + passing] = view[came + passing], 0
+                    take_back(view, (24 if turned else 32) + passing, (8 if turned else 48) + passing)
                 put_board(rows[i], step, view, there, transforms[i], again)
                 step += 1
             if h > 0:
@@ -235,3 +239,22 @@ def encode_rest(states: Any, form: int, transforms: Any, rows: Any) -> None:
             row[8278] = transforms[i] | kept | (128 if states[i, BLACK] else 0)
         else:
             row[8276], row[8278] = states[i, BLACK], kept
+
+
+def turn_policies(rows: Any, words: Any, old: Any, new: Any, turned: Any) -> None:
+    """Bring policies and indices of frames from the transforms `old[n]` to `new[n]`; `turned[8, 1858]` is the index
+    that each move has after a transform, or -1. Moves that no other becomes are illegal."""
+    policy, becomes = np.zeros(POLICY, np.float32), np.zeros(POLICY, np.int64)
+    for i in range(len(rows)):
+        if old[i] == new[i]:
+            continue
+        policy[:], becomes[:] = words[i, 2 : 2 + POLICY], -1
+        words[i, 2 : 2 + POLICY] = -1
+        for j in range(POLICY):
+            before, after = turned[old[i], j], turned[new[i], j]
+            if before >= 0 and after >= 0:
+                words[i, 2 + after], becomes[before] = policy[before], after
+        for at in (_PLAYED_AT, _PLAYED_AT + 2):
+            told = rows[i, at] + 256 * np.int64(rows[i, at + 1])
+            if told < POLICY and becomes[told] >= 0:
+                rows[i, at], rows[i, at + 1] = becomes[told] & 255, becomes[told] >> 8

@@ -18,7 +18,10 @@ from penstock.kernels import chess_rescore_reference, chess_trace_reference
 from penstock.kernels.chess_lanes import load8, lowest, ones
 from penstock.kernels.chess_trace_reference import FROM, INDEX, PROMOTES, TO
 
-_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy", _nrt=True)
+# Without counted references to arrays, which take longer than what most of these functions do. They cannot make arrays.
+small: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy", _nrt=False)
+_MAKE_ARRAYS = ("play", "turn_policies")
 
 
 def _compiled(*modules: ModuleType) -> dict[str, Any]:
@@ -28,7 +31,7 @@ def _compiled(*modules: ModuleType) -> dict[str, Any]:
         scope.update(vars(module))
     for name, value in list(scope.items()):
         if isinstance(value, FunctionType) and value.__module__ in {module.__name__ for module in modules}:
-            scope[name] = _jit(FunctionType(value.__code__, scope, name))
+            scope[name] = (jit if name in _MAKE_ARRAYS else small)(FunctionType(value.__code__, scope, name))
     return scope
 
 
@@ -76,16 +79,16 @@ def _geometry() -> tuple[Any, Any]:
 _REACH, _BETWEEN = _geometry()
 
 
-@_jit
-def _turned(word: Any) -> Any:
+@small
+def other_side(word: Any) -> Any:
     """A word as the other side sees it."""
     word = ((word >> _8) & _BYTES) | ((word & _BYTES) << _8)
     word = ((word >> _16) & _PAIRS) | ((word & _PAIRS) << _16)
     return (word >> _32) | (word << _32)
 
 
-@_jit
-def _squares(words: Any, board: Any) -> None:
+@small
+def squares_of(words: Any, board: Any) -> None:
     """A board of 64 squares, of words."""
     board[:] = 0
     for k in range(12):
@@ -95,17 +98,28 @@ def _squares(words: Any, board: Any) -> None:
             word &= word - _1
 
 
-@_jit
+@small
+def words_of(board: Any, words: Any) -> None:
+    """Words, of a board of 64 squares."""
+    words[:] = _0
+    for square in range(64):
+        if board[square]:
+            words[board[square] - 1] |= _1 << np.uint64(square ^ 7)
+
+
+@jit
+def _read_turned(row: Any, back: Any, transform: int, words: Any) -> Any:
+    board = np.empty(64, np.uint8)
+    fine = _read_board(row, back, transform, board)
+    words_of(board, words)
+    return fine
+
+
+@small
 def _read_words(row: Any, back: Any, transform: int, words: Any) -> Any:
     """See `chess_trace_reference.read_board`."""
     if transform:
-        board = np.empty(64, np.uint8)
-        fine = _read_board(row, back, transform, board)
-        words[:] = _0
-        for square in range(64):
-            if board[square]:
-                words[board[square] - 1] |= _1 << np.uint64(square ^ 7)
-        return fine
+        return _read_turned(row, back, transform, words)
     base, taken, twice = np.int64(row.ctypes.data) + _PLANES, _0, _0
     for k in range(12):
         word = load8(base + 8 * k)
@@ -116,23 +130,23 @@ def _read_words(row: Any, back: Any, transform: int, words: Any) -> Any:
     return kings and twice == _0 and (words[_PAWN] | words[6 + _PAWN]) & _ENDS == _0
 
 
-@_jit
+@jit
 def _begin_words(row: Any, words: Any, transform: int, form: int, state: Any) -> Any:
     """See `chess_trace_reference.begin`."""
     board = np.empty(64, np.uint8)
-    _squares(words, board)
+    squares_of(words, board)
     return _begin(row, board, transform, form, state)
 
 
-@_jit
+@jit
 def _transform_of_words(words: Any, state: Any, back: Any) -> Any:
     """See `chess_trace_reference.transform_for`."""
     board = np.empty(64, np.uint8)
-    _squares(words, board)
+    squares_of(words, board)
     return _transform_for(board, state, back)
 
 
-@_jit
+@small
 def _attacked(square: int, here: Any, gone: Any, taken: Any) -> Any:
     """Whether one of their pieces attacks a square, when our piece has gone to where it has `taken` one of theirs."""
     occupied, left = taken, ~taken
@@ -149,7 +163,7 @@ def _attacked(square: int, here: Any, gone: Any, taken: Any) -> Any:
     return False
 
 
-@_jit
+@small
 def _moves_so(piece: int, gone: Any, come: Any, ours: Any, theirs: Any) -> Any:
     """Whether the piece may go from one square to another, but for checks, castling, en passant and promotion."""
     source, takes, occupied = lowest(np.int64(gone)), theirs & come != _0, ours | theirs
@@ -160,14 +174,14 @@ def _moves_so(piece: int, gone: Any, come: Any, ours: Any, theirs: Any) -> Any:
     return come == ahead or (come == ahead << _8 and gone & _SECOND != _0 and ahead & occupied == _0)
 
 
-@_jit
+@small
 def _usual_move(here: Any, there: Any, state: Any, next_state: Any) -> Any:
     """Whether one of our pieces has gone to another square, as it may, and nothing else has changed but that it took
     what stood there. Only then the states are written."""
     ours, theirs, after = _0, _0, _0
     for k in range(6):
         ours, theirs, after = ours | here[k], theirs | here[6 + k], after | there[6 + k]
-    after = _turned(after)
+    after = other_side(after)
     gone, come, piece = ours & ~after, after & ~ours, 0
     if ones(gone) != 1 or ones(come) != 1:
         return False
@@ -175,11 +189,11 @@ def _usual_move(here: Any, there: Any, state: Any, next_state: Any) -> Any:
         kept = here[k]
         if kept & gone:
             piece, kept = k, kept ^ gone ^ come
-        if _turned(there[6 + k]) != kept or _turned(there[k]) != here[6 + k] & ~come:
+        if other_side(there[6 + k]) != kept or other_side(there[k]) != here[6 + k] & ~come:
             return False
     if (state[0] >= 0 or state[1] >= 0) and (piece == _KING or here[_KING] & _CASTLED):
         return False
-    king = lowest(np.int64(_turned(there[6 + _KING])))
+    king = lowest(np.int64(other_side(there[6 + _KING])))
     if not _moves_so(piece, gone, come, ours, theirs) or _attacked(king, here, gone, come):
         return False
     state[FROM], state[TO] = lowest(np.int64(gone)) ^ 7, lowest(np.int64(come)) ^ 7
@@ -189,18 +203,25 @@ def _usual_move(here: Any, there: Any, state: Any, next_state: Any) -> Any:
     return True
 
 
-@_jit
+@jit
+def _play_unusual(
+    row: Any, policy: Any, here: Any, there: Any, state: Any, next_state: Any, index: Any, turns: Any
+) -> Any:
+    board, next_board = np.empty(64, np.uint8), np.empty(64, np.uint8)
+    squares_of(here, board)
+    squares_of(there, next_board)
+    return _play(row, policy, board, next_board, state, next_state, index, turns)
+
+
+@small
 def _play_words(
     row: Any, policy: Any, here: Any, there: Any, state: Any, next_state: Any, index: Any, turns: Any
 ) -> Any:
     """See `chess_trace_reference.play`."""
-    if _usual_move(here, there, state, next_state):
-        state[INDEX] = _move_index(state, index, turns)
-        return _check_index(row, policy, state)
-    board, next_board = np.empty(64, np.uint8), np.empty(64, np.uint8)
-    _squares(here, board)
-    _squares(there, next_board)
-    return _play(row, policy, board, next_board, state, next_state, index, turns)
+    if not _usual_move(here, there, state, next_state):
+        return _play_unusual(row, policy, here, there, state, next_state, index, turns)
+    state[INDEX] = _move_index(state, index, turns)
+    return _check_index(row, policy, state)
 
 
 _ON_WORDS = {
@@ -210,13 +231,13 @@ _ON_WORDS = {
     "transform_for": _transform_of_words,
     "play": _play_words,
 }
-_trace: Any = _jit(FunctionType(chess_trace_reference.trace.__code__, _ON_WORDS, "trace"))
+_trace: Any = small(FunctionType(chess_trace_reference.trace.__code__, _ON_WORDS, "trace"))
 
 
-@_jit
+@jit
 def trace(rows: Any, policy: Any, index: Any, back: Any, turns: Any, boards: Any, states: Any, faults: Any) -> None:
     """See `chess_trace_reference.trace`."""
     words = np.empty((len(rows), 12), np.uint64)
     _trace(rows, policy, index, back, turns, words, states, faults)
     for i in range(len(rows)):
-        _squares(words[i], boards[i])
+        squares_of(words[i], boards[i])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 
-from penstock.domains.chess.boards import Bytes, Game, Ints, as_frames, replay, undone
+from penstock.domains.chess.boards import Bytes, Game, as_frames, replay, undone
 from penstock.domains.chess.moves import Transposition, squares, turned
 from penstock.domains.chess.validate import STRUCTURE, report_on
 from penstock.errors import DataError, FormatError
-from penstock.formats.lc0.records import FRAME, INPUT_FORMATS, POLICY
+from penstock.formats.lc0.records import INPUT_FORMATS
 from penstock.kernels.dispatch import kernels
 
 
@@ -53,33 +51,7 @@ def convert_into(frames: Bytes, game: Game, input_format: int, transposition: Tr
     wanted = np.zeros(len(game), np.int64)
     if input_format >= 3:
         kernels().called_for(game.boards, game.states, undone(), wanted)
-    turn_policies(frames, game.transforms, wanted, transposition)
+    turns = turned(transposition)
+    kernels().turn_policies(frames, frames.view(np.float32), game.transforms, wanted, turns)
     kernels().encode_planes(game.boards, game.states, input_format, wanted, squares(), frames)
     kernels().encode_rest(game.states, input_format, wanted, frames)
-
-
-@cache
-def _sources(old: int, new: int, transposition: Transposition) -> Ints:
-    """`[1859]` int64 where each move of a policy turned by `new` is in one turned by `old`; the last says: nowhere."""
-    here, there = turned(transposition)[new], turned(transposition)[old]
-    table = np.full(POLICY + 1, POLICY, np.int64)
-    fine = (here >= 0) & (there >= 0)
-    table[here[fine]] = there[fine]
-    table.flags.writeable = False
-    return table
-
-
-def turn_policies(frames: Bytes, old: Ints, new: Ints, transposition: Transposition) -> None:
-    """Bring policies and indices of frames from the transforms `old[n]` to `new[n]`, in place."""
-    rows = frames.view(FRAME)[:, 0]
-    for pair in {(a, b) for a, b in zip(old.tolist(), new.tolist(), strict=True) if a != b}:
-        source = _sources(*pair, transposition)
-        at = np.flatnonzero((old == pair[0]) & (new == pair[1]))
-        policies = np.full((len(at), POLICY + 1), -1, np.float32)
-        policies[:, :POLICY] = rows["probabilities"][at]
-        rows["probabilities"][at] = policies[:, source[:POLICY]]
-        goal = _sources(pair[1], pair[0], transposition)
-        for name in ("played_idx", "best_idx"):
-            index = rows[name][at].astype(np.int64)
-            turned_to = goal[np.minimum(index, POLICY)]
-            rows[name][at] = np.where((index < POLICY) & (turned_to < POLICY), turned_to, index)

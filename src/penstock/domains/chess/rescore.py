@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock.domains.chess.boards import Bytes, Game, as_frames, replay
 from penstock.domains.chess.convert import check_format, convert_into
@@ -27,6 +28,8 @@ from penstock.domains.chess.validate import BITS, REFERENCE, STRUCTURE, Fault, r
 from penstock.errors import DataError
 from penstock.formats.lc0.records import FRAME, POLICY
 from penstock.kernels.dispatch import kernels
+
+_NONE, _NO_BOOST = np.zeros((0, POLICY), np.uint8), np.zeros(0, np.float32)  # where no move is favoured
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,20 +128,17 @@ class Rescorer:
     def _rescore(self, frames: Bytes, game: Game) -> bool:
         """Results, policies, plies left, blunders, in this order. False where policies have nothing left."""
         syzygy, gaviota = self._probers()
-        rows = frames.view(FRAME)[:, 0]
         if syzygy is not None:
-            correct_results(game, rows, syzygy)
+            correct_results(game, frames.view(FRAME)[:, 0], syzygy)
         if not self._sharpen(frames, game, syzygy, gaviota):
             return False
-        if gaviota is not None and np.any(rows["result_q"] != 0):
-            correct_plies_by_dtm(game, rows, gaviota)
-        elif syzygy is not None and np.any(rows["result_q"] != 0):
-            correct_plies_by_dtz(game, rows, syzygy)
+        if syzygy is not None or gaviota is not None:
+            _correct_plies(game, frames.view(FRAME)[:, 0], syzygy, gaviota)
         self._deblunder(frames, game, syzygy)
         return True
 
     def _sharpen(self, frames: Bytes, game: Game, syzygy: Prober | None, gaviota: MateProber | None) -> bool:
-        boosted, boost = np.zeros((0, POLICY), np.uint8), np.zeros(0, np.float32)
+        boosted, boost = _NONE, _NO_BOOST
         if self.dtz_boost and syzygy is not None:
             boosted = boosts(game, syzygy, gaviota, self.transposition)
             count = boosted.sum(axis=1, dtype=np.float32)
@@ -176,3 +176,13 @@ class Rescorer:
         for name in ("deblunder_threshold", "deblunder_width"):
             if not 0 <= (getattr(self, name) or 0) <= 2:
                 raise DataError(f"expected {name} within 0:2, got {getattr(self, name)!r}")
+
+
+def _correct_plies(game: Game, rows: npt.NDArray[np.void], syzygy: Prober | None, gaviota: MateProber | None) -> None:
+    """Plies left by tables, of games that somebody wins."""
+    if not np.any(rows["result_q"] != 0):
+        return
+    if gaviota is not None:
+        correct_plies_by_dtm(game, rows, gaviota)
+    elif syzygy is not None:
+        correct_plies_by_dtz(game, rows, syzygy)
