@@ -16,13 +16,22 @@ from penstock.errors import FormatError
 from penstock.formats.base.chunks import ChunkSource, Wanted
 from penstock.live.journal import Arrival
 
-RENAMES = 3  # of one file that may fall into one read
+AGAIN = 3  # attempts after one that failed; so many renames of a file may fall into one read
 
 
 class SourceGone(FormatError):
     """The file that a chunk was in is gone, or is another now."""
 
     reason = "gone"
+
+
+def may_pass(error: BaseException) -> bool:
+    """Whether reading again may help: it was the system that could not read, not what was read that is wrong.
+
+    >>> may_pass(OSError("input/output error")), may_pass(FormatError("expected a checksum, got another"))
+    (True, False)
+    """
+    return isinstance(error, OSError) or getattr(error, "reason", None) == "io"
 
 
 @dataclass(slots=True, eq=False)
@@ -127,16 +136,21 @@ class ChunkCatalog:
         return f"{held.arrival.name}#{number - held.lo}"
 
     def load(self, number: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
-        """`[n, width]` frames; with `wanted`, those alone. Raises what the source raises, and `SourceGone`."""
+        """`[n, width]` frames; with `wanted`, those alone. What the system cannot read is opened and read anew, thrice.
+
+        Raises what the source raises, and `SourceGone`.
+        """
         held = self._find(number)
         with self._lock:
             held.users += 1
         try:
-            for _ in range(RENAMES):
+            for _ in range(AGAIN):
                 try:
                     return self._source(held).load(number - held.lo, wanted)
-                except OSError:  # it may have been renamed: whoever opens it again may know
-                    self._drop(held)
+                except (OSError, FormatError) as error:
+                    if not may_pass(error):
+                        raise
+                    self._drop(held)  # it may have been renamed: whoever opens it again may know
             return self._source(held).load(number - held.lo, wanted)
         finally:
             with self._lock:

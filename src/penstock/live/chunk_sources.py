@@ -215,7 +215,7 @@ class ChunkSourceLoader(Inlet):
 
 
 class _Checked(ChunkSource):
-    """A source whose file is looked at before each read: of one that was written anew, other chunks would be read."""
+    """A source whose file is looked at behind each read: of one that was written anew, other chunks would be read."""
 
     def __init__(self, source: ChunkSource, path: Path, check: Callable[[os.stat_result], None]) -> None:
         self.key, self._source, self._path, self._check = source.key, source, path, check
@@ -225,12 +225,14 @@ class _Checked(ChunkSource):
         return len(self._source)
 
     def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
-        stat = self._path.stat()
-        seen = (stat.st_size, stat.st_mtime_ns)
-        if seen != self._seen:
-            self._check(stat)
-            self._seen = seen
-        return self._source.load(i, wanted)
+        try:
+            return self._source.load(i, wanted)
+        finally:
+            stat = self._path.stat()
+            seen = (stat.st_size, stat.st_mtime_ns)
+            if seen != self._seen:
+                self._check(stat)
+                self._seen = seen
 
     def close(self) -> None:
         self._source.close()

@@ -14,13 +14,13 @@ import numpy.typing as npt
 from penstock.core.ragged import Array, offsets_of
 from penstock.errors import DataError
 from penstock.live.block import Block, Part
-from penstock.live.catalog import ChunkCatalog
+from penstock.live.catalog import ChunkCatalog, may_pass
 from penstock.live.chunk_sources import reason_of
 from penstock.live.hanse import Float, HanseSampling
 from penstock.live.metrics import StageMetrics
 from penstock.live.pool import OPEN, REJECTED, Draws
 from penstock.live.position_store import PositionStore
-from penstock.live.unpacker import ChunkUnpacker
+from penstock.live.unpacker import ChunkUnpacker, one_use
 
 Frames = npt.NDArray[np.uint8]
 Int = npt.NDArray[np.int64]
@@ -87,13 +87,14 @@ class Unpacked:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Taken:
-    """Frames of a chunk, of which those of `index` are at `places`, of one use after the other; `partial` where the
-    chunk has more, which were not read."""
+    """Frames of a chunk, of which those of `index` are at `places`, of one use after the other, up to `ends` each;
+    `partial` where the chunk has more, which were not read."""
 
     number: int
     frames: Frames
     index: Int
-    places: list[Int]
+    places: Int
+    ends: Int
     partial: bool = False
 
 
@@ -101,9 +102,10 @@ class ChunkReader:
     """Reads chunks of a `catalog` and takes from each the positions that `unpacker` says. Thread-safe.
 
     A chunk that cannot be loaded, or that `transform` rejects or fails on, is counted by its reason and named, and
-    gives nothing. It is not tried again, unless only the wanted part of it was: then another use may not meet what is
-    wrong, and what a use gives must not depend on others. With `hanse`, a chunk whose weight is known and too small is
-    not loaded. With a `store`, neither is one whose positions are held there.
+    gives nothing. It is not tried again, unless the system could not read it, which may pass, or only the wanted part
+    of it was tried: then another use may not meet what is wrong, and what a use gives must not depend on others. With
+    `hanse`, a chunk whose weight is known and too small is not loaded. With a `store`, neither is one whose positions
+    are held there.
     """
 
     def __init__(
@@ -160,7 +162,7 @@ class ChunkReader:
                     return None
                 rows = self._encoded(frames, places)
             else:
-                taken = self._read(number, lambda n: [places if places.max(initial=-1) < n else places[:0]])
+                taken = self._read(number, lambda n: one_use(places if places.max(initial=-1) < n else places[:0]))
                 rows = self._encoded(taken.frames, taken.index)
         except Exception as error:  # noqa: BLE001  as in `_frames`
             self._fails(number, error)
@@ -224,7 +226,8 @@ class ChunkReader:
                 taken = self._chosen(number, use, uses, frames)
                 if self._store is None:
                     return taken
-                return self._store.put(number, use, self._encoded(taken.frames, taken.index), taken.places)
+                rows = self._encoded(taken.frames, taken.index)
+                return self._store.put(number, use, rows, taken.places, taken.ends)
             except Exception as error:  # noqa: BLE001  as in `_frames`; it may be where only later uses look
                 failure = error
         assert failure is not None
@@ -238,24 +241,23 @@ class ChunkReader:
             if taken.partial and self._hooks.unverified:
                 self.metrics.add(unverified=1)
             return taken
-        places = self._places(number, use, uses, frames)
-        return _Taken(number, frames, _together(places), places)
+        places, ends = self._places(number, use, uses, frames)
+        return _Taken(number, frames, places, places, ends)
 
-    def _read(self, number: int, several: Callable[[int], list[Int]]) -> _Taken:
+    def _read(self, number: int, several: Callable[[int], tuple[Int, Int]]) -> _Taken:
         """Some frames of a chunk, of which nothing else need be read."""
-        places, there = list[Int](), 0
+        places, ends, read, there = *one_use(_NOTHING.chunk), _NOTHING.chunk, 0
 
         def wanted(n: int) -> Int:
-            nonlocal there
+            nonlocal places, ends, read, there
             if n == 0:
                 raise _RejectedError(_EMPTY)
-            there, places[:] = n, several(n)
-            return places[0] if len(places) == 1 and _ascending(places[0]) else np.unique(np.concatenate(places))
+            there, (places, ends) = n, several(n)
+            read = places if _ascending(places) else np.flatnonzero(np.bincount(places, minlength=n))
+            return read
 
         frames = self._catalog.load(number, wanted)
-        every = _together(places)
-        index = np.arange(len(every)) if _ascending(every) else np.searchsorted(np.unique(every), every)
-        return _Taken(number, frames, index, places, len(frames) < there)
+        return _Taken(number, frames, np.searchsorted(read, places), places, ends, len(frames) < there)
 
     def _parts(self, run: list[_Taken] | Part) -> list[Part | None]:
         """What was taken of some chunks, encoded together; if that fails, each by itself, None for what fails."""
@@ -270,8 +272,7 @@ class ChunkReader:
             return [None]
 
     def _together(self, run: list[_Taken]) -> Part:
-        place = [taken.places[0] for taken in run]
-        counts = [len(places) for places in place]
+        counts = [len(taken.places) for taken in run]
         if len(run) == 1:
             rows = self._encoded(run[0].frames, run[0].index)
         else:
@@ -279,7 +280,8 @@ class ChunkReader:
             index = np.concatenate([taken.index for taken in run]) + np.repeat(first, counts)
             rows = self._encoded(np.concatenate([taken.frames for taken in run]), index)
         number = np.repeat([taken.number for taken in run], counts)
-        return Part(Block(rows, number, _together(place).astype(np.int32)), 0, len(number))
+        place = np.concatenate([taken.places for taken in run]).astype(np.int32)
+        return Part(Block(rows, number, place), 0, len(number))
 
     def _measured(self, number: int) -> None:
         """Have the weight of a chunk, the number of its frames, known: by reading none of them, if that can be."""
@@ -305,8 +307,9 @@ class ChunkReader:
             weight = self._weight(frames) if self._hanse is not None else 0.0
         except Exception as error:  # noqa: BLE001  whatever a chunk makes its reader do, it must not end the run
             self._fails(number, error)
-            with self._lock:
-                self._known[number] = np.nan
+            if not may_pass(error):
+                with self._lock:
+                    self._known[number] = np.nan
             return None
         if self._hanse is not None:
             with self._lock:
@@ -339,7 +342,7 @@ class ChunkReader:
             raise DataError(f"expected weights that are finite and not negative, got a sum of {weight}")
         return weight
 
-    def _places(self, number: int, use: int, uses: int, frames: Frames) -> list[Int]:
+    def _places(self, number: int, use: int, uses: int, frames: Frames) -> tuple[Int, Int]:
         weighed = self._hooks.weights is not None and self._unpacker.count is not None
         weights: Any = self._hooks.weights(frames) if weighed and self._hooks.weights is not None else None
         return self._unpacker.several(number, use, uses, len(frames), weights)
@@ -387,10 +390,6 @@ def _alike(one: Frames, other: Frames) -> bool:
 def _ascending(places: Int) -> bool:
     """Whether each of some places is above the one before it."""
     return len(places) < 2 or bool((places[1:] > places[:-1]).all())
-
-
-def _together(places: list[Int]) -> Int:
-    return places[0] if len(places) == 1 else np.concatenate(places)
 
 
 def joined(parts: list[Part]) -> list[Block]:

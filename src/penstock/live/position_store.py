@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import numpy.typing as npt
 
-from penstock.core.ragged import Array, Ragged, offsets_of
+from penstock.core.ragged import Array, Ragged
 from penstock.kernels.dispatch import kernels
 from penstock.live.block import Block, Part
 
@@ -27,8 +27,8 @@ class PositionStore:
     held, 8 bytes a chunk from the least number held to the greatest.
 
     >>> store = PositionStore(ahead=2, limit=1 << 20)
-    >>> places = [np.array([4]), np.array([1]), np.array([0])]
-    >>> now = store.put(number=7, use=0, rows=np.eye(3, dtype=np.uint8), places=places)
+    >>> rows, places, ends = np.eye(3, dtype=np.uint8), np.array([4, 1, 0]), np.arange(4)
+    >>> now = store.put(7, 0, rows, places, ends)
     >>> block, frames = store.take(np.array([7, 8]), np.array([1, 0]))
     >>> Part.join([now]).place.tolist(), block.place.tolist(), block.rows.tolist(), frames.tolist()
     ([4], [1], [[0, 1, 0]], [1, -1])
@@ -74,11 +74,9 @@ class PositionStore:
             self.hits, self.misses = self.hits + hits, self.misses + int(np.count_nonzero(use >= 0)) - hits
         return Block(rows.reshape(n, self._width) if self._width else Ragged(rows, ends), chunk, place), frames
 
-    def put(self, number: int, use: int, rows: Array, places: list[Int]) -> Part:
-        """Keep rows of `use` and of those after it, `places` of each; gives the frames of `use`."""
-        place = np.concatenate(places)
-        block = Block(rows, np.full(len(place), number), place.astype(np.int32))
-        ends = offsets_of([len(p) for p in places])
+    def put(self, number: int, use: int, rows: Array, places: Int, ends: Int) -> Part:
+        """Keep `rows` at `places`, for `use` and others after it, each up to its `ends`; gives those of `use`."""
+        block = Block(rows, np.full(len(places), number), places.astype(np.int32))
         with self._lock:
             if self._width is None and len(block):
                 self._width = block.width

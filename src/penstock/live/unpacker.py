@@ -56,15 +56,17 @@ class ChunkUnpacker:
         """
         return self.several(number, use, 1, n, weights)[0]
 
-    def several(self, number: int, use: int, uses: int, n: int, weights: Float | None = None) -> list[Int]:
-        """What `places` gives for each of `uses` uses from `use` on. Cost: about that of one.
+    def several(self, number: int, use: int, uses: int, n: int, weights: Float | None = None) -> tuple[Int, Int]:
+        """What `places` gives for each of `uses` uses from `use` on: all `[k]`, and `[uses + 1]` up to where each goes.
+        Cost: about that of one.
 
         >>> unpacker = ChunkUnpacker(count=2, seed=1)
-        >>> [p.tolist() for p in unpacker.several(3, 4, 2, 9)] == [unpacker.places(3, u, 9).tolist() for u in (4, 5)]
-        True
+        >>> places, ends = unpacker.several(number=3, use=4, uses=2, n=9)
+        >>> ends.tolist(), places.tolist() == [p for use in (4, 5) for p in unpacker.places(3, use, 9).tolist()]
+        ([0, 2, 4], True)
         """
         if n == 0:
-            return [np.zeros(0, np.int64)] * uses
+            return np.zeros(0, np.int64), np.zeros(uses + 1, np.int64)
         if self.rate is not None:
             if weights is not None:
                 raise PlanError("expected no weights with a rate: it takes every position in its turn")
@@ -72,19 +74,22 @@ class ChunkUnpacker:
         assert self.count is not None
         begin, k = use * self.count, uses * self.count
         if weights is None:
-            together = self._shuffled(number, n, begin, k)
+            places = self._shuffled(number, n, begin, k)
         else:
-            together = self._weighted(number, begin, k, _checked(weights, n))
-        return [together[i : i + self.count] for i in range(0, k, self.count)]
+            places = self._weighted(number, begin, k, _checked(weights, n))
+        return places, np.minimum(np.arange(0, k + 1, self.count), len(places))
 
-    def _circle(self, number: int, use: int, uses: int, n: int, rate: Fraction) -> list[Int]:
+    def _circle(self, number: int, use: int, uses: int, n: int, rate: Fraction) -> tuple[Int, Int]:
         if rate == 1:
-            return [np.arange(n)] * uses
+            return np.tile(np.arange(n), uses), np.arange(uses + 1) * n
         start = int(chances(_of_chunk(self._starts, number), np.zeros(1, np.int64))[0] * FINE)
         step = n * rate.numerator * FINE
         cuts = [((use + i) * step // rate.denominator + start) // FINE for i in range(uses + 1)]
-        together = self._shuffled(number, n, cuts[0] % n, cuts[-1] - cuts[0], endless=False)
-        return [np.sort(together[lo - cuts[0] : hi - cuts[0]]) for lo, hi in pairwise(cuts)]
+        places = self._shuffled(number, n, cuts[0] % n, cuts[-1] - cuts[0], endless=False)
+        ends = np.array(cuts) - cuts[0]
+        for lo, hi in pairwise(ends.tolist()):
+            places[lo:hi].sort()
+        return places, ends
 
     def _weighted(self, number: int, skipped: int, k: int, weights: Float) -> Int:
         n, largest = len(weights), weights.max()
@@ -103,6 +108,11 @@ class ChunkUnpacker:
         out = np.empty(k, np.int64)
         kernels().shuffle_places(self._key, number, n, begin, endless, out)
         return out
+
+
+def one_use(places: Int) -> tuple[Int, Int]:
+    """Places of one use, as `several` gives those of many."""
+    return places, np.array([0, len(places)])
 
 
 def _of_chunk(key: np.uint64, number: int) -> np.uint64:
