@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,12 @@ from penstock.formats.base.source import Source, check_values
 from penstock.formats.webdataset import cache as unpacked
 from penstock.formats.webdataset import general, index, own, seed
 from penstock.formats.webdataset.content import Content
-from penstock.formats.webdataset.decoders import How, Trust, decoder
+from penstock.formats.webdataset.decoders import How, Trust
 from penstock.formats.webdataset.places import Bytes, Column, Int
 from penstock.formats.webdataset.reading import Archives, Options
 from penstock.formats.webdataset.samples import Samples, chosen, grouped
 from penstock.formats.webdataset.shards import shards_of
+from penstock.formats.webdataset.stored import Stored
 
 WORTH = 2048  # members from which keeping an index is worth a file
 
@@ -86,12 +88,15 @@ class ShardSource(Source):
         place = index.place(self._path)
         if keep and (content := index.load(place, self._key)) is not None:
             with contextlib.suppress(IndexError):  # an index that names places outside of the archives is made anew
-                return _Held(content, buffers)
+                return self._on(content, buffers)
         content = read(self._shards, buffers, self._options)
-        held = _Held(content, buffers)
+        held = self._on(content, buffers)
         if keep and content.samples.size.size >= WORTH:
             index.save(place, self._key, content)
         return held
+
+    def _on(self, content: Content, buffers: list[Bytes]) -> _Held:
+        return _Held(content, Archives(self._shards, buffers, content.samples, self._options))
 
     @property
     def path(self) -> Path:
@@ -167,19 +172,10 @@ class ShardSource(Source):
     def sample(self, i: int) -> dict[str, Any]:
         """Stored sample `i` as it is, `__key__` and a value an extension, decoded as data; text and bytes stay bytes.
 
-        Raises `IndexError`, `FormatError`. Cost: what decoding it costs; nothing is kept.
+        Arrays are read-only. Raises `IndexError`, `FormatError`. Cost: what decoding it costs, but some microseconds a
+        member that differs in nothing but an array's values from one before it.
         """
-        held = self._opened
-        archives = Archives(self._shards, held.buffers, held.content.samples, self._options)
-        samples = archives.samples
-        if not 0 <= i < len(samples):
-            raise IndexError(f"expected a sample within 0:{len(samples)}, got {i}")
-        found: dict[str, Any] = {"__key__": samples.key(i)}
-        for extension, size in zip(samples.extensions, samples.size[:, i].tolist(), strict=True):
-            if size >= 0:
-                member, decode = archives.member(i, extension), decoder(extension, self._options.how)
-                found[extension] = member.raw if decode is None else decode(member)
-        return found
+        return self._opened.stored.sample(i)
 
     def __enter__(self) -> ShardSource:
         return self
@@ -198,9 +194,16 @@ class ShardSource(Source):
 class _Held:
     """Content on its archives."""
 
-    def __init__(self, content: Content, buffers: list[Bytes]) -> None:
-        self.content, self.buffers = content, buffers
-        self.columns: dict[str, Column] = {path: places.on(buffers) for path, places in content.columns.items()}
+    def __init__(self, content: Content, archives: Archives) -> None:
+        self.content, self._archives = content, archives
+        self.columns: dict[str, Column] = {
+            path: places.on(archives.buffers) for path, places in content.columns.items()
+        }
+
+    @cached_property
+    def stored(self) -> Stored:
+        """The samples as they are."""
+        return Stored(self._archives)
 
 
 def read(paths: Sequence[Path], buffers: Sequence[Bytes], options: Options) -> Content:

@@ -40,8 +40,8 @@ class ILRDataset(Resumable):
     positions: `len()` is exact, `shuffle` is one of all samples, resuming seeks, and `samples` is the `MapDataset` that
     a `penstock.Loader` takes.
 
-    Raises `FormatError` for archives of another layout. Cost: each frame is unpickled by itself; the samples of pair
-    constructors are gathered in blocks, which is some 20 times as fast.
+    Raises `FormatError` for archives of another layout. Cost: frames come one by one, each with arrays of its own; the
+    samples of pair constructors are gathered in blocks, which is several times as fast.
 
     >>> from penstock.compat.il_representations import ILRDataset, write_frames
     >>> import tempfile

@@ -64,7 +64,7 @@ class Frames:
         return int(lengths.sum())
 
     def records(self, dataset: MapDataset, positions: Int) -> list[Sample]:
-        """Each unpickled by itself."""
+        """Each by itself, with arrays of its own."""
         where = dataset.resolve(positions)[dataset.plan.reads[0].view]
         sources: list[Any] = list(dataset.sources)
         samples = [sources[s].sample(row) for s, row in zip(where.source.tolist(), where.start.tolist(), strict=True)]
