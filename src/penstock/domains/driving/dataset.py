@@ -107,7 +107,7 @@ class DrivingDataset(MapDataset, ABC):
     def get_frame_indices(self, frame_idx: int) -> Int:
         """`[n]` the samples of a frame of the dataset. Raises `NoSuchRowError`."""
         frame = checked(frame_idx, len(self.timeline), "frame")
-        return np.arange(frame, frame + 1)
+        return np.arange(*np.searchsorted(self.rows, [frame, frame + 1]))
 
 
 def described(logs: Logs, *parts: object) -> str:

@@ -37,8 +37,8 @@ class Seen(Protocol):
 def velocities(history: Seen, future: Seen, step_time: float, masked: bool) -> tuple[Floats, Floats]:
     """m/s in the past `[n, H, 2]`, the current one first, and in the future `[n, F, 2]`, float32.
 
-    Differences of positions that follow one another, of the future's first from the origin. Positions that are not
-    there are zeros: so are the velocities of the two steps beside them if they are to be `masked`.
+    Differences of positions that follow one another, of the future's first from the current one. Positions that are
+    not there are zeros: so are the velocities of the two steps beside them if they are to be `masked`.
 
     >>> from types import SimpleNamespace as Poses
     >>> past = Poses(positions=np.zeros((1, 1, 2), "f4"), there=np.ones((1, 1), "f4"))
@@ -48,7 +48,7 @@ def velocities(history: Seen, future: Seen, step_time: float, masked: bool) -> t
     """
     step = np.float32(step_time)
     back = (history.positions[:, :-1] - history.positions[:, 1:]) / step
-    ahead = np.diff(future.positions, axis=1, prepend=np.float32(0)) / step
+    ahead = np.diff(future.positions, axis=1, prepend=history.positions[:, :1]) / step
     if masked:
         back *= (history.there[:, :-1] * history.there[:, 1:])[..., None]
         ahead[:, 1:] *= future.there[:, :-1, None]

@@ -68,6 +68,15 @@ class Pictures:
         views = Views(steps, position, np.ascontiguousarray(targets.pose[:, 2]), targets.track, targets.ego)
         return self.rasterizer.rasterize_batch(scenes, views, out)
 
+    def padded(self, targets: Targets, places: Int, count: int) -> Any1:
+        """The rasters of `[n]` targets at `places` among `count`, which are black elsewhere. Cost: another copy."""
+        drawn = self(targets)
+        out = self._recycler.empty((count, *drawn.shape[1:]), self.dtype)
+        absent = np.ones(count, np.bool_)
+        absent[places] = False
+        out[places], out[absent] = drawn, 0
+        return out
+
     def _all(self) -> tuple[Scenes, int]:
         faces = self.timeline.faces if self.lights else np.zeros_like(self.timeline.faces)
         spans = (np.stack([offsets[:-1], offsets[1:]], axis=1) for offsets in (self.timeline.agents, faces))

@@ -19,8 +19,8 @@ History and future end with the scene.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -47,6 +47,8 @@ Any1 = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 Velocities = Literal["original", "masked"]
 
+MATRICES = ("world_to_image", "raster_from_agent", "raster_from_world", "agent_from_world", "world_from_agent")
+"""The keys of a sample that say where it, and its raster, are in the world."""
 _FEW = 24  # samples of a scene that cost less by themselves than the table of their scene
 
 
@@ -148,6 +150,12 @@ class Targets:
     extent: Any1
     ego: Floats | None = None
 
+    @classmethod
+    def joined(cls, parts: Sequence[Targets]) -> Targets:
+        """Targets of the ego where it was, and of agents, one after the other."""
+        names = ("scene", "frame", "agent", "track", "pose", "extent")
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
+
 
 @dataclass(frozen=True, eq=False)
 class Poses:
@@ -203,15 +211,20 @@ class Sampler:
         ego = None
         if self.perturbation is not None and len(frames):
             track, place, ego = self._moved(self.perturbation, frames, positions)
-        pose = self.timeline.ego[frames] if ego is None else ego[:, 0]
-        none = np.full(len(frames), -1)
-        extent = np.tile(np.array(EGO_EXTENT), (len(frames), 1))
-        targets = Targets(self.timeline.scene_of(frames), frames, none, none, pose, extent, ego)
-        parts = (self._poses(track, place, targets, when) for when in (False, True))
-        return self._sample(targets, *parts), targets
+        targets = self.standing(frames)
+        if ego is not None:
+            targets = replace(targets, pose=ego[:, 0], ego=ego)
+        history, future = (self._poses(track, place, frames, targets.pose, when) for when in (False, True))
+        return self._sample(targets, history, future, targets.pose), targets
 
-    def agents(self, rows: Int) -> tuple[Columns, Targets]:
-        """Samples of the observations in `[n]` rows of the agents.
+    def standing(self, frames: Int) -> Targets:
+        """The ego in `[n]` frames of the dataset, where they say it is."""
+        none, extent = np.full(len(frames), -1), np.tile(np.array(EGO_EXTENT), (len(frames), 1))
+        return Targets(self.timeline.scene_of(frames), frames, none, none, self.timeline.ego[frames], extent)
+
+    def agents(self, rows: Int, seen_from: Floats | None = None) -> tuple[Columns, Targets]:
+        """Samples of the observations in `[n]` rows of the agents, each in its own frame or in that of a pose
+        `[n, 3]` that it is `seen_from`.
 
         Raises `NoSuchRowError` for rows that are not there, and for agents not more probable than the threshold. Cost:
         as of the ego, and that of the tables of their scenes unless they are kept.
@@ -227,12 +240,11 @@ class Sampler:
             self._interesting(tracks, place, rows[at])
             pose[at, :2], pose[at, 2] = tracks.xy[place], tracks.yaw[place]
             extent[at], name[at] = tracks.extent[place], tracks.names[tracks.track[place]].astype(np.int64)
-            none = np.zeros(0, np.int64)
-            part = Targets(none, frame[at], none, none, pose[at], none)
-            history.put(at, self._poses(tracks, place, part, False))
-            future.put(at, self._poses(tracks, place, part, True))
+            origin = (pose if seen_from is None else seen_from)[at]
+            history.put(at, self._poses(tracks, place, frame[at], origin, False))
+            future.put(at, self._poses(tracks, place, frame[at], origin, True))
         targets = Targets(scene, frame, np.asarray(rows, np.int64), name, pose, extent)
-        return self._sample(targets, history, future), targets
+        return self._sample(targets, history, future, pose if seen_from is None else seen_from), targets
 
     def by_table(self, scene: Int) -> Iterator[tuple[Int, Tracks]]:
         """Which of the samples, of `[n]` scenes, are in each table that is needed, and the table."""
@@ -266,9 +278,9 @@ class Sampler:
             raise NoSuchRowError(f"expected an agent with track {track} in frame {frame}, got none")
         return first + int(found[0])
 
-    def _poses(self, tracks: Tracks, place: Int, targets: Targets, future: bool) -> Poses:
+    def _poses(self, tracks: Tracks, place: Int, frame: Int, origin: Floats, future: bool) -> Poses:
         length, first, step = (self.sampling.future, 1, 1) if future else (self.sampling.history + 1, 0, -1)
-        return relative(tracks, place, targets.frame, targets.pose, first, step, length)
+        return relative(tracks, place, frame, origin, first, step, length)
 
     def _moved(self, perturbation: Perturbation, frames: Int, positions: Int) -> tuple[Tracks, Int, Floats]:
         """A table with a track a sample: its own frames, some of the poses moved; where each sample is in it, and the
@@ -291,14 +303,11 @@ class Sampler:
         tracks = Tracks(0, none, frame.reshape(-1), track, bounds, flat[:, :2].copy(), yaw, extent, none, none, none)
         return tracks, at + past, poses[:, past::-1]
 
-    def _sample(self, targets: Targets, history: Poses, future: Poses) -> Columns:
-        sampling, timeline = self.sampling, self.timeline
-        masked = sampling.velocities == "masked"
-        speeds, ahead = velocities(history, future, sampling.step_time, masked)
-        matrices = transforms(targets.pose)
-        raster_from_world = self._raster @ matrices["agent_from_world"]
+    def _sample(self, targets: Targets, history: Poses, future: Poses, origin: Floats) -> Columns:
+        sampling = self.sampling
+        speeds, ahead = velocities(history, future, sampling.step_time, sampling.velocities == "masked")
         sample = {
-            "frame_index": targets.frame - timeline.offsets[targets.scene],
+            "frame_index": targets.frame - self.timeline.offsets[targets.scene],
             "target_positions": future.positions,
             "target_yaws": future.yaws[..., None],
             "target_velocities": ahead,
@@ -307,10 +316,7 @@ class Sampler:
             "history_yaws": history.yaws[..., None],
             "history_velocities": speeds,
             "history_availabilities": history.there,
-            "world_to_image": raster_from_world,
-            "raster_from_agent": np.broadcast_to(self._raster, raster_from_world.shape).copy(),
-            "raster_from_world": raster_from_world,
-            **matrices,
+            **self.matrices(origin),
             "centroid": np.ascontiguousarray(targets.pose[:, :2]),
             "yaw": np.ascontiguousarray(targets.pose[:, 2]),
             "extent": targets.extent,
@@ -320,6 +326,14 @@ class Sampler:
         if sampling.history:
             sample["curr_speed"] = np.linalg.norm(speeds[:, 0], axis=1)
         return Columns({**sample, **self.about(targets)})
+
+    def matrices(self, origin: Floats) -> dict[str, Floats]:
+        """`MATRICES`, `[n, 3, 3]` each, of poses `[n, 3]` that rasters are drawn around."""
+        moved = transforms(origin)
+        raster_from_world = self._raster @ moved["agent_from_world"]
+        raster_from_agent = np.broadcast_to(self._raster, raster_from_world.shape).copy()
+        values = (raster_from_world, raster_from_agent, raster_from_world, *moved.values())
+        return dict(zip(MATRICES, values, strict=True))
 
     def about(self, targets: Targets) -> dict[str, Any1]:
         """Which scene, host, time and track each sample is of."""

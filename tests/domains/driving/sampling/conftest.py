@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.domains.driving.geometry import rotation33_as_yaw
 from penstock.domains.driving.logs import Arrays
 from penstock.formats.l5kit import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
 from penstock.formats.l5kit.source import L5KitSource
@@ -93,3 +94,44 @@ def made_logs(seed: int, lengths: Sequence[int] = (7, 1, 0, 12), tracks: int = 5
     scenes["host"] = [f"host-{i}" for i in range(len(lengths))]
     everyone = np.concatenate(agents) if agents else np.zeros(0, AGENT_DTYPE)
     return Arrays(scenes, frames, everyone, np.zeros(0, TL_FACE_DTYPE))
+
+
+def seen(logs: Arrays, frame: int, track: int | None) -> tuple[float, float, float, float, float] | None:
+    """x, y, yaw, length and width in a frame."""
+    row = logs.frames[frame]
+    if track is None:
+        return (*row["ego_translation"][:2].tolist(), float(rotation33_as_yaw(row["ego_rotation"])), 4.87, 1.85)
+    rows = logs.agents[slice(*row["agent_index_interval"])]
+    rows = rows[rows["track_id"] == track]
+    return (
+        (*rows[0]["centroid"].tolist(), float(rows[0]["yaw"]), *rows[0]["extent"][:2].tolist()) if len(rows) else None
+    )
+
+
+def looped(
+    logs: Arrays, frame: int, track: int | None, steps: range, edges: tuple[int, int], origin: Any = None
+) -> list[Any]:
+    """Position, yaw, extent and availability of each step, seen from where it is, or from `origin`."""
+    x, y, turn, *_ = seen(logs, frame, track) if origin is None else origin
+    told = []
+    for step in steps:
+        found = seen(logs, frame + step, track) if edges[0] <= frame + step < edges[1] else None
+        if found is None:
+            told.append(((0, 0), 0, (0, 0), 0))
+            continue
+        dx, dy = found[0] - x, found[1] - y
+        moved = (np.cos(turn) * dx + np.sin(turn) * dy, np.cos(turn) * dy - np.sin(turn) * dx)
+        told.append((moved, (found[2] - turn + np.pi) % (2 * np.pi) - np.pi, found[3:], 1))
+    return told
+
+
+def checked(sample: Any, i: int, prefix: str, extents: str, told: list[Any]) -> None:
+    positions, yaws, sizes, there = (np.array(part) for part in zip(*told, strict=True)) if told else [np.zeros(0)] * 4
+    assert sample[f"{prefix}_availabilities"][i].tolist() == there.tolist()
+    if not told:
+        return
+    np.testing.assert_allclose(sample[f"{prefix}_positions"][i], positions, rtol=1e-5, atol=1e-4)
+    apart = sample[f"{prefix}_yaws"][i][:, 0] - yaws
+    np.testing.assert_allclose(np.sin(apart), 0, atol=1e-5)  # half a turn may be either
+    np.testing.assert_allclose(np.cos(apart), 1, atol=1e-5)
+    np.testing.assert_allclose(sample[extents][i], sizes, rtol=1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -118,6 +119,31 @@ def test_scenes_far_from_the_map_and_odd_ones(vectorizer) -> None:
     assert not sample["crosswalks_availabilities"].any()
     empty = made_logs(1, (0,))
     assert len(EgoDatasetVectorized(configured(3, 12), empty, vectorizer)) == 0
+
+
+def test_datasets_travel_to_other_processes(source, vectorizer) -> None:
+    mask = agents_mask(source)
+    mask[::3] = 0
+    for data in (
+        EgoDatasetVectorized(configured(3, 12), source, vectorizer),
+        EgoAgentDatasetVectorized(configured(3, 12), source, vectorizer, agents_mask=mask, eval_mode=True),
+    ):
+        before = data[:2]  # what is kept is made
+        again = pickle.loads(pickle.dumps(data))
+        assert (type(again), again.fingerprint) == (type(data), data.fingerprint)
+        after = again[:2]
+        assert all(np.array_equal(before[name], after[name]) for name in before.flat)
+
+
+def test_workers_of_torch_that_are_spawned(source, vectorizer) -> None:
+    from torch.utils.data import DataLoader, Subset
+
+    data = EgoDatasetVectorized(configured(3, 12), source, vectorizer)
+    loader = DataLoader(Subset(data, range(0, 12, 2)), batch_size=3, num_workers=1, multiprocessing_context="spawn")
+    batches = list(loader)
+    wanted = data[:12:2]
+    for name in ("timestamp", "lanes", "all_other_agents_future_positions"):
+        assert np.array_equal(np.concatenate([batch[name].numpy() for batch in batches]), wanted[name]), name
 
 
 def test_batches_of_nothing_have_every_key(source, vectorizer) -> None:
