@@ -10,6 +10,8 @@ import numpy as np
 
 from penstock.kernels import chess_reference as ref
 from penstock.kernels.chess_lanes import (
+    around8,
+    around16,
     differing16,
     fence,
     load1,
@@ -194,6 +196,34 @@ def _unpack_policy(policy: int, moves: int, flags: int, out: Any) -> None:
 
 
 @_jit
+def _copy_around(out: int, source: int, size: int) -> None:
+    """Copy whole words of 8 bytes around the cache, to a multiple of 8."""
+    end = out + size
+    if out & 8:
+        around8(out, source)
+        out, source = out + 8, source + 8
+    while out + 16 <= end:
+        around16(out, source)
+        out, source = out + 16, source + 16
+    if out < end:
+        around8(out, source)
+
+
+@_jit
+def _stream_policy(policy: int, moves: int, flags: int, blank: int, out: int) -> None:
+    """As `_unpack_policy`, around the cache. `blank` is the address of a policy without a move, which stays so."""
+    if flags & _DENSE:
+        _copy_around(out, policy, 4 * _POLICY)
+        return
+    index = policy + 4 * moves
+    for j in range(moves):
+        move4(blank + 4 * load2(index + 2 * j), policy + 4 * j)
+    _copy_around(out, blank, 4 * _POLICY)
+    for j in range(moves):
+        store4(blank + 4 * load2(index + 2 * j), _ILLEGAL)
+
+
+@_jit
 def decode_chess(values: Any, offsets: Any, frames: Any) -> Any:
     """See `chess_reference.decode_chess`."""
     base, out = np.int64(values.ctypes.data), np.int64(frames.ctypes.data)
@@ -288,9 +318,9 @@ def _lay_targets(tail: int, out: int) -> None:
 
 
 @_jit
-def _streams(planes: Any, lane: int) -> Any:
-    """Whether planes go around the cache: many, and where such stores may go."""
-    return lane < 8 and planes.size >= _AROUND_CACHE and planes.ctypes.data & 15 == 0
+def _streams(planes: Any, lane: int, policy: Any) -> Any:
+    """Whether planes, and policies with them, go around the cache: many, and where such stores may go."""
+    return lane < 8 and planes.size >= _AROUND_CACHE and planes.ctypes.data & 15 == 0 and policy.ctypes.data & 7 == 0
 
 
 @_jit
@@ -299,7 +329,7 @@ def expand_chess_frames(
 ) -> Any:
     """See `chess_reference.expand_chess_frames`."""
     base, words, values = np.int64(frames.ctypes.data), np.empty(_PLANES, np.uint64), np.empty(8, np.uint32)
-    stream = _streams(planes, lane)
+    stream = _streams(planes, lane, policy)
     bad = -1
     for i in range(len(frames)):
         frame = base + i * _WIDTH
@@ -314,7 +344,11 @@ def expand_chess_frames(
         if len(fill):
             fill[i] = values
         if len(policy):
-            memcpy(np.int64(policy.ctypes.data) + 4 * _POLICY * i, frame + _PROBS, 4 * _POLICY)
+            to = np.int64(policy.ctypes.data) + 4 * _POLICY * i
+            if stream:
+                _copy_around(to, frame + _PROBS, 4 * _POLICY)
+            else:
+                memcpy(to, frame + _PROBS, 4 * _POLICY)
         if len(targets):
             _lay_targets(frame + _TAIL, np.int64(targets.ctypes.data) + 72 * i)
     if stream:
@@ -328,7 +362,8 @@ def expand_chess_rows(
 ) -> Any:
     """See `chess_reference.expand_chess_rows`."""
     base, words, levels = np.int64(values.ctypes.data), np.empty(_PLANES, np.uint64), np.empty(8, np.uint32)
-    stream = _streams(planes, lane)
+    blank = np.full(_POLICY, _ILLEGAL, np.uint32)
+    stream = _streams(planes, lane, policy)
     bad = -1
     for i in range(len(offsets) - 1):
         row = base + offsets[i]
@@ -344,7 +379,11 @@ def expand_chess_rows(
         if len(fill):
             fill[i] = levels
         if len(policy):
-            _unpack_policy(moves_at, moves, flags, np.int64(policy.ctypes.data) + 4 * _POLICY * i)
+            to = np.int64(policy.ctypes.data) + 4 * _POLICY * i
+            if stream:
+                _stream_policy(moves_at, moves, flags, np.int64(blank.ctypes.data), to)
+            else:
+                _unpack_policy(moves_at, moves, flags, to)
         if len(targets):
             _lay_targets(row + 24, np.int64(targets.ctypes.data) + 72 * i)
     if stream:

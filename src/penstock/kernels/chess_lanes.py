@@ -64,6 +64,25 @@ spread1, spread2, spread4 = (_spreader(lane, False) for lane in (1, 2, 4))
 stream1, stream2, stream4 = (_spreader(lane, True) for lane in (1, 2, 4))
 
 
+def _around_cache(words: int) -> Any:
+    """An intrinsic that copies words of 8 bytes around the cache, to an address that is a multiple of their bytes."""
+
+    @intrinsic
+    def copy(_context: Any, dst: Any, src: Any) -> Any:
+        def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            pointer = (ir.VectorType(I64, words) if words > 1 else I64).as_pointer()
+            to, source = (builder.inttoptr(a, pointer) for a in args)
+            store = builder.store(builder.load(source, align=1), to, align=8 * words)
+            store.set_metadata("nontemporal", builder.module.add_metadata([ir.IntType(32)(1)]))
+
+        return types.void(types.int64, types.int64), codegen
+
+    return copy
+
+
+around8, around16 = _around_cache(1), _around_cache(2)
+
+
 @intrinsic
 def fence(_context: Any) -> Any:
     """What was streamed around the cache is in memory before what follows."""

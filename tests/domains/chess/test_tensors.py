@@ -175,15 +175,23 @@ def test_batches_that_are_written_around_the_cache(dtype: Any, n: int, mixed: An
     same(planes(encode(rows), dtype), parts)
 
 
-def test_buffers_of_any_alignment(frames: Any) -> None:
-    rows = frames(*FILES["gz_raw"], *FILES["tar_raw"])[:300]
-    expected = planes(rows)
-    for shift in (0, 4, 16, 32):
-        held = np.empty(expected.nbytes + 128, np.uint8)
+@pytest.mark.parametrize("shifts", [(0, 0), (4, 0), (0, 4), (0, 8), (8, 8), (16, 24), (32, 16)])
+def test_buffers_of_any_alignment(mixed: Any, garbage: Any, shifts: tuple[int, int]) -> None:
+    """Also of policies that are written around the cache with the planes: sparse, and stored whole."""
+    rows = np.resize(np.concatenate([mixed, garbage]), (301, 8396))
+    wanted = ChessTensors(outputs=("planes", "probabilities"), input_format="reference")
+    pieces = [wanted.decode(rows[i : i + 100]) for i in range(0, len(rows), 100)]
+    out: dict[str, Any] = {}
+    for shift, (name, (shape, dtype)) in zip(shifts, wanted.forms.items(), strict=True):
+        held = np.empty(301 * int(np.prod(shape)) * dtype.itemsize + 128, np.uint8)
         begin = -held.ctypes.data % 64 + shift
-        out = held[begin : begin + expected.nbytes].view(np.float32).reshape(expected.shape)
-        expand(encode(rows), planes=out)
-        same(out, expected)
+        out[name] = held[begin : held.size - 128 + begin].view(dtype).reshape(301, *shape)
+    for given in (rows, encode(rows)):
+        for array in out.values():
+            array.fill(3)
+        expand(given, planes=out["planes"], probabilities=out["probabilities"], input_format="reference")
+        for name, array in out.items():
+            same(array, np.concatenate([piece[name] for piece in pieces]))
 
 
 def test_buffers_are_used_again_whatever_is_in_them(mixed: Any, garbage: Any, backend: str) -> None:
