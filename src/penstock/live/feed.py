@@ -80,7 +80,9 @@ class Feed:
         stage = self._metrics.stage(f"chunk_unpacker{self._suffix}", n)
         self._store = PositionStore(o.ahead, o.store_bytes) if o.ahead else None
         if isinstance(hooks.transform, ChunkStages):
-            self._metrics.stages.update({f"{each.name}{self._suffix}": each for each in hooks.transform.metrics(n)})
+            for each in hooks.transform.metrics(n):
+                if each not in self._metrics.stages.values():  # several streams may have it
+                    self._metrics.stages[f"{each.name}{self._suffix}"] = each
         self._reader = ChunkReader(self._catalog, unpacker, hooks, self._hanse, stage, self._store)
         self.maps: list[OrderedMap[Any, Any]] = []
         if self._hanse is None:

@@ -95,6 +95,7 @@ class Stream:
     hanse_gamma: float | None = None
     passes: int | None = None
     ahead: int | None = None
+    store_bytes: int | None = None
     in_turn: bool = False
     hooks: Hooks | None = None
     journal: Journal | None = None
@@ -102,7 +103,7 @@ class Stream:
 
     def options(self, common: LiveOptions, place: int) -> LiveOptions:
         """Those of the stream at a place among others."""
-        names = ("window", "hanse_gamma", "passes", "ahead")
+        names = ("window", "hanse_gamma", "passes", "ahead", "store_bytes")
         own: dict[str, Any] = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.rate is not None or self.count is not None:
             own |= {"rate": self.rate, "count": self.count}

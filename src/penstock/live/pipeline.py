@@ -13,6 +13,7 @@ import numpy as np
 from penstock.errors import PlanError, StateError
 from penstock.live.block import Block, Part
 from penstock.live.chunk_sources import Inlet
+from penstock.live.chunk_stages import ChunkStages
 from penstock.live.chunks import Hooks, Unpacked, joined
 from penstock.live.feed import Feed
 from penstock.live.intake import Intake
@@ -88,6 +89,8 @@ class LivePipeline(Iterator[Arrays]):
         self._lock = threading.RLock()
         self._join = Joiner([stream.weight for stream in streams], options.stop)
         self._weights = [str(share) for share in shares([stream.weight for stream in streams])]
+        if hooks is not None and isinstance(hooks.transform, ChunkStages):  # those of all streams
+            self._metrics.stages.update({each.name: each for each in hooks.transform.metrics(self._threads)})
         self._feeds = self._make_feeds([replace(s, hooks=s.hooks or hooks) for s in streams])
         self._sampler = self._make_sampler()
         self._make_tensors(decode)

@@ -47,7 +47,7 @@ class ChunkSourceSplitter:
 
     def view(self, source: ChunkSource, part: int) -> ChunkSource:
         """The chunks of one part of a source, in its order; closing it closes the source."""
-        self._check(part)
+        self.check(part)
         return View(source, np.flatnonzero(self.parts(source.key, len(source)) == part))
 
     def split(self, inlet: Inlet) -> tuple[SplitPart, ...]:
@@ -60,7 +60,7 @@ class ChunkSourceSplitter:
 
     def opener(self, opener: Opener, part: int) -> Opener:
         """An opener that gives one part of what another opens."""
-        self._check(part)
+        self.check(part)
 
         def opened(path: Path) -> ChunkSource | None:
             source = opener(path)
@@ -68,18 +68,22 @@ class ChunkSourceSplitter:
 
         return opened
 
-    def _check(self, part: int) -> None:
+    def check(self, part: int) -> None:
+        """Raise `PlanError` for a part that there is not."""
         if not 0 <= part < len(self.shares):
             raise PlanError(f"expected a part within 0:{len(self.shares)}, got {part}")
 
 
 @dataclass(frozen=True, eq=False)
 class SplitPart:
-    """SplitPart `index` of what an inlet gives; see `ChunkSourceSplitter.split`."""
+    """Part `index` of what an inlet gives; see `ChunkSourceSplitter.split`. Raises `PlanError` for one there is not."""
 
     inlet: Inlet
     splitter: ChunkSourceSplitter
     index: int
+
+    def __post_init__(self) -> None:
+        self.splitter.check(self.index)
 
 
 class View(ChunkSource):

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 from penstock.domains.chess.compact import encode
-from penstock.domains.chess.live import DiffFocus, chess_pipeline
+from penstock.domains.chess.live import DiffFocus, chess_hooks, chess_inlet, chess_pipeline
 from penstock.domains.chess.rescore import Rescorer
 from penstock.domains.chess.tensors import FIVE, ChessTensors
 from penstock.domains.chess.validate import Fault
 from penstock.errors import DataError, FormatError, PlanError
 from penstock.formats.lc0 import FRAME, packed_chunk
 from penstock.live.journal import read_journal
+from penstock.live.pipeline import LiveOptions, LivePipeline, Stream
 
 Frames = Callable[..., Any]
 GAMES = ("gz/training.700001.gz", "gz/training.700027.gz")
@@ -194,3 +195,47 @@ def test_a_game_damaged_behind_gives_what_does_not_need_that_whatever_the_thread
         again.load_state_dict(states[half - 1])
         rest = [list(zip(b["chunk"].tolist(), b["place"].tolist(), strict=True)) for b in again]
     assert rest == runs[0][half:]
+
+
+def test_a_validator_is_a_stage_with_counts_by_reason(golden: Path, frames: Frames, tmp_path: Path) -> None:
+    whole = frames(GAMES[0])
+    (tmp_path / "training.1.gz").write_bytes(packed_chunk(whole))
+    (tmp_path / "training.2.gz").write_bytes(packed_chunk(np.ascontiguousarray(whole[::2])))
+    for validate, rescorer in ((True, None), ({Fault.CONTINUITY}, None), (True, Rescorer())):
+        with chess_pipeline(tmp_path, follow=False, validate=validate, rescorer=rescorer) as run:
+            assert sum(len(batch["planes"]) for batch in run) == len(whole)
+            stages, (failures, _) = run.metrics()["stages"], run.failures()
+        (reason,) = failures
+        assert stages["chunk_validator"]["counts"] == {"chunks": 1, f"rejected.{reason.removeprefix('validate.')}": 1}
+        assert stages["chunk_validator"]["busy"] > 0
+        assert ("chunk_rescorer" in stages) == (rescorer is not None)
+    assert stages["chunk_rescorer"]["counts"] == {"chunks": 1}
+    with pytest.raises(PlanError, match="expected one of faults, validate"):
+        chess_pipeline(tmp_path, faults={Fault.BOARD}, validate=True)
+
+
+def test_folders_in_proportion_share_stages_and_go_on_from_a_state(golden: Path) -> None:
+    def run(threads: int) -> LivePipeline:
+        streams = [
+            Stream(chess_inlet(golden / folder, watch="off"), weight, name)
+            for folder, weight, name in (("gz", 3, "new"), ("tar", 1, "old"))
+        ]
+        options = LiveOptions(reservoir=30, batch_size=20, follow=False, threads=threads, references=True, seed=2)
+        return LivePipeline(streams, options, hooks=chess_hooks(validate=True), decode=ChessTensors("bits").decode)
+
+    states, batches = [], []
+    with run(2) as whole:
+        for batch in whole:
+            batches.append({name: array.copy() for name, array in batch.items()})
+            states.append(whole.state_dict())
+        stages = whole.metrics()["stages"]
+    chunks = sum(stages[f"shuffling_chunk_pool.{name}"]["gauges"]["chunks_total"] for name in ("new", "old"))
+    assert stages["chunk_validator"]["counts"]["chunks"] == chunks
+    source = np.concatenate([batch["chunk"] for batch in batches]) >> 48
+    assert set(source.tolist()) == {0, 1}
+    for i in range(0, len(states), 3):
+        with run(1 + i % 4) as again:
+            again.load_state_dict(states[i])
+            for batch, expected in zip(again, batches[i + 1 :], strict=True):
+                for name, array in expected.items():
+                    np.testing.assert_array_equal(batch[name], array)

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from penstock.domains.chess.chunk_stages import ChunkRescorer, ChunkValidator
 from penstock.domains.chess.compact import encode
 from penstock.domains.chess.rescore import Rescorer
 from penstock.domains.chess.tensors import ChessTensors
-from penstock.domains.chess.validate import Fault, validate
+from penstock.domains.chess.validate import REFERENCE, Fault
 from penstock.errors import DataError, PlanError
-from penstock.formats.base.chunks import Opener
 from penstock.formats.lc0 import FRAME, Missing, open_chunks
 from penstock.live.chunk_sources import ChunkSourceLoader
-from penstock.live.chunks import Frames, Hooks, Rejected
+from penstock.live.chunk_stages import ChunkStages, Transform
+from penstock.live.chunks import Frames, Hooks
 from penstock.live.directory import FilePathProvider, Watch
 from penstock.live.hanse import Float
 from penstock.live.journal import Journal, Move
 from penstock.live.pipeline import LiveOptions, LivePipeline
-from penstock.live.splitter import ChunkSourceSplitter
+from penstock.live.splitter import ChunkSourceSplitter, SplitPart
 from penstock.plan.weights import Weight
 
 
@@ -64,11 +65,69 @@ class DiffFocus:
         return np.where(np.isnan(orig), self.default_weight, weights)
 
 
+def chess_inlet(
+    directory: str | os.PathLike[str],
+    *,
+    watch: Watch = "auto",
+    settle: float = 2.0,
+    missing_st: Missing = "zero",
+    verify: bool = False,
+    as_stored: bool = False,
+    threads: int = 1,
+) -> ChunkSourceLoader:
+    """The games below a directory, which may grow meanwhile (`watch="off"`: which is finished), for pipelines that are
+    put together by hand, with `chess_hooks`. Arguments are those of `chess_pipeline`; `as_stored` gives records as they
+    are in the files, which is quicker, and needs hooks that look at none.
+
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from penstock.formats.lc0 import packed_chunk
+    >>> from penstock.live.options import Stream
+    >>> folders = [tempfile.mkdtemp() for _ in range(2)]
+    >>> games = np.zeros((8, 8396), np.uint8)
+    >>> games.view(FRAME)["version"], games.view(FRAME)["input_format"] = 7, 1
+    >>> for folder in folders:
+    ...     _ = Path(folder, "training.1.gz").write_bytes(packed_chunk(games))
+    >>> streams = [Stream(chess_inlet(folder), weight) for folder, weight in zip(folders, (3, 1))]
+    >>> options = LiveOptions(reservoir=0, batch_size=8, follow=False, references=True)
+    >>> with LivePipeline(streams, options, hooks=chess_hooks(), decode=ChessTensors().decode) as batches:
+    ...     (next(batches)["chunk"] >> 48).tolist()  # of which stream each position is
+    [0, 0, 1, 0, 0, 0, 1, 0]
+    """
+    provider = FilePathProvider(directory, watch=watch, settle=settle)
+    opener = functools.partial(open_chunks, missing_st=missing_st, verify=verify, as_stored=as_stored)
+    return ChunkSourceLoader(provider, opener, threads)
+
+
+def chess_hooks(
+    *,
+    rescorer: Rescorer | None = None,
+    validate: bool | Set[Fault] = False,
+    weights: DiffFocus | None = None,
+    missing_st: Missing = "zero",
+    verify: bool = False,
+) -> Hooks:
+    """What games mean to a pipeline: checked, rescored, weighed, and kept as compact rows, which the `decode` of
+    `ChessTensors` expands. Arguments are those of `chess_pipeline`; a set of stages for each pipeline that counts.
+
+    >>> chess_hooks(validate=True).transform.metrics()[0].name
+    'chunk_validator'
+    """
+    stages: list[tuple[str, Transform]] = []
+    if validate is not False:
+        stages.append(("chunk_validator", ChunkValidator(REFERENCE if validate is True else validate)))
+    if rescorer is not None:
+        stages.append(("chunk_rescorer", ChunkRescorer(rescorer)))
+    transform = ChunkStages(stages) if stages else None
+    return Hooks(transform, weights, functools.partial(encode, missing_st=missing_st), unverified=not verify)
+
+
 def chess_pipeline(
     directory: str | os.PathLike[str],
     *,
     tensors: ChessTensors | None = None,
     rescorer: Rescorer | None = None,
+    validate: bool | Set[Fault] = False,
     faults: Set[Fault] | None = None,
     weights: DiffFocus | None = None,
     split: Sequence[Weight] | None = None,
@@ -85,8 +144,9 @@ def chess_pipeline(
 
     `options` are those of `penstock.live.pipeline.LiveOptions`: `window` games; `rate` or `count`, the positions taken
     at each use of a game; `reservoir`, the positions that are mixed; `batch_size`, `seed`, `follow` and others. The
-    positions become the arrays that `tensors` says. A `rescorer` checks each game and corrects its targets; without
-    one, games with any of `faults` are left out (by default nothing is checked but that records can be read).
+    positions become the arrays that `tensors` says. A `rescorer` checks each game and corrects its targets. `validate`
+    leaves out games with faults, those that it names or the original rescorer's, before they are rescored (by default
+    nothing is checked but that records can be read); `faults` is the same, and does not go with a rescorer.
 
     `weights` of positions go with `count`, and with `hanse_gamma`, which draws games by their weight. `split` and
     `part` choose a share of all games by a hash that is the same for ever, as `[9, 1]` and 1 for a tenth. `journal`
@@ -95,6 +155,8 @@ def chess_pipeline(
 
     Where nothing is checked or weighed, a game is unpacked no further than to the last position that is wanted: its
     checksum is not compared, and damage behind goes unseen, unless `verify` has it unpacked whole.
+
+    For several folders, or several outputs, put the stages together: see `chess_inlet`.
 
     Cost: begins once the newest games are indexed. Raises `FormatError` where there is no directory, `PlanError` for
     options that do not fit.
@@ -113,53 +175,23 @@ def chess_pipeline(
     chosen = LiveOptions(**options)
     if weights is not None and chosen.count is None and chosen.hanse_gamma is None:
         raise PlanError("expected a count, or hanse_gamma, with weights of positions, got none: they have no effect")
-    provider = FilePathProvider(directory, watch="off" if chosen.follow is False else watch, settle=settle)
-    transform = _transform(rescorer, faults)
+    if faults is not None and (rescorer is not None or validate is not False):
+        raise PlanError(
+            "expected one of faults, validate, and a rescorer, which checks by itself (errors=...), got both"
+        )
+    if split is None and part != 0:
+        raise PlanError(f"expected a split to take part {part} of, got none")
+    how: dict[str, Any] = {"missing_st": missing_st, "verify": verify}
+    checked = validate if faults is None else faults
+    hooks = chess_hooks(rescorer=rescorer, validate=checked, weights=weights, **how)
     # Records that nobody looks at become compact rows without becoming frames in between.
-    as_stored = transform is None and weights is None
-    opener = functools.partial(open_chunks, missing_st=missing_st, verify=verify, as_stored=as_stored)
+    how |= {"as_stored": hooks.transform is None and weights is None, "threads": chosen.threads or 1}
+    inlet = chess_inlet(directory, watch="off" if chosen.follow is False else watch, settle=settle, **how)
     return LivePipeline(
-        ChunkSourceLoader(provider, _opener(opener, split, part), chosen.threads or 1),
+        inlet if split is None else SplitPart(inlet, ChunkSourceSplitter(split), part),
         chosen,
-        hooks=Hooks(transform, weights, functools.partial(encode, missing_st=missing_st), unverified=not verify),
+        hooks=hooks,
         decode=(tensors or ChessTensors()).decode,
         journal=journal if journal is None or isinstance(journal, Journal) else Journal(journal),
         replay=replay,
     )
-
-
-def _opener(opener: Opener, split: Sequence[Weight] | None, part: int) -> Opener:
-    """What opens a file: all of its games, or a part of them."""
-    if split is not None:
-        return ChunkSourceSplitter(split).opener(opener, part)
-    if part != 0:
-        raise PlanError(f"expected a split to take part {part} of, got none")
-    return opener
-
-
-def _transform(
-    rescorer: Rescorer | None, faults: Set[Fault] | None
-) -> Callable[[Frames, str], Frames | Rejected] | None:
-    """What is done to each game when it is read."""
-    if rescorer is not None and faults is not None:
-        raise PlanError("expected a rescorer, which checks by itself (errors=...), or faults, got both")
-    if rescorer is not None:
-        apply = rescorer.apply
-
-        def rescored(frames: Frames, _name: str) -> Frames | Rejected:
-            rejected = apply(frames)
-            return frames if rejected is None else _rejected(rejected.reason, rejected.frame, "rescore.")
-
-        return rescored
-    if faults is None:
-        return None
-
-    def validated(frames: Frames, _name: str) -> Frames | Rejected:
-        found = validate(frames).first(faults)
-        return frames if found is None else _rejected(*found, "validate.")
-
-    return validated
-
-
-def _rejected(fault: Fault, frame: int, prefix: str) -> Rejected:
-    return Rejected(f"{prefix}{fault}", f"expected frames of a game, got a fault ({fault}) in frame {frame}")

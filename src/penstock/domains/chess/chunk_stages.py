@@ -1,0 +1,48 @@
+"""`ChunkValidator` and `ChunkRescorer`: what looks at whole games on their way, as stages of a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+from penstock.domains.chess.rescore import Rescorer
+from penstock.domains.chess.validate import REFERENCE, Fault, validate
+from penstock.live.chunks import Frames, Rejected
+
+
+class ChunkValidator:
+    """Lets games through that have none of some `faults`, by default those for which the original's rescorer fails a
+    game. A stage of `penstock.live.chunk_stages.ChunkStages`. Cost: that of `validate`, two microseconds a frame.
+
+    >>> import numpy as np
+    >>> ChunkValidator()(np.zeros((1, 8396), np.uint8), "training.1.gz#0").reason
+    'validate.input_format'
+    """
+
+    def __init__(self, faults: Set[Fault] = REFERENCE) -> None:
+        self._faults = frozenset(faults)
+
+    def __call__(self, frames: Frames, name: str) -> Frames | Rejected:
+        """The frames as they are, or the first fault."""
+        found = validate(frames).first(self._faults)
+        return frames if found is None else _rejected(*found, "validate.")
+
+
+class ChunkRescorer:
+    """Checks games and corrects their targets, in place. A stage of `penstock.live.chunk_stages.ChunkStages`.
+
+    >>> import numpy as np
+    >>> ChunkRescorer(Rescorer())(np.zeros((1, 8396), np.uint8), "training.1.gz#0").reason
+    'rescore.input_format'
+    """
+
+    def __init__(self, rescorer: Rescorer) -> None:
+        self._apply = rescorer.apply
+
+    def __call__(self, frames: Frames, name: str) -> Frames | Rejected:
+        """The frames rescored, or what is wrong with them."""
+        rejected = self._apply(frames)
+        return frames if rejected is None else _rejected(rejected.reason, rejected.frame, "rescore.")
+
+
+def _rejected(fault: Fault, frame: int, prefix: str) -> Rejected:
+    return Rejected(f"{prefix}{fault}", f"expected frames of a game, got a fault ({fault}) in frame {frame}")
