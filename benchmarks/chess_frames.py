@@ -65,9 +65,10 @@ def show(title: str, n: int, times: dict[str, float], base: str) -> None:
 
 
 def inflaters(blobs: list[bytes]) -> Calls:
-    """Unpacking of the same chunks by zlib, and by ISA-L and libdeflate where they are installed."""
+    """Unpacking of the same chunks by zlib and zlib-ng, and by ISA-L and libdeflate where they are installed."""
     calls: Calls = {"inflate by zlib": lambda: [zlib.decompress(blob, 31) for blob in blobs]}
-    others = {"ISA-L": ("isal.igzip", "decompress"), "libdeflate": ("deflate", "gzip_decompress")}
+    others = {"zlib-ng": ("zlib_ng.gzip_ng", "decompress"), "ISA-L": ("isal.igzip", "decompress")}
+    others["libdeflate"] = "deflate", "gzip_decompress"
     for name, (module, function) in others.items():
         try:
             unpack = getattr(importlib.import_module(module), function)

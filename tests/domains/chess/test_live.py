@@ -167,6 +167,21 @@ def test_reading_games_whole_or_in_part_gives_the_same(golden: Path, folder: str
         assert np.array_equal(values, runs[2][name], equal_nan=True), name
 
 
+def test_games_whose_checksum_was_not_compared_are_counted(golden: Path) -> None:
+    games = len(list((golden / "gz").iterdir()))
+    options: dict[str, Any] = {"batch_size": 5, "reservoir": 0, "follow": False, "passes": 2}
+    for more, expected in (
+        ({"count": 1}, 2 * games),
+        ({"count": 1, "verify": True}, 0),
+        ({"count": 1, "faults": set()}, 0),  # games are read whole to be checked
+        ({"rate": 1}, 0),
+    ):
+        with chess_pipeline(golden / "gz", **options, **more) as batches:
+            list(batches)
+            counts = batches.metrics()["stages"]["chunk_unpacker"]["counts"]
+        assert counts.get("unverified", 0) == expected
+
+
 @pytest.mark.parametrize("mode", ["rate", "count", "kept", "hanse"])
 def test_a_game_damaged_behind_gives_what_does_not_need_that_whatever_the_threads(
     golden: Path, tmp_path: Path, mode: str

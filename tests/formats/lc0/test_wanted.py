@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from penstock.containers import gunzip
+from penstock.containers.tar import compress
 from penstock.formats.lc0 import ChunkError, ChunkFile, Reason, open_chunks
 from tests.formats.lc0.conftest import Raw
 
@@ -98,20 +101,57 @@ def test_frames_of_another_version_among_those_that_are_wanted_are_seen(raw: Raw
         assert caught.value.reason == Reason.MIXED
 
 
-def test_whatever_bits_are_flipped_some_frames_come_or_a_reason(golden: Path, tmp_path: Path) -> None:
+def test_whatever_bits_are_flipped_every_library_gives_the_same_frames_or_reason(
+    golden: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = (golden / "gz" / "training.700001.gz").read_bytes()
-    draw, outcomes = np.random.default_rng(2), set[str]()
+    draw, reasons, frames = np.random.default_rng(2), set[str](), 0
     for _ in range(150):
         damaged = bytearray(data)
         damaged[int(draw.integers(len(data)))] ^= 1 << int(draw.integers(8))
-        try:
-            file = opened(put(tmp_path / "b.gz", bytes(damaged)))
-            found = file.load(0, lambda n: np.array([n // 2]))
-            outcomes.add(f"{len(found)} frame")
-        except ChunkError as error:
-            outcomes.add(str(error.reason))
-    assert "1 frame" in outcomes
-    assert len(outcomes) > 1
+        path, place = put(tmp_path / "b.gz", bytes(damaged)), draw.random()
+        outcomes: list[bytes | str] = []
+        for library in (compress.inflating(), zlib):
+            monkeypatch.setattr(gunzip, "inflating", lambda library=library: library)
+            try:
+                found = opened(path).load(0, lambda n, place=place: np.array([int(place * n)]))
+                outcomes.append(found.tobytes())
+            except ChunkError as error:
+                outcomes.append(str(error.reason))
+        assert outcomes[0] == outcomes[1]
+        frames += isinstance(outcomes[0], bytes)
+        reasons |= {outcomes[0]} if isinstance(outcomes[0], str) else set()
+    assert frames
+    assert reasons
+
+
+def test_without_the_library_zlib_unpacks(golden: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = golden / "gz" / "training.700001.gz"
+    expected = opened(path).load(0)
+    monkeypatch.setitem(sys.modules, "zlib_ng.zlib_ng", None)
+    compress.inflating.cache_clear()
+    try:
+        assert compress.inflating() is zlib
+        assert np.array_equal(opened(path).load(0), expected)
+        assert np.array_equal(opened(path).load(0, lambda n: np.array([n - 1])), expected[-1:])
+    finally:
+        compress.inflating.cache_clear()
+
+
+@pytest.mark.parametrize("version", [3, 5, 6, 7])
+def test_records_as_they_are_stored(raw: Raw, tmp_path: Path, version: int) -> None:
+    """Versions 6 and 7 alone: older ones have another layout."""
+    data = raw(9, version)
+    path = put(tmp_path / "a.gz", gzip.compress(data))
+    whole, stored = opened(path).load(0), open_chunks(path, missing_st="nan", as_stored=True)
+    assert stored is not None
+    for places in takes(9, 1):
+        found = stored.load(0, lambda n, places=places: places)
+        if version < 6:
+            assert np.array_equal(found, whole[places])
+        else:
+            assert found.tobytes() == np.frombuffer(data, np.uint8).reshape(9, -1)[places].tobytes()
+    assert stored.load(0).shape == (9, {6: 8356}.get(version, 8396))
 
 
 def test_frames_that_are_held_are_not_written_over(golden: Path) -> None:
