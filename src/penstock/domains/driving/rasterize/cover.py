@@ -1,7 +1,10 @@
-"""Which pixels convex shapes cover, by PyTorch, wherever the tensors lie: a first and a last pixel a row of each shape.
+"""Which pixels shapes cover, by PyTorch, wherever the tensors lie.
 
-A pixel belongs to a shape if its middle, at whole coordinates, lies inside or on the edge. So the work grows with the
-heights of shapes, not with their areas, and nothing is done shape by shape: all rows of all shapes are one tensor.
+An edge of a shape crosses rows of pixels; at each crossing the shape begins or ends, and adding up along a row says
+what it covers. So the work grows with the lengths of edges, not with areas, and all edges of all shapes are one tensor.
+
+A pixel belongs to a shape if its middle, at whole coordinates, lies inside. Of middles on an edge those belong to it
+that have it to their right or, on a horizontal edge, below: shapes side by side share no pixel, and leave none out.
 """
 
 from __future__ import annotations
@@ -11,71 +14,73 @@ from typing import Any
 from penstock.errors import require
 
 POINT = 1 / 512  # of a pixel: what fixed-point coordinates are multiples of
+HALF = 128  # of what fits a byte: an even number of them adds up to nothing
 
 
 class Cover:
-    """How many shapes cover each pixel of `planes` planes of `height` x `width`, all of which begin with none."""
+    """What shapes cover in `planes` planes of `height` x `width`: how many do, or whether an odd number does."""
 
-    def __init__(self, planes: int, height: int, width: int, device: Any) -> None:
+    def __init__(self, planes: int, height: int, width: int, device: Any, odd: bool = False) -> None:
         self.torch = require("torch", "torch")
-        self.shape = planes, height, width
-        # One column more than there are: what ends with the last pixel is taken away there.
-        self._steps = self.torch.zeros(planes * height * (width + 1), dtype=self.torch.int16, device=device)
+        self.shape, self.odd = (planes, height, width), odd
+        # One column more than there are: what ends with the last pixel ends there.
+        kind = self.torch.uint8 if odd else self.torch.int16
+        self._steps = self.torch.zeros(planes * height * (width + 1), dtype=kind, device=device)
 
     def add(self, shapes: Any, plane: Any) -> None:
         """Shapes `[m, c, 2]` float32 in pixels, convex, each onto its `plane` `[m]` int64."""
         _, height, width = self.shape
-        owner, row, first, last = spans(shapes, height, width)
-        begin = (plane[owner] * height + row) * (width + 1)
-        one = self.torch.ones_like(first, dtype=self.torch.int16)
-        self._steps.scatter_add_(0, begin + first, one)
-        self._steps.scatter_add_(0, begin + last + 1, -one)
+        owner, row, at, step = crossings(shapes, height, width)
+        place = (plane[owner] * height + row).mul_(width + 1).add_(at)
+        step = self.torch.full_like(step, HALF, dtype=self._steps.dtype) if self.odd else step
+        self._steps.scatter_add_(0, place, step)
 
-    def counts(self) -> Any:
-        """`[planes, height, width]` int16."""
+    def sums(self) -> Any:
+        """`[planes, height, width]`: counts, int16; of `odd` 255 or 0, uint8."""
         planes, height, width = self.shape
         steps = self._steps.view(planes, height, width + 1)
-        return steps.cumsum(dim=-1, dtype=self.torch.int16)[..., :width]
+        sums = steps.cumsum(dim=-1, dtype=steps.dtype)[..., :width]
+        return (sums.view(self.torch.int8) >> 7).view(self.torch.uint8) if self.odd else sums
 
 
 def topmost(shapes: Any, plane: Any, planes: int, height: int, width: int) -> Any:
     """`[planes, height, width]` int32: 1 + the last of `shapes` that covers each pixel, 0 where none does."""
     torch = require("torch", "torch")
-    owner, row, first, last = spans(shapes, height, width)
-    of, within = _ranges(last + 1 - first)
-    place = (plane[owner[of]] * height + row[of]) * width + first[of] + within
+    owner, row, at, _ = crossings(shapes, height, width)
+    line, place = torch.unique(owner * height + row, return_inverse=True)
+    first = torch.full_like(line, width).scatter_reduce_(0, place, at, "amin")
+    last = torch.zeros_like(line).scatter_reduce_(0, place, at, "amax")
+    of, within = _ranges(last - first)
+    owner, row = line // height, line % height
+    pixel = ((plane[owner] * height + row) * width + first)[of] + within
     top = torch.zeros(planes * height * width, dtype=torch.int32, device=shapes.device)
-    top.scatter_reduce_(0, place, (owner[of] + 1).to(torch.int32), "amax")
+    top.scatter_reduce_(0, pixel, (owner[of] + 1).int(), "amax")
     return top.view(planes, height, width)
 
 
-def spans(shapes: Any, height: int, width: int) -> tuple[Any, Any, Any, Any]:
-    """The rows of all shapes: of which shape, which row, the first and the last pixel; `[q]` int64 each.
+def crossings(shapes: Any, height: int, width: int) -> tuple[Any, Any, Any, Any]:
+    """Where edges cross rows: of which shape, which row, and the first pixel beyond, in 0..`width`, `[q]` int64 each.
 
-    Where a row has no pixel, the last is one before the first.
+    Then `[q]` int16, 1 where the shape begins and -1 where it ends. Shapes beside the raster are left out.
     """
     torch = require("torch", "torch")
-    x, y = shapes.unbind(-1)
-    low, high = y.amin(1).ceil().clamp_(min=0), y.amax(1).floor().clamp_(max=height - 1)
-    seen = (x.amax(1) >= 0) & (x.amin(1) <= width - 1)
-    owner, row = _ranges((high - low + 1).clamp_(min=0).mul_(seen).long())
-    row += low.long()[owner]
-    level = row.to(shapes.dtype)
-    first, last = torch.full_like(level, torch.inf), torch.full_like(level, -torch.inf)
-    for corner in range(shapes.shape[1]):
-        begin, end = shapes[:, corner - 1], shapes[:, corner]
-        along = end - begin
-        slope = torch.where(along[:, 1] != 0, along[:, 0] / along[:, 1], 0.0)
-        left, right = torch.minimum(begin, end), torch.maximum(begin, end)
-        edge = torch.stack([begin[:, 0], begin[:, 1], slope, left[:, 0], right[:, 0], left[:, 1], right[:, 1]], dim=1)
-        x0, y0, lean, least, most, top, bottom = edge[owner].unbind(1)
-        # An edge that lies in its row is met at its beginning; the next one begins at its end.
-        at = (x0 + (level - y0) * lean).clamp_(least, most)
-        meets = (top <= level) & (level <= bottom)
-        first = torch.where(meets, torch.minimum(first, at), first)
-        last = torch.where(meets, torch.maximum(last, at), last)
-    from_, to = first.ceil().clamp_(0, width).long(), last.floor().clamp_(-1, width - 1).long()
-    return owner, row, from_, torch.maximum(to, from_ - 1)
+    corners = shapes.shape[1]
+    ends = shapes.roll(-1, dims=1)
+    along = ends - shapes
+    spread = shapes[:, 1:] - shapes[:, :1]
+    area = (spread[:, :-1, 0] * spread[:, 1:, 1] - spread[:, :-1, 1] * spread[:, 1:, 0]).sum(dim=1)
+    down = along[..., 1:] > 0
+    top = torch.where(down, shapes, ends)
+    low, high = (y.ceil().clamp_(0, height) for y in (top[..., 1], torch.maximum(shapes[..., 1], ends[..., 1])))
+    x = shapes[..., 0]
+    seen = (x.amin(dim=1) <= width - 1) & (x.amax(dim=1) >= 0) & (area != 0)
+    edge, row = _ranges(((high - low) * seen[:, None]).flatten().long())
+    slope = along[..., 0] / along[..., 1]  # of edges that cross no row it may be anything
+    level = low.flatten()[edge] + row
+    at = level - top[..., 1].flatten()[edge]
+    at = at.mul_(slope.flatten()[edge]).add_(top[..., 0].flatten()[edge]).ceil_().clamp_(0, width).long()
+    step = torch.where(down[..., 0] == (area < 0)[:, None], 1, -1).to(torch.int16).flatten()[edge]
+    return edge // corners, level.long(), at, step
 
 
 def _ranges(count: Any) -> tuple[Any, Any]:

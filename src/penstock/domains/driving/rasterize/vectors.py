@@ -1,8 +1,8 @@
 """Rasters drawn by PyTorch from vectors, on whatever device: kilobytes travel, pictures are made where they are used.
 
-The edge rule: a pixel belongs to a shape if its middle, at whole coordinates, lies inside or on the edge; nothing is
-smoothed. Lines are half a pixel to each side. So pictures differ from those of the CPU path at edges, nowhere else.
-Aerial images are sampled by the CPU path's fixed-point rules and equal its own.
+The edge rule: a pixel belongs to a shape if its middle, at whole coordinates, lies inside, or on an edge with the
+shape to its right or below; nothing is smoothed. Lines are half a pixel to each side. So pictures differ from those of
+the CPU path at edges, nowhere else. Aerial images are sampled by the CPU path's fixed-point rules and equal its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     import torch
 
 ROAD, LINES, CROSSWALK = 1, 2, 2 + len(KINDS)  # what lies above what; 0 is the background
-CELLS = 1 << 26  # pixels of planes that are worked on at once: some bytes each
+CELLS = {"cpu": 1 << 24}  # pixels of planes that are worked on at once: they stay in a processor's cache
+MANY_CELLS = 1 << 29  # elsewhere: some bytes each, and calls are few
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +141,8 @@ class VectorRasterizer:
         height, width = self.context.shape
         shape = (vectors.views, self.num_channels(), height, width)
         out = self.torch.empty(shape, dtype=self.torch.uint8, device=self.device)
-        step = max(1, CELLS // (shape[1] * height * width))
+        cells = CELLS.get(self.torch.device(self.device).type, MANY_CELLS)
+        step = max(1, cells // (shape[1] * height * width))
         for low in range(0, vectors.views, step):
             self._draw(vectors, low, min(low + step, vectors.views), out[low : low + step])
         return out
@@ -164,11 +166,11 @@ class VectorRasterizer:
     def _draw_boxes(self, vectors: Vectors, low: int, high: int, planes: Any) -> None:
         views, channels, height, width = planes.shape
         boxes, plane = self._part(vectors.box_plane, channels, low, high, vectors.boxes)
-        cover = Cover(views * channels, height, width, self.device)
+        odd = self.boxes.options.fill == "even-odd"
+        cover = Cover(views * channels, height, width, self.device, odd)
         cover.add(_pixels(boxes), plane)
-        counts = cover.counts()
-        inside = counts & 1 if self.boxes.options.fill == "even-odd" else counts > 0
-        planes.copy_((inside * 255).view(planes.shape))
+        covered = cover.sums() if odd else (cover.sums() > 0) * 255
+        planes.copy_(covered.view(planes.shape))
 
     def _draw_marks(self, vectors: Vectors, low: int, high: int, planes: Any) -> None:
         views, channels, height, width = planes.shape
@@ -194,7 +196,7 @@ class VectorRasterizer:
         cover.add(*_each(ribbons(self.torch.cat(lines, dim=1)), view * CROSSWALK + level - 1))
         cover.add(ribbons(_pixels(edges)), walk * CROSSWALK + CROSSWALK - 1)
         number = self.torch.arange(1, CROSSWALK + 1, dtype=self.torch.uint8, device=self.device)
-        covered = cover.counts().view(views, CROSSWALK, height, width) > 0
+        covered = cover.sums().view(views, CROSSWALK, height, width) > 0
         highest = (covered * number[:, None, None]).amax(dim=1).int()
         palette = self._moved(vectors.palette[low:high])
         first = CROSSWALK + 1
