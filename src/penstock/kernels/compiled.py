@@ -46,6 +46,7 @@ from penstock.kernels.live import (  # noqa: F401 - one module has them all
     shuffle_places,
     slide_held,
 )
+from penstock.kernels.members import plain_members  # noqa: F401 - one module has them all
 from penstock.kernels.mixing import earliest_deadline, mix_table, mix_tree  # noqa: F401 - one module has them all
 from penstock.kernels.packing import (  # noqa: F401 - one module has them all
     best_fit,

@@ -45,6 +45,7 @@ from penstock.kernels.live_reference import (  # noqa: F401 - one module has the
     shuffle_places,
     slide_held,
 )
+from penstock.kernels.members_reference import plain_members  # noqa: F401 - one module has them all
 from penstock.kernels.mixing_reference import earliest_deadline, mix_table, mix_tree  # noqa: F401 - one module has them all
 from penstock.kernels.packing_read_reference import lay, pack_items, pack_slots  # noqa: F401 - one module has them all
 from penstock.kernels.packing_reference import (  # noqa: F401 - one module has them all
