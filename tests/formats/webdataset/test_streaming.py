@@ -68,9 +68,10 @@ def test_shuffled_in_a_buffer_by_the_seed(tmp_path: Path) -> None:
     assert ShardStream(tmp_path, shuffle=10).shuffling == "a buffer of 10 samples"
 
 
+@pytest.mark.parametrize("threads", [1, 2, 9])
 @pytest.mark.parametrize("shuffle", [0, 1, 10])
-def test_resumed_anywhere_it_goes_on_the_same(shuffle: int, tmp_path: Path) -> None:
-    stream = ShardStream(shards(tmp_path), rows=3, shuffle=shuffle, seed=5)
+def test_resumed_anywhere_it_goes_on_the_same(shuffle: int, threads: int, tmp_path: Path) -> None:
+    stream = ShardStream(shards(tmp_path), rows=3, shuffle=shuffle, seed=5, threads=threads)
     whole = [block["cls"].tolist() for block in stream()]
     for stop in range(len(whole) + 1):
         first = stream()
@@ -125,7 +126,7 @@ def test_steps_of_the_seeds_layout(name: str) -> None:
 
 def test_what_is_wrong_is_told(tmp_path: Path) -> None:
     shards(tmp_path)
-    for bad in ({"rows": 0}, {"shuffle": -1}, {"buffer_bytes": 0}, {"trust": True}, {"images": "x"}):
+    for bad in ({"rows": 0}, {"shuffle": -1}, {"threads": 0}, {"buffer_bytes": 0}, {"trust": True}, {"images": "x"}):
         with pytest.raises(DataError):
             ShardStream(tmp_path, **bad)  # type: ignore[arg-type]
     with pytest.raises(UnsafeDataError, match="raise"):
