@@ -1,34 +1,42 @@
-"""What samples of driving logs cost without rasters, beside a plain loop and a copy of the same bytes in the same run.
+"""What rows and samples of driving logs cost without rasters, beside a plain loop and copies of the same bytes.
 
-Claims, one process, random order, batches of 128: samples of the ego and of agents cost less than a tenth of a plain
-loop over NumPy rows, and stay within 30 times a copy of what they write; the mask of agents is one pass over the rows.
+Claims, one process, random order, batches of 128: 10 k samples/s of the ego and of agents, less than a tenth of what a
+plain loop over NumPy rows takes, and 5 k samples/s of vectors; two threads make at least 1.8 times as many as one,
+where the machine gives two threads of NumPy as much. The mask of agents passes over 10 M observations/s. From a zarr
+store a warm row takes 5 us, and 900 rows 35 us where their blocks must be decoded. Memory stays flat over an epoch.
 
     python benchmarks/driving.py PATH [--scenes 100] [--batch 128] [--map semantic_map.pb --meta meta.json]
 
-PATH is a dataset of l5kit; its first scene is repeated in memory. Calls that are compared run in turn, for other work
-on the machine comes and goes; the fastest round counts.
+PATH is a dataset of l5kit; its first scene is repeated, in memory and in a store. Calls that are compared run in turn,
+for other work on the machine comes and goes; the fastest round counts, in CPU time but for threads.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import penstock
 from penstock.domains.driving.agent import AgentDataset
 from penstock.domains.driving.ego import EgoDataset
 from penstock.domains.driving.geometry import rotation33_as_yaw
 from penstock.domains.driving.logs import Arrays, scene_logs
 from penstock.domains.driving.map import MapAPI
 from penstock.domains.driving.mask import agents_mask
+from penstock.domains.driving.multi_agent import MultiAgentDataset
 from penstock.domains.driving.vectorize import Vectorizer
 from penstock.domains.driving.vectorized import EgoDatasetVectorized
 from penstock.formats.l5kit.source import L5KitSource
+from penstock.formats.l5kit.tools import concat
 
 HISTORY, FUTURE = 10, 50
 CONFIG: dict[str, Any] = {
@@ -109,14 +117,16 @@ def plainly(logs: Arrays, frame: int, edges: tuple[int, int], row: int | None) -
     return told
 
 
-def fastest(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+def fastest(
+    calls: dict[str, Callable[[], object]], rounds: int, clock: Callable[[], float] = time.process_time
+) -> dict[str, float]:
     """Seconds of the fastest of some calls of each, in turn."""
     best = dict.fromkeys(calls, float("inf"))
     for _ in range(rounds):
         for name, call in calls.items():
-            begin = time.perf_counter()
+            begin = clock()
             call()
-            best[name] = min(best[name], time.perf_counter() - begin)
+            best[name] = min(best[name], clock() - begin)
     return best
 
 
@@ -151,6 +161,84 @@ def sampled(name: str, data: Any, rows: np.ndarray, loop: Callable[[], object] |
     print(f"{name:>8} {rate:10,.0f} samples/s of {nbytes:,} B, {copy / rate:6.1f} x the time of a copy{beside}")
 
 
+def threaded(name: str, data: Any, batch: int, samples: int, rounds: int) -> None:
+    """How many more samples a loader's two threads make than one, beside what two threads of NumPy make of theirs."""
+    some, numbers = data.shuffle(seed=0).nominal(samples), np.linspace(0, 1, 1 << 15)
+
+    def loaded(threads: int) -> None:
+        for _ in penstock.Loader(some, batch, threads=threads):
+            pass
+
+    def computed(threads: int) -> None:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(lambda _: np.sin(numbers), range(400)))
+
+    calls: dict[str, Callable[[], object]] = {}
+    for threads in (1, 2):
+        calls[f"loaded {threads}"] = lambda threads=threads: loaded(threads)
+        calls[f"computed {threads}"] = lambda threads=threads: computed(threads)
+    times = fastest(calls, rounds, time.perf_counter)
+    gains = (times[f"{kind} 1"] / times[f"{kind} 2"] for kind in ("loaded", "computed"))
+    told = "two threads {:.2f} x one, where NumPy's are {:.2f} x".format(*gains)
+    print(f"{name:>8} {samples / times['loaded 1']:10,.0f} samples/s from a loader of one thread, {told}")
+
+
+def stored(path: Path, rounds: int) -> None:
+    """Rows of a zarr store, kept and (with a cache of little) decoded, beside a copy of rows in memory."""
+    rng, calls = np.random.default_rng(1), 300
+    with L5KitSource(path) as kept, L5KitSource(path, cache_bytes=8 << 20) as decoded:
+        rows = kept.agents[:]
+        starts = rng.integers(0, len(rows) - 900, calls).tolist()
+        for start in range(0, len(rows), 4096):
+            kept.agents[start : start + 4096]
+
+        def each(read: Callable[[int], object]) -> Callable[[], object]:
+            return lambda: [read(start) for start in starts]
+
+        times = fastest(
+            {
+                "a row, kept": each(lambda i: kept.agents[i]),
+                "900 rows, kept": each(lambda i: kept.agents[i : i + 900]),
+                "900 rows, decoded": each(lambda i: decoded.agents[i : i + 900]),
+                "900 rows, copied": each(lambda i: rows[i : i + 900].copy()),
+            },
+            rounds,
+        )
+    told = ", ".join(f"{name} {seconds / calls * 1e6:.1f} us" for name, seconds in times.items())
+    print(f"{'rows':>8} {told}")
+
+
+def resident() -> float:
+    """Megabytes of this process in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 1e6
+
+
+def steady(path: Path, batch: int) -> None:
+    """How memory grows from a tenth of an epoch to its end, samples of agents out of a store."""
+    with L5KitSource(path) as source:
+        data = AgentDataset(CONFIG, source).shuffle(seed=0)
+        least, begin = len(data) // batch // 10, 0.0
+        for number, _ in enumerate(penstock.Loader(data, batch, threads=2)):
+            if number == least:
+                begin = resident()
+        grown = resident() - begin
+        print(f"{'memory':>8} {begin:,.0f} MB, {grown:+.0f} MB to the end of an epoch of {len(data):,} samples")
+
+
+def looped(logs: Arrays, data: Any, rows: np.ndarray, loops: int) -> Callable[[], object]:
+    """Some of the samples, by the plain loop."""
+    timeline, alone = data.timeline, isinstance(data, EgoDataset)
+
+    def loop() -> None:
+        for k in rows.reshape(-1)[:loops].tolist():
+            row = None if alone else int(data.rows[k])
+            frame = k if row is None else int(timeline.frame_of(np.array([row]))[0])
+            scene = int(timeline.scene_of(np.array([frame]))[0])
+            plainly(logs, frame, (int(timeline.offsets[scene]), int(timeline.offsets[scene + 1])), row)
+
+    return loop
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", type=Path)
@@ -161,31 +249,30 @@ def main() -> None:
     parser.add_argument("--map", type=Path)
     parser.add_argument("--meta", type=Path)
     given = parser.parse_args()
-    logs = repeated(given.path, given.scenes)
+    logs, rounds = repeated(given.path, given.scenes), given.rounds
     rng = np.random.default_rng(0)
     print(f"{given.scenes} scenes, {len(logs.frames):,} frames, {len(logs.agents):,} agents, batches of {given.batch}")
 
     masked(logs)
-
-    ego, agents = EgoDataset(CONFIG, logs), AgentDataset(CONFIG, logs)
-    offsets = ego.timeline.offsets
-    loops = 40
-    for name, data in (("ego", ego), ("agent", agents)):
-        rows = rng.integers(0, len(data), (given.batches, given.batch))
-
-        def loop(data: Any = data, rows: np.ndarray = rows) -> None:
-            for k in rows.reshape(-1)[:loops].tolist():
-                row = None if data is ego else int(data.rows[k])
-                frame = k if row is None else int(data.timeline.frame_of(np.array([row]))[0])
-                scene = int(data.timeline.scene_of(np.array([frame]))[0])
-                plainly(logs, frame, (int(offsets[scene]), int(offsets[scene + 1])), row)
-
-        sampled(name, data, rows, loop, loops, given.rounds)
+    mask = agents_mask(logs)
+    made: dict[str, Any] = {
+        "ego": EgoDataset(CONFIG, logs),
+        "agent": AgentDataset(CONFIG, logs, agents_mask=mask),
+        "agents": MultiAgentDataset(CONFIG, logs, agents_mask=mask, agents=8, min_agents=1),
+    }
     if given.map and given.meta:
         road = MapAPI(given.map, json.loads(given.meta.read_text())["world_to_ecef"])
-        vectors = EgoDatasetVectorized(CONFIG, logs, Vectorizer(CONFIG, road))
-        rows = rng.integers(0, len(vectors), (max(given.batches // 8, 2), given.batch))
-        sampled("vectors", vectors, rows, None, 0, given.rounds)
+        made["vectors"] = EgoDatasetVectorized(CONFIG, logs, Vectorizer(CONFIG, road))
+    for name, data in made.items():
+        alone = name in ("ego", "agent")
+        rows = rng.integers(0, len(data), (given.batches if alone else max(given.batches // 8, 2), given.batch))
+        sampled(name, data, rows, looped(logs, data, rows, 40) if alone else None, 40, rounds)
+        threaded(name, data, given.batch, 5 * rows.size, rounds)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "many.zarr"
+        concat([given.path] * given.scenes, path)
+        stored(path, rounds)
+        steady(path, given.batch)
 
 
 if __name__ == "__main__":
