@@ -29,6 +29,7 @@ from penstock.live.tally import Tally
 from penstock.live.unpacker import ChunkUnpacker
 
 PATIENCE = 64  # passes without a frame after which there will be none
+CHEAP = 4  # times as many draws are read together where positions are kept, as most of these cost little
 SWEEP = 1024  # blocks, or sources, after which chunks that nobody can ask for are forgotten
 
 
@@ -96,7 +97,8 @@ class Feed:
         self.maps.append(unpacked)
 
     def _draws(self) -> Iterator[Draws]:
-        while (draws := self.pool.draw(self.options.draws)) is not None:
+        together = self.options.draws * (1 if self._store is None else CHEAP)
+        while (draws := self.pool.draw(together)) is not None:
             yield draws
 
     def _decide(self, loaded: Iterable[Loaded]) -> Iterator[Loaded]:
