@@ -57,7 +57,7 @@ def one_member(data: bytes, limit: int) -> bytes | None:
     try:
         if GAIN * len(data) <= LOOSE * limit:
             # One byte more than there is, so that a decoder sees the end without asking for more room.
-            found: bytes = module.decompress(data, 31, min(told_size(data), limit) + 1)
+            found: bytes = module.decompress(data, 31, min(told_size(data), GAIN * len(data), limit) + 1)
             return found if len(found) <= limit else None
         inflate = module.decompressobj(31)
         found = inflate.decompress(data, limit + 1)
