@@ -17,11 +17,13 @@ ORDER = (
     "restored",
     "shuffling_chunk_pool",
     "chunk_loading",
+    "chunk_validator",
+    "chunk_rescorer",
     "chunk_unpacker",
     "shuffling_frame_sampler",
     "tensor_generator",
 )
-"""The stages of a pipeline, from files to batches."""
+"""The stages of a pipeline, from files to batches; those of several streams have their names behind a dot."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def figures(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[StageFi
     found: list[StageFigures] = []
     places = {name: i for i, name in enumerate(ORDER)}
     every = rates(before, after)
-    for name in sorted(every, key=lambda name: places.get(name, len(ORDER))):
+    for name in sorted(every, key=lambda name: (places.get(name.partition(".")[0], len(ORDER)), name)):
         stage = after["stages"][name]
         per_second = {count: rate for count, rate in every[name].items() if count != "busy"}
         fill, capacity, drops = (int(stage["queue"].get(what, 0)) for what in ("fill", "capacity", "drops"))

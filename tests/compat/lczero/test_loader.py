@@ -266,29 +266,9 @@ def test_stages_are_added_until_it_is_wired() -> None:
             loader.add_stages('stage { name: "more" file_path_provider {} }')
 
 
-def test_a_run_is_replayed_from_its_journal(tmp_path: Path) -> None:
-    with finite(config_of(GOLDEN / "tar"), journal=tmp_path / "moves") as loader:
-        list(loader)
-    assert (tmp_path / "moves" / "output.journal").read_text().count("\n") >= 2
-
-
-JOIN = """
-stage { name: "frames2" input: "pool2" chunk_unpacker { position_count: 1 } }
-stage { name: "pool2" input: "sources" shuffling_chunk_pool {} }
-stage { name: "both" input: "frames" input: "frames2" join_positions {} }
-"""
-
-
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('input: "frames"', 'input: "both"', "joins of several streams are not supported"),
-        (
-            "shuffling_chunk_pool { chunk_pool_size: 9",
-            "simple_chunk_extractor {",
-            "simple_chunk_extractor 'pool', which is not supported",
-        ),
-        ("batch_size: 50", "output { overflow_behavior: DROP_NEW }", "BLOCK of stage 'tensors', got DROP_NEW"),
         ("position_sampling_rate: 1", "", "position_sampling_rate or position_count of stage 'frames'"),
         ("position_sampling_rate: 1", "position_sampling_rate: 1 position_count: 1", "one of both"),
         ("position_sampling_rate: 1", "position_sampling_rate: 1.5", "at most 1"),
@@ -307,7 +287,7 @@ def test_what_is_not_supported_says_so(old: str, new: str, message: str) -> None
     unpacker = "position_count: 1" if "hanse" in new else ""
     config = config_of(GOLDEN / "gz", pool="chunk_pool_size: 9", rescorer="threads: 1", unpacker=unpacker)
     assert old in config
-    changed = config.replace(old, new) + (JOIN if "both" in new else "")
+    changed = config.replace(old, new)
     with pytest.raises((PlanError, DataError), match=message):
         make_dataloader(changed, follow=False)
 

@@ -1,119 +1,173 @@
-"""From a branch of a configuration to a pipeline of penstock's live stages; what there is not is said."""
+"""From the branches of a configuration to pipelines of penstock's live stages."""
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence, Set
+from pathlib import Path
 from typing import Any, Literal
 
 from penstock.compat.lczero.config import (
     ChunkRescorerConfig,
+    ChunkValidatorConfig,
     PositionSamplingConfig,
-    QueueConfig,
     ShufflingChunkPoolConfig,
 )
 from penstock.compat.lczero.graph import Branch, Feed
-from penstock.domains.chess.live import DiffFocus, chess_pipeline
+from penstock.domains.chess.live import DiffFocus, chess_hooks, chess_inlet
 from penstock.domains.chess.rescore import Rescorer
 from penstock.domains.chess.tensors import ChessTensors
+from penstock.domains.chess.validate import REFERENCE, Fault
 from penstock.errors import PlanError
-from penstock.live.pipeline import LivePipeline
+from penstock.live.chunk_sources import ChunkSourceLoader
+from penstock.live.chunks import Hooks
+from penstock.live.journal import Journal, read_journal
+from penstock.live.pipeline import LiveOptions, LivePipeline, Stream
+from penstock.live.queue import Overflow
+from penstock.live.splitter import ChunkSourceSplitter, SplitPart
 
 ROW_BYTES = 512  # of a position that is kept, with what keeping it costs
+OVERFLOW: dict[str, Overflow] = {"DROP_NEW": "drop_new", "KEEP_NEWEST": "keep_newest"}
 INPUT_FORMATS = {1, 2, 3, 4, 5, 132, 133}
 
 
-def pipeline_of(
-    branch: Branch,
-    *,
-    seed: int,
-    follow: bool | Literal["manual"],
-    passes: int | None,
-    journal: str | os.PathLike[str] | None,
-    tensors: ChessTensors | None,
-) -> LivePipeline:
-    """The pipeline that gives the batches of a branch. Raises `PlanError` for what there is not, or cannot be."""
-    (feed,) = _supported(branch)
-    pool, unpacker, sampler = feed.pool, feed.unpacker, branch.sampler
-    assert isinstance(pool, ShufflingChunkPoolConfig), "others are not supported"
+class Assembly:
+    """Makes the pipelines of branches. Those of one `chunk_source_loader` share it: it finds and opens files once.
+
+    `journal` is the folder where moves of the windows are written, a file for each pool; `replay` one to repeat.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        follow: bool | Literal["manual"],
+        passes: int | None,
+        journal: Path | None,
+        replay: Path | None,
+        tensors: ChessTensors | None,
+    ) -> None:
+        self._run: dict[str, Any] = {"seed": seed, "follow": follow, "passes": passes}
+        self._journal, self._replay, self._tensors = journal, replay, tensors or ChessTensors()
+        self._inlets: dict[str, ChunkSourceLoader] = {}
+        self._splitters: dict[str, ChunkSourceSplitter] = {}
+
+    def pipelines(self, branches: Sequence[Branch]) -> dict[str, LivePipeline]:
+        """The pipeline that gives the batches of each branch. Raises `PlanError` for what cannot be."""
+        if self._journal is not None:
+            self._journal.mkdir(parents=True, exist_ok=True)
+        hooks = {id(feed): _hooks(feed) for branch in branches for feed in branch.feeds}
+        looked_at = {
+            feed.names["chunk_source_loader"]
+            for branch in branches
+            for feed in branch.feeds
+            if hooks[id(feed)].transform is not None or hooks[id(feed)].weights is not None
+        }
+        made: dict[str, LivePipeline] = {}
+        for branch in branches:
+            streams = [self._stream(branch, i, hooks[id(feed)], looked_at) for i, feed in enumerate(branch.feeds)]
+            made[branch.alias] = LivePipeline(streams, self._options(branch), decode=self._tensors.decode)
+        return made
+
+    def _options(self, branch: Branch) -> LiveOptions:
+        sampler = branch.sampler
+        return LiveOptions(
+            reservoir=0 if sampler is None else sampler.reservoir_size_per_thread * max(sampler.threads, 1),
+            batch_size=branch.tensors.batch_size,
+            prefetch=max(branch.tensors.output.queue_capacity, 1),
+            overflow=_overflow(branch),
+            **self._run,
+        )
+
+    def _stream(self, branch: Branch, place: int, hooks: Hooks, looked_at: Set[str]) -> Stream:
+        feed = branch.feeds[place]
+        _check(feed)
+        pool, unpacker = feed.pool, feed.unpacker
+        own: dict[str, Any] = {"in_turn": True}
+        if isinstance(pool, ShufflingChunkPoolConfig):
+            own = {
+                "window": pool.chunk_pool_size,
+                "hanse_gamma": pool.hanse_sampling_gamma if pool.hanse_sampling_threshold else None,
+                "ahead": unpacker.prefetch_count or 0,
+                "store_bytes": max(pool.position_cache_size, 1) * ROW_BYTES,
+            }
+        weights = () if branch.join is None else branch.join.weight
+        return Stream(
+            self._inlet(feed, as_stored=feed.names["chunk_source_loader"] not in looked_at),
+            weights[place] if weights else 1,
+            feed.names["chunk_unpacker"],
+            rate=unpacker.position_sampling_rate,
+            count=unpacker.position_count,
+            hooks=hooks,
+            journal=None if self._journal is None else Journal(self._journal / _file_of(branch, feed)),
+            replay=None if self._replay is None else read_journal(self._replay / _file_of(branch, feed)),
+            **own,
+        )
+
+    def _inlet(self, feed: Feed, *, as_stored: bool) -> ChunkSourceLoader | SplitPart:
+        name, watch = feed.names["chunk_source_loader"], "off" if self._run["follow"] is False else "auto"
+        if name not in self._inlets:
+            self._inlets[name] = chess_inlet(feed.provider.directory, watch=watch, as_stored=as_stored)
+        if feed.splitter is None:
+            return self._inlets[name]
+        splitter = self._splitters.setdefault(
+            feed.names["chunk_source_splitter"], ChunkSourceSplitter(feed.splitter.weight)
+        )
+        return SplitPart(self._inlets[name], splitter, feed.part)
+
+
+def _file_of(branch: Branch, feed: Feed) -> str:
+    """The journal of a pool."""
+    name = branch.alias or "output"
+    return f"{name}.{feed.names['chunk_unpacker']}.journal" if len(branch.feeds) > 1 else f"{name}.journal"
+
+
+def _check(feed: Feed) -> None:
+    """Raise `PlanError` for options that have no meaning together."""
+    unpacker, name = feed.unpacker, feed.names["chunk_unpacker"]
     if (unpacker.position_sampling_rate is None) == (unpacker.position_count is None):
-        name = feed.names["chunk_unpacker"]
         raise PlanError(f"expected position_sampling_rate or position_count of stage {name!r}, one of both")
     if (unpacker.prefetch_count is None) != (unpacker.prefetch_output is None):
-        raise PlanError(f"expected both of prefetch_count and prefetch_output of {feed.names['chunk_unpacker']!r}")
-    if unpacker.prefetch_count is not None and not pool.position_cache_size:
+        raise PlanError(f"expected both of prefetch_count and prefetch_output of {name!r}")
+    pool = feed.pool
+    if isinstance(pool, ShufflingChunkPoolConfig) and unpacker.prefetch_count and not pool.position_cache_size:
         name = feed.names["shuffling_chunk_pool"]
         raise PlanError(f"expected a position_cache_size of stage {name!r}, which is to keep positions, got none")
-    return chess_pipeline(
-        feed.provider.directory,
-        window=pool.chunk_pool_size,
-        rate=unpacker.position_sampling_rate,
-        count=unpacker.position_count,
-        weights=_weights(feed),
-        hanse_gamma=pool.hanse_sampling_gamma if pool.hanse_sampling_threshold else None,
-        rescorer=None if feed.rescorer is None else _rescorer(feed.rescorer),
-        reservoir=0 if sampler is None else sampler.reservoir_size_per_thread * max(sampler.threads, 1),
-        batch_size=branch.tensors.batch_size,
-        tensors=tensors,
-        split=None if feed.splitter is None else feed.splitter.weight,
-        part=feed.part,
-        seed=seed,
-        passes=passes,
-        follow=follow,
-        ahead=unpacker.prefetch_count or 0,
-        store_bytes=max(pool.position_cache_size, 1) * ROW_BYTES,
-        prefetch=max(branch.tensors.output.queue_capacity, 1),
-        journal=journal,
-    )
 
 
-def _supported(branch: Branch) -> tuple[Feed]:
-    """The one feed of a branch. Raises `PlanError` for what penstock's stages do not do."""
-    if len(branch.feeds) != 1:
-        names = [feed.names["chunk_unpacker"] for feed in branch.feeds]
-        raise PlanError(
-            f"expected one chunk_unpacker to lead to output {branch.alias!r}, got {names}: joins of several streams "
-            "are not supported; make each an output, and mix their batches"
-        )
-    (feed,) = branch.feeds
-    if not isinstance(feed.pool, ShufflingChunkPoolConfig):
-        raise PlanError(
-            f"expected a shuffling_chunk_pool, got simple_chunk_extractor {feed.names['simple_chunk_extractor']!r}, "
-            "which is not supported; a pool with follow=False has every chunk once"
-        )
-    for name, queue in _queues(branch, feed).items():
-        if queue.overflow_behavior != "BLOCK":
-            raise PlanError(
-                f"expected overflow_behavior BLOCK of stage {name!r}, got {queue.overflow_behavior}: outputs have "
-                "threads of their own here and never hold up one another, so that nothing need be dropped"
-            )
-    return (feed,)
+def _hooks(feed: Feed) -> Hooks:
+    validate = False if feed.validator is None else _faults(feed.validator)
+    rescorer = None if feed.rescorer is None else _rescorer(feed.rescorer)
+    return chess_hooks(rescorer=rescorer, validate=validate, weights=_weights(feed))
 
 
-def _queues(branch: Branch, feed: Feed) -> dict[str, QueueConfig]:
-    """The queue behind each stage of a branch, by the stage's name."""
-    stages: dict[str, Any] = {
-        "file_path_provider": feed.provider,
-        "chunk_source_loader": feed.loader,
-        "shuffling_chunk_pool": feed.pool,
-        "chunk_rescorer": feed.rescorer,
-        "chunk_unpacker": feed.unpacker,
-        "shuffling_frame_sampler": branch.sampler,
-        "tensor_generator": branch.tensors,
-    }
-    names = {**feed.names, **branch.names}
-    found = {names[kind]: options.output for kind, options in stages.items() if options is not None}
-    if feed.splitter is not None:
-        found[names["chunk_source_splitter"]] = feed.splitter.output[feed.part]
-    return found
+def _faults(config: ChunkValidatorConfig) -> Set[Fault]:
+    try:
+        return {Fault(name) for name in config.fault} or REFERENCE
+    except ValueError as error:
+        raise PlanError(f"expected faults among {[str(fault) for fault in Fault]}, got {config.fault}") from error
+
+
+def _overflow(branch: Branch) -> Overflow:
+    """What becomes of batches that nobody gets. A queue that drops, wherever behind the pool, has the output drop;
+    before a pool nothing ever waits. Raises `PlanError` for two that drop otherwise."""
+    queues = [branch.tensors.output]
+    queues += [stage.output for stage in (branch.sampler, branch.join) if stage is not None]
+    for feed in branch.feeds:
+        stages = (feed.pool, feed.validator, feed.rescorer, feed.unpacker)
+        queues += [stage.output for stage in stages if stage is not None]
+    found = {queue.overflow_behavior for queue in queues} - {"BLOCK"}
+    if len(found) > 1:
+        raise PlanError(f"expected one way of dropping on the way to output {branch.alias!r}, got {sorted(found)}")
+    return OVERFLOW[found.pop()] if found else "block"
 
 
 def _weights(feed: Feed) -> DiffFocus | None:
     """The weights of positions, which are one for the pool and the unpacker."""
     pool, unpacker = feed.pool, feed.unpacker
-    assert isinstance(pool, ShufflingChunkPoolConfig), "others are not supported"
     # What has no effect in the original has none here: a pool weighs with hanse sampling, an unpacker with a count.
-    drawing, taking = _diff_focus(pool.position_sampling), _diff_focus(unpacker.position_sampling)
-    if not pool.hanse_sampling_threshold:
+    taking = _diff_focus(unpacker.position_sampling)
+    drawing = _diff_focus(pool.position_sampling) if isinstance(pool, ShufflingChunkPoolConfig) else None
+    if not isinstance(pool, ShufflingChunkPoolConfig) or not pool.hanse_sampling_threshold:
         return taking if unpacker.position_count is not None else None
     if unpacker.position_count is not None and drawing != taking:
         raise PlanError(f"expected the same position_sampling of pool and unpacker, got {drawing} and {taking}")

@@ -178,13 +178,30 @@ class SimpleChunkExtractorConfig:
 
 @dataclass(frozen=True)
 class JoinPositionsConfig:
-    """Joins streams of positions.
+    """Joins streams of positions, each having its share of them exactly. `weight` is an extension: one for each
+    unpacker, in their order; equal shares without.
 
-    >>> JoinPositionsConfig().output.queue_capacity
+    >>> JoinPositionsConfig(weight=(3, 1)).output.queue_capacity
     4
     """
 
     output: QueueConfig = QueueConfig()
+    weight: tuple[int, ...] = field(default=(), metadata={"least": 0})
+
+
+@dataclass(frozen=True)
+class ChunkValidatorConfig:
+    """Lets chunks through that can be games. An extension: the original's document names the stage, its code has none.
+    `fault` are the faults to look for, by the names of `penstock.domains.chess.validate.Fault`; without any, those for
+    which the rescorer fails a chunk.
+
+    >>> ChunkValidatorConfig(fault=("board", "move_illegal")).threads
+    1
+    """
+
+    threads: int = natural(1)
+    output: QueueConfig = QueueConfig()
+    fault: tuple[str, ...] = ()
 
 
 StageOptions = (
@@ -198,6 +215,7 @@ StageOptions = (
     | ChunkSourceSplitterConfig
     | SimpleChunkExtractorConfig
     | JoinPositionsConfig
+    | ChunkValidatorConfig
 )
 
 
@@ -221,6 +239,7 @@ class StageConfig:
     chunk_source_splitter: ChunkSourceSplitterConfig | None = None
     simple_chunk_extractor: SimpleChunkExtractorConfig | None = None
     join_positions: JoinPositionsConfig | None = None
+    chunk_validator: ChunkValidatorConfig | None = None
 
     @property
     def kinds(self) -> tuple[str, ...]:

@@ -11,8 +11,10 @@ from penstock.compat.lczero.config import (
     ChunkSourceLoaderConfig,
     ChunkSourceSplitterConfig,
     ChunkUnpackerConfig,
+    ChunkValidatorConfig,
     DataLoaderConfig,
     FilePathProviderConfig,
+    JoinPositionsConfig,
     QueueConfig,
     ShufflingChunkPoolConfig,
     ShufflingFrameSamplerConfig,
@@ -30,6 +32,7 @@ FLOW: dict[str, tuple[str, str]] = {
     "chunk_source_splitter": ("Sources", "Sources"),
     "shuffling_chunk_pool": ("Sources", "Chunks"),
     "simple_chunk_extractor": ("Sources", "Chunks"),
+    "chunk_validator": ("Chunks", "Chunks"),
     "chunk_rescorer": ("Chunks", "Chunks"),
     "chunk_unpacker": ("Chunks", "Frames"),
     "shuffling_frame_sampler": ("Frames", "Frames"),
@@ -47,6 +50,7 @@ class Feed:
     pool: ShufflingChunkPoolConfig | SimpleChunkExtractorConfig
     unpacker: ChunkUnpackerConfig
     rescorer: ChunkRescorerConfig | None = None
+    validator: ChunkValidatorConfig | None = None
     splitter: ChunkSourceSplitterConfig | None = None
     part: int = 0
     names: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -54,12 +58,13 @@ class Feed:
 
 @dataclass(frozen=True)
 class Branch:
-    """All that leads to one output: feeds, one or joined; `sampler`, if there is one; `tensors`."""
+    """All that leads to one output: feeds, one or joined; `sampler` and `join`, if there are any; `tensors`."""
 
     alias: str
     feeds: tuple[Feed, ...]
     tensors: TensorGeneratorConfig
     sampler: ShufflingFrameSamplerConfig | None = None
+    join: JoinPositionsConfig | None = None
     names: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -128,12 +133,12 @@ class Graph:
         if above.kind == "shuffling_frame_sampler":
             names["shuffling_frame_sampler"], sampler = above.name, above.shuffling_frame_sampler
             above = self._above(above, used)
-        if above.kind == "join_positions":
+        if above.join_positions is not None:
             names["join_positions"] = above.name
             feeds = self._joined(above, used)
         else:
             feeds = (self._feed(above, used),)
-        return Branch(alias, feeds, stage.tensor_generator, sampler, names)
+        return Branch(alias, feeds, stage.tensor_generator, sampler, above.join_positions, names)
 
     def _joined(self, join: StageConfig, used: dict[str, str]) -> tuple[Feed, ...]:
         """The ways that a join has; the positions that a pool has kept come with those of its unpacker."""
@@ -145,6 +150,11 @@ class Graph:
             raise PlanError(f"expected join {join.name!r} to have the unpackers of the pools {alone} as well")
         if not feeds:
             raise PlanError(f"expected join {join.name!r} to have inputs, got none")
+        weights = join.join_positions.weight if join.join_positions is not None else ()
+        if weights and len(weights) != len(feeds):
+            raise PlanError(
+                f"expected a weight of join {join.name!r} for each of {len(feeds)} unpackers, got {weights}"
+            )
         return tuple(feeds)
 
     def _feed(self, stage: StageConfig, used: dict[str, str]) -> Feed:
@@ -171,6 +181,7 @@ class Graph:
             options.get("shuffling_chunk_pool") or options["simple_chunk_extractor"],  # pyright: ignore[reportArgumentType]
             unpacker,
             options.get("chunk_rescorer"),  # pyright: ignore[reportArgumentType]
+            options.get("chunk_validator"),  # pyright: ignore[reportArgumentType]
             options.get("chunk_source_splitter"),  # pyright: ignore[reportArgumentType]
             part,
             names,

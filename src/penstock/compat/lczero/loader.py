@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from penstock.compat.lczero.assembly import pipeline_of
+from penstock.compat.lczero.assembly import Assembly
 from penstock.compat.lczero.binding import bind, load_config
 from penstock.compat.lczero.config import (
+    ShufflingChunkPoolControlRequest,
     ShufflingChunkPoolControlResponse,
     StageControlRequest,
     StageControlResponse,
@@ -21,8 +22,9 @@ from penstock.compat.lczero.metrics import History, stage_metrics
 from penstock.domains.chess.tensors import ChessTensors
 from penstock.errors import PlanError, StateError
 from penstock.live.pipeline import LivePipeline
+from penstock.live.pool import ShufflingChunkPool
 
-VERSION = 1
+VERSION = 2
 Batch = tuple[Any, ...]
 
 
@@ -35,7 +37,8 @@ class DataLoader(Iterator[Batch]):
 
     Beyond the original: `seed` fixes the order, whatever the number of threads; `timeout` in seconds bounds each wait
     of `get_next`; `follow=False` reads what is there, `passes` times, and then raises `StopIteration`; `journal` is a
-    folder where moves of each output's window are written, for a replay; `state_dict` is all that a run needs to go on.
+    folder where the moves of each window are written, `replay` one whose moves are repeated; `state_dict` is all that a
+    run needs to go on.
 
     Raises `DataError`, `FormatError` and `PlanError` for a configuration that is none, that does not fit together, or
     that asks for what there is not; `FormatError` where there is no such directory.
@@ -68,12 +71,13 @@ class DataLoader(Iterator[Batch]):
         follow: bool | Literal["manual"] = True,
         passes: int | None = None,
         journal: str | os.PathLike[str] | None = None,
+        replay: str | os.PathLike[str] | None = None,
         tensors: ChessTensors | None = None,
     ) -> None:
         self._graph = Graph(load_config(config))
         self._timeout = timeout
         self._options: dict[str, Any] = {"seed": seed, "follow": follow, "passes": passes, "tensors": tensors}
-        self._journal = None if journal is None else Path(journal)
+        self._options |= {"journal": journal and Path(journal), "replay": replay and Path(replay)}
         self._made: dict[str, tuple[Branch, LivePipeline]] | None = None
         self._history: dict[str, History] = {}
 
@@ -140,14 +144,9 @@ class DataLoader(Iterator[Batch]):
             return []
         answers: list[tuple[str, StageControlResponse]] = []
         for branch, pipeline in self._branches().values():
-            pool, since = pipeline.pool, pipeline.pool.chunks_since_anchor
-            if asked.reset_chunk_anchor:
-                pool.reset_anchor()
-            elif asked.set_chunk_anchor is not None:
-                pool.set_anchor(asked.set_chunk_anchor)
-                since = pool.chunks_since_anchor
-            answer = StageControlResponse(ShufflingChunkPoolControlResponse(pool.anchor(), since))
-            answers.append((branch.feeds[0].names["shuffling_chunk_pool"], answer))
+            for feed, pool in zip(branch.feeds, pipeline.pools, strict=True):
+                if "shuffling_chunk_pool" in feed.names:
+                    answers.append((feed.names["shuffling_chunk_pool"], _answer(pool, asked)))
         return answers
 
     def get_bucket_metrics(self, time_period: int, include_pending: bool = True) -> tuple[dict[str, Any], float]:
@@ -170,9 +169,8 @@ class DataLoader(Iterator[Batch]):
             after = now if include_pending or not kept["stages"] else kept
             history.add(now)
             before = history.at(after["time"] - duration_seconds)
-            texts = {"anchor": pipeline.pool.anchor(), "last_chunk_key": pipeline.pool.newest}
-            # A provider, a loader and a splitter may be of several outputs: each reads its own share of the files.
-            for stage in stage_metrics(branch, before, after, texts):
+            texts = [{"anchor": pool.anchor(), "last_chunk_key": pool.newest} for pool in pipeline.pools]
+            for stage in stage_metrics(branch, before, after, texts):  # what several outputs share is there once
                 stages.setdefault(stage["name"], stage)
             spent = max(spent, after["time"] - before["time"])
         return {"stage_metrics": list(stages.values())}, spent
@@ -201,22 +199,28 @@ class DataLoader(Iterator[Batch]):
     def _branches(self) -> dict[str, tuple[Branch, LivePipeline]]:
         if self._made is None:
             branches = self._graph.branches()
-            made = {b.alias: (b, pipeline_of(b, journal=self._place(b.alias), **self._options)) for b in branches}
+            pipelines = Assembly(**self._options).pipelines(branches)
+            made = {branch.alias: (branch, pipelines[branch.alias]) for branch in branches}
             for alias in made:
                 self._history[alias] = History()
                 self._history[alias].add({"time": time.monotonic(), "stages": {}})
             self._made = made
         return self._made
 
-    def _place(self, alias: str) -> Path | None:
-        if self._journal is None:
-            return None
-        self._journal.mkdir(parents=True, exist_ok=True)
-        return self._journal / f"{alias or 'output'}.journal"
-
     def _look(self, alias: str) -> None:
         if self._history[alias].wants(time.monotonic()):
             self._history[alias].add(self.pipelines[alias].metrics())
+
+
+def _answer(pool: ShufflingChunkPool, asked: ShufflingChunkPoolControlRequest) -> StageControlResponse:
+    """Do what a pool is asked for, and say how it stands."""
+    since = pool.chunks_since_anchor
+    if asked.reset_chunk_anchor:
+        pool.reset_anchor()
+    elif asked.set_chunk_anchor is not None:
+        pool.set_anchor(asked.set_chunk_anchor)
+        since = pool.chunks_since_anchor
+    return StageControlResponse(ShufflingChunkPoolControlResponse(pool.anchor(), since))
 
 
 def make_dataloader(config: object, **options: Any) -> DataLoader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.compat.lczero.graph import Branch
@@ -14,6 +14,8 @@ LOADS = {
     "file_path_provider": [("load", "file_path_provider")],
     "chunk_source_loader": [("load", "chunk_source_loader")],
     "shuffling_chunk_pool": [("source_ingestion", "shuffling_chunk_pool"), ("chunk_loading", "chunk_loading")],
+    "chunk_validator": [("load", "chunk_validator")],
+    "chunk_rescorer": [("load", "chunk_rescorer")],
     "chunk_unpacker": [("load", "chunk_unpacker")],
     "shuffling_frame_sampler": [("load", "shuffling_frame_sampler")],
     "tensor_generator": [("load", "tensor_generator")],
@@ -65,14 +67,27 @@ class History:
         return older[-1] if older else self._held[0]
 
 
-def stage_metrics(branch: Branch, before: Snapshot, after: Snapshot, pool: Mapping[str, str]) -> list[dict[str, Any]]:
+def stage_metrics(
+    branch: Branch, before: Snapshot, after: Snapshot, pools: Sequence[Mapping[str, str]]
+) -> list[dict[str, Any]]:
     """The figures of a branch's stages between two snapshots, a dict each, as their `StageMetricProto`.
 
-    `pool` has the texts `anchor` and `last_chunk_key`.
+    `pools` has the texts `anchor` and `last_chunk_key` of the pool of each feed.
     """
-    names = {kind: name for feed in branch.feeds for kind, name in feed.names.items()} | dict(branch.names)
     spent = after["time"] - before["time"]
-    return [_of_stage(kind, name, before["stages"], after["stages"], spent, pool) for kind, name in names.items()]
+    made: list[dict[str, Any]] = []
+    for feed, texts in zip(branch.feeds, pools, strict=True):
+        suffix = f".{feed.names['chunk_unpacker']}" if len(branch.feeds) > 1 else ""
+        then, now = _of_feed(before["stages"], suffix), _of_feed(after["stages"], suffix)
+        names = {**feed.names, **(branch.names if not made else {})}
+        made += [_of_stage(kind, name, then, now, spent, texts) for kind, name in names.items()]
+    return made
+
+
+def _of_feed(stages: Mapping[str, Any], suffix: str) -> dict[str, Any]:
+    """The stages of one feed, by the names that they have where there is only one; and those of all."""
+    mine = {name.removesuffix(suffix): stage for name, stage in stages.items() if suffix and name.endswith(suffix)}
+    return {**{name: stage for name, stage in stages.items() if "." not in name}, **mine}
 
 
 def _of_stage(
@@ -127,6 +142,8 @@ def _named_counts(kind: str, counted: Mapping[str, Mapping[str, int]]) -> dict[s
     failed = {name: n for name, n in reading.items() if name.startswith("failed.")}
     if kind == "shuffling_chunk_pool":
         return {"dropped": sum(failed.values()), "hanse_rejected": reading.get("rejected", 0)}
+    if kind == "simple_chunk_extractor":
+        return {"chunks_processed": reading.get("chunks", 0), "chunks_dropped": sum(failed.values())}
     if kind == "chunk_rescorer":
         return {"failed_rescores": sum(n for name, n in failed.items() if name.startswith("failed.rescore"))}
     if kind == "chunk_unpacker":

@@ -1,0 +1,44 @@
+"""The stages by their names, from one place, and nothing loaded before it is used."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+
+import penstock.live
+from tests.test_house import HEAVY, loaded_by
+
+NAMES = penstock.live.__all__
+
+
+def test_names_agree() -> None:
+    tree = ast.parse(Path(penstock.live.__file__).read_text("utf-8"))
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))
+    typed = {a.name: node.module for node in guarded.body if isinstance(node, ast.ImportFrom) for a in node.names}
+    assert sorted(NAMES) == NAMES == sorted(typed)
+    assert {name: f"penstock.live.{home}" for name, home in penstock.live._HOME.items()} == typed
+    assert set(NAMES) <= set(dir(penstock.live))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_is_there_and_says_what_it_is_by_example(name: str) -> None:
+    value = getattr(penstock.live, name)
+    assert value.__name__ == name
+    document = inspect.getdoc(value)
+    assert document
+    plain = {"Hooks", "Rejected", "QueueClosed", "Inlet", "Stream", "LiveOptions"}
+    assert ">>> " in document or name in plain
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = penstock.live.nothing
+
+
+def test_the_package_loads_nothing_by_itself() -> None:
+    loaded = loaded_by("import penstock.live")
+    assert {name for name in loaded if name.startswith("penstock")} == {"penstock", "penstock.live"}
+    assert loaded & (HEAVY | {"numpy"}) == set()
