@@ -7,6 +7,9 @@ from typing import Any
 
 import numba
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
 
 from penstock.kernels.polygons_reference import (
     ACROSS,
@@ -27,15 +30,60 @@ from penstock.kernels.polygons_reference import (
 
 _jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 
-_ACROSS, _TILT = np.array(ACROSS, np.int64), np.array(TILT, np.int64)
-_FULL, _BITS = np.uint64(256), np.uint64(8)
+_TILT = np.array(TILT, np.int64)
+_WEIGHTS = np.array(
+    [sum(ACROSS[at] << 16 * k for k, at in enumerate((32 + i, i, 63 - i))) for i in range(32)], np.uint64
+)
+"""Of the pixel before a line's, of its own and of the one behind it, 16 bits each, by where it lies between two."""
+_FULL, _BITS, _ALPHA = np.uint64(256), np.uint64(8), np.uint64(255)
 _ROUND, _MASK = np.uint64(ROUND), np.uint64(MASK)
 
 
+def _blender(bits: int) -> Any:
+    """An intrinsic that blends three pixels of `bits` bits with a colour, all their channels in one vector."""
+    channels = max(bits // 16, 1)
+    word, pixel, short = ir.IntType(32), ir.IntType(bits), ir.IntType(16)
+    wide = ir.IntType(16 * channels)  # a pixel in lanes of 16 bits
+    four, lanes = ir.VectorType(short, 4), ir.VectorType(short, 4 * channels)
+
+    def spread(builder: Any, packed: Any, order: list[int]) -> Any:
+        mask = ir.Constant(ir.VectorType(word, len(order)), order)
+        return builder.shuffle_vector(builder.bitcast(packed, four), ir.Constant(four, ir.Undefined), mask)
+
+    def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        at, across, weights, color = args
+        addresses = (builder.sub(at, across), at, builder.add(at, across))
+        places = [builder.inttoptr(address, pixel.as_pointer()) for address in addresses]
+        pixels = ir.Constant(ir.VectorType(wide, 4), [0] * 4)
+        for k, place in enumerate(places):
+            value = builder.load(place, align=bits // 8)
+            pixels = builder.insert_element(pixels, value if bits > 16 else builder.zext(value, wide), word(k))
+        full, half, digits = (ir.Constant(lanes, [number] * 4 * channels) for number in (256, 127, 8))
+        value = builder.bitcast(pixels, lanes)
+        weight = spread(builder, weights, [k for k in range(4) for _ in range(channels)])
+        part = builder.add(builder.mul(spread(builder, color, [*range(channels)] * 4), weight), half)
+        for _ in range(2):
+            kept = builder.mul(value, builder.sub(full, weight))
+            value = builder.lshr(builder.add(kept, part), digits)
+        pixels = builder.bitcast(value, pixels.type)
+        for k, place in enumerate(places):
+            value = builder.extract_element(pixels, word(k))
+            builder.store(value if bits > 16 else builder.trunc(value, pixel), place, align=bits // 8)
+
+    @intrinsic
+    def blend(_context: Any, at: Any, across: Any, weights: Any, color: Any) -> Any:  # noqa: ARG001 - for the caller
+        """The pixels at the address `at` and `across` bytes before and behind it; their `weights` 16 bits apart."""
+        return types.void(types.int64, types.int64, types.uint64, types.uint64), codegen
+
+    return blend
+
+
+_blend_bytes, _blend_words = _blender(8), _blender(64)
+
+
 @_jit
-def _blend(image: Any, at: int, color: Any, weight: Any) -> None:
-    """Twice `weight` / 256 of the way to `color`, all channels of a pixel at once: they lie 16 bits apart."""
-    alpha = np.uint64(weight)
+def _blend(image: Any, at: int, color: Any, alpha: Any) -> None:
+    """Twice `alpha` / 256 of the way to `color`, all channels of a pixel at once: they lie 16 bits apart."""
     rest, part = _FULL - alpha, color * alpha + _ROUND
     value = ((np.uint64(image[at]) * rest + part) >> _BITS) & _MASK
     image[at] = ((value * rest + part) >> _BITS) & _MASK
@@ -106,21 +154,24 @@ def _line(image: Any, width: int, height: int, x0: int, y0: int, x1: int, y1: in
     begin0, begin1, end1, end0 = _weights(steps, (u0 >> 9) & 0x78, (u1 >> 9) & 0x78, tilt)
     v = v0 - ((slope * (u0 & (ONE - 1)) + ONE - 1) >> SHIFT) + HALF
     end = v + slope * steps
-    safe = min(v, end) >= ONE and max(v, end) < (breadth - 1) * ONE
-    at = first * along
+    inside = min(v, end) >= ONE and max(v, end) < (breadth - 1) * ONE
+    at, base = first * along, np.int64(image.ctypes.data)
     for step in range(min(steps + 1, length - first)):
         row, between = v >> SHIFT, (v >> FINE) & 31
         weight = end1 if step == steps - 1 else tilt
         weight = end0 if step == steps else weight
         weight = begin1 if step == 1 else weight
         weight = begin0 if step == 0 else weight
+        weights = ((_WEIGHTS[between] * np.uint64(weight)) >> _BITS) & _MASK
         place = at + row * across
-        if safe or 1 <= row <= breadth:
-            _blend(image, place - across, color, weight * _ACROSS[between + 32] >> 8)
-        if safe or 0 <= row < breadth:
-            _blend(image, place, color, weight * _ACROSS[between] >> 8)
-        if safe or -1 <= row < breadth - 1:
-            _blend(image, place + across, color, weight * _ACROSS[63 - between] >> 8)
+        if not inside:
+            for k in range(3):
+                if 0 <= row + k - 1 < breadth:
+                    _blend(image, place + (k - 1) * across, color, (weights >> np.uint64(16 * k)) & _ALPHA)
+        elif image.itemsize == 8:
+            _blend_words(base + place * 8, across * 8, weights, color)
+        else:
+            _blend_bytes(base + place, across, weights, color)
         v += slope
         at += along
 
@@ -213,11 +264,12 @@ def draw_shapes(image: Any, width: int, background: int, points: Any, spans: Any
     edges, active, heads = np.empty((most, 4), np.int64), np.empty(most, np.int64), np.full(height, -1, np.int64)
     for first, last, plane, what, color in calls:
         layer, paint, known = image[plane], np.uint64(color), (0, height)
+        if what == FILLED:  # first, for what is drawn over a colour in that colour changes nothing
+            for low, high in spans[first:last]:
+                known = _collect(points, low, high, height, edges, heads, known)
+            _sweep(layer, width, height, edges, known, heads, active, paint)
         for low, high in spans[first:last]:
             _outline(layer, width, height, points, low, high, what, paint)
-            if what == FILLED:
-                known = _collect(points, low, high, height, edges, heads, known)
-        _sweep(layer, width, height, edges, known, heads, active, paint)
 
 
 @_jit

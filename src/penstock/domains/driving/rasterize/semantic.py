@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,26 +28,13 @@ ABSENT = 1 << 62  # of a kind that a view does not meet
 
 
 @dataclass(frozen=True, eq=False)
-class Shapes:
-    """What one view sees, in fixed-point pixels and in the order of drawing.
-
-    `lanes` `[m, 40, 2]`: the left side, then the right one back. `kinds` `[m]`: the place in `KINDS` of their lines,
-    which are drawn in `order`. `crosswalks`: outlines `[points, 2]`.
-    """
-
-    lanes: Fixed
-    kinds: Integers
-    order: list[int]
-    crosswalks: list[Fixed]
-
-
-@dataclass(frozen=True, eq=False)
 class Seen:
     """What `n` views see, view after view.
 
-    `lanes` `[m, 40, 2]`, `kinds` and `view` `[m]`. `met` `[n, kinds]`: kinds are drawn in ascending order of these, and
-    not where it is `ABSENT`. `walks` `[P, 2]`: points of crosswalks, of which `walk_spans` `[k, 2]` are one each, of
-    `walk_view` `[k]`.
+    `lanes` `[m, 40, 2]`: the left side, then the right one back, in fixed-point pixels and in the map's order. `kinds`
+    `[m]`: the place in `KINDS` of their lines; `view` `[m]`: whose they are. `met` `[n, kinds]`: the lines of a view
+    are drawn in ascending order of these, and there are none where it is `ABSENT`. `walks` `[P, 2]`: points of
+    crosswalks, of which `walk_spans` `[k, 2]` are one each, of `walk_view` `[k]`.
     """
 
     lanes: Fixed
@@ -112,19 +98,6 @@ class SemanticRasterizer(Rasterizer):
             kernels().split_channels(canvas.reshape(-1), planes.reshape(3, -1))
 
         return draw
-
-    def shapes(self, scenes: Scenes, views: Views) -> Callable[[int], Shapes]:
-        """What says of each of the views which shapes it sees."""
-        seen, number = self.see(scenes, views), np.arange(len(views) + 1)
-        lanes, walks = (np.searchsorted(view, number).tolist() for view in (seen.view, seen.walk_view))
-
-        def of(view: int) -> Shapes:
-            part = slice(lanes[view], lanes[view + 1])
-            order = [kind for kind in np.argsort(seen.met[view]).tolist() if seen.met[view, kind] < ABSENT]
-            outlines = [seen.walks[low:high] for low, high in seen.walk_spans[walks[view] : walks[view + 1]].tolist()]
-            return Shapes(seen.lanes[part], seen.kinds[part], order, outlines)
-
-        return of
 
     def see(self, scenes: Scenes, views: Views) -> Seen:
         """What all of the views see, found and moved to pixels at once."""
