@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,14 @@ from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 
 Int = npt.NDArray[np.int64]
+
+
+class Rows(Protocol):
+    """Rows of one width, gathered into a buffer: what `RowMap`, `TileMap` and the rows of formats do."""
+
+    def gather(self, start: Int, length: Int, at: Int, out: npt.NDArray[np.uint8]) -> None:
+        """Copy rows `start[j] : start[j] + length[j]` to rows `at[j]` on of `out`, for every span `j`."""
+        ...
 
 
 class Pieces(NamedTuple):

@@ -16,6 +16,7 @@ from penstock.core.ragged import Array, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Field
 from penstock.errors import FormatError
+from penstock.formats.base.pieces import cut
 from penstock.formats.columns.files import Bytes
 from penstock.formats.columns.layout import Layout
 from penstock.formats.columns.packing import Packing
@@ -86,15 +87,14 @@ class PackedColumn:
 
     def read(self, selection: Selection, out: npt.NDArray[Any]) -> None:
         """Fill the covered places of `out`. Every block that is touched is decoded once."""
-        block, row, length, at = self._pieces(selection)
-        order = np.argsort(block, kind="stable")
-        touched, begin = np.unique(block[order], return_index=True)
+        pieces = cut(self._rows, selection.start, selection.length, selection.at)
+        pieces = pieces.take(np.argsort(pieces.run, kind="stable"))
+        row = pieces.start - self._rows[pieces.run]
+        touched, begin = np.unique(pieces.run, return_index=True)
         target = out.reshape(-1).view(np.uint8)
-        cuts = [*begin.tolist(), len(order)]
-        for i, b in enumerate(touched.tolist()):
-            mine = order[cuts[i] : cuts[i + 1]]
+        for b, lo, hi in zip(touched.tolist(), begin, [*begin[1:], len(row)], strict=True):
             rows = RowMap.of(self._block(b).reshape(-1, self.field.row_bytes))
-            rows.gather(row[mine], length[mine], at[mine], target)
+            rows.gather(row[lo:hi], pieces.length[lo:hi], pieces.at[lo:hi], target)
 
     def part(self, e: int, segment: int, first: int, rows: int) -> Array:
         """All rows of an episode, in an array of their own."""
@@ -106,19 +106,6 @@ class PackedColumn:
         """The bytes of the rows, as their checksum takes them."""
         part = self.part(e, segment, first, rows)
         yield as_bytes(np.asarray(part))
-
-    def _pieces(self, selection: Selection) -> tuple[Int, Int, Int, Int]:
-        """The spans cut at the seams of blocks: block, first row in it, number of rows, place."""
-        real = selection.length > 0
-        start, at = selection.start[real], selection.at[real]
-        end = start + selection.length[real]
-        low = np.searchsorted(self._rows, start, side="right") - 1
-        counts = np.searchsorted(self._rows, end, side="left") - low
-        span = np.repeat(np.arange(len(start)), counts)
-        block = np.arange(len(span)) + np.repeat(low - offsets_of(counts)[:-1], counts)
-        first = np.maximum(self._rows[block], start[span])
-        length = np.minimum(self._rows[block + 1], end[span]) - first
-        return block, first - self._rows[block], length, at[span] + first - start[span]
 
     def _block(self, b: int) -> Bytes:
         segment, number = int(self._blocks.segment[b]), int(self._blocks.number[b])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +25,10 @@ from penstock.formats.demos.hdf5 import (
     row_shape,
 )
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.source import Column, Demos, follows, held, left_out_of
+from penstock.formats.demos.source import Column, Demos, Next, check_next, follows, held, left_out_of
 
 Int = npt.NDArray[np.int64]
 Bool = npt.NDArray[np.bool_]
-Next = Literal["check", "trust", "separate"]
-
-NEXT: tuple[Next, ...] = ("check", "trust", "separate")
 NEEDED = ("observations", "actions", "rewards", "terminals")
 FIRST = ("actions", "rewards")
 FEW = 64  # values of an array that is small enough for metadata
@@ -83,8 +80,7 @@ def read_d4rl(
 
     Raises `FormatError` for damaged data and options that the file does not fit, `TypeError` for impossible ones.
     """
-    if next_observations not in NEXT:
-        raise TypeError(f"expected next_observations in {NEXT}, got {next_observations!r}")
+    check_next(next_observations)
     if max_episode_steps is not None and max_episode_steps < 1:
         raise TypeError(f"expected max_episode_steps of at least 1, got {max_episode_steps}")
     again = partial(

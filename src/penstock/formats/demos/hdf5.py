@@ -23,8 +23,8 @@ from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
 from penstock.formats.base.infos import plain
-from penstock.formats.base.pieces import cut, expand
-from penstock.formats.demos.source import Column, Rows
+from penstock.formats.base.pieces import Rows, cut, expand
+from penstock.formats.demos.source import Column
 from penstock.kernels.rows import RowMap
 
 Int = npt.NDArray[np.int64]
@@ -130,18 +130,13 @@ def _cut_segments(segments: Segments, heights: Sequence[int]) -> tuple[Int, Int,
     Blocks are numbered through all datasets.
     """
     height = np.array(heights, np.int64)
-    counts = -(-np.array([d.shape[0] for d in segments.datasets], np.int64) // height)
-    before = offsets_of(counts)[:-1]
-    real = segments.length > 0
-    owner, start, length = segments.owner[real], segments.start[real], segments.length[real]
-    tall = height[owner]
-    low, high = start // tall, (start + length - 1) // tall
-    number = np.repeat(np.arange(len(owner)), high - low + 1)
-    block = expand(low, high - low + 1)
-    begin = np.maximum(start[number], block * tall[number])
-    end = np.minimum((start + length)[number], (block + 1) * tall[number])
-    rows = end - begin
-    return offsets_of(rows), block + before[owner[number]], begin - block * tall[number], rows
+    rows = np.array([d.shape[0] for d in segments.datasets], np.int64)
+    base, counts = offsets_of(rows), -(-rows // height)
+    number = expand(np.zeros_like(counts), counts)  # of each block in its dataset
+    edges = np.append(np.repeat(base[:-1], counts) + number * np.repeat(height, counts), base[-1])
+    places = offsets_of(segments.length)[:-1]
+    pieces = cut(edges, base[segments.owner] + segments.start, segments.length, places)
+    return offsets_of(pieces.length), pieces.run, pieces.start - edges[pieces.run], pieces.length
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +29,9 @@ from penstock.formats.demos.hdf5 import (
     row_shape,
 )
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.source import Column, Demos, continues, held, left_out_of
+from penstock.formats.demos.source import Column, Demos, Next, check_next, continues, held, left_out_of
 
 Int = npt.NDArray[np.int64]
-Next = Literal["check", "trust", "separate"]
-
-NEXT: tuple[Next, ...] = ("check", "trust", "separate")
 LONG = 1 << 16  # characters of an attribute that is too long for metadata
 
 
@@ -86,8 +83,7 @@ def read_robomimic(
 
     Raises `FormatError` for damaged data and an unknown filter key, `TypeError` for another `next_observations`.
     """
-    if next_observations not in NEXT:
-        raise TypeError(f"expected next_observations in {NEXT}, got {next_observations!r}")
+    check_next(next_observations)
     file = File(path)
     demos = _Demos(file, _chosen(file, filter_key), Cache(cache_bytes), dict(follow or {}))
     columns = demos.columns(next_observations)

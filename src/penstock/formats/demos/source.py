@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,23 +18,22 @@ from penstock.core.columns import under
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import FormatError
-from penstock.formats.base.pieces import expand
+from penstock.formats.base.pieces import Rows, expand
 from penstock.formats.base.source import Source
 from penstock.kernels.rows import RowMap
 
 Int = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
+Next = Literal["check", "trust", "separate"]
 
 AT_ONCE = 32 << 20  # bytes of rows that are compared at a time
 _PART = re.compile(r"[^/\x00-\x1f\\]+")
 
 
-class Rows(Protocol):
-    """Rows of one width, gathered into a buffer: what `RowMap` and `BandRows` do."""
-
-    def gather(self, start: Int, length: Int, at: Int, out: Bytes) -> None:
-        """Copy rows `start[j] : start[j] + length[j]` to rows `at[j]` on of `out`, for every span `j`."""
-        ...
+def check_next(value: str) -> None:
+    """Raise `TypeError` for another thing to do with next observations than those of `Next`."""
+    if value not in get_args(Next):
+        raise TypeError(f"expected next_observations in {get_args(Next)}, got {value!r}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,11 +15,12 @@ from penstock.core.ragged import offsets_of
 from penstock.core.spaces import Box, Space
 from penstock.core.spec import Align, Spec
 from penstock.errors import FormatError
+from penstock.formats.base.pieces import Rows
 from penstock.formats.minari import columns, images
 from penstock.formats.minari.columns import Column, Infos, Stored
 from penstock.formats.minari.hdf5_index import Index, Part, by_column
 from penstock.formats.minari.ragged_rows import BlankRows, JoinedRagged, RaggedRows, RawBlobs, StringRows, VlenRows
-from penstock.formats.minari.rows import DECODED, FillRows, FilteredRows, JoinedRows, Rows, Share, mapped
+from penstock.formats.minari.rows import DECODED, FillRows, FilteredRows, JoinedRows, Share, mapped
 from penstock.formats.minari.spaces import leaves
 from penstock.kernels.rows import RowMap
 

@@ -12,9 +12,8 @@ import numpy.typing as npt
 from penstock.containers.hdf5 import Dataset, File
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.errors import FormatError
-from penstock.formats.base.pieces import cut
+from penstock.formats.base.pieces import Rows, cut
 from penstock.formats.minari.hdf5_index import Part
-from penstock.formats.minari.rows import Rows
 
 Int = npt.NDArray[np.int64]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from penstock.containers.cache import Cache
 from penstock.containers.hdf5.filters import decode
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
-from penstock.formats.base.pieces import cut, expand
+from penstock.formats.base.pieces import Rows, cut, expand
 from penstock.formats.minari.hdf5_index import Part
 from penstock.kernels.rows import RowMap
 from penstock.kernels.tiles import TileMap
@@ -24,14 +24,6 @@ Bytes = npt.NDArray[np.uint8]
 
 DECODED = 64 << 20  # bytes of decoded chunks that a source keeps
 AT_ONCE = 32 << 20  # bytes of chunks that one gather decodes before it copies
-
-
-class Rows(Protocol):
-    """Rows of one width, gathered into a buffer: what `RowMap`, `TileMap` and the classes here do."""
-
-    def gather(self, start: Int, length: Int, at: Int, out: Bytes) -> None:
-        """Copy rows `start[j] : start[j] + length[j]` to rows `at[j]` on of `out`, for every span `j`."""
-        ...
 
 
 def mapped(part: Part, buffers: Sequence[Bytes]) -> Rows:
