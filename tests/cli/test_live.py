@@ -71,6 +71,11 @@ def test_rescoring_checks_games(call: Call, tmp_path: Path) -> None:
     assert call("live", tmp_path, "--once", "--json").json["failures"] == {}
     (reason,) = call("live", tmp_path, "--once", "--json", "--rescore").json["failures"]
     assert reason.startswith("rescore.")
+    found = call("live", tmp_path, "--once", "--json", "--validate").json
+    (reason,) = found["failures"]
+    totals = found["stages"]["chunk_validator"]["totals"]
+    assert totals == {"chunks": 1, f"rejected.{reason.removeprefix('validate.')}": 1}
+    assert "chunk_validator" in call("live", tmp_path, "--once", "--batches", 1, "--validate").out
 
 
 def test_a_configuration_is_run(call: Call, tmp_path: Path) -> None:
@@ -80,6 +85,8 @@ def test_a_configuration_is_run(call: Call, tmp_path: Path) -> None:
     assert found["stages"]["tensor_generator"]["totals"]["batches"] == 3
     config.write_text(split_config(GAMES))
     assert call("live", "--config", config, "--output", "nothing").code == 2
+    found = call("live", GOLDEN / "formats", "--config", config, "--output", "test", "--once", "--json").json
+    assert found["stages"]["tensor_generator"]["totals"]["batches"] > 0
     answer = call("live", "--config", config, "--window", 5)
     assert (answer.code, answer.err[:9]) == (2, "DataError")
 

@@ -218,6 +218,13 @@ def test_one_thread_takes_in_for_all_and_its_error_reaches_all(tmp_path: Path, m
                 list(pipeline)
 
 
+def test_a_pipeline_that_is_stopped_unused_takes_nothing_from_others(tmp_path: Path) -> None:
+    names(tmp_path, FILES)
+    with Shared(tmp_path, follow=False, window=1000) as both:
+        both.train.stop()
+        assert Counter(f for batch in both.test for f in named(batch["rows"])) == part_of(1)
+
+
 def test_what_one_stops_the_others_keep(tmp_path: Path) -> None:
     names(tmp_path, FILES)
     with Shared(tmp_path, follow=False, window=1000) as both:

@@ -48,6 +48,7 @@ Ahead = Annotated[int | None, typer.Option("--ahead", help="Later uses of a game
 BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Positions of a batch.")]
 Threads = Annotated[int | None, typer.Option("--threads", help="Threads of each stage.")]
 Rescore = Annotated[bool, typer.Option("--rescore", help="Check games, and fill short-term targets.")]
+Validate = Annotated[bool, typer.Option("--validate", help="Leave out games that cannot have been played.")]
 Seed = Annotated[int, typer.Option("--seed", help="Another one, another order.")]
 Anchor = Annotated[str | None, typer.Option("--anchor", help="Count the games behind this key.")]
 WaitNew = Annotated[
@@ -79,6 +80,7 @@ def live(
     batch_size: BatchSize = None,
     threads: Threads = None,
     rescore: Rescore = False,
+    validate: Validate = False,
     seed: Seed = 0,
     anchor: Anchor = None,
     wait_new: WaitNew = None,
@@ -98,11 +100,14 @@ def live(
     told: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if rescore:
         told["rescorer"] = Rescorer()
+    if validate:
+        told["validate"] = True
     run = {"seed": seed, "follow": not once, "journal": journal}
     pipeline = _pipeline(directory, config, output, told, run)
     with _serving(pipeline, metrics_port) as endpoint:
         if anchor is not None:
-            pipeline.pool.set_anchor(anchor)
+            for pool in pipeline.pools:
+                pool.set_anchor(anchor)
         if wait_new is not None:
             _wait(pipeline, wait_new, as_json=as_json_)
             return
@@ -129,6 +134,9 @@ def _pipeline(
     name = next(iter(loader.pipelines)) if output is None else output
     if name not in loader.pipelines:
         raise DataError(f"expected --output to be one of {list(loader.pipelines)}, got {name!r}")
+    for other, pipeline in loader.pipelines.items():
+        if other != name:
+            pipeline.stop()
     return loader.pipelines[name]
 
 
@@ -181,16 +189,20 @@ def _wait(pipeline: LivePipeline, wanted: int, *, as_json: bool) -> None:
     """Wait until so many games came behind the anchor; print the newest key, which is the next anchor."""
     pipeline.start()
     with contextlib.suppress(KeyboardInterrupt):
-        while pipeline.pool.chunks_since_anchor < wanted and pipeline.options.follow:
+        while _since_anchor(pipeline) < wanted and pipeline.options.follow:
             time.sleep(LOOK)
-    pool = pipeline.pool
-    found = {"anchor": pool.anchor(), "newest": pool.newest, "chunks_since_anchor": pool.chunks_since_anchor}
+    newest = max(pool.newest for pool in pipeline.pools)
     if as_json:
-        print_json(found)
+        since = _since_anchor(pipeline)
+        print_json({"anchor": pipeline.pool.anchor(), "newest": newest, "chunks_since_anchor": since})
     else:
-        typer.echo(pool.newest)
-    if pool.chunks_since_anchor < wanted:
+        typer.echo(newest)
+    if _since_anchor(pipeline) < wanted:
         raise typer.Exit(1)
+
+
+def _since_anchor(pipeline: LivePipeline) -> int:
+    return sum(pool.chunks_since_anchor for pool in pipeline.pools)
 
 
 def _load(pipeline: LivePipeline, state: Path | None) -> None:

@@ -89,8 +89,8 @@ class Intake:
         """One less; with the last one all ends."""
         with self._lock:
             self._takers = [other for other in self._takers if other is not taker]
-            self._begun = True
             last = not self._takers
+            self._begun = self._begun or last
         if last:
             self._stopping.set()
             if self._feeder is not None:

@@ -157,9 +157,7 @@ def chess_pipeline(
     checksum is not compared, and damage behind goes unseen, unless `verify` has it unpacked whole.
 
     For several folders, or several outputs, put the stages together: see `chess_inlet`.
-
-    Cost: begins once the newest games are indexed. Raises `FormatError` where there is no directory, `PlanError` for
-    options that do not fit.
+    Begins once the newest games are indexed. Raises `FormatError` for no directory, `PlanError` for other options.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -175,23 +173,29 @@ def chess_pipeline(
     chosen = LiveOptions(**options)
     if weights is not None and chosen.count is None and chosen.hanse_gamma is None:
         raise PlanError("expected a count, or hanse_gamma, with weights of positions, got none: they have no effect")
+    how: dict[str, Any] = {"missing_st": missing_st, "verify": verify}
+    hooks = chess_hooks(rescorer=rescorer, validate=_validated(validate, faults, rescorer), weights=weights, **how)
+    # Records that nobody looks at become compact rows without becoming frames in between.
+    how |= {"as_stored": hooks.transform is None and weights is None, "threads": chosen.threads or 1}
+    inlet = chess_inlet(directory, watch="off" if chosen.follow is False else watch, settle=settle, **how)
+    journal = journal if journal is None or isinstance(journal, Journal) else Journal(journal)
+    decode = (tensors or ChessTensors()).decode
+    return LivePipeline(_part(inlet, split, part), chosen, hooks=hooks, decode=decode, journal=journal, replay=replay)
+
+
+def _part(inlet: ChunkSourceLoader, split: Sequence[Weight] | None, part: int) -> ChunkSourceLoader | SplitPart:
+    """All games, or a part of them."""
+    if split is not None:
+        return SplitPart(inlet, ChunkSourceSplitter(split), part)
+    if part != 0:
+        raise PlanError(f"expected a split to take part {part} of, got none")
+    return inlet
+
+
+def _validated(validate: bool | Set[Fault], faults: Set[Fault] | None, rescorer: Rescorer | None) -> bool | Set[Fault]:
+    """What to look for. Raises `PlanError` for faults beside others that look."""
     if faults is not None and (rescorer is not None or validate is not False):
         raise PlanError(
             "expected one of faults, validate, and a rescorer, which checks by itself (errors=...), got both"
         )
-    if split is None and part != 0:
-        raise PlanError(f"expected a split to take part {part} of, got none")
-    how: dict[str, Any] = {"missing_st": missing_st, "verify": verify}
-    checked = validate if faults is None else faults
-    hooks = chess_hooks(rescorer=rescorer, validate=checked, weights=weights, **how)
-    # Records that nobody looks at become compact rows without becoming frames in between.
-    how |= {"as_stored": hooks.transform is None and weights is None, "threads": chosen.threads or 1}
-    inlet = chess_inlet(directory, watch="off" if chosen.follow is False else watch, settle=settle, **how)
-    return LivePipeline(
-        inlet if split is None else SplitPart(inlet, ChunkSourceSplitter(split), part),
-        chosen,
-        hooks=hooks,
-        decode=(tensors or ChessTensors()).decode,
-        journal=journal if journal is None or isinstance(journal, Journal) else Journal(journal),
-        replay=replay,
-    )
+    return validate if faults is None else faults
