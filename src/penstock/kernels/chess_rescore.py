@@ -16,8 +16,9 @@ import numpy as np
 from penstock.kernels import chess_rescore_reference
 from penstock.kernels.chess_lanes import differing16, lowest, store8
 from penstock.kernels.chess_rescore_reference import FIELDS, POLICY, SUM_ABOVE, SUM_BELOW
-from penstock.kernels.chess_trace import DEFINED, jit, other_side, small, squares_of, words_of
+from penstock.kernels.chess_trace import DEFINED, jit, other_side, read_words, replay_words, small, squares_of, words_of
 from penstock.kernels.chess_trace_reference import FAULTS
+from penstock.kernels.intrinsics import prefetch
 
 # Without counted references to arrays, as in `chess_trace`.
 _any_order: Any = numba.njit(
@@ -37,7 +38,7 @@ _FRACTION = 1 << FAULTS.index("result_fraction")
 _ROOT_Q, _BEST_Q, _ROOT_D, _BEST_D, _ROOT_M, _BEST_M = (FIELDS[name] for name in list(FIELDS)[:6])
 _LEFT, _RESULT_Q, _RESULT_D, _PLAYED_Q, _PLAYED_D, _PLAYED_M, _ORIG_Q, _ORIG_D, _ORIG_M = list(FIELDS.values())[6:]
 _ILLEGAL, _ONE = np.uint32(0xBF800000), np.uint32(0x3F800000)  # the bits of -1.0 and 1.0
-_PLANES = 7440
+_PLANES, _TAIL, _NEWEST = 7440, 832, 2  # bytes of planes; lines of memory that hold the newest, and all else
 _ROUNDED = 1e-4  # more than float32 loses in a sum of all moves
 
 
@@ -49,8 +50,12 @@ def _bad_pair(q: Any, d: Any) -> Any:
 @_any_order
 def _glance(words: Any, bits: Any, i: int) -> Any:
     """The greatest of the bits of a policy and its sum, but for moves that are -1; without branches, so that several
-    moves are looked at in one step."""
+    moves are looked at in one step. Meanwhile what is looked at next is fetched."""
     top, total = np.uint32(0), np.float32(0)
+    behind = np.int64(words.ctypes.data) + 4 * (i * words.shape[1] + 2 + POLICY)
+    for k in range(_NEWEST):
+        prefetch(behind + 64 * k)
+        prefetch(behind + _TAIL + 64 * k)
     for j in range(2, 2 + POLICY):
         illegal = bits[i, j] == _ILLEGAL
         top = max(top, np.uint32(0) if illegal else bits[i, j])
@@ -100,20 +105,38 @@ def _bad_position(rows: Any, i: int) -> Any:
     return faults | (_RULE50 if rows[i, 8277] > 100 else 0)
 
 
+@small
+def _bad_frame(rows: Any, words: Any, bits: Any, i: int) -> Any:
+    searched = rows[i, 8340] != 0 or rows[i, 8341] != 0 or rows[i, 8342] != 0 or rows[i, 8343] != 0
+    found = _bad_policy(words, bits, i) | _bad_position(rows, i) | _bad_values(words, i, searched)
+    for k in range(2 if searched else 0):
+        place = np.int64(rows[i, 8344 + 2 * k]) + 256 * np.int64(rows[i, 8345 + 2 * k])
+        if place > POLICY:
+            found |= _INDEX
+        elif place < POLICY and not words[i, 2 + place] >= 0:
+            found |= _NO_PLAYED if k == 0 else _NO_BEST
+    return found
+
+
 @jit
 def frame_faults(rows: Any, words: Any, faults: Any) -> Any:
     """See `chess_rescore_reference.frame_faults`."""
     bits = words.view(np.uint32)
     for i in range(len(rows)):
-        searched = rows[i, 8340] != 0 or rows[i, 8341] != 0 or rows[i, 8342] != 0 or rows[i, 8343] != 0
-        found = _bad_position(rows, i) | _bad_values(words, i, searched) | _bad_policy(words, bits, i)
-        for k in range(2 if searched else 0):
-            place = np.int64(rows[i, 8344 + 2 * k]) + 256 * np.int64(rows[i, 8345 + 2 * k])
-            if place > POLICY:
-                found |= _INDEX
-            elif place < POLICY and not words[i, 2 + place] >= 0:
-                found |= _NO_PLAYED if k == 0 else _NO_BEST
-        faults[i] |= found
+        faults[i] |= _bad_frame(rows, words, bits, i)
+
+
+@jit
+def inspect(rows: Any, words: Any, index: Any, back: Any, turns: Any, boards: Any, states: Any, faults: Any) -> None:
+    """See `chess_rescore_reference.inspect`: in one pass, as most of the time goes into fetching frames."""
+    bits, pieces, start = words.view(np.uint32), np.empty((len(rows), 12), np.uint64), 0
+    for i in range(len(rows) + 1):
+        if i < len(rows):
+            faults[i] |= _bad_frame(rows, words, bits, i)
+            read_words(rows, back, pieces, states, faults, i)
+            squares_of(pieces[i], boards[i])
+        if i > 0:
+            start = replay_words(rows, words[:, 2:], index, back, turns, pieces, states, faults, i - 1, start)
 
 
 @small

@@ -15,6 +15,7 @@ from penstock.kernels.chess_trace_reference import (
     INDEX,
     SEEN,
     exchanged,
+    trace,
 )
 
 POLICY = 1858
@@ -80,6 +81,12 @@ def frame_faults(rows: Any, words: Any, faults: Any) -> None:
         add("index", (place > POLICY) & (visits > 0))
         within = np.minimum(place, POLICY - 1)
         add(name, (visits > 0) & (place < POLICY) & ~(policy[np.arange(len(rows)), within] >= 0))
+
+
+def inspect(rows: Any, words: Any, index: Any, back: Any, turns: Any, boards: Any, states: Any, faults: Any) -> None:
+    """`trace` and `frame_faults`."""
+    trace(rows, words[:, 2:], index, back, turns, boards, states, faults)
+    frame_faults(rows, words, faults)
 
 
 def complete(rows: Any, words: Any, states: Any) -> None:

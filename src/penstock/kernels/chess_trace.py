@@ -231,13 +231,17 @@ _ON_WORDS = {
     "transform_for": _transform_of_words,
     "play": _play_words,
 }
-_trace: Any = small(FunctionType(chess_trace_reference.trace.__code__, _ON_WORDS, "trace"))
+read_words: Any = small(FunctionType(chess_trace_reference.read_frame.__code__, _ON_WORDS, "read_frame"))
+"""`chess_trace_reference.read_frame` and `replay_frame`, on boards `[n, 12]` uint64."""
+replay_words: Any = small(FunctionType(chess_trace_reference.replay_frame.__code__, _ON_WORDS, "replay_frame"))
 
 
 @jit
 def trace(rows: Any, policy: Any, index: Any, back: Any, turns: Any, boards: Any, states: Any, faults: Any) -> None:
     """See `chess_trace_reference.trace`."""
-    words = np.empty((len(rows), 12), np.uint64)
-    _trace(rows, policy, index, back, turns, words, states, faults)
+    words, start = np.empty((len(rows), 12), np.uint64), 0
     for i in range(len(rows)):
+        read_words(rows, back, words, states, faults, i)
         squares_of(words[i], boards[i])
+    for i in range(len(rows)):
+        start = replay_words(rows, policy, index, back, turns, words, states, faults, i, start)

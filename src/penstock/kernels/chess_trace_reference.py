@@ -449,6 +449,36 @@ def play(
     return faults if equal(moved, after) else faults | _CONTINUITY
 
 
+def read_frame(rows: Any, back: Any, boards: Any, states: Any, faults: Any, i: int) -> None:
+    """Read the board of frame `i`, and forget its state."""
+    states[i, :] = -1
+    states[i, TOLD] = rows[i, _INFO_AT] & 7 if format_of(rows[i]) >= 3 else 0
+    if not read_board(rows[i], back, states[i, TOLD], boards[i]):
+        faults[i] |= _BOARD
+
+
+def replay_frame(
+    rows: Any, policy: Any, index: Any, back: Any, turns: Any, boards: Any, states: Any, faults: Any, i: int, start: int
+) -> int:
+    """Find the state and the move of frame `i` of a game that begins with frame `start`, once it and the next are read.
+    Gives the frame with which the game of the next one begins."""
+    row, state, form = rows[i], states[i], format_of(rows[i])
+    if faults[i] & _BOARD:
+        return i + 1
+    if i == start:
+        faults[i] |= begin(row, boards[i], state[TOLD], form, state)
+    else:
+        state[SEEN] = occurrences(boards, states, i, start)
+        faults[i] |= differs(row, state[TOLD], form, state, i - start)
+    if form >= 3 and transform_for(boards[i], state, back) != state[TOLD]:
+        faults[i] |= _TURNED
+    if i + 1 == len(rows) or faults[i + 1] & _BOARD:
+        return start
+    found = play(row, policy[i], boards[i], boards[i + 1], state, states[i + 1], index, turns)
+    faults[i] |= found
+    return i + 1 if found & (_UNKNOWN | _CONTINUITY) else start
+
+
 def trace(rows: Any, policy: Any, index: Any, back: Any, turns: Any, boards: Any, states: Any, faults: Any) -> None:
     """Replay a game from its frames `rows[n, 8396]`, of which `policy[n, >= 1858]` float32 are the probabilities.
 
@@ -456,31 +486,11 @@ def trace(rows: Any, policy: Any, index: Any, back: Any, turns: Any, boards: Any
     moves. Fills `boards[n, 64]`, `states[n, STATE]`, and adds to `faults[n]`. Where a frame does not follow from the
     one before it, the game begins anew there.
     """
-    n, start = len(rows), 0
-    for i in range(n):
-        form, state = format_of(rows[i]), states[i]
-        state[:] = -1
-        state[TOLD] = rows[i, _INFO_AT] & 7 if form >= 3 else 0
-        if not read_board(rows[i], back, state[TOLD], boards[i]):
-            faults[i] |= _BOARD
-    for i in range(n):
-        row, state, form = rows[i], states[i], format_of(rows[i])
-        if faults[i] & _BOARD:
-            start = i + 1
-            continue
-        if i == start:
-            faults[i] |= begin(row, boards[i], state[TOLD], form, state)
-        else:
-            state[SEEN] = occurrences(boards, states, i, start)
-            faults[i] |= differs(row, state[TOLD], form, state, i - start)
-        if form >= 3 and transform_for(boards[i], state, back) != state[TOLD]:
-            faults[i] |= _TURNED
-        if i + 1 == n or faults[i + 1] & _BOARD:
-            continue
-        found = play(row, policy[i], boards[i], boards[i + 1], state, states[i + 1], index, turns)
-        faults[i] |= found
-        if found & (_UNKNOWN | _CONTINUITY):
-            start = i + 1
+    start = 0
+    for i in range(len(rows)):
+        read_frame(rows, back, boards, states, faults, i)
+    for i in range(len(rows)):
+        start = replay_frame(rows, policy, index, back, turns, boards, states, faults, i, start)
 
 
 def called_for(boards: Any, states: Any, back: Any, out: Any) -> None:

@@ -22,6 +22,7 @@ from penstock.kernels.chess_rescore import (  # noqa: F401 - one module has them
     encode_planes,
     encode_rest,
     frame_faults,
+    inspect,
     lacks_short_term,
     sharpen,
     short_term,

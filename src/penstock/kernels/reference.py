@@ -22,6 +22,7 @@ from penstock.kernels.chess_rescore_reference import (  # noqa: F401 - one modul
     encode_planes,
     encode_rest,
     frame_faults,
+    inspect,
     lacks_short_term,
     sharpen,
     short_term,

@@ -8,9 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.domains.chess.boards import replay
+from penstock.domains.chess.boards import inspect, replay
 from penstock.domains.chess.rescore import Rejected, Rescorer
-from penstock.domains.chess.validate import BEYOND, BITS, EVERY, REFERENCE, STRUCTURE, Fault, Report, validate
+from penstock.domains.chess.validate import (
+    BEYOND,
+    BITS,
+    EVERY,
+    REFERENCE,
+    STRUCTURE,
+    Fault,
+    Report,
+    report_on,
+    validate,
+)
 from penstock.formats.lc0 import FRAME
 from penstock.kernels import chess_rescore_reference, chess_trace_reference
 from penstock.kernels.chess_trace_reference import FAULTS
@@ -197,16 +207,43 @@ def test_garbage_is_refused_and_both_kernels_agree(garbage: Any, frames: Any, se
         assert np.array_equal(*found)
 
 
+def test_values_and_replays_are_found_in_one_pass_as_in_two(backend: str, frames: Any) -> None:
+    rows = frames("gz/training.700027.gz")[:30].copy()
+    rows.view(FRAME)["best_q"][7], rows.view(FRAME)["rule50_count"][9] = 2, 77
+    one, two = inspect(rows), replay(rows)
+    assert np.array_equal(one.faults, report_on(rows, two, frozenset()).faults)
+    assert np.array_equal(one.boards, two.boards)
+    assert np.array_equal(one.states, two.states)
+
+
+def spoiled(rows: Any, rng: np.random.Generator, times: int) -> Any:
+    """Frames in which bits of pieces, castling rights, counts and moves are turned over."""
+    chunk = rows.copy()
+    for places in (range(7440, 7440 + 13 * 8), range(8272, 8279), range(8340, 8348)):
+        at = rng.choice(np.array(places), times)
+        chunk[rng.integers(0, len(chunk), times), at] ^= (1 << rng.integers(0, 8, times)).astype(np.uint8)
+    return chunk
+
+
+def moved(rows: Any, rng: np.random.Generator, times: int) -> Any:
+    """Frames in which a piece stands elsewhere: boards that are possible, moves that are not."""
+    chunk = rows.copy()
+    planes = chunk.view(FRAME)[:, 0]["planes"]
+    for i in rng.integers(0, len(chunk), times):
+        plane = rng.choice(np.flatnonzero(planes[i, :12]))
+        source = rng.choice([s for s in range(64) if int(planes[i, plane]) >> s & 1])
+        free = [s for s in range(8, 56) if not int(np.bitwise_or.reduce(planes[i, :12])) >> s & 1]
+        planes[i, plane] ^= np.uint64(1 << int(source) | 1 << int(rng.choice(free)))
+    return chunk
+
+
 @pytest.mark.parametrize("name", ["formats/fmt133_training.700000.gz", "gz/training.700027.gz"])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("times", [0, 1, 10])
+@pytest.mark.parametrize("spoil", [spoiled, moved])
 def test_replaying_is_the_same_by_both_kernels(
-    frames: Any, monkeypatch: pytest.MonkeyPatch, name: str, seed: int
+    frames: Any, monkeypatch: pytest.MonkeyPatch, name: str, times: int, spoil: Callable[..., Any]
 ) -> None:
-    rng = np.random.default_rng(seed)
-    chunk = frames(name).copy()
-    if seed:
-        at = rng.integers(7440, 7440 + 13 * 8, 20)
-        chunk[rng.integers(0, len(chunk), 20), at] ^= (1 << rng.integers(0, 8, 20)).astype(np.uint8)
+    chunk = spoil(frames(name)[-40:], np.random.default_rng(times), times)
     one = replay(chunk)
     monkeypatch.setattr("penstock.domains.chess.boards.kernels", lambda: chess_trace_reference)
     two = replay(chunk)

@@ -128,12 +128,34 @@ def replay(frames: Bytes, transposition: Transposition = "diagonal") -> Game:
     [-1, -1]
     """
     frames = as_frames(frames)
-    n = len(frames)
-    game = Game(np.zeros((n, 64), np.uint8), np.full((n, STATE), -1, np.int64), np.zeros(n, np.int64))
-    policy = frames.view(np.float32)[:, 2:]
-    turns = squares(transposition)
-    kernels().trace(frames, policy, policy_index(), undone(), turns, game.boards, game.states, game.faults)
-    return game
+    game = _no_game(len(frames))
+    kernels().trace(frames, frames.view(np.float32)[:, 2:], *_tables(transposition), *game)
+    return Game(*game)
+
+
+def _tables(transposition: Transposition) -> tuple[Ints, Ints, Ints]:
+    """What tells kernels of moves and squares."""
+    return policy_index(), undone(), squares(transposition)
+
+
+def _no_game(n: int) -> tuple[Bytes, Ints, Ints]:
+    """Boards, states and faults for kernels to fill."""
+    return np.empty((n, 64), np.uint8), np.empty((n, STATE), np.int64), np.zeros(n, np.int64)
+
+
+def inspect(frames: Bytes, transposition: Transposition = "diagonal") -> Game:
+    """Replay the frames of a game as `replay` does, and look at their values too: `faults` has what is wrong with both.
+
+    Raises `DataError` for arrays of another form. Cost: half a microsecond a frame, most of it for fetching frames.
+
+    >>> len(inspect(np.zeros((2, 8396), np.uint8)))
+    2
+    """
+    frames = as_frames(frames)
+    game = _no_game(len(frames))
+    with np.errstate(invalid="ignore"):
+        kernels().inspect(frames, frames.view(np.float32), *_tables(transposition), *game)
+    return Game(*game)
 
 
 def chess_board(game: Game, i: int) -> Any:

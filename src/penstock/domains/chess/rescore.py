@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.domains.chess.boards import Bytes, Game, as_frames, replay
+from penstock.domains.chess.boards import Bytes, Game, as_frames, inspect
 from penstock.domains.chess.convert import check_format, convert_into
 from penstock.domains.chess.moves import Transposition, squares
 from penstock.domains.chess.short_term import THETA, fill_short_term, lacks_short_term
@@ -24,8 +24,9 @@ from penstock.domains.chess.tablebases import (
     correct_results,
     in_reach,
 )
-from penstock.domains.chess.validate import BITS, REFERENCE, STRUCTURE, Fault, report_on
+from penstock.domains.chess.validate import BITS, REFERENCE, STRUCTURE, Fault, Report
 from penstock.errors import DataError
+from penstock.formats.lc0.check import broken_history
 from penstock.formats.lc0.records import FRAME, POLICY
 from penstock.kernels.dispatch import kernels
 
@@ -102,7 +103,7 @@ class Rescorer:
 
     def apply(self, frames: Bytes) -> Rejected | None:
         """Rescore contiguous frames `[n, 8396]` uint8 where they are. Rejected ones may be changed in part."""
-        game = replay(frames, self.transposition)
+        game = inspect(frames, self.transposition)
         fault = self._fault(frames, game)
         if fault is not None:
             return fault
@@ -119,10 +120,11 @@ class Rescorer:
 
     def _fault(self, frames: Bytes, game: Game) -> Rejected | None:
         """Why the chunk is not used, if it is not."""
-        report = report_on(frames, game, self.errors)
-        if len(frames) and not np.bitwise_or.reduce(report.faults) & self.__dict__["_refused"]:
+        if Fault.HISTORY in self.errors and len(frames) > 1:
+            game.faults[1:][broken_history(frames)] |= BITS[Fault.HISTORY]
+        if len(frames) and not np.bitwise_or.reduce(game.faults) & self.__dict__["_refused"]:
             return None
-        fault = report.first(self.errors | STRUCTURE)
+        fault = Report(game.faults).first(self.errors | STRUCTURE)
         return None if fault is None else Rejected(*fault)
 
     def _rescore(self, frames: Bytes, game: Game) -> bool:
