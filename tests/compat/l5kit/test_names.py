@@ -28,7 +28,7 @@ NAMES = {
     "create_chopped_dataset",
     "evaluation.metrics": "neg_multi_log_likelihood rmse prob_true_mode time_displace "
     "average_displacement_error_oracle average_displacement_error_mean final_displacement_error_oracle "
-    "final_displacement_error_mean distance_to_reference_trajectory",
+    "final_displacement_error_mean distance_to_reference_trajectory CollisionType detect_collision",
     "geometry": "angle_between_vectors compute_yaw_around_north_from_direction rotation33_as_yaw yaw_as_rotation33 "
     "vertical_flip transform_points transform_point ecef_to_geodetic geodetic_to_ecef angular_distance "
     "compute_agent_pose",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,10 +14,12 @@ from penstock.domains.driving.agent import AgentDataset
 from penstock.domains.driving.ego import EgoDataset
 from penstock.domains.driving.logs import NoSuchRowError
 from penstock.domains.driving.mask import Thresholds
+from penstock.domains.driving.multi_agent import MultiAgentDataset
 from penstock.domains.driving.perturbation import AckermannPerturbation, Uniform
 from penstock.domains.driving.rasterize import build_rasterizer
-from penstock.errors import DataError
-from tests.domains.driving.sampling.conftest import configured, made_logs
+from penstock.errors import DataError, FormatError
+from penstock.formats.l5kit.source import L5KitSource
+from tests.domains.driving.sampling.conftest import GOLDEN, configured, made_logs
 
 
 def same(left, right) -> None:
@@ -209,6 +212,24 @@ def test_datasets_travel_to_other_processes(source, rasterizer) -> None:
         left, right = data[:7], again[:7]
         for name in left:
             assert np.array_equal(left[name], right[name]), name
+
+
+@pytest.mark.parametrize(
+    ("chunk", "kind"),
+    [
+        ("agents/1", AgentDataset),
+        ("agents/1", MultiAgentDataset),
+        ("frames/0", EgoDataset),
+        ("scenes/0", EgoDataset),
+    ],
+)
+def test_damaged_chunks_are_named(tmp_path, chunk, kind) -> None:
+    for harm in (lambda path: path.unlink(), lambda path: path.write_bytes(path.read_bytes()[:40])):
+        shutil.rmtree(tmp_path / "bad.zarr", ignore_errors=True)
+        shutil.copytree(GOLDEN / "single.zarr", tmp_path / "bad.zarr")
+        harm(tmp_path / "bad.zarr" / chunk)
+        with pytest.raises(FormatError, match=f"at {chunk} in .*bad.zarr"):
+            kind(configured(2, 3), L5KitSource(tmp_path / "bad.zarr"))
 
 
 def test_threads_share_what_is_kept(source, rasterizer) -> None:
