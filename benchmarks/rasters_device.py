@@ -97,14 +97,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--map-type", default="py_semantic")
     parser.add_argument("--device", help="of PyTorch; the accelerator if there is one")
-    parser.add_argument("--batch", type=int, help="rasters; 512, on the processor 16")
-    parser.add_argument("--batches", type=int, help="of a round; 40, on the processor 2")
+    parser.add_argument("--batch", type=int, help="rasters; 400, on the processor 16")
+    parser.add_argument("--batches", type=int, help="of a round; 50, on the processor 2")
     parser.add_argument("--threads", type=int, default=8, help="that make vectors")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     device = device_of(options.device)
     small = torch.device(device).type == "cpu"
-    batch, count = options.batch or (16 if small else 512), options.batches or (2 if small else 40)
+    batch, count = options.batch or (16 if small else 400), options.batches or (2 if small else 50)
     with FORMAT.open(options.folder / "single.zarr") as source:
         scenes = Scenes.of(source.frames[:], source.agents[:], source.tl_faces[:])
     raster = build_rasterizer(config(options.map_type), options.folder)

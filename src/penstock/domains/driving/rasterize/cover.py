@@ -92,10 +92,10 @@ def _ranges(count: Any) -> tuple[Any, Any]:
 
 
 def triangles(left: Any, right: Any) -> Any:
-    """`[k, t, 3, 2]`: what lies between two sides `[k, p, 2]`."""
+    """`[k, t, 4, 2]`: what lies between two sides `[k, p, 2]`, with the last corner twice."""
     torch = require("torch", "torch")
-    first = torch.stack([left[:, :-1], left[:, 1:], right[:, :-1]], dim=2)
-    second = torch.stack([left[:, 1:], right[:, 1:], right[:, :-1]], dim=2)
+    first = torch.stack([left[:, :-1], left[:, 1:], right[:, :-1], right[:, :-1]], dim=2)
+    second = torch.stack([left[:, 1:], right[:, 1:], right[:, :-1], right[:, :-1]], dim=2)
     return torch.cat([first, second], dim=1)
 
 

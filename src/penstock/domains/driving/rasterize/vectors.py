@@ -189,12 +189,14 @@ class VectorRasterizer:
         points = _pixels(lanes)
         left, right = points[:, :POINTS], points[:, POINTS:].flip(1)
         road = triangles(left, right)
-        cover = Cover(views * CROSSWALK, height, width, self.device)  # a plane a level, from the first one on
+        lines = self.torch.cat([self.torch.stack([side[:, :-1], side[:, 1:]], dim=2) for side in (left, right)], dim=1)
+        # A plane a level, from the first one on.
+        parts = [_each(ribbons(lines), view * CROSSWALK + level - 1)]
+        parts.append((ribbons(_pixels(edges)), walk * CROSSWALK + CROSSWALK - 1))
         if not colored:
-            cover.add(*_each(road, view * CROSSWALK + ROAD - 1))
-        lines = [self.torch.stack([side[:, :-1], side[:, 1:]], dim=2) for side in (left, right)]
-        cover.add(*_each(ribbons(self.torch.cat(lines, dim=1)), view * CROSSWALK + level - 1))
-        cover.add(ribbons(_pixels(edges)), walk * CROSSWALK + CROSSWALK - 1)
+            parts.append(_each(road, view * CROSSWALK + ROAD - 1))
+        cover = Cover(views * CROSSWALK, height, width, self.device)
+        cover.add(*(self.torch.cat(part) for part in zip(*parts, strict=True)))
         number = self.torch.arange(1, CROSSWALK + 1, dtype=self.torch.uint8, device=self.device)
         covered = cover.sums().view(views, CROSSWALK, height, width) > 0
         highest = (covered * number[:, None, None]).amax(dim=1).int()
