@@ -167,6 +167,19 @@ def test_reading_games_whole_or_in_part_gives_the_same(golden: Path, folder: str
         assert np.array_equal(values, runs[2][name], equal_nan=True), name
 
 
+@pytest.mark.parametrize("missing_st", ["zero", "nan"])
+@pytest.mark.parametrize("folder", ["gz", "v7", "old"])
+def test_records_as_they_are_stored_and_frames_give_the_same(golden: Path, folder: str, missing_st: Any) -> None:
+    options: dict[str, Any] = {"batch_size": 16, "reservoir": 30, "follow": False, "missing_st": missing_st}
+    runs = []
+    for more in ({}, {"faults": set()}):  # nobody looks at frames, or somebody does
+        with chess_pipeline(golden / folder, **options, **more) as batches:
+            runs.append(joined(list(batches)))
+    assert np.isnan(runs[0]["values"][:, 5, 1]).all() == (missing_st == "nan" and folder != "v7")
+    for name, values in runs[0].items():
+        assert np.array_equal(values, runs[1][name], equal_nan=True), name
+
+
 def test_games_whose_checksum_was_not_compared_are_counted(golden: Path) -> None:
     games = len(list((golden / "gz").iterdir()))
     options: dict[str, Any] = {"batch_size": 5, "reservoir": 0, "follow": False, "passes": 2}
