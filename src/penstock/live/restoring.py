@@ -23,7 +23,8 @@ BESIDE = 4  # slots that are filled beside each frame that comes in, so that all
 class Restoring:
     """Fills the slots of a `reservoir` that has just loaded `state`, those first that are about to be taken from.
 
-    A chunk that is fetched is fetched once, with all frames of it that are wanted. What nobody has is `lose`d.
+    A chunk is fetched once, with all frames of it that are wanted; slots that are about to be taken from are filled
+    `together` or more at a time. What nobody has is `lose`d.
 
     >>> def fetch(chunk, place):
     ...     yield np.arange(len(chunk)), Block(chunk.astype(np.uint8)[:, None], chunk, place)
@@ -37,8 +38,8 @@ class Restoring:
     (4, True)
     """
 
-    def __init__(self, reservoir: Reservoir, state: Mapping[str, Any], fetch: Fetch) -> None:
-        self._reservoir, self._fetch = reservoir, fetch
+    def __init__(self, reservoir: Reservoir, state: Mapping[str, Any], fetch: Fetch, together: int = 1024) -> None:
+        self._reservoir, self._fetch, self._together = reservoir, fetch, together
         slots = reservoir.load_state_dict(state)
         self._chunk, self._place = np.asarray(state["chunk"], np.int64), np.asarray(state["place"], np.int32)
         self._slots = slots[np.argsort(self._chunk[slots], kind="stable")]
@@ -54,9 +55,12 @@ class Restoring:
         """Fill the slots that the next `n` frames, or the drain of `n`, take from, and some more; gives how many."""
         if self.done:
             return 0
+        awaited = self._reservoir.awaited(n, draining=draining)
+        if len(awaited):  # and those of later calls, as many are fetched more quickly than few
+            awaited = self._reservoir.awaited(max(n, self._together), draining=draining)
         turn = self._slots[self._at : self._at + BESIDE * n]
         self._at += len(turn)
-        slots = self._with_their_chunks(np.concatenate([self._reservoir.awaited(n, draining=draining), turn]))
+        slots = self._with_their_chunks(np.concatenate([awaited, turn]))
         missing, chunk, place = np.ones(len(slots), bool), self._chunk[slots], self._place[slots]
         for index, block in self._fetch(chunk, place) if len(slots) else ():
             self._reservoir.restore(slots[index], block)

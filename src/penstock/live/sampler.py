@@ -6,12 +6,10 @@ import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from penstock.core.ragged import offsets_of
 from penstock.errors import PlanError, StateError
 from penstock.live.block import Block
 from penstock.live.metrics import StageMetrics
@@ -70,11 +68,13 @@ class ShufflingFrameSampler:
         self._lock = threading.RLock()
         self._left: list[Block] = []  # out of the reservoir, in no batch yet
         self._given: deque[tuple[int, Int, Place]] = deque()  # batches not yet consumed
-        self._again: deque[Batch] = deque()  # of a state, to be given out before others
+        self._again: deque[tuple[int, Int, Place]] = deque()  # batches of a state, to be given out before others
+        self._head: Batch | None = None  # the first of them, fetched
         self._width = -1
         self._batches = self._taken = 0
         self._ended = False
         self._restoring: Restoring | None = None
+        self._fetch: Fetch = _nothing
 
     @property
     def taken(self) -> int:
@@ -94,7 +94,7 @@ class ShufflingFrameSampler:
         """Take in the frames of the draws before `end`. A block of rows of another width is dropped and counted."""
         with self._metrics.work():
             if self._restoring is not None:
-                self._restoring.ready_for(max(sum(map(len, blocks)), self._batch_size))
+                self._restoring.ready_for(sum(map(len, blocks)))
             with self._lock:
                 self._taken = end
                 for block in blocks:
@@ -140,9 +140,11 @@ class ShufflingFrameSampler:
             return min(least if slots is None else [*least, slots], default=None)
 
     def _next(self) -> Batch | None:
+        self._head = self._head or self._fetched()
         with self._lock, self._metrics.work():
-            if self._again:
-                return self._again.popleft()
+            if self._head is not None:
+                batch, self._head = self._head, None
+                return batch
             held = sum(map(len, self._left))
             while self._ended and held < self._batch_size and self._reservoir is not None and len(self._reservoir):
                 if self._restoring is not None:
@@ -190,19 +192,29 @@ class ShufflingFrameSampler:
                 raise StateError(f"expected the state of a sampler with {mine}, got one with {theirs}")
             counters = int(state["batches"]), int(state["taken"]), bool(state["ended"])
             parts = [(-1, *state["left"]), *state["given"]]
-            references = [(np.asarray(chunk, np.int64), np.asarray(place, np.int32)) for _, chunk, place in parts]
+            left, *given = [(int(i), np.asarray(c, np.int64), np.asarray(p, np.int32)) for i, c, p in parts]
             if self._reservoir is not None:
-                self._restoring = Restoring(self._reservoir, state["reservoir"], fetch)
+                self._restoring = Restoring(self._reservoir, state["reservoir"], fetch, self._batch_size)
         except (KeyError, TypeError, ValueError) as error:
             raise StateError(f"expected the state of a ShufflingFrameSampler, got {sorted(state)}") from error
         with self._lock:
             self._batches, self._taken, self._ended = counters
-            blocks = _restored(references, fetch)
-            self._left = [block for block in blocks[:1] if len(block)]
-            given = zip(parts[1:], blocks[1:], strict=True)
-            self._again = deque(Batch(int(index), block) for (index, _, _), block in given if len(block))
-            self._given = deque((batch.index, batch.block.chunk, batch.block.place) for batch in self._again)
-        self._check_some(sum(map(len, blocks)), sum(len(chunk) for chunk, _ in references))
+            self._fetch, self._again, self._given = fetch, deque(given), deque(given)
+            block = _restored(*left[1:], fetch)
+            self._left = [block] if len(block) else []
+        self._head = self._fetched()
+        self._check_some(
+            len(block) + (0 if self._head is None else 1), sum(len(chunk) for _, chunk, _ in [left, *given])
+        )
+
+    def _fetched(self) -> Batch | None:
+        """The next batch of a state of which there are any frames, None after the last."""
+        while self._again:
+            index, chunk, place = self._again.popleft()
+            block = _restored(chunk, place, self._fetch)
+            if len(block):
+                return Batch(index, block)
+        return None
 
     def _check_some(self, found: int, named: int) -> None:
         """Of all frames that a state names, some have to be there."""
@@ -214,13 +226,14 @@ class ShufflingFrameSampler:
             raise StateError(f"expected the files of a run, got none of the {named} frames that its state names")
 
 
-def _restored(references: list[tuple[Int, Place]], fetch: Fetch) -> list[Block]:
-    """Blocks of frames in the order of their references, without those that nobody has; each chunk fetched once."""
-    chunk, place = (np.concatenate(column) for column in zip(*references, strict=True))
+def _nothing(_chunk: Int, _place: Place) -> Iterator[tuple[Int, Block]]:
+    return iter(())
+
+
+def _restored(chunk: Int, place: Place, fetch: Fetch) -> Block:
+    """Frames in the order of their references, without those that nobody has."""
     pieces = list(fetch(chunk, place)) if len(chunk) else []
     if not pieces:
-        return [Block(np.zeros((0, 1), np.uint8), chunk[:0], place[:0])] * len(references)
-    index = np.concatenate([index for index, _ in pieces])
-    block = Block.join([block for _, block in pieces]).take(np.argsort(index))
-    ends = np.searchsorted(np.sort(index), offsets_of([len(chunk) for chunk, _ in references])).tolist()
-    return [block.part(first, last) for first, last in pairwise(ends)]
+        return Block(np.zeros((0, 1), np.uint8), chunk[:0], place[:0])
+    order = np.argsort(np.concatenate([index for index, _ in pieces]))
+    return Block.join([block for _, block in pieces]).take(order)
