@@ -273,13 +273,23 @@ def test_every_dialect_of_tar_and_long_names_are_read(raw: Raw, tmp_path: Path, 
     assert file.torn is None
 
 
-def test_a_pax_size_and_a_base_256_size_are_read(raw: Raw, tmp_path: Path) -> None:
-    def told(header: bytearray, size: bytes) -> bytes:
-        header[124:136] = size
-        header[148:156] = b" " * 8
-        header[148:156] = b"%06o\0 " % sum(header)
-        return bytes(header)
+def told(header: bytearray, size: bytes) -> bytes:
+    """A header of a tar with another size, and the checksum that belongs to it."""
+    header[124:136] = size
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header)
 
+
+@pytest.mark.parametrize("form", [b"%11o ", b"%010o \0", b"%11o\0", b"%012o"])
+def test_a_size_padded_with_spaces_or_without_an_end_is_read(raw: Raw, tmp_path: Path, form: bytes) -> None:
+    data = raw(2)
+    plain = member("a.gz", data)
+    path = put(tmp_path / "a.tar", told(bytearray(plain[:512]), form % len(data)) + plain[512:] + plain + END)
+    assert [counts(opened(path), i) for i in range(2)] == [[0, 1], [0, 1]]
+
+
+def test_a_pax_size_and_a_base_256_size_are_read(raw: Raw, tmp_path: Path) -> None:
     data = raw(2)
     plain = member("a.gz", data)
     binary = told(bytearray(plain[:512]), b"\x80" + len(data).to_bytes(11, "big")) + plain[512:]

@@ -26,7 +26,7 @@ def convert(frames: Bytes, input_format: int, *, transposition: Transposition = 
     two cases: the side to move of games in canonical formats is kept where the original takes white for the first,
     and moves that are marked as NaN stay so.
 
-    Raises `FormatError` for frames that are no game, `DataError` for an input format that there is not. Cost: three
+    Raises `FormatError` for frames that are no game, `DataError` for an input format that there is not. Cost: two
     microseconds a frame.
 
     >>> convert(np.zeros((1, 8396), np.uint8), 1)

@@ -94,8 +94,8 @@ class Rescorer:
     def __call__(self, frames: Bytes) -> Bytes | Rejected:
         """The frames `[n, 8396]` uint8 of one game, rescored, in memory of their own; or why they are not.
 
-        Never raises for what is in them; raises `DataError` for arrays of another form. Cost: a copy, and two
-        microseconds a frame; more with tables.
+        Never raises for what is in them; raises `DataError` for arrays of another form. Cost: a copy, and a
+        microsecond a frame, most of it for fetching frames; more with tables.
         """
         frames = as_frames(frames).copy()
         fault = self.apply(frames)
