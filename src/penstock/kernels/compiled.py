@@ -8,6 +8,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from penstock.kernels.checksum import lookup3  # noqa: F401 - one module has them all
 from penstock.kernels.chess import (  # noqa: F401 - one module has them all
     check_chess_rows,
     decode_chess,

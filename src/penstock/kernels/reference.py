@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from penstock.kernels.checksum_reference import lookup3  # noqa: F401 - one module has them all
 from penstock.kernels.chess_reference import (  # noqa: F401 - one module has them all
     check_chess_rows,
     decode_chess,

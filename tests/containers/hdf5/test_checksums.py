@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.containers.hdf5 import image
 from penstock.containers.hdf5.filters import decode, fletcher32
 from penstock.containers.hdf5.image import lookup3
 from penstock.containers.hdf5.messages import Filter
@@ -19,6 +20,15 @@ def test_lookup3_of_its_author() -> None:
     # the examples in Bob Jenkins' lookup3.c, driver5
     assert lookup3(b"") == 0xDEADBEEF
     assert lookup3(b"Four score and seven years ago") == 0x17770551
+
+
+@given(st.binary(max_size=200))
+def test_lookup3_compiled_is_that_of_the_definition(data: bytes) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(image, "PATIENCE", 1 << 60)
+        expected = lookup3(data)
+        patch.setattr(image, "PATIENCE", -1)
+        assert lookup3(data) == expected
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 360, 720, 721, 5000])

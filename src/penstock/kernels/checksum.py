@@ -1,0 +1,52 @@
+"""The checksum of newer HDF5 structures, compiled: each word depends on the one before, which NumPy cannot do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+
+
+@_jit
+def _turned(x: Any, k: int) -> Any:
+    return np.uint32(np.uint32(x << np.uint32(k)) | np.uint32(x >> np.uint32(32 - k)))
+
+
+@_jit
+def _mixed(x: Any, y: Any, k: int) -> Any:
+    """`x` less `y`, with `y` turned."""
+    return np.uint32(np.uint32(x - y) ^ _turned(y, k))
+
+
+@_jit
+def _folded(x: Any, y: Any, k: int) -> Any:
+    """`x` with `y`, less `y` turned."""
+    return np.uint32((x ^ y) - _turned(y, k))
+
+
+@_jit
+def lookup3(words: Any, size: int) -> Any:
+    """See `checksum_reference.lookup3`."""
+    a = b = c = np.uint32((0xDEADBEEF + size) & 0xFFFFFFFF)
+    if size == 0:
+        return c
+    end = len(words) - 3
+    for i in range(0, end, 3):
+        a, b, c = np.uint32(a + words[i]), np.uint32(b + words[i + 1]), np.uint32(c + words[i + 2])
+        a, c = _mixed(a, c, 4), np.uint32(c + b)
+        b, a = _mixed(b, a, 6), np.uint32(a + c)
+        c, b = _mixed(c, b, 8), np.uint32(b + a)
+        a, c = _mixed(a, c, 16), np.uint32(c + b)
+        b, a = _mixed(b, a, 19), np.uint32(a + c)
+        c, b = _mixed(c, b, 4), np.uint32(b + a)
+    a, b, c = np.uint32(a + words[end]), np.uint32(b + words[end + 1]), np.uint32(c + words[end + 2])
+    c = _folded(c, b, 14)
+    a = _folded(a, c, 11)
+    b = _folded(b, a, 25)
+    c = _folded(c, b, 16)
+    a = _folded(a, c, 4)
+    b = _folded(b, a, 14)
+    return _folded(c, b, 24)
