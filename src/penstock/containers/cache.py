@@ -68,6 +68,7 @@ class Cache:
     def array(self, key: Hashable, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """`get` of an array, whose size is that of its values.
 
+        >>> import numpy as np
         >>> Cache(10).array("a", lambda: np.arange(3)).tolist()
         [0, 1, 2]
         """
