@@ -2,10 +2,9 @@
 
 The keys of a batch of `n` samples, with `H` frames of history and `F` of future; metres, radians and seconds:
 
-* `target_positions` `[n, F, 2]`, `target_yaws` `[n, F, 1]`, `target_velocities` `[n, F, 2]`, `future_extents` `[n, F,
-2]`
-  (length, width), `target_availabilities` `[n, F]` (0 or 1): float32, in the frame of the current pose; yaws within
-  half a turn. What is not there is 0.
+* `target_positions` `[n, F, 2]`, `target_yaws` `[n, F, 1]`, `target_velocities` `[n, F, 2]`, `future_extents`
+  `[n, F, 2]` (length, width), `target_availabilities` `[n, F]` (0 or 1): float32, in the frame of the current pose;
+  yaws within half a turn. What is not there is 0.
 * `history_positions`, `history_yaws`, `history_extents`, `history_availabilities`: the same of `H + 1` frames, the
   current one first, then back in time; `history_velocities` `[n, H, 2]`; `curr_speed` `[n]` float32, if `H` is not 0.
 * `agent_from_world`, `world_from_agent`, `raster_from_agent`, `raster_from_world` (also as `world_to_image`)
@@ -159,9 +158,7 @@ class Targets:
 
 @dataclass(frozen=True, eq=False)
 class Poses:
-    """Relative to the current pose of each sample: `positions[n, L, 2]`, `yaws[n, L]`, `extents[n, L, 2]`, `there[n,
-    L]`.
-    """
+    """Seen from a pose a sample: `positions[n, L, 2]`, `yaws[n, L]`, `extents[n, L, 2]`, `there[n, L]`."""
 
     positions: Any1
     yaws: Any1

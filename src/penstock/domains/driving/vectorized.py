@@ -14,6 +14,7 @@ from penstock.domains.driving.dataset import DrivingDataset, Sampled, described,
 from penstock.domains.driving.logs import EGO_LABEL, TRACK_BYTES, Logs, NoSuchRowError, Timeline
 from penstock.domains.driving.mask import MIN_FUTURE, MIN_HISTORY, Thresholds, agents_mask, chosen
 from penstock.domains.driving.perturbation import Perturbation
+from penstock.domains.driving.rasterize.scenes import ranges
 from penstock.domains.driving.sampling import Sampler, Sampling
 from penstock.domains.driving.vectorize import Vectorizer, VectorSampler
 
@@ -143,11 +144,10 @@ class EgoAgentDatasetVectorized(EgoDatasetVectorized):
         found = np.zeros((len(frames), self.valid_agents), np.int64)
         if not self.eval_mode:
             return found
-        for i, frame in enumerate(frames.tolist()):
-            first, last = self.timeline.agents[frame : frame + 2].tolist()
-            rows = self.agents_indices[slice(*np.searchsorted(self.agents_indices, [first, last]))]
-            names = self.dataset.agents[first:last]["track_id"][rows - first][: self.valid_agents]
-            found[i, : len(names)] = names.astype(np.int64)
+        begin, end = (np.searchsorted(self.agents_indices, self.timeline.agents[frames + i]) for i in (0, 1))
+        place, sample = ranges(np.stack([begin, np.minimum(end, begin + self.valid_agents)], axis=1))
+        names = self.dataset.agents[self.agents_indices[place]]["track_id"]
+        found[sample, place - begin[sample]] = names.astype(np.int64)
         return found
 
     def _given(self, agents: slice) -> dict[str, Any]:
