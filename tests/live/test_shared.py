@@ -158,6 +158,31 @@ def test_lives_of_both_outputs_take_every_file_once(tmp_path: Path, journaled: b
             assert pipeline.pool.window == (0, chunks)
 
 
+@pytest.mark.parametrize("seed", [0, 5])
+def test_an_output_that_is_loaded_and_not_read_keeps_its_place(tmp_path: Path, seed: int) -> None:
+    """In the second life only one output is read; the other takes in what comes all the same."""
+    games, got = tmp_path / "games", []
+    names(games, FILES[:5])
+    states: list[Any] = [None, None]
+    for life in range(3):
+        with Shared(games, (Journal(tmp_path / "train"), Journal(tmp_path / "test")), seed=seed) as both:
+            for i, pipeline in enumerate((both.train, both.test)):
+                if states[i] is not None:
+                    pipeline.load_state_dict(states[i])
+            for i in range(3):
+                next(both.train)
+                if life != 1:
+                    got.append(listed(next(both.test)))
+                names(games, [FILES[5 + life * 2 + i % 2]], start=5 + life * 2 + i % 2)
+                both.poll()
+            states = [both.train.state_dict(), both.test.state_dict()]
+    loader = ChunkSourceLoader(FilePathProvider(games, watch="off"), Opener())
+    options = LiveOptions(reservoir=12, batch_size=5, window=14, seed=seed)
+    moves = Journal(tmp_path / "test").moves()
+    with LivePipeline(SPLIT.split(loader)[1], options, replay=moves) as replay:
+        assert [listed(next(replay)) for _ in got] == got
+
+
 def test_an_output_that_is_not_read_holds_up_nothing_and_holds_no_more(tmp_path: Path) -> None:
     """Thousands of files come and go; the other output, started or not, knows no more than its window."""
     names(tmp_path, [[f] for f in range(12)])

@@ -19,6 +19,7 @@ from penstock.live.catalog import SourceGone
 from penstock.live.journal import Arrival, Journal
 from penstock.live.pipeline import LiveOptions, LivePipeline
 from penstock.live.source_chunks import EpisodeInlet, RowLayout
+from penstock.live.splitter import ChunkSourceSplitter
 from tests.formats.minari.conftest import simple_spec
 
 SPEC = simple_spec()
@@ -127,3 +128,28 @@ def test_episodes_that_are_not_there_are_gone() -> None:
     inlet = EpisodeInlet(penstock.from_arrays({"r": np.arange(3.0)}, [2, 1]).source, ["r"])
     with pytest.raises(SourceGone, match="a source of 2 episodes"):
         inlet.open(Arrival("episodes 1:3", "000000000001", 2))
+
+
+@pytest.mark.parametrize("steps", [[12], [5, 12], [1, 2, 7, 12]])
+def test_parts_of_episodes_are_the_same_however_they_came(tmp_path: Path, steps: list[int]) -> None:
+    splitter, found = ChunkSourceSplitter([2, 1]), [Counter[int](), Counter[int]()]
+    path = tmp_path / "data"
+    with COLUMNS.create(path, SPEC, {}) as writer:
+        writer.write_all([episode(e) for e in range(steps[0])])
+    inlet = EpisodeInlet(COLUMNS.open(path), ["rewards"])
+    options = LiveOptions(reservoir=0, batch_size=64, follow="manual", passes=200, window=100)
+    parts = [LivePipeline(part, options, decode=inlet.layout.decode) for part in splitter.split(inlet)]
+    with parts[0], parts[1]:
+        parts[0].poll()
+        for last in steps[1:]:
+            with COLUMNS.append(path) as writer:
+                writer.write_all([episode(e) for e in range(len(inlet.source), last)])
+            parts[0].poll()
+        for part, seen in zip(parts, found, strict=True):
+            part.start()
+            for pool in part.pools:
+                pool.finish()
+            seen.update(int(r) for batch in part for r in batch["rewards"])
+    assert set(found[0]) | set(found[1]) == set(range(12))
+    expected = splitter.parts("episodes", 12).tolist()
+    assert [int(e in found[1]) for e in range(12)] == expected

@@ -231,7 +231,7 @@ class _Shared:
         """The chunks of a part; what is hashed is kept for the others."""
         parts = self._parts.get(splitter)
         if parts is None:
-            parts = self._parts[splitter] = splitter.parts(self.source.key, len(self.source))
+            parts = self._parts[splitter] = splitter.parts_of(self.source)
         return np.flatnonzero(parts == index)
 
 

@@ -129,6 +129,7 @@ class EpisodeInlet(Inlet):
 class _Episodes(ChunkSource):
     def __init__(self, inlet: EpisodeInlet, first: int, count: int) -> None:
         self.key, self._inlet, self._first, self._count = f"{first:012d}", inlet, first, count
+        self.split_by = ("episodes", first)  # however they came together
 
     def __len__(self) -> int:
         return self._count

@@ -36,9 +36,15 @@ class ChunkSourceSplitter:
         self.shares, self.salt = shares(weights), salt
         self._ends = [int(end * (1 << 64)) for end in accumulate(self.shares)]
 
-    def parts(self, key: str, n: int) -> Int:
-        """`[n]` part of each chunk of a source. Cost: some microsecond a chunk."""
-        return np.array([self._part(key, i) for i in range(n)], np.int64)
+    def parts(self, key: str, n: int, first: int = 0) -> Int:
+        """`[n]` part of each chunk of a source, from chunk `first` on. Cost: some microsecond a chunk."""
+        return np.array([self._part(key, i) for i in range(first, first + n)], np.int64)
+
+    def parts_of(self, source: ChunkSource) -> Int:
+        """`[n]` part of each chunk of a source: by its key, or by what it says itself its chunks are known by for ever,
+        in an attribute `split_by`, a key and the number of its first chunk."""
+        key, first = getattr(source, "split_by", (source.key, 0))
+        return self.parts(key, len(source), first)
 
     def _part(self, key: str, i: int) -> int:
         digest = hashlib.blake2b(f"{self.salt}/{key}/{i}".encode(), digest_size=8).digest()
@@ -48,7 +54,7 @@ class ChunkSourceSplitter:
     def view(self, source: ChunkSource, part: int) -> ChunkSource:
         """The chunks of one part of a source, in its order; closing it closes the source."""
         self.check(part)
-        return View(source, np.flatnonzero(self.parts(source.key, len(source)) == part))
+        return View(source, np.flatnonzero(self.parts_of(source) == part))
 
     def split(self, inlet: Inlet) -> tuple[SplitPart, ...]:
         """The parts of what an inlet gives, in the order of the weights, each for a pipeline or a stream of its own.
