@@ -71,8 +71,8 @@ class ChunkFile(ChunkSource):
         return len(self._index.payload)
 
     def load(self, i: int, wanted: Wanted | None = None) -> Bytes:
-        """`[n, 8396]` uint8 frames of chunk `i`, brought to version 7, in memory of their own. With `as_stored`, records
-        of version 7 as they are, and those of 6, `[n, 8356]`; read-only.
+        """`[n, 8396]` uint8 frames of chunk `i`, brought to version 7, in memory of their own. With `as_stored`,
+        records of version 7 as they are, and those of 6, `[n, 8356]`; read-only.
 
         With `wanted`, the frames at the places that it gives for `n`, which the end of the gzip tells. Nothing behind
         the last of these is unpacked then, and no checksum compared, unless all are wanted, the file was opened with
