@@ -57,49 +57,52 @@ def _mix_two(_context: Any, dst: Any, src: Any, first: Any, second: Any) -> Any:
 
 
 @_jit
-def _one(image: Any, box: Any, row: int, column: int, color: int) -> Any:
-    """A byte of the cut-out, 0 where there is nothing."""
-    if not (0 <= row < box[2] and 0 <= column < box[2]):
-        return 0
-    row, column = row + box[0], column + box[1]
-    if not (0 <= row < image.shape[0] and 0 <= column < image.shape[1]):
-        return 0
-    return np.int64(image[row, column, color])
-
-
-@_jit
-def _turn_at_edges(image: Any, box: Any, x0: int, y0: int, ahead: Any, line: Any) -> None:
-    """`line` `[K]`: a row of the turned cut-out of which something lies beyond the image."""
-    for k in range(ahead.shape[1]):
-        x, y = (x0 + ahead[0, k]) >> 5, (y0 + ahead[1, k]) >> 5
+def _turn_at_edges(image: Any, box: Any, area: Any, start: Any, ahead: Any, first: int, last: int, line: Any) -> None:
+    """`line[first:last]`: pixels of the turned cut-out of which a neighbour, or all, lie beyond and are black."""
+    for k in range(first, last):
+        x, y = (start[0] + ahead[0, k]) >> 5, (start[1] + ahead[1, k]) >> 5
         right, lower, x, y = x & 31, y & 31, x >> 5, y >> 5
+        line[k] = 0
+        if x + 1 < area[0] or x >= area[1] or y + 1 < area[2] or y >= area[3]:
+            continue
         for c in range(3):
-            top = (32 - right) * _one(image, box, y, x, c) + right * _one(image, box, y, x + 1, c)
-            bottom = (32 - right) * _one(image, box, y + 1, x, c) + right * _one(image, box, y + 1, x + 1, c)
-            mixed = ((32 - lower) * top + lower * bottom + 512) >> 10
-            line[k] = mixed if c == 0 else line[k] | np.uint32(mixed << (8 * c))
+            total = 0
+            for i in range(2):
+                for j in range(2):
+                    if area[0] <= x + j < area[1] and area[2] <= y + i < area[3]:
+                        weight = (lower if i else 32 - lower) * (right if j else 32 - right)
+                        total += weight * np.int64(image[y + i + box[0], x + j + box[1], c])
+            line[k] |= np.uint32(((total + 512) >> 10) << (8 * c))
 
 
 @_jit
-def _turn(image: Any, box: Any, x0: int, y0: int, ahead: Any, nearby: int, room: Any, line: Any) -> None:
-    """`line` `[K]`, pixels of four bytes: a row of the turned cut-out from `x0`, `y0` on, then by `ahead` `[2, K]`.
+def _inside(area: Any, start: Any, ahead: Any, k: int) -> Any:
+    """Whether all four neighbours are there."""
+    x, y = (start[0] + ahead[0, k]) >> 10, (start[1] + ahead[1, k]) >> 10
+    return area[0] <= x < area[1] - 1 and area[2] <= y < area[3] - 1
 
-    Three passes, each of one kind of work: where pixels lie, what lies there, and the arithmetic.
+
+@_jit
+def _turn(image: Any, box: Any, area: Any, start: Any, ahead: Any, nearby: int, room: Any, line: Any) -> None:
+    """`line` `[K]`, pixels of four bytes: a row of the turned cut-out from `start` on, then by `ahead` `[2, K]`.
+
+    Three passes, each of one kind of work: where pixels lie, what lies there, and the arithmetic. A row enters the
+    image once and leaves it once; it is in `area` of the cut-out, columns `area[0]:area[1]`, rows `area[2]:area[3]`.
     """
-    last = ahead.shape[1] - 1
-    for end in (0, last):
-        x, y = (x0 + ahead[0, end]) >> 10, (y0 + ahead[1, end]) >> 10
-        down, right = y + box[0], x + box[1]
-        within = min(x, y, down, right) >= 0 and max(x, y) < box[2] - 1
-        if not (within and down < image.shape[0] - 1 and right < image.shape[1] - 1):
-            _turn_at_edges(image, box, x0, y0, ahead, line)
-            return
+    first, last = 0, len(line)
+    while first < last and not _inside(area, start, ahead, first):
+        first += 1
+    while first < last and not _inside(area, start, ahead, last - 1):
+        last -= 1
+    _turn_at_edges(image, box, area, start, ahead, 0, first, line)
+    _turn_at_edges(image, box, area, start, ahead, last, len(line), line)
     stride = np.int64(image.strides[0])
     base = np.int64(image.ctypes.data) + box[0] * stride + box[1] * 3
     place, near, across, lower = room
-    words, row = np.int64(near.ctypes.data), 4 * (last + 1)
-    _places(np.int32(x0), np.int32(y0), ahead[0], ahead[1], base, stride, place, across, lower)
-    for k in range(last + 1):
+    words, row = np.int64(near.ctypes.data), 4 * near.shape[1]
+    along, down, within = ahead[0, first:last], ahead[1, first:last], slice(0, last - first)
+    _places(np.int32(start[0]), np.int32(start[1]), along, down, base, stride, place[within], across, lower)
+    for k in range(last - first):
         at = place[k]
         prefetch(at + nearby)
         prefetch(at + nearby + stride)
@@ -107,7 +110,7 @@ def _turn(image: Any, box: Any, x0: int, y0: int, ahead: Any, nearby: int, room:
         move4(words + row + 4 * k, at + 2)
         move4(words + 2 * row + 4 * k, at + stride)
         move4(words + 3 * row + 4 * k, at + stride + 2)
-    _mix_four(near[0], near[1], near[2], near[3], across, lower, line)
+    _mix_four(near[0], near[1], near[2], near[3], across, lower, line[first:last])
 
 
 @_jit
@@ -158,6 +161,8 @@ def warp(
     for axis in range(2):
         for k in range(count):
             ahead[axis, k] = np.int32(np.rint(matrix[axis, 0] * columns[k] * PLACES))
+    columns_there = max(0, -box[1]), min(box[2], image.shape[1] - box[1])
+    area = (*columns_there, max(0, -box[0]), min(box[2], image.shape[0] - box[0]))
     step = 2 * np.float64(rows[1, 0] - rows[0, 0]) if len(rows) > 1 else 0.0
     nearby = np.int64(matrix[1, 1] * step) * image.strides[0] + np.int64(matrix[0, 1] * step) * 3
     place, near = np.empty(count, np.int64), np.empty((4, count), np.uint32)
@@ -175,7 +180,7 @@ def warp(
             held[lower] = row
             x0 = np.int64(np.rint((matrix[0, 1] * row + matrix[0, 2]) * PLACES)) + ROUND
             y0 = np.int64(np.rint((matrix[1, 1] * row + matrix[1, 2]) * PLACES)) + ROUND
-            _turn(image, box, x0, y0, ahead, nearby, room, line)
+            _turn(image, box, area, (x0, y0), ahead, nearby, room, line)
             for x in range(width):
                 pixel = to + (lower * width + x) * 8
                 _mix_two(pixel, source + 4 * left[x], np.int64(across[x, 0]), np.int64(across[x, 1]))
