@@ -7,7 +7,8 @@ agents around; float32 in the frame of the current pose, and bool for availabili
   `agent_from_world`, `world_from_agent`, `scene_index`, `host_id`, `timestamp`, `track_id`: as `sampling` has them;
   `speed` `[n]` m/s to the next frame; `type` `[n]` int64, the label.
 * `all_other_agents_history_*` `[n, K, H + 1, ...]`, `all_other_agents_future_*` `[n, K, F, ...]`, each `positions`,
-  `yaws`, `extents` and `availability`; `all_other_agents_types` and `all_other_agents_track_ids` `[n, K]` int64, 0 for none.
+  `yaws`, `extents` and `availability`; `all_other_agents_types` and `all_other_agents_track_ids` `[n, K]` int64, 0
+  for none.
 * `agent_trajectory_polyline` `[n, H + 1, 3]` and `other_agents_polyline` `[n, K, H + 1, 3]` (x, y, yaw), with
   `agent_polyline_availability` and `other_agents_polyline_availability`.
 * `lanes`, `lanes_mid`, `crosswalks` and their `..._availabilities`: see `Surroundings`.
