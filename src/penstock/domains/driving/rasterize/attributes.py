@@ -10,9 +10,10 @@ import numpy.typing as npt
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer
 from penstock.domains.driving.rasterize.context import RenderContext
 from penstock.domains.driving.rasterize.cull import place
-from penstock.domains.driving.rasterize.drawing import FILLED, Fixed, Strokes, calls_of, spans_of
+from penstock.domains.driving.rasterize.drawing import Fixed, Strokes, calls_of, spans_of
 from penstock.domains.driving.rasterize.scenes import LABELS, Integers, Rows, Scenes, Views, ranges
 from penstock.errors import DataError
+from penstock.kernels.polygons_reference import FILLED
 
 CLASSES = (0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2)  # of LABELS: vehicles; cycles and motorcycles; pedestrians, animals
 REST = 128  # the value of no velocity

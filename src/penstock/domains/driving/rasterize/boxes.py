@@ -12,10 +12,11 @@ from penstock.domains.driving.logs import EGO_EXTENT
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer, unit
 from penstock.domains.driving.rasterize.context import RenderContext
 from penstock.domains.driving.rasterize.cull import Circles, place
-from penstock.domains.driving.rasterize.drawing import FILLED, Fixed, Strokes, calls_of, spans_of
+from penstock.domains.driving.rasterize.drawing import Fixed, Strokes, calls_of, spans_of
 from penstock.domains.driving.rasterize.options import RasterOptions
 from penstock.domains.driving.rasterize.scenes import Boxes, Integers, Scenes, Views, ranges
 from penstock.errors import DataError
+from penstock.kernels.polygons_reference import FILLED
 
 FADE = 0.85  # brightness that is left of a step further in the past
 

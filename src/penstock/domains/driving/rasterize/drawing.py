@@ -11,9 +11,6 @@ import numpy.typing as npt
 
 from penstock.errors import require
 from penstock.kernels.dispatch import kernels
-from penstock.kernels.polygons_reference import CLOSED, FILLED, OPEN, POINT
-
-SHIFT = POINT  # binary digits behind the point of a coordinate
 
 Fixed = npt.NDArray[np.int32]
 Integers = npt.NDArray[np.int64]
@@ -29,9 +26,10 @@ def opencv() -> Any:
 class Strokes:
     """What many views are painted with: of view `v` calls `ends[v]:ends[v + 1]`, in that order.
 
-    `points` `[P, 2]`; contours `spans` `[K, 2]`, ranges of points; `calls` `[n, 5]`: the first contour and the one
-    after the last, the plane, what is done (`FILLED`, `OPEN`, `CLOSED`) and the colour. What the contours of a call
-    cover an even number of times stays as it was.
+    `points` `[P, 2]`, in pixels with 9 binary digits behind the point. Contours `spans` `[K, 2]`, ranges of points.
+    `calls` `[n, 5]`: the first contour and the one after the last, the plane, what is done (`FILLED`, `OPEN` or
+    `CLOSED` of `kernels.polygons_reference`) and the colour. What the contours of a call cover an even number of times
+    stays as it was.
     """
 
     points: Fixed
@@ -49,7 +47,7 @@ class Strokes:
 def calls_of(first: Any, last: Any, plane: Any, what: int, color: Any) -> Integers:
     """`[n, 5]` of numbers, or of arrays `[n]`.
 
-    >>> calls_of(np.arange(2), np.arange(2) + 1, 0, FILLED, 255).tolist()
+    >>> calls_of(np.arange(2), np.arange(2) + 1, 0, 0, 255).tolist()
     [[0, 1, 0, 0, 255], [1, 2, 0, 0, 255]]
     """
     return np.stack(np.broadcast_arrays(first, last, plane, what, color), axis=1).astype(np.int64)
@@ -71,6 +69,3 @@ def packed(colors: npt.ArrayLike) -> Any:
     '0xff00020001'
     """
     return np.asarray(colors, np.int64) @ (1 << np.array([0, 16, 32]))
-
-
-__all__ = ["CLOSED", "FILLED", "OPEN", "SHIFT", "Fixed", "Strokes", "calls_of", "opencv", "packed", "spans_of"]

@@ -14,11 +14,12 @@ from penstock.domains.driving.map.api import COLORS, MapAPI
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer
 from penstock.domains.driving.rasterize.context import RenderContext
 from penstock.domains.driving.rasterize.cull import Circles, Near, place
-from penstock.domains.driving.rasterize.drawing import CLOSED, FILLED, OPEN, Fixed, Strokes, calls_of, packed, spans_of
+from penstock.domains.driving.rasterize.drawing import Fixed, Strokes, calls_of, packed, spans_of
 from penstock.domains.driving.rasterize.options import RasterOptions
 from penstock.domains.driving.rasterize.scenes import Integers, Scenes, Views, ranges
 from penstock.errors import DataError
 from penstock.kernels.dispatch import kernels
+from penstock.kernels.polygons_reference import CLOSED, FILLED, OPEN
 
 POINTS = 20  # of a lane's side
 KINDS = ("lane", *(color.lower() for color in COLORS))  # how the lines of a lane are coloured
