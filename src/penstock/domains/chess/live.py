@@ -75,9 +75,10 @@ def chess_inlet(
     as_stored: bool = False,
     threads: int = 1,
 ) -> ChunkSourceLoader:
-    """The games below a directory, which may grow meanwhile (`watch="off"`: which is finished), for pipelines that are
-    put together by hand, with `chess_hooks`. Arguments are those of `chess_pipeline`; `as_stored` gives records as they
-    are in the files, which is quicker, and needs hooks that look at none.
+    """The games below a directory, which may grow meanwhile, for pipelines that are put together by hand, with
+    `chess_hooks`. Arguments are those of `chess_pipeline`; of a directory that is finished (`follow=False`), every file
+    is taken as it is with `watch="off"`, else those that were written just now are left out. `as_stored` gives records
+    as they are in the files, which is quicker, and needs hooks that look at none.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -88,7 +89,7 @@ def chess_inlet(
     >>> games.view(FRAME)["version"], games.view(FRAME)["input_format"] = 7, 1
     >>> for folder in folders:
     ...     _ = Path(folder, "training.1.gz").write_bytes(packed_chunk(games))
-    >>> streams = [Stream(chess_inlet(folder), weight) for folder, weight in zip(folders, (3, 1))]
+    >>> streams = [Stream(chess_inlet(f, watch="off"), weight) for f, weight in zip(folders, (3, 1))]
     >>> options = LiveOptions(reservoir=0, batch_size=8, follow=False, references=True)
     >>> with LivePipeline(streams, options, hooks=chess_hooks(), decode=ChessTensors().decode) as batches:
     ...     (next(batches)["chunk"] >> 48).tolist()  # of which stream each position is
