@@ -196,3 +196,12 @@ def test_weights_say_how_much_of_each_comes() -> None:
     config = joined(GOLDEN / "gz", GOLDEN / "tar", join="weight: 0 weight: 1")
     with finite(config) as loader:
         assert counted(loader) == counted([expected("tar_raw")])
+
+
+def test_an_output_whose_games_are_looked_at_leaves_the_other_as_it_is() -> None:
+    plain = split_config(GOLDEN / "formats")
+    config = plain.replace('input: "pool_train" chunk_unpacker', 'input: "checked" chunk_unpacker')
+    config += 'stage { name: "checked" input: "pool_train" chunk_validator { fault: "empty" } }'
+    for alias in ("train", "test"):
+        with finite(config) as one, finite(plain) as two:
+            assert digests(batches_of(one, alias)) == digests(batches_of(two, alias))
