@@ -134,7 +134,7 @@ def exchange_references(chunk: Int, place: Any, slots: Int, new_chunk: Int, new_
 # `where[number - base]` is the word at which the record of a chunk begins, -1 where there is none.
 
 
-def frames_of(words: Int, at: int, use: int) -> tuple[int, int, int, int]:
+def frames_of(words: Any, at: Any, use: Any) -> tuple[Any, Any, Any, Any]:
     """Frames `first : last` of a use, and at which words the bytes up to each frame stand, and the rows."""
     uses = words[at + 3]
     ends = at + 4 + use - words[at + 2]
@@ -142,7 +142,7 @@ def frames_of(words: Int, at: int, use: int) -> tuple[int, int, int, int]:
     return words[ends], words[ends + 1], at + 5 + uses + frames, at + 6 + uses + 2 * frames
 
 
-def find_held(words: Int, where: Int, base: int, number: Int, use: Int, frames: Int, nbytes: Int) -> None:
+def find_held(words: Any, where: Any, base: int, number: Int, use: Int, frames: Int, nbytes: Int) -> None:
     """How many `frames` are held of each `use` of chunk `number` `[n]`, and their bytes; -1 frames where none are."""
     for i in range(len(number)):
         frames[i], nbytes[i] = -1, 0
@@ -154,7 +154,7 @@ def find_held(words: Int, where: Int, base: int, number: Int, use: Int, frames: 
 
 
 def copy_held(
-    words: Int, where: Int, base: int, number: Int, use: Int, frames: Int, rows: Any, ends: Int, chunk: Int, place: Any
+    words: Any, where: Any, base: int, number: Int, use: Int, frames: Int, rows: Any, ends: Int, chunk: Int, place: Any
 ) -> int:
     """Copy what `find_held` found: `rows`, end to end; `ends` of each, from the second on; `chunk` and `place`.
 
