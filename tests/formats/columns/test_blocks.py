@@ -88,6 +88,11 @@ def test_each_block_is_decoded_once_a_read(store: Path, monkeypatch: pytest.Monk
     assert len(calls) == (5 if limit else 10)
 
 
+def test_nothing_is_read_where_nothing_is_asked_for(store: Path) -> None:
+    with ColumnsSource(store) as source:
+        assert source.read(["image"], selection([]))["image"].shape[:2] == (0, 1)
+
+
 def with_positions(store: Path, changes: dict[int, int]) -> None:
     file = store / "segments/0/blocks"
     ends = np.fromfile(file, "<i8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,8 @@ class PackedColumn:
         row = pieces.start - self._rows[pieces.run]
         touched, begin = np.unique(pieces.run, return_index=True)
         target = out.reshape(-1).view(np.uint8)
-        for b, lo, hi in zip(touched.tolist(), begin, [*begin[1:], len(row)], strict=True):
+        cuts = [*begin.tolist(), len(row)]
+        for b, (lo, hi) in zip(touched.tolist(), pairwise(cuts), strict=True):
             rows = RowMap.of(self._block(b).reshape(-1, self.field.row_bytes))
             rows.gather(row[lo:hi], pieces.length[lo:hi], pieces.at[lo:hi], target)
 
