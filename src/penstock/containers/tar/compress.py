@@ -17,6 +17,7 @@ Compression = Literal["gzip", "zstd"] | None
 
 WINDOW = 1 << 31  # the largest zstd window that is accepted, which is also its memory
 PIECE = 1 << 20
+FED = 1 << 16  # packed bytes that are unpacked from: what is left of them is copied at every read
 _MAGIC: dict[bytes, Compression] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _ZSTD_LEVEL = 3
 
@@ -117,10 +118,10 @@ class _Gzip:
     def read(self, n: int) -> bytes:
         """At most `n` bytes, fewer than one only at the end. Raises `inflating().error`, `EOFError`."""
         while True:
-            data = self._left or self._file.read(PIECE)
+            data = self._left or self._file.read(FED)
             if self._inflate.eof:
                 data = data.lstrip(b"\0")  # padding between members
-                if not data and not (data := self._file.read(PIECE)):
+                if not data and not (data := self._file.read(FED)):
                     return b""
                 self._inflate, self._left = self._module.decompressobj(31), data
                 continue
