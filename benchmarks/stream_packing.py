@@ -58,8 +58,8 @@ def lower_bound(lengths: np.ndarray, capacity: int) -> int:
 
 def penstock_run(values: Any, offsets: Any, capacity: int, bins: int) -> dict[str, float]:
     import penstock
-    from penstock.core.columns import Columns
     from penstock.core.blocks import BlockIterator
+    from penstock.core.columns import Columns
     from penstock.data.iter_dataset import IterDataset
 
     class Walk(BlockIterator):
