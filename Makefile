@@ -49,7 +49,9 @@ live: .venv/dev.stamp ## training games and driving logs, measured on the files 
 	$(BIN)/python benchmarks/lc0_kill.py tests/golden/lc0/tar
 	$(BIN)/python benchmarks/lc0_soak.py tests/golden/lc0/tar --minutes 3
 	$(BIN)/python benchmarks/rasters.py tests/golden/l5kit
-	$(BIN)/python benchmarks/driving.py tests/golden/l5kit/single.zarr
+	$(BIN)/python benchmarks/rasters_device.py tests/golden/l5kit
+	$(BIN)/python benchmarks/driving.py tests/golden/l5kit/single.zarr \
+		--map tests/golden/l5kit/semantic_map.pb --meta tests/golden/l5kit/meta.json
 
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
