@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import FormatError
-from penstock.formats.base.chunks import ChunkSource, Wanted
+from penstock.formats.base.chunks import ChunkSource, Wanted, WantedOfEach
 from penstock.live.journal import Arrival
 
 AGAIN = 3  # attempts after one that failed; so many renames of a file may fall into one read
@@ -156,6 +156,39 @@ class ChunkCatalog:
             with self._lock:
                 held.users -= 1
             self._shrink()
+
+    def load_some(self, numbers: Sequence[int], wanted: WantedOfEach) -> list[npt.NDArray[np.uint8] | None]:
+        """Few frames of each of several chunks, as `ChunkSource.load_some`: None for what is left to `load`."""
+        found: list[npt.NDArray[np.uint8] | None] = [None] * len(numbers)
+        groups = self._used(numbers)
+        try:
+            for held, places in groups:
+                chunks, of = [numbers[at] - held.lo for at in places], places
+                try:
+                    rows = self._source(held).load_some(chunks, lambda k, n, of=of: wanted(of[k], n))
+                except Exception:  # noqa: BLE001  `load` meets it again, and says of each chunk what is wrong
+                    continue
+                for at, each in zip(places, rows, strict=True):
+                    found[at] = each
+        finally:
+            with self._lock:
+                for held, _ in groups:
+                    held.users -= 1
+            self._shrink()
+        return found
+
+    def _used(self, numbers: Sequence[int]) -> list[tuple[_Held, list[int]]]:
+        """The sources that numbers are of, each counted as used, with the places of its own among them."""
+        groups: dict[int, tuple[_Held, list[int]]] = {}
+        with self._lock:
+            for place, number in enumerate(numbers):
+                at = bisect_right(self._los, number) - 1
+                held = self._held[self._los[at]] if at >= 0 else None
+                if held is not None and number < held.lo + held.arrival.count:
+                    groups.setdefault(held.lo, (held, []))[1].append(place)
+            for held, _ in groups.values():
+                held.users += 1
+        return list(groups.values())
 
     def close(self) -> None:
         """Close all sources."""

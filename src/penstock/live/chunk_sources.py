@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from penstock.formats.base.chunks import ChunkSource, Opener, Wanted
+from penstock.formats.base.chunks import ChunkSource, Opener, Wanted, WantedOfEach
 from penstock.live.catalog import SourceGone
 from penstock.live.directory import FilePathProvider
 from penstock.live.identity import FoundFile
@@ -228,11 +228,19 @@ class _Checked(ChunkSource):
         try:
             return self._source.load(i, wanted)
         finally:
-            stat = self._path.stat()
-            seen = (stat.st_size, stat.st_mtime_ns)
-            if seen != self._seen:
-                self._check(stat)
-                self._seen = seen
+            self._look()
+
+    def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[npt.NDArray[np.uint8] | None]:
+        found = self._source.load_some(chunks, wanted)
+        self._look()  # once, behind the last read: if the file is another, none of them is given out
+        return found
+
+    def _look(self) -> None:
+        stat = os.stat(self._path)
+        seen = (stat.st_size, stat.st_mtime_ns)
+        if seen != self._seen:
+            self._check(stat)
+            self._seen = seen
 
     def close(self) -> None:
         self._source.close()

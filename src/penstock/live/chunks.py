@@ -6,6 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from penstock.live.unpacker import ChunkUnpacker, one_use
 Frames = npt.NDArray[np.uint8]
 Int = npt.NDArray[np.int64]
 
+FEW = Fraction(1, 8)  # of the positions, up to which parts of several chunks are read in one go
 TOGETHER = 64  # frames of several chunks that are copied to be encoded in one call
 
 
@@ -200,22 +202,49 @@ class ChunkReader:
         block, frames = _NOTHING, np.full(len(draws), -1)
         if self._store is not None:
             block, frames = self._store.take(draws.number, draws.use)
-        held = offsets_of(np.maximum(frames, 0)).tolist()
-        for i in np.flatnonzero(frames < 0).tolist():
+        held, lacking = offsets_of(np.maximum(frames, 0)).tolist(), np.flatnonzero(frames < 0).tolist()
+        early = self._early(draws, lacking)
+        for i in lacking:
             if held[begin] < held[i]:
                 yield Part(block, held[begin], held[i])
             begin, use = i + 1, int(draws.use[i])
             if use == REJECTED:
                 counts["bad" if loaded.frames[i] is None and np.isnan(loaded.weights[i]) else "rejected"] += 1
-            elif (taken := self._taken(int(draws.number[i]), use, loaded.frames[i])) is None:
+            elif (taken := self._taken(int(draws.number[i]), use, loaded.frames[i], early.pop(i, None))) is None:
                 counts["bad"] += 1
             else:
                 yield taken
         if held[begin] < held[-1]:
             yield Part(block, held[begin], held[-1])
 
-    def _taken(self, number: int, use: int, frames: Frames | None) -> _Taken | Part | None:
-        """What one use takes of a chunk, encoded already where it is stored; None where it is not to be had."""
+    def _early(self, draws: Draws, lacking: list[int]) -> dict[int, _Taken]:
+        """What is taken of draws at the places `lacking`, of those of which a few frames were read in one go."""
+        rate = self._unpacker.rate
+        if self._whole or not lacking or (rate is not None and rate > FEW):
+            return {}
+        at = [i for i in lacking if draws.use[i] != REJECTED]
+        numbers, use = draws.number[at].tolist(), draws.use[at].tolist()
+        uses = 1 if self._store is None else self._store.ahead + 1
+        chosen: dict[int, tuple[Int, Int, Int]] = {}
+
+        def wanted(k: int, n: int) -> Int:
+            places, ends = self._unpacker.several(numbers[k], use[k], uses, n)
+            read = _once(places, n)
+            chosen[k] = places, ends, read
+            return read
+
+        early: dict[int, _Taken] = {}
+        for k, frames in enumerate(self._catalog.load_some(numbers, wanted)):
+            if frames is not None:
+                places, ends, read = chosen[k]
+                early[at[k]] = _Taken(numbers[k], frames, _index(read, places), places, ends, partial=True)
+        if early and self._hooks.unverified:
+            self.metrics.add(unverified=len(early))
+        return early
+
+    def _taken(self, number: int, use: int, frames: Frames | None, early: _Taken | None) -> _Taken | Part | None:
+        """What one use takes of a chunk, of which some was read `early` or not; encoded already where it is stored;
+        None where it is not to be had."""
         if self._whole and frames is None and not np.isnan(self._known.get(number, 0.0)):
             frames = self._frames(number)  # it was held, and is no more
         if self._whole and frames is None:
@@ -223,7 +252,7 @@ class ChunkReader:
         failure: Exception | None = None
         for uses in (1,) if self._store is None else (self._store.ahead + 1, 1):
             try:
-                taken = self._chosen(number, use, uses, frames)
+                taken, early = early or self._chosen(number, use, uses, frames), None
                 if self._store is None:
                     return taken
                 rows = self._encoded(taken.frames, taken.index)
@@ -253,11 +282,11 @@ class ChunkReader:
             if n == 0:
                 raise _RejectedError(_EMPTY)
             there, (places, ends) = n, several(n)
-            read = places if _ascending(places) else np.flatnonzero(np.bincount(places, minlength=n))
+            read = _once(places, n)
             return read
 
         frames = self._catalog.load(number, wanted)
-        return _Taken(number, frames, np.searchsorted(read, places), places, ends, len(frames) < there)
+        return _Taken(number, frames, _index(read, places), places, ends, len(frames) < there)
 
     def _parts(self, run: list[_Taken] | Part) -> list[Part | None]:
         """What was taken of some chunks, encoded together; if that fails, each by itself, None for what fails."""
@@ -390,6 +419,16 @@ def _alike(one: Frames, other: Frames) -> bool:
 def _ascending(places: Int) -> bool:
     """Whether each of some places is above the one before it."""
     return len(places) < 2 or bool((places[1:] > places[:-1]).all())
+
+
+def _once(places: Int, n: int) -> Int:
+    """Places within `0 : n`, each once, ascending: themselves if they are so."""
+    return places if _ascending(places) else np.flatnonzero(np.bincount(places, minlength=n))
+
+
+def _index(read: Int, places: Int) -> Int:
+    """Where each of some places is among those that were `read`, as `_once` gives them."""
+    return np.arange(len(places)) if read is places else np.searchsorted(read, places)
 
 
 def joined(parts: list[Part]) -> list[Block]:

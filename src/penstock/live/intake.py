@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import PlanError
-from penstock.formats.base.chunks import ChunkSource, Wanted
+from penstock.formats.base.chunks import ChunkSource, Wanted, WantedOfEach
 from penstock.live.chunk_sources import Inlet, Opened
 from penstock.live.journal import Arrival
 from penstock.live.splitter import ChunkSourceSplitter, SplitPart, View
@@ -251,6 +251,9 @@ class _Hold(ChunkSource):
         except OSError:
             self._table.forget(self.shared)
             raise
+
+    def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[npt.NDArray[np.uint8] | None]:
+        return self.shared.source.load_some(chunks, wanted)
 
     def again(self) -> _Hold:
         """One more who holds it."""

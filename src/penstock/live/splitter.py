@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import PlanError
-from penstock.formats.base.chunks import ChunkSource, Opener, Wanted
+from penstock.formats.base.chunks import ChunkSource, Opener, Wanted, WantedOfEach
 from penstock.live.chunk_sources import Inlet
 from penstock.plan.weights import Weight, shares
 
@@ -104,6 +104,10 @@ class View(ChunkSource):
     def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
         """As `ChunkSource.load`."""
         return self._source.load(int(self._chosen[i]), wanted)
+
+    def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[npt.NDArray[np.uint8] | None]:
+        """As `ChunkSource.load_some`."""
+        return self._source.load_some(self._chosen[list(chunks)].tolist(), wanted)
 
     def close(self) -> None:
         """As `ChunkSource.close`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,9 @@ import numpy.typing as npt
 
 Wanted = Callable[[int], npt.NDArray[np.int64]]
 """From the number of frames of a chunk to those that are wanted: places `[k]` int64, ascending, none twice."""
+
+WantedOfEach = Callable[[int, int], npt.NDArray[np.int64]]
+"""The same for several chunks: of which of them, by its place among these, and the number of its frames."""
 
 
 class ChunkSource(ABC):
@@ -33,6 +36,14 @@ class ChunkSource(ABC):
         read no more than these need, so damage elsewhere in the chunk may not be seen: what is given, or raised, is a
         function of the chunk and the places alone. `wanted` may be called again, with the same number.
         """
+
+    def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[npt.NDArray[np.uint8] | None]:
+        """Few frames of each of several chunks, in one go where that costs less than a `load` for each: what `load`
+        gives, but read-only it may be, or None, for whatever reason: it is for `load` then, which says what is wrong.
+
+        A file that becomes another while it is read may be noticed at the end: whoever wraps this looks once.
+        """
+        return [None] * len(chunks)
 
     def close(self) -> None:
         """Release what is held. Reading afterwards is an error."""

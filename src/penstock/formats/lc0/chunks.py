@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from penstock.containers.gunzip import (
     single,
     told_size,
 )
-from penstock.formats.base.chunks import ChunkSource, Wanted, chosen
+from penstock.formats.base.chunks import ChunkSource, Wanted, WantedOfEach, chosen
 from penstock.formats.lc0.descriptors import DESCRIPTORS
 from penstock.formats.lc0.errors import ChunkError, Reason
 from penstock.formats.lc0.index import Index, indexed
@@ -41,6 +42,7 @@ from penstock.formats.lc0.upgrade import (
 Int = npt.NDArray[np.int64]
 
 LIMIT = 64 << 20  # bytes of a chunk, unpacked: 8000 frames
+SOME = 1 << 20  # bytes of frames of several chunks that are read in one go: 125 frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,62 @@ class ChunkFile(ChunkSource):
             message = f"expected {told.frames} frames, as the end of the gzip says, got {len(frames)}"
             raise self._named(message, Reason.SIZE, i)
         return frames
+
+    def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[Bytes | None]:
+        """As `ChunkSource.load_some`: parts of chunks, up to a megabyte of them; none with `verify`.
+
+        A file is looked at once, and the same is done for all chunks before the next: of a chunk that was unpacked
+        nothing is left in the processor's cache but its last bytes, so that each call behind it costs thrice as much.
+        """
+        plan = [] if self._verify or self._closed else self._planned(chunks, wanted)
+        pieces: list[bytes | None] = []
+        if plan:
+            try:
+                with DESCRIPTORS.borrow(self.path, self._index.identity) as fd:
+                    pieces = [self._piece(fd, i, WIDTH[told.version], places) for _, i, told, places in plan]
+            except (ChunkError, OSError):
+                pieces = [None] * len(plan)
+        found: list[Bytes | None] = [None] * len(chunks)
+        for (at, _, told, _), piece in zip(plan, pieces, strict=True):
+            if piece is not None:
+                found[at] = self._of_version(piece, told.version)
+        return found
+
+    def _planned(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[tuple[int, int, Counted, list[int]]]:
+        """Place among `chunks`, number, what is told, and the places of some frames, of each chunk to be read."""
+        plan: list[tuple[int, int, Counted, list[int]]] = []
+        nbytes = 0
+        for at, i in enumerate(chunks):
+            try:
+                told = self._known(i) or self._told(self.stored(i), i)
+            except ChunkError:
+                continue
+            if told is None or nbytes >= SOME:
+                continue
+            places = wanted(at, told.frames).tolist()
+            if 0 < len(places) < told.frames:
+                plan.append((at, i, told, places))
+                nbytes += len(places) * WIDTH[told.version]
+        return plan
+
+    def _piece(self, fd: int, i: int, width: int, places: list[int]) -> bytes | None:
+        """Records of a chunk end to end."""
+        size = int(self._index.size[i])
+        stored = os.pread(fd, size, int(self._index.payload[i]))
+        if len(stored) < size:
+            return None
+        raw = gunzip_start(stored, (places[-1] + 1) * width) if stored.startswith(MAGIC) else stored
+        if raw is None:
+            return None
+        # A copy: an array of the few that are wanted would keep all of it.
+        return b"".join([raw[at * width : (at + 1) * width] for at in places])
+
+    def _of_version(self, piece: bytes, version: int) -> Bytes | None:
+        """Records as `load` gives them, None where one of them is of another version."""
+        width, head = WIDTH[version], version.to_bytes(4, "little")
+        if any(not piece.startswith(head, at) for at in range(0, len(piece), width)):
+            return None
+        return self._given(np.frombuffer(piece, np.uint8).reshape(-1, width), version)
 
     def _whole(self, stored: bytes, told: Counted | None, i: int) -> Bytes:
         raw = one_member(stored, self._limit) if told is not None and stored.startswith(MAGIC) else None
@@ -152,15 +210,17 @@ class ChunkFile(ChunkSource):
     def _told(self, stored: bytes, i: int) -> Counted | None:
         """What the ends of chunk `i` tell of it; None where only unpacking tells. Kept, 8 bytes a chunk: what was read
         is the file that was indexed."""
-        if self._kept is None:
-            self._kept = np.zeros(len(self), np.int64)
-        known = int(self._kept[i])
-        if known:
-            return Counted(known >> 4, known & 15)
-        told = self._looked_at(stored)
-        if told is not None:
+        told = self._known(i)
+        if told is None and (told := self._looked_at(stored)) is not None:
+            if self._kept is None:
+                self._kept = np.zeros(len(self), np.int64)
             self._kept[i] = told.frames << 4 | told.version
         return told
+
+    def _known(self, i: int) -> Counted | None:
+        """What the ends of chunk `i` told when it was read before."""
+        known = 0 if self._kept is None or i < 0 else int(self._kept[i])
+        return Counted(known >> 4, known & 15) if known else None
 
     def _looked_at(self, stored: bytes) -> Counted | None:
         version, size = version_of(stored), len(stored)
