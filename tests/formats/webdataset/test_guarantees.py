@@ -111,3 +111,17 @@ def test_memory_is_that_of_batches_and_not_of_data(compression: str, tmp_path: P
     command = [sys.executable, "-c", MEASURED, str(tmp_path), compression]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 48
+
+
+@pytest.mark.parametrize("path", ["seed", "npy"], indirect=True)
+def test_opened_for_each_episode_the_same_archives_are_written(path: Path, tmp_path: Path) -> None:
+    with penstock.open(path) as whole:
+        spec = whole.spec
+        with FORMAT.create(tmp_path / "again", spec, shard_episodes=20, layout=path.name):
+            pass
+        for episode in whole:
+            with FORMAT.append(tmp_path / "again", shard_episodes=20) as writer:
+                writer.write(episode)
+    names = sorted(p.name for p in path.glob("*.tar"))
+    assert sorted(p.name for p in (tmp_path / "again").glob("*.tar")) == names
+    assert [(path / n).read_bytes() for n in names] == [(tmp_path / "again" / n).read_bytes() for n in names]

@@ -104,6 +104,9 @@ class SeedWriter(ShardWriter):
     def _head(self) -> bytes:
         return _head(self._spec, self._metadata)
 
+    def _begins(self, source: ShardSource) -> npt.NDArray[np.int64]:
+        return source.offsets[:-1]
+
     def _written(self, episode: Episode) -> None:
         self._frames += len(episode)
 

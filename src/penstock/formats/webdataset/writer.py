@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock.containers.npy import header_bytes
 from penstock.containers.tar import TarAppender, member
@@ -67,7 +68,7 @@ class ShardWriter(Writer):
                 self._resume(source)
                 last = source.shards[-1]
                 self._shards, self._episodes = len(source.shards), len(source)
-                self._inside = _inside(source)
+                self._inside = int(np.count_nonzero(source.samples.shard[self._begins(source)] == self._shards - 1))
             if last.suffix == ".tar":
                 self._archive = TarAppender(last)
         except BaseException:
@@ -91,6 +92,10 @@ class ShardWriter(Writer):
     @abstractmethod
     def spec(self) -> Spec:
         """The columns that episodes must have."""
+
+    def _begins(self, source: ShardSource) -> npt.NDArray[np.int64]:
+        """`[episodes]` the sample that each begins with: of layouts with a sample an episode, that one."""
+        return np.arange(len(source))
 
     def _written(self, episode: Episode) -> None:
         """An episode is in its archive."""
@@ -250,11 +255,6 @@ def shard_name(number: int) -> str:
     'shard-000003.tar'
     """
     return f"shard-{number:06d}.tar"
-
-
-def _inside(source: ShardSource) -> int:
-    """How many samples the last archive has, which is 0 exactly if it has no episode."""
-    return int(np.count_nonzero(source.samples.shard == len(source.shards) - 1))
 
 
 def _npy(name: str, array: Any) -> bytes:
