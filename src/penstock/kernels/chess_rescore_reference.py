@@ -31,9 +31,15 @@ FIELDS.update(
 )
 SUM_BELOW, SUM_ABOVE = 0.99, 1.01  # between which the probabilities of a policy must sum up
 
+TAIL = 8272
+"""Where the small fields of a frame begin, from `castling_us_ooo` on."""
+
 _PLANES, _HISTORY = 7440, 8
-_PLAYED_AT, _AHEAD_AT, _NO_MOVE = 8344, 8360, 65535  # where indices of moves are: the one played, the two after it
-_ROOT_Q, _ROOT_D, _LEFT, _Q_ST, _D_ST = 2070, 2072, 2076, 2088, 2089
+_PLAYED_AT, _NO_MOVE = 8344, 65535
+# Within the tail: indices of moves, the one played and the two after it, and floats, counted in fours.
+_PLAYED, _AHEAD, _INFO = _PLAYED_AT - TAIL, 8360 - TAIL, 8278 - TAIL
+_ROOT_Q, _BEST_Q, _ROOT_D, _BEST_D, _BEST_M = 2, 3, 4, 5, 7
+_LEFT, _RESULT_Q, _RESULT_D, _PLAYED_Q, _Q_ST, _D_ST = 8, 9, 10, 11, 20, 21
 
 
 def _bit(name: str) -> int:
@@ -89,31 +95,32 @@ def inspect(rows: Any, words: Any, index: Any, back: Any, turns: Any, boards: An
     frame_faults(rows, words, faults)
 
 
-def complete(rows: Any, words: Any, states: Any) -> None:
-    """Fill in what frames do not tell: as the move that was played the one that `states[n, STATE]` of `trace` have, as
-    plies left, where these are 0, the rest of the game."""
-    for i in range(len(rows)):
-        told = np.int64(rows[i, _PLAYED_AT]) + 256 * np.int64(rows[i, _PLAYED_AT + 1])
+def complete(tails: Any, words: Any, states: Any) -> None:
+    """Fill in what frames do not tell, in their `tails[n, 124]`, of which `words[n, 31]` float32 is a view: as the move
+    that was played the one that `states[n, STATE]` of `trace` have, as plies left, where these are 0, the rest of the
+    game."""
+    for i in range(len(tails)):
+        told = np.int64(tails[i, _PLAYED]) + 256 * np.int64(tails[i, _PLAYED + 1])
         if told == _NO_MOVE and states[i, INDEX] >= 0:
-            rows[i, _PLAYED_AT], rows[i, _PLAYED_AT + 1] = states[i, INDEX] & 255, states[i, INDEX] >> 8
+            tails[i, _PLAYED], tails[i, _PLAYED + 1] = states[i, INDEX] & 255, states[i, INDEX] >> 8
         if words[i, _LEFT] == 0:
-            words[i, _LEFT] = len(rows) - i
+            words[i, _LEFT] = len(tails) - i
 
 
-def lacks_short_term(rows: Any, words: Any) -> bool:
+def lacks_short_term(tails: Any, words: Any) -> bool:
     """Whether no frame has a `d_st`, or none tells a move that follows."""
     zero = nan = True
-    for i in range(len(rows)):
+    for i in range(len(tails)):
         nan = nan and np.isnan(words[i, _D_ST])
         for k in range(4):
-            zero = zero and rows[i, _AHEAD_AT + k] == 0
+            zero = zero and tails[i, _AHEAD + k] == 0
     return zero or nan
 
 
-def short_term(rows: Any, words: Any, theta: Any) -> None:
+def short_term(tails: Any, words: Any, theta: Any) -> None:
     """Write `q_st` and `d_st`, backwards running means of `root_q`, seen by the side to move of each frame, and of
-    `root_d`, by `theta` float32; the moves played in the next frame and in that after it; and version 7."""
-    one, beta, end = np.float32(1), np.float32(1) - theta, len(rows) - 1
+    `root_d`, by `theta` float32; and the moves played in the next frame and in that after it."""
+    one, beta, end = np.float32(1), np.float32(1) - theta, len(tails) - 1
     mean_q, mean_d = np.float32(0), np.float32(0)
     for i in range(end, -1, -1):
         sign = -one if i % 2 else one
@@ -121,32 +128,31 @@ def short_term(rows: Any, words: Any, theta: Any) -> None:
         mean_q = root_q if i == end else theta * mean_q + beta * root_q
         mean_d = root_d if i == end else theta * mean_d + beta * root_d
         words[i, _Q_ST], words[i, _D_ST] = mean_q * sign, max(mean_d, np.float32(0))
-        rows[i, 0], rows[i, 1], rows[i, 2], rows[i, 3] = 7, 0, 0, 0
         for k in range(4):
             ahead = i + 1 + k // 2
-            rows[i, _AHEAD_AT + k] = rows[ahead, _PLAYED_AT + k % 2] if ahead <= end else 255
+            tails[i, _AHEAD + k] = tails[ahead, _PLAYED + k % 2] if ahead <= end else 255
 
 
-def deblunder(rows: Any, words: Any, last: int, threshold: Any, width: Any) -> None:
+def deblunder(tails: Any, words: Any, last: int, threshold: Any, width: Any) -> None:
     """Bring what a game came to back over blunders, from frame `last` to the first: `result_q`, `result_d` and
     `plies_left` before a blunder become those of the best move, softly over `width`, a float32 as `threshold` is."""
-    one, half, end = np.float32(1), np.float32(0.5), len(rows) - 1
-    z_q, z_d, z_m = words[end, 2077], words[end, 2078], words[end, 2076]
+    one, half, end = np.float32(1), np.float32(0.5), len(tails) - 1
+    z_q, z_d, z_m = words[end, _RESULT_Q], words[end, _RESULT_D], words[end, _LEFT]
     trigger, begun = np.float64(threshold) - np.float64(width) / 2, False
     for i in range(last, -1, -1):
-        best, played = words[i, 2071], words[i, 2079]
-        proven = best == 1 and (rows[i, 8278] & 8) != 0
+        best, played = words[i, _BEST_Q], words[i, _PLAYED_Q]
+        proven = best == 1 and (tails[i, _INFO] & 8) != 0
         forced = best > -1 and played < 1 and (proven or played == -1)
         if np.float64(best - played) > trigger or forced:
             ratio = one
             if width > 0 and not forced:
                 ratio = min(one, (best - played - threshold) / width + half)
             z_q = (one - ratio) * z_q + ratio * best
-            z_d = (one - ratio) * z_d + ratio * words[i, 2073]
-            z_m = (one - ratio) * z_m + ratio * words[i, 2075]
+            z_d = (one - ratio) * z_d + ratio * words[i, _BEST_D]
+            z_m = (one - ratio) * z_m + ratio * words[i, _BEST_M]
             begun = True
         if begun:
-            words[i, 2077], words[i, 2078], words[i, 2076] = z_q, z_d, z_m
+            words[i, _RESULT_Q], words[i, _RESULT_D], words[i, _LEFT] = z_q, z_d, z_m
         z_q, z_m = -z_q, z_m + one
 
 

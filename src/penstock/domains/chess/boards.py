@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.domains.chess.expansion import read_only
 from penstock.domains.chess.moves import Transposition, policy_index, squares
 from penstock.errors import DataError, require
 from penstock.formats.lc0.records import FRAME
+from penstock.kernels.chess_rescore_reference import TAIL
 from penstock.kernels.chess_trace_reference import (
     BLACK,
     CASTLE,
@@ -51,6 +53,15 @@ def as_frames(frames: Bytes) -> Bytes:
         raise DataError(f"expected frames [n, {FRAME.itemsize}] uint8, got {list(frames.shape)} {frames.dtype}")
     aligned = frames.flags.c_contiguous and frames.ctypes.data % 4 == 0
     return frames if aligned else np.array(frames, order="C")
+
+
+def tails(frames: Bytes) -> tuple[Bytes, npt.NDArray[np.float32]]:
+    """The small fields of aligned frames `[n, 8396]`: views `[n, 124]` uint8 and `[n, 31]` float32.
+
+    >>> [part.shape for part in tails(np.zeros((2, 8396), np.uint8))]
+    [(2, 124), (2, 31)]
+    """
+    return frames[:, TAIL:], frames.view(np.float32)[:, TAIL // 4 :]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +162,14 @@ def inspect(frames: Bytes, transposition: Transposition = "diagonal") -> Game:
     >>> len(inspect(np.zeros((2, 8396), np.uint8)))
     2
     """
-    frames = as_frames(frames)
-    game = _no_game(len(frames))
+    return inspect_records(as_frames(frames), transposition)
+
+
+def inspect_records(records: Bytes, transposition: Transposition) -> Game:
+    """As `inspect`, of aligned frames, or of records of version 6 `[n, 8356]`, which have all that is looked at."""
+    records, game = read_only(records), _no_game(len(records))
     with np.errstate(invalid="ignore"):
-        kernels().inspect(frames, frames.view(np.float32), *_tables(transposition), *game)
+        kernels().inspect(records, records.view(np.float32), *_tables(transposition), *game)
     return Game(*game)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Set
+from typing import Any
 
-from penstock.domains.chess.rescore import Rescorer
+from penstock.domains.chess.changed import changed
+from penstock.domains.chess.rescore import Changes, Rescorer
 from penstock.domains.chess.validate import REFERENCE, Fault, validate
 from penstock.live.chunks import Frames, Rejected
 
@@ -42,6 +44,26 @@ class ChunkRescorer:
         """The frames rescored, or what is wrong with them."""
         rejected = self._apply(frames)
         return frames if rejected is None else _rejected(rejected.reason, rejected.frame, "rescore.")
+
+
+class RecordRescorer:
+    """As `ChunkRescorer`, of records as they are stored, which nothing changes: gives positions for `encode_changed`.
+    Of a `light` rescorer.
+
+    >>> import numpy as np
+    >>> RecordRescorer(Rescorer())(np.zeros((1, 8356), np.uint8), "training.1.gz#0").reason
+    'rescore.input_format'
+    """
+
+    def __init__(self, rescorer: Rescorer) -> None:
+        self._changes = rescorer.changes
+
+    def __call__(self, frames: Frames, name: str) -> Any:
+        """`[n]` `CHANGED`, or what is wrong with the game."""
+        found = self._changes(frames)
+        return (
+            changed(frames, found) if isinstance(found, Changes) else _rejected(found.reason, found.frame, "rescore.")
+        )
 
 
 def _rejected(fault: Fault, frame: int, prefix: str) -> Rejected:

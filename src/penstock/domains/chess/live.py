@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock.domains.chess.chunk_stages import ChunkRescorer, ChunkValidator
+from penstock.domains.chess.changed import encode_changed
+from penstock.domains.chess.chunk_stages import ChunkRescorer, ChunkValidator, RecordRescorer
 from penstock.domains.chess.compact import encode
 from penstock.domains.chess.rescore import Rescorer
 from penstock.domains.chess.tensors import ChessTensors
@@ -107,14 +108,21 @@ def chess_hooks(
     weights: DiffFocus | None = None,
     missing_st: Missing = "zero",
     verify: bool = False,
+    as_stored: bool = False,
 ) -> Hooks:
     """What games mean to a pipeline: checked, rescored, weighed, and kept as compact rows, which the `decode` of
-    `ChessTensors` expands. Arguments are those of `chess_pipeline`; a set of stages for each pipeline that counts.
+    `ChessTensors` expands. Arguments are those of `chess_pipeline`; a set of stages for each pipeline that counts. With
+    `as_stored`, for an inlet that gives records so, a rescorer leaves games as they were read, and what changes is
+    brought together with the positions that are wanted: nothing but a `light` rescorer may look at them.
 
     >>> chess_hooks(validate=True).transform.metrics()[0].name
     'chunk_validator'
     """
     stages: list[tuple[str, Transform]] = []
+    if as_stored and rescorer is not None:
+        _stored_only(rescorer.light and validate is False and weights is None)
+        transform = ChunkStages([("chunk_rescorer", RecordRescorer(rescorer))])
+        return Hooks(transform, None, encode_changed, unverified=not verify)
     if validate is not False:
         stages.append(("chunk_validator", ChunkValidator(REFERENCE if validate is True else validate)))
     if rescorer is not None:
@@ -156,9 +164,8 @@ def chess_pipeline(
 
     Where nothing is checked or weighed, a game is unpacked no further than to the last position that is wanted: its
     checksum is not compared, and damage behind goes unseen, unless `verify` has it unpacked whole.
-
-    For several folders, or several outputs, put the stages together: see `chess_inlet`.
-    Begins once the newest games are indexed. Raises `FormatError` for no directory, `PlanError` for other options.
+    For several folders or outputs: see `chess_inlet`. Begins once the newest games are indexed. Raises
+    `FormatError` for no directory, `PlanError` for other options.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -174,14 +181,24 @@ def chess_pipeline(
     chosen = LiveOptions(**options)
     if weights is not None and chosen.count is None and chosen.hanse_gamma is None:
         raise PlanError("expected a count, or hanse_gamma, with weights of positions, got none: they have no effect")
-    how: dict[str, Any] = {"missing_st": missing_st, "verify": verify}
-    hooks = chess_hooks(rescorer=rescorer, validate=_validated(validate, faults, rescorer), weights=weights, **how)
-    # Records that nobody looks at become compact rows without becoming frames in between.
-    how |= {"as_stored": hooks.transform is None and weights is None, "threads": chosen.threads or 1}
-    inlet = chess_inlet(directory, watch="off" if chosen.follow is False else watch, settle=settle, **how)
+    validate = _validated(validate, faults, rescorer)
+    # Records of which nobody looks at whole frames become compact rows without becoming frames in between.
+    stored = validate is False and weights is None and (rescorer is None or rescorer.light)
+    how: dict[str, Any] = {"missing_st": missing_st, "verify": verify, "as_stored": stored}
+    hooks = chess_hooks(rescorer=rescorer, validate=validate, weights=weights, **how)
+    watch, how["threads"] = "off" if chosen.follow is False else watch, chosen.threads or 1
+    inlet = chess_inlet(directory, watch=watch, settle=settle, **how)
     journal = journal if journal is None or isinstance(journal, Journal) else Journal(journal)
     decode = (tensors or ChessTensors()).decode
     return LivePipeline(_part(inlet, split, part), chosen, hooks=hooks, decode=decode, journal=journal, replay=replay)
+
+
+def _stored_only(fits: bool) -> None:
+    """Raise `PlanError` where records as they are stored do not do."""
+    if not fits:
+        raise PlanError(
+            "expected as_stored without validate, weights, or a rescorer that is not light, got one of them"
+        )
 
 
 def _part(inlet: ChunkSourceLoader, split: Sequence[Weight] | None, part: int) -> ChunkSourceLoader | SplitPart:

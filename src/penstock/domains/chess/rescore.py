@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.domains.chess.boards import Bytes, Game, as_frames, inspect
+from penstock.domains.chess.boards import Bytes, Game, as_frames, inspect, inspect_records, tails
 from penstock.domains.chess.convert import check_format, convert_into
 from penstock.domains.chess.moves import Transposition, squares
 from penstock.domains.chess.short_term import THETA, fill_short_term, lacks_short_term
@@ -28,9 +28,11 @@ from penstock.domains.chess.validate import BITS, REFERENCE, STRUCTURE, Fault, R
 from penstock.errors import DataError
 from penstock.formats.lc0.check import broken_history
 from penstock.formats.lc0.records import FRAME, POLICY
+from penstock.kernels.chess_rescore_reference import TAIL
 from penstock.kernels.dispatch import kernels
 
 _NONE, _NO_BOOST = np.zeros((0, POLICY), np.uint8), np.zeros(0, np.float32)  # where no move is favoured
+_VISITS = 17  # in the small fields of a frame, counted in fours
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,15 @@ class Rejected:
 
     reason: Fault
     frame: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What becomes of a game: `tails` `[n, 31]` uint32, bytes 8272 to 8395 of its frames, and whether they become of
+    version 7, since short-term targets were filled in."""
+
+    tails: npt.NDArray[np.uint32]
+    filled: bool
 
 
 @dataclass(frozen=True)
@@ -101,6 +112,30 @@ class Rescorer:
         fault = self.apply(frames)
         return frames if fault is None else fault
 
+    @property
+    def light(self) -> bool:
+        """Whether only small fields of frames change, and `changes` can be asked for."""
+        same = self.dist_temp == 1 and self.dist_offset == 0 and self.new_input_format is None
+        return same and self._probers() == (None, None) and Fault.HISTORY not in self.errors
+
+    def changes(self, records: Bytes) -> Changes | Rejected:
+        """As `apply`, for a `light` rescorer, of aligned frames or of records of version 6, `[n, 8356]`, which stay as
+        they are. Gives what becomes of their small fields."""
+        game = inspect_records(records, self.transposition)
+        fault = self._fault(records, game)
+        if fault is not None:
+            return fault
+        room = np.zeros((len(records), 32), np.uint32)
+        small, words = room.view(np.uint8)[:, :-4], room.view(np.float32)[:, :-1]
+        small[:, : records.shape[1] - TAIL] = records[:, TAIL:]
+        missing = bool(kernels().lacks_short_term(small, words))
+        with np.errstate(all="ignore"):
+            kernels().complete(small, words, game.states)
+            self._take_back(small, words, len(records) - 1)
+            if missing:
+                kernels().short_term(small, words, np.float32(self.theta))
+        return Changes(room[:, :-1], missing)
+
     def apply(self, frames: Bytes) -> Rejected | None:
         """Rescore contiguous frames `[n, 8396]` uint8 where they are. Rejected ones may be changed in part."""
         game = inspect(frames, self.transposition)
@@ -109,7 +144,7 @@ class Rescorer:
             return fault
         missing = lacks_short_term(frames)
         with np.errstate(all="ignore"):
-            kernels().complete(frames, frames.view(np.float32), game.states)
+            kernels().complete(*tails(frames), game.states)
             if not self._rescore(frames, game):
                 return Rejected(Fault.PROBABILITY_SUM)
             if self.new_input_format is not None:
@@ -152,14 +187,20 @@ class Rescorer:
         return kernels().sharpen(words, np.float32(self.dist_offset), power, boosted, boost) == 0
 
     def _deblunder(self, frames: Bytes, game: Game, syzygy: Prober | None) -> None:
-        """Only of frames that were searched, and up to where tables know better."""
-        if self.deblunder_threshold is None or self.deblunder_width is None or frames.view(FRAME)[-1, 0]["visits"] == 0:
+        """Up to where tables know better."""
+        if self.deblunder_threshold is None:
             return
         last = len(frames) - 1
         if syzygy is not None and len(reached := np.flatnonzero(in_reach(game, syzygy.men)[1:])):
             last = int(reached[0])
+        self._take_back(*tails(frames), last)
+
+    def _take_back(self, small: Bytes, words: npt.NDArray[np.float32], last: int) -> None:
+        """Blunders up to frame `last`, of a game that was searched to its end."""
+        if self.deblunder_threshold is None or self.deblunder_width is None or not words[-1].view(np.uint32)[_VISITS]:
+            return
         threshold, width = np.float32(self.deblunder_threshold), np.float32(self.deblunder_width)
-        kernels().deblunder(frames, frames.view(np.float32), last, threshold, width)
+        kernels().deblunder(small, words, last, threshold, width)
 
     def _probers(self) -> tuple[Prober | None, MateProber | None]:
         return self.__dict__["_tables"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.domains.chess.boards import Bytes, as_frames
+from penstock.domains.chess.boards import Bytes, as_frames, tails
 from penstock.kernels.dispatch import kernels
 
 THETA = 5 / 6
+VERSION = np.array([7, 0, 0, 0], np.uint8)
+"""The first bytes of frames with these targets."""
 
 
 def lacks_short_term(frames: Bytes) -> bool:
@@ -17,8 +19,7 @@ def lacks_short_term(frames: Bytes) -> bool:
     >>> lacks_short_term(np.zeros((3, 8396), np.uint8))
     True
     """
-    frames = as_frames(frames)
-    return bool(kernels().lacks_short_term(frames, frames.view(np.float32)))
+    return bool(kernels().lacks_short_term(*tails(as_frames(frames))))
 
 
 def fill_short_term(frames: Bytes, theta: float = THETA) -> None:
@@ -36,4 +37,5 @@ def fill_short_term(frames: Bytes, theta: float = THETA) -> None:
     >>> rows["q_st"].tolist(), rows["opp_played_idx"].tolist()
     ([0.125, 0.25], [9, 65535])
     """
-    kernels().short_term(frames, frames.view(np.float32), np.float32(theta))
+    kernels().short_term(*tails(frames), np.float32(theta))
+    frames[:, :4] = VERSION

@@ -1,0 +1,53 @@
+"""Positions of games of which small fields have changed: games stay as they were read, and only what is encoded is
+brought together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.ragged import Ragged
+from penstock.domains.chess.compact import encode
+from penstock.domains.chess.expansion import Bytes
+from penstock.domains.chess.rescore import Changes
+from penstock.domains.chess.short_term import VERSION
+
+CHANGED = np.dtype([("game", object), ("at", np.int64), ("tail", np.uint32, 31), ("filled", bool)])
+"""A position: frame `at` of `game`, frames or records of version 6, with other small fields. Positions of several games
+may stand in one array, which keeps the games."""
+
+_HEAD, _KEPT = 6, 23  # words of a compact row before small fields, and of these
+
+
+def changed(records: Bytes, changes: Changes) -> npt.NDArray[Any]:
+    """`[n]` `CHANGED` the positions of a game.
+
+    >>> from penstock.domains.chess.compact import decode
+    >>> game = np.zeros((2, 8396), np.uint8)
+    >>> positions = changed(game, Changes(np.ones((2, 31), np.uint32), True))
+    >>> frames = decode(encode_changed(positions, np.array([1])))
+    >>> frames[0, :4].tolist(), frames[0, 8272:8276].tolist()
+    ([7, 0, 0, 0], [1, 0, 0, 0])
+    """
+    out = np.empty(len(records), CHANGED)
+    out["game"].fill(records)
+    out["at"], out["tail"], out["filled"] = np.arange(len(records)), changes.tails, changes.filled
+    return out
+
+
+def encode_changed(positions: npt.NDArray[Any], places: npt.NDArray[np.int64]) -> Ragged:
+    """Compact rows of some `CHANGED` positions, as `compact.encode` of their frames. Cost: that of `encode`; a call for
+    every game that follows another."""
+    chosen = positions[places]
+    games = chosen["game"].tolist()
+    ends = [i for i in range(1, len(games)) if games[i] is not games[i - 1]]
+    parts: list[Ragged] = []
+    for first, last in zip([0, *ends], [*ends, len(games)], strict=True):
+        parts.append(encode(games[first], chosen["at"][first:last]))
+    rows = parts[0] if len(parts) == 1 else Ragged.concatenate(parts)
+    words, first = rows.values.view("<u4"), rows.offsets[:-1] // 4
+    words[first[:, None] + np.arange(_HEAD, _HEAD + _KEPT)] = chosen["tail"][:, :_KEPT]
+    words[first[chosen["filled"]]] = VERSION.view("<u4")
+    return rows
