@@ -111,6 +111,23 @@ def test_another_file_of_the_same_name_is_taken_as_rewritten(watched: Watched) -
     assert (found.name, found.rewritten) == ("b.chk", True)
 
 
+@pytest.mark.parametrize("contents", [1, 8], ids=["as it was", "anew"])
+def test_a_source_goes_on_with_a_file_only_if_it_was_written_as_when_it_was_taken(
+    watched: Watched, contents: int
+) -> None:
+    watched.scan()
+    watched.poll()
+    path, register = watched.folder / "b.chk", watched.provider.register
+    before = path.stat()
+    write(path, [contents], age=2000.0)
+    now = path.stat()
+    for _ in range(3):  # before it is noticed, while it rests, and once it was taken anew
+        is_same = register.same_contents("b.chk", path, now.st_size, before.st_mtime_ns)
+        assert is_same == (contents == 1)
+        watched.poll()
+    assert register.same("b.chk", now)
+
+
 def test_a_copy_in_another_folder_is_a_duplicate(watched: Watched) -> None:
     watched.scan()
     (watched.folder / "copy").mkdir()

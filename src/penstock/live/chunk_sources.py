@@ -146,7 +146,8 @@ class ChunkSourceLoader(Inlet):
         """Raise `SourceGone` for a file that is not as it was taken; it may have been written again as it was."""
         as_before = (stat.st_size, stat.st_mtime_ns) == (arrival.size, arrival.mtime_ns)
         name = self._names.get(arrival.name, arrival.name)
-        if not as_before and not self.provider.register.same_contents(name, path, stat.st_size):
+        register = self.provider.register
+        if not as_before and not register.same_contents(name, path, stat.st_size, arrival.mtime_ns):
             raise SourceGone("expected a file as it was before, got one that changed", path=path)
 
     def resume(self, known: Sequence[Arrival], newest: str) -> None:

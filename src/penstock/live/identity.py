@@ -33,6 +33,7 @@ class _Known:
     mtime_ns: int
     inode: tuple[int, int] | None  # None where it is known from a state
     digest: bytes | None = None
+    taken_ns: int | None = None  # its time when it was taken; None for one that never was, being a copy
 
 
 class FileRegister:
@@ -67,7 +68,7 @@ class FileRegister:
 
     def remember(self, name: str, size: int, mtime_ns: int) -> None:
         """Know a file that was taken by an earlier run."""
-        self._known[name] = _Known(size, mtime_ns, None)
+        self._known[name] = _Known(size, mtime_ns, None, taken_ns=mtime_ns)
         self._alike.setdefault((name.rpartition("/")[2], size), []).append(name)
 
     def take(self, name: str, digest: bool = False) -> FoundFile | None:
@@ -88,10 +89,11 @@ class FileRegister:
         known = self._known.get(name)
         return None if known is None else known.inode
 
-    def same_contents(self, name: str, path: Path, size: int) -> bool:
-        """Whether a file of another time has the contents that the one taken under a name is known to have had."""
+    def same_contents(self, name: str, path: Path, size: int, taken_ns: int) -> bool:
+        """Whether a file has the contents that the one taken under a name, when its time was `taken_ns`, is known to
+        have had."""
         known = self._known.get(name)
-        if known is None or known.digest is None or known.size != size:
+        if known is None or known.digest is None or (known.size, known.taken_ns) != (size, taken_ns):
             return False
         return known.digest == _digest(path)
 
@@ -114,8 +116,10 @@ class FileRegister:
         if self._is_copy(name, path, known):
             self.counts["duplicates"] += 1
             if old is not None:
+                known.taken_ns = old.taken_ns if old.digest == known.digest else None
                 self._keep(name, known)
             return None
+        known.taken_ns = known.mtime_ns
         self._keep(name, known)
         if digest:
             self._digest_of(name, known)
