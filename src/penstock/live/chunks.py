@@ -128,12 +128,11 @@ class ChunkReader:
         self._lock = threading.Lock()
 
     def load(self, draws: Draws) -> Loaded:
-        """The frames of draws that are open or were taken."""
+        """What hanse sampling has to know of draws that are open: weights, and frames where those were looked at."""
         frames: list[Frames | None] = [None] * len(draws)
-        if self._whole or self._hanse is not None:
-            read = self._frames if self._whole else self._measured
-            for i in np.flatnonzero(~self._needless(draws)).tolist():
-                frames[i] = read(int(draws.number[i]))
+        read = self._frames if self._whole else self._measured
+        for i in np.flatnonzero(~self._needless(draws)).tolist():
+            frames[i] = read(int(draws.number[i]))
         return Loaded(draws, frames, self._weights(draws))
 
     def unpack(self, loaded: Loaded) -> Unpacked:
@@ -147,8 +146,9 @@ class ChunkReader:
         return Unpacked(loaded.draws.end, loaded.draws.epoch, joined(found), good + counts["rejected"], bad)
 
     def read(self, draws: Draws) -> Unpacked:
-        """`load` and `unpack` in one, for draws that are not open."""
-        return self.unpack(self.load(draws))
+        """The positions of draws that are not open. The frames of one chunk are let go before the next is read, so that
+        their memory serves again and is still in the cache."""
+        return self.unpack(Loaded(draws, [None] * len(draws), self._weights(draws)))
 
     def decided(self, loaded: Loaded, draws: Draws) -> Loaded:
         """The same chunks, once their uses are decided; the frames of those not taken are let go."""
@@ -183,9 +183,8 @@ class ChunkReader:
 
     def _needless(self, draws: Draws) -> npt.NDArray[np.bool_]:
         """`[n]` whether a draw's chunk need not be loaded: what is wanted of it is nothing, or held."""
-        needless, known = draws.use == REJECTED, np.ones(len(draws), bool)
+        needless, known = draws.use == REJECTED, np.array([number in self._known for number in draws.number.tolist()])
         if self._hanse is not None:
-            known[:] = [number in self._known for number in draws.number.tolist()]
             hopeless = self._hanse.hopeless(np.arange(draws.seq, draws.end), self._weights(draws))
             needless |= (draws.use == OPEN) & known & hopeless
         return needless if self._store is None else needless | (known & self._store.has(draws.number))
@@ -245,8 +244,8 @@ class ChunkReader:
     def _taken(self, number: int, use: int, frames: Frames | None, early: _Taken | None) -> _Taken | Part | None:
         """What one use takes of a chunk, of which some was read `early` or not; encoded already where it is stored;
         None where it is not to be had."""
-        if self._whole and frames is None and not np.isnan(self._known.get(number, 0.0)):
-            frames = self._frames(number)  # it was held, and is no more
+        if self._whole and frames is None and (self._hanse is None or not np.isnan(self._known.get(number, 0.0))):
+            frames = self._frames(number)  # with hanse sampling: its positions were held, and are no more
         if self._whole and frames is None:
             return None
         failure: Exception | None = None
@@ -314,7 +313,7 @@ class ChunkReader:
 
     def _measured(self, number: int) -> None:
         """Have the weight of a chunk, the number of its frames, known: by reading none of them, if that can be."""
-        if self._hanse is None or number in self._known:
+        if number in self._known:
             return
         found: list[int] = []
         try:
