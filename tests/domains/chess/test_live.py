@@ -83,7 +83,7 @@ def test_games_with_faults_are_left_out_and_counted(golden: Path, frames: Frames
     (tmp_path / "training.1.gz").write_bytes(packed_chunk(whole))
     (tmp_path / "training.2.gz").write_bytes(packed_chunk(np.ascontiguousarray(whole[::2])))
     for checking, prefix in (
-        ({"faults": {Fault.CONTINUITY, Fault.MOVE_UNKNOWN}}, "validate."),
+        ({"validate": {Fault.CONTINUITY, Fault.MOVE_UNKNOWN}}, "validate."),
         ({"rescorer": Rescorer()}, "rescore."),
     ):
         with chess_pipeline(tmp_path, follow=False, **checking) as run:
@@ -125,7 +125,6 @@ def test_positions_that_weigh_nothing_are_not_taken(golden: Path, frames: Frames
         ({"part": 1}, PlanError, "a split to take part 1 of"),
         ({"split": [1, 1], "part": 2}, PlanError, "part within 0:2"),
         ({"weights": DiffFocus()}, PlanError, "they have no effect"),
-        ({"rescorer": Rescorer(), "faults": {Fault.BOARD}}, PlanError, "got both"),
         ({"missing_st": "none"}, DataError, "missing_st"),
         ({"windw": 3}, TypeError, "windw"),
     ],
@@ -172,7 +171,7 @@ def test_reading_games_whole_or_in_part_gives_the_same(golden: Path, folder: str
 def test_records_as_they_are_stored_and_frames_give_the_same(golden: Path, folder: str, missing_st: Any) -> None:
     options: dict[str, Any] = {"batch_size": 16, "reservoir": 30, "follow": False, "missing_st": missing_st}
     runs = []
-    for more in ({}, {"faults": set()}):  # nobody looks at frames, or somebody does
+    for more in ({}, {"validate": set()}):  # nobody looks at frames, or somebody does
         with chess_pipeline(golden / folder, **options, **more) as batches:
             runs.append(joined(list(batches)))
     assert np.isnan(runs[0]["values"][:, 5, 1]).all() == (missing_st == "nan" and folder != "v7")
@@ -186,7 +185,7 @@ def test_games_whose_checksum_was_not_compared_are_counted(golden: Path) -> None
     for more, expected in (
         ({"count": 1}, 2 * games),
         ({"count": 1, "verify": True}, 0),
-        ({"count": 1, "faults": set()}, 0),  # games are read whole to be checked
+        ({"count": 1, "validate": set()}, 0),  # games are read whole to be checked
         ({"rate": 1}, 0),
     ):
         with chess_pipeline(golden / "gz", **options, **more) as batches:
@@ -238,8 +237,6 @@ def test_a_validator_is_a_stage_with_counts_by_reason(golden: Path, frames: Fram
         assert stages["chunk_validator"]["busy"] > 0
         assert ("chunk_rescorer" in stages) == (rescorer is not None)
     assert stages["chunk_rescorer"]["counts"] == {"chunks": 1}
-    with pytest.raises(PlanError, match="expected one of faults, validate"):
-        chess_pipeline(tmp_path, faults={Fault.BOARD}, validate=True)
 
 
 def test_folders_in_proportion_share_stages_and_go_on_from_a_state(golden: Path) -> None:

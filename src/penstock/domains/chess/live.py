@@ -120,7 +120,9 @@ def chess_hooks(
     """
     stages: list[tuple[str, Transform]] = []
     if as_stored and rescorer is not None:
-        _stored_only(rescorer.light and validate is False and weights is None)
+        if validate is not False or weights is not None or not rescorer.light:
+            message = "expected as_stored without validate, weights, or a rescorer that is not light, got one of them"
+            raise PlanError(message)
         transform = ChunkStages([("chunk_rescorer", RecordRescorer(rescorer))])
         return Hooks(transform, None, encode_changed, unverified=not verify)
     if validate is not False:
@@ -137,7 +139,6 @@ def chess_pipeline(
     tensors: ChessTensors | None = None,
     rescorer: Rescorer | None = None,
     validate: bool | Set[Fault] = False,
-    faults: Set[Fault] | None = None,
     weights: DiffFocus | None = None,
     split: Sequence[Weight] | None = None,
     part: int = 0,
@@ -155,7 +156,7 @@ def chess_pipeline(
     at each use of a game; `reservoir`, the positions that are mixed; `batch_size`, `seed`, `follow` and others. The
     positions become the arrays that `tensors` says. A `rescorer` checks each game and corrects its targets. `validate`
     leaves out games with faults, those that it names or the original rescorer's, before they are rescored (by default
-    nothing is checked but that records can be read); `faults` is the same, and does not go with a rescorer.
+    nothing is checked but that records can be read).
 
     `weights` of positions go with `count`, and with `hanse_gamma`, which draws games by their weight. `split` and
     `part` choose a share of all games by a hash that is the same for ever, as `[9, 1]` and 1 for a tenth. `journal`
@@ -181,7 +182,6 @@ def chess_pipeline(
     chosen = LiveOptions(**options)
     if weights is not None and chosen.count is None and chosen.hanse_gamma is None:
         raise PlanError("expected a count, or hanse_gamma, with weights of positions, got none: they have no effect")
-    validate = _validated(validate, faults, rescorer)
     # Records of which nobody looks at whole frames become compact rows without becoming frames in between.
     stored = validate is False and weights is None and (rescorer is None or rescorer.light)
     how: dict[str, Any] = {"missing_st": missing_st, "verify": verify, "as_stored": stored}
@@ -193,14 +193,6 @@ def chess_pipeline(
     return LivePipeline(_part(inlet, split, part), chosen, hooks=hooks, decode=decode, journal=journal, replay=replay)
 
 
-def _stored_only(fits: bool) -> None:
-    """Raise `PlanError` where records as they are stored do not do."""
-    if not fits:
-        raise PlanError(
-            "expected as_stored without validate, weights, or a rescorer that is not light, got one of them"
-        )
-
-
 def _part(inlet: ChunkSourceLoader, split: Sequence[Weight] | None, part: int) -> ChunkSourceLoader | SplitPart:
     """All games, or a part of them."""
     if split is not None:
@@ -208,12 +200,3 @@ def _part(inlet: ChunkSourceLoader, split: Sequence[Weight] | None, part: int) -
     if part != 0:
         raise PlanError(f"expected a split to take part {part} of, got none")
     return inlet
-
-
-def _validated(validate: bool | Set[Fault], faults: Set[Fault] | None, rescorer: Rescorer | None) -> bool | Set[Fault]:
-    """What to look for. Raises `PlanError` for faults beside others that look."""
-    if faults is not None and (rescorer is not None or validate is not False):
-        raise PlanError(
-            "expected one of faults, validate, and a rescorer, which checks by itself (errors=...), got both"
-        )
-    return validate if faults is None else faults
