@@ -29,7 +29,7 @@ from penstock.live.tally import Tally
 from penstock.live.unpacker import ChunkUnpacker
 
 PATIENCE = 64  # passes without a frame after which there will be none
-CHEAP = 4  # times as many draws are read together where positions are kept, as most of these cost little
+CHEAP = 4  # times as many draws are read together where most cost little: positions are kept, or chunks rejected
 SWEEP = 1024  # blocks, or sources, after which chunks that nobody can ask for are forgotten
 
 
@@ -97,7 +97,7 @@ class Feed:
         self.maps.append(unpacked)
 
     def _draws(self) -> Iterator[Draws]:
-        together = self.options.draws * (1 if self._store is None else CHEAP)
+        together = self.options.draws * (1 if self._store is None and self._hanse is None else CHEAP)
         while (draws := self.pool.draw(together)) is not None:
             yield draws
 
