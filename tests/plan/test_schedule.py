@@ -96,7 +96,8 @@ def test_a_tree_follows_shares_that_change(data: st.DataObject) -> None:
     targets = Targets.of(stretches(data, 12, 400))
     if len(targets.picked) > 1:
         order = SplitTree(targets)
-        assert order.bound <= 1 or len(targets.picked) > 4
+        has_gaps = any(weights[source] == 0 for weights in targets.weights for source in targets.picked)
+        assert order.bound <= 1 or len(targets.picked) > 4 or has_gaps
         assert_sound(order, targets, 500)
 
 

@@ -103,7 +103,7 @@ class Course:
     Counts stay within `bound` of the integrated shares, that is of the area under each source's share so far: seams
     where shares change, or a drained source leaves, add nothing where a table holds the order, which it does for shares
     that repeat soon, and for any course of at most 2^20 samples; the bound is then below one. Elsewhere it is that of
-    `SplitTree`: at most one for four sources, and for more, in practice, below two.
+    `SplitTree`: at most one for four sources that have shares throughout, and for others, in practice, below two.
 
     Sources without a share are left out of all this. Built through `Course.of`.
 

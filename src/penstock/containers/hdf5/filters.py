@@ -44,7 +44,10 @@ def _undo(raw: bytes, applied: Filter, nbytes: int) -> bytes:
 
 def _inflate(raw: bytes, limit: int) -> bytes:
     stream = zlib.decompressobj()
-    out = stream.decompress(raw, limit)
+    try:
+        out = stream.decompress(raw, limit)
+    except zlib.error as error:
+        raise FormatError(f"damaged deflated chunk: {error}") from error
     if not stream.eof:
         raise FormatError(f"deflated chunk does not end within {limit} bytes")
     return out
