@@ -97,7 +97,8 @@ def test_a_tree_follows_shares_that_change(data: st.DataObject) -> None:
     if len(targets.picked) > 1:
         order = SplitTree(targets)
         has_gaps = any(weights[source] == 0 for weights in targets.weights for source in targets.picked)
-        assert order.bound <= 1 or len(targets.picked) > 4 or has_gaps
+        # Four leaves lie at most three nodes deep, each of which adds 1/2 to what it passes on whole at worst.
+        assert order.bound <= (1.5 if has_gaps else 1) or len(targets.picked) > 4
         assert_sound(order, targets, 500)
 
 
