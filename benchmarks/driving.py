@@ -1,9 +1,9 @@
 """What rows and samples of driving logs cost without rasters, beside a plain loop and copies of the same bytes.
 
 Claims, one process, random order, batches of 128: 10 k samples/s of the ego and of agents, less than a tenth of what a
-plain loop over NumPy rows takes, and 5 k samples/s of vectors; two threads make at least 1.8 times as many as one,
-where the machine gives two threads of NumPy as much. The mask of agents passes over 10 M observations/s. From a zarr
-store a warm row takes 5 us, and 900 rows 35 us where their blocks must be decoded. Memory stays flat over an epoch.
+plain loop over NumPy rows takes, and 5 k samples/s of vectors. The mask of agents passes over 10 M observations/s. From
+a zarr store, 900 rows whose blocks are kept take about as long as copying them. Memory stays flat over an epoch.
+What two threads make of one, and rows whose blocks must be decoded, stand in the table without a claim.
 
     python benchmarks/driving.py PATH [--scenes 100] [--batch 128] [--map semantic_map.pb --meta meta.json]
 
