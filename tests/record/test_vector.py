@@ -7,7 +7,6 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from penstock.errors import DataError, SpecError
 from penstock.record.batch import split_infos
-from penstock.record.checks import RecordingWarning
 from penstock.record.memory import MemoryWriter
 from penstock.record.vector import VectorCollector
 
@@ -62,7 +61,7 @@ def _actions(episode):
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 def test_every_space_in_every_autoreset_mode(toy, space, mode, writer, plain, equals):
-    make = [lambda: toy(space, space, reuse=mode is not AutoresetMode.SAME_STEP)] * 3
+    make = [lambda: toy(space, space)] * 3
     with VectorCollector(SyncVectorEnv(make, autoreset_mode=mode), writer, record_infos=True) as envs:
         envs.action_space.seed(0)
         envs.reset(seed=[5, 9, 2])
@@ -91,7 +90,8 @@ def test_asynchronous_environments_record_the_same_as_synchronous_ones(toy, mode
     kinds = {}
     for kind in (SyncVectorEnv, AsyncVectorEnv):
         writer = MemoryWriter()
-        envs = kind([lambda: toy(reuse=mode is not AutoresetMode.SAME_STEP)] * 2, autoreset_mode=mode)
+        reuse = kind is SyncVectorEnv or mode is not AutoresetMode.SAME_STEP
+        envs = kind([lambda reuse=reuse: toy(reuse=reuse)] * 2, autoreset_mode=mode)
         with VectorCollector(envs, writer, seed=1, record_infos=True) as envs:
             drive(envs, 30)
         kinds[kind] = writer.episodes
@@ -106,8 +106,7 @@ def test_asynchronous_environments_record_the_same_as_synchronous_ones(toy, mode
 
 @pytest.mark.parametrize("mode", MODES)
 def test_long_recordings_reuse_their_rows(toy, mode, writer, plain, equals):
-    reuse = mode is not AutoresetMode.SAME_STEP
-    make = [lambda: toy(longest=40, reuse=reuse), lambda: toy(longest=300, reuse=reuse)]
+    make = [lambda: toy(longest=40), lambda: toy(longest=300)]
     with VectorCollector(SyncVectorEnv(make, autoreset_mode=mode), writer, seed=2) as envs:
         drive(envs, 2000)
         assert envs._buffer._rewards.array.shape[0] <= 1024
@@ -272,13 +271,6 @@ def test_infos_that_only_some_environments_have(toy, writer):
         assert episode.columns["infos_mask/won"].tolist() == [False] * steps + [odd]
         assert episode.columns["infos_mask/t"].tolist() == [not odd] * (steps + 1)
         assert episode.infos["t"].tolist() == ([0] * (steps + 1) if odd else list(range(steps + 1)))
-
-
-def test_same_step_resets_that_overwrite_the_last_observation_are_noticed(toy, writer):
-    with VectorCollector(SyncVectorEnv([toy] * 2, autoreset_mode="SameStep"), writer, seed=0) as envs:
-        with pytest.warns(RecordingWarning, match="equals the first of the next"):
-            drive(envs, 20)
-        drive(envs, 20)  # said once
 
 
 def test_splitting_infos():

@@ -76,23 +76,22 @@ class BatchBuffer:
         columns.update({path: c.cut(lo, hi, k) for path, c in self._actions.items()})
         return {**columns, "rewards": self._rewards.cut(lo, hi, k), **ends(hi - lo, terminated, truncated)}
 
-    def set_final(self, columns: dict[str, Array], observation: Any) -> bool:
+    def set_final(self, columns: dict[str, Array], observation: Any) -> dict[str, Any]:
         """Put the last observation of an episode in place of the one that the batch held: the next episode's first.
 
-        Returns whether both are equal and that can hardly be chance: a hint that the last one was overwritten.
+        Returns the next episode's first observation by path.
         """
         self._store_final(0, observation)
-        arrays = [c.array[0] for c in self._final.values() if isinstance(c, ArrayColumn)]
-        same = any(a.nbytes >= 64 or (a.dtype.kind == "f" and a.size > 1) for a in arrays)
+        following: dict[str, Any] = {}
         for path, final in self._final.items():
-            row, held = final.take(1), columns[path]
-            if isinstance(held, Ragged):
-                same = False
-                columns[path] = Ragged.concatenate([held[:-1], row])  # type: ignore[list-item]
+            row, rows = final.take(1), columns[path]
+            if isinstance(rows, Ragged):
+                following[path] = rows[-1:].strings()[0]
+                columns[path] = Ragged.concatenate([rows[:-1], row])  # type: ignore[list-item]
             else:
-                same = same and np.array_equal(held[-1], row[0])
-                held[-1] = row[0]
-        return same
+                following[path] = rows[-1].copy()
+                rows[-1] = row[0]
+        return following
 
     def make_room(self) -> None:
         """Once the rows fill the room, drop those before the oldest open episode, or double the room."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -14,9 +13,10 @@ from penstock.core.ragged import Array
 from penstock.core.spec import Spec
 from penstock.errors import DataError, SpecError
 from penstock.record.batch import CLOSED, BatchBuffer, split_infos
-from penstock.record.checks import RecordingWarning, Verdict
+from penstock.record.checks import Verdict
 from penstock.record.hooks import EpisodeMetadata, reward_statistics, seed_stream
 from penstock.record.infos import InfoColumns, Policy, make_infos
+from penstock.record.same_step import OverwriteCheck, copy_before_reset, flat_infos, pick_final
 from penstock.record.sink import Sink, Target, about_reset, environment_metadata, make_spec
 from penstock.record.spaces import from_gymnasium
 
@@ -29,6 +29,11 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
     Use it as the environment itself. All autoreset modes are recorded right: every episode has T + 1 observations,
     its last is the one before the reset, and the step by which an environment is reset is no step of any episode.
     Where the environment's metadata lacks its `autoreset_mode`, pass it. The other arguments are `Collector`'s.
+
+    In SAME_STEP mode, environments that reuse their arrays overwrite the last observation and info of an episode. The
+    environments of a `SyncVectorEnv` are made to return copies at their ends. Of other vector environments,
+    `overwritten` says what happens to an episode whose last observation or info is that of the next reset:
+    "error" (default) does not save it and raises `DataError`, "warn" saves it, "keep" does not look.
 
     The metadata of an episode says `env`, its environment, and `stream_seed` with `stream_episode`: it is that many
     episodes after the reset with that seed (`seed` too, where it is the first). Environments that take one seed for
@@ -61,6 +66,7 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
         autoseed: bool = True,
         nan: Verdict = "error",
         outside: Verdict = "warn",
+        overwritten: Verdict = "error",
         dtypes: Literal["error", "cast"] = "error",
         unfinished: Literal["save", "drop"] = "save",
         autoreset_mode: AutoresetMode | str | None = None,
@@ -76,7 +82,9 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
         self._unfinished = unfinished
         self._about: list[dict[str, Any]] = [{} for _ in range(env.num_envs)]
         self._resetting: list[int] = []  # environments whose next step resets them
-        self._ready = self._warned = False
+        self._ready = False
+        copied = self._mode is AutoresetMode.SAME_STEP and copy_before_reset(env)
+        self._overwritten = OverwriteCheck("keep" if copied else overwritten)
         super().__init__(env)
 
     @property
@@ -148,9 +156,9 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
         infos_each = self._store_infos(infos, ended, i + 1)
         buffer.row = i + 1
         closed = [(k, self._cut(k, bool(terminations[k]), bool(truncations[k]))) for k in ended]
-        self._go_on(closed, infos, infos_each)
+        refused = self._go_on(closed, infos, infos_each)
         self._ready = True
-        self._save(closed)
+        self._save(closed, refused)
         return result
 
     def truncate(self, mask: Mask | None = None) -> None:
@@ -231,8 +239,9 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
         parts = split_infos(outer, self.num_envs)
         own = parts
         if self._mode is AutoresetMode.SAME_STEP and ended:
-            finals = split_infos(infos.get("final_info", {}), self.num_envs)
-            own = [finals[k] if k in ended else part for k, part in enumerate(parts)]
+            finals = infos.get("final_info", {})
+            each = split_infos(finals, self.num_envs) if isinstance(finals, Mapping) else finals
+            own = [each[k] if k in ended else part for k, part in enumerate(parts)]
         for k, start in enumerate(self._buffer.start):
             if start != CLOSED:
                 self._infos[k].store(row - start, own[k])
@@ -246,12 +255,19 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def _go_on(
         self, closed: list[tuple[int, dict[str, Array]]], infos: dict[str, Any], parts: list[dict[str, Any]]
-    ) -> None:
-        """Bring the environments whose episodes were cut to where they stand now."""
+    ) -> dict[int, DataError]:
+        """Bring the environments whose episodes were cut to where they stand now. Returns episodes not to be saved."""
+        refused: dict[int, DataError] = {}
         for k, columns in closed:
             if self._mode is AutoresetMode.SAME_STEP:
-                self._set_final(columns, infos, k)
+                following = self._set_final(columns, infos, k)
                 self._buffer.start[k] = self._buffer.row
+                try:
+                    self._overwritten(k, "observations", columns, following)
+                    if self._infos:
+                        self._overwritten(k, "infos", columns, flat_infos(parts[k]))
+                except DataError as error:
+                    refused[k] = error
                 if self._infos:
                     self._infos[k].store(0, parts[k])
             else:
@@ -259,26 +275,25 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
         if self._mode is AutoresetMode.NEXT_STEP:
             self._resetting = [k for k, _ in closed]
         self._buffer.make_room()
+        return refused
 
-    def _set_final(self, columns: dict[str, Array], infos: dict[str, Any], k: int) -> None:
-        if "final_obs" not in infos:
-            raise DataError("expected infos['final_obs'] from an environment that resets in the same step, got none")
-        if self._buffer.set_final(columns, infos["final_obs"][k]) and not self._warned:
-            self._warned = True
-            warnings.warn(
-                "the last observation of an episode equals the first of the next: an environment that reuses its "
-                "arrays overwrites the last when it resets in the same step; copy them in the environment, or reset in "
-                "the next step; not said again",
-                RecordingWarning,
-                stacklevel=4,
+    def _set_final(self, columns: dict[str, Array], infos: dict[str, Any], k: int) -> dict[str, Any]:
+        finals = infos.get("final_obs")
+        final = None if finals is None else pick_final(finals, self._spaces[0], k)
+        if final is None:
+            raise DataError(
+                "expected infos['final_obs'] from an environment that resets in the same step, "
+                f"got none of environment {k}"
             )
+        return self._buffer.set_final(columns, final)
 
-    def _save(self, closed: list[tuple[int, dict[str, Array]]]) -> None:
+    def _save(self, closed: list[tuple[int, dict[str, Array]]], errors: Mapping[int, DataError] | None = None) -> None:
         """Write episodes in the order of their environments; one that a check refuses does not hold up the others."""
-        refused: list[DataError] = []
+        refused: list[DataError] = list((errors or {}).values())
         for k, columns in closed:
             try:
-                self._sink.add(self._make_spec, columns, self._about[k])
+                if k not in (errors or {}):
+                    self._sink.add(self._make_spec, columns, self._about[k])
             except DataError as error:
                 refused.append(error)
             if self._mode is AutoresetMode.SAME_STEP:

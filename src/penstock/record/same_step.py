@@ -1,0 +1,172 @@
+"""Last observations in SAME_STEP mode, where an environment is reset before anybody sees how its episode ended.
+
+An environment that reuses its arrays, or its info dict, overwrites the last observation by the first of the next
+episode in that reset. `copy_before_reset` prevents it where the environments are in this process. Elsewhere
+(`AsyncVectorEnv`, environments of other libraries) the values come when it is too late: `OverwriteCheck` compares them.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import SyncVectorEnv, VectorEnv
+
+from penstock.core import spaces
+from penstock.core.ragged import Array, Ragged
+from penstock.errors import DataError
+from penstock.record.checks import RecordingWarning, Verdict
+
+CERTAIN_NBYTES = 64  # an array of fewer bytes may be equal by chance: a position on a small board
+INFO_NBYTES = 8  # numbers in infos that changed to those of the reset: fewer bytes than one count are flags
+
+
+def copy_before_reset(envs: VectorEnv[Any, Any, Any]) -> bool:
+    """Have the environments of a `SyncVectorEnv` return copies when an episode ends.
+
+    The `step` of each environment is replaced on the object itself, so that `envs.envs` keeps its members. Returns
+    False for vector environments of other kinds, which are left alone. Cost: one copy an episode.
+    """
+    vector = envs.unwrapped
+    if not isinstance(vector, SyncVectorEnv):
+        return False
+    for env in vector.envs:
+        if getattr(env.step, "func", None) is not _copying_step:
+            setattr(env, "step", functools.partial(_copying_step, env.step))  # noqa: B010 - a method of its type
+    return True
+
+
+def _copying_step(step: Callable[[Any], tuple[Any, ...]], action: Any) -> tuple[Any, ...]:
+    observation, reward, terminated, truncated, info = step(action)
+    if terminated or truncated:
+        observation, info = _copied(observation), _copied(info)
+    return observation, reward, terminated, truncated, info
+
+
+def _copied(value: Any) -> Any:
+    """Copies of the arrays and containers; anything else, which a copy could break, is passed on."""
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    if isinstance(value, dict):
+        return {key: _copied(inner) for key, inner in value.items()}
+    return type(value)(map(_copied, value)) if type(value) in (list, tuple) else value
+
+
+def pick_final(values: Any, space: spaces.Space, k: int) -> Any:
+    """The last observation of environment `k`: from an array of observations, or from a batch of the space's form.
+
+    >>> space = spaces.Dict({"x": spaces.Discrete(9)})
+    >>> pick_final({"x": np.array([3, 4])}, space, 1), pick_final([None, {"x": 4}], space, 1)
+    ({'x': np.int64(4)}, {'x': 4})
+    """
+    if isinstance(space, spaces.Dict) and isinstance(values, Mapping):
+        return {key: pick_final(values[key], inner, k) for key, inner in space.spaces.items()}
+    if isinstance(space, spaces.Tuple) and isinstance(values, tuple):
+        return tuple(pick_final(part, inner, k) for part, inner in zip(values, space.spaces, strict=True))
+    return values[k]
+
+
+class OverwriteCheck:
+    """Whether last rows are those of the next episode, as they are where an environment reuses its arrays.
+
+    A leaf is suspect if it changed in the last step to exactly the value that it has after the reset. One unequal
+    pair clears a leaf of an environment for good, since a reused array would never show one. Equal arrays of
+    at least 64 bytes, and of several floats, are an overwrite at once. Others may be equal by chance: the first is
+    a warning and the second in a row an overwrite.
+
+    >>> check = OverwriteCheck("error")
+    >>> rows = {"observations": np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])}
+    >>> check(0, "observations", rows, {"observations": np.array([0.5, 0.6])})
+    Traceback (most recent call last):
+    penstock.errors.DataError: expected last observations that differ from the first of the next episode, got ...
+    """
+
+    def __init__(self, verdict: Verdict) -> None:
+        self._verdict: Verdict = verdict
+        self._hits: dict[tuple[int, str], int] = {}  # in a row; -1 where a leaf is cleared
+        self._warned = False
+
+    def __call__(self, k: int, group: str, columns: Mapping[str, Array], following: Mapping[str, Any]) -> None:
+        """Compare the last rows of a closed episode of environment `k` with the values after its reset, by path.
+
+        Raises `DataError` for rows that are surely overwritten, with the verdict "error".
+        """
+        leaves = [_Leaf(path, columns[path], value) for path, value in following.items() if path in columns]
+        if self._verdict == "keep" or not leaves:
+            return
+        suspects = [leaf for leaf in leaves if leaf.is_array and self._counts(k, leaf.path, leaf.equal, leaf.moved)]
+        certain = [leaf for leaf in suspects if leaf.telling or self._hits[k, leaf.path] > 1]
+        if not suspects and self._all_equal(k, group, leaves):
+            suspects = leaves
+            certain = leaves if self._hits[k, group + "/"] > 1 else []
+        if suspects:
+            self._report(k, group, suspects, certain)
+
+    def _all_equal(self, k: int, group: str, leaves: list[_Leaf]) -> bool:
+        """Whether all that the environment returned is the same: one object that it reuses for everything."""
+        changed = group == "observations" or sum(leaf.nbytes for leaf in leaves if leaf.moved) >= INFO_NBYTES
+        return self._counts(k, group + "/", all(leaf.equal for leaf in leaves), changed)
+
+    def _counts(self, k: int, path: str, equal: bool, changed: bool) -> bool:
+        hits = self._hits.get((k, path), 0)
+        if not equal or hits < 0:
+            self._hits[k, path] = -1
+            return False
+        self._hits[k, path] = hits + changed
+        return changed
+
+    def _report(self, k: int, group: str, suspects: list[_Leaf], certain: list[_Leaf]) -> None:
+        message = (
+            f"expected last {group} that differ from the first of the next episode, got the same in "
+            f"{', '.join(leaf.path for leaf in certain or suspects)} of environment {k}: "
+            "an environment that reuses its arrays overwrites them when it resets in the same step"
+        )
+        advice = "return copies from the environment, or reset in the next step; overwritten='keep' records them"
+        if certain and self._verdict == "error":
+            raise DataError(f"{message}; the episode was not saved; {advice}")
+        if not self._warned:
+            self._warned = True
+            warnings.warn(f"{message}; {advice}; not said again", RecordingWarning, stacklevel=5)
+
+
+class _Leaf:
+    """One column of a closed episode next to the value that it has after the reset."""
+
+    def __init__(self, path: str, rows: Array, following: Any) -> None:
+        self.path = path
+        before, last, after = _bits(rows, -2), _bits(rows, -1), _value_bits(rows, following)
+        self.equal, self.moved = last == after, before != last
+        self.is_array = not isinstance(rows, Ragged) and rows.ndim > 1
+        self.nbytes = len(last)
+        floats = not isinstance(rows, Ragged) and rows.dtype.kind == "f" and rows[-1].size > 1
+        self.telling = floats or len(last) >= CERTAIN_NBYTES
+
+
+def _bits(rows: Array, i: int) -> bytes:
+    if isinstance(rows, Ragged):
+        return rows[i : i + 1 or None].strings()[0].encode()
+    return rows[i].tobytes()
+
+
+def _value_bits(rows: Array, value: Any) -> bytes:
+    if isinstance(rows, Ragged):
+        return str(value).encode()
+    return np.asarray(value).astype(rows.dtype).tobytes()
+
+
+def flat_infos(info: Mapping[str, Any], prefix: str = "infos") -> dict[str, Any]:
+    """The leaves of nested infos by path, without those that are None.
+
+    >>> flat_infos({"a": 1, "b": {"c": 2, "d": None}})
+    {'infos/a': 1, 'infos/b/c': 2}
+    """
+    leaves: dict[str, Any] = {}
+    for key, value in info.items():
+        if isinstance(value, Mapping):
+            leaves |= flat_infos(value, f"{prefix}/{key}")
+        elif value is not None:
+            leaves[f"{prefix}/{key}"] = value
+    return leaves
