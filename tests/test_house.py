@@ -18,11 +18,12 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "penstock"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-GROUND = ("errors", "core")
+GROUND = ("errors", "core", "files")
 # room -> the rooms it sees besides itself. `formats` alone is the empty package that holds the formats.
 SEES: dict[str, tuple[str, ...]] = {
     "errors": (),
     "core": ("errors",),
+    "files": ("errors",),
     "kernels": GROUND,
     "containers": (*GROUND, "kernels"),
     "formats": (),

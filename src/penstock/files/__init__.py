@@ -1,0 +1,35 @@
+"""One way to own a file: locks, atomic replacement, logs that are appended to, caches that are rebuilt when damaged.
+
+Everything in penstock that writes to a disk goes through this package; `tests/test_house.py` holds that `os.replace`,
+`flock` and their like occur nowhere else. The rules:
+
+* A file or folder appears under its name complete, or not at all. Until then it has a hidden name next to it,
+  `.<name>.<12 hex digits>.penstock`, that no other writer has and that its writer keeps locked.
+* What a killed writer left under such a name is removed by the next writer in that folder, if its lock is free.
+* A file that is continued is looked at before anything in it changes: a file that begins otherwise is refused.
+* A cache file is believed only with its magic, its key and its checksum; anything else counts as no cache.
+"""
+
+from penstock.files.checked import read_checked, write_checked
+from penstock.files.folders import atomic_path, scratch_folder
+from penstock.files.locks import locked, open_locked, try_lock
+from penstock.files.log import AppendLog
+from penstock.files.rename import move
+from penstock.files.replace import atomic_file, sync, write_atomic
+from penstock.files.scratch import sweep
+
+__all__ = [
+    "AppendLog",
+    "atomic_file",
+    "atomic_path",
+    "locked",
+    "move",
+    "open_locked",
+    "read_checked",
+    "scratch_folder",
+    "sweep",
+    "sync",
+    "try_lock",
+    "write_atomic",
+    "write_checked",
+]

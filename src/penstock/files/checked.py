@@ -1,0 +1,65 @@
+"""Cache files: believed with their magic, their key and their checksum, and otherwise as good as none.
+
+A file is the magic (which names kind and version), the SHA-256 of all that follows, the length of the key (8 bytes,
+little-endian), the key and the content. The key says of what state of what data the content was made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Any
+
+from penstock.files.locks import StrPath
+from penstock.files.replace import write_atomic
+
+_DIGEST = 32
+
+
+def write_checked(path: StrPath, magic: bytes, key: str, *parts: Any) -> None:
+    """Write the content of a cache file (any buffers, one after the other), atomically. Folders are made.
+
+    Any number of processes and threads may do so at once: one of the files stays.
+
+    Raises:
+        OSError: The file cannot be written, or the disk is full.
+    """
+    head = _head(key)
+    digest = hashlib.sha256(head)
+    for part in parts:
+        digest.update(part)
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    write_atomic(path, magic, digest.digest(), head, *parts)
+
+
+def read_checked(path: StrPath, magic: bytes, key: str, *, limit: int = 1 << 32) -> memoryview | None:
+    """Read the content of a cache file; None if there is none under this key that is as it was written.
+
+    A missing, empty, cut, damaged or foreign file counts as none, and so does one that cannot be read, one of more than
+    `limit` bytes, a link or a pipe: make the content again.
+
+    Example:
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/cached"
+        >>> write_checked(path, b"squares 1\\n", "of 3", b"9")
+        >>> bytes(read_checked(path, b"squares 1\\n", "of 3")), read_checked(path, b"squares 1\\n", "of 4")
+        (b'9', None)
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(fd, "rb") as file:
+            if os.fstat(fd).st_size > limit:
+                return None
+            raw = memoryview(file.read(os.fstat(fd).st_size))
+    except OSError:
+        return None
+    begin, head = len(magic) + _DIGEST, _head(key)
+    content = begin + len(head)
+    if bytes(raw[: len(magic)]) != magic or bytes(raw[begin:content]) != head:
+        return None
+    return raw[content:] if hashlib.sha256(raw[begin:]).digest() == bytes(raw[len(magic) : begin]) else None
+
+
+def _head(key: str) -> bytes:
+    raw = key.encode()
+    return len(raw).to_bytes(8, "little") + raw

@@ -1,0 +1,93 @@
+"""Folders, and files that others write by name, which appear complete or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock.files.locks import StrPath
+from penstock.files.rename import move, put_in_place
+from penstock.files.replace import Durability, sync
+from penstock.files.scratch import NEW, OLD, make_scratch, sweep_once
+
+
+@contextmanager
+def scratch_folder(target: StrPath) -> Generator[Path]:
+    """Make a hidden, private, empty folder next to `target`, and delete it with all in it when the block ends.
+
+    It is on the file system of `target`, so that what is made in it can be moved there. What a killed process leaves
+    is removed by the next that writes in the same folder.
+
+    Raises:
+        OSError: The folder of `target` is missing or cannot be written.
+    """
+    place = Path(target)
+    sweep_once(place.parent)
+    scratch, fd = make_scratch(place, _make)
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)  # what cannot be removed now is left to a later sweep
+        os.close(fd)
+
+
+@contextmanager
+def atomic_path(path: StrPath, *, durable: Durability = "none", overwrite: bool = False) -> Generator[Path]:
+    """Give a path to make a folder or file at, which takes the place of `path` when the block ends.
+
+    If the block raises, nothing changes. A folder that is replaced is not lost at any moment: the two exchange their
+    names where the system can do that; elsewhere they are renamed in an order that the next `sweep` ends.
+
+    Args:
+        path: Where the result goes, in an existing folder. The path that is given has the same last name.
+        durable: `"folder"` flushes the name to the disk itself, `"file"` what the caller made itself: of a folder the
+            names in it (flush its files where you write them). Each includes the one before it.
+        overwrite: Replace what lies at `path`. Otherwise it is refused at once.
+
+    Raises:
+        FileExistsError: Something lies at `path` and `overwrite` is False.
+        FileNotFoundError: The block made nothing at the path that it was given.
+        OSError: The folder of `path` is missing or cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> place = Path(tempfile.mkdtemp()) / "dataset"
+        >>> with atomic_path(place) as made:
+        ...     made.mkdir()
+        >>> place.is_dir(), [entry.name for entry in place.parent.iterdir()]
+        (True, ['dataset'])
+    """
+    target = Path(path)
+    if not overwrite and os.path.lexists(target):
+        raise FileExistsError(f"expected nothing at {target}; remove it, or choose another place")
+    with scratch_folder(target) as scratch:
+        (scratch / NEW).mkdir()
+        made = scratch / NEW / target.name
+        yield made
+        if durable != "none":
+            sync(made)
+        _install(made, target, scratch, overwrite=overwrite)
+    if durable == "folder":
+        sync(target.parent)
+
+
+def _install(made: Path, target: Path, scratch: Path, *, overwrite: bool) -> None:
+    if overwrite:
+        (scratch / OLD).mkdir()
+        put_in_place(made, target, scratch / OLD / target.name)
+        return
+    try:
+        move(made, target)
+    except FileExistsError as error:
+        raise FileExistsError(f"expected nothing at {target}; remove it, or choose another place") from error
+
+
+def _make(path: str) -> int:
+    os.mkdir(path, 0o700)
+    try:
+        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        raise FileExistsError(path) from None  # swept before it was locked: another name is taken

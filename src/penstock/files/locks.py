@@ -1,0 +1,137 @@
+"""Advisory locks of whole files and folders (`flock`), which end with the process that holds them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from penstock.errors import LockedError
+
+StrPath = str | os.PathLike[str]
+
+
+def try_lock(fd: int, *, shared: bool = False) -> bool:
+    """Lock an open file or folder until it is closed; False if somebody else holds a lock in the way.
+
+    Args:
+        fd: The descriptor. Two descriptors from two calls of `os.open` exclude each other, even in one process.
+        shared: Allow other shared locks.
+
+    Raises:
+        OSError: The file system has no locks.
+    """
+    try:
+        fcntl.flock(fd, _kind(shared) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def lock(fd: int, path: StrPath, *, shared: bool = False, wait: bool = False, holder: str = "another writer") -> None:
+    """Lock an open file or folder until it is closed.
+
+    Args:
+        fd: The descriptor.
+        path: Its name, for the message.
+        shared: Allow other shared locks.
+        wait: Wait for whoever holds a lock in the way, rather than fail.
+        holder: Who that is, for the message.
+
+    Raises:
+        LockedError: Somebody else holds a lock in the way.
+        OSError: The file system has no locks.
+    """
+    if wait:
+        fcntl.flock(fd, _kind(shared))
+    elif not try_lock(fd, shared=shared):
+        raise LockedError(f"{os.fspath(path)} is in use by {holder}; wait for it to finish")
+
+
+def open_locked(
+    path: StrPath, flags: int = os.O_RDWR, *, shared: bool = False, wait: bool = False, holder: str = "another writer"
+) -> int:
+    """Open a file or folder and lock it; return the descriptor, which holds the lock until it is closed.
+
+    What is locked is what lies at `path` when the lock is there: a file that was replaced or removed meanwhile is
+    opened again. Links are not followed.
+
+    Args:
+        path: A file, or a folder (with `flags=os.O_RDONLY`, for folders cannot be opened otherwise).
+        flags: As of `os.open`; with `os.O_CREAT` a missing file is made, empty. Some network file systems grant an
+            exclusive lock only on a descriptor that may write.
+        shared: Allow other shared locks.
+        wait: Wait for whoever holds a lock in the way, rather than fail.
+        holder: Who that is, for the message.
+
+    Raises:
+        LockedError: Somebody else holds a lock in the way.
+        FileNotFoundError: Nothing lies there.
+        OSError: It cannot be opened (a link, for one), or the file system has no locks.
+    """
+    while True:
+        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        try:
+            lock(fd, path, shared=shared, wait=wait, holder=holder)
+            if is_at(fd, path):
+                return fd
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+@contextmanager
+def locked(
+    path: StrPath | int,
+    flags: int = os.O_RDONLY,
+    *,
+    shared: bool = False,
+    wait: bool = False,
+    holder: str = "another writer",
+) -> Generator[None]:
+    """Hold a lock until the end of the block: of what lies at a path, or of an open descriptor.
+
+    Arguments and errors are those of `open_locked`. A descriptor stays open, and is unlocked at the end.
+
+    Example:
+        >>> import tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> with locked(folder):
+        ...     with locked(folder, holder="another conversion"):
+        ...         pass
+        Traceback (most recent call last):
+            ...
+        penstock.errors.LockedError: ... is in use by another conversion; wait for it to finish
+    """
+    if isinstance(path, int):
+        lock(path, f"descriptor {path}", shared=shared, wait=wait, holder=holder)
+        try:
+            yield
+        finally:
+            unlock(path)
+        return
+    fd = open_locked(path, flags, shared=shared, wait=wait, holder=holder)
+    try:
+        yield
+    finally:
+        os.close(fd)
+
+
+def unlock(fd: int) -> None:
+    """Give up a lock before the descriptor is closed, also for copies that forked processes have."""
+    fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+def is_at(fd: int, path: StrPath) -> bool:
+    """Whether an open file or folder is what lies at `path` now."""
+    try:
+        there, opened = os.stat(path, follow_symlinks=False), os.fstat(fd)
+    except FileNotFoundError:
+        return False
+    return (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)
+
+
+def _kind(shared: bool) -> int:
+    return fcntl.LOCK_SH if shared else fcntl.LOCK_EX

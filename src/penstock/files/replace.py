@@ -1,0 +1,84 @@
+"""Files that appear under their name complete or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from penstock.files.locks import StrPath, unlock
+from penstock.files.rename import move
+from penstock.files.scratch import make_scratch, sweep_once
+
+Durability = Literal["none", "file", "folder"]
+
+
+@contextmanager
+def atomic_file(path: StrPath, *, durable: Durability = "none", overwrite: bool = True) -> Generator[IO[bytes]]:
+    """Write a new file that takes the place of `path` when the block ends; if it raises, nothing changes.
+
+    Readers have the old file or the new one, at any moment and after a kill. A link is replaced, not followed.
+    The permission bits are those of a new file (0666 without the umask).
+
+    Args:
+        path: The file, in an existing folder.
+        durable: What is flushed to the disk itself before the block is left: nothing (`"none"`), the bytes (`"file"`),
+            or the bytes and then the name (`"folder"`), so that the new file survives a loss of power.
+        overwrite: Replace what lies there. Otherwise it is refused.
+
+    Raises:
+        FileExistsError: Something lies at `path` and `overwrite` is False.
+        OSError: The file cannot be written, or the disk is full.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "state.json"
+        >>> with atomic_file(path) as file:
+        ...     _ = file.write(b"{}")
+        >>> path.read_text(), [entry.name for entry in path.parent.iterdir()]
+        ('{}', ['state.json'])
+    """
+    target = Path(path)
+    sweep_once(target.parent)
+    scratch, fd = make_scratch(target, _make)
+    try:
+        with open(fd, "wb", closefd=False) as file:
+            yield file
+        if durable != "none":
+            os.fsync(fd)
+        if overwrite:
+            os.replace(scratch, target)
+        else:
+            move(scratch, target)
+        with suppress(OSError):  # a file system without locks
+            unlock(fd)  # for who opens the new file next, even if a forked process has a copy of the descriptor
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(scratch)
+        raise
+    finally:
+        os.close(fd)
+    if durable == "folder":
+        sync(target.parent)
+
+
+def write_atomic(path: StrPath, *parts: Any, durable: Durability = "none", overwrite: bool = True) -> None:
+    """Write bytes (any buffers, one after the other) as `atomic_file` does, with its arguments and errors."""
+    with atomic_file(path, durable=durable, overwrite=overwrite) as file:
+        file.writelines(parts)
+
+
+def sync(*paths: StrPath) -> None:
+    """Flush the bytes of files, or the names in folders, to the disk itself."""
+    for path in paths:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def _make(path: str) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
