@@ -328,21 +328,74 @@ def test_of_a_truncated_tar_the_members_before_the_cut_are_used_and_the_cut_one_
             assert "training.1.gz" in str(file.torn)
         games = Lc0Source(tmp_path / "a.tar")
         assert (len(games), games.metadata["left_out"][0]["reason"]) == (1, "truncated")
-    assert opened(put(tmp_path / "a.tar", whole[: 2 * step])).torn is None  # between members: nothing is missing
+        assert file.expected == 2
+
+
+def test_a_tar_that_is_cut_between_two_members_is_torn(raw: Raw, tmp_path: Path) -> None:
+    whole = b"".join(member(f"training.{i}.gz", raw(1)) for i in range(3))
+    for n in range(1, 4):
+        file = opened(put(tmp_path / "a.tar", whole[: n * len(whole) // 3]))
+        assert (len(file), file.expected) == (n, n + 1)
+        assert "end-of-archive marker" in str(file.torn)
+    for end in (END, END[:512], bytes(10240)):  # what GNU tar writes, half of it, and a record of it
+        file = opened(put(tmp_path / "a.tar", whole + end))
+        assert (len(file), file.expected, file.torn) == (3, 3, None)
+
+
+@pytest.mark.parametrize("at", [0, 100, 124, 148, 156], ids=["name", "mode", "size", "checksum", "type"])
+def test_a_flipped_bit_in_a_header_costs_its_member_alone(chunk: Raw, tmp_path: Path, at: int) -> None:
+    members = [member(f"training.{i}.gz", chunk(i + 1)) for i in range(5)]
+    damaged = bytearray(members[2])
+    damaged[at] ^= 4
+    file = opened(put(tmp_path / "a.tar", b"".join([*members[:2], damaged, *members[3:], END])))
+    assert [len(file.load(i)) for i in range(len(file))] == [1, 2, 4, 5]
+    assert (file.expected, "checksum" in str(file.torn)) == (5, True)
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_the_members_of_a_damaged_part_are_counted_by_where_they_begin(
+    chunk: Raw, raw: Raw, tmp_path: Path, packed: bool
+) -> None:
+    members = [member(f"training.{i}.gz", (chunk if packed else raw)(2)) for i in range(9)]
+    headless = [bytes(512) + each[512:] for each in members[2:6]]  # a page of zeros over each header
+    file = opened(put(tmp_path / "a.tar", b"".join([*members[:2], *headless, *members[6:], END])))
+    assert (len(file), file.expected) == (5, 9)
+    assert "zeros" in str(file.torn)
+    last = opened(put(tmp_path / "b.tar", b"".join([*members[:2], bytes(512) + members[2][512:], END])))
+    assert (len(last), last.expected) == (2, 3)
+
+
+def test_archives_that_are_put_one_behind_the_other_are_read_to_the_end(chunk: Raw, tmp_path: Path) -> None:
+    one = member("a.gz", chunk(1)) + END
+    file = opened(put(tmp_path / "a.tar", one + bytes(8192) + member("b.gz", chunk(2)) + END))
+    assert ([len(file.load(i)) for i in range(len(file))], file.expected, file.torn) == ([1, 2], 2, None)
+
+
+def test_what_stands_behind_the_end_of_an_archive_and_is_no_member_is_passed_over(chunk: Raw, tmp_path: Path) -> None:
+    file = opened(put(tmp_path / "a.tar", member("a.gz", chunk(1)) + END + b"signed by me" * 99))
+    assert (len(file), file.expected, file.torn) == (1, 1, None)
+
+
+def test_a_member_of_no_bytes_is_a_bad_chunk_and_no_damage_of_the_archive(chunk: Raw, tmp_path: Path) -> None:
+    file = opened(archive(tmp_path / "a.tar", {"a": chunk(1), "b": b"", "c": chunk(3)}))
+    assert (len(file), file.expected, file.torn) == (3, 3, None)
+    with pytest.raises(ChunkError) as caught:
+        file.load(1)
+    assert caught.value.reason == Reason.EMPTY
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, b"S"])
-def test_of_a_tar_with_a_link_or_a_damaged_header_the_members_before_are_used(
+def test_of_a_tar_with_a_link_or_a_damaged_header_the_other_members_are_used(
     chunk: Raw, tmp_path: Path, kind: bytes
 ) -> None:
     info = tarfile.TarInfo("link.gz")
     info.type, info.linkname = kind, "/etc/passwd"
     good = member("a.gz", chunk())
     file = opened(put(tmp_path / "a.tar", good + info.tobuf() + good + END))
-    assert (len(file), counts(file)) == (1, [0, 1, 2])
+    assert (len(file), file.expected, counts(file)) == (2, 3, [0, 1, 2])
     assert "link.gz" in str(file.torn)
     broken = opened(put(tmp_path / "b.tar", good + b"x" * 512 + good + END))
-    assert (len(broken), counts(broken)) == (1, [0, 1, 2])
+    assert (len(broken), broken.expected, counts(broken)) == (2, 3, [0, 1, 2])
     assert "checksum" in str(broken.torn)
 
 

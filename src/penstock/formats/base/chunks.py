@@ -19,14 +19,21 @@ WantedOfEach = Callable[[int, int], npt.NDArray[np.int64]]
 class ChunkSource(ABC):
     """Chunks `0 .. len - 1` of one file, each the frames of one game in order. Reads may be called from any thread.
 
-    `key` sorts sources by age: the newest has the greatest.
+    `key` sorts sources by age: the newest has the greatest. `torn` says what cannot be read of a damaged file, None for
+    a whole one.
     """
 
     key: str
+    torn: str | None = None
 
     @abstractmethod
     def __len__(self) -> int:
         """How many chunks there are."""
+
+    @property
+    def expected(self) -> int:
+        """How many chunks there should be: those that are there, and those lost by damage, as far as that is known."""
+        return len(self)
 
     @abstractmethod
     def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:

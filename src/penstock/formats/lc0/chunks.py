@@ -55,7 +55,8 @@ class Counted:
 
 class ChunkFile(ChunkSource):
     """The chunks of one file, as `open_chunks` finds them. `key` is the file's name without its path; where keys are
-    equal, paths decide. `torn` says what is not read of a damaged archive, None for a whole one.
+    equal, paths decide. `torn` says what cannot be read of a damaged archive, None for a whole one; `expected` counts
+    such chunks too.
 
     Reads are by position, and from any thread. All files together hold at most 64 descriptors, those read last.
     """
@@ -66,11 +67,17 @@ class ChunkFile(ChunkSource):
         self.path, self.key, self.torn = path, path.name, index.torn
         self._index, self._limit, self._verify, self._as_stored = index, limit, verify, as_stored
         self._missing: Missing = missing
+        self._lost = index.lost
         self._kept: Int | None = None
         self._closed = False
 
     def __len__(self) -> int:
         return len(self._index.payload)
+
+    @property
+    def expected(self) -> int:
+        """How many chunks the file should have had, at least."""
+        return len(self) + self._lost
 
     def load(self, i: int, wanted: Wanted | None = None) -> Bytes:
         """`[n, 8396]` uint8 frames of chunk `i`, brought to version 7, in memory of their own. With `as_stored`,
@@ -283,8 +290,8 @@ def open_chunks(
     `missing_st` says what short-term values become that records before version 7 do not have: `"zero"`, or `"nan"`.
     `limit` is the most bytes of a chunk, unpacked. With `verify`, a chunk is unpacked whole and its checksum compared
     also where only some of its frames are wanted. With `as_stored`, records of versions 6 and 7 are given as they are,
-    for whoever brings them to version 7 later. Of a tar that is cut or damaged, the members before that are used, and
-    `torn` names the first that is not.
+    for whoever brings them to version 7 later. Of a tar that is cut or damaged, every member whose header can be read is
+    used; `torn` says what the first damage is, and `expected` counts the members that are lost, as far as can be told.
 
     Raises `ChunkError` for an empty file called `.gz` or `.tar` (`empty`) and for one that is something else
     (`not_gzip`, `archive`); `DataError` for another `missing_st`; `OSError`. Cost: a read of the first bytes; of a
