@@ -290,7 +290,7 @@ def open_chunks(
     `missing_st` says what short-term values become that records before version 7 do not have: `"zero"`, or `"nan"`.
     `limit` is the most bytes of a chunk, unpacked. With `verify`, a chunk is unpacked whole and its checksum compared
     also where only some of its frames are wanted. With `as_stored`, records of versions 6 and 7 are given as they are,
-    for whoever brings them to version 7 later. Of a tar that is cut or damaged, every member whose header can be read is
+    for whoever brings them to version 7 later. Of a tar that is cut or damaged, members whose headers can be read are
     used; `torn` says what the first damage is, and `expected` counts the members that are lost, as far as can be told.
 
     Raises `ChunkError` for an empty file called `.gz` or `.tar` (`empty`) and for one that is something else
