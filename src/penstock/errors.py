@@ -42,7 +42,14 @@ class FormatError(PenstockError, ValueError):
     def __init__(self, message: str, *, path: object = None, where: str | None = None) -> None:
         self.path = path
         self.where = where
+        self._message = message
         super().__init__(message + _place(path, where))
+
+    def locate(self, path: object, where: str | None = None) -> None:
+        """Name the file and the place in it, if the error names no file yet."""
+        if self.path is None and path is not None:
+            self.path, self.where = path, self.where or where
+            self.args = (self._message + _place(self.path, self.where), *self.args[1:])
 
 
 class UnknownFormatError(FormatError):

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from penstock.core.boundary import loading_state
 from penstock.core.columns import Columns
 from penstock.core.ragged import Array, Ragged
 
@@ -16,6 +17,11 @@ IteratorState = dict[str, Any]
 
 class BlockIterator(ABC):
     """An iterator over blocks of columns that can say where it stands and go there."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "load_state_dict" in vars(cls):
+            setattr(cls, "load_state_dict", loading_state(cls.load_state_dict))  # noqa: B010  a wrapper has other parameters
 
     def __iter__(self) -> Iterator[Columns]:
         return self

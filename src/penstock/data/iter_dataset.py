@@ -172,8 +172,10 @@ class _RebatchIterator(BlockIterator):
         # Blocks not yet given out whole, each with the upstream state before it; `offset` rows of the first are out.
         self.held: list[tuple[IteratorState, Columns]] = []
         self.offset = 0
+        self.to_restore: IteratorState | None = None  # a loaded state whose first block is not read yet
 
     def __next__(self) -> Columns:
+        self._restore()
         while self._available() < self.batch_size:
             before = self.upstream.state_dict()
             block = next(self.upstream, None)
@@ -203,16 +205,29 @@ class _RebatchIterator(BlockIterator):
         return concatenated(parts)
 
     def state_dict(self) -> IteratorState:
+        if self.to_restore is not None:
+            return self.to_restore
         upstream = self.held[0][0] if self.held else self.upstream.state_dict()
         return {"upstream": upstream, "offset": self.offset}
 
     def load_state_dict(self, state: IteratorState) -> None:
         if set(state) != {"upstream", "offset"}:
             raise StateError(f"expected a state with upstream and offset, got {sorted(state)}")
+        if type(state["offset"]) is not int or state["offset"] < 0:
+            raise StateError(f"expected an offset >= 0, got {state['offset']!r}")
         self.upstream.load_state_dict(state["upstream"])
         self.held, self.offset = [], 0
-        if state["offset"]:
+        self.to_restore = state if state["offset"] else None
+
+    def _restore(self) -> None:
+        """Read again the block that is partly out. Not in `load_state_dict`: functions of the user may run here."""
+        if self.to_restore is None:
+            return
+        offset, self.to_restore = self.to_restore["offset"], None
+        before = self.upstream.state_dict()
+        while (block := next(self.upstream, None)) is not None and block.n == 0:
             before = self.upstream.state_dict()
-            while (block := next(self.upstream)).n == 0:
-                before = self.upstream.state_dict()
-            self.held, self.offset = [(before, block)], int(state["offset"])
+        if block is None or block.n < offset:
+            got = 0 if block is None else block.n
+            raise StateError(f"expected a block of more than {offset} rows, got {got}; the stream has changed since")
+        self.held, self.offset = [(before, block)], offset

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from penstock.core.boundary import parsing
 from penstock.data.dataset import EpisodeDataset
 from penstock.formats.base.format import named, recognise
 
@@ -29,4 +30,6 @@ def open(location: str | os.PathLike[str], *, format: str | None = None, **optio
     else:
         found = named(format)
         path = Path(location) if Path(location).exists() else (found.locate(os.fspath(location)) or Path(location))
-    return EpisodeDataset(found.open(path, **options))
+    source = found.open(path, **options)
+    with parsing(path):
+        return EpisodeDataset(source)

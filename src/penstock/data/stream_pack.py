@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import zlib
 from collections import deque
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.blocks import BlockIterator, IteratorState, Origin, concatenated
+from penstock.core.boundary import parsing_state
 from penstock.core.columns import Columns
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.data.lengths import LengthsFile
@@ -302,12 +302,10 @@ def _checked(state: IteratorState) -> tuple[Passed, npt.NDArray[np.uint8]]:
     if set(state) != names or type(state["taken"]) is not int or state["taken"] < 0:
         raise StateError(f"expected a state with {sorted(names)}, got {sorted(state)}")
     taken, passed = state["taken"], state["passed"]
-    try:
+    with parsing_state("PackIterator"):
         counted = Passed(**passed)
         raw = zlib.decompressobj().decompress(base64.b64decode(state["flags"], validate=True), 3 * (taken // 8 + 1) + 1)
         planes = np.frombuffer(raw, np.uint8).reshape(3, -(-taken // 8))
-    except (TypeError, ValueError, binascii.Error, zlib.error) as error:
-        raise StateError(f"expected a state with counts and flags, got a damaged one: {error}") from error
     if any(type(n) is not int or n < 0 for n in asdict(counted).values()):
         raise StateError(f"expected counts >= 0, got {passed}")
     bits = np.unpackbits(planes, axis=1, count=taken)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,8 @@ class MemorySource(Source):
     >>> source.episode(1).rewards.tolist()
     [2.0, 3.0, 4.0]
     """
+
+    parses: ClassVar[bool] = False
 
     def __init__(
         self,

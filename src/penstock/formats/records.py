@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,8 @@ class MadeSource(Source):
     A subclass defines `make`. What was made of the last few sets of records is kept, so that reading the columns of a
     batch one by one makes them once.
     """
+
+    parses: ClassVar[bool] = False  # records are made by code of the user, whose errors stay what they are
 
     def __init__(self, records: int) -> None:
         self._offsets = np.arange(records + 1)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.boundary import loading_state
 from penstock.errors import StateError
 from penstock.kernels.permute import permute
 from penstock.live.journal import Arrival, Journal, Move
@@ -97,6 +98,7 @@ class _InTurn(StreamShuffler):
         counters = {"seed": self._seed, "taken": self._taken, "upper": self._upper, "used_up": self._used_up}
         return {**counters, "came": [list(ends) for ends in self._came]}
 
+    @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if int(state["seed"]) != self._seed:
             raise StateError(f"expected the state of seed {self._seed}, got seed {state['seed']}")

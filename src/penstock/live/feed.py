@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.boundary import loading_state
 from penstock.errors import DataError, StateError
 from penstock.live.block import Block
 from penstock.live.catalog import ChunkCatalog
@@ -224,6 +225,7 @@ class Feed:
         if mine != theirs:
             raise StateError(f"expected the state of a run with {mine}, got one with {theirs}")
 
+    @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was taken. Raises `StateError`, also once sources have come."""
         if self.intake.begun or self.pool.window[1]:

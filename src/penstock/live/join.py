@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.boundary import parsing_state
 from penstock.errors import PlanError, StateError
 from penstock.live.block import Block
 from penstock.plan.schedule import Schedule
@@ -112,11 +113,9 @@ class Joiner:
 
     def load_state_dict(self, state: Mapping[str, Any], fetch: Callable[[Int, Any], Block]) -> int:
         """Go on where the state was taken; gives how many frames it names that cannot be had. Raises `StateError`."""
-        try:
+        with parsing_state("join"):
             at, inputs = int(state["at"]), [int(i) for i in state["open"]]
             held = [(np.asarray(chunk, np.int64), np.asarray(place, np.int32)) for chunk, place in state["held"]]
-        except (KeyError, TypeError, ValueError) as error:
-            raise StateError(f"expected the state of a join, got {sorted(state)}") from error
         if len(held) != len(self._shares) or not set(inputs) <= set(range(len(held))):
             raise StateError(f"expected the state of {len(self._shares)} inputs, got {len(held)}")
         self._follow(inputs, at)

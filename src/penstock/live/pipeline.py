@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.boundary import loading_state
 from penstock.errors import PlanError, StateError
 from penstock.live.block import Block, Part
 from penstock.live.chunk_sources import Inlet
@@ -249,6 +250,7 @@ class LivePipeline(Iterator[Arrays]):
         own = {"version": VERSION, "stop": self.options.stop, "weights": list(self._weights)}
         return {**own, **counts, "streams": streams, "join": join, "sampler": sampler}
 
+    @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was taken, with its next batch. Frames that are needed are read when they are.
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.boundary import loading_state
 from penstock.errors import PlanError, StateError
 from penstock.live.hanse import Float, HanseSampling
 from penstock.live.journal import Arrival, Journal, Move
@@ -292,25 +293,23 @@ class ShufflingChunkPool:
                 "largest": None if self._hanse is None else self._hanse.largest,
             }
 
+    @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where the state was taken: first come the draws that had not been taken. Raises `StateError`."""
         with self._changed:
             self._check(state)
-            try:
-                self._shuffler.load_state_dict(state["shuffler"])
-                self._sources = deque((int(lo), Arrival(*described)) for lo, *described in state["sources"])
-                for name in ("upper", "next", "moves", "since", "base"):
-                    setattr(self, f"_{name}", int(state[name]))
-                self._newest, self._anchor = str(state["newest"]), str(state["anchor"])
-                self._uses = np.array(state["uses"], np.int32)
-                log = [
-                    Draws(int(seq), np.array(number, np.int64), np.array(use, np.int64), int(epoch))
-                    for seq, number, use, epoch in state["log"]
-                ]
-                if self._hanse is not None:
-                    self._hanse.largest = float(state["largest"])
-            except (KeyError, TypeError, ValueError) as error:
-                raise StateError(f"expected the state of a ShufflingChunkPool, got {sorted(state)}") from error
+            self._shuffler.load_state_dict(state["shuffler"])
+            self._sources = deque((int(lo), Arrival(*described)) for lo, *described in state["sources"])
+            for name in ("upper", "next", "moves", "since", "base"):
+                setattr(self, f"_{name}", int(state[name]))
+            self._newest, self._anchor = str(state["newest"]), str(state["anchor"])
+            self._uses = np.array(state["uses"], np.int32)
+            log = [
+                Draws(int(seq), np.array(number, np.int64), np.array(use, np.int64), int(epoch))
+                for seq, number, use, epoch in state["log"]
+            ]
+            if self._hanse is not None:
+                self._hanse.largest = float(state["largest"])
             self._log = deque(log)
             self._again = deque(self._log)
             for lo, arrival in self._sources:

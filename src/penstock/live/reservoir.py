@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.boundary import loading_state
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.errors import PlanError, StateError
 from penstock.kernels.dispatch import kernels
@@ -189,17 +190,15 @@ class Reservoir:
         counters = {name: int(getattr(self, f"_{name}")) for name in names}
         return {**counters, "chunk": self._chunk[: self._filled].copy(), "place": self._place[: self._filled].copy()}
 
+    @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> Int:
         """Take the counters and references of a state; gives the slots that are to be filled by `restore`, at the
         latest when they are `awaited`.
 
         Raises `StateError` for a state of another size or seed, or of something else.
         """
-        try:
-            counters = {name: int(state[name]) for name in ("slots", "seed", "filled", "drawn", "drained")}
-            chunk, place = np.asarray(state["chunk"], np.int64), np.asarray(state["place"], np.int32)
-        except (KeyError, TypeError, ValueError) as error:
-            raise StateError(f"expected the state of a Reservoir, got {sorted(state)}") from error
+        counters = {name: int(state[name]) for name in ("slots", "seed", "filled", "drawn", "drained")}
+        chunk, place = np.asarray(state["chunk"], np.int64), np.asarray(state["place"], np.int32)
         if (counters["slots"], counters["seed"]) != (self._slots, self._seed):
             mine = {"slots": self._slots, "seed": self._seed}
             raise StateError(f"expected the state of a reservoir with {mine}, got {counters}")

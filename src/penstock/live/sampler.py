@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.boundary import parsing_state
 from penstock.errors import PlanError, StateError
 from penstock.live.block import Block
 from penstock.live.metrics import StageMetrics
@@ -186,7 +187,7 @@ class ShufflingFrameSampler:
         Raises `StateError` for a state of other parameters or of something else, and where no frame can be had at all.
         """
         mine = {"slots": self._slots, "batch_size": self._batch_size, "seed": self._seed}
-        try:
+        with parsing_state("ShufflingFrameSampler"):
             theirs = {name: state[name] for name in mine}
             if mine != theirs:
                 raise StateError(f"expected the state of a sampler with {mine}, got one with {theirs}")
@@ -195,8 +196,6 @@ class ShufflingFrameSampler:
             left, *given = [(int(i), np.asarray(c, np.int64), np.asarray(p, np.int32)) for i, c, p in parts]
             if self._reservoir is not None:
                 self._restoring = Restoring(self._reservoir, state["reservoir"], fetch, self._batch_size)
-        except (KeyError, TypeError, ValueError) as error:
-            raise StateError(f"expected the state of a ShufflingFrameSampler, got {sorted(state)}") from error
         with self._lock:
             self._batches, self._taken, self._ended = counters
             self._fetch, self._again, self._given = fetch, deque(given), deque(given)

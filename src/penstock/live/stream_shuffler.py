@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.boundary import loading_state
 from penstock.errors import PlanError, StateError
 from penstock.kernels.dispatch import kernels
 from penstock.kernels.permute import permute
@@ -122,14 +123,12 @@ class StreamShuffler:
             "ranges": self._ranges.T.tolist(),
         }
 
+    @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where `state_dict` was taken. Raises `StateError` for anything else, or another seed."""
-        try:
-            ranges = np.array(state["ranges"], np.int64).reshape(-1, 4).T.copy()
-            window = int(state["window"][0]), int(state["window"][1])
-            counters = tuple(int(state[name]) for name in ("seed", "passes", "streams", "draws"))
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise StateError(f"expected the state of a StreamShuffler, got {state}") from error
+        ranges = np.array(state["ranges"], np.int64).reshape(-1, 4).T.copy()
+        window = int(state["window"][0]), int(state["window"][1])
+        counters = tuple(int(state[name]) for name in ("seed", "passes", "streams", "draws"))
         lo, hi, _, taken = ranges
         if ((lo > hi) | (hi > window[1]) | (taken < 0) | (taken > hi - lo)).any():
             raise StateError(f"expected ranges within the window {window}, got {state['ranges']}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from penstock.errors import StateError
+from penstock.core.boundary import loading_state
 from penstock.live.chunks import Unpacked
 
 NAMES = ("epoch", "good", "bad", "frames", "idle")
@@ -44,9 +44,7 @@ class Tally:
         """The counts."""
         return {name: getattr(self, name) for name in NAMES}
 
+    @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from counts. Raises `StateError` for something else."""
-        try:
-            self.epoch, self.good, self.bad, self.frames, self.idle = (int(state[name]) for name in NAMES)
-        except (KeyError, TypeError, ValueError) as error:
-            raise StateError(f"expected the state of a Tally, got {state}") from error
+        self.epoch, self.good, self.bad, self.frames, self.idle = (int(state[name]) for name in NAMES)

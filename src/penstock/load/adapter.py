@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
+from penstock.core.boundary import loading_state
 from penstock.load.cursor import Grown, Skippable
 from penstock.load.engine import LoaderIterator, LoaderStats
 from penstock.load.explain import Explanation
@@ -44,6 +45,7 @@ class Adapter(ABC, Generic[T]):
         """As `Loader.state_dict`."""
         return self.loader.state_dict()
 
+    @loading_state
     def load_state_dict(self, state: State, grown: Grown = "refuse") -> None:
         """As `Loader.load_state_dict`."""
         self.loader.load_state_dict(state, grown)

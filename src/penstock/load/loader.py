@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from penstock.core.boundary import loading_state
 from penstock.data.iter_dataset import IterDataset
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError
@@ -109,6 +110,7 @@ class Loader:
         """
         return self._cursor.saved()
 
+    @loading_state
     def load_state_dict(self, state: State, grown: Grown = "refuse") -> None:
         """Continue where `state` was taken, at the next `iter()`; a loop that is running goes on from there if it is in
         the same epoch, and ends if not.

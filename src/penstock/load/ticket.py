@@ -36,7 +36,8 @@ class Ticket:
     digest: str
 
     def __post_init__(self) -> None:
-        if not (0 <= self.position <= LAST and 0 <= self.count <= MOST and _is_hex(self.digest, 8)):
+        numbers = (type(self.position), type(self.count), type(self.digest)) == (int, int, str)
+        if not (numbers and 0 <= self.position <= LAST and 0 <= self.count <= MOST and _is_hex(self.digest, 8)):
             raise StateError(
                 f"expected a ticket of a position below 2^62, a count below 2^32 and 8 hexadecimal digits, "
                 f"got {self.position}, {self.count} and {self.digest!r}"
@@ -58,7 +59,7 @@ class Ticket:
         """A ticket out of its 32 digits or 16 bytes. Raises `StateError` for anything else."""
         if isinstance(ticket, Ticket):
             return ticket
-        data = ticket
+        data: Any = ticket
         if isinstance(data, str):
             text = data.strip()
             if not _is_hex(text, 2 * FORM.size):
@@ -66,8 +67,8 @@ class Ticket:
                     f"expected a ticket of {2 * FORM.size} hexadecimal digits, got {text!r}; copy it whole"
                 )
             data = bytes.fromhex(text)
-        if len(data) != FORM.size:
-            raise StateError(f"expected a ticket of {FORM.size} bytes, got {len(data)}")
+        if not isinstance(data, bytes) or len(data) != FORM.size:
+            raise StateError(f"expected a ticket of {FORM.size} bytes or {2 * FORM.size} digits, got {data!r}")
         position, count, digest = FORM.unpack(data)
         return cls(position, count, digest.hex())
 

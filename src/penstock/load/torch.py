@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from penstock.core.boundary import loading_state
 from penstock.core.columns import Columns, nest
 from penstock.core.ragged import Array, Ragged
 from penstock.data.map_dataset import MapDataset
@@ -239,6 +240,7 @@ class TorchStream(_Iterable):
         """Where the next `iter()` begins, as `Loader.state_dict`."""
         return self.cursor.saved()
 
+    @loading_state
     def load_state_dict(self, state: State, grown: Grown = "refuse") -> None:
         """Begin the next `iter()` where a `Loader` or `stream_state` says, as `Loader.load_state_dict` does."""
         self.cursor.load(state, grown)
@@ -271,6 +273,7 @@ class TorchStreamIterator(Iterator[Tensors]):
         where = {"position": position, "epoch": self._stretch.epoch, "workers": self._workers}
         return saved(self._feed, where)
 
+    @loading_state
     def load_state_dict(self, state: State) -> None:
         """Go there. Raises `StateError` for a state of other data or of another number of workers."""
         rest_of_state = dict(state)

@@ -19,6 +19,7 @@ from penstock.compat.lczero.config import (
 )
 from penstock.compat.lczero.graph import Branch, Graph
 from penstock.compat.lczero.metrics import History, stage_metrics
+from penstock.core.boundary import loading_state
 from penstock.domains.chess.tensors import ChessTensors
 from penstock.errors import PlanError, StateError
 from penstock.live.pipeline import LivePipeline
@@ -180,6 +181,7 @@ class DataLoader(Iterator[Batch]):
         outputs = {alias: pipeline.state_dict() for alias, pipeline in self.pipelines.items()}
         return {"version": VERSION, "outputs": outputs}
 
+    @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was taken. Before the start. Raises `StateError` for a state of another configuration."""
         outputs = state.get("outputs")

@@ -7,13 +7,14 @@ import importlib.metadata
 import os
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from penstock import formats
+from penstock.core.boundary import is_of_call, parsing, refusal
 from penstock.core.spec import Spec
 from penstock.errors import FormatError, UnknownFormatError
 from penstock.formats.base.source import Source
@@ -34,14 +35,24 @@ class Format(ABC):
 
     A new format is a folder in `penstock/formats/` whose package has `FORMAT = MyFormat()`, or an entry point in
     the group `penstock.formats` that names such an object.
+
+    Whatever the methods raise because of the data becomes a `FormatError` with the path (`core/boundary.py`). A
+    `TypeError` that names an option the caller gave stays one.
     """
 
     name: ClassVar[str]
     description: ClassVar[str]
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in ("recognises", "open", "append", "check", "opening_checks"):
+            if name in vars(cls):
+                setattr(cls, name, _guarded(vars(cls)[name]))
+
     @abstractmethod
     def recognises(self, path: Path) -> bool:
-        """Whether the content at `path` (not its name alone) is this format's. Cheap, and never raises."""
+        """Whether the content at `path` (not its name alone) is this format's. Cheap; raises nothing but `FormatError`
+        for content that cannot be looked at, and `OSError`."""
 
     @abstractmethod
     def open(self, path: Path, **options: Any) -> Source:
@@ -68,6 +79,33 @@ class Format(ABC):
     def opening_checks(self, path: Path, **options: Any) -> bool:
         """Whether `check` looks at nothing that `open` does not, so that whoever opens the data need not call it."""
         return type(self).check is Format.check
+
+
+def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method whose first argument is a path, behind the boundary of errors."""
+
+    through = _through if method.__name__ == "check" else None  # findings are looked for as they are asked for
+
+    @wraps(method)
+    def guarded(self: Format, path: Path, *args: Any, **kwargs: Any) -> Any:
+        try:
+            result: Any = method(self, path, *args, **kwargs)
+        except Exception as error:
+            if is_of_call(error, kwargs) or (instead := refusal(error, path)) is None:
+                raise
+            raise instead from error
+        if through is not None:
+            return through(result, path)
+        if isinstance(result, Source) and result.location is None:
+            result.location = path
+        return result
+
+    return guarded
+
+
+def _through(findings: Iterator[Finding], path: Path) -> Iterator[Finding]:
+    with parsing(path):
+        yield from findings
 
 
 @cache
@@ -108,7 +146,14 @@ def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:
         if not located:
             raise FileNotFoundError(f"nothing at {path}, and no format knows a dataset of that id")
         return located[0]
+    failures: dict[str, FormatError] = {}
     for entry in available().values():
-        if entry.recognises(path):
-            return entry, path
-    raise UnknownFormatError(f"expected data of one of the formats {sorted(available())}, got none of them", path=path)
+        try:
+            if entry.recognises(path):
+                return entry, path
+        except FormatError as error:
+            failures[entry.name] = error
+    message = f"expected data of one of the formats {sorted(available())}, got none of them"
+    for name, error in failures.items():
+        raise UnknownFormatError(f"{message}; {name} could not look at it: {error}", path=path) from error
+    raise UnknownFormatError(message, path=path)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, final
+from functools import wraps
+from os import PathLike
+from pathlib import Path
+from typing import Any, ClassVar, final
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.boundary import is_of_call, refusal
 from penstock.core.columns import Columns
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import ALIGNS, Align, Field, Spec
-from penstock.errors import ExpiredRowError
+from penstock.errors import ExpiredRowError, PenstockError
 
 Int = npt.NDArray[np.int64]
 _PLAIN = frozenset((bool, int, float))
@@ -22,6 +26,11 @@ _PLAIN = frozenset((bool, int, float))
 
 BLOCK_BYTES = 4 << 20  # short episodes are iterated in blocks of at most about this size
 ROWS = 4096  # ragged rows that are read at a time to measure them
+# What a format implements, or makes quicker, of a source: all that reads; `spec` and `offsets` are known at `open`.
+_GUARDED = {
+    *("read", "read_array", "read_ragged", "read_values", "value_offsets", "episode", "episode_metadata", "table"),
+    *("__init__", "refresh", "metadata", "fingerprint", "fingerprint_of", "blocks"),
+}
 LEAST_STEP_BYTES = 64  # a step counts for as much at least, for ragged columns say nothing of their size
 
 
@@ -32,8 +41,19 @@ class Source(ABC):
     (one more a episode), and episode row `e`. Row numbers are never reused. Reads may be called from any number of
     threads, and after a fork.
 
-    A format implements `read_array` and `read_ragged`, each for one column; everything else follows.
+    A format implements `read_array` and `read_ragged`, each for one column; everything else follows. Whatever a
+    subclass's methods raise because of the data becomes `FormatError` with path and column (`core/boundary.py`), unless
+    the class says `parses = False`, as sources do that call functions of the user.
     """
+
+    parses: ClassVar[bool] = True
+    location: Path | None = None  # what was opened, for messages; `Format.open` sets it
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.parses:
+            for name in _GUARDED & vars(cls).keys():
+                setattr(cls, name, _guarded(vars(cls)[name]))
 
     @property
     @abstractmethod
@@ -267,6 +287,47 @@ class Deferred(Mapping[str, Any]):
 
     def __reduce__(self) -> tuple[type[dict[str, Any]], tuple[dict[str, Any]]]:
         return dict, (self._read(),)
+
+
+def _guarded(member: Any) -> Any:
+    """A method, or a property, behind the boundary of errors."""
+    if isinstance(member, property):
+        return property(_guarded(member.fget))
+    if not callable(member):  # a cached property, or a value
+        return member
+
+    @wraps(member)
+    def guarded(self: Source, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return member(self, *args, **kwargs)
+        except Exception as error:
+            if is_of_call(error, kwargs) or (instead := _refusal(self, member.__name__, args, error)) is None:
+                raise
+            raise instead from error
+
+    return guarded
+
+
+def _refusal(source: Source, name: str, args: tuple[Any, ...], error: Exception) -> Exception | None:
+    """What is raised instead of an error of a source's method; None for the error itself."""
+    if name == "__init__":
+        return refusal(error, args[0] if args and isinstance(args[0], str | PathLike) else None)
+    if isinstance(error, PenstockError) or not args:
+        return refusal(error, source.location)
+    first, where = args[0], None
+    if name in ("read_array", "read_ragged", "read_values", "value_offsets"):
+        where, field = str(first), source.spec[first]  # a column that there is not is the caller's `KeyError`
+        if name != "read_array" and not field.ragged:
+            return None
+        if name in ("read_array", "read_ragged") and len(args) > 1:
+            source.check(field.align, args[1])  # rows that there are not are `ExpiredRowError`
+    elif name == "episode":
+        where = f"episode {first}"
+        if not -len(source) <= first < len(source):
+            return None
+    elif name == "episode_metadata" and not all(0 <= e < len(source) for e in first):
+        return None
+    return refusal(error, source.location, where)
 
 
 def check_values(column: str, offsets: Int, selection: Selection) -> None:

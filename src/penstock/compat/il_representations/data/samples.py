@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.boundary import loading_state
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import StateError
@@ -109,6 +110,7 @@ class Resumable(_Iterable):
         """Where the last `iter()` stands, in the process that iterates."""
         return {"epoch": self._at[0], "given": self._at[1], "of": self._identity()}
 
+    @loading_state
     def load_state_dict(self, state: State) -> None:
         """Begin the next `iter()` where a state was taken. Raises `StateError` for one of other data."""
         if set(state) != {"epoch", "given", "of"} or state["of"] != self._identity():

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.boundary import parsing
 from penstock.core.ragged import Ragged
 from penstock.domains.driving.geometry import enu_to_ecef, transform_points
 from penstock.domains.driving.map.elements import CROSSWALK, TRAFFIC_LIGHT, MapElement, RoadMap
@@ -209,10 +210,8 @@ def required(data_manager: DataManager | str | Path, key: str) -> Path:
 
 def load_metadata(path: str | Path) -> dict[str, Any]:
     """The dataset's `meta.json`. Raises `FormatError` for what is no JSON object."""
-    try:
+    with parsing(path):
         meta = json.loads(Path(path).read_bytes())
-    except ValueError as error:
-        raise FormatError(f"expected JSON, got {error}", path=path) from error
     if not isinstance(meta, dict):
         raise FormatError(f"expected a JSON object, got {type(meta).__name__}", path=path)
     return meta
@@ -220,10 +219,8 @@ def load_metadata(path: str | Path) -> dict[str, Any]:
 
 def matrix_of(meta: Mapping[str, Any], name: str) -> npt.NDArray[np.float64]:
     """The 4 by 4 matrix `name` of the dataset's metadata. Raises `FormatError` where it is none."""
-    try:
+    with parsing(where=name):
         matrix = np.array(meta[name], np.float64)
-    except (KeyError, TypeError, ValueError) as error:
-        raise FormatError(f"expected a matrix of 4 by 4 numbers, got {meta.get(name)!r}", where=name) from error
     if matrix.shape != (4, 4) or not np.all(np.isfinite(matrix)):
         raise FormatError(f"expected a matrix of 4 by 4 numbers, got {matrix.tolist()}", where=name)
     return matrix
