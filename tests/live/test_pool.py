@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.errors import FormatError, PlanError, StateError
+from penstock.errors import PlanError, StateError
 from penstock.live.hanse import HanseSampling
 from penstock.live.journal import Arrival, Journal, Move, read_journal
 from penstock.live.pool import OPEN, REJECTED, Draws, ShufflingChunkPool
@@ -193,25 +193,20 @@ def test_a_draw_that_is_bound_to_be_rejected_is_known_to_be() -> None:
 
 def test_a_journal_that_was_cut_goes_on_and_takes_moves_back(tmp_path: Path) -> None:
     path = tmp_path / "moves"
-    Journal(path).write([Move(i, i, arrival(i, 1)) for i in range(3)])
+    with Journal(path) as journal:
+        journal.write([Move(i, i, arrival(i, 1)) for i in range(3)])
     whole = path.read_bytes()
     for cut in range(1, 20):
         path.write_bytes(whole[:-cut])
         assert len(read_journal(path)) == 2
-        journal = Journal(path)
-        journal.write([Move(9, 2, arrival(9, 1))])
+        with Journal(path) as journal:
+            journal.write([Move(9, 2, arrival(9, 1))])
         assert [m.at for m in read_journal(path)] == [0, 1, 9]
-    journal.resume(1)
-    journal.write([Move(5, 1, arrival(5, 1), ("f0",))])
-    assert [(m.at, m.left) for m in Journal(path).moves()] == [(0, ()), (5, ("f0",))]
-
-
-@pytest.mark.parametrize("line", ["{", '{"at": 1}', '{"journal": 7}', "[]", '{"at": 1, "lo": 0, "in": [], "out": []}'])
-def test_what_is_no_journal_is_refused_by_line(tmp_path: Path, line: str) -> None:
-    path = tmp_path / "moves"
-    path.write_text('{"journal":1}\n' + line + "\n")
-    with pytest.raises(FormatError, match="line 2"):
-        Journal(path)
+    with Journal(path) as journal:
+        journal.resume(1)
+        journal.write([Move(5, 1, arrival(5, 1), ("f0",))])
+        assert [(m.at, m.left) for m in read_journal(path)] == [(0, ()), (5, ("f0",))]
+    assert journal.moves() == read_journal(path)
 
 
 def test_bad_use_is_refused() -> None:

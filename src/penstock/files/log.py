@@ -23,6 +23,7 @@ class AppendLog:
         path: The file.
         magic: The bytes that it begins with.
         what: What the file is, for messages ("a journal of live data").
+        holder: Who else may have it open, for messages.
 
     Raises:
         LockedError: Another writer has it open.
@@ -38,7 +39,7 @@ class AppendLog:
         >>> log.close()
     """
 
-    def __init__(self, path: StrPath, magic: bytes, what: str) -> None:
+    def __init__(self, path: StrPath, magic: bytes, what: str, holder: str = "another writer") -> None:
         self.path = Path(path)
         self._fd = -1
         if not os.path.lexists(self.path):
@@ -47,7 +48,7 @@ class AppendLog:
         place = self.path.resolve()
         if place.exists() and not place.is_file():
             raise FormatError(f"expected {what}, got no regular file; choose another name", path=self.path)
-        fd = open_locked(place)
+        fd = open_locked(place, holder=holder)
         try:
             self._end = _check(fd, magic, what, self.path)
         except BaseException:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.errors import FormatError
+from penstock.errors import FormatError, StateError
+from penstock.files import AppendLog
 
 VERSION = 1
+_HEADER = b'{"journal":1}\n'
+_LARGEST = (1 << 62) - 1  # positions, chunks and nanoseconds of times are 64-bit integers
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,86 +42,140 @@ class Move:
 class Journal:
     """Moves, a line of JSON each, appended to the file at `path`, or held in memory where that is None.
 
-    A line is written whole or, if the process is killed, cut: a cut last line is dropped when a journal is read, and
-    overwritten when one is continued. `resume(n)` takes back all moves but the first `n`, as a run does that goes on
-    from a state older than its journal. One writer at a time.
+    The file is this journal's alone while it is open: another run that is given the same one is refused, and so is a
+    file that is no journal, before anything in it changes. Reading it meanwhile is fine (`read_journal`). A line is
+    written whole or, if the process is killed, cut: a cut last line is dropped when a journal is read, and removed when
+    one is continued. `resume(n)` takes back all moves but the first `n`, as a run does that goes on from a state older
+    than its journal.
 
-    Cost: one write a call. Raises `FormatError` for a file that is no journal.
+    Cost: one write a call.
 
-    >>> journal = Journal()
-    >>> journal.write([Move(0, 0, Arrival("a.gz", "a.gz", 1)), Move(5, 1, Arrival("b.gz", "b.gz", 1), ("a.gz",))])
-    >>> journal.resume(1)
-    >>> [move.arrival.name for move in journal.moves()]
-    ['a.gz']
+    Args:
+        path: The file, which is made if it is missing.
+
+    Raises:
+        FormatError: The file is no journal, or one that is damaged before its last line.
+        LockedError: Another run writes to it.
+        OSError: It cannot be opened or made.
+
+    Example:
+        >>> with Journal() as journal:
+        ...     journal.write([Move(0, 0, Arrival("a.gz", "a.gz", 1))])
+        ...     journal.write([Move(5, 1, Arrival("b.gz", "b.gz", 1), ("a.gz",))])
+        ...     journal.resume(1)
+        >>> [move.arrival.name for move in journal.moves()]
+        ['a.gz']
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
         self.path = None if path is None else Path(path)
-        self._lines: list[str] = []
-        if self.path is not None and self.path.exists():
-            whole = self.path.read_bytes().rpartition(b"\n")
-            os.truncate(self.path, len(whole[0]) + len(whole[1]))
-            self.moves()  # what cannot be read should not be continued
-        if not self._read():
-            self._append([{"journal": VERSION}])
+        self._lines: list[bytes] = [_HEADER]
+        self._log: AppendLog | None = None
+        if self.path is None:
+            return
+        log = AppendLog(self.path, _HEADER, "a journal of live data", holder="another run")
+        try:
+            lines = _whole_lines(log.read())
+            parse(lines, self.path)  # what cannot be read is not continued
+            log.truncate(sum(map(len, lines)))
+        except BaseException:
+            log.close()
+            raise
+        self._log = log
 
     def write(self, moves: Iterable[Move]) -> None:
-        """Append moves."""
+        """Append moves. Raises `OSError` if the disk is full; the journal is then as it was."""
         self._append([_line(move) for move in moves])
 
     def resume(self, moves: int) -> None:
-        """Take back all but the first `moves`."""
+        """Take back all but the first `moves`. Raises `StateError` if there are fewer."""
+        if (there := len(self.moves())) < moves:
+            raise StateError(
+                f"expected the journal of the run that the state is of, with at least {moves} moves, got {there}"
+                f"{'' if self.path is None else f' in {self.path}'}; give that one, or none"
+            )
         self._append([{"resume": moves}])
 
     def moves(self) -> list[Move]:
-        """The moves that count. Raises `FormatError`."""
-        return parse(self._read(), self.path)
+        """Return the moves that count. Raises `FormatError`."""
+        return parse(self._lines) if self.path is None else read_journal(self.path)
 
-    def _append(self, entries: Sequence[dict[str, Any]]) -> None:
-        lines = [json.dumps(entry, separators=(",", ":")) for entry in entries]
-        if self.path is None:
+    def close(self) -> None:
+        """Let others write to the file. Closing twice is fine, and `moves` can be asked for afterwards."""
+        if self._log is not None:
+            self._log.close()
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _append(self, entries: Sequence[Mapping[str, Any]]) -> None:
+        lines = [json.dumps(entry, separators=(",", ":")).encode() + b"\n" for entry in entries]
+        if self._log is None:
             self._lines += lines
         elif lines:
-            data = ("\n".join(lines) + "\n").encode("utf-8")
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-            with open(descriptor, "ab", buffering=0) as file:
-                while data:
-                    data = data[file.write(data) :]
-
-    def _read(self) -> list[str]:
-        if self.path is None:
-            return self._lines
-        return self.path.read_text("utf-8").split("\n")[:-1] if self.path.exists() else []
+            self._log.append(b"".join(lines))
 
 
 def read_journal(path: str | os.PathLike[str]) -> list[Move]:
-    """The moves of a journal that may still be written. Raises `FormatError` for what is none, `OSError`.
+    """Return the moves of a journal that may still be written. Raises `FormatError` for what is none, `OSError`.
 
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     Journal(folder + "/moves").write([Move(3, 0, Arrival("a.gz", "a.gz", 2))])
-    ...     read_journal(folder + "/moves")[0].at
-    3
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     with Journal(folder + "/moves") as journal:
+        ...         journal.write([Move(3, 0, Arrival("a.gz", "a.gz", 2))])
+        ...         read_journal(folder + "/moves")[0].at
+        3
     """
-    return parse(Path(path).read_text("utf-8").split("\n")[:-1], path)
+    return parse(_whole_lines(Path(path).read_bytes()), path)
 
 
-def parse(lines: Sequence[str], path: object = None) -> list[Move]:
-    """The moves of whole lines. Raises `FormatError`."""
+def parse(lines: Sequence[str | bytes], path: object = None) -> list[Move]:
+    """Return the moves of whole lines, of which the first names kind and version. Raises `FormatError`."""
     moves: list[Move] = []
-    for i, line in enumerate(lines):
+    for i, line in enumerate(lines or [""]):
         try:
             entry = json.loads(line)
-            if "resume" in entry:
-                del moves[int(entry["resume"]) :]
-            elif "at" in entry:
-                moves.append(Move(int(entry["at"]), int(entry["lo"]), Arrival(*entry["in"]), tuple(entry["out"])))
-            elif entry["journal"] != VERSION:
-                raise ValueError(f"version {entry['journal']}")
-        except (ValueError, KeyError, TypeError) as error:
+            if i == 0:
+                _check(entry == {"journal": VERSION}, f'{{"journal": {VERSION}}} in the first line')
+            elif isinstance(entry, dict) and "resume" in entry:
+                del moves[_integer(entry["resume"], "resume", len(moves)) :]
+            else:
+                moves.append(_move(entry))
+        except (ValueError, RecursionError) as error:
             message = f"expected a line of a journal of version {VERSION}, got {line[:80]!r} ({error})"
             raise FormatError(message, path=path, where=f"line {i + 1}") from error
     return moves
+
+
+def _move(entry: Any) -> Move:
+    _check(isinstance(entry, dict) and entry.keys() >= {"at", "lo", "in", "out"}, "at, lo, in and out")
+    described, left = entry["in"], entry["out"]
+    _check(isinstance(described, list) and 3 <= len(described) <= 5, "in as [name, key, count, size, mtime_ns]")
+    _check(all(isinstance(text, str) for text in described[:2]), "texts for name and key")
+    _check(isinstance(left, list) and all(isinstance(name, str) for name in left), "a list of names for out")
+    numbers = [_integer(value, "count, size and mtime_ns") for value in described[2:4]]
+    numbers += [_integer(value, "mtime_ns", least=-_LARGEST) for value in described[4:]]
+    arrival = Arrival(described[0], described[1], *numbers)
+    return Move(_integer(entry["at"], "at"), _integer(entry["lo"], "lo"), arrival, tuple(left))
+
+
+def _integer(value: Any, name: str, most: int = _LARGEST, least: int = 0) -> int:
+    _check(type(value) is int and least <= value <= most, f"an integer of {least} to {most} for {name}")
+    return value
+
+
+def _check(good: bool, expected: str) -> None:
+    if not good:
+        raise ValueError(f"expected {expected}")
+
+
+def _whole_lines(raw: bytes) -> list[bytes]:
+    """The lines that end."""
+    return raw[: raw.rfind(b"\n") + 1].splitlines(keepends=True)
 
 
 def _line(move: Move) -> dict[str, Any]:

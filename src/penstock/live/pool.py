@@ -119,10 +119,15 @@ class ShufflingChunkPool:
             return list(self._sources)
 
     def arrive(self, arrivals: Iterable[Arrival]) -> None:
-        """Append sources, oldest first. Takes effect before the next draw. Raises `PlanError` in a replay."""
+        """Append sources, oldest first. Takes effect before the next draw; none once the pool is closed.
+
+        Raises `PlanError` in a replay.
+        """
         if self._replay is not None:
             raise PlanError("expected no arrivals in a replay: they come from the journal")
         with self._changed:
+            if self._closed:
+                return
             moves = [self._place(arrival) for arrival in arrivals]
             if self._journal is not None:
                 self._journal.write(moves)
@@ -135,9 +140,11 @@ class ShufflingChunkPool:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Wake up whoever waits to draw."""
+        """Wake up whoever waits to draw, and let go of the journal."""
         with self._changed:
             self._closed = True
+            if self._journal is not None:
+                self._journal.close()
             self._changed.notify_all()
 
     def draw(self, n: int, timeout: float | None = None) -> Draws | None:
