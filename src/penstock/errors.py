@@ -96,6 +96,10 @@ class WorkerError(PenstockError, RuntimeError):
     """A loader thread failed; the cause is chained as `__cause__`."""
 
 
+class DamageWarning(UserWarning):
+    """What is read is whole, but what lies on disk is not: something at its end is missing, or was left out."""
+
+
 def require(module: str, extra: str) -> ModuleType:
     """Import an optional `module`, or say which extra of penstock installs it.
 

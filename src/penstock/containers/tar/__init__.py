@@ -19,7 +19,19 @@ from __future__ import annotations
 
 from penstock.containers.tar.glance import glance
 from penstock.containers.tar.mapping import mapped
-from penstock.containers.tar.walk import Member, Members, TornError, stream, walk
+from penstock.containers.tar.walk import Member, Members, TornError, missing_end, stream, walk
 from penstock.containers.tar.writer import END, TarAppender, member
 
-__all__ = ["END", "Member", "Members", "TarAppender", "TornError", "glance", "mapped", "member", "stream", "walk"]
+__all__ = [
+    "END",
+    "Member",
+    "Members",
+    "TarAppender",
+    "TornError",
+    "glance",
+    "mapped",
+    "member",
+    "missing_end",
+    "stream",
+    "walk",
+]

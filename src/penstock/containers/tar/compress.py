@@ -7,10 +7,12 @@ import importlib
 import os
 import tempfile
 import zlib
+from contextlib import nullcontext, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from penstock.containers.tar.walk import TornError
 from penstock.errors import FormatError, UnsafeDataError, require
 
 Compression = Literal["gzip", "zstd"] | None
@@ -35,8 +37,9 @@ def opened(file: IO[bytes], path: object = None, limit: int | None = None) -> Re
     """The unpacked bytes of a file or pipe, read forward: gzip of any number of members, zstd of any number of frames,
     or the bytes themselves, told by how the file begins.
 
-    Its `read` raises `FormatError` for damaged data, `UnsafeDataError` once there were more than `limit` bytes. Raises
-    `MissingExtraError` where zstd has no library. Memory: 1 MiB and the window of the compression.
+    Its `read` raises `FormatError` for damaged data, `TornError` where gzip is cut off, `UnsafeDataError` once there
+    were more than `limit` bytes. Raises `MissingExtraError` where zstd has no library. Memory: 1 MiB and the window of
+    the compression.
 
     >>> opened(__import__("io").BytesIO(gzip.compress(b"frame"))).read(9)
     b'frame'
@@ -76,7 +79,8 @@ class Reader:
         return part
 
     def _damaged(self, error: Exception) -> FormatError:
-        return FormatError(f"damaged compression: {error}", path=self._path, where=f"unpacked byte {self.done}")
+        kind = TornError if isinstance(error, EOFError) else FormatError
+        return kind(f"damaged compression: {error}", path=self._path, where=f"unpacked byte {self.done}")
 
 
 class _Begun:
@@ -133,15 +137,17 @@ class _Gzip:
                 return out
 
 
-def unpack(source: Path, target: IO[bytes], limit: int) -> int:
-    """Write the unpacked bytes of `source` to `target`; how many there were.
+def unpack(source: Path, target: IO[bytes], limit: int, *, torn: Literal["refuse", "drop"] = "refuse") -> int:
+    """Write the unpacked bytes of `source` to `target`; how many there were. `torn="drop"` takes what is there of a
+    file that was cut off.
 
     Raises `FormatError` for damaged data, `UnsafeDataError` for more than `limit` bytes. Memory: 1 MiB and the window.
     """
     with open(source, "rb") as file:
         reader = opened(file, source, limit)
-        while part := reader.read(PIECE):
-            target.write(part)
+        with suppress(TornError) if torn == "drop" else nullcontext():
+            while part := reader.read(PIECE):
+                target.write(part)
     return reader.done
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Protocol
@@ -51,7 +51,8 @@ class Member:
 @dataclass(frozen=True, eq=False)
 class Members:
     """The regular files of an archive in order, as columns: `names` `[n]` bytes, `header` and `payload` `[n]` byte
-    positions, `size` `[n]`. `end` is where the next member would be written. `torn` says what was cut off there."""
+    positions, `size` `[n]`. `end` is where the next member would be written. `torn` says what is cut off there: a
+    member, or the end-of-archive marker, without which further members may be lost. None for a whole archive."""
 
     names: npt.NDArray[np.bytes_]
     header: Int
@@ -85,38 +86,69 @@ def walk(
 
     All of USTAR, GNU and PAX that says what regular files there are: names and sizes of any length, base-256. Folders
     are passed over. `torn="drop"` takes an archive that was cut off as far as its members are whole. `limit` is the
-    largest number of members.
+    largest number of members. An archive that ends between two members is read; `Members.torn` says so.
 
-    Raises `FormatError` for a wrong checksum, size or number and for an archive that is cut off (naming the last whole
-    member), `UnsafeDataError` for links, devices, sparse files and names with `..`. Cost: 1 µs a member where sizes
-    repeat, 5 µs elsewhere.
+    Raises `FormatError` for a wrong checksum, size or number, `TornError` for an archive that ends within a member
+    (naming the last whole one), `UnsafeDataError` for links, devices, sparse files and names with `..`. Cost: 1 µs a
+    member where sizes repeat, 5 µs elsewhere.
     """
     view = data.data
     return _Walk(data, lambda at, n: bytes(view[at : at + n]), path, limit).run(drop=torn == "drop")
 
 
-def stream(file: Readable, path: object = None, *, limit: int = 1 << 32) -> Iterator[tuple[Member, bytes]]:
+def stream(
+    file: Readable,
+    path: object = None,
+    *,
+    limit: int = 1 << 32,
+    torn: Literal["refuse", "drop"] = "refuse",
+) -> Generator[tuple[Member, bytes], None, str | None]:
     """The members of an archive that can only be read forward, each with its payload of at most `limit` bytes.
 
-    Raises what `walk` raises. Memory: one member.
+    The generator's return value is what `Members.torn` says. Raises what `walk` raises; with `torn="drop"`, members
+    end where the archive, or its compression, is cut off. Memory: one member.
 
     >>> list(stream(__import__("io").BytesIO(bytes(1024))))
     []
     """
     forward = Forward(file)
     position, last = 0, b""
-    while (found := entry(forward.read, position, path)) is not None:
-        member, position = found
-        if member is None:
-            continue
-        if member.size > limit:
-            message = f"expected members of at most {limit} bytes, got {member.size}; raise the limit of members"
-            raise UnsafeDataError(message, path=path, where=f"member {_text(member.name)!r}")
-        payload = forward.read(member.payload, member.size)
-        if len(payload) < member.size:
-            raise _cut_off(member, member.payload + len(payload), last, path)
-        yield member, payload
-        last = member.name
+    try:
+        while (found := entry(forward.read, position, path)) is not None:
+            member, after = found
+            if member is not None:
+                yield member, _payload(forward, member, limit, path)
+                last = member.name
+            position = after
+    except TornError as error:
+        whole = _whole(last)
+        if torn == "refuse":
+            raise with_advice(error, whole) from error
+        return f"{error}{whole}"
+    return missing_end(lambda *_: forward.latest, position)
+
+
+def missing_end(read: Read, position: int) -> str | None:
+    """What is wrong where `entry` found no further member: None where an end-of-archive marker is, at least a block of
+    zeros. tar's writers end every archive with one, so an archive without it was cut off, perhaps between members.
+
+    >>> missing_end(lambda at, n: b"", 1536)
+    'expected the end-of-archive marker, got the end of the file - at byte 1536: members behind it may be lost'
+    """
+    if read(position, BLOCK) == tar.ZERO:
+        return None
+    message = "expected the end-of-archive marker, got the end of the file"
+    return f"{message} - at byte {position}: members behind it may be lost"
+
+
+def _payload(forward: Forward, member: Member, limit: int, path: object) -> bytes:
+    if member.size > limit:
+        message = f"expected members of at most {limit} bytes, got {member.size}; raise the limit of members"
+        raise UnsafeDataError(message, path=path, where=f"member {_text(member.name)!r}")
+    payload = forward.read(member.payload, member.size)
+    if len(payload) < member.size:
+        raise _short(member, member.payload + len(payload), path)
+    return payload
 
 
 def entry(read: Read, position: int, path: object) -> tuple[Member | None, int] | None:
@@ -200,7 +232,7 @@ class _Walk:
 
     def run(self, *, drop: bool) -> Members:
         """To the end. With `drop`, what is torn there is left out."""
-        position, torn = 0, None
+        position = 0
         try:
             while (found := entry(self._read, position, self._path)) is not None:
                 member, after = found
@@ -209,6 +241,7 @@ class _Walk:
                     continue
                 self._check(member)
                 position = self._leap(after)
+            torn = missing_end(self._read, position)
         except TornError as error:
             torn = self._tear(error, drop=drop)
         self._flush()
@@ -218,9 +251,9 @@ class _Walk:
     def _tear(self, error: TornError, *, drop: bool) -> str:
         self._flush()
         names = self._parts[-1].names if self._parts else []
-        last = f"; the last whole member is {_text(bytes(names[-1]))!r}" if len(names) else "; no member is whole"
+        last = _whole(bytes(names[-1]) if len(names) else b"")
         if not drop:
-            raise _with(error, last) from None
+            raise with_advice(error, last) from None
         return f"{error}{last}"
 
     def _check(self, member: Member) -> None:
@@ -278,14 +311,17 @@ class Forward:
     def __init__(self, file: Readable) -> None:
         self._file, self._at = file, 0
         self._ahead, self._used = b"", 0  # small reads of unpacked bytes cost more than reading ahead
+        self.latest = b""  # what the last read returned: it cannot be read again
 
     def read(self, position: int, n: int) -> bytes:
         """The bytes there; those in between are read and forgotten."""
         while self._at < position:
             skipped = self._take(min(position - self._at, AHEAD))
             if not skipped:
+                self.latest = b""
                 return b""
-        return self._take(n)
+        self.latest = self._take(n)
+        return self.latest
 
     def _take(self, n: int) -> bytes:
         parts: list[bytes] = []
@@ -306,14 +342,13 @@ def _short(member: Member, end: int, path: object) -> TornError:
     return TornError(message, path=path, where=f"member {_text(member.name)!r} at byte {member.payload}")
 
 
-def _cut_off(member: Member, end: int, last: bytes, path: object) -> TornError:
-    whole = f"; the last whole member is {_text(last)!r}" if last else "; no member is whole"
-    return _with(_short(member, end, path), whole)
+def _whole(last: bytes) -> str:
+    return f"; the last whole member is {_text(last)!r}" if last else "; no member is whole"
 
 
-def _with(error: TornError, last: str) -> TornError:
-    """The same error, with what is whole before it at its end."""
-    found = TornError(f"{error}{last}")
+def with_advice(error: TornError, advice: str) -> TornError:
+    """The same error, with what is whole before it, or what to do, at its end."""
+    found = TornError(f"{error}{advice}")
     found.path, found.where = error.path, error.where
     return found
 

@@ -7,6 +7,7 @@ import os
 import tempfile
 from contextlib import suppress
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -27,25 +28,31 @@ def folder_of(cache: str | os.PathLike[str] | None) -> Path:
     return (Path(told) if told else Path.home() / ".cache" / "penstock") / "shards"
 
 
-def plain(path: Path, cache: str | os.PathLike[str] | None, limit: int = BYTES) -> npt.NDArray[np.uint8]:
+def plain(
+    path: Path,
+    cache: str | os.PathLike[str] | None,
+    limit: int = BYTES,
+    *,
+    torn: Literal["refuse", "drop"] = "refuse",
+) -> npt.NDArray[np.uint8]:
     """The archive mapped, or, where it is compressed, its unpacked copy, which is made if there is none of this state.
 
     Others are removed from the folder, those not used for the longest time first, so that all have at most `limit`
-    bytes. Raises `FormatError` for damaged archives, `UnsafeDataError` for one that is larger, `OSError` if the folder
-    cannot be written.
+    bytes. `torn="drop"` unpacks what is there of an archive that was cut off. Raises `FormatError` for damaged
+    archives, `UnsafeDataError` for one that is larger, `OSError` if the folder cannot be written.
     """
     with open(path, "rb") as file:
         if compression_of(file.read(4)) is None:
             return mapped(path)
     state = path.stat()
-    named = f"{path.resolve()} {state.st_size} {state.st_mtime_ns}"
+    named = f"{path.resolve()} {state.st_size} {state.st_mtime_ns}{' torn' if torn == 'drop' else ''}"
     folder = folder_of(cache)
     kept = folder / f"{hashlib.sha256(named.encode()).hexdigest()[:32]}{SUFFIX}"
     with suppress(FileNotFoundError):
         os.utime(kept)
         return _kept(kept)
     folder.mkdir(parents=True, exist_ok=True)
-    return _unpacked(path, kept, limit)
+    return _unpacked(path, kept, limit, torn)
 
 
 def unpacked_beside(packed: Path, plain: Path) -> None:
@@ -71,11 +78,11 @@ def _kept(path: Path) -> npt.NDArray[np.uint8]:
         raise FileNotFoundError(path) from None
 
 
-def _unpacked(path: Path, kept: Path, limit: int) -> npt.NDArray[np.uint8]:
+def _unpacked(path: Path, kept: Path, limit: int, torn: Literal["refuse", "drop"]) -> npt.NDArray[np.uint8]:
     fd, temporary = tempfile.mkstemp(dir=kept.parent, prefix=".unpacking-")
     try:
         with open(fd, "wb") as file:
-            size = unpack(path, file, limit)
+            size = unpack(path, file, limit, torn=torn)
         data = mapped(Path(temporary))  # before it has a name by which others could remove it
         _make_room(kept.parent, limit - size)
         os.replace(temporary, kept)

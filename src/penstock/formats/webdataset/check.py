@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from penstock.containers.tar import mapped, walk
-from penstock.errors import PenstockError
+from penstock.errors import DamageWarning, PenstockError
 from penstock.formats.base.format import Finding
 from penstock.formats.webdataset.samples import META
 from penstock.formats.webdataset.source import ShardSource
 
 
 def findings(path: Path) -> Iterator[Finding]:
-    """What is wrong with the dataset at `path`: an `error` where it cannot be read, a `warning` where keys are used
-    twice, `next_obs` is not the next observation, the last step of an episode is not done, or values are left out."""
+    """What is wrong with the dataset at `path`: an `error` where it cannot be read or was cut off, a `warning` where
+    keys are used twice, `next_obs` is not the next observation, the last step of an episode is not done, or values are
+    left out."""
     try:
-        with ShardSource(path, index=False) as source:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DamageWarning)  # they are findings here
+            source = ShardSource(path, index=False)
+        with source:
             yield from _read(source)
     except (PenstockError, OSError) as error:
         yield Finding("error", str(path), str(error))
 
 
 def _read(source: ShardSource) -> Iterator[Finding]:
+    for shard, message in source.torn.items():
+        yield Finding("error", shard, f"cut off: {message}")
     for shard in source.shards:
         if shard.suffix == ".tar" and (left := _behind(shard)):
             message = f"the last {left} bytes belong to no member; the next writer removes them"

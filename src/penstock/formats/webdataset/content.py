@@ -34,6 +34,7 @@ class Content:
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     episodes: tuple[Mapping[str, Any], ...] = ()  # metadata of each; () where there is none
     described: int = 0  # how often our own layout was described anew
+    torn: Mapping[str, str] = field(default_factory=dict[str, str])  # by archive: what is cut off at its end
 
     def packed(self) -> tuple[dict[str, Any], Arrays]:
         """As a header that JSON can hold once its arrays are lists, and arrays; `unpacked` is the inverse."""
@@ -49,6 +50,7 @@ class Content:
             "metadata": self.metadata,
             "episodes": self.episodes,
             "described": self.described,
+            "torn": self.torn,
         }
         return header, arrays
 
@@ -61,7 +63,7 @@ class Content:
         keys, shard, payload, size = (arrays[f"samples/{name}"] for name in _SAMPLES)
         samples = Samples(keys, shard, tuple(header["extensions"]), payload, size)
         spec, episodes = Spec.from_json(header["spec"]), tuple(header["episodes"])
-        told = (header["metadata"], episodes, header["described"])
+        told = (header["metadata"], episodes, header["described"], header["torn"])
         return cls(header["layout"], spec, arrays["offsets"], columns, samples, *told)
 
 

@@ -96,6 +96,17 @@ def grouped(members: Members, shard: int, path: Path) -> Samples:
     return Samples(keys[begins], np.full(n, shard), names, payload.reshape(shape), size.reshape(shape))
 
 
+def without_cut_sample(samples: Samples) -> Samples:
+    """The samples of an archive that was cut off: all but the last one if it lacks a member that all others have."""
+    others = samples.keys[:-1] != META.encode()
+    if not others.any():
+        return samples
+    required = np.asarray((samples.size[:, :-1][:, others] >= 0).all(axis=1))
+    if (samples.size[required, -1] >= 0).all():
+        return samples
+    return samples.take(np.arange(len(samples)) < len(samples) - 1)
+
+
 def chosen(samples: Samples, extensions: Sequence[str] | None, path: Path) -> Samples:
     """Only the members of these extensions, and the samples that have one; all where None. Raises `FormatError`."""
     if extensions is None:

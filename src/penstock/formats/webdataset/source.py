@@ -6,19 +6,22 @@ import contextlib
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy.typing as npt
 
-from penstock.containers.tar import Members, walk
+from penstock.containers.tar import Members, TornError, walk
+from penstock.containers.tar.walk import with_advice
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec
-from penstock.errors import FormatError
+from penstock.errors import DamageWarning, FormatError
 from penstock.formats.base.source import Source, check_values
 from penstock.formats.webdataset import cache as unpacked
 from penstock.formats.webdataset import general, index, own, seed
@@ -26,7 +29,7 @@ from penstock.formats.webdataset.content import Content
 from penstock.formats.webdataset.decoders import How, Trust
 from penstock.formats.webdataset.places import Bytes, Column, Int
 from penstock.formats.webdataset.reading import Archives, Options
-from penstock.formats.webdataset.samples import Samples, chosen, grouped
+from penstock.formats.webdataset.samples import Samples, chosen, grouped, without_cut_sample
 from penstock.formats.webdataset.shards import shards_of
 from penstock.formats.webdataset.stored import Stored
 
@@ -40,6 +43,10 @@ class ShardSource(Source):
     other (`samples`: each sample a record). `cache` is the folder that compressed archives are unpacked into, and
     `cache_bytes` how much it may hold; `index=False` keeps no index beside the data. `extensions`, `images` and
     `decoded_bytes` are those of `Options`.
+
+    An archive that ends without the end-of-archive marker was cut off, perhaps between two members: it is read, with
+    a `DamageWarning`, and `torn` names it. One that ends within a member is refused; `salvage=True` reads every archive
+    up to its last whole sample.
 
     `trust="pickle"` lets Python run the pickles that are not plain data: whoever made the archives can then do anything
     that the caller can. It is an argument and nothing else, never a setting of the environment.
@@ -68,21 +75,25 @@ class ShardSource(Source):
         cache_bytes: int = unpacked.BYTES,
         index: bool = True,
         trust: Trust = False,
+        salvage: bool = False,
     ) -> None:
         self._path = Path(path)
         how = How(images, trust)
-        self._options = Options(None if extensions is None else tuple(extensions), how, decoded_bytes)
+        self._options = Options(None if extensions is None else tuple(extensions), how, decoded_bytes, salvage)
         self._rest: dict[str, Any] = {"cache": cache, "cache_bytes": cache_bytes, "index": index}
         self._shards = shards_of(self._path)
         states = [(shard.name, (s := shard.stat()).st_size, s.st_mtime_ns) for shard in self._shards]
         self._key = hashlib.sha256(json.dumps([states, str(self._options)]).encode()).hexdigest()
-        buffers = _mapped(self._shards, cache, cache_bytes)
+        buffers = _mapped(self._shards, cache, cache_bytes, "drop" if salvage else "refuse")
         self._held: _Held | None = self._open(buffers, keep=index)
+        for shard, message in self.torn.items():
+            warnings.warn(f"{shard} was cut off: {message}", DamageWarning, stacklevel=3)
 
     def __reduce__(self) -> tuple[Callable[..., ShardSource], tuple[Any, ...]]:
         how = self._options.how
         options = {"extensions": self._options.extensions, "images": how.images, "trust": how.trust}
-        return _reopened, (self._path, {**options, "decoded_bytes": self._options.decoded_bytes, **self._rest})
+        options |= {"decoded_bytes": self._options.decoded_bytes, "salvage": self._options.salvage}
+        return _reopened, (self._path, {**options, **self._rest})
 
     def _open(self, buffers: list[Bytes], *, keep: bool) -> _Held:
         place = index.place(self._path)
@@ -132,6 +143,11 @@ class ShardSource(Source):
     def metadata(self) -> Mapping[str, Any]:
         """What is stored about the dataset. `left_out` names values that fit no column; `sample` has them."""
         return self._opened.content.metadata
+
+    @property
+    def torn(self) -> Mapping[str, str]:
+        """The archives that were cut off, by path, and what is missing there."""
+        return self._opened.content.torn
 
     @property
     def described(self) -> int:
@@ -208,19 +224,45 @@ class _Held:
 
 def read(paths: Sequence[Path], buffers: Sequence[Bytes], options: Options) -> Content:
     """The content of archives by the layout that their members have. Raises `FormatError`."""
-    members: list[Members] = [walk(data, path) for path, data in zip(paths, buffers, strict=True)]
-    groups = [grouped(held, shard, paths[shard]) for shard, held in enumerate(members)]
+    members = [_members(data, path, options) for path, data in zip(paths, buffers, strict=True)]
+    groups = [grouped(listed, shard, paths[shard]) for shard, listed in enumerate(members)]
+    torn = {str(path): listed.torn for path, listed in zip(paths, members, strict=True) if listed.torn is not None}
+    if torn and not any(map(len, members)):
+        raise TornError(
+            f"expected samples, got an archive that was cut off: {next(iter(torn.values()))}", path=paths[0]
+        )
+    if options.salvage:
+        for shard in [shard for shard, listed in enumerate(members) if listed.torn is not None]:
+            groups[shard], torn[str(paths[shard])] = _salvaged(groups[shard], torn[str(paths[shard])])
     archives = Archives(paths, buffers, chosen(Samples.concatenate(groups), options.extensions, paths[0]), options)
     if (description := own.described(paths, buffers, members)) is not None:
-        return own.read(archives, description)
-    return seed.read(archives) if seed.is_seed(archives.samples) else general.read(archives)
+        content = own.read(archives, description)
+    else:
+        content = seed.read(archives) if seed.is_seed(archives.samples) else general.read(archives)
+    return replace(content, torn=torn)
 
 
-def _mapped(shards: Sequence[Path], cache: str | os.PathLike[str] | None, limit: int) -> list[Bytes]:
+def _members(data: Bytes, path: Path, options: Options) -> Members:
+    try:
+        return walk(data, path, torn="drop" if options.salvage else "refuse")
+    except TornError as error:
+        raise with_advice(error, "; open it with salvage=True to read up to the last whole sample") from error
+
+
+def _salvaged(samples: Samples, message: str) -> tuple[Samples, str]:
+    """The whole samples of an archive that was cut off, and what to say about it."""
+    whole = without_cut_sample(samples)
+    left_out = "" if len(whole) == len(samples) else f", the last sample {samples.key(len(whole))!r} is left out"
+    return whole, f"{message}; {len(whole)} samples are whole{left_out}"
+
+
+def _mapped(
+    shards: Sequence[Path], cache: str | os.PathLike[str] | None, limit: int, torn: Literal["refuse", "drop"]
+) -> list[Bytes]:
     """The archives, unpacked where they are compressed, on as many threads as there are cores."""
 
     def one(shard: Path) -> Bytes:
-        return unpacked.plain(shard, cache, limit)
+        return unpacked.plain(shard, cache, limit, torn=torn)
 
     with ThreadPoolExecutor(min(len(shards), os.cpu_count() or 1)) as threads:
         return list(threads.map(one, shards))

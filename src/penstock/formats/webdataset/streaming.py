@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from penstock.containers.tar.walk import Member
 from penstock.core.blocks import BlockIterator, IteratorState
 from penstock.core.columns import Columns
 from penstock.core.selection import Selection
-from penstock.errors import DataError, FormatError, StateError, UnsafeDataError
+from penstock.errors import DamageWarning, DataError, FormatError, StateError, UnsafeDataError
 from penstock.formats.webdataset import general
 from penstock.formats.webdataset.decoders import How, Trust
 from penstock.formats.webdataset.reading import Archives, Options
@@ -57,7 +58,8 @@ class ShardStream:
     Arguments: `rows` of a block; `shuffle`, the samples of the buffer that is shuffled, 0 for the order as stored;
     `seed`, one or several numbers (another one for every epoch); `buffer_bytes`, what a buffer may hold: it ends where
     it has so much, and a sample that has more is refused; `threads`, archives that are unpacked at a time, each by one
-    of its own, so that the next are opened before they are needed; `extensions`, `images`, `trust` as in `ShardSource`.
+    of its own, so that the next are opened before they are needed; `extensions`, `images`, `trust`, `salvage` as in
+    `ShardSource`.
 
     Raises `FileNotFoundError`, `DataError`; the iterator `FormatError` for damaged data, and where a block has other
     columns than the one before. Memory: the buffer twice, and 32 MiB a thread. Cost: 15 µs a member, and the
@@ -85,6 +87,7 @@ class ShardStream:
         images: str | None = None,
         trust: Trust = False,
         threads: int = 2,
+        salvage: bool = False,
     ) -> None:
         if rows < 1 or shuffle < 0 or buffer_bytes < 1 or threads < 1:
             message = "expected at least a row, a byte and a thread, and a buffer of 0 samples or more"
@@ -94,7 +97,7 @@ class ShardStream:
         self.rows, self.shuffle, self.buffer_bytes, self.threads = rows, shuffle, buffer_bytes, threads
         self.seed = [seed] if isinstance(seed, int) else [int(part) for part in seed]
         how = How(images, trust)
-        self.options = Options(None if extensions is None else tuple(extensions), how, 4 * buffer_bytes)
+        self.options = Options(None if extensions is None else tuple(extensions), how, 4 * buffer_bytes, salvage)
 
     @property
     def shuffling(self) -> str:
@@ -176,7 +179,8 @@ class ShardIterator(BlockIterator):
         running = deque(islice(files, origin.threads))
         try:
             for at, source in enumerate(sources, archive):
-                for i, one in enumerate(samples_of(running[0], source.name, origin.buffer_bytes)):
+                samples = samples_of(running[0], source.name, origin.buffer_bytes, origin.options.salvage)
+                for i, one in enumerate(samples):
                     if at > archive or i >= sample:
                         yield at, i, one
                 running.popleft().close()
@@ -227,20 +231,28 @@ class ShardIterator(BlockIterator):
         return Columns(found)
 
 
-def samples_of(file: Ahead, name: str, limit: int) -> Iterator[Sample]:
+def samples_of(file: Ahead, name: str, limit: int, salvage: bool = False) -> Iterator[Sample]:
     """The samples of one archive, each a list of members with their payloads: what lies together and shares its key.
 
-    Raises `FormatError`, `UnsafeDataError` for a sample of more than `limit` bytes.
+    An archive that was cut off is a `DamageWarning` at its end; with `salvage`, the last sample is left out if it lacks
+    a member that all others have. Raises `FormatError`, `UnsafeDataError` for a sample of more than `limit` bytes.
     """
+    members = stream(file, name, limit=limit, torn="drop" if salvage else "refuse")
     held: Sample = []
-    key = b""
-    for member, payload in stream(file, name, limit=limit):
-        folder, slash, last = member.name.rpartition(b"/")
-        before, dot, _ = last.partition(b".")
-        mine = folder + slash + before
+    key, torn = b"", None
+    required: set[bytes] | None = None  # the extensions that all samples have
+    while True:
+        try:
+            member, payload = next(members)
+        except StopIteration as end:
+            torn = end.value
+            break
+        mine, dot = key_of(member.name)
         if not dot or mine == META.encode() or PASSED.match(member.name):
             continue
         if held and mine != key:
+            extensions = _extensions(held)
+            required = extensions if required is None else required & extensions
             yield held
             held = []
         key = mine
@@ -248,8 +260,23 @@ def samples_of(file: Ahead, name: str, limit: int) -> Iterator[Sample]:
         if member.payload + member.size - held[0][0].header > limit:
             message = f"expected samples of at most {limit} bytes, got more; raise buffer_bytes"
             raise UnsafeDataError(message, path=name, where=f"member {member.name.decode(errors='replace')!r}")
-    if held:
+    cut = held and salvage and torn is not None and required is not None and not required <= _extensions(held)
+    if held and not cut:
         yield held
+    if torn is not None:
+        left_out = f"; the last sample {key.decode(errors='replace')!r} is left out" if cut else ""
+        warnings.warn(f"{name} was cut off: {torn}{left_out}", DamageWarning, stacklevel=2)
+
+
+def key_of(name: bytes) -> tuple[bytes, bytes]:
+    """The key of a member: its name up to the first dot of its last part, and that dot; none in a name without one."""
+    folder, slash, last = name.rpartition(b"/")
+    before, dot, _ = last.partition(b".")
+    return folder + slash + before, dot
+
+
+def _extensions(sample: Sample) -> set[bytes]:
+    return {member.name[len(key_of(member.name)[0]) + 1 :].lower() for member, _ in sample}
 
 
 class _Part:
