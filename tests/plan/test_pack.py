@@ -236,9 +236,6 @@ def test_plans_are_kept_by_fingerprint(tmp_path):
     again = tokens(lengths).sequences().pack(32, cache=tmp_path)
     assert again[:]["tokens"].tolist() == rows == tokens(lengths).sequences().pack(32)[:]["tokens"].tolist()
     assert again.fingerprint == tokens(lengths).sequences().pack(32, keep="recompute").fingerprint
-    saved.write_bytes(saved.read_bytes()[:-1])
-    with pytest.raises(penstock.FormatError):
-        len(tokens(lengths).sequences().pack(32, cache=tmp_path))
 
 
 def test_every_way_to_keep_a_plan_gives_the_same_packs():

@@ -52,7 +52,8 @@ class Pack(PlanTransform):
             unequal numbers of packs.
         keep: `"memory"` holds about 4 bytes a sample and finds a pack in microseconds, `"recompute"` holds 8 bytes a
             window and plans the window again, `"auto"` decides by size.
-        cache: a folder where plans are kept by fingerprint, so that the next start need not plan.
+        cache: a folder where plans are kept by fingerprint, so that the next start need not plan. Any number of
+            threads and processes may share it; a damaged plan is made again.
 
     Raises `PlanError` for limits below 1, unknown columns or words, and, with `overlong="error"`, for the first sample
     that is too long. Cost: one pass over the lengths when the number of packs is first asked for.

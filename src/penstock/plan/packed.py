@@ -8,6 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +18,8 @@ import numpy.typing as npt
 
 from penstock.core.ragged import offsets_of
 from penstock.core.selection import Selection
-from penstock.errors import PlanError
+from penstock.errors import FormatError, PlanError, StateError
+from penstock.files import read_checked, write_checked
 from penstock.plan.base import Mark, Plan, Read, View, chained, checked
 from penstock.plan.packing.even import EvenIndex
 from penstock.plan.packing.index import PackIndex, PackReport, Pieces
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.plan.pack import Pack
 
 Int = npt.NDArray[np.int64]
+_CACHED = b"penstock cached plan 1\n"
 FAR = 100_000  # epochs between one whose begin is known and one that is asked for: further off it is a mistake
 HELD = 3  # indexes of epochs that are kept at hand, where every epoch has its own
 
@@ -210,10 +213,12 @@ class Packed(Plan):
         return self._kept(lengths if table is None else table, n, epoch)
 
     def _kept(self, lengths: Lengths, n: int, epoch: int) -> PackIndex:
-        """The index of an epoch, out of the folder of plans if it is there, else planned and left there."""
-        path = None if self._pack.cache is None else Path(self._pack.cache) / f"{self.fingerprint}-{epoch}.pack"
-        if path is not None and path.exists():
-            return PackIndex.from_bytes(path.read_bytes(), lengths, self._rule, n=n)
+        """The index of an epoch, from the folder of plans if a sound one is there, else planned and written there."""
+        name = f"{self.fingerprint}-{epoch}"
+        path = None if self._pack.cache is None else Path(self._pack.cache) / f"{name}.pack"
+        if path is not None and (raw := read_checked(path, _CACHED, name)) is not None:
+            with suppress(FormatError, StateError):  # of another version, for instance
+                return PackIndex.from_bytes(bytes(raw), lengths, self._rule, n=n)
         threads = os.cpu_count() or 1
         index = PackIndex(
             lengths,
@@ -225,10 +230,7 @@ class Packed(Plan):
             threads=threads,
         )
         if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            new = path.with_suffix(f".{os.getpid()}.new")
-            new.write_bytes(index.to_bytes())
-            new.replace(path)
+            write_checked(path, _CACHED, name, index.to_bytes())
         len(index)  # plans it
         return index
 
