@@ -8,6 +8,7 @@ from typing import Any
 
 from penstock.errors import PenstockError
 from penstock.kernels import reference
+from penstock.kernels.cache_folder import cache_folder
 
 
 @cache
@@ -24,6 +25,7 @@ def kernels() -> Any:
         raise PenstockError(f"expected PENSTOCK_KERNELS to be 'compiled' or 'reference', got {wanted!r}")
     if wanted == "reference":
         return reference
-    from penstock.kernels import compiled  # numba is heavy: loaded with the first kernel, not with the package
+    with cache_folder():
+        from penstock.kernels import compiled  # numba is heavy: loaded with the first kernel, not with the package
 
     return compiled

@@ -1,0 +1,79 @@
+"""Where numba keeps compiled kernels, also where neither the installation nor the home folder can be written.
+
+numba looks for a place while it decorates a function with `cache=True`: `NUMBA_CACHE_DIR`, `__pycache__` next to the
+source, the user's cache folder. If it can write to none of them, the decorator raises, and no kernel could be imported.
+A folder below the system's temporary one stands in then. numba unpickles what it finds there, so the folder must belong
+to this user alone; where somebody else made one of that name, a new one is made and removed when the process ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import stat
+import tempfile
+import warnings
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from penstock.errors import PenstockError
+
+
+@contextmanager
+def cache_folder() -> Generator[None]:
+    """Let functions be decorated with `cache=True` within the block.
+
+    Warns where kernels are cached in a temporary folder, which may not last.
+
+    Raises:
+        PenstockError: There is no folder at all that can be written.
+    """
+    import numba  # heavy: loaded with the first kernel, not with the package
+    from numba.core import config
+
+    if _works(numba):
+        yield
+        return
+    before: Any = config.CACHE_DIR  # pyright: ignore[reportAttributeAccessIssue]
+    config.CACHE_DIR = folder = _temporary()  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        if not _works(numba):
+            raise PenstockError(f"expected a folder to cache compiled kernels in, got {folder}; set NUMBA_CACHE_DIR")
+        warnings.warn(
+            f"compiled kernels are cached in {folder}, for neither the installation nor the home folder can be "
+            "written; set NUMBA_CACHE_DIR to a folder that lasts",
+            stacklevel=4,
+        )
+        yield
+    finally:
+        config.CACHE_DIR = before  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _works(numba: Any) -> bool:
+    try:
+        numba.njit(cache=True)(_probe)
+    except RuntimeError:  # "cannot cache function ...: no locator available"
+        return False
+    return True
+
+
+def _probe() -> None:
+    """Decorated to see whether it can be; never compiled."""
+
+
+def _temporary() -> str:
+    """A folder of this user alone."""
+    try:
+        folder = os.path.join(tempfile.gettempdir(), f"penstock-kernels-{os.getuid()}")
+        with suppress(FileExistsError):
+            os.mkdir(folder, 0o700)
+        found = os.lstat(folder)
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not stat.S_IMODE(found.st_mode) & 0o077:
+            return folder
+        folder = tempfile.mkdtemp(prefix="penstock-kernels-")
+    except OSError as error:
+        raise PenstockError(f"expected a folder to cache compiled kernels in: {error}; set NUMBA_CACHE_DIR") from error
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
