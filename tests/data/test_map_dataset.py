@@ -145,6 +145,50 @@ def test_a_dataset_can_be_pickled_into_another_process():
         assert pool.submit(read_all, again).result() == expected
 
 
+SLICES = [
+    (0, 3),
+    (None, None, -1),
+    (2, 9, 3),
+    (8, 1, -3),
+    (-3, None),
+    (5, 5),
+    (0, 10**40, 10**30),
+    (None, None, -(10**30)),
+]
+
+
+@pytest.mark.parametrize("slicing", [slice(*edges) for edges in SLICES], ids=str)
+def test_a_slice_is_that_of_a_list(slicing):
+    numbers = penstock.from_arrays({"x": np.arange(10)}, lengths=[10]).samples()
+    assert numbers[slicing]["x"].tolist() == list(range(10))[slicing]
+
+
+def test_a_slice_costs_what_it_selects():
+    """Of 10^12 windows, and of a mix that never ends, whose positions no memory holds."""
+    many = penstock.from_arrays({"x": np.arange(10)}, lengths=[10]).samples().repeat(10**11)
+    assert many[:3]["x"].tolist() == [0, 1, 2]
+    assert many[:: -(10**11)]["x"].tolist() == [9] * 10
+    endless = penstock.mix([many, many], [1, 1], stop="never")
+    assert endless[:4]["source"].tolist() == endless[10**15 : 10**15 + 4]["source"].tolist() == [0, 1, 0, 1]
+    assert endless[-2:].n == 2
+    assert endless[:: 2**60].n == 4
+    with pytest.raises(PlanError, match="a slice of at most"):
+        _ = endless[:]
+
+
+def test_what_goes_through_an_epoch_refuses_one_without_end():
+    steps = penstock.from_arrays({"x": np.arange(10)}, lengths=[4, 6])
+    endless = penstock.mix([steps.sequences(), steps.sequences()], [1, 1], stop="never")
+    for call, message in (
+        (lambda: endless.where(lambda c: c["x"] > 2), "the same samples every epoch"),
+        (lambda: endless.pack(8, max_sequences=4)[:2], "an end for packing it"),
+        (lambda: penstock.mix([endless, endless], [1, 1], unit="steps"), "an end for counting its rows"),
+        (lambda: endless.repeat(2), "at most 2\\^62 samples"),
+    ):
+        with pytest.raises(PlanError, match=message):
+            call()
+
+
 class TwoSources(Plan):
     """Sample k is the step k of source k % 2, twice, with a hole between."""
 
@@ -152,6 +196,7 @@ class TwoSources(Plan):
     reads = (Read("actions", "actions", 0), Read("words", "words", 0))
     marks = (Mark("mask", 0),)
     fingerprint = "two"
+    steady = True
 
     def __len__(self) -> int:
         return 4

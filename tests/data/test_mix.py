@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from typing import Any
 
@@ -187,6 +188,81 @@ def test_columns_of_other_types_are_named():
         mix([numbers(4), two], [1, 1])
 
 
+def test_the_label_is_that_of_the_pick_for_samples_without_rows():
+    """Empty episodes, and windows whose only range is padding, have no rows that would tell."""
+
+    def parts(cut):
+        lengths = [[2, 0, 3, 1], [3, 0, 0, 3]]
+        return [
+            cut(penstock.from_arrays({"x": np.arange(sum(n)) + 1 + 100 * i}, n)).map(
+                lambda c, i=i: {"x": c["x"] * 0 + i, "w": np.full(c.n, i)}
+            )
+            for i, n in enumerate(lengths)
+        ]
+
+    ranges = {"x": (2, 4)}
+    for cut in (lambda d: d.sequences(), lambda d: d.windows(1, pad="zero", columns=ranges)):
+        mixed = mix(parts(cut), [1, 2], stop="all_exhausted")
+        k = np.random.default_rng(0).permutation(3 * len(mixed))
+        batch = mixed.batch(k)
+        assert batch["source"].tolist() == batch["w"].tolist() == mixed.plan.picks(k)[0].tolist()
+        assert np.all(batch["x"] == batch["w"].reshape(-1, *[1] * (batch["x"].ndim - 1)))
+        shuffled = mixed.shuffle(3)[:]
+        assert shuffled["source"].tolist() == shuffled["w"].tolist()
+
+
+def test_functions_in_mixes_of_mixes():
+    def part(base):
+        return numbers(6, base).map(lambda c: {"x": c["x"], "tens": c["x"] // 10})
+
+    inner = mix([part(10), part(20)], [1, 1], label="inner").map(lambda c: {**c.flat, "last": c["inner"] + 1})
+    middle = mix([inner.shuffle(1), part(30).map(lambda c: {**c.flat, "last": c["x"] * 0})], [2, 1], label=None)
+    outer = mix({"m": middle, "d": part(40).map(lambda c: {**c.flat, "last": c["x"] * 0 + 9})}, [3, 1]).shuffle(4)
+    batch = outer.batch(np.arange(3 * len(outer)))
+    assert set(batch) == {"x", "tens", "last", "source"}
+    assert np.array_equal(batch["tens"], batch["x"] // 10)
+    assert np.array_equal(batch["source"], batch["tens"] == 4)
+    assert np.array_equal(batch["last"], np.array([0, 1, 2, 0, 9])[batch["tens"]])
+    assert list(outer.batch(np.zeros(0, np.int64))) == list(batch)
+
+
+def test_an_output_is_present_in_samples_without_rows():
+    one = penstock.from_arrays({"x": np.arange(3), "y": np.arange(3)}, [2, 0, 1]).sequences()
+    two = penstock.from_arrays({"x": np.arange(3)}, [0, 2, 1]).sequences()
+    both = mix([one, two], [1, 1], union=True)[:]
+    assert both["y_present"].tolist() == [True, False] * 3
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+@pytest.mark.parametrize("stop", ["all_exhausted", "first_exhausted", "drain", 7])
+def test_nothing_comes_twice_before_all_of_its_dataset_came(stop: Any, shuffled: bool):
+    sizes = [10, 4, 3]
+    parts = [numbers(n, 100 * i) for i, n in enumerate(sizes)]
+    mixed = mix([part.shuffle(i) for i, part in enumerate(parts)] if shuffled else parts, [2, 1, 1], stop=stop)
+    seen = mixed.batch(np.arange(9 * len(mixed)))
+    for number, size in enumerate(sizes):
+        mine = seen["x"][seen["source"] == number]
+        assert len(mine) > 2 * size
+        for lo in range(0, len(mine), size):
+            assert len(set(mine[lo : lo + size].tolist())) == len(mine[lo : lo + size])
+
+
+def test_an_epoch_goes_on_in_the_pass_that_the_one_before_began():
+    mixed = mix([numbers(10), numbers(4, 100)], [2, 1], stop="all_exhausted")
+    assert len(mixed) == 15
+    batch = mixed.batch(np.arange(60))
+    assert batch["x"][batch["source"] == 1].tolist() == [100, 101, 102, 103] * 5
+    assert not mixed.plan.steady
+    loader = penstock.Loader(mixed, 7)
+    for _ in range(2):
+        taken = [batch["x"].tolist() for batch in loader]
+    state = json.loads(json.dumps(loader.state_dict()))
+    again = penstock.Loader(mix([numbers(10), numbers(4, 100)], [2, 1], stop="all_exhausted"), 4)
+    again.load_state_dict(state)
+    assert [x for each in taken for x in each] == batch["x"][15:30].tolist()
+    assert [x for each in again for x in each["x"].tolist()] == batch["x"][30:45].tolist()
+
+
 def test_functions_of_a_dataset_see_its_samples_alone():
     def flip(columns, keys):
         return {"y": -columns["x"], "key": keys}
@@ -211,7 +287,6 @@ def test_functions_of_a_dataset_see_its_samples_alone():
         (lambda: mix(three(), [1, 1, 1], unit="bytes"), "got 'bytes'"),
         (lambda: mix(three(), [1, 1, 1], stop="soon"), "'soon'"),
         (lambda: mix([numbers(3), numbers(3)], label="x"), "no output named 'x'"),
-        (lambda: mix([numbers(3).map(lambda c: c)], label=None), "expected a label"),
         (lambda: mix([numbers(4).where(lambda c: c["x"] > 9), numbers(4)], [1, 1]), "give the empty one weight 0"),
     ],
 )

@@ -65,7 +65,7 @@ def check_conserved(lengths: Any, rule: Rule, index: PackIndex, pieces: Pieces) 
         begin, end = pieces.begin[mine], pieces.begin[mine] + pieces.length[mine]
         assert (begin >= 0).all()
         assert (pieces.length[mine] >= 0).all()
-        if over[i] and rule.overlong == "drop":
+        if not length.any() or (over[i] and rule.overlong == "drop"):
             assert len(mine) == 0
             continue
         np.testing.assert_array_equal(begin[1:], end[:-1])
@@ -80,6 +80,8 @@ def check_conserved(lengths: Any, rule: Rule, index: PackIndex, pieces: Pieces) 
     report = index.report()
     assert report.rows == tuple(pieces.length.sum(axis=0))
     assert report.lost == tuple(rows.sum(axis=0) - pieces.length.sum(axis=0))
+    assert report.empty == np.count_nonzero(~rows.any(axis=1))
+    assert (pieces.length > 0).any(axis=1).all()  # no piece of nothing takes a place among the sequences of a pack
     assert report.own_packs == (over.sum() if rule.overlong == "own_pack" else 0)
     assert report.dropped == (over.sum() if rule.overlong == "drop" else 0)
     assert report.truncated == (over.sum() if rule.overlong in ("truncate_left", "truncate_right") else 0)

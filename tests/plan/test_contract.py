@@ -9,22 +9,31 @@ import numpy as np
 import pytest
 
 from penstock.plan import (
+    Course,
+    DerivedPlan,
     Episodes,
+    Nominal,
+    Pack,
     Pairs,
     Plan,
     PlanTransform,
     Reordered,
     Repeat,
+    Select,
+    Sequences,
     Shard,
     Shuffle,
     Split,
     Steps,
+    Take,
     Where,
     Windows,
     apply,
 )
 from penstock.plan.base import settle
-from penstock.testing.plans import PlanContract, episodes_of
+from penstock.plan.mixed import Mixed, Part
+from penstock.plan.weights import shares
+from penstock.testing.plans import PlanContract, TransformContract, episodes_of, samples_of
 
 ROWS = {"observations": (-1, 2), "next_observations": ("observations", 1, 4)}
 
@@ -43,12 +52,9 @@ class Reverse(PlanTransform):
 
 
 class Reversed(Reordered):
-    def __len__(self) -> int:
-        return len(self.upstream)
-
     def positions(self, k: Any) -> Any:
-        epoch, place = np.divmod(k, max(len(self), 1))
-        return epoch * len(self) + len(self) - 1 - place
+        epoch, place = self.locate(k)
+        return k + self.sizes(epoch) - 1 - 2 * place
 
 
 CHAINS: dict[str, tuple[Any, ...]] = {
@@ -95,24 +101,198 @@ class TestTwoSources(TestChains):
         return Episodes(*both, one.aligns, "two")
 
 
-class TestShareOfAShuffle(PlanContract):
+class TestReordering(TransformContract):
+    @pytest.fixture(
+        params=[Shuffle(3), Shuffle(3, block=4, pool=2), Reverse(), Select(("observations",)), Repeat(1)],
+        ids=repr,
+        autouse=True,
+    )
+    def _transform(self, request: pytest.FixtureRequest) -> None:
+        self._chosen = request.param
+
+    def transform(self) -> PlanTransform:
+        return self._chosen
+
+
+class TestShard(TransformContract):
+    keeps_samples = takes_uneven = same_samples = False
+
+    def transform(self) -> PlanTransform:
+        return Shard(1, 3)
+
+
+class TestShardThatIsTheWhole(TransformContract):
+    takes_uneven = False
+
+    def transform(self) -> PlanTransform:
+        return Shard(0, 1)
+
+
+class TestNominal(TransformContract):
+    keeps_samples = takes_uneven = same_samples = False
+
+    def transform(self) -> PlanTransform:
+        return Nominal(15)
+
+
+class TestNominalOfWholeEpochs(TestNominal):
+    same_samples = True
+    distinct = False
+
+    def transform(self) -> PlanTransform:
+        return Nominal(64)
+
+
+class TestRepeat(TransformContract):
+    keeps_samples = distinct = False
+
+    def transform(self) -> PlanTransform:
+        return Repeat(3)
+
+
+class TestTake(TransformContract):
+    keeps_samples = takes_uneven = False
+
+    def transform(self) -> PlanTransform:
+        return Take(np.array([5, 2, 30]))
+
+    def test_no_episodes_make_an_empty_plan(self) -> None:
+        """Rows that are taken have to be there."""
+
+
+class TestMix(PlanContract):
+    """Of a shuffle, and of a share of another."""
+
+    stop: Any = "first_exhausted"
+    same_samples = distinct = False
+
+    def episodes(self) -> Episodes:
+        return episodes_of([3, 0, 9, 1, 12])
+
+    def plan(self, episodes: Episodes) -> Plan:
+        one = Shuffle(1).reorder(Steps().plan(episodes))
+        parts = [one, Shard(1, 2).reorder(Shuffle(2).reorder(one))]
+        if len(one) == 0:
+            parts = [one, one]
+        course = Course.of(shares([2, 1]), [len(part) for part in parts], self.stop if len(one) else "drain")
+        return Mixed([Part(str(i), part, 1) for i, part in enumerate(parts)], course)
+
+
+class TestMixOfAll(TestMix):
+    stop = "all_exhausted"
+
+
+class TestMixThatDrains(TestMix):
+    stop = "drain"
+
+
+class TestPackOfAShareOfAShuffle(PlanContract):
     same_samples = False
 
     def episodes(self) -> Episodes:
-        return episodes_of([3, 0, 9])
+        return episodes_of([1, 13, 8, 1, 4, 5, 1, 4, 9, 2, 3, 7])
 
     def plan(self, episodes: Episodes) -> Plan:
-        return Shard(1, 3).reorder(Shuffle(1).reorder(Steps().plan(episodes)))
+        shared = Shard(1, 2).reorder(Shuffle(1).reorder(Sequences().plan(episodes)))
+        return Pack(13, max_sequences=13).reorder(shared)
+
+    def test_a_sample_lies_in_one_episode(self) -> None:
+        """A pack lies in several."""
+
+    def test_each_epoch_packs_the_share_of_that_epoch(self) -> None:
+        episodes = self.episodes()
+        shared = Shard(1, 2).reorder(Shuffle(1).reorder(Sequences().plan(episodes)))
+        packs = self.plan(episodes)
+        for epoch in range(4):
+            wanted, found = (_step_rows(plan, epoch) for plan in (shared, packs))
+            assert wanted == found
 
 
-class TestRepeat(PlanContract):
-    distinct = False
+def _step_rows(plan: Plan, epoch: int) -> list[int]:
+    number = next(i for i, view in enumerate(plan.views) if view.align == "step")
+    rows = plan.resolve(np.arange(plan.start(epoch), plan.start(epoch + 1)))[number].rows()
+    return sorted(rows[rows >= 0].tolist())
 
-    def episodes(self) -> Episodes:
-        return episodes_of([3, 0, 9])
 
-    def plan(self, episodes: Episodes) -> Plan:
-        return Repeat(3).reorder(Shuffle(2).reorder(Steps().plan(episodes)))
+def test_the_contract_finds_epochs_that_are_counted_by_the_length_of_the_first() -> None:
+    """The mirror of the first epoch's length is right only where epochs have one length."""
+
+    class Mirror(Reordered):
+        def positions(self, k: Any) -> Any:
+            n = len(self)
+            return k // n * n + n - 1 - k % n
+
+    class Mirrored(TransformContract):
+        def transform(self) -> PlanTransform:
+            class Backwards(PlanTransform):
+                def reorder(self, plan: Plan) -> Plan:
+                    return Mirror(plan, self)
+
+            return Backwards()
+
+    contract = Mirrored()
+    contract.test_epochs_hold_the_same_samples()
+    with pytest.raises(AssertionError, match="in epoch"):
+        contract.test_each_epoch_has_the_samples_of_the_epoch_below()
+
+
+def test_the_contract_finds_a_share_that_says_it_never_changes() -> None:
+    class Half(DerivedPlan):
+        steady = True
+
+        def __len__(self) -> int:
+            return len(self.upstream) // 2
+
+        def positions(self, k: Any) -> Any:
+            epoch, place = self.locate(k)
+            return epoch * len(self.upstream) + place
+
+    class Halved(TransformContract):
+        keeps_samples = same_samples = False
+
+        def transform(self) -> PlanTransform:
+            class First(PlanTransform):
+                def reorder(self, plan: Plan) -> Plan:
+                    return Half(plan, self)
+
+            return First()
+
+    with pytest.raises(AssertionError):
+        Halved().test_what_a_plan_says_of_its_epochs_is_true()
+
+
+def test_a_plan_cannot_define_half_of_its_epochs() -> None:
+    with pytest.raises(TypeError, match=r"expected Short to define all of .* got \['__len__'\].* those of Reordered"):
+
+        class Short(Reordered):
+            def __len__(self) -> int:
+                return 3
+
+    with pytest.raises(TypeError, match=r"expected Late to define all of .* got \['start'\].* fixed-length ones"):
+
+        class Late(DerivedPlan):
+            def start(self, epoch: int) -> int:
+                return 7
+
+
+def test_no_base_class_says_that_epochs_have_the_same_samples() -> None:
+    class Nothing(DerivedPlan):
+        def __len__(self) -> int:
+            return 1
+
+        def positions(self, k: Any) -> Any:
+            return k
+
+    with pytest.raises(TypeError, match=r"abstract.*steady"):
+        Nothing(Steps().plan(episodes_of([3])), "nothing")  # type: ignore[abstract]
+
+
+def test_a_share_of_what_never_changes_never_changes() -> None:
+    steps = Steps().plan(episodes_of([5, 8]))
+    share = Shuffle(1).reorder(Shard(1, 3).reorder(steps))
+    assert share.steady
+    assert not share.periodic
+    assert sorted(samples_of(share, 0)) == sorted(samples_of(share, 1)) != samples_of(share, 1)
 
 
 @pytest.mark.parametrize("name", CHAINS)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import PlanError
-from penstock.plan import Pairs, Plan, Reordered, Repeat, Shard, Shuffle, Split, Steps, Where, Windows, apply
+from penstock.plan import DerivedPlan, Pairs, Plan, Repeat, Shard, Shuffle, Split, Steps, Where, Windows, apply
 from penstock.testing.plans import episodes_of
 
 SEAMS = [0, 1, 2, *(2**k + d for k in (2, 4, 8, 12) for d in (-1, 0, 1)), 65537, 1048577]
@@ -21,7 +21,7 @@ def steps(n: int) -> Plan:
 
 
 def positions(plan: Plan, k: Any) -> Any:
-    assert isinstance(plan, Reordered)
+    assert isinstance(plan, DerivedPlan)
     return plan.positions(np.asarray(k, np.int64))
 
 

@@ -135,6 +135,31 @@ def test_random_access_is_iteration(lengths, method, seed):
     assert [r["tokens"].tolist() for r in packs] == whole["tokens"][: len(packs)].tolist()
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("keep", ["memory", "recompute"])
+def test_sequences_without_rows_are_in_no_pack(method, keep):
+    lengths = [0, 2, 0, 3, 0, 0, 3, 0]
+    marks = ("segment_ids", "positions", "lengths", "cu_seqlens")
+    packs = tokens(lengths).sequences().pack(10, method=method, keep=keep, marks=marks)
+    batch = packs[:]
+    assert batch["segment_ids"].max(axis=1).tolist() == [3]
+    assert sorted(batch["lengths"][0].tolist()) == [2, 3, 3]
+    assert sorted(sequences_of(batch)) == [(1, 2), (3, 4, 5), (6, 7, 8)]
+    report = packs.plan.report()
+    assert (report.items, report.empty, report.pieces, report.most_sequences) == (8, 5, 3, 3)
+    nothing = tokens([0, 0, 0]).sequences().pack(4, method=method, keep=keep)
+    assert (len(nothing), nothing.plan.report().empty, nothing[:].n) == (0, 3, 0)
+    few = tokens([0] * 40 + [4]).sequences().pack(4, method=method, keep=keep, max_sequences=2)
+    assert few[:]["segment_ids"].tolist() == [[1, 1, 1, 1]]
+
+
+def test_windows_of_padding_alone_are_in_no_pack():
+    windows = tokens([3, 1]).windows(1, pad="zero", columns={"tokens": (1, 3)})
+    packs = windows.pack(6)
+    assert packs.plan.report().empty == 2
+    assert sorted(sequences_of(packs[:])) == [(2, 3), (3,)]
+
+
 def test_companions_change_and_the_number_of_packs_does_not():
     packs = tokens(np.random.default_rng(0).integers(1, 20, 400).tolist()).sequences().pack(40)
     epochs = [{tuple(row) for row in packs.batch(np.arange(len(packs)) + e * len(packs))["tokens"]} for e in range(3)]

@@ -26,6 +26,9 @@ class Selection:
     row in that sequence. None where every sample is one sequence. `headed` `[m]` bool is True for spans with a row of
     their sequence in front of them that no source has (a mark of its beginning).
 
+    `origin` `[n]` int64 is the first source of the part of a mix that each sample was picked from. Spans tell the same,
+    but samples without rows have no spans. None where nothing was picked.
+
     >>> one = np.array([0, 1])
     >>> Selection(one * 0, one * 10, one * 0 + 3, one * 4, (2, 4)).mask().astype(int).tolist()
     [[1, 1, 1, 0], [1, 1, 1, 0]]
@@ -40,6 +43,7 @@ class Selection:
     segment: Int | None = None
     position: Int | None = None
     headed: npt.NDArray[np.bool_] | None = None
+    origin: Int | None = None
 
     @property
     def complete(self) -> bool:
@@ -78,7 +82,7 @@ class Selection:
         """The samples `lo:hi` alone, as a grid of `hi - lo` by `L`. Cost: a binary search and views."""
         width = self.shape[1]
         a, b = int(self.at.searchsorted(lo * width)), int(self.at.searchsorted(hi * width))
-        return self._part(slice(a, b), lo * width, hi - lo)
+        return self._part(slice(a, b), slice(lo, hi), lo * width)
 
     def of(self, source: int) -> Selection:
         """The spans that read from one source; the grid stays whole."""
@@ -86,7 +90,7 @@ class Selection:
 
     def spans(self, chosen: npt.NDArray[Any]) -> Selection:
         """The chosen spans alone (indices that rise, or `[m]` bool); the grid stays whole."""
-        return self._part(chosen, 0, self.shape[0])
+        return self._part(chosen, slice(0, self.shape[0]), 0)
 
     def by_source(self) -> list[tuple[int, Selection]]:
         """Every source that is read from, with the spans that read from it. Cost: a sort, and a copy of the spans."""
@@ -98,9 +102,11 @@ class Selection:
         spans = [order[a:b] for a, b in zip(first.tolist(), cuts, strict=True)]
         return [(number, self.spans(rows)) for number, rows in zip(numbers.tolist(), spans, strict=True)]
 
-    def _part(self, chosen: slice | npt.NDArray[Any], first: int, n: int) -> Selection:
+    def _part(self, chosen: slice | npt.NDArray[Any], samples: slice, first: int) -> Selection:
         segment, position = (None if extra is None else extra[chosen] for extra in (self.segment, self.position))
         real, headed = (None if extra is None else extra[chosen] for extra in (self.real, self.headed))
         at = self.at[chosen] - first if first else self.at[chosen]
         spans = (self.source[chosen], self.start[chosen], self.length[chosen], at)
-        return Selection(*spans, (n, self.shape[1]), real, segment, position, headed)
+        origin = None if self.origin is None else self.origin[samples]
+        shape = (samples.stop - samples.start, self.shape[1])
+        return Selection(*spans, shape, real, segment, position, headed, origin)

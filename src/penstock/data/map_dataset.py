@@ -22,7 +22,7 @@ from penstock.plan.base import Plan, PlanTransform, chained
 from penstock.plan.nominal import Nominal
 from penstock.plan.pack import Pack
 from penstock.plan.repeat import Repeat
-from penstock.plan.select import Select, Take
+from penstock.plan.select import Select, Take, check_takable
 from penstock.plan.shard import Shard
 from penstock.plan.shuffle import Shuffle
 
@@ -31,6 +31,7 @@ MapFn = Callable[..., Mapping[str, Any]]
 
 BLOCK = 4096  # samples of a scan that are read at a time, and how many bytes of them
 BLOCK_BYTES = 32 << 20
+LONGEST_SLICE = 1 << 40  # samples: no memory holds more, and a mix that never ends has 2^62
 
 
 @dataclass(frozen=True)
@@ -106,9 +107,12 @@ class MapDataset:
     @overload
     def __getitem__(self, index: slice | Sequence[int] | Int) -> Columns: ...
     def __getitem__(self, index: Any) -> Any:
-        """One record for an integer, `Columns` for a slice, list or array. Raises `IndexError` beyond the length."""
+        """One record for an integer, `Columns` for a slice, list or array. A slice costs what it selects.
+
+        Raises `IndexError` beyond the length, `PlanError` for a slice of a mix that never stops which has no end.
+        """
         if isinstance(index, slice):
-            return self.batch(np.arange(len(self), dtype=np.int64)[index])
+            return self.batch(_positions(range(len(self))[index]))
         asked = np.asarray(index)
         if asked.size and asked.dtype.kind not in "iu":
             raise TypeError(f"expected integers or a slice, got {asked.dtype}")
@@ -195,12 +199,14 @@ class MapDataset:
 
         One scan of the first epoch; what is left is a dense table, so the length is exact, and it can be shuffled,
         mixed and packed as any other. Shuffle afterwards: the order is the first epoch's. `progress` shows a bar.
+        Raises `PlanError` on a dataset whose epochs have other samples than the first.
 
         >>> import penstock
         >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
         >>> data.samples().where(lambda c: c["rewards"] > 3)[:]["rewards"].tolist()
         [4.0, 5.0]
         """
+        check_takable(self.plan, "where")
         size = max(1, min(BLOCK, BLOCK_BYTES // max(self.row_bytes(), 1)))
         kept: list[Int] = []
         blocks = range(0, len(self), size)
@@ -242,6 +248,13 @@ class MapDataset:
     def iterate(self, batch_size: int, *, epochs: int | None = 1, drop_last: bool = False) -> IterDataset:
         """The one-way door to a dataset that is only iterated: `filter`, `flat_map` and `rebatch` live there."""
         return IterDataset(_Walk(self, batch_size, epochs, drop_last))
+
+
+def _positions(chosen: range) -> Int:
+    """`[n]` int64 the numbers of a range, whose step may be larger than int64."""
+    if len(chosen) > LONGEST_SLICE:
+        raise PlanError(f"expected a slice of at most {LONGEST_SLICE} samples, got {len(chosen)}; read it in parts")
+    return np.arange(len(chosen)) * (chosen.step if len(chosen) > 1 else 1) + (chosen.start if chosen else 0)
 
 
 def _tracked(blocks: range) -> Iterable[int]:

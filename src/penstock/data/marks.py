@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.selection import Selection
+from penstock.errors import PlanError
 from penstock.kernels.dispatch import kernels
 from penstock.plan.base import Mark
 
@@ -64,13 +65,24 @@ def _sources(mark: Mark, selection: Selection) -> npt.NDArray[Any]:
 
 
 def _source(mark: Mark, selection: Selection) -> npt.NDArray[Any]:
-    source = np.full(selection.shape[0], -1, np.int32)
-    source[_sample(selection)] = np.searchsorted(mark.having, selection.source, side="right") - 1
-    return source
+    return part_of(mark, _origin(mark, selection))
+
+
+def part_of(mark: Mark, origin: Int) -> npt.NDArray[np.int32]:
+    """`[n]` number of the part in a mark of the kind `"source"`, by the `"origin"` `[n]` of each sample."""
+    return (np.searchsorted(mark.having, origin, side="right") - 1).astype(np.int32)
+
+
+def _origin(_: Mark, selection: Selection) -> Int:
+    """By the pick, for samples without rows have no spans that tell a source."""
+    if selection.origin is None:
+        raise PlanError("expected the selection of a mix, which picked each of its samples, got another one")
+    return selection.origin
 
 
 def _present(mark: Mark, selection: Selection) -> npt.NDArray[Any]:
-    present = np.zeros(selection.shape[0], np.bool_)
+    present = np.isin(_origin(mark, selection), mark.having)
+    present[_sample(selection)] = False  # where there are spans they decide: a pack may be from several sources
     present[_sample(selection)[np.isin(selection.source, mark.having)]] = True
     return present
 
@@ -115,5 +127,6 @@ _DRAW = {
     "cu_seqlens": _cu_seqlens,
     "sources": _sources,
     "source": _source,
+    "origin": _origin,
     "present": _present,
 }

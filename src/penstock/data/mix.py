@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -13,8 +13,10 @@ import numpy.typing as npt
 from penstock.core.blocks import concatenated
 from penstock.core.columns import Columns
 from penstock.data.map_dataset import MapDataset, Stage
+from penstock.data.marks import part_of
 from penstock.errors import PlanError, SpecError
-from penstock.plan.mixed import Mixed, Part
+from penstock.plan.base import Mark, Plan
+from penstock.plan.mixed import ORIGIN, Mixed, Part
 from penstock.plan.schedule import Course, Stop
 from penstock.plan.weights import Weight, per_sample, shares
 
@@ -46,14 +48,16 @@ def mix(
         unit: what the weights are shares of. `"samples"` and `"packs"` count what the dataset's length counts;
             `"steps"` and `"tokens"` count rows, so that datasets with longer samples are picked less often; the
             shares are then exact over whole epochs of the datasets.
-        stop: where an epoch ends. `"first_exhausted"`: before a dataset would begin anew. `"all_exhausted"`: when each
-            has been used up, the shorter ones having begun anew. `"drain"`: a used-up dataset leaves and the others
-            go on in their proportions, until all are used up once. `"never"`, or a number of samples. Shares are
-            those of each epoch; with `"never"` and `nominal(n)` after it, those of all epochs together.
+        stop: where an epoch ends. `"first_exhausted"`: before a dataset would start over. `"all_exhausted"`: when each
+            dataset has given as many samples as it has, the shorter ones having started over. `"drain"`: a used-up
+            dataset leaves and the others go on in their proportions, until all are used up once. `"never"`, or a
+            number of samples. The first epoch decides; all others have the same length, and each dataset goes on
+            where the epoch before left it, in the middle of a pass if need be. Shares are those of each epoch; with
+            `"never"` and `nominal(n)` after it, those of all epochs together.
         label: the name of a column `[n]` int32 with the number of the dataset each sample is from, or None.
         union: allow outputs that some datasets lack (padding there, with `<output>_present`) and unequal widths.
 
-    Functions that `map` put on a dataset are applied to its samples alone; this needs `label`.
+    Functions that `map` put on a dataset are applied to its samples alone.
 
     Raises `PlanError` for weights below 0, empty datasets with a weight, and datasets that differ, naming how.
     Cost: a table of at most some MB; picking takes some 20 ns a sample.
@@ -69,15 +73,15 @@ def mix(
     held = list(named.values())
     if not held:
         raise PlanError("expected at least one dataset to mix, got none")
-    if label is None and any(d.maps for d in held):
-        raise PlanError("expected a label, for functions on the datasets find their samples by it; got None")
     given = [len(d) for d in held] if weights is None else weights
     course = Course.of(_changes(given, list(named), held, unit), [len(d) for d in held], stop)
     parts = [Part(name, d.plan, len(d.sources)) for name, d in named.items()]
-    plan = Mixed(parts, course, label=label, union=union)
+    mapped = any(d.maps for d in held)
+    plan = Mixed(parts, course, label=label, union=union, origin=mapped)
     stages: tuple[Stage, ...] = ()
-    if label is not None and any(d.maps for d in held):
-        stages = (_Routed(label, tuple(d.maps for d in held)),)
+    if mapped:
+        functions = (_Functions(at, _labels(d.plan), d.maps) for at, d in zip(plan.first, held, strict=True))
+        stages = (_Routed(label, tuple(functions)),)
     options = {"weights": weights, "unit": unit, "stop": stop, "label": label, "union": union}
     sources = [source for d in held for source in d.sources]
     return MapDataset(sources, plan, stages, _Mix(named, options))
@@ -108,16 +112,45 @@ def _in_order(weights: Weights, names: list[str]) -> list[Weight]:
     return list(weights)
 
 
+def _labels(plan: Plan) -> tuple[Mark, ...]:
+    return tuple(mark for mark in plan.marks if mark.kind == "source")
+
+
+@dataclass(frozen=True)
+class _Functions:
+    """The functions of one dataset of a mix, whose sources are numbered from `first` on.
+
+    Where that dataset is a mix itself, `labels` are the columns that its functions know their samples by; the mix above
+    has none of them.
+    """
+
+    first: int
+    labels: tuple[Mark, ...]
+    stages: tuple[Stage, ...]
+
+    def __call__(self, columns: Columns, origin: Int, positions: Int) -> Columns:
+        inner = origin - self.first
+        given: dict[str, Any] = {mark.name: part_of(mark, inner) for mark in self.labels}
+        if any(isinstance(stage, _Routed) for stage in self.stages):
+            given[ORIGIN] = inner
+        columns = columns.merged(given) if given else columns
+        for stage in self.stages:
+            columns = stage(columns, positions)
+        return _without(columns, given)
+
+
 @dataclass(frozen=True)
 class _Routed:
-    """The functions of each dataset of a mix, applied to its own samples."""
+    """The functions of each dataset of a mix, applied to its own samples, which their origin tells."""
 
-    label: str
-    stages: tuple[tuple[Stage, ...], ...]
+    label: str | None
+    parts: tuple[_Functions, ...]
 
     def __call__(self, columns: Columns, positions: Int) -> Columns:
-        part = columns[self.label]
-        others = Columns.of_flat({name: a for name, a in columns.flat.items() if name != self.label}, columns.n)
+        origin = columns[ORIGIN]
+        own = {} if self.label is None else {self.label: columns[self.label]}
+        others = _without(columns, [ORIGIN, *own])
+        part = np.searchsorted([each.first for each in self.parts], origin, side="right") - 1
         order = np.argsort(part, kind="stable")
         numbers, first = np.unique(part[order], return_index=True)
         if len(part) == 0:  # the share of a rank may be empty, and has the columns of the others all the same
@@ -126,15 +159,17 @@ class _Routed:
         done: list[Columns] = []
         for i, number in enumerate(numbers.tolist()):
             mine = order[cuts[i] : cuts[i + 1]]
-            block = others.take(mine)
-            for stage in self.stages[number] if number >= 0 else ():
-                block = stage(block, positions[mine])
+            block = self.parts[number](others.take(mine), origin[mine], positions[mine])
             if done and list(block) != list(done[0]):
                 raise SpecError(f"expected the functions of all datasets to give {list(done[0])}, got {list(block)}")
             done.append(block)
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
-        return concatenated(done).take(back).merged({self.label: part})
+        return concatenated(done).take(back).merged(own)
+
+
+def _without(columns: Columns, names: Collection[str]) -> Columns:
+    return Columns.of_flat({name: array for name, array in columns.flat.items() if name not in names}, columns.n)
 
 
 @dataclass(frozen=True)

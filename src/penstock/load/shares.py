@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from penstock.plan.base import Plan, Reordered
+from penstock.plan.base import DerivedPlan, Plan
 from penstock.plan.mixed import Mixed
 
 Int = npt.NDArray[np.int64]
@@ -49,7 +49,7 @@ def _found(plan: Plan, k: Int | None) -> Shares | None:
     upstream: Plan | None = getattr(plan, "upstream", None)
     if upstream is None:
         return None
-    return _found(upstream, plan.positions(k) if isinstance(plan, Reordered) and k is not None else None)
+    return _found(upstream, plan.positions(k) if isinstance(plan, DerivedPlan) and k is not None else None)
 
 
 def _of_mix(mix: Mixed, k: Int | None) -> Shares:

@@ -1,6 +1,7 @@
 """Which rows, in which order: arithmetic on integers that knows no values."""
 
 from penstock.plan.base import (
+    DerivedPlan,
     EpisodeTransform,
     Mark,
     Plan,
@@ -31,6 +32,7 @@ from penstock.plan.windows import Windows
 
 __all__ = [
     "Course",
+    "DerivedPlan",
     "EpisodeTransform",
     "Episodes",
     "Mark",

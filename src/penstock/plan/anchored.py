@@ -68,6 +68,16 @@ class Anchored(Plan):
         sizes = np.maximum(0, -(-anchors // stride))
         self._samples = Groups.of(sizes, episodes.source, episodes.index, episodes.start, episodes.length)
 
+    @property
+    def steady(self) -> bool:
+        """Every epoch is the same."""
+        return True
+
+    @property
+    def periodic(self) -> bool:
+        """Every epoch is the same."""
+        return True
+
     def __len__(self) -> int:
         return self._samples.n
 

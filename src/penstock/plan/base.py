@@ -17,8 +17,14 @@ from penstock.plan.episodes import Episodes
 
 Int = npt.NDArray[np.int64]
 BLOCK = 1 << 16  # samples whose lengths are looked at together
+ENDLESS = 1 << 62
+"""The length of a plan that never ends, and the most samples of any epoch."""
+EPOCHS = frozenset({"__len__", "start", "sizes", "locate", "anchor", "uneven"})
+"""What describes the epochs of a plan; see `Plan`."""
 RowSpace = Align | Literal["values"]
-MarkKind = Literal["mask", "segment_ids", "positions", "lengths", "cu_seqlens", "sources", "source", "present", "place"]
+MarkKind = Literal[
+    "mask", "segment_ids", "positions", "lengths", "cu_seqlens", "sources", "source", "origin", "present", "place"
+]
 
 
 @dataclass(frozen=True)
@@ -79,10 +85,12 @@ class Mark:
     `"mask"` `[n, L]` bool: what is real. `"segment_ids"` `[n, L]` int32: which sequence of its pack a row belongs to,
     from 1; 0 in padding. `"positions"` `[n, L]` int32: its place in that sequence; 0 in padding. `"lengths"`
     `[n, width]` int32 rows of each sequence. `"cu_seqlens"` `[n, width + 1]` int32: their running sum from 0.
-    `"sources"` `[n, width]` int32: which source each sequence is from, -1 where there is none. `"present"` `[n]` bool:
-    whether the sample's source is one of `having`. `"place"` `[n, 2]` int64: the number that the sample's episode has
-    in its source, and the step in it of the sample's first row, -1 where it has none; the view is one of boundary rows,
-    by which the end of one episode differs from the begin of the next.
+    `"sources"` `[n, width]` int32: which source each sequence is from, -1 where there is none. `"source"` `[n]` int32:
+    the part of a mix that each sample was picked from, `having` being the first source of each part. `"origin"` `[n]`
+    int64: the first source of that part, or, in a mix of mixes, of the innermost part. `"present"` `[n]` bool: whether
+    the sample's source is one of `having`. `"place"` `[n, 2]` int64: the number that the sample's episode has in its
+    source, and the step in it of the sample's first row, -1 where it has none; the view is one of boundary rows, by
+    which the end of one episode differs from the begin of the next.
     """
 
     name: str
@@ -96,8 +104,13 @@ class Plan(ABC):
     """A pure function from positions to selections: `resolve(a ++ b) = resolve(a) ++ resolve(b)`.
 
     Positions count through the epochs: with epochs of one length, position `k` is sample `k % len` of epoch
-    `k // len`. Only packs of a mix have epochs of unequal lengths; `start`, `sizes` and `locate` hold for all. Planning
-    is done for many positions at once (a few thousand or more): the cost of a call is spread over them.
+    `k // len`. Packs that are planned again in every epoch have epochs of unequal lengths; `start`, `sizes` and
+    `locate` hold for all plans. Planning is done for many positions at once (a few thousand or more): the cost of a
+    call is spread over them.
+
+    A subclass with epochs of one length defines `__len__`, and has `start`, `sizes`, `locate`, `anchor` and `uneven`
+    from here. They depend on each other, so a class that replaces one of them has to define all of `EPOCHS`; anything
+    else raises `TypeError` when the class is created.
     """
 
     views: tuple[View, ...]
@@ -109,10 +122,27 @@ class Plan(ABC):
     fingerprint: str
     """A digest of the episodes, the parameters and the seed: equal plans give equal selections."""
 
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        stated = {name for name in EPOCHS if name in vars(cls)}
+        derived = next((base for base in cls.__mro__[1:] if "start" in vars(base)), Plan)  # whose epochs it would have
+        if stated and len(stated) < len(EPOCHS) and (derived is not Plan or stated != {"__len__"}):
+            given = f"those of {derived.__name__}" if derived is not Plan else "fixed-length ones"
+            raise TypeError(
+                f"expected {cls.__name__} to define all of {sorted(EPOCHS)} or none, got {sorted(stated)}: its other "
+                f"methods would still describe {given}. For the epochs of the plan below derive from Reordered and "
+                "define positions alone; for epochs of another, fixed length derive from DerivedPlan"
+            )
+
     @property
+    @abstractmethod
     def steady(self) -> bool:
-        """Whether every epoch has the same samples, in whatever order."""
-        return True
+        """Whether every epoch has the same samples, in any order. Packs are then planned once for all epochs."""
+
+    @property
+    def periodic(self) -> bool:
+        """Whether every epoch has the same samples in the same order, so that each part of an epoch has them too."""
+        return False
 
     @property
     def uneven(self) -> bool:
@@ -159,37 +189,32 @@ class Plan(ABC):
         return None
 
     def rows(self) -> int:
-        """The rows of all samples of the first epoch, counted once for each axis. Cost: one pass over the lengths."""
+        """The rows of all samples of the first epoch, counted once for each axis. Cost: one pass over the lengths.
+
+        Raises `PlanError` for a plan without end.
+        """
         views = {
             self.views[read.view].axis: read.view for read in self.reads if self.views[read.view].align != "episode"
         }
         if self.even is not None:
             return len(self) * sum(self.even[view] for view in views.values())
+        check_ends(self, "counting its rows")
         blocks = (np.arange(lo, min(lo + BLOCK, len(self))) for lo in range(0, len(self), BLOCK))
         return sum(int(found[view].sum()) for k in blocks for found in [self.lengths(k)] for view in views.values())
 
 
-class Reordered(Plan):
-    """A plan that only says where its positions lie in another: `positions` is all that a subclass defines."""
+class DerivedPlan(Plan):
+    """A plan whose samples are samples of the plan `upstream`, with fixed-length epochs of its own.
+
+    A subclass defines `__len__`, the samples of an epoch; `positions`, where they are in the plan below; and `steady`.
+    It states `periodic` too if its epochs are all in the same order. Views, reads and marks are those of the plan
+    below.
+    """
 
     def __init__(self, upstream: Plan, transform: object) -> None:
         self.upstream = upstream
         self.views, self.reads, self.marks = upstream.views, upstream.reads, upstream.marks
         self.fingerprint = chained(upstream.fingerprint, transform)
-
-    @property
-    def steady(self) -> bool:
-        """As the plan below."""
-        return self.upstream.steady
-
-    @property
-    def uneven(self) -> bool:
-        """As the plan below."""
-        return self.upstream.uneven
-
-    def anchor(self, epoch: int, start: int) -> None:
-        """Handed down: most plans keep the epochs of the one below."""
-        self.upstream.anchor(epoch, start)
 
     @property
     def even(self) -> tuple[int, ...] | None:
@@ -209,8 +234,27 @@ class Reordered(Plan):
         """`[n]` int64 positions in the plan below for `[n]` positions `k >= 0` in this one (epochs count on)."""
 
 
-class SameEpochs(Reordered):
-    """A plan whose epochs are those of the plan below, each sample in it once."""
+class Reordered(DerivedPlan):
+    """A plan with the samples of the plan below in another order, which stays within each epoch.
+
+    `positions` is all that a subclass defines: a permutation of each epoch. Epochs may have unequal lengths, so it uses
+    `self.locate(k)` and `self.sizes(epoch)` instead of `len(self)`. Everything about epochs is that of the plan below:
+    where each begins, how long it is, and whether all have the same samples.
+    """
+
+    @property
+    def steady(self) -> bool:
+        """As the plan below."""
+        return self.upstream.steady
+
+    @property
+    def uneven(self) -> bool:
+        """As the plan below."""
+        return self.upstream.uneven
+
+    def anchor(self, epoch: int, start: int) -> None:
+        """Handed down."""
+        self.upstream.anchor(epoch, start)
 
     def __len__(self) -> int:
         return len(self.upstream)
@@ -275,6 +319,15 @@ def checked(plan: Plan, positions: Int) -> Int:
             "no episode that is left has room for one sample"
         )
     return k
+
+
+def check_ends(plan: Plan, purpose: str) -> None:
+    """Raise `PlanError` for a plan without end, where all samples of an epoch would have to be gone through."""
+    if len(plan) > ENDLESS // 2:  # some whole epochs below may not fill 2^62 exactly
+        raise PlanError(
+            f"expected a plan with an end for {purpose}, got a mix that never stops; give mix() another stop, or call "
+            "nominal(n) first"
+        )
 
 
 def real_rows(selection: Selection) -> Int:

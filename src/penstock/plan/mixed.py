@@ -11,13 +11,13 @@ import numpy.typing as npt
 
 from penstock.core.selection import Selection
 from penstock.errors import PlanError
-from penstock.plan.base import Mark, Plan, Read, View, chained, checked
+from penstock.plan.base import ENDLESS, Mark, Plan, Read, View, chained, checked
 from penstock.plan.schedule import Course
 from penstock.plan.weights import MixReport
 
 Int = npt.NDArray[np.int64]
-ENDLESS = 1 << 62
-"""The length of a mix that never ends."""
+ORIGIN = "__origin__"
+"""The column of a mark of the kind `"origin"`, which no function and no consumer gets to see."""
 
 
 @dataclass(frozen=True)
@@ -33,18 +33,25 @@ class Mixed(Plan):
     """Sample `k` is the next sample, in its own order, of the part that `course` picks at `k`.
 
     The sources of the parts are numbered one part after the other. `label` is a column `[n]` int32 that tells which
-    part a sample is from; None for no such column. Parts must have the same outputs, as wide as each other; with
+    part a sample is from; None for no such column. With `origin` there is a column `ORIGIN`, by which the functions of
+    each part find their samples. Parts must have the same outputs, as wide as each other; with
     `union` an output that a part lacks is padding there, with a mark `<output>_present`, and narrow ones are padded.
 
     Raises `PlanError` where parts differ, naming the difference.
     """
 
     def __init__(
-        self, parts: Sequence[Part], course: Course, *, label: str | None = "source", union: bool = False
+        self,
+        parts: Sequence[Part],
+        course: Course,
+        *,
+        label: str | None = "source",
+        union: bool = False,
+        origin: bool = False,
     ) -> None:
-        self.parts, self.course, self._label = tuple(parts), course, label
+        self.parts, self.course, self._label, self._origin = tuple(parts), course, label, origin
         first = np.cumsum([0] + [part.sources for part in parts])
-        self._first, self._sources = first[:-1].tolist(), int(first[-1])
+        self.first, self._sources = tuple(first[:-1].tolist()), int(first[-1])  # the first source of each part
         joined = _Joined(self.parts, union)
         self.views, self._below = joined.views()
         self.reads = tuple(self._read(name, view, joined) for name, view in joined.outputs.items())
@@ -76,16 +83,30 @@ class Mixed(Plan):
         if self._label is not None:
             if any(read.name == self._label for read in self.reads):
                 raise PlanError(f"expected no output named {self._label!r}, which tells the part; choose another label")
-            marks.append(Mark(self._label, joined.whole, "source", having=tuple(self._first)))
+            marks.append(Mark(self._label, joined.whole, "source", having=self.first))
+        if self._origin:
+            marks.append(Mark(ORIGIN, joined.whole, "origin"))
         return tuple(marks)
 
     @property
     def steady(self) -> bool:
         """Whether every epoch has the same samples: only where each part is used up in every epoch."""
-        whole = all(
-            part.plan.steady and not self._each_epoch[c] % max(len(part.plan), 1) for c, part in enumerate(self.parts)
-        )
-        return whole and self.course.length == int(self._each_epoch.sum())
+        return self._used_up and all(part.plan.steady for part in self._picked)
+
+    @property
+    def periodic(self) -> bool:
+        """Only where each part is used up in every epoch, and periodic."""
+        return self._used_up and all(part.plan.periodic for part in self._picked)
+
+    @property
+    def _picked(self) -> list[Part]:
+        return [part for part, count in zip(self.parts, self._each_epoch.tolist(), strict=True) if count]
+
+    @property
+    def _used_up(self) -> bool:
+        """Whether an epoch of the mix is some whole epochs of each part."""
+        rest = (n % max(len(part.plan), 1) for n, part in zip(self._each_epoch.tolist(), self.parts, strict=True))
+        return self.course.length is not None and not any(rest)
 
     @property
     def even(self) -> tuple[int, ...] | None:
@@ -113,12 +134,18 @@ class Mixed(Plan):
         return part, j + epoch * self._each_epoch[part]
 
     def resolve(self, positions: Int) -> tuple[Selection, ...]:
-        """Each part resolves its own samples."""
+        """Each part resolves its own samples. All selections tell the origin of each sample, which spans cannot where a
+        sample has no rows."""
         found: list[tuple[int, Int, tuple[Selection, ...]]] = []
         for part, mine, j in self._by_part(positions):
             found.append((part, mine, self.parts[part].plan.resolve(j)))
+        origin = np.zeros(len(positions), np.int64)
+        for part, mine, selections in found:
+            inner = selections[0].origin
+            origin[mine] = self.first[part] + (0 if inner is None else inner)
         return tuple(
-            self._laid(number, len(view.steps), found, len(positions)) for number, view in enumerate(self.views)
+            replace(self._laid(number, len(view.steps), found, len(positions)), origin=origin)
+            for number, view in enumerate(self.views)
         )
 
     def lengths(self, positions: Int) -> tuple[Int, ...]:
@@ -146,7 +173,7 @@ class Mixed(Plan):
         pieces: list[Selection] = []
         for part, mine, selections in found:
             if (view := self._below[number][part]) is not None:
-                pieces.append(_moved(selections[view], mine, width, self._first[part]))
+                pieces.append(_moved(selections[view], mine, width, self.first[part]))
         return _merged(pieces, (n, width))
 
 
@@ -206,7 +233,10 @@ class _Joined:
     def _joined_marks(self) -> list[tuple[Mark, int]]:
         """Marks that some part has, over the view they draw on in every part."""
         joined: list[tuple[Mark, int]] = []
-        held = [{mark.name: mark for mark in part.plan.marks if mark.kind != "source"} for part in self.parts]
+        held = [
+            {mark.name: mark for mark in part.plan.marks if mark.kind not in ("source", "origin")}
+            for part in self.parts
+        ]
         for name in dict.fromkeys(name for marks in held for name in marks):
             model = next(marks[name] for marks in held if name in marks)
             if len({(marks[name].kind, marks[name].width) for marks in held if name in marks}) > 1:

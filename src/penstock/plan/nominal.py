@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import PlanError
-from penstock.plan.base import Plan, PlanTransform, Reordered, settle
+from penstock.plan.base import DerivedPlan, Plan, PlanTransform, settle
 
 Int = npt.NDArray[np.int64]
 
@@ -39,7 +39,7 @@ class Nominal(PlanTransform):
         return NominalPlan(plan, self)
 
 
-class NominalPlan(Reordered):
+class NominalPlan(DerivedPlan):
     """What `Nominal` makes of a plan."""
 
     def __init__(self, upstream: Plan, transform: Nominal) -> None:
@@ -54,7 +54,16 @@ class NominalPlan(Reordered):
     @property
     def steady(self) -> bool:
         """Only where a nominal epoch is some whole epochs of a steady plan."""
-        return self.upstream.steady and self._samples % max(len(self.upstream), 1) == 0
+        return self.upstream.steady and self._whole
+
+    @property
+    def periodic(self) -> bool:
+        """Only where a nominal epoch is some whole epochs of a periodic plan."""
+        return self.upstream.periodic and self._whole
+
+    @property
+    def _whole(self) -> bool:
+        return self._samples % max(len(self.upstream), 1) == 0
 
     def positions(self, k: Int) -> Int:
         """The same ones."""

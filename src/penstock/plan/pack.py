@@ -27,7 +27,8 @@ class Pack(PlanTransform):
 
     Columns are `[n, length, ...]`; `marks` tells what comes with them (see `penstock.plan.Mark`): by default
     `segment_ids` and `positions`, int32 `[n, length]`. Padding within the samples below (of padded windows) is left
-    out first. An episode column has one row a sequence, `[n, S, ...]`, `S` being `max_sequences` or the most of a pack.
+    out first, and samples without any rows are in no pack; the `report` counts them. An episode column has one row a
+    sequence, `[n, S, ...]`, `S` being `max_sequences` or the most of a pack.
 
     Packed data is an ordinary plan: it has an exact length, random access, can be shuffled, mixed, and resumed.
 

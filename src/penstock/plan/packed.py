@@ -20,7 +20,7 @@ from penstock.core.ragged import offsets_of
 from penstock.core.selection import Selection
 from penstock.errors import FormatError, PlanError, StateError
 from penstock.files import read_checked, write_checked
-from penstock.plan.base import Mark, Plan, Read, View, chained, checked
+from penstock.plan.base import Mark, Plan, Read, View, chained, check_ends, checked
 from penstock.plan.packing.even import EvenIndex
 from penstock.plan.packing.index import PackIndex, PackReport, Pieces
 from penstock.plan.packing.layout import Lengths
@@ -107,6 +107,11 @@ class Packed(Plan):
     def steady(self) -> bool:
         """Whether every epoch has the same rows in as many packs, in whatever company."""
         return self._single
+
+    @property
+    def periodic(self) -> bool:
+        """Only where one index serves all epochs and samples keep their places in it."""
+        return self._single and not self._rule.exchanges
 
     def __len__(self) -> int:
         return len(self._index(0)) if len(self.upstream) else 0
@@ -199,6 +204,7 @@ class Packed(Plan):
 
     def _planned(self, epoch: int) -> PackIndex | EvenIndex:
         first = self.upstream.start(epoch)
+        check_ends(self.upstream, "packing it")
         n = self.upstream.start(epoch + 1) - first
         views = [axis.views[0] for axis in self._axes]
 

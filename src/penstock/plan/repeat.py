@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import PlanError
-from penstock.plan.base import Plan, PlanTransform, Reordered, settle
+from penstock.plan.base import ENDLESS, DerivedPlan, Plan, PlanTransform, settle
 
 Int = npt.NDArray[np.int64]
 MOST_PLANNED = 1000
@@ -36,17 +36,37 @@ class Repeat(PlanTransform):
         return Repeated(plan, self)
 
 
-class Repeated(Reordered):
+class Repeated(DerivedPlan):
     """What `Repeat` makes of a plan: the same positions, with a longer epoch."""
 
     def __init__(self, upstream: Plan, transform: Repeat) -> None:
         super().__init__(upstream, transform)
         self._times = transform.times
+        if len(upstream) * transform.times > ENDLESS:
+            raise PlanError(
+                f"expected an epoch of at most 2^62 samples, got {transform.times} times {len(upstream)}; a loader "
+                "begins epoch after epoch by itself"
+            )
         if upstream.uneven and transform.times > MOST_PLANNED:
             raise PlanError(
                 f"expected at most {MOST_PLANNED} epochs of packs that are planned anew in each, got "
                 f"{transform.times}; repeat before packing, or let the loader begin epoch after epoch"
             )
+
+    @property
+    def steady(self) -> bool:
+        """As the plan below."""
+        return self.upstream.steady
+
+    @property
+    def periodic(self) -> bool:
+        """As the plan below."""
+        return self.upstream.periodic
+
+    @property
+    def uneven(self) -> bool:
+        """As the plan below."""
+        return self.upstream.uneven
 
     def __len__(self) -> int:
         return self.upstream.start(self._times)

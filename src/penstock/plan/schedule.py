@@ -95,7 +95,7 @@ class Course:
     `stop` says when one epoch of the mix ends:
 
     * `"first_exhausted"`: just before a source would give more samples than it has.
-    * `"all_exhausted"`: as soon as each source was used up at least once; the others start over meanwhile.
+    * `"all_exhausted"`: as soon as each source has given as many samples as it has; the others start over meanwhile.
     * `"drain"`: a source that is used up leaves, and the others share its part, until each was used up exactly once.
     * `"never"`: it does not.
     * a number: after so many samples; sources start over as they need.
@@ -168,18 +168,13 @@ class Course:
     def offset(self, epoch: int) -> Int:
         """`[D]` ranks with which the sources enter an epoch of the mix: add them to those of `picks`.
 
-        Sources go on where the epoch before left them, so that nothing comes twice before its source is used up. Where
-        each epoch uses sources up (`"all_exhausted"`, `"drain"`), they enter it with a new epoch of their own.
+        Sources go on where the epoch before left them, so that nothing comes twice before its source is used up.
 
         Raises `PlanError` for a second epoch of an endless mix.
         """
         if epoch and self.length is None:
             raise PlanError(f"expected epoch 0 of a mix that never stops, got {epoch}")
-        counts = self.counts(self.length or 0)
-        if self.stop == "all_exhausted":
-            sizes = np.array([1 if size is None else max(size, 1) for size in self.sizes])
-            counts = -(-counts // sizes) * sizes
-        return epoch * counts
+        return epoch * self.counts(self.length or 0)
 
     def realised(
         self, names: Sequence[str], mean_rows: Sequence[Fraction] | None = None, length: int | None = None

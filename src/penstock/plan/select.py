@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from penstock.core.columns import under
 from penstock.errors import PlanError, SpecError
-from penstock.plan.base import Plan, PlanTransform, Reordered, SameEpochs
+from penstock.plan.base import DerivedPlan, Plan, PlanTransform, Reordered
 
 Int = npt.NDArray[np.int64]
 
@@ -35,12 +35,17 @@ class Select(PlanTransform):
         return Selected(plan, self)
 
 
-class Selected(SameEpochs):
+class Selected(Reordered):
     """What `Select` makes of a plan."""
 
     def __init__(self, upstream: Plan, transform: Select) -> None:
         super().__init__(upstream, transform)
         self.reads = tuple(r for r in upstream.reads if any(under(name, r.name) for name in transform.columns))
+
+    @property
+    def periodic(self) -> bool:
+        """As the plan below."""
+        return self.upstream.periodic
 
     def length_table(self, view: int) -> Int | None:
         """As the plan below."""
@@ -55,7 +60,7 @@ class Selected(SameEpochs):
 class Take(PlanTransform):
     """The samples at `rows` `[n]` int64 of the first epoch, in that order, every epoch alike: shuffle afterwards.
 
-    Raises `PlanError` for rows outside the epoch, or on a mix whose epochs have other samples. Memory: 8 bytes each.
+    Raises `PlanError` for rows outside the epoch, or on a plan whose epochs have other samples. Memory: 8 bytes each.
 
     >>> Take(np.array([2, 5]))
     Take(n=2, sha256='26cfbb315c316a0b')
@@ -71,16 +76,22 @@ class Take(PlanTransform):
 
     def reorder(self, plan: Plan) -> Plan:
         """The plan of these samples alone."""
-        if not plan.steady:
-            raise PlanError(
-                f"expected {self!r} on a plan with the same samples every epoch, got a mix; take before mixing"
-            )
+        check_takable(plan, repr(self))
         if len(self.rows) and not (self.rows.min() >= 0 and self.rows.max() < len(plan)):
             raise PlanError(f"expected rows within 0:{len(plan)}, got {self.rows.min()}:{self.rows.max() + 1}")
         return Taken(plan, self)
 
 
-class Taken(Reordered):
+def check_takable(plan: Plan, what: str) -> None:
+    """Raise `PlanError` where the first epoch does not tell what samples there are, as `what` would have it."""
+    if not plan.steady:
+        raise PlanError(
+            f"expected {what} on a plan with the same samples every epoch, got one whose epochs differ, such as a mix "
+            "or a share of a shuffle; take before mixing, and shuffle after shard"
+        )
+
+
+class Taken(DerivedPlan):
     """What `Take` makes of a plan."""
 
     def __init__(self, upstream: Plan, transform: Take) -> None:
@@ -89,6 +100,16 @@ class Taken(Reordered):
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    @property
+    def steady(self) -> bool:
+        """Every epoch is the table."""
+        return True
+
+    @property
+    def periodic(self) -> bool:
+        """Every epoch is the table."""
+        return True
 
     def positions(self, k: Int) -> Int:
         """Out of the table, in the first epoch below."""

@@ -81,6 +81,16 @@ class Whole(Plan):
         longest = max(1, int(rows.max(initial=0)))
         return View("values" if column else align, 0, longest, end=end, column=column, whole=True)
 
+    @property
+    def steady(self) -> bool:
+        """Every epoch is the same."""
+        return True
+
+    @property
+    def periodic(self) -> bool:
+        """Every epoch is the same."""
+        return True
+
     def __len__(self) -> int:
         return len(self._episodes)
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from penstock.errors import PlanError
 from penstock.kernels.permute import LARGEST, permute
-from penstock.plan.base import Plan, PlanTransform, SameEpochs, epochs, settle
+from penstock.plan.base import Plan, PlanTransform, Reordered, epochs, settle
 
 Int = npt.NDArray[np.int64]
 
@@ -65,7 +65,7 @@ class Shuffle(PlanTransform):
         return _pooled(x, epoch, size, np.minimum(self.block, size), self.pool, self.seed)
 
 
-class Shuffled(SameEpochs):
+class Shuffled(Reordered):
     """What `Shuffle` makes of a plan."""
 
     def __init__(self, upstream: Plan, transform: Shuffle) -> None:

@@ -1,9 +1,9 @@
-"""The contract of plans: subclass `PlanContract`, say how the plan is made, and its tests are yours."""
+"""The contracts of plans and of transforms: subclass one, say how the plan is made, and its tests are yours."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,12 @@ from penstock.core.columns import under
 from penstock.core.selection import Selection
 from penstock.core.spec import Align
 from penstock.errors import PlanError
-from penstock.plan.base import Plan
+from penstock.plan.base import Plan, PlanTransform
 from penstock.plan.episodes import Episodes
+from penstock.plan.pack import Pack
+from penstock.plan.sequences import Sequences
+from penstock.plan.shuffle import Shuffle
+from penstock.plan.steps import Steps
 
 Int = npt.NDArray[np.int64]
 
@@ -27,7 +31,7 @@ class PlanContract(ABC):
             def plan(self, episodes): return Windows(2).plan(episodes)
 
     `distinct` says whether the samples of an epoch all differ (not so for `Repeat`), `same_samples` whether every
-    epoch has the same ones (not so for a share of a shuffled plan).
+    epoch has the same ones (not so for a share of a shuffled plan). Epochs may have unequal lengths.
     """
 
     distinct: bool = True
@@ -57,7 +61,7 @@ class PlanContract(ABC):
     def test_selections_are_well_formed(self) -> None:
         """One grid a view; spans ordered, apart, not empty, and none across samples."""
         plan = self.plan(self.episodes())
-        k = np.arange(2 * len(plan))
+        k = np.arange(plan.start(2))
         for view, selection in zip(plan.views, plan.resolve(k), strict=True):
             width = len(view.steps)
             assert selection.shape == (len(k), width)
@@ -71,7 +75,7 @@ class PlanContract(ABC):
         """All rows of all views of a sample belong to the same episode of the same source."""
         episodes = self.episodes()
         plan = self.plan(episodes)
-        selections = plan.resolve(np.arange(2 * len(plan)))
+        selections = plan.resolve(np.arange(plan.start(2)))
         owners = [_owners(episodes, v.align, s) for v, s in zip(plan.views, selections, strict=True)]
         joined = np.concatenate(
             [np.where(s.rows() < 0, -1, o) for o, s in zip(owners, selections, strict=True)], axis=1
@@ -82,7 +86,7 @@ class PlanContract(ABC):
     def test_resolving_in_parts_is_resolving(self) -> None:
         """`resolve(a ++ b) = resolve(a) ++ resolve(b)`, also through `Selection.samples`."""
         plan = self.plan(self.episodes())
-        k = np.random.default_rng(0).permutation(3 * len(plan))
+        k = np.random.default_rng(0).permutation(plan.start(3))
         whole = _grids(plan, k)
         for cut in {0, 1, len(k) // 3, len(k)} & set(range(len(k) + 1)):
             for grid, one, other in zip(whole, _grids(plan, k[:cut]), _grids(plan, k[cut:]), strict=True):
@@ -93,15 +97,37 @@ class PlanContract(ABC):
     def test_epochs_hold_the_same_samples(self) -> None:
         """Each epoch has every sample as often as any other epoch; once, if samples are distinct."""
         plan = self.plan(self.episodes())
-        n = len(plan)
-        epochs = [_samples(plan, np.arange(e * n, (e + 1) * n)) for e in (0, 1, 5)]
+        epochs = [samples_of(plan, e) for e in (0, 1, 5)]
         assert not self.same_samples or sorted(epochs[0]) == sorted(epochs[1]) == sorted(epochs[2])
-        assert not self.distinct or all(len(set(samples)) == n for samples in epochs)
+        assert not self.distinct or all(len(set(samples)) == len(samples) for samples in epochs)
+
+    def test_what_a_plan_says_of_its_epochs_is_true(self) -> None:
+        """`steady`: every epoch has the same rows. `periodic`: the same samples in the same order."""
+        plan = self.plan(self.episodes())
+        epochs = [samples_of(plan, e) for e in (0, 1, 5)]
+        rows = [_rows_of(plan, e) for e in (0, 1, 5)]
+        assert not plan.steady or rows[0] == rows[1] == rows[2]
+        assert not plan.periodic or (plan.steady and epochs[0] == epochs[1] == epochs[2])
+
+    def test_epochs_follow_one_another(self) -> None:
+        """`len`, `start`, `sizes`, `locate`, `uneven` and `anchor` describe the same epochs."""
+        plan = self.plan(self.episodes())
+        sizes = plan.sizes(np.arange(6))
+        assert sizes.dtype == np.int64
+        assert sizes[0] == len(plan)
+        assert plan.uneven or len(set(sizes.tolist())) == 1
+        assert [plan.start(e) for e in range(7)] == [0, *np.cumsum(sizes).tolist()]
+        epoch, place = plan.locate(np.arange(plan.start(6)))
+        assert np.array_equal(epoch, np.repeat(np.arange(6), sizes))
+        assert np.array_equal(place, np.concatenate([np.arange(n) for n in sizes]))
+        later = self.plan(self.episodes())
+        later.anchor(4, plan.start(4))
+        assert (later.start(5), later.start(0)) == (plan.start(5), 0)
 
     def test_the_same_plan_again_is_equal(self) -> None:
         """A plan is a function of its parameters: made anew, it has the fingerprint and gives the selections."""
         one, other = self.plan(self.episodes()), self.plan(self.episodes())
-        k = np.arange(2 * len(one))
+        k = np.arange(one.start(2))
         assert (one.fingerprint, len(one), one.views, one.reads, one.marks) == (
             other.fingerprint, len(other), other.views, other.reads, other.marks,
         )  # fmt: skip
@@ -115,14 +141,93 @@ class PlanContract(ABC):
 
     def test_positions_begin_at_zero(self) -> None:
         """A negative position is an error."""
-        _raises_plan_error(self.plan(self.episodes()), -1)
+        plan = self.plan(self.episodes())
+        _raises_plan_error(lambda: plan.resolve(np.array([-1])), "position -1")
 
     def test_no_episodes_make_an_empty_plan(self) -> None:
         """Without episodes a plan is empty, and any position of it an error."""
         nothing = self.episodes().take(np.zeros(0, np.int64), "nothing")
         plan = self.plan(nothing)
         assert len(plan) == 0
-        _raises_plan_error(plan, 0)
+        _raises_plan_error(lambda: plan.resolve(np.array([0])), "position 0 of an empty plan")
+
+
+class TransformContract(PlanContract):
+    """What every transform of plans must do, as tests for pytest: those of `PlanContract` over a shuffled plan, and
+    more over a plan whose epochs have unequal lengths.
+
+        class TestShuffle(TransformContract):
+            def transform(self): return Shuffle(3)
+
+    `keeps_samples` says whether an epoch has exactly the samples of the epoch below (not so for `Shard` or `Take`),
+    `takes_uneven` whether it takes epochs of unequal lengths at all; if not, it must refuse them with `PlanError`.
+    """
+
+    keeps_samples: bool = True
+    takes_uneven: bool = True
+
+    @abstractmethod
+    def transform(self) -> PlanTransform:
+        """The transform under test."""
+
+    def episodes(self) -> Episodes:
+        """Seven episodes, one of them empty."""
+        return episodes_of([3, 0, 9, 1, 12, 2, 5])
+
+    def plan(self, episodes: Episodes) -> Plan:
+        """The transform of shuffled steps."""
+        return self.transform().reorder(Shuffle(1).reorder(Steps().plan(episodes)))
+
+    def test_each_epoch_has_the_samples_of_the_epoch_below(self) -> None:
+        """Over a plan with another order in every epoch, and over one whose epochs have unequal lengths."""
+        below = Shuffle(1).reorder(Steps().plan(self.episodes()))
+        self._same_epochs(below)
+        if self.takes_uneven:
+            self._same_epochs(_uneven(self.episodes()))
+
+    def test_epochs_of_unequal_lengths_follow_one_another(self) -> None:
+        """As `test_epochs_follow_one_another`, over a plan whose epochs have unequal lengths; or they are refused."""
+        if not self.takes_uneven:
+            _raises_plan_error(lambda: self.transform().reorder(_uneven(self.episodes())), "a variable-length plan")
+            return
+        uneven = _Over(self.transform())
+        uneven.test_epochs_follow_one_another()
+        uneven.test_what_a_plan_says_of_its_epochs_is_true()
+        uneven.test_resolving_in_parts_is_resolving()
+
+    def _same_epochs(self, below: Plan) -> None:
+        plan = self.transform().reorder(below)
+        for epoch in range(24 if self.keeps_samples else 0):
+            assert sorted(samples_of(plan, epoch)) == sorted(samples_of(below, epoch)), f"in epoch {epoch}"
+
+
+class _Over(PlanContract):
+    """A transform over epochs of unequal lengths."""
+
+    def __init__(self, transform: PlanTransform) -> None:
+        self._transform = transform
+
+    def episodes(self) -> Episodes:
+        return episodes_of([3, 8, 1, 5, 5, 5, 2, 2])
+
+    def plan(self, episodes: Episodes) -> Plan:
+        return self._transform.reorder(_uneven(episodes))
+
+
+def _uneven(episodes: Episodes) -> Plan:
+    """Packs that are planned again in every epoch: some epochs have one pack more than others."""
+    pack = Pack(12, method="next_fit", repack=True, max_sequences=6)
+    return pack.reorder(Shuffle(1).reorder(Sequences().plan(episodes)))
+
+
+def samples_of(plan: Plan, epoch: int) -> list[tuple[int, ...]]:
+    """What each sample of an epoch reads in all views, as numbers: equal tuples are equal samples.
+
+    >>> from penstock.plan import Steps
+    >>> len(samples_of(Steps().plan(episodes_of([2, 3])), 0))
+    5
+    """
+    return _samples(plan, np.arange(plan.start(epoch), plan.start(epoch + 1)))
 
 
 def episodes_of(lengths: Sequence[int], aligns: dict[str, Align] | None = None, lead: int = 0) -> Episodes:
@@ -166,6 +271,13 @@ def _samples(plan: Plan, k: Int) -> list[tuple[int, ...]]:
     return [tuple(row) for row in np.concatenate(_grids(plan, k), axis=1).tolist()] if len(k) else []
 
 
+def _rows_of(plan: Plan, epoch: int) -> list[list[tuple[int, int]]]:
+    """The rows of an epoch in each view, with their sources, sorted; in whatever company."""
+    selections = plan.resolve(np.arange(plan.start(epoch), plan.start(epoch + 1)))
+    found = [(s.rows().ravel().tolist(), _spread(s, s.source).ravel().tolist()) for s in selections]
+    return [sorted(pair for pair in zip(rows, sources, strict=True) if pair[0] >= 0) for rows, sources in found]
+
+
 def _owners(episodes: Episodes, align: str, selection: Selection) -> Int:
     """`[n, L]` which of the episodes the row of each place belongs to; -2 if to none."""
     first = {"step": episodes.start, "boundary": episodes.start + episodes.index, "episode": episodes.index}[align]
@@ -175,9 +287,9 @@ def _owners(episodes: Episodes, align: str, selection: Selection) -> Int:
     return np.where(mine.any(axis=-1), mine.argmax(axis=-1), -2)
 
 
-def _raises_plan_error(plan: Plan, position: int) -> None:
+def _raises_plan_error(call: Callable[[], object], what: str) -> None:
     try:
-        plan.resolve(np.array([position]))
+        call()
     except PlanError:
         return
-    raise AssertionError(f"expected PlanError for position {position} of {len(plan)} samples")
+    raise AssertionError(f"expected PlanError for {what}")

@@ -14,7 +14,6 @@ from penstock.compat.airio.data_sources import DataSource
 from penstock.compat.airio.flow import Flow, Preprocessor, only, pad_id_of
 from penstock.compat.airio.packing import PackPreprocessor
 from penstock.compat.airio.runtime import AirIOInjectedRuntimeArgs, ShardInfo
-from penstock.core.columns import Columns
 from penstock.data.map_dataset import MapDataset
 from penstock.data.mix import Unit, mix
 from penstock.errors import PlanError, SpecError
@@ -23,7 +22,6 @@ from penstock.plan.schedule import Stop
 from penstock.plan.weights import shares
 
 ENDLESS = 1 << 62
-HIDDEN = "_task"  # by which functions find the examples of their task
 
 
 class _Provider(ABC):
@@ -205,17 +203,15 @@ class Mixture(_Provider):
 
     def _mixed(self, flows: Sequence[Flow], shuffle: int | None, label: str | None, union: bool = False) -> MapDataset:
         datasets = [flow.dataset if shuffle is None else flow.dataset.shuffle(shuffle) for flow in flows]
-        within = label or ("" if not any(d.maps for d in datasets) else HIDDEN)
         names = [f"{i} {flow.name}" for i, flow in enumerate(flows)]
-        mixed = mix(
+        return mix(
             dict(zip(names, datasets, strict=True)),
             self.leaf_shares,
             unit=self._unit,
             stop=self._stop,
-            label=within or None,
+            label=label or None,
             union=union,
         )
-        return mixed if label or not within else mixed.map(_Without(within))
 
 
 def get_dataset(
@@ -234,16 +230,6 @@ def get_dataset(
     [[5, 6], [7]]
     """
     return mixture_or_task.get_dataset(sequence_lengths, split, shuffle=shuffle, **options)
-
-
-class _Without:
-    """The columns without one of them."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, columns: Columns) -> Columns:
-        return Columns.of_flat({path: a for path, a in columns.flat.items() if path != self.name}, columns.n)
 
 
 def _check_alike(flows: Sequence[Flow], shapes: bool) -> None:

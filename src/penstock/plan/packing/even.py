@@ -86,6 +86,7 @@ class EvenIndex:
                 each / (packs * limit) if packs else 1.0 for each, limit in zip(rows, self.rule.capacity, strict=True)
             ),
             most_sequences=self.most_sequences,
+            empty=0,
             truncated=0,
             split=0,
             dropped=0,

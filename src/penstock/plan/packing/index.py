@@ -50,8 +50,9 @@ class Pieces(NamedTuple):
 
 @dataclass(frozen=True)
 class PackReport:
-    """What packing did. `rows`, `lost` (cut off or dropped) and `efficiency` (share of the room of all packs that rows
-    fill) have an entry an axis; `lower_bound` is a number of packs that no method can do without."""
+    """What packing did. `empty` items have no rows and are in no pack. `rows`, `lost` (cut off or dropped) and
+    `efficiency` (share of the room of all packs that rows fill) have an entry an axis; `lower_bound` is a number of
+    packs that no method can do without."""
 
     items: int
     packs: int
@@ -60,6 +61,7 @@ class PackReport:
     lower_bound: int
     efficiency: tuple[float, ...]
     most_sequences: int
+    empty: int
     truncated: int
     split: int
     dropped: int
@@ -79,7 +81,7 @@ class PackIndex:
     and planning `n` items needs memory for one. Which items share a window never changes, and neither does the number
     of packs; where the rule `exchanges`, items of equal length change places in every epoch. With a given order, the
     packs of all epochs are alike. Packs of one window follow one another, for best fit decreasing those of the longest
-    items first: shuffle them.
+    items first: shuffle them. Items without rows on any axis are in no pack.
 
     Arguments:
 
@@ -261,7 +263,9 @@ class PackIndex:
 
     def _counted(self, w: int) -> tuple[Tally, Window | None]:
         if not self._stored and is_countable(self.rule) and (counts := self._layout.histogram(w)) is not None:
-            planned = kernels().count_decreasing(counts, *self.rule.capacity, self.rule.most)
+            full = counts.copy()
+            full[0] = 0  # items without rows are left out
+            planned = kernels().count_decreasing(full, *self.rule.capacity, self.rule.most)
             return tally_of_counts(counts, planned), None
         lengths = self._layout.lengths_in(w)
         parts = cut_overlong(self.rule, lengths)
@@ -283,6 +287,7 @@ class PackIndex:
             lower_bound=self._lower_bound(),
             efficiency=tuple(rows / most if most else 1.0 for rows, most in zip(tally.rows, room, strict=True)),
             most_sequences=tally.most,
+            empty=tally.empty,
             truncated=tally.truncated,
             split=tally.split,
             dropped=tally.dropped,

@@ -46,9 +46,8 @@ class Rule:
     is longer than the others. Default: `"split"` for `concat_split`, where it needs no parts of its own, else
     `"error"`.
 
-    `align`: each sequence starts at a multiple of it, on every axis. `max_sequences` limits those in a pack. Without it
-    the limit is the sum of `capacity`, which only empty items can reach: they take a place among the sequences of a
-    pack and no rows.
+    `align`: each sequence starts at a multiple of it, on every axis. `max_sequences` limits those in a pack. Items
+    without rows on any axis are left out of all packs; `PackReport.empty` counts them.
 
     Raises `PlanError` for values outside these, or that the method does not use.
 
@@ -99,7 +98,7 @@ class Rule:
 
     @property
     def most(self) -> int:
-        """The most sequences a pack may hold."""
+        """The most sequences a pack may hold; each has a row on some axis."""
         return self.max_sequences or min(sum(self.capacity), (1 << 31) - 1)
 
     def seed_for(self, purpose: str) -> int:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from penstock.errors import ChecksumError, FormatError
 
-_MAGIC = b"penstock packs 1\n"
+_MAGIC = b"penstock packs 2\n"
 _DTYPES = {"<u2", "<u4", "<i8"}
 
 

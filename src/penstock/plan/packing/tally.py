@@ -16,12 +16,13 @@ Int = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Tally:
-    """Packs, pieces, most pieces in one pack; items that were truncated, split, dropped, or have a pack of their own;
-    and per axis, rows that are packed, rows lost, and of the packs of their own, all rows and the most in one."""
+    """Packs, pieces, most pieces in one pack; items that were empty, truncated, split, dropped, or have a pack of their
+    own; and per axis, rows that are packed, rows lost, and of the packs of their own, all rows and the most in one."""
 
     packs: int
     pieces: int
     most: int
+    empty: int
     truncated: int
     split: int
     dropped: int
@@ -35,7 +36,7 @@ class Tally:
     def none(cls, axes: int) -> Tally:
         """That of no items."""
         zero = (0,) * axes
-        return cls(0, 0, 0, 0, 0, 0, 0, zero, zero, zero, zero)
+        return cls(0, 0, 0, 0, 0, 0, 0, 0, zero, zero, zero, zero)
 
     @classmethod
     def sum(cls, tallies: Iterable[Tally]) -> Tally:
@@ -45,6 +46,7 @@ class Tally:
             packs=sum(t.packs for t in each),
             pieces=sum(t.pieces for t in each),
             most=max(t.most for t in each),
+            empty=sum(t.empty for t in each),
             truncated=sum(t.truncated for t in each),
             split=sum(t.split for t in each),
             dropped=sum(t.dropped for t in each),
@@ -57,9 +59,10 @@ class Tally:
 
 
 def tally_of_counts(counts: npt.NDArray[np.int32], planned: tuple[int, int]) -> Tally:
-    """The tally of one window of one axis, from the histogram of its lengths, none of which is too long."""
-    items, rows = int(counts.sum()), int(counts @ np.arange(len(counts)))
-    return replace(Tally.none(1), packs=planned[0], pieces=items, most=planned[1], rows=(rows,))
+    """The tally of one window of one axis, from the histogram of its lengths, none of which is too long. The first
+    entry, of items without rows, counts what was left out."""
+    pieces, rows = int(counts[1:].sum()), int(counts @ np.arange(len(counts)))
+    return replace(Tally.none(1), packs=planned[0], pieces=pieces, most=planned[1], empty=int(counts[0]), rows=(rows,))
 
 
 def tally_of(rule: Rule, lengths: Int, parts: Parts, planned: tuple[int, int] | Window) -> Tally:
@@ -81,6 +84,7 @@ def tally_of(rule: Rule, lengths: Int, parts: Parts, planned: tuple[int, int] | 
         packs=packs,
         pieces=pieces,
         most=most,
+        empty=parts.empty,
         truncated=parts.over if rule.overlong in ("truncate_left", "truncate_right") else 0,
         split=split,
         dropped=parts.over if rule.overlong == "drop" else 0,

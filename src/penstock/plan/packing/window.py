@@ -29,13 +29,20 @@ _NONE = np.empty(0, np.int64)
 
 class Parts(NamedTuple):
     """What of a window is packed: part `part[j]` of the item at place `local[j]`, `rows[j]` rows of it; and the places
-    of those that get a pack of their own."""
+    of those that get a pack of their own. `over` items are longer than the limit, `empty` ones have no rows and are
+    left out. With neither, `local` is every place."""
 
     local: Int
     part: Int
     rows: Int
     own: Int
     over: int
+    empty: int
+
+    @property
+    def every(self) -> bool:
+        """Whether part `j` is the whole item at place `j`."""
+        return not self.over and not self.empty
 
 
 @dataclass(frozen=True)
@@ -56,27 +63,31 @@ class Window:
 
 
 def cut_overlong(rule: Rule, lengths: Int) -> Parts:
-    """The `[m, A]` lengths of a window after `rule.overlong` was applied."""
+    """What is packed of items of `[m, A]` lengths: those without rows are left out, then `rule.overlong` applies."""
     limit = np.array(rule.capacity, np.int64)
-    everyone = np.arange(len(lengths))
+    place = np.arange(len(lengths))
+    empty = 0
+    if lengths.size and lengths.min() == 0:
+        place = np.flatnonzero(lengths.max(axis=1))
+        empty, lengths = len(lengths) - len(place), lengths[place]
     over = (lengths > limit).any(1) if lengths.max(initial=0) > min(rule.capacity) else None
     if over is None or not over.any():
-        return Parts(everyone, _NONE, lengths, _NONE, 0)
+        return Parts(place, _NONE, lengths, _NONE, 0, empty)
     many = int(np.count_nonzero(over))
     if rule.overlong in ("drop", "own_pack"):
-        kept = np.flatnonzero(~over)
-        return Parts(kept, _NONE, lengths[kept], np.flatnonzero(over) if rule.overlong == "own_pack" else _NONE, many)
+        own = place[over] if rule.overlong == "own_pack" else _NONE
+        return Parts(place[~over], _NONE, lengths[~over], own, many, empty)
     if rule.overlong != "split":
-        return Parts(everyone, _NONE, np.minimum(lengths, limit), _NONE, many)
+        return Parts(place, _NONE, np.minimum(lengths, limit), _NONE, many, empty)
     if rule.method == "concat_split":
-        return Parts(everyone, _NONE, lengths, _NONE, many)
-    count = np.maximum((-(-lengths // limit)).max(axis=1), 1)
+        return Parts(place, _NONE, lengths, _NONE, many, empty)
+    count = (-(-lengths // limit)).max(axis=1)
     if count.sum() > _MOST:
         raise PlanError(f"expected at most 2^31 parts in a window, got {count.sum()}; take a smaller window")
-    local = np.repeat(everyone, count)
-    part = np.arange(len(local)) - np.repeat(np.cumsum(count) - count, count)
-    rows = np.clip(lengths[local] - part[:, None] * limit, 0, limit)
-    return Parts(local, part, rows, _NONE, many)
+    which = np.repeat(np.arange(len(lengths)), count)
+    part = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+    rows = np.clip(lengths[which] - part[:, None] * limit, 0, limit)
+    return Parts(place[which], part, rows, _NONE, many, empty)
 
 
 def binding_axes(rule: Rule, rows: Int) -> tuple[Int, Int, int]:
@@ -133,7 +144,7 @@ def plan_window(rule: Rule, parts: Parts, number: int) -> Window:
     slot, cut = np.empty(m, np.int64), np.empty(packs, np.int64)
     kernels().bin_slots(bin_of, packs, slot, cut)
     slot = slot if sequence is None else sequence[slot]
-    local = _taken(parts.local, order) if parts.over or order is None else order
+    local = order if parts.every and order is not None else _taken(parts.local, order)
     part = _taken(parts.part, order) if len(parts.part) else _NONE
     return _with_own(Window(cut, slot, local, part, run, _NONE, _NONE), parts)
 
@@ -147,7 +158,7 @@ def _decreasing(rule: Rule, rows: Int, capacity: int, parts: Parts) -> Window:
     packs, runs = kernels().plan_decreasing(
         np.ascontiguousarray(rows), capacity, rule.most, room, cut, slot, order, run
     )
-    local = parts.local.take(order) if parts.over else order
+    local = order if parts.every else parts.local.take(order)
     part = parts.part.take(order) if len(parts.part) else _NONE
     return Window(cut[:packs].copy(), slot, local, part, run[:runs].copy(), _NONE, _NONE)
 
