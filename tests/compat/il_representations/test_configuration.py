@@ -38,15 +38,72 @@ experiment.run(config_updates=updates)
 """
 
 
-def test_sacreds_run_is_the_current_configuration(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(EXPERIMENT)
+RUNS = """
+import logging
+from penstock.compat.il_representations import current, env_cfg_ingredient
+from sacred import Experiment
+
+def experiment(main, name="test", parts=(env_cfg_ingredient,)):
+    made = Experiment(name, ingredients=list(parts), save_git_info=False)
+    made.main(main)
+    return made
+
+def told(label):
+    print("RUN", label, current().env_cfg.task_name)
+
+def fails():
+    told("fails")
+    raise RuntimeError("on purpose")
+
+def outer():
+    experiment(lambda: told("inner"), "inner").run(config_updates={"env_cfg": {"task_name": "cheetah-run"}})
+    told("outer")
+
+logging.disable(logging.CRITICAL)
+experiment(lambda: told("first")).run(config_updates={"env_cfg": {"task_name": "reacher-easy"}})
+told("after")
+for updates in ({"env_cfg": {"task": "x"}}, {"env_cfg": {"task_name": 3}}, {"env_cfg": 3}):
+    try:
+        experiment(lambda: told("never")).run(config_updates=updates)
+    except Exception as error:
+        print("RUN", type(error).__name__)
+    told("after")
+try:
+    experiment(fails).run(config_updates={"env_cfg": {"task_name": "reacher-easy"}})
+except RuntimeError:
+    told("after")
+experiment(lambda: told("without"), "other", ()).run()
+experiment(outer).run(config_updates={"env_cfg": {"task_name": "reacher-easy"}})
+told("last")
+"""
+
+
+def told_by(script: str, folder: Path) -> list[str]:
+    (folder / "script.py").write_text(script)
     source = Path(__file__).parents[3] / "src"
-    environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{tmp_path}"}
-    done = subprocess.run(
-        [sys.executable, "script.py"], capture_output=True, text=True, cwd=tmp_path, env=environment, check=False
-    )
-    told = [line for line in done.stdout.splitlines() if line.startswith(("RUN", "BLOCK"))]
-    assert told == ["RUN PongNoFrameskip-v4 PongNoFrameskip-v4 5 GRAY", "BLOCK cheetah-run 5"], done.stderr
+    environment = {**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{folder}"}
+    command = [sys.executable, "-W", "ignore", "script.py"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return [line.removeprefix("RUN ") for line in done.stdout.splitlines() if line.startswith(("RUN", "BLOCK"))]
+
+
+def test_a_run_leaves_no_configuration_behind(tmp_path: Path) -> None:
+    """Nor does one that failed, and a run within a run gives the outer one's back."""
+    assert told_by(RUNS, tmp_path) == [
+        "first reacher-easy",
+        "after finger-spin",
+        *("ConfigAddedError", "after finger-spin", "DataError", "after finger-spin"),
+        *("ConfigAddedError", "after finger-spin"),
+        *("fails reacher-easy", "after finger-spin"),
+        "without finger-spin",
+        *("inner cheetah-run", "outer reacher-easy", "last finger-spin"),
+    ]
+
+
+def test_sacreds_run_is_the_current_configuration(tmp_path: Path) -> None:
+    told = told_by(EXPERIMENT, tmp_path)
+    assert told == ["PongNoFrameskip-v4 PongNoFrameskip-v4 5 GRAY", "BLOCK cheetah-run 5"]
 
 
 def test_names() -> None:

@@ -46,7 +46,7 @@ def test_frames_are_those_that_the_original_decodes(name: str) -> None:
     dataset = ILRDataset(f"file:{SHARDS / name}")
     frames = list(dataset)
     assert len(dataset) == len(frames) == 16
-    assert set(frames[0]) == {"__key__", "acts", "dones", "frame", "infos", "next_obs", "obs", "rews"}
+    assert set(frames[0]) == {"__key__", "__trajectory__", "acts", "dones", "frame", "infos", "next_obs", "obs", "rews"}
     for key in expected:
         found = np.array([frame[key] for frame in frames])
         assert found.dtype == expected[key].dtype

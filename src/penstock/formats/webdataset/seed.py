@@ -11,7 +11,8 @@
 | any other | a column of its name |
 
 An episode ends where `dones` says so, and at the end of an archive. It was truncated if its last info says so
-(`TimeLimit.truncated`), or if the archive ends without a done.
+(`TimeLimit.truncated`), or if the archive ends without a done. With `join`, an archive that ends without a done is no
+end where the last `next_obs` equals the first `obs` of the next archive, bit by bit.
 """
 
 from __future__ import annotations
@@ -123,6 +124,8 @@ class _Steps:
         self._ends = self._dones.copy()
         self._ends[-1:] = True
         self._ends[:-1] |= shard[1:] != shard[:-1]
+        if archives.options.join:
+            self._join(np.flatnonzero(self._ends[:-1] & ~self._dones[:-1]))
         self.offsets = offsets_of(np.diff(np.flatnonzero(self._ends), prepend=-1))
 
     def content(self, meta: Mapping[str, Any], written: Mapping[str, Field] | None) -> Content:
@@ -184,10 +187,11 @@ class _Steps:
             message = f"expected next_obs to be arrays as obs are, {fields}, got {others}"
             raise self._archives.member(0, "next_obs.pickle").error(message)
         breaks = np.zeros(len(self._samples), np.bool_)
+        inner = np.flatnonzero(~self._ends)
         columns: dict[str, Places] = {}
         for path, places in now.items():
             columns[_below("observations", path)] = self._joined(places, after[path])
-            breaks |= self._broken(places, after[path])
+            breaks[inner] |= self._differs(places, after[path], inner)
         if breaks.any():
             columns |= {_below("next_observations", path): places for path, places in after.items()}
         return columns, int(breaks.sum())
@@ -202,11 +206,28 @@ class _Steps:
         buffers, offsets = np.insert(buffer, ends + 1, next_buffer[ends]), np.insert(offset, ends + 1, late)
         return Places(now.field, rows, buffers, offsets, held)
 
-    def _broken(self, now: Places, after: Places) -> npt.NDArray[np.bool_]:
-        """`[n]` steps within an episode whose `next_obs` is not the next `obs`. Cost: one pass over both."""
+    def _join(self, cuts: Int) -> None:
+        """Let episodes go on behind these last steps of archives whose `next_obs` is the first `obs` of the next."""
+        if not len(cuts):
+            return
+        if "next_obs" not in self._names:
+            path = self._archives.paths[int(self._samples.shard[cuts[0]])]
+            message = "expected next_obs in every step, for join=True compares them with the next archive; found none"
+            raise FormatError(message, path=path)
+        now, after = self._read("obs", "boundary"), self._read("next_obs", "step")
+        apart = np.zeros(len(cuts), np.bool_)
+        for path, places in now.items():
+            same = path in after and (places.field.dtype, places.field.shape) == (
+                after[path].field.dtype,
+                after[path].field.shape,
+            )
+            apart |= self._differs(places, after[path], cuts) if same else True
+        self._ends[cuts[~apart]] = False
+
+    def _differs(self, now: Places, after: Places, rows: Int) -> npt.NDArray[np.bool_]:
+        """`[n]` whether `next_obs` of each of the steps is not the next `obs`. Cost: one pass over both."""
         left, right = after.on(self._archives.buffers).rows, now.on(self._archives.buffers).rows
-        width, broken = now.field.row_bytes, np.zeros(len(self._samples), np.bool_)
-        rows = np.flatnonzero(~self._ends)
+        width, differs = now.field.row_bytes, np.zeros(len(rows), np.bool_)
         step = max(COMPARED // max(width, 1), 1)
         one, places = np.ones(step, np.int64), np.arange(step)
         a, b = np.empty((2, step, width), np.uint8)  # used again and again, for they stay in the cache
@@ -216,8 +237,8 @@ class _Steps:
             left.gather(at, one[:n], places[:n], a[:n])
             right.gather(at + 1, one[:n], places[:n], b[:n])
             if not np.array_equal(a[:n], b[:n]):
-                broken[at] = (a[:n] != b[:n]).any(axis=1)
-        return broken
+                differs[lo : lo + n] = (a[:n] != b[:n]).any(axis=1)
+        return differs
 
     def _infos(self, written: Mapping[str, Field] | None) -> tuple[Infos, npt.NDArray[np.bool_]]:
         """What infos hold, and `[n]` whether they say that the episode was cut there."""

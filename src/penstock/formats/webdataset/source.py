@@ -48,6 +48,9 @@ class ShardSource(Source):
     a `DamageWarning`, and `torn` names it. One that ends within a member is refused; `salvage=True` reads every archive
     up to its last whole sample.
 
+    An episode of il-representations' layout ends with its archive. With `join`, one whose last step is not done goes on
+    in the next archive, if its stored next observation equals the first observation there.
+
     `trust="pickle"` lets Python run the pickles that are not plain data: whoever made the archives can then do anything
     that the caller can. It is an argument and nothing else, never a setting of the environment.
 
@@ -76,10 +79,11 @@ class ShardSource(Source):
         index: bool = True,
         trust: Trust = False,
         salvage: bool = False,
+        join: bool = False,
     ) -> None:
         self._path = Path(path)
         how = How(images, trust)
-        self._options = Options(None if extensions is None else tuple(extensions), how, decoded_bytes, salvage)
+        self._options = Options(None if extensions is None else tuple(extensions), how, decoded_bytes, salvage, join)
         self._rest: dict[str, Any] = {"cache": cache, "cache_bytes": cache_bytes, "index": index}
         self._shards = shards_of(self._path)
         states = [(shard.name, (s := shard.stat()).st_size, s.st_mtime_ns) for shard in self._shards]
@@ -92,7 +96,7 @@ class ShardSource(Source):
     def __reduce__(self) -> tuple[Callable[..., ShardSource], tuple[Any, ...]]:
         how = self._options.how
         options = {"extensions": self._options.extensions, "images": how.images, "trust": how.trust}
-        options |= {"decoded_bytes": self._options.decoded_bytes, "salvage": self._options.salvage}
+        options |= {name: getattr(self._options, name) for name in ("decoded_bytes", "salvage", "join")}
         return _reopened, (self._path, {**options, **self._rest})
 
     def _open(self, buffers: list[Bytes], *, keep: bool) -> _Held:
@@ -239,6 +243,9 @@ def read(paths: Sequence[Path], buffers: Sequence[Bytes], options: Options) -> C
         content = own.read(archives, description)
     else:
         content = seed.read(archives) if seed.is_seed(archives.samples) else general.read(archives)
+    if options.join and content.layout != seed.NAME:
+        message = f"expected join=False for the layout {content.layout!r}: its episodes never go on in another archive"
+        raise FormatError(message, path=paths[0])
     return replace(content, torn=torn)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from penstock.compat.il_representations.data.read_dataset import ILRDataset
-from penstock.compat.il_representations.data.samples import Int, Sample
+from penstock.compat.il_representations.data.samples import Int, Sample, begins
 from penstock.core.columns import Columns
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.jigsaw import Jigsaw
@@ -67,19 +67,20 @@ class _Kind(TargetPairConstructor):
     def _through(self, frames: Iterable[dict[str, Any]]) -> Iterator[Sample]:
         held: deque[dict[str, Any]] = deque(maxlen=self.offset)
         trajectory = step = 0
+        before: dict[str, Any] | None = None
         for frame in frames:
             if missing := {"obs", "acts", "dones"} - frame.keys():
                 raise DataError(f"expected frames with obs, acts and dones, got {sorted(frame)} without {missing}")
+            if before is not None and begins(frame, before):
+                trajectory, step = trajectory + 1, 0
+                held.clear()
             if len(held) == self.offset:
                 first = held[0] if held else frame
                 values = {"now": first["obs"], "later": frame["obs"], "actions": [each["acts"] for each in held]}
                 made = {role: np.array(values[what]) for role, what in KINDS[self.kind].items()}
                 yield _pair({**made, "traj_ts_ids": (trajectory, step)})
             held.append(frame)
-            step += 1
-            if frame["dones"]:
-                trajectory, step = trajectory + 1, 0
-                held.clear()
+            before, step = frame, step + 1
 
 
 def _pair(row: dict[str, Any]) -> Sample:

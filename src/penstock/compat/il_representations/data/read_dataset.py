@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock.compat.il_representations.data.metadata import Meta, metadata_of
-from penstock.compat.il_representations.data.samples import BLOCK, Frames, Planned, Resumable, walk
+from penstock.compat.il_representations.data.samples import BLOCK, TRAJECTORY, Frames, Planned, Resumable, begins, walk
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.map_dataset import MapDataset
 from penstock.data.mix import mix
@@ -33,8 +33,13 @@ class ILRDataset(Resumable):
     """The frames of archives in il-representations' layout, or what was made of them; `meta` describes the task.
 
     `urls` are archives (`"file:"` before a path is allowed), in order, or a folder of them. A frame is a dict as it was
-    stored: `obs`, `next_obs`, `acts`, `dones`, `frame`, `infos`, `rews`, and `__key__`. Nothing in the files is
-    executed. `cache` is the folder that compressed archives are unpacked into, once.
+    stored: `obs`, `next_obs`, `acts`, `dones`, `frame`, `infos`, `rews`, and `__key__`; `__trajectory__` is
+    the number of its trajectory. Nothing in the files is executed. `cache` is the folder that compressed archives are
+    unpacked into, once.
+
+    A trajectory ends with a done, and with its archive: no pair reaches across archives, whether pairs are planned or
+    made of frames. `join=True` joins a trajectory that an archive cut off with the beginning of the next archive, where
+    the stored next observation equals the first observation there.
 
     `pipe` and `shuffle` give a new dataset. Where nothing but a pair constructor or extractor was piped, samples have
     positions: `len()` is exact, `shuffle` is one of all samples, resuming seeks, and `samples` is the `MapDataset` that
@@ -53,10 +58,16 @@ class ILRDataset(Resumable):
     (3, [0, 1, 2], {'task_name': 'finger-spin'})
     """
 
-    def __init__(self, urls: str | Path | Sequence[str | Path], *, cache: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self,
+        urls: str | Path | Sequence[str | Path],
+        *,
+        cache: str | os.PathLike[str] | None = None,
+        join: bool = False,
+    ) -> None:
         super().__init__()
         location = _location(urls)
-        source = ShardSource(location, cache=cache)
+        source = ShardSource(location, cache=cache, join=join)
         if source.layout != "seed":
             raise FormatError("expected archives of frames with their obs, acts and dones", path=location)
         self.paths = list(source.shards)
@@ -239,20 +250,29 @@ class SubdatasetExtractor:
     def __call__(self, data_iter: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """The first frames of an iterator."""
         trajs = trans = 0
+        before: dict[str, Any] | None = None
         for frame in data_iter:
+            if before is not None and begins(frame, before):
+                trajs += not before.get("dones", False)
+                if trajs == self.n_trajs:
+                    return
             yield frame
-            trans += 1
+            before, trans = frame, trans + 1
             trajs += bool(frame.get("dones", False))
             if trans == self.n_trans or trajs == self.n_trajs:
                 return
-        if self.n_trajs is not None or self.n_trans is not None:
+        if before is not None and TRAJECTORY in before and not before.get("dones", False):
+            trajs += 1  # the end of the dataset cut it off
+        if trajs != self.n_trajs and (self.n_trajs is not None or self.n_trans is not None):
             wanted = f"{self.n_trajs} trajectories" if self.n_trans is None else f"{self.n_trans} transitions"
-            raise DataError(f"expected at least {wanted}, got {trans} transitions with {trajs} dones")
+            raise DataError(f"expected at least {wanted}, got {trans} transitions of {trajs} trajectories")
 
 
-def load_ilr_datasets(file_paths: Sequence[str | Path], *, cache: str | os.PathLike[str] | None = None) -> ILRDataset:
+def load_ilr_datasets(
+    file_paths: Sequence[str | Path], *, cache: str | os.PathLike[str] | None = None, join: bool = False
+) -> ILRDataset:
     """The dataset in archives, in the order given. Raises what `ILRDataset` does."""
-    return ILRDataset(file_paths, cache=cache)
+    return ILRDataset(file_paths, cache=cache, join=join)
 
 
 def mixed(

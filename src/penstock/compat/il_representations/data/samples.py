@@ -30,6 +30,8 @@ Int = npt.NDArray[np.int64]
 Sample = dict[str, Any]
 State = dict[str, Any]
 
+TRAJECTORY = "__trajectory__"  # the key of a frame that is the number of its trajectory
+
 BLOCK = 1024  # samples that are read at a time, at most,
 BLOCK_BYTES = 8 << 20  # and how many bytes of them
 
@@ -65,11 +67,14 @@ class Frames:
         return int(lengths.sum())
 
     def records(self, dataset: MapDataset, positions: Int) -> list[Sample]:
-        """Each by itself, with arrays of its own."""
+        """Each by itself, with arrays of its own and the number of its trajectory."""
         where = dataset.resolve(positions)[dataset.plan.reads[0].view]
         sources: list[Any] = list(dataset.sources)
-        samples = [sources[s].sample(row) for s, row in zip(where.source.tolist(), where.start.tolist(), strict=True)]
-        return [{name.split(".", 1)[0]: _owned(value) for name, value in sample.items()} for sample in samples]
+        frames: list[Sample] = []
+        for source, row in zip((sources[s] for s in where.source.tolist()), where.start.tolist(), strict=True):
+            frame = {name.split(".", 1)[0]: _owned(value) for name, value in source.sample(row).items()}
+            frames.append({**frame, TRAJECTORY: int(np.searchsorted(source.offsets, row, "right")) - 1})
+        return frames
 
 
 class Resumable(_Iterable):
@@ -116,6 +121,16 @@ class Resumable(_Iterable):
         if set(state) != {"epoch", "given", "of"} or state["of"] != self._identity():
             raise StateError(f"expected a state of {self._identity()[:16]}..., got {state}; build the dataset alike")
         self._begin = self._at = (int(state["epoch"]), int(state["given"]))
+
+
+def begins(frame: Sample, before: Sample) -> bool:
+    """Whether a frame begins a trajectory, after the one before it: behind a done, and where the number of the
+    trajectory is another, as at the end of an archive that cut its trajectory off.
+
+    >>> begins({"dones": False, TRAJECTORY: 1}, {"dones": False, TRAJECTORY: 0})
+    True
+    """
+    return bool(before.get("dones", False)) or frame.get(TRAJECTORY) != before.get(TRAJECTORY)
 
 
 def walk(dataset: MapDataset, stage: Planned, epoch: int, first: int, step: int) -> Iterator[Sample]:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from penstock.compat.il_representations.data.metadata import NAME, Meta
+from penstock.compat.il_representations.data.samples import TRAJECTORY
 from penstock.compat.il_representations.envs.config import EnvConfig, current
 from penstock.containers.tar import TarAppender, member
 from penstock.containers.tar.compress import pack
@@ -148,7 +149,7 @@ def _gathered(frames: Iterable[Mapping[str, Any]]) -> Iterator[list[Piece]]:
     size = count = 0
     for count, frame in enumerate(frames, 1):
         values = {"frame": count - 1, **frame}
-        for name in sorted(values.keys() - {"__key__"}):
+        for name in sorted(values.keys() - {"__key__", TRAJECTORY}):
             pieces.append(member(f"frame_{count - 1:09d}.{name}.pickle", _pickled(values[name])))
             size += len(pieces[-1])
         if size > PIECE:

@@ -1,14 +1,16 @@
 """The current configuration: what functions take that are called without one, as Sacred's ingredients did it.
 
 `configured` sets it for a block. With Sacred (extra `sacred`), `env_cfg_ingredient`, `venv_opts_ingredient` and
-`env_data_ingredient` are ingredients: in a run of an experiment that has them, the current configuration is the run's.
+`env_data_ingredient` are ingredients: while a run of an experiment that has them is under way, the current
+configuration is the run's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -57,30 +59,48 @@ def __getattr__(name: str) -> Any:
     section = name.removesuffix("_ingredient")
     if section == name or section not in Config.key_names():
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _sacred()[section][0]
+    return _sacred()[section]
+
+
+@dataclass
+class _Run:
+    """A run of Sacred, and the configuration that each of our ingredients has in it."""
+
+    run: Any
+    sections: dict[str, Mapping[str, Any]]
+
+
+_RUNS: list[_Run] = []  # one begun within another is behind it
 
 
 @cache
-def _sacred() -> dict[str, tuple[Any, Callable[[], Mapping[str, Any]]]]:
-    """By section: the ingredient, which is one in all of the process, and what reads its configuration in a run."""
+def _sacred() -> dict[str, Any]:
+    """The ingredients by section, which are one in all of the process. Each tells of a run before its main function.
 
-    def captured(ingredient: Any) -> Callable[[], Mapping[str, Any]]:
-        @ingredient.capture
-        def config_of(_config: Mapping[str, Any]) -> Mapping[str, Any]:
-            return _config
+    Functions that Sacred captures keep the configuration of the last run that was made, even of one that failed or has
+    ended. Hence a run's is read when it begins, and forgotten when it no longer runs.
+    """
 
-        return config_of
+    def remembered(section: str, ingredient: Any) -> Any:
+        @ingredient.pre_run_hook
+        def begin(_config: Mapping[str, Any], _run: Any) -> None:
+            runs = _running()
+            if not runs or runs[-1].run is not _run:
+                runs.append(_Run(_run, {}))
+            runs[-1].sections[section] = _config
 
-    return {part.section: (made, captured(made)) for part, made in zip(PARTS, ingredients(), strict=True)}
+        return ingredient
+
+    return {part.section: remembered(part.section, made) for part, made in zip(PARTS, ingredients(), strict=True)}
+
+
+def _running() -> list[_Run]:
+    """The runs under way, the innermost last."""
+    _RUNS[:] = [each for each in _RUNS if each.run.status == "RUNNING"]
+    return _RUNS
 
 
 def _of_sacred() -> Config | None:
-    """The configuration of the run, if the ingredients are used in one."""
-    if not _sacred.cache_info().currsize:
-        return None
-    found = {section: read() for section, (_, read) in _sacred().items()}
-    return (
-        Config.from_mapping({section: config for section, config in found.items() if config})
-        if any(found.values())
-        else None
-    )
+    """The configuration of the innermost run that has our ingredients and has not ended."""
+    runs = _running()
+    return Config.from_mapping(runs[-1].sections) if runs else None
