@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy.typing as npt
 
 from penstock.containers.pickle import loads
 from penstock.errors import FormatError, UnsafeDataError
+from penstock.files.mapping import map_file
 
 MAGIC = b"\x93NUMPY"
 WIDE = (b"\2", b"\3")  # versions whose header has its length in 4 bytes
@@ -102,6 +104,21 @@ def array_of(raw: bytes, *, path: object, where: str | None = None, objects: boo
         return _nothing(header, path, where)
     flat = np.frombuffer(raw, header.dtype, header.count, header.at)
     return flat.reshape(header.shape, order="F" if header.fortran else "C")
+
+
+def map_array(path: Path) -> npt.NDArray[Any]:
+    """Map the array of an `.npy` file of numbers, read-only; it costs no memory of its own, and processes share it.
+
+    Raises `FormatError` where the shape does not fit the bytes, and for objects.
+    """
+    raw = map_file(path)
+    header = header_of(raw[: LONGEST + 12].tobytes(), path=path)
+    if header.dtype.hasobject or header.nbytes != len(raw) - header.at:
+        message = f"expected {header.nbytes} bytes for {header.dtype}{list(header.shape)}, got {len(raw) - header.at}"
+        raise FormatError(message, path=path)
+    if not header.nbytes:
+        return _nothing(header, path, None)
+    return raw[header.at :].view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
 
 
 def objects_of(

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.ragged import offsets_of
+from penstock.files.mapping import MappedFiles
 from penstock.kernels import reference
 from penstock.kernels.dispatch import kernels
 from penstock.kernels.locate import guide_of
@@ -41,6 +42,7 @@ class RowMap:
     address: Int
     guide: Int
     shift: int
+    files: MappedFiles
 
     @classmethod
     def build(cls, buffers: Sequence[Bytes], rows: Int, buffer: Int, offset: Int, row_bytes: int) -> RowMap:
@@ -61,7 +63,7 @@ class RowMap:
             )
         bases = np.array([b.ctypes.data for b in buffers], np.int64)
         address = bases[buffer] + offset if len(rows) else np.zeros(0, np.int64)
-        return cls(tuple(buffers), first, buffer, offset, row_bytes, address, *guide_of(first))
+        return cls(tuple(buffers), first, buffer, offset, row_bytes, address, *guide_of(first), MappedFiles(buffers))
 
     @classmethod
     def of(cls, array: npt.NDArray[Any]) -> RowMap:
@@ -80,10 +82,13 @@ class RowMap:
         """Copy rows `start[j] : start[j] + length[j]` to rows `at[j]` on of `out`, for every span `j`.
 
         `out` is C-contiguous bytes that hold whole rows. Cost: one copy of the bytes read, with the GIL released.
-        Raises `IndexError` if a span leaves the map or the buffer, before anything is copied.
+        Raises `IndexError` if a span leaves the map or the buffer, and `FormatError` if a file that it reads was
+        truncated since it was mapped; both before anything is copied.
         """
         if self.row_bytes == 0:
             return
+        if len(self.files):
+            self.files.check(self._buffers_of(start, length) if len(start) < len(self.files) else None)
         target, kernel = flat(out, self.row_bytes), kernels()
         if kernel is reference:
             check_spans(start, length, at, self.n, len(target) // self.row_bytes)
@@ -96,6 +101,14 @@ class RowMap:
             >= 0
         ):
             check_spans(start, length, at, self.n, len(target) // self.row_bytes)
+
+    def _buffers_of(self, start: Int, length: Int) -> Int:
+        """The buffers that hold these spans. Spans that leave the map are cut to it; the gather refuses them."""
+        last = len(self.buffer) - 1
+        begin = np.clip(self.first.searchsorted(start, side="right") - 1, 0, last)
+        end = np.clip(self.first.searchsorted(start + length - 1, side="right"), begin + 1, last + 1)
+        runs = np.concatenate([np.arange(a, b) for a, b in zip(begin.tolist(), end.tolist(), strict=True)] or [begin])
+        return self.buffer[runs]
 
 
 def flat(out: Bytes, row_bytes: int) -> Bytes:

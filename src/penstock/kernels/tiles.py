@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from penstock.files.mapping import MappedFiles
 from penstock.kernels import reference
 from penstock.kernels.dispatch import kernels
 from penstock.kernels.locate import guide_of
@@ -56,6 +57,7 @@ class TileMap:
     axes: Int
     guide: Int
     shift: int
+    files: MappedFiles
 
     @classmethod
     def build(
@@ -95,6 +97,7 @@ class TileMap:
         return cls(
             tuple(buffers), tuple(row_shape), itemsize, first, tile_shape, tile_first, tile_buffer, tile_offset,
             np.frombuffer(fill, np.uint8).copy(), address, layout, axes, *guide_of(first),
+            MappedFiles(buffers),
         )  # fmt: skip
 
     @property
@@ -112,10 +115,12 @@ class TileMap:
 
         `out` is C-contiguous bytes that hold whole rows. Cost: one copy of the bytes read, in pieces as long as the
         tiles are wide, with the GIL released. More than four split axes take the NumPy definition.
-        Raises `IndexError` if a span leaves the map or the buffer, before anything is copied.
+        Raises `IndexError` if a span leaves the map or the buffer, and `FormatError` if a file was truncated since it
+        was mapped; both before anything is copied.
         """
         if self.row_bytes == 0:
             return
+        self.files.check()
         target, kernel = flat(out, self.row_bytes), kernels()
         places = len(target) // self.row_bytes
         if kernel is reference or self.axes.shape[1] > AXES:

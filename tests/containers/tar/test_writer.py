@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.containers.tar import END, TarAppender, glance, mapped, member, walk
+from penstock.containers.tar import END, TarAppender, glance, member, walk
 from penstock.containers.tar.compress import pack, unpack
 from penstock.containers.tar.writer import Heads, head
 from penstock.errors import DataError, FormatError, UnsafeDataError
+from penstock.files.mapping import map_file
 
 NAMES = ["a.txt", "frame_000000001.obs.pickle", "é.txt", "d/" * 60 + "long.npy", "x" * 100, "x" * 101]
 
@@ -56,13 +57,13 @@ def test_appended_members_are_seen_whole_or_not_at_all(tmp_path: Path) -> None:
         before = path.read_bytes()
         for i in range(1, 4):
             archive.append([member(str(i), b"x" * 700), member(f"{i}b", b"")])
-            assert walk(mapped(path)).end == archive.end
+            assert walk(map_file(path)).end == archive.end
     with tarfile.open(path) as tar:
         assert tar.getnames() == ["0", "1", "1b", "2", "2b", "3", "3b"]
     # What a killed writer leaves: all but the first block of what is new.
     torn = before[: -len(END)] + bytes(512) + member("1", b"x" * 700)[512:]
     path.write_bytes(torn)
-    assert len(walk(mapped(path))) == 1
+    assert len(walk(map_file(path))) == 1
     with TarAppender(path) as archive:
         archive.append([member("2", b"")])
     assert path.read_bytes() == before[: -len(END)] + member("2", b"") + END

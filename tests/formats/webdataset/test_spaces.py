@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.containers.tar import TarAppender, mapped, member, walk
+from penstock.containers.tar import TarAppender, member, walk
 from penstock.core.spaces import Box, Dict, Discrete, Space, Tuple
+from penstock.files.mapping import map_file
 from penstock.formats.webdataset import seed, seed_writer
 from penstock.formats.webdataset.pickles import dumps
 from penstock.formats.webdataset.source import ShardSource
@@ -49,7 +50,7 @@ def test_spaces_of_dicts_come_back_and_take_no_more_than_their_bounds(name: str,
     write(tmp_path / "a.tar", spec)
     with ShardSource(tmp_path / "a.tar") as source:
         assert source.spec == spec
-    head = int(walk(mapped(tmp_path / "a.tar"), tmp_path / "a.tar").size[0])
+    head = int(walk(map_file(tmp_path / "a.tar"), tmp_path / "a.tar").size[0])
     own = 2 * RAMP.size if name == "each its own" else 0  # two of the bounds are not one number
     assert head < 1200 + own
 
@@ -76,7 +77,7 @@ def test_archives_of_older_versions_have_nested_lists(tmp_path: Path) -> None:
     told = {"env_cfg": {}, "action_space": Discrete(18)}
     fields = {path: field.to_json() for path, field in spec.items()}
     told[seed.SPEC] = {"fields": fields, "observation_space": space.to_json()}
-    data = mapped(tmp_path / "new.tar")
+    data = map_file(tmp_path / "new.tar")
     members = walk(data, tmp_path / "new.tar")
     head = member(seed_writer.HEAD, dumps(told))
     TarAppender.create(tmp_path / "old.tar", head + data[int(members.header[1]) : members.end].tobytes()).close()

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from penstock.containers.pickle import loads
-from penstock.containers.tar import END, mapped, member, walk
+from penstock.containers.tar import END, member, walk
 from penstock.errors import FormatError
+from penstock.files.mapping import map_file
 from penstock.formats.webdataset import stored
 from penstock.formats.webdataset.reading import Archives
 from penstock.formats.webdataset.samples import grouped
@@ -33,7 +34,7 @@ VALUES: list[Any] = [
 
 def write(path: Path, values: list[Any]) -> Stored:
     path.write_bytes(b"".join(member(f"{i:05d}.x.pickle", raw(value)) for i, value in enumerate(values)) + END)
-    data = mapped(path)
+    data = map_file(path)
     return Stored(Archives([path], [data], grouped(walk(data, path), 0, path)))
 
 

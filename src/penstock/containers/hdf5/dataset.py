@@ -34,6 +34,7 @@ from penstock.containers.hdf5.messages import (
 )
 from penstock.containers.hdf5.values import Attributes, as_array, read_references
 from penstock.errors import DataError, FormatError
+from penstock.files.mapping import check_mapped
 
 if TYPE_CHECKING:
     from penstock.containers.hdf5.heap import GlobalHeap
@@ -260,6 +261,7 @@ class Dataset:
     @located
     def _read_raw(self, start: int, stop: int) -> bytes | memoryview:
         """Bytes of rows `start` to `stop`, in C order."""
+        check_mapped(self._image.buffer)
         layout = self._layout
         row = self._count(self.shape[1:]) * self.datatype.size
         if layout.kind == "compact":

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import functools
-import mmap
 import os
 import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import ChecksumError, DataError, FormatError
+from penstock.files.mapping import map_descriptor
 from penstock.kernels import checksum_reference
 from penstock.kernels.dispatch import kernels
 
@@ -141,10 +142,11 @@ class Image:
         self.path = path
         with open(path, "rb") as file:
             self.superblock = read_superblock(file.fileno())  # before the map, which then covers what it names
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            whole = map_descriptor(file.fileno(), Path(path))
         self.base = self.superblock.base
-        self.buffer: NDArray[np.uint8] = np.frombuffer(mapped, np.uint8)
-        self.data = memoryview(mapped)[self.base : self.superblock.eof if eof is None else eof]
+        # A writer may be adding behind the end, and cut that off again.
+        self.buffer: NDArray[np.uint8] = whole[: self.superblock.eof if eof is None else eof]
+        self.data = self.buffer.data[self.base :]
         self.size = len(self.data)
 
     def view(self, at: int, count: int, what: str) -> memoryview:

@@ -18,7 +18,6 @@ adds members so that every other process sees all of them or none.
 from __future__ import annotations
 
 from penstock.containers.tar.glance import glance
-from penstock.containers.tar.mapping import mapped
 from penstock.containers.tar.walk import Member, Members, TornError, missing_end, stream, walk
 from penstock.containers.tar.writer import END, TarAppender, member
 
@@ -29,7 +28,6 @@ __all__ = [
     "TarAppender",
     "TornError",
     "glance",
-    "mapped",
     "member",
     "missing_end",
     "stream",

@@ -13,9 +13,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from penstock.containers.tar.header import BLOCK, ZERO, padded
-from penstock.containers.tar.mapping import mapped
 from penstock.containers.tar.walk import NAME, walk
 from penstock.errors import DataError, FormatError
+from penstock.files.mapping import map_file
 
 Piece = bytes | memoryview
 
@@ -205,7 +205,7 @@ def write_all(fd: int, parts: list[Piece], position: int) -> None:
 
 def ends(path: Path) -> int:
     """Where the last whole member of an archive ends. Raises `FormatError` for a damaged one."""
-    members = walk(mapped(path), path)
+    members = walk(map_file(path), path)
     if members.end % BLOCK:
         raise FormatError(f"expected whole blocks, got {members.end} bytes", path=path)
     return members.end

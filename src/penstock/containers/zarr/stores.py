@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import mmap
+import errno
 import os
-import stat
 import struct
 import zipfile
 import zlib
@@ -18,6 +17,8 @@ import numpy.typing as npt
 
 from penstock.containers.zarr.metadata import GROUP, LARGEST_JSON
 from penstock.errors import FormatError, UnsafeDataError, require
+from penstock.files.descriptors import opened
+from penstock.files.mapping import check_mapped, map_descriptor
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -63,22 +64,17 @@ class DirectoryStore(Store):
 
     def value(self, key: str, limit: int) -> Bytes | None:
         """One memory map; its file may be replaced meanwhile, but must not be cut."""
+        path = self.root / checked(key, self.name)
         try:
-            fd = os.open(self.root / checked(key, self.name), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except (FileNotFoundError, NotADirectoryError):
-            return None
+            if not path.exists():
+                return None
+            with opened(path, follow=True) as fd:
+                check_size(os.fstat(fd).st_size, limit, self.name, key)
+                return map_descriptor(fd, path)
         except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENOMEM):
+                raise
             raise FormatError(f"expected a readable file: {error}", path=self.name, where=key) from error
-        try:
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode):
-                raise FormatError("expected a file, got a folder, device or pipe", path=self.name, where=key)
-            check_size(found.st_size, limit, self.name, key)
-            if found.st_size == 0:
-                return np.zeros(0, np.uint8)
-            return np.frombuffer(mmap.mmap(fd, found.st_size, access=mmap.ACCESS_READ), np.uint8)
-        finally:
-            os.close(fd)
 
     def has(self, key: str) -> bool:
         """One look at the folder."""
@@ -113,7 +109,8 @@ class ZipStore(Store):
     def _map(self) -> Bytes:
         if self._whole is None:
             with self.path.open("rb") as file:
-                self._whole = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+                self._whole = map_descriptor(file.fileno(), self.path)
+        check_mapped(self._whole)
         return self._whole
 
     def __reduce__(self) -> tuple[type[ZipStore], tuple[Path]]:

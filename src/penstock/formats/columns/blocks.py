@@ -17,8 +17,8 @@ from penstock.core.ragged import Array, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Field
 from penstock.errors import FormatError
+from penstock.files.mapping import Bytes, check_mapped
 from penstock.formats.base.pieces import cut
-from penstock.formats.columns.files import Bytes
 from penstock.formats.columns.layout import Layout
 from penstock.formats.columns.packing import Packing
 from penstock.formats.columns.reading import Map, as_bytes
@@ -117,6 +117,7 @@ class PackedColumn:
     def _inflated(self, segment: int, number: int, size: int) -> Bytes:
         file = self._layout.values(segment, self._path)
         low, high = self._blocks.positions[segment][number : number + 2, self._which].tolist()
+        check_mapped(self._data[segment])
         raw = self._data[segment][low:high] if 0 <= low <= high else np.zeros(0, np.uint8)
         if len(raw) != high - low or size > _MOST_GAIN * (len(raw) + 1):
             message = f"expected a block of {size} bytes, got {len(raw)} compressed ones from byte {low} to {high}"

@@ -1,64 +1,18 @@
-"""Files opened, mapped and written without surprises: no links, no pipes, no short writes."""
+"""JSON files and writes at a position, without surprises: no links, no pipes, no short writes."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import mmap
 import os
-import stat
 import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from penstock.errors import FormatError, UnsafeDataError
+from penstock.files.descriptors import opened
 
-Bytes = npt.NDArray[np.uint8]
 _LARGEST_JSON = 1 << 28
-
-
-def open_regular(path: Path, flags: int = os.O_RDONLY) -> int:
-    """A file descriptor of a regular file.
-
-    Raises `FormatError` if it is missing, and `UnsafeDataError` for a link, device, folder or pipe, which might lead
-    elsewhere or never answer.
-    """
-    try:
-        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
-    except (FileNotFoundError, NotADirectoryError) as error:
-        raise FormatError("expected a file, found none", path=path) from error
-    except OSError as error:
-        if path.is_symlink() or path.is_dir():
-            raise UnsafeDataError("expected a regular file, got a link or folder", path=path) from error
-        raise
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise UnsafeDataError("expected a regular file, got a device or pipe", path=path)
-    return fd
-
-
-@contextlib.contextmanager
-def opened(path: Path, flags: int = os.O_RDONLY) -> Generator[int]:
-    """`open_regular`, closed at the end of the block."""
-    fd = open_regular(path, flags)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def mapped(path: Path, size: int) -> Bytes:
-    """`[size]` the first bytes of a file, read-only. Raises `FormatError` if the file is shorter."""
-    if size == 0:
-        return np.zeros(0, np.uint8)
-    with opened(path) as fd:
-        if (found := os.fstat(fd).st_size) < size:
-            raise FormatError(f"expected at least {size} bytes, got {found}", path=path)
-        return np.frombuffer(mmap.mmap(fd, size, access=mmap.ACCESS_READ), np.uint8)
 
 
 def write_at(fd: int, data: Any, position: int) -> None:

@@ -15,7 +15,7 @@ from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, SpecError
-from penstock.formats.columns.files import Bytes
+from penstock.files.mapping import Bytes
 from penstock.formats.columns.layout import Layout
 from penstock.formats.columns.table import Entries
 from penstock.kernels.rows import RowMap

@@ -16,8 +16,9 @@ from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, SpecError
+from penstock.files.descriptors import PooledFile, open_regular
 from penstock.formats.columns import table
-from penstock.formats.columns.files import open_regular, sync_folder, write_at
+from penstock.formats.columns.files import sync_folder, write_at
 from penstock.formats.columns.layout import BLOCKS, SEGMENTS, Layout
 from penstock.formats.columns.packing import Packing
 from penstock.formats.columns.reading import as_bytes
@@ -35,10 +36,10 @@ class Segment:
         self.unsynced = 0
         self._folder = layout.segment(number)
         self._texts = locked
-        self._files = [locked]
+        self._files: list[PooledFile] = []  # all but the locked one
         self._parts: list[Part | PackedPart] = []
         self._packed: list[PackedPart] = []
-        self._blocks = -1  # the file of the positions of blocks
+        self._blocks = PooledFile(layout.blocks(number), _OPEN)  # the positions of blocks
         self._episodes = self._start = self._text_end = self._block_count = 0
 
     @classmethod
@@ -58,7 +59,6 @@ class Segment:
             self._parts = [_part(layout, self.number, path, self._files) for path in layout.spec]
             self._packed = [part for part in self._parts if isinstance(part, PackedPart)]
             if self._packed:
-                self._blocks = open_regular(layout.blocks(self.number), _OPEN)
                 self._files.append(self._blocks)
         except BaseException:
             self.close()
@@ -101,29 +101,34 @@ class Segment:
         """Flush everything to the disk itself; nothing to do where nothing was written."""
         if not self.unsynced:
             return
-        for fd in self._files:
-            os.fsync(fd)
+        os.fsync(self._texts)
+        for file in self._files:
+            with file as fd:
+                os.fsync(fd)
         sync_folder(self._folder)
         self.unsynced = 0
 
     def close(self) -> None:
         """Let go of files and lock."""
-        for fd in self._files:
-            os.close(fd)
+        for file in self._files:
+            file.close()
+        os.close(self._texts)
 
     def _write_positions(self) -> int:
         """Write where the new blocks lie; gives how many there are. The first position stands there already."""
         if not self._packed:
             return 0
         positions = np.array([part.ends for part in self._packed], np.int64).T
-        write_at(self._blocks, as_bytes(positions), self._block_count * 8 * len(self._packed))
+        with self._blocks as fd:
+            write_at(fd, as_bytes(positions), self._block_count * 8 * len(self._packed))
         return len(positions) - 1
 
     def _block_ends(self) -> Iterator[int]:
         """Cut the positions back to the last block in use; gives where it ends in each column."""
         width = 8 * len(self._packed)
-        _cut(self._blocks, (self._block_count + 1) * width if self._block_count else 0, self._folder, BLOCKS)
-        last = os.pread(self._blocks, width, self._block_count * width) or bytes(width)
+        with self._blocks as fd:
+            _cut(fd, (self._block_count + 1) * width if self._block_count else 0, self._folder, BLOCKS)
+            last = os.pread(fd, width, self._block_count * width) or bytes(width)
         return iter(np.frombuffer(last, "<i8").tolist())
 
     def _rows(self, steps: int) -> dict[Align, tuple[int, int]]:
@@ -135,27 +140,26 @@ class Segment:
 class Part:
     """One column of a segment."""
 
-    def __init__(self, layout: Layout, number: int, path: str, files: list[int]) -> None:
+    def __init__(self, layout: Layout, number: int, path: str, files: list[PooledFile]) -> None:
         self.path = path
         self.field: Field = layout.spec[path]
         self.align: Align = self.field.align
         self._row_bytes = self.field.row_bytes
-        self._values = open_regular(layout.values(number, path), _OPEN)
-        files.append(self._values)
-        self._offsets = -1
-        if self.field.ragged:
-            self._offsets = open_regular(layout.offsets(number, path), _OPEN)
-            files.append(self._offsets)
+        self._values = PooledFile(layout.values(number, path), _OPEN)
+        self._offsets = PooledFile(layout.offsets(number, path), _OPEN)
+        files += [self._values, self._offsets] if self.field.ragged else [self._values]
         self._held = 0  # values in use, of a ragged column
 
     def restore(self, rows: int, folder: Path) -> None:
         """Cut the files back to so many rows. Raises `FormatError` if they do not hold as many."""
-        if self._offsets < 0:
-            _cut(self._values, rows * self._row_bytes, folder, self.path)
-            return
-        _cut(self._offsets, (rows + 1) * 8 if rows else 0, folder, self.path)
-        self._held = _OFFSET.unpack(os.pread(self._offsets, 8, rows * 8))[0] if rows else 0
-        _cut(self._values, self._held * self.field.dtype.itemsize, folder, self.path)
+        size = rows * self._row_bytes
+        if self.field.ragged:
+            with self._offsets as fd:
+                _cut(fd, (rows + 1) * 8 if rows else 0, folder, self.path)
+                self._held = _OFFSET.unpack(os.pread(fd, 8, rows * 8))[0] if rows else 0
+            size = self._held * self.field.dtype.itemsize
+        with self._values as fd:
+            _cut(fd, size, folder, self.path)
 
     def write(self, array: Array, row: int, rows: int, check: int) -> int:
         """Write `rows` rows from row `row` on; gives the checksum `check`, taken on over them."""
@@ -164,15 +168,18 @@ class Part:
         data = as_bytes(array)
         if len(data) != rows * self._row_bytes:
             raise SpecError(f"expected {rows} rows of {self._row_bytes} bytes, got {len(data)} bytes - at {self.path}")
-        write_at(self._values, data, row * self._row_bytes)
+        with self._values as fd:
+            write_at(fd, data, row * self._row_bytes)
         return zlib.crc32(data.data, check)
 
     def _write_ragged(self, array: Ragged, row: int, check: int) -> int:
         if array.values.ndim != 1:
             raise SpecError(f"expected ragged rows of one dimension, got {array.values.shape} - at {self.path}")
         data = as_bytes(array.values)
-        write_at(self._values, data, self._held * self.field.dtype.itemsize)
-        write_at(self._offsets, as_bytes(array.offsets + self._held), row * 8)  # the first one stands there already
+        with self._values as fd:
+            write_at(fd, data, self._held * self.field.dtype.itemsize)
+        with self._offsets as fd:
+            write_at(fd, as_bytes(array.offsets + self._held), row * 8)  # the first one stands there already
         self._held += len(array.values)
         return zlib.crc32(data.data, zlib.crc32(as_bytes(array.lengths).data, check))
 
@@ -180,18 +187,19 @@ class Part:
 class PackedPart:
     """One compressed column of a segment. `ends` are the bytes where the blocks of the last episode begin and end."""
 
-    def __init__(self, layout: Layout, packing: Packing, number: int, path: str, files: list[int]) -> None:
+    def __init__(self, layout: Layout, packing: Packing, number: int, path: str, files: list[PooledFile]) -> None:
         self.path = path
         self.field: Field = layout.spec[path]
         self.align: Align = self.field.align
         self.ends = [0]
         self._level, self._steps = packing.levels[path], packing.steps
-        self._values = open_regular(layout.values(number, path), _OPEN)
+        self._values = PooledFile(layout.values(number, path), _OPEN)
         files.append(self._values)
 
     def restore(self, end: int, folder: Path) -> None:
         """Cut the file back to that byte. Raises `FormatError` if it is shorter."""
-        _cut(self._values, end, folder, self.path)
+        with self._values as fd:
+            _cut(fd, end, folder, self.path)
         self.ends = [end]
 
     def write(self, array: Array, row: int, rows: int, check: int) -> int:
@@ -204,12 +212,13 @@ class PackedPart:
         self.ends = [self.ends[-1]]
         for begin in range(0, last + 1, width):
             packed = zlib.compress(data[begin : begin + width if begin < last else None].data, self._level)
-            write_at(self._values, packed, self.ends[-1])
+            with self._values as fd:
+                write_at(fd, packed, self.ends[-1])
             self.ends.append(self.ends[-1] + len(packed))
         return zlib.crc32(data.data, check)
 
 
-def _part(layout: Layout, number: int, path: str, files: list[int]) -> Part | PackedPart:
+def _part(layout: Layout, number: int, path: str, files: list[PooledFile]) -> Part | PackedPart:
     if layout.packing is not None and path in layout.packing.levels:
         return PackedPart(layout, layout.packing, number, path, files)
     return Part(layout, number, path, files)

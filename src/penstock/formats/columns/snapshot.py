@@ -19,9 +19,9 @@ from penstock.core.episode import Episode
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align
 from penstock.errors import FormatError
+from penstock.files.mapping import Bytes, check_mapped, map_file
 from penstock.formats.columns import table
 from penstock.formats.columns.blocks import CACHE_BYTES, Blocks, PackedColumn
-from penstock.formats.columns.files import Bytes, mapped
 from penstock.formats.columns.layout import Layout
 from penstock.formats.columns.reading import ArrayColumn, RaggedColumn, Runs
 
@@ -43,7 +43,7 @@ class Maps:
         """The first `size` bytes of a file. Raises `FormatError` if it is shorter."""
         held = self._held.get(path)
         if held is None or len(held) < size:
-            self._held[path] = held = mapped(path, size)
+            self._held[path] = held = map_file(path, size, follow=False)
         return held[:size]
 
 
@@ -134,6 +134,7 @@ class Snapshot:
 
     def metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """The metadata of the given episodes. Cost: one pass of the JSON parser over all of them."""
+        check_mapped(*self._texts.values())
         texts = [self.metadata_bytes(e) for e in episodes]
         try:
             found = json.loads(f"[{b','.join(texts).decode('ascii')}]")
@@ -154,6 +155,7 @@ class Snapshot:
         at, check = _places(index, start, steps), 0
         for column in self.columns.values():
             for part in column.payload(e, segment, *at[column.field.align]):
+                check_mapped(part)
                 check = zlib.crc32(part.data, check)
         return zlib.crc32(self.metadata_bytes(e), check)
 

@@ -33,7 +33,7 @@ class ColumnsSource(Source):
     source holds the same episodes when it is opened again elsewhere.
 
     `episodes`: open the first so many alone. Raises `FormatError` for a damaged store. Cost: 0.3 µs an episode.
-    Each column of each segment that was read holds one file descriptor.
+    No file stays open: columns are mapped, and maps hold no file descriptors.
 
     >>> import tempfile
     >>> from penstock.core.spec import Field

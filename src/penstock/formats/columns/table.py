@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import ChecksumError, FormatError
-from penstock.formats.columns.files import opened
+from penstock.files.descriptors import opened
 from penstock.formats.columns.packing import Packing
 
 Entries = npt.NDArray[np.void]

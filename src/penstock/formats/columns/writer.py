@@ -13,9 +13,10 @@ from typing import Any, Literal
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.errors import DataError, LockedError, SpecError
+from penstock.files.descriptors import open_regular
 from penstock.formats.base.writer import Writer
 from penstock.formats.columns import jsonlines, table
-from penstock.formats.columns.files import open_regular, read_json, sync_folder, write_at, write_json
+from penstock.formats.columns.files import read_json, sync_folder, write_at, write_json
 from penstock.formats.columns.layout import METADATA, SEGMENTS, Layout
 from penstock.formats.columns.packing import STEPS, Compression, Packing
 from penstock.formats.columns.segment import Segment

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from penstock.containers.npy import Header, array_of, header_of
 from penstock.errors import ChecksumError, FormatError, UnsafeDataError
+from penstock.files.mapping import check_mapped, map_descriptor
 from penstock.formats.demos.members import DAMAGED, ZIP, names_of
 
 MAX_BYTES = 8 << 30  # of all members of one archive, inflated
@@ -49,10 +49,9 @@ class Archive:
         try:
             with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
                 found = archive.infolist()
-                self._map = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+                self._data = map_descriptor(file.fileno(), path)
         except DAMAGED as error:
             raise FormatError(f"expected an .npz file, got {error}", path=path) from error
-        self._data = np.frombuffer(self._map, np.uint8)
         members = [self._member(info) for info in found]
         self.members = {member.name: member for member in members}
         if len(self.members) < len(members):
@@ -98,6 +97,7 @@ class Archive:
 
     def header(self, name: str) -> Header:
         """Dtype and shape of an array, at the price of its first bytes. Raises `FormatError`."""
+        check_mapped(self._data)
         member = self.members[name]
         raw = self._data[member.start : member.start + min(member.stored, HEADER_BYTES)].tobytes()
         if member.deflated:
@@ -147,7 +147,7 @@ class Archive:
         """Names of members stored as they are whose bytes are not what their checksum says; deflated ones are compared
         when they are read. Cost: one pass over the file."""
         for name, member in self.members.items():
-            stored = self._map[member.start : member.start + member.stored]
+            stored = self._data[member.start : member.start + member.stored]
             if not member.deflated and zlib.crc32(stored) != member.crc:
                 yield name
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from penstock.containers.pickle import load
 from penstock.errors import FormatError, UnsafeDataError, require
+from penstock.files.mapping import map_file
 from penstock.formats.base.source import Source
 from penstock.formats.demos.archive import MAX_BYTES, Archive, npz_names
 from penstock.formats.demos.kind import Kind
@@ -156,7 +157,7 @@ def _from_arrow(path: Path) -> list[Track]:
     tracks: list[Track] = []
     for file in _files(path):
         try:
-            with pa.memory_map(str(file)) as mapped, pa.ipc.open_stream(mapped) as stream:
+            with pa.ipc.open_stream(pa.py_buffer(map_file(file))) as stream:
                 table = stream.read_all()
                 table.validate(full=True)
                 tracks += _tracks(table, file, len(tracks))

@@ -211,6 +211,7 @@ class ArrowSource(Source):
     def _column(self, view: _View, e: int, column: str, leaf: Leaf) -> Any:
         """A leaf of an episode, loaded or still held."""
         held = self._held.get(int(view.numbers[e]), view.parts[e])
+        held.part.check()
         array = held.arrays.get(column)
         if array is None:
             steps = int(view.offsets[e + 1] - view.offsets[e])

@@ -17,10 +17,11 @@ from penstock.core.ragged import Array, Ragged
 from penstock.core.spaces import Box, MultiBinary, MultiDiscrete, Space
 from penstock.core.spec import Align, Kind
 from penstock.errors import FormatError, PenstockError, SpecError, require
+from penstock.files.mapping import Bytes, check_mapped, map_file
 from penstock.formats.minari.spaces import FLAGS
 
 ALIGNS = b"penstock.align"  # schema metadata: which optional columns have not T + 1 rows, as JSON
-MAPPED = 1 << 20  # bytes from which a file is mapped instead of read, which keeps it open
+MAPPED = 1 << 20  # bytes from which a file is mapped instead of read
 SHAPE = b"shape"  # field metadata: the shape of a row, as "2,3"
 
 
@@ -47,9 +48,8 @@ def read_schema(path: Path) -> tuple[Any, int]:
         if path.suffix == ".parquet":
             meta = require("pyarrow.parquet", "arrow").read_metadata(path)
             return meta.schema.to_arrow_schema(), int(meta.num_rows)
-        with pa.memory_map(str(path)) as file:
-            reader = pa.ipc.open_file(file)
-            return reader.schema, sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
+        reader = pa.ipc.open_file(pa.py_buffer(map_file(path)))
+        return reader.schema, sum(reader.get_batch(i).num_rows for i in range(reader.num_record_batches))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise FormatError(f"expected a whole {path.suffix[1:]} file, got {error}", path=path) from error
 
@@ -62,15 +62,20 @@ class Part:
 
     def __init__(self, path: Path) -> None:
         self._path, self._lock, pa = path, threading.Lock(), arrow()
+        self._raw: bytes | Bytes = b""
         try:
             if path.suffix == ".parquet":
                 self._file: Any = require("pyarrow.parquet", "arrow").ParquetFile(path)
                 return
             small = path.stat().st_size < MAPPED
-            raw = pa.py_buffer(path.read_bytes()) if small else pa.memory_map(str(path))
-            self._file = pa.ipc.open_file(raw).read_all()
+            self._raw = path.read_bytes() if small else map_file(path)
+            self._file = pa.ipc.open_file(pa.py_buffer(self._raw)).read_all()
         except (pa.ArrowException, OSError, ValueError) as error:
             raise FormatError(f"expected a whole {path.suffix[1:]} file, got {error}", path=path) from error
+
+    def check(self) -> None:
+        """Raise `FormatError` if the file was truncated since it was mapped."""
+        check_mapped(self._raw)
 
     def column(self, name: str) -> Any:
         """One top-level column as one array. Cost: no copy where the file is Arrow. Raises `FormatError`."""

@@ -14,6 +14,7 @@ from penstock.containers.cache import Cache
 from penstock.containers.hdf5.filters import decode
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
+from penstock.files.mapping import check_mapped
 from penstock.formats.base.pieces import Rows, cut, expand
 from penstock.formats.minari.hdf5_index import Part
 from penstock.kernels.rows import RowMap
@@ -98,6 +99,7 @@ class FilteredRows:
         file, offset, nbytes = int(part.file[run]), int(part.tile_offset[tile]), int(part.tile_nbytes[tile])
 
         def decoded() -> Bytes:
+            check_mapped(self._buffers[file])
             raw = self._buffers[file][offset : offset + nbytes].tobytes()
             return self._decode(raw, int(part.tile_mask[tile]), int(self._plain[run]), run, offset)
 

@@ -12,9 +12,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from penstock.containers.tar import mapped
 from penstock.containers.tar.compress import compression_of, unpack
 from penstock.errors import FormatError
+from penstock.files.descriptors import opened
+from penstock.files.mapping import map_descriptor, map_file
 
 SUFFIX = ".penstock-unpacked"
 BYTES = 64 << 30
@@ -43,7 +44,7 @@ def plain(
     """
     with open(path, "rb") as file:
         if compression_of(file.read(4)) is None:
-            return mapped(path)
+            return map_file(path)
     state = path.stat()
     named = f"{path.resolve()} {state.st_size} {state.st_mtime_ns}{' torn' if torn == 'drop' else ''}"
     folder = folder_of(cache)
@@ -71,7 +72,7 @@ def unpacked_beside(packed: Path, plain: Path) -> None:
 def _kept(path: Path) -> npt.NDArray[np.uint8]:
     """A copy that another process may be removing. Raises `FileNotFoundError` then."""
     try:
-        return mapped(path)
+        return map_file(path)
     except FormatError:
         if path.exists():
             raise
@@ -83,7 +84,8 @@ def _unpacked(path: Path, kept: Path, limit: int, torn: Literal["refuse", "drop"
     try:
         with open(fd, "wb") as file:
             size = unpack(path, file, limit, torn=torn)
-        data = mapped(Path(temporary))  # before it has a name by which others could remove it
+        with opened(Path(temporary)) as fd:
+            data = map_descriptor(fd, kept)  # before it has a name by which others could remove it
         _make_room(kept.parent, limit - size)
         os.replace(temporary, kept)
     except BaseException:

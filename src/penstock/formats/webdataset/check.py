@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.containers.tar import mapped, walk
+from penstock.containers.tar import walk
 from penstock.errors import DamageWarning, PenstockError
+from penstock.files.mapping import map_file
 from penstock.formats.base.format import Finding
 from penstock.formats.webdataset.samples import META
 from penstock.formats.webdataset.source import ShardSource
@@ -52,7 +53,7 @@ def _read(source: ShardSource) -> Iterator[Finding]:
 
 def _behind(path: Path) -> int:
     """Bytes behind the end of an archive that are not zero."""
-    data = mapped(path)
+    data = map_file(path)
     rest = data[walk(data, path).end :]
     return len(rest) if rest.any() else 0
 

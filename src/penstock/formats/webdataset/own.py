@@ -27,6 +27,7 @@ from penstock.containers.tar import Members
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Spec
 from penstock.errors import FormatError, SpecError
+from penstock.files.mapping import check_mapped
 from penstock.formats.webdataset.content import Content
 from penstock.formats.webdataset.places import Bytes, Int, Places
 from penstock.formats.webdataset.reading import Archives
@@ -170,6 +171,7 @@ class _Column:
             expected = header_bytes(dtype.str, (count, *shape))
             begin, size = int(samples.payload[x, i]), int(samples.size[x, i])
             data = self._archives.buffers[int(samples.shard[i])]
+            check_mapped(data)
             found = data[begin : begin + len(expected)].tobytes()
             if found != expected or size != len(expected) + count * width:
                 message = f"expected an .npy file of {dtype}{[count, *shape]}, got {size} bytes that begin {found!r}"
@@ -183,6 +185,7 @@ class _Column:
         begins = self._payloads(extension, _OFFSETS, (), rows + 1)
         for i, (begin, count) in enumerate(zip(begins.tolist(), (rows + 1).tolist(), strict=True)):
             data = self._archives.buffers[int(self._archives.samples.shard[i])]
+            check_mapped(data)
             cuts = data[begin : begin + 8 * count].view(_OFFSETS).astype(np.int64)
             if cuts[0] != 0 or np.any(np.diff(cuts) < 0) or cuts[-1] >= 1 << 48:
                 message = f"expected offsets from 0 that never decrease, got {cuts[0]} to {cuts[-1]}"

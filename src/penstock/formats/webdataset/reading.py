@@ -13,6 +13,7 @@ import numpy.typing as npt
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
+from penstock.files.mapping import check_mapped
 from penstock.formats.base.infos import column_of, leaves
 from penstock.formats.webdataset.decoders import Decode, How, Member, decoder, is_text
 from penstock.formats.webdataset.places import Bytes, Int, Places, gathered
@@ -58,6 +59,7 @@ class Archives:
                 f"expected a member {extension!r} in every sample, got one without; leave it out with `extensions`"
             )
             raise FormatError(message, path=path, where=f"sample {self.samples.key(i)!r}")
+        check_mapped(self.buffers[shard])
         return Member(self.buffers[shard][begin : begin + size].tobytes(), self.samples.where(i, extension), path)
 
     def values(self, extension: str) -> list[Any]:
@@ -82,6 +84,7 @@ class Archives:
     def _raws(self, extension: str) -> Iterator[bytes]:
         """The bytes of every member of one extension. Raises `FormatError` where a sample has none."""
         x = self.samples.extensions.index(extension)
+        check_mapped(*self.buffers)
         views = [buffer.data for buffer in self.buffers]
         columns = (self.samples.shard, self.samples.payload[x], self.samples.size[x])
         for i, (shard, begin, size) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.containers.pickle import ColorSpace
-from penstock.containers.tar import TarAppender, mapped, member, walk
+from penstock.containers.tar import TarAppender, member, walk
 from penstock.containers.tar.header import BLOCK
 from penstock.containers.tar.writer import Heads, Piece, replace
 from penstock.core.columns import nest, under
@@ -21,6 +21,7 @@ from penstock.core.ragged import Ragged
 from penstock.core.spaces import Box, Discrete
 from penstock.core.spec import Field, Spec
 from penstock.errors import DataError, FormatError, SpecError
+from penstock.files.mapping import map_file
 from penstock.formats.base.infos import TRUNCATED
 from penstock.formats.webdataset import seed
 from penstock.formats.webdataset.content import is_json, told_spec
@@ -125,7 +126,7 @@ class SeedWriter(ShardWriter):
 
 def _rewrite(path: Path, head: bytes) -> None:
     """Put another description in front of the members of an archive."""
-    data = mapped(path)
+    data = map_file(path)
     members = walk(data, path)
     begin = int(members.header[1]) if len(members) > 1 else members.end
     replace(path, [head, data[begin : members.end].data])

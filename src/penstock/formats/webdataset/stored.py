@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock.containers.pickle import Template
+from penstock.files.mapping import check_mapped
 from penstock.formats.webdataset.decoders import Decode, Member, decoder, is_pickle, kind_of
 from penstock.formats.webdataset.reading import LIKE, TEMPLATES, Archives
 
@@ -28,7 +29,9 @@ class Stored:
         if not 0 <= i < len(samples):
             raise IndexError(f"expected a sample within 0:{len(samples)}, got {i}")
         found: dict[str, Any] = {"__key__": samples.key(i)}
-        view = self._views[samples.shard[i]]
+        shard = samples.shard[i]
+        check_mapped(self._archives.buffers[shard])
+        view = self._views[shard]
         places = zip(self._values, samples.payload[:, i].tolist(), samples.size[:, i].tolist(), strict=True)
         for values, begin, size in places:
             if size >= 0:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.containers.npy import map_array
 from penstock.domains.driving.geometry import transform_points
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer
 from penstock.domains.driving.rasterize.context import RenderContext
@@ -17,6 +18,7 @@ from penstock.domains.driving.rasterize.options import RasterOptions
 from penstock.domains.driving.rasterize.scenes import Scenes, Views
 from penstock.domains.driving.rasterize.semantic import picture
 from penstock.errors import DataError, FormatError
+from penstock.files.mapping import check_mapped
 from penstock.kernels.dispatch import kernels
 
 WEIGHT = np.float32(2048)  # of what is resized: weights are whole numbers of 1 / 2048
@@ -93,6 +95,8 @@ class SatelliteRasterizer(Rasterizer):
         warp, image = kernels().warp, self.map_im.view()
         image.flags.writeable = False  # one type for the kernel, whoever owns the image
 
+        check_mapped(self.map_im)
+
         def draw(view: int, planes: Planes) -> None:
             warp(image, boxes[view], turns[view], self.columns, self.left, self.across, self.rows, self.down, planes)
 
@@ -160,10 +164,7 @@ def read_image(path: str | Path) -> Planes:
     A mapped array costs no memory of its own, and processes share it. Raises `FormatError` for what cannot be read.
     """
     if Path(path).suffix == ".npy":
-        try:
-            return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
-        except (ValueError, EOFError) as error:
-            raise FormatError(f"expected an array, got {error}", path=path) from None
+        return map_array(Path(path))
     image = opencv().imread(str(path))
     if image is None:
         raise FormatError("expected an image, got something that OpenCV cannot read", path=path)

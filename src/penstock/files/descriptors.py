@@ -1,0 +1,162 @@
+"""File descriptors: regular files alone, few of them at once, and a clear error where a process has too many."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import stat
+import threading
+from collections import OrderedDict
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock.errors import FormatError, UnsafeDataError
+
+POOLED = 256  # descriptors of pooled files in a process, where `ulimit -n` allows four times as many
+
+
+def open_regular(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False) -> int:
+    """Open a regular file and return its descriptor, which the caller closes.
+
+    Args:
+        path: The file.
+        flags: As of `os.open`.
+        follow: Whether `path` may be a symbolic link.
+
+    Raises:
+        FormatError: The file is missing.
+        UnsafeDataError: A folder, device, pipe, or a link that may not be followed: it might lead elsewhere or never
+            answer.
+        OSError: It cannot be opened. Where the process has too many files open, the message names `ulimit -n`.
+    """
+    links = 0 if follow else os.O_NOFOLLOW
+    try:
+        fd = os.open(path, flags | links | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise FormatError("expected a file, found none", path=path) from error
+    except OSError as error:
+        if error.errno == errno.EMFILE:
+            raise too_many_files(path) from error
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise UnsafeDataError("expected a regular file, got a link, folder, device or pipe", path=path) from error
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise UnsafeDataError("expected a regular file, got a folder, device or pipe", path=path)
+    return fd
+
+
+def too_many_files(path: Path) -> OSError:
+    """The error of a process that has as many files open as it may have."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    message = f"{os.strerror(errno.EMFILE)}: this process may have {limit}; raise the limit with `ulimit -n`"
+    return OSError(errno.EMFILE, message, str(path))
+
+
+@contextmanager
+def opened(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False) -> Generator[int]:
+    """`open_regular`, closed at the end of the block."""
+    fd = open_regular(path, flags, follow=follow)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+class PooledFile:
+    """A file that is read and written at positions, and holds a descriptor only while the process can spare one.
+
+    `with file as fd` gives its descriptor for the block. Between blocks the descriptor stays open as long as there are
+    few of them: all pooled files of a process together keep at most a quarter of what `ulimit -n` allows, 256 at most,
+    those used last. Locks do not outlive a descriptor, so a file that is locked has to be opened otherwise.
+
+    Raises what `open_regular` does, and `FormatError` where another file is at its path when it is opened again.
+
+    >>> import tempfile
+    >>> file = PooledFile(Path(tempfile.mkdtemp()) / "values", os.O_RDWR | os.O_CREAT)
+    >>> with file as fd:
+    ...     os.pwrite(fd, b"abc", 0)
+    3
+    >>> file.close()
+    """
+
+    __slots__ = ("fd", "flags", "identity", "path", "users")
+
+    def __init__(self, path: Path, flags: int) -> None:
+        self.path, self.flags = path, flags
+        self.fd, self.users = -1, 0
+        self.identity: tuple[int, int] | None = None  # device and inode, once it was open
+
+    def __enter__(self) -> int:
+        return _POOL.take(self)
+
+    def __exit__(self, *exc: object) -> None:
+        _POOL.put_back(self)
+
+    def close(self) -> None:
+        """Close its descriptor, if it has one. It may be used again afterwards."""
+        _POOL.close(self)
+
+
+class _Pool:
+    """The open descriptors of all pooled files. Every file is either in use (`users > 0`), idle, or closed."""
+
+    def __init__(self) -> None:
+        self.renew()
+        self._idle: OrderedDict[PooledFile, None] = OrderedDict()  # those used longest ago come first
+        self._open = 0
+
+    def renew(self) -> None:
+        """Take a new lock, in a process that was forked off while a thread may have held the old one."""
+        self._lock = threading.Lock()
+
+    def take(self, file: PooledFile) -> int:
+        with self._lock:
+            if file.fd < 0:
+                file.fd = self._opened(file)
+                self._open += 1
+            self._idle.pop(file, None)
+            file.users += 1
+            return file.fd
+
+    def put_back(self, file: PooledFile) -> None:
+        with self._lock:
+            file.users -= 1
+            if not file.users:
+                self._idle[file] = None
+
+    def close(self, file: PooledFile) -> None:
+        with self._lock:
+            self._idle.pop(file, None)
+            if file.fd >= 0:
+                self._close(file)
+
+    def _opened(self, file: PooledFile) -> int:
+        limit = min(POOLED, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+        while self._idle and self._open >= limit:
+            self._close(self._idle.popitem(last=False)[0])
+        while True:
+            try:
+                fd = open_regular(file.path, file.flags)
+                break
+            except OSError as error:
+                if error.errno != errno.EMFILE or not self._idle:
+                    raise
+                self._close(self._idle.popitem(last=False)[0])  # others in this process have the rest
+        found = os.fstat(fd)
+        if file.identity not in (None, (found.st_dev, found.st_ino)):
+            os.close(fd)
+            raise FormatError("expected the file that was open, got another: it was replaced", path=file.path)
+        file.identity = (found.st_dev, found.st_ino)
+        return fd
+
+    def _close(self, file: PooledFile) -> None:
+        os.close(file.fd)
+        file.fd = -1
+        self._open -= 1
+
+
+_POOL = _Pool()
+os.register_at_fork(after_in_child=_POOL.renew)

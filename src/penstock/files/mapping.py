@@ -1,0 +1,206 @@
+"""Read-only memory maps: one mechanism for every file that is read in place.
+
+A map made here differs from Python's `mmap` in two ways. It keeps no file descriptor, so that the number of open files
+does not limit the number of columns (Python's `mmap` duplicates the descriptor and keeps it, before 3.13 without a
+choice). And it knows its file, so that a read can notice that the file was truncated: touching a page behind the end of
+a file ends the process with SIGBUS, which no `except` can catch.
+
+The array that `map_file` returns owns the map: it is unmapped when the last array that shows it is gone. At the exit of
+the interpreter nothing is unmapped, because daemon threads may still be copying; the system does it afterwards.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import threading
+import weakref
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.errors import FormatError
+from penstock.files.descriptors import open_regular
+
+Bytes = npt.NDArray[np.uint8]
+Int = npt.NDArray[np.int64]
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+_FAILED = ctypes.c_void_p(-1).value
+
+
+class MappedFile:
+    """The first `size` bytes of a file, mapped read-only; the owner of the arrays that `map_file` returns."""
+
+    __slots__ = ("__array_interface__", "__weakref__", "_identity", "path", "size")
+
+    def __init__(self, fd: int, size: int, path: Path) -> None:
+        found = os.fstat(fd)
+        address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+        if address is None or address == _FAILED:
+            raise _map_error(ctypes.get_errno(), path)
+        self.path, self.size, self._identity = path, size, (found.st_dev, found.st_ino)
+        self.__array_interface__ = {"data": (address, True), "shape": (size,), "typestr": "|u1", "version": 3}
+        weakref.finalize(self, _libc.munmap, address, size).atexit = False
+
+    @property
+    def address(self) -> int:
+        """Where in memory the map begins."""
+        return self.__array_interface__["data"][0]
+
+    def check(self, size: int | None = None) -> None:
+        """Raise `FormatError` if the file has fewer than `size` bytes by now, by default all that are mapped.
+
+        A file that was replaced or deleted is fine: what is mapped stays as it was until it is unmapped. Cost: one
+        `stat`, 1 to 2 µs.
+        """
+        wanted, seen = self.size if size is None else size, _reads.seen
+        if seen is None:
+            found = self._length()
+        elif self in seen:
+            found = seen[self]
+        else:
+            found = seen[self] = self._length()
+        if found < wanted:
+            raise FormatError(
+                f"expected at least {wanted} bytes, got {found}: the file was truncated while it was open; restore it "
+                "and open the dataset again",
+                path=self.path,
+            )
+
+    def _length(self) -> int:
+        """How many bytes of the map can be read: fewer than are mapped only where this very file was truncated."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return self.size  # its name is gone; the mapped bytes remain
+        return found.st_size if (found.st_dev, found.st_ino) == self._identity else self.size
+
+
+def map_file(path: str | os.PathLike[str], size: int | None = None, *, follow: bool = True) -> Bytes:
+    """Map a regular file.
+
+    Args:
+        path: The file.
+        size: How many bytes from the start to map; by default all that the file has now.
+        follow: Whether `path` may be a symbolic link.
+
+    Returns:
+        `[size]` uint8, read-only. The map lives as long as this array or a view of it. No file descriptor stays open.
+
+    Raises:
+        FormatError: The file is missing, no regular file, or shorter than `size`.
+        OSError: It cannot be opened or mapped; the message names the limit that was reached.
+
+    Example:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp()) / "bytes"
+        >>> _ = file.write_bytes(b"abc")
+        >>> map_file(file).tolist()
+        [97, 98, 99]
+    """
+    path = Path(path)
+    fd = open_regular(path, follow=follow)
+    try:
+        return map_descriptor(fd, path, size)
+    finally:
+        os.close(fd)
+
+
+def map_descriptor(fd: int, path: Path, size: int | None = None) -> Bytes:
+    """Map a file that is open as `fd`, which may be closed afterwards; else as `map_file`."""
+    found = os.fstat(fd).st_size
+    wanted = found if size is None else size
+    if found < wanted:
+        raise FormatError(f"expected at least {wanted} bytes, got {found}", path=path)
+    return np.asarray(MappedFile(fd, wanted, path)) if wanted else np.zeros(0, np.uint8)
+
+
+def mapping_of(buffer: Any) -> MappedFile | None:
+    """The mapped file that an array or memoryview shows, None for other memory.
+
+    >>> mapping_of(np.zeros(3)) is None
+    True
+    """
+    while buffer is not None and not isinstance(buffer, MappedFile):
+        buffer = buffer.obj if isinstance(buffer, memoryview) else getattr(buffer, "base", None)
+    return buffer
+
+
+def check_mapped(*buffers: Bytes) -> None:
+    """Raise `FormatError` if the file behind one of these arrays of bytes was truncated to less than the array shows.
+
+    To be called before mapped bytes are read where no gather of `RowMap` or `TileMap` does so.
+    """
+    for buffer in buffers:
+        if (file := mapping_of(buffer)) is not None:
+            file.check(_end(buffer, file))
+
+
+class MappedFiles:
+    """The files behind a sequence of buffers, so that a gather can check those that it is about to read.
+
+    What has to be there is what the buffers show, not what is mapped: a writer may cut off what it had not committed.
+    """
+
+    __slots__ = ("_file", "_files", "_size")
+
+    def __init__(self, buffers: Sequence[Bytes]) -> None:
+        numbers: dict[MappedFile, int] = {}
+        self._file: list[int] = []  # by buffer, -1 for other memory
+        self._size: list[int] = []  # by file, how many of its bytes are in use
+        for buffer in buffers:
+            file = mapping_of(buffer)
+            self._file.append(-1 if file is None else numbers.setdefault(file, len(numbers)))
+            if file is not None:
+                self._size += [0] * (len(numbers) - len(self._size))
+                self._size[self._file[-1]] = max(self._size[self._file[-1]], _end(buffer, file))
+        self._files = list(numbers)
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def check(self, buffers: Int | None = None) -> None:
+        """Raise `FormatError` if one of them was truncated; with `buffers`, of those behind these buffer numbers."""
+        some = range(len(self._files)) if buffers is None else {self._file[i] for i in buffers.tolist()} - {-1}
+        for number in some:
+            self._files[number].check(self._size[number])
+
+
+class _Reads(threading.local):
+    seen: dict[MappedFile, int] | None = None  # how many bytes each file had
+
+
+_reads = _Reads()
+
+
+@contextmanager
+def checked_once() -> Generator[None]:
+    """Within the block, this thread checks each mapped file once, however many columns it reads from it."""
+    before = _reads.seen
+    _reads.seen = {} if before is None else before
+    try:
+        yield
+    finally:
+        _reads.seen = before
+
+
+def _end(buffer: Bytes, file: MappedFile) -> int:
+    """How many bytes of the file have to be there for the buffer to be read."""
+    return buffer.ctypes.data + buffer.nbytes - file.address if buffer.nbytes else 0
+
+
+def _map_error(number: int, path: Path) -> OSError:
+    message = os.strerror(number)
+    if number == errno.ENOMEM:  # address space, or the number of maps
+        message += "; a process may have `sysctl vm.max_map_count` maps and `ulimit -v` KiB of addresses: raise these"
+    return OSError(number, message, str(path))

@@ -1,0 +1,270 @@
+"""Memory maps without descriptors, and files that are truncated while they are mapped."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import resource
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock.errors import FormatError, UnsafeDataError
+from penstock.files import descriptors, mapping
+from penstock.files.descriptors import PooledFile
+from penstock.files.mapping import MappedFiles, check_mapped, checked_once, map_file
+from penstock.formats.columns.format import ColumnsFormat
+from penstock.formats.columns.writer import ColumnsWriter
+from penstock.kernels.rows import RowMap
+from penstock.kernels.tiles import TileMap
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def maps_of(path: Path) -> int:
+    return sum(str(path) in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "values"
+    path.write_bytes(bytes(range(200)) * 50)
+    return path
+
+
+def test_a_map_holds_no_descriptor_and_goes_with_its_last_array(file: Path) -> None:
+    before = open_files()
+    whole = map_file(file)
+    part, view = whole[100:200].reshape(2, 50), whole.data[7:9]
+    assert open_files() == before
+    assert part.tolist() == np.arange(100, 200).reshape(2, 50).tolist()
+    assert not part.flags.writeable
+    assert view.readonly
+    del whole, part
+    gc.collect()
+    assert bytes(view) == b"\7\10"
+    assert maps_of(file) == 1  # a memoryview keeps it as well
+    del view
+    gc.collect()
+    assert maps_of(file) == 0
+
+
+def test_nothing_is_unmapped_at_exit(file: Path) -> None:
+    # Daemon threads may still copy then; what is left to `weakref.finalize` must not run.
+    child = os.fork()
+    if child == 0:
+        array = map_file(file)
+        import weakref
+
+        weakref.finalize._exitfunc()  # type: ignore[attr-defined]  # what `atexit` calls
+        os._exit(0 if int(array.sum()) == 50 * sum(range(200)) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_sizes_and_kinds_that_cannot_be_mapped_are_refused(file: Path, tmp_path: Path) -> None:
+    assert map_file(file, 3).tolist() == [0, 1, 2]
+    with pytest.raises(FormatError, match="expected at least 10001 bytes, got 10000"):
+        map_file(file, 10001)
+    (tmp_path / "empty").touch()
+    assert len(map_file(tmp_path / "empty")) == 0
+    with pytest.raises(FormatError, match="found none"):
+        map_file(tmp_path / "nothing")
+    os.mkfifo(tmp_path / "pipe")
+    for odd in (tmp_path, tmp_path / "pipe", Path("/dev/null")):
+        with pytest.raises(UnsafeDataError, match="regular file"):
+            map_file(odd)
+    (tmp_path / "link").symlink_to(file)
+    assert len(map_file(tmp_path / "link")) == 10000
+    with pytest.raises(UnsafeDataError, match="link"):
+        map_file(tmp_path / "link", follow=False)
+
+
+def test_errors_name_the_limit_that_was_reached(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(descriptors.os, "open", full)
+        with pytest.raises(OSError, match=r"this process may have \d+.*ulimit -n") as found:
+            map_file(file)
+    assert (found.value.errno, found.value.filename) == (errno.EMFILE, str(file))
+    error = mapping._map_error(errno.ENOMEM, file)
+    assert "vm.max_map_count" in str(error)
+    assert error.filename == str(file)
+
+
+def rows_of(buffer: np.ndarray) -> Callable[[], object]:  # type: ignore[type-arg]
+    rows = RowMap.build([buffer], np.array([10]), np.array([0]), np.array([0]), 100)
+    one = np.zeros(1, np.int64)
+    return lambda: rows.gather(one, one + 10, one, np.empty(1000, np.uint8))
+
+
+def tiles_of(buffer: np.ndarray) -> Callable[[], object]:  # type: ignore[type-arg]
+    zero = np.zeros(1, np.int64)
+    rows, tile = np.array([0, 10]), np.array([[10, 100]])
+    tiles = TileMap.build([buffer], (100,), 1, rows, tile, np.array([0, 1]), zero, zero, b"\0")
+    return lambda: tiles.gather(zero, zero + 10, zero, np.empty((10, 100), np.uint8))
+
+
+@pytest.mark.parametrize("reader", [rows_of, tiles_of])
+def test_a_gather_from_a_file_that_was_truncated_is_an_error(file: Path, reader: Callable[..., Callable[[], object]]):
+    read = reader(map_file(file))
+    read()
+    os.truncate(file, 9999)
+    with pytest.raises(FormatError, match=r"expected at least 10000 bytes, got 9999: the file was truncated.*values"):
+        read()
+    with open(file, "ab") as whole_again:
+        whole_again.write(b"x")
+    read()
+
+
+def test_a_file_that_was_replaced_or_deleted_is_read_as_it_was(file: Path, tmp_path: Path) -> None:
+    array = map_file(file)
+    (tmp_path / "short").write_bytes(b"x")
+    os.replace(tmp_path / "short", file)
+    check_mapped(array)
+    file.unlink()
+    check_mapped(array)
+    assert array[100] == 100
+
+
+def test_what_a_writer_had_not_committed_may_be_cut_off(file: Path) -> None:
+    committed = map_file(file)[:500]
+    os.truncate(file, 500)
+    check_mapped(committed, committed[:0], np.zeros(3, np.uint8))
+    MappedFiles([committed[100:]]).check()
+    os.truncate(file, 499)
+    with pytest.raises(FormatError, match="expected at least 500 bytes, got 499"):
+        MappedFiles([committed[:100], np.zeros(3, np.uint8), committed[100:]]).check()
+    MappedFiles([committed[:100]]).check()
+
+
+def test_each_file_is_looked_at_once_in_a_block(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    array, looks = map_file(file), list[object]()
+    stat = os.stat
+    monkeypatch.setattr(mapping.os, "stat", lambda path: looks.append(path) or stat(path))
+    with checked_once():
+        check_mapped(array)
+        with checked_once():
+            check_mapped(array[:10], array)
+        check_mapped(array)
+    assert len(looks) == 1
+    check_mapped(array, array)
+    assert len(looks) == 3
+
+
+def test_few_spans_look_at_their_own_files_alone(tmp_path: Path) -> None:
+    for i in range(6):
+        (tmp_path / str(i)).write_bytes(bytes([i]) * 4)
+    rows = RowMap.build([map_file(tmp_path / str(i)) for i in range(6)], *np.array([[4] * 6, range(6), [0] * 6]), 1)
+    out, zero = np.empty(24, np.uint8), np.zeros(1, np.int64)
+    os.truncate(tmp_path / "4", 0)
+    rows.gather(zero + 2, zero + 10, zero, out)
+    assert out[:10].tolist() == [0] * 2 + [1] * 4 + [2] * 4
+    rows.gather(zero + 23, zero + 1, zero, out)
+    for start, length in ((18, 1), (0, 24), (14, 4)):
+        with pytest.raises(FormatError, match="truncated"):
+            rows.gather(zero + start, zero + length, zero, out)
+    for start, length in ((25, 1), (-1, 1), (23, 2), (1 << 62, 1 << 62)):  # as without files
+        with pytest.raises(IndexError, match="expected rows within 0:24"):
+            rows.gather(zero + start, zero + length, zero, out)
+
+
+@pytest.fixture
+def few_files() -> Iterator[int]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = open_files() + 24
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
+    yield limit
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def columns(number: int) -> penstock.EpisodeDataset:
+    return penstock.from_arrays({f"c{i}": np.arange(8.0) + i for i in range(number)}, lengths=[4, 4])
+
+
+@pytest.mark.usefixtures("few_files")
+def test_stores_of_many_columns_need_few_descriptors(tmp_path: Path) -> None:
+    penstock.convert(columns(60), tmp_path / "store", format="columns")
+    opened = [penstock.open(tmp_path / "store") for _ in range(40)]
+    mixed = penstock.mix([data.windows(2) for data in opened], [1] * len(opened))
+    assert mixed[:80]["c59"].shape == (80, 2)
+    for data in opened:
+        data.close()
+
+
+@pytest.mark.usefixtures("few_files")
+def test_a_writer_of_more_columns_than_files_may_be_open_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    data = columns(200)
+    for name, options in (("raw", {}), ("packed", {"compression": 1})):
+        store = tmp_path / name
+        penstock.convert(data, store, format="columns", **options)
+        with ColumnsWriter(store, sync="episode") as writer:
+            writer.write_all(data)
+        with penstock.open(store) as found:
+            assert [e.columns["c199"].tolist() for e in found] == [
+                [199 + i for i in range(first, first + 4)] for first in (0, 4, 0, 4)
+            ]
+        assert list(ColumnsFormat().check(store)) == []
+
+
+def test_a_pooled_file_that_was_replaced_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptors, "POOLED", 1)
+    first, second = (PooledFile(tmp_path / name, os.O_RDWR | os.O_CREAT) for name in "ab")
+    with first as fd, first as same, second as other:
+        assert fd == same != other
+    (tmp_path / "new").touch()
+    os.replace(tmp_path / "new", tmp_path / "a")
+    with first as fd:  # still open
+        os.pwrite(fd, b"x", 0)
+    with second, PooledFile(tmp_path / "c", os.O_RDWR | os.O_CREAT):
+        pass
+    with pytest.raises(FormatError, match="got another: it was replaced"), first:
+        pass
+    for file in (first, second):
+        file.close()
+        file.close()
+
+
+def test_pooled_files_close_for_others_where_the_process_has_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [PooledFile(tmp_path / str(i), os.O_RDWR | os.O_CREAT) for i in range(3)]
+    for file in files:
+        with file:
+            pass
+    real, failures = os.open, [1, 1]
+
+    def scarce(*args: Any) -> int:
+        if failures:
+            failures.pop()
+            raise OSError(errno.EMFILE, "Too many open files")
+        return real(*args)
+
+    monkeypatch.setattr(descriptors.os, "open", scarce)
+    with PooledFile(tmp_path / "d", os.O_RDWR | os.O_CREAT) as fd:
+        os.pwrite(fd, b"x", 0)
+    assert sum(file.fd < 0 for file in files) == 2
+
+
+def test_threads_share_pooled_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptors, "POOLED", 2)
+    files = [PooledFile(tmp_path / str(i), os.O_RDWR | os.O_CREAT) for i in range(6)]
+
+    def write(number: int) -> None:
+        with files[number % 6] as fd:
+            os.pwrite(fd, bytes([number % 6]), number)
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(write, range(240)))
+    for i, file in enumerate(files):
+        file.close()
+        assert set(file.path.read_bytes()[i::6]) == {i}
