@@ -419,5 +419,5 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
     folder = stored(tmp_path / "g", rows_of(5), 5)
     (folder / "rows" / "0").unlink()
     os.mkfifo(folder / "rows" / "0")
-    with pytest.raises(FormatError, match="expected a file"):
+    with pytest.raises(FormatError, match="expected a regular file"):
         opened(folder)[0]

@@ -41,21 +41,18 @@ _FAILED = ctypes.c_void_p(-1).value
 class MappedFile:
     """The first `size` bytes of a file, mapped read-only; the owner of the arrays that `map_file` returns."""
 
-    __slots__ = ("__array_interface__", "__weakref__", "_identity", "path", "size")
+    __slots__ = ("__array_interface__", "__weakref__", "_identity", "_place", "address", "path", "size")
 
     def __init__(self, fd: int, size: int, path: Path) -> None:
         found = os.fstat(fd)
         address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
         if address is None or address == _FAILED:
             raise _map_error(ctypes.get_errno(), path)
+        self.address = address
         self.path, self.size, self._identity = path, size, (found.st_dev, found.st_ino)
+        self._place = os.path.abspath(path)  # the working directory may change
         self.__array_interface__ = {"data": (address, True), "shape": (size,), "typestr": "|u1", "version": 3}
         weakref.finalize(self, _libc.munmap, address, size).atexit = False
-
-    @property
-    def address(self) -> int:
-        """Where in memory the map begins."""
-        return self.__array_interface__["data"][0]
 
     def check(self, size: int | None = None) -> None:
         """Raise `FormatError` if the file has fewer than `size` bytes by now, by default all that are mapped.
@@ -80,7 +77,7 @@ class MappedFile:
     def _length(self) -> int:
         """How many bytes of the map can be read: fewer than are mapped only where this very file was truncated."""
         try:
-            found = os.stat(self.path)
+            found = os.stat(self._place)
         except OSError:
             return self.size  # its name is gone; the mapped bytes remain
         return found.st_size if (found.st_dev, found.st_ino) == self._identity else self.size
@@ -136,8 +133,8 @@ def mapping_of(buffer: Any) -> MappedFile | None:
     return buffer
 
 
-def check_mapped(*buffers: Bytes) -> None:
-    """Raise `FormatError` if the file behind one of these arrays of bytes was truncated to less than the array shows.
+def check_mapped(*buffers: Bytes | memoryview) -> None:
+    """Raise `FormatError` if the file behind one of these contiguous buffers has fewer bytes now than the buffer shows.
 
     To be called before mapped bytes are read where no gather of `RowMap` or `TileMap` does so.
     """
@@ -194,9 +191,10 @@ def checked_once() -> Generator[None]:
         _reads.seen = before
 
 
-def _end(buffer: Bytes, file: MappedFile) -> int:
+def _end(buffer: Bytes | memoryview, file: MappedFile) -> int:
     """How many bytes of the file have to be there for the buffer to be read."""
-    return buffer.ctypes.data + buffer.nbytes - file.address if buffer.nbytes else 0
+    shown = np.asarray(buffer)
+    return shown.__array_interface__["data"][0] + shown.nbytes - file.address if shown.nbytes else 0
 
 
 def _map_error(number: int, path: Path) -> OSError:

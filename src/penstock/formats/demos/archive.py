@@ -147,7 +147,7 @@ class Archive:
         """Names of members stored as they are whose bytes are not what their checksum says; deflated ones are compared
         when they are read. Cost: one pass over the file."""
         for name, member in self.members.items():
-            stored = self._data[member.start : member.start + member.stored]
+            stored = self._data.data[member.start : member.start + member.stored]
             if not member.deflated and zlib.crc32(stored) != member.crc:
                 yield name
 

@@ -62,13 +62,13 @@ class Part:
 
     def __init__(self, path: Path) -> None:
         self._path, self._lock, pa = path, threading.Lock(), arrow()
-        self._raw: bytes | Bytes = b""
+        self._raw: memoryview | Bytes = memoryview(b"")
         try:
             if path.suffix == ".parquet":
                 self._file: Any = require("pyarrow.parquet", "arrow").ParquetFile(path)
                 return
             small = path.stat().st_size < MAPPED
-            self._raw = path.read_bytes() if small else map_file(path)
+            self._raw = memoryview(path.read_bytes()) if small else map_file(path)
             self._file = pa.ipc.open_file(pa.py_buffer(self._raw)).read_all()
         except (pa.ArrowException, OSError, ValueError) as error:
             raise FormatError(f"expected a whole {path.suffix[1:]} file, got {error}", path=path) from error
