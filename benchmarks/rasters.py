@@ -87,7 +87,9 @@ def seconds(work: Callable[[], Any], clock: Callable[[], float]) -> float:
 
 
 def measure(folder: Path, map_type: str, scenes: Scenes, rounds: int) -> None:
-    raster = build_rasterizer(config(map_type), folder, RasterOptions(outside="pad"))
+    raster = build_rasterizer(
+        config(map_type), folder, RasterOptions(outside="pad") if "satellite" in map_type else None
+    )
     frames = np.random.default_rng(0).permutation(len(scenes.frames))[:BATCH]
     views = Views.of_ego(scenes, np.maximum(frames[:, None] - np.arange(HISTORY + 1), -1))
     out = raster.rasterize_batch(scenes, views)

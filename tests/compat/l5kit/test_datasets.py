@@ -21,8 +21,13 @@ from penstock.compat.l5kit.dataset import (
     EgoDatasetVectorized,
     select_agents,
 )
-from penstock.compat.l5kit.kinematic import AckermanPerturbation
-from penstock.compat.l5kit.random import GaussianRandomGenerator, UniformRandomGenerator
+from penstock.compat.l5kit.kinematic import AckermanPerturbation, Perturbation
+from penstock.compat.l5kit.random import (
+    GaussianRandomGenerator,
+    LambdaRandomGenerator,
+    ReplayRandomGenerator,
+    UniformRandomGenerator,
+)
 from penstock.compat.l5kit.rasterization import (
     BoxRasterizer,
     RenderContext,
@@ -166,8 +171,51 @@ def test_perturbations(drive: ChunkedDataset, config: Config) -> None:
     assert (one != other).any()
     with pytest.raises(DataError, match="ego alone"):
         AgentDataset(config, drive, None, away)
+    two = AckermanPerturbation(UniformRandomGenerator([0, 0], [1, 1]), 1.0)
     with pytest.raises(DataError, match="three numbers"):
-        UniformRandomGenerator([0, 0], [1, 1])
+        EgoDataset(config, drive, None, two)[20]
+
+
+def test_a_perturbation_may_be_changed_while_it_is_used(drive: ChunkedDataset, config: Config) -> None:
+    """As programs do that look at perturbed samples: never, then always."""
+    away = AckermanPerturbation(UniformRandomGenerator([1, 0, 0], [1, 0, 0]), 0)
+    data, straight = EgoDataset(config, drive, None, away), EgoDataset(config, drive, None)[20]["centroid"]
+    assert (data[20]["centroid"] == straight).all()
+    before = data.fingerprint
+    away.perturb_prob = 1
+    assert_allclose(np.linalg.norm(data[20]["centroid"] - straight), 1, atol=1e-6)
+    assert data.fingerprint != before
+    away.random_offset_generator = UniformRandomGenerator([3, 0, 0], [3, 0, 0])
+    assert_allclose(np.linalg.norm(data[20]["centroid"] - straight), 3, atol=1e-6)
+    with pytest.raises(DataError, match="within 0 to 1"):
+        away.perturb_prob = 1.5
+    with pytest.raises(AttributeError, match="got perturb_probability"):
+        away.perturb_probability = 1
+
+
+class Sideways(Perturbation):
+    """As the original has it: a subclass with `perturb`."""
+
+    def __init__(self, metres: float) -> None:
+        self.metres = metres
+
+    def perturb(self, history_frames: Any, future_frames: Any) -> tuple[Any, Any]:
+        history_frames["ego_translation"][0, 0] += self.metres
+        return history_frames, future_frames
+
+
+def test_perturbations_and_generators_of_ones_own(drive: ChunkedDataset, config: Config) -> None:
+    straight = EgoDataset(config, drive, None)[20]["centroid"]
+    data = EgoDataset(config, drive, None, Sideways(2))
+    assert_allclose(data[20]["centroid"] - straight, [2, 0])
+    assert data.fingerprint != EgoDataset(config, drive, None, Sideways(3)).fingerprint
+    offsets = [[0.0, 1, 0], [0, 4, 0]]
+    for generator in (LambdaRandomGenerator(iter(offsets).__next__), ReplayRandomGenerator(np.array(offsets))):
+        data = EgoDataset(config, drive, None, AckermanPerturbation(generator, 1))
+        for ahead in (1, 4):
+            assert_allclose(np.linalg.norm(data[20]["centroid"] - straight), ahead, atol=1e-6)
+    with pytest.raises(IndexError, match="as many as there are values"):
+        data[20]
 
 
 def test_rasterisers_by_name(drive: ChunkedDataset, files: LocalDataManager, config: Config, golden: Path) -> None:

@@ -32,8 +32,9 @@ NAMES = {
     "geometry": "angle_between_vectors compute_yaw_around_north_from_direction rotation33_as_yaw yaw_as_rotation33 "
     "vertical_flip transform_points transform_point ecef_to_geodetic geodetic_to_ecef angular_distance "
     "compute_agent_pose",
-    "kinematic": "AckermanPerturbation Perturbation",
-    "random": "GaussianRandomGenerator RandomGenerator UniformRandomGenerator",
+    "kinematic": "AckermanPerturbation Perturbation fit_ackerman_model_approximate fit_ackerman_model_exact",
+    "random": "GaussianRandomGenerator RandomGenerator UniformRandomGenerator LambdaRandomGenerator "
+    "ReplayRandomGenerator",
     "rasterization": "Rasterizer RenderContext SatelliteRasterizer SemanticRasterizer StubRasterizer BoxRasterizer "
     "SatBoxRasterizer SemBoxRasterizer build_rasterizer EGO_EXTENT_WIDTH EGO_EXTENT_LENGTH EGO_EXTENT_HEIGHT",
     "vectorization": "",
@@ -44,8 +45,6 @@ NAMES = {
 ABSENT = {
     "geometry": "crop_rectangle_from_image points_within_bounds voxel_coords_to_intensity_grid normalize_intensity",
     "rasterization": "get_sat_image_crop_scaled_from_ecef get_sat_image_crop_scaled get_sat_image_crop",
-    "kinematic": "fit_ackerman_model_approximate fit_ackerman_model_exact",
-    "random": "LambdaRandomGenerator ReplayRandomGenerator",
     "visualization": "draw_reference_trajectory write_gif write_video",
 }
 

@@ -13,6 +13,7 @@ from penstock.core.ragged import Ragged
 from penstock.domains.driving.map import InterpolationMethod, MapAPI, MapElement, RoadMap
 from penstock.domains.driving.map.resample import every_metres, resampled
 from penstock.domains.driving.map.wire import fields, zigzags
+from penstock.domains.driving.rasterize import build_rasterizer
 from penstock.errors import DataError, FormatError
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "l5kit"
@@ -228,6 +229,26 @@ def test_a_map_without_lanes_has_none(tmp_path) -> None:
     road = MapAPI(tmp_path / "map.pb", np.eye(4))
     assert road.bounds_info["lanes"]["bounds"].shape == road.bounds_info["crosswalks"]["bounds"].shape == (0, 2, 2)
     assert road.interpolated_lanes(20).shape == (0, 2, 20, 3)
+
+
+def test_an_empty_map_is_refused_before_it_makes_white_rasters(tmp_path, config) -> None:
+    for data in (b"", message(1, b"")):
+        (tmp_path / "semantic_map.pb").write_bytes(data)
+        (tmp_path / "meta.json").write_bytes((GOLDEN / "meta.json").read_bytes())
+        with pytest.raises(FormatError, match=r"a map with elements, got none.*semantic_map.pb"):
+            build_rasterizer(config("py_semantic"), tmp_path)
+
+
+def test_what_is_no_method_and_no_colour(road) -> None:
+    name = next(element.id for element in road if road.is_lane(element))
+    with pytest.raises(DataError, match="INTER_ENSURE_LEN"):
+        road.get_lane_as_interpolation(name, 5, 7)
+    with pytest.raises(DataError, match="GREEN"):
+        road.is_traffic_face_color(name, "blue")
+    line = road.get_lane_coords(name)["xyz_left"]
+    for step, method in ((9, InterpolationMethod.INTER_ENSURE_LEN), (1.5, InterpolationMethod.INTER_METER)):
+        along = road.get_lane_as_interpolation(name, step, method)
+        assert np.array_equal(road.interpolate(line, step, method), along["xyz_left"])
 
 
 def test_metadata_that_does_not_fit_is_named(tmp_path, config) -> None:

@@ -355,6 +355,27 @@ def test_configurations_that_ask_for_what_there_is_not(config) -> None:
 
 
 @pytest.mark.parametrize(
+    ("map_type", "options", "says"),
+    [
+        ("semantic_debug", {"fill": "union"}, "'fill' with a map_type of py_semantic, py_satellite, box_debug, got"),
+        ("py_satellite", {"lane_color": "direction"}, "'lane_color' with a map_type of py_semantic, semantic_debug"),
+        ("py_semantic", {"outside": "pad"}, "'outside'"),
+        ("stub_debug", {"history_step": 2}, "'history_step'"),
+    ],
+)
+def test_options_that_change_nothing_are_refused(config, map_type, options, says) -> None:
+    with pytest.raises(DataError, match=says):
+        build_rasterizer(config(map_type, options=options), GOLDEN)
+
+
+def test_colours_of_boxes_without_boxes_are_refused(config) -> None:
+    for map_type in ("stub_debug", "semantic_debug", "satellite_debug"):
+        drawn_by = build_rasterizer(config(map_type), GOLDEN)
+        with pytest.raises(DataError, match="agent_color"):
+            drawn_by.to_rgb(np.zeros((224, 224, 3), np.float32), agent_color=(1, 0, 0))
+
+
+@pytest.mark.parametrize(
     ("values", "says"),
     [
         ({"fill": "odd"}, "even-odd, union"),

@@ -187,7 +187,14 @@ def test_aerial_images_are_those_of_the_cpu(config, scene, ego_views, rng, size,
 def test_whatever_is_built_is_drawn_however_little_fits_at_once(
     config, scene, agent_views, monkeypatch, map_type
 ) -> None:
-    options = RasterOptions(agent_channels=("velocity",), lane_color="direction", outside="pad")
+    used = {
+        "py": {"agent_channels": ("velocity",)},
+        "box_debug": {"agent_channels": ("velocity",)},
+        "semantic": {"lane_color": "direction"},
+        "satellite": {"outside": "pad"},
+    }
+    values = [options for part, options in used.items() if part in map_type]
+    options = RasterOptions(**{name: value for part in values for name, value in part.items()})
     drawn_by = build_rasterizer(config(map_type, raster_size=[64, 48]), GOLDEN, options)
     path = pickle.loads(pickle.dumps(VectorRasterizer(drawn_by)))
     vectors = path.vectors(scene, agent_views)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -11,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.columns import Columns
-from penstock.domains.driving.ego import RasterDataset
+from penstock.domains.driving.ego import RasterChoice, RasterDataset
 from penstock.domains.driving.logs import TRACK_BYTES, Logs, Timeline, checked
 from penstock.domains.driving.mask import MIN_FUTURE, MIN_HISTORY, Thresholds, chosen, rejected_agents
 from penstock.domains.driving.mask import agents_mask as computed_mask
 from penstock.domains.driving.pictures import SCENE_BYTES, ImageType
-from penstock.domains.driving.rasterize.base import Rasterizer
 from penstock.domains.driving.sampling import Sampling, Velocities
 from penstock.errors import DataError
 
@@ -28,7 +28,8 @@ class AgentDataset(RasterDataset):
     """One sample for every observation of an agent that is there for at least `min_frame_history` frames before and
     `min_frame_future` after: where it was and will be, and a raster around it.
 
-    `agents_mask` is `[N, 2]` or `[N]` bool, a row for each of the agents; computed by `thresholds` if None (those of
+    `agents_mask` is `[N, 2]` or `[N]` bool, a row for each of the agents; of `[N]` the numbers of frames are not asked
+    for, and a warning says so if they are set. It is computed by `thresholds` if None (those of
     `Thresholds`, with the configuration's probability), and kept in the folder `cache` if that is named. Where both
     numbers of frames are 0, observations that do not count at all are left out; l5kit keeps them, as does
     `rejected="keep"`, and a sample of one below the threshold then is an error. Other arguments are as in `EgoDataset`.
@@ -54,7 +55,7 @@ class AgentDataset(RasterDataset):
         self,
         cfg: Mapping[str, Any],
         logs: Logs,
-        rasterizer: Rasterizer | None = None,
+        rasterizer: RasterChoice = "config",
         agents_mask: npt.NDArray[Any] | None = None,
         min_frame_history: int = MIN_HISTORY,
         min_frame_future: int = MIN_FUTURE,
@@ -126,6 +127,12 @@ def masked(
     computed = agents_mask is None
     mask = computed_mask(logs, thresholds, cache=cache, timeline=timeline) if agents_mask is None else agents_mask
     rows = chosen(mask, len(logs.agents), least.history, least.future)
+    if np.asarray(mask).ndim == 1 and (least.history, least.future) != (MIN_HISTORY, MIN_FUTURE):
+        warnings.warn(
+            f"min_frame_history={least.history} and min_frame_future={least.future} do not apply to a mask of bool[N], "
+            "which says by itself which agents there are; hand in the mask of uint32[N, 2]",
+            stacklevel=3,
+        )
     if computed and least.rejected == "leave_out" and least.history <= 0 and least.future <= 0:
         rows = rows[~rejected_agents(logs, thresholds, timeline=timeline)[rows]]
     return mask, rows[rows < timeline.agents[-1]]

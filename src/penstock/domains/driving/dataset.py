@@ -15,6 +15,7 @@ from penstock.core.columns import Columns
 from penstock.core.spec import Field, Spec
 from penstock.data.map_dataset import MapDataset
 from penstock.domains.driving.logs import Logs, NoSuchRowError, Timeline, checked, scene_logs
+from penstock.domains.driving.perturbation import Perturbation
 from penstock.formats.memory import MemorySource
 from penstock.plan.episodes import Episodes
 from penstock.plan.steps import Steps
@@ -25,17 +26,21 @@ Make = Callable[[Int, Int], Columns]
 
 @dataclass(frozen=True, eq=False)
 class Sampled:
-    """The stage that makes samples of the column `row`; `described` is its part of fingerprints."""
+    """The stage that makes samples of the column `row`; `described` and `perturbation` are its part of fingerprints.
+
+    A perturbation may be changed while the dataset is used, so it is described anew each time.
+    """
 
     make: Make
     described: str
+    perturbation: Perturbation | None = None
 
     def __call__(self, columns: Columns, positions: Int) -> Columns:
         """The samples of a batch."""
         return self.make(columns["row"], positions)
 
     def __repr__(self) -> str:
-        return self.described
+        return self.described if self.perturbation is None else f"{self.described} moved by {self.perturbation!r}"
 
 
 class DrivingDataset(MapDataset, ABC):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,17 +14,22 @@ from penstock.domains.driving.logs import TRACK_BYTES, Logs, Timeline
 from penstock.domains.driving.perturbation import Perturbation
 from penstock.domains.driving.pictures import SCENE_BYTES, ImageType, Pictures
 from penstock.domains.driving.rasterize.base import Rasterizer
+from penstock.domains.driving.rasterize.build import rasterizer_of
 from penstock.domains.driving.sampling import Sampler, Sampling, Targets, Velocities
+from penstock.errors import DataError
 
 Int = npt.NDArray[np.int64]
+RasterChoice = Rasterizer | Literal["config"] | None
 
 
 class RasterDataset(DrivingDataset):
     """What datasets with rasters share: how a sample is made, and made again of one scene.
 
-    `rasterizer` None leaves out `image`. `perturbation` moves the ego, each sample by its position in the order, so
-    another way in another epoch. `velocities` and `image_type` are those of `Sampling` and `Pictures`; `track_bytes`
-    and `scene_bytes` bound what is kept of the log in memory.
+    `rasterizer` draws `image`. By default, `"config"`, it is the one that `raster_params.map_type` names, if the
+    configuration has a `map_type`: `box_debug` and `stub_debug` are built, kinds that need files are an error that says
+    how to build them, and so is an unknown kind. None leaves out `image`. `perturbation` moves the ego, each sample by
+    its position in the order, so another way in another epoch. `velocities` and `image_type` are those of `Sampling`
+    and `Pictures`; `track_bytes` and `scene_bytes` bound what is kept of the log in memory.
     """
 
     def __init__(
@@ -34,12 +39,16 @@ class RasterDataset(DrivingDataset):
         timeline: Timeline,
         rows: Int,
         cuts: Int,
-        rasterizer: Rasterizer | None,
+        rasterizer: RasterChoice,
         perturbation: Perturbation | None,
         options: Mapping[str, Any],
         *parts: object,
     ) -> None:
         sampling = Sampling.of(cfg, options["velocities"])
+        if isinstance(rasterizer, str):
+            if rasterizer != "config":
+                raise DataError(f"expected a rasterizer, 'config' or None, got {rasterizer!r}")
+            rasterizer = rasterizer_of(cfg)
         self.rasterizer, self.perturbation, self.options = rasterizer, perturbation, dict(options)
         self.sampler = Sampler(logs, sampling, perturbation, timeline=timeline, track_bytes=options["track_bytes"])
         self.pictures = None
@@ -47,8 +56,8 @@ class RasterDataset(DrivingDataset):
             lights = lights_of(cfg)
             kind, room = options["image_type"], options["scene_bytes"]
             self.pictures = Pictures(logs, timeline, rasterizer, sampling.history, lights, kind, room)
-        told = (type(self).__name__, sampling, perturbation, type(rasterizer).__name__, dict(cfg), *parts)
-        super().__init__(cfg, logs, timeline, rows, cuts, Sampled(self._make, described(logs, *told)))
+        told = (type(self).__name__, sampling, type(rasterizer).__name__, dict(cfg), *parts)
+        super().__init__(cfg, logs, timeline, rows, cuts, Sampled(self._make, described(logs, *told), perturbation))
 
     def _pictured(self, sample: Columns, targets: Targets) -> Columns:
         return merged(sample, None if self.pictures is None else self.pictures(targets))
@@ -85,7 +94,7 @@ class EgoDataset(RasterDataset):
         self,
         cfg: Mapping[str, Any],
         logs: Logs,
-        rasterizer: Rasterizer | None = None,
+        rasterizer: RasterChoice = "config",
         perturbation: Perturbation | None = None,
         *,
         velocities: Velocities = "original",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -69,28 +70,55 @@ def follow(start: Floats, controls: Floats) -> Floats:
     return np.concatenate([start[:, None, :2] + np.cumsum(steps, axis=1), turned], axis=-1)
 
 
-def feasible(start: Floats, goal: Floats) -> tuple[Floats, Floats]:
-    """The way that a car can follow from `start[n, 4]` (x, y, yaw, metres a step) nearest to `goal[n, N, 3]`.
+@dataclass(frozen=True)
+class Tracking:
+    """What a way costs, and what a car can do: arguments of `feasible`.
 
-    Minimises half the sum of squared distances, in metres and radians, and of the squared controls times `EFFORT`, with
-    every control within `MOST_TURN` and `MOST_ACCELERATION`, by projected Gauss-Newton steps. Gives poses `[n, N, 4]`
-    and controls `[n, N, 2]`. Each row depends on itself alone. Cost: some hundred microseconds a row at 50 steps.
+    `weights` of being off in x, y, yaw and, if there are four, in metres a step; `[3]`, or any shape that broadcasts to
+    the goal's. `effort` `[2]` weighs a radian of turn and a metre of acceleration. Every step turns and accelerates
+    within `least` and `most` `[2]`.
+    """
+
+    weights: Floats
+    effort: Floats
+    least: Floats
+    most: Floats
+
+
+CAR = Tracking(
+    weights=np.ones(3),
+    effort=np.array([EFFORT, EFFORT]),
+    least=-np.array([MOST_TURN, MOST_ACCELERATION]),
+    most=np.array([MOST_TURN, MOST_ACCELERATION]),
+)
+"""A car at 10 frames a second, to which its speed is indifferent."""
+
+
+def feasible(start: Floats, goal: Floats, tracking: Tracking = CAR) -> tuple[Floats, Floats]:
+    """The way that a car can follow from `start[n, 4]` (x, y, yaw, metres a step) nearest to `goal[n, N, 3]`, or
+    `[n, N, 4]` where speeds count too.
+
+    Minimises half the sum of squared and weighted distances and controls (see `Tracking`), with every control within
+    its limits, by projected Gauss-Newton steps. Gives poses `[n, N, 4]` and controls `[n, N, 2]`. Each row depends on
+    itself alone. Cost: some hundred microseconds a row at 50 steps.
 
     >>> way, controls = feasible(np.array([[0.0, 0.5, 0, 1]]), np.array([[[k, 0.0, 0] for k in range(1, 30)]]))
     >>> bool(abs(way[0, -1, 1]) < 0.1), bool(np.abs(controls[..., 0]).max() <= MOST_TURN)
     (True, True)
     """
     n, length = goal.shape[:2]
-    most = np.tile([MOST_TURN, MOST_ACCELERATION], length)
-    controls = np.zeros((n, 2 * length))
-    cost = _residuals(start, goal, controls)[1]
+    weights = np.broadcast_to(tracking.weights, goal.shape)
+    least, most = np.tile(tracking.least, length), np.tile(tracking.most, length)
+    effort = np.tile(tracking.effort, length)
+    controls = np.clip(np.zeros((n, 2 * length)), least, most)
+    cost = _residuals(start, goal, weights, effort, controls)[1]
     busy = np.arange(n)
     for _ in range(_ROUNDS):
         if len(busy) == 0:
             break
-        begin, aim, here = start[busy], goal[busy], controls[busy]
-        change = _newton(begin, aim, here, most)
-        better = _descended(begin, aim, here, change, cost[busy], most)
+        aim = (start[busy], goal[busy], weights[busy], effort)
+        change = _newton(*aim, controls[busy], least, most)
+        better = _descended(*aim, controls[busy], change, cost[busy], least, most)
         gained = cost[busy] - better[1]
         controls[busy], cost[busy] = better
         busy = busy[gained > _CLOSE * (1 + cost[busy])]
@@ -98,55 +126,69 @@ def feasible(start: Floats, goal: Floats) -> tuple[Floats, Floats]:
     return follow(start, controls), controls
 
 
-def _residuals(start: Floats, goal: Floats, controls: Floats) -> tuple[Floats, Floats]:
-    """What is left to the goal `[n, N, 3]`, and the cost `[n]`."""
+def _residuals(start: Floats, goal: Floats, weights: Floats, effort: Floats, controls: Floats) -> tuple[Floats, Floats]:
+    """What is left to the goal `[n, N, 3 or 4]`, weighted, and the cost `[n]`."""
     way = follow(start, controls.reshape(len(controls), -1, 2))
-    off = way[..., :3] - goal
+    off = way[..., : goal.shape[-1]] - goal
     off[..., 2] = (off[..., 2] + np.pi) % (2 * np.pi) - np.pi
-    return off, 0.5 * ((off * off).sum(axis=(1, 2)) + EFFORT**2 * (controls * controls).sum(axis=1))
+    off *= weights
+    spent = effort * controls
+    return off, 0.5 * ((off * off).sum(axis=(1, 2)) + (spent * spent).sum(axis=1))
 
 
-def _newton(start: Floats, goal: Floats, controls: Floats, most: Floats) -> Floats:
+def _newton(
+    start: Floats, goal: Floats, weights: Floats, effort: Floats, controls: Floats, least: Floats, most: Floats
+) -> Floats:
     """The Gauss-Newton change of the controls `[n, 2N]` that no limit holds against the slope of the cost."""
-    off, _ = _residuals(start, goal, controls)
-    slope = _slopes(start, controls)
-    gradient = (np.swapaxes(slope, 1, 2) @ off.reshape(len(off), -1, 1))[..., 0] + EFFORT**2 * controls
-    held = ((controls >= most) & (gradient < 0)) | ((controls <= -most) & (gradient > 0))
+    off, _ = _residuals(start, goal, weights, effort, controls)
+    slope = _slopes(start, controls, goal.shape[-1]) * weights.reshape(len(off), -1, 1)
+    gradient = (np.swapaxes(slope, 1, 2) @ off.reshape(len(off), -1, 1))[..., 0] + effort**2 * controls
+    held = ((controls >= most) & (gradient < 0)) | ((controls <= least) & (gradient > 0))
     normal = np.swapaxes(slope, 1, 2) @ slope
     diagonal = np.arange(normal.shape[1])
-    normal[:, diagonal, diagonal] += EFFORT**2
+    normal[:, diagonal, diagonal] += effort**2
     normal[held[:, :, None] | held[:, None, :]] = 0
     normal[:, diagonal, diagonal] += held
     return -np.linalg.solve(normal, np.where(held, 0, gradient)[..., None])[..., 0]
 
 
-def _slopes(start: Floats, controls: Floats) -> Floats:
-    """`[n, 3N, 2N]` how x, y and yaw of each step change with each turn and each acceleration."""
+def _slopes(start: Floats, controls: Floats, wide: int) -> Floats:
+    """`[n, wide * N, 2N]` how x, y, yaw and, of four, speed of each step change with each turn and acceleration."""
     n, length = len(controls), controls.shape[1] // 2
     way = follow(start, controls.reshape(n, length, 2))
     cos, sin, speed = np.cos(way[..., 2]), np.sin(way[..., 2]), way[..., 3]
-    slope = np.zeros((n, length, 3, length, 2))
+    slope = np.zeros((n, length, wide, length, 2))
     sums = [np.cumsum(part, axis=1) for part in (-sin * speed, cos * speed, cos, sin)]
     # A control of step i moves every step from i to k on: the sum over those, which is a difference of running sums.
     for row, control, total in ((0, 0, sums[0]), (1, 0, sums[1]), (0, 1, sums[2]), (1, 1, sums[3])):
         before = np.concatenate([np.zeros((n, 1)), total[:, :-1]], axis=1)
         slope[:, :, row, :, control] = np.tril(total[:, :, None] - before[:, None, :])
     slope[:, :, 2, :, 0] = np.tril(np.ones((length, length)))
-    return slope.reshape(n, 3 * length, 2 * length)
+    if wide > 3:
+        slope[:, :, 3, :, 1] = np.tril(np.ones((length, length)))
+    return slope.reshape(n, wide * length, 2 * length)
 
 
 def _descended(
-    start: Floats, goal: Floats, controls: Floats, change: Floats, cost: Floats, most: Floats
+    start: Floats,
+    goal: Floats,
+    weights: Floats,
+    effort: Floats,
+    controls: Floats,
+    change: Floats,
+    cost: Floats,
+    least: Floats,
+    most: Floats,
 ) -> tuple[Floats, Floats]:
     """The controls after the longest of some steps along the change that lowers the cost, and that cost."""
-    best, least = controls.copy(), cost.copy()
+    best, lowest = controls.copy(), cost.copy()
     left, size = np.arange(len(cost)), 1.0
     for _ in range(_TRIALS):
-        trial = np.clip(controls[left] + size * change[left], -most, most)
-        found = _residuals(start[left], goal[left], trial)[1]
+        trial = np.clip(controls[left] + size * change[left], least, most)
+        found = _residuals(start[left], goal[left], weights[left], effort, trial)[1]
         lower = found < cost[left]
-        best[left[lower]], least[left[lower]] = trial[lower], found[lower]
+        best[left[lower]], lowest[left[lower]] = trial[lower], found[lower]
         left, size = left[~lower], size / 2
         if len(left) == 0:
             break
-    return best, least
+    return best, lowest

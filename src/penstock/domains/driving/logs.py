@@ -12,6 +12,7 @@ import numpy.typing as npt
 from penstock.containers.cache import Cache
 from penstock.domains.driving.geometry import rotation33_as_yaw
 from penstock.errors import DataError, PenstockError
+from penstock.formats.l5kit.columns import intervals
 from penstock.formats.l5kit.source import offsets_in
 from penstock.kernels.driving_reference import OF_INTEREST
 
@@ -92,9 +93,12 @@ def scene_logs(logs: Logs, scene: int) -> Arrays:
     frames = np.array(logs.frames[first:last])
     cuts: list[slice] = []
     for field in ("agent_index_interval", "traffic_light_faces_index_interval"):
-        full = frames[field][frames[field][:, 1] > frames[field][:, 0]]
+        counts = frames[field][:, 1] - frames[field][:, 0]
+        full = frames[field][counts > 0]
         begin, end = (int(full[0, 0]), int(full[-1, 1])) if len(full) else (0, 0)
-        frames[field] = np.where(frames[field][:, :1] == frames[field][:, 1:], 0, frames[field] - begin)
+        # Empty intervals stand where the rows of the frame would be, so that the rows from one frame to another are
+        # those from the begin of the one's interval to the end of the other's.
+        frames[field] = intervals(counts)
         cuts.append(slice(begin, end))
     scenes = np.array(row).reshape(1).copy()
     scenes["frame_index_interval"] = [0, len(frames)]

@@ -13,11 +13,10 @@ import numpy.typing as npt
 from penstock.core.columns import Columns
 from penstock.domains.driving.agent import Least, Rejected, mask_of, masked
 from penstock.domains.driving.dataset import merged
-from penstock.domains.driving.ego import RasterDataset
+from penstock.domains.driving.ego import RasterChoice, RasterDataset
 from penstock.domains.driving.logs import TRACK_BYTES, Logs, Timeline
 from penstock.domains.driving.mask import MIN_FUTURE, MIN_HISTORY, Thresholds
 from penstock.domains.driving.pictures import SCENE_BYTES, ImageType
-from penstock.domains.driving.rasterize.base import Rasterizer
 from penstock.domains.driving.rasterize.scenes import ranges
 from penstock.domains.driving.sampling import MATRICES, Targets, Velocities
 from penstock.errors import DataError
@@ -66,7 +65,7 @@ class MultiAgentDataset(RasterDataset):
         self,
         cfg: Mapping[str, Any],
         logs: Logs,
-        rasterizer: Rasterizer | None = None,
+        rasterizer: RasterChoice = "config",
         agents_mask: npt.NDArray[Any] | None = None,
         min_frame_history: int = MIN_HISTORY,
         min_frame_future: int = MIN_FUTURE,

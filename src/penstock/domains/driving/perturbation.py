@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -111,17 +110,30 @@ class AckermannPerturbation(Perturbation):
         chosen = np.flatnonzero(drawn[:, 0] < self.probability)
         if len(chosen) == 0:
             return poses
-        way: Any = poses[chosen]
-        offset = self.offsets.draw(drawn[chosen, 1:])
-        steps = np.linalg.norm(np.diff(way[..., :2], axis=1), axis=-1)
-        offset[steps.sum(axis=1) < self.min_displacement, ::2] = 0
-        left, ahead, turn = offset.T
-        yaw = way[:, 0, 2]
-        start = np.empty((len(chosen), 4))
-        start[:, 0] = way[:, 0, 0] + np.cos(yaw) * ahead - np.sin(yaw) * left
-        start[:, 1] = way[:, 0, 1] + np.sin(yaw) * ahead + np.cos(yaw) * left
-        start[:, 2], start[:, 3] = yaw + turn, steps[:, 0]
         moved = poses.copy()
-        moved[chosen, 0] = start[:, :3]
-        moved[chosen, 1:] = feasible(start, way[:, 1:])[0][..., :3]
+        moved[chosen] = displaced(poses[chosen], self.offsets.draw(drawn[chosen, 1:]), self.min_displacement)
         return moved
+
+
+def displaced(way: Floats, offset: Floats, min_displacement: float = 0.0) -> Floats:
+    """Poses `[n, F + 1, 3]` (x, y, yaw) whose first are moved by `offset` `[n, 3]` (metres to the left, metres ahead,
+    radians), and whose others come back to the way as a car can.
+
+    Where the whole way is shorter than `min_displacement` metres, it is moved ahead only. Cost: that of `feasible`.
+
+    >>> displaced(np.array([[[0.0, 0, 0], [1, 0, 0]]]), np.array([[2.0, 0, 0]]), 5.0)[0, 0].tolist()
+    [0.0, 0.0, 0.0]
+    """
+    offset = np.array(offset, np.float64)
+    steps = np.linalg.norm(np.diff(way[..., :2], axis=1), axis=-1)
+    offset[steps.sum(axis=1) < min_displacement, ::2] = 0
+    left, ahead, turn = offset.T
+    yaw = way[:, 0, 2]
+    start = np.empty((len(way), 4))
+    start[:, 0] = way[:, 0, 0] + np.cos(yaw) * ahead - np.sin(yaw) * left
+    start[:, 1] = way[:, 0, 1] + np.sin(yaw) * ahead + np.cos(yaw) * left
+    start[:, 2], start[:, 3] = yaw + turn, steps[:, 0]
+    moved = np.empty_like(way)
+    moved[:, 0] = start[:, :3]
+    moved[:, 1:] = feasible(start, way[:, 1:])[0][..., :3]
+    return moved

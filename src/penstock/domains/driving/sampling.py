@@ -18,6 +18,7 @@ History and future end with the scene.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -48,6 +49,7 @@ Velocities = Literal["original", "masked"]
 
 MATRICES = ("world_to_image", "raster_from_agent", "raster_from_world", "agent_from_world", "world_from_agent")
 """The keys of a sample that say where it, and its raster, are in the world."""
+_ALIKE = 0.85  # of two names, as difflib counts: above it one is taken for the other, misspelt
 _FEW = 24  # samples of a scene that cost less by themselves than the table of their scene
 
 
@@ -123,11 +125,23 @@ class Section(dict[str, Any]):
         raise DataError(f"expected {self.name}.{key} in the configuration, got {sorted(self)}")
 
 
+OPTIONAL = {"raster_params": ("map_type", "disable_traffic_light_faces", "options")}
+"""The keys that a configuration may leave out; their names are checked, for a misspelt one would be ignored."""
+
+
 def section(config: Mapping[str, Any], name: str) -> Section:
-    """A section of a configuration. Raises `DataError` if it is not there, and later for keys that are not."""
+    """A section of a configuration.
+
+    Raises `DataError` if it is not there, for a key that looks like a misspelt optional one, and later for keys that
+    are not there.
+    """
     values = config.get(name)
     if not isinstance(values, Mapping):
         raise DataError(f"expected a section {name} in the configuration, got {sorted(config)}")
+    for key in OPTIONAL.get(name, ()):
+        close = difflib.get_close_matches(key, map(str, values), 1, _ALIKE)
+        if close and key not in values:
+            raise DataError(f"unknown key {name}.{close[0]} in the configuration; did you mean {key!r}?")
     return Section(name, values)
 
 

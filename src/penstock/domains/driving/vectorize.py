@@ -33,6 +33,9 @@ from penstock.kernels.dispatch import kernels
 Int = npt.NDArray[np.int64]
 Any1 = npt.NDArray[Any]
 
+HISTORIES = ("history_num_frames_ego", "history_num_frames_agents")
+"""The keys of `model_params` that say how many frames of history the ego and agents have."""
+
 
 @dataclass(frozen=True)
 class VectorSizes:
@@ -52,8 +55,8 @@ class VectorSizes:
         """From `model_params` and `data_generation_params` of a configuration. Raises `DataError`."""
         model, data = section(config, "model_params"), section(config, "data_generation_params")
         return cls(
-            int(model["history_num_frames_ego"]),
-            int(model["history_num_frames_agents"]),
+            int(model[HISTORIES[0]]),
+            int(model[HISTORIES[1]]),
             int(data["other_agents_num"]),
             float(data["max_agents_distance"]),
         )

@@ -12,12 +12,13 @@ import pytest
 import penstock
 from penstock.domains.driving.agent import AgentDataset
 from penstock.domains.driving.ego import EgoDataset
-from penstock.domains.driving.logs import NoSuchRowError
+from penstock.domains.driving.logs import Arrays, NoSuchRowError, scene_logs
 from penstock.domains.driving.mask import Thresholds
 from penstock.domains.driving.multi_agent import MultiAgentDataset
 from penstock.domains.driving.perturbation import AckermannPerturbation, Uniform
 from penstock.domains.driving.rasterize import build_rasterizer
 from penstock.errors import DataError, FormatError
+from penstock.formats.l5kit import TL_FACE_DTYPE
 from penstock.formats.l5kit.source import L5KitSource
 from tests.domains.driving.sampling.conftest import GOLDEN, configured, made_logs
 
@@ -189,9 +190,60 @@ def test_a_stub_is_black_and_no_rasterizer_no_image(source) -> None:
     assert black.shape == (2, 3, 30, 40)
     assert black.dtype == np.float32
     assert not black.any()
-    assert "image" not in EgoDataset(config, source)[0]
+    assert "image" not in EgoDataset(config, source, None)[0]
     with pytest.raises(DataError, match="float32 or uint8"):
         EgoDataset(config, source, build_rasterizer(config), image_type="float64")
+
+
+def test_the_configuration_asks_for_a_raster(source) -> None:
+    config = configured(1, 1)
+    assert "image" not in EgoDataset(config, source)[0]
+    config["model_params"]["render_ego_history"] = True
+    config["raster_params"]["map_type"] = "box_debug"
+    built = build_rasterizer(config)
+    drawn = EgoDataset(config, source)[[30, 31]]["image"]
+    assert np.array_equal(drawn, EgoDataset(config, source, built)[[30, 31]]["image"])
+    for kind in (AgentDataset, MultiAgentDataset):
+        assert np.array_equal(kind(config, source)[3]["image"], kind(config, source, built)[3]["image"])
+    for map_type, message in {
+        "box_debgu": "got 'box_debgu'; did you mean 'box_debug'",
+        "py_semantic": r"build_rasterizer\(cfg, FOLDER\)",
+    }.items():
+        config["raster_params"]["map_type"] = map_type
+        for kind in (EgoDataset, AgentDataset, MultiAgentDataset):
+            with pytest.raises(DataError, match=message):
+                kind(config, source)
+            assert "image" not in kind(config, source, None)[0]
+    with pytest.raises(DataError, match="'config' or None"):
+        EgoDataset(config, source, "box_debug")
+
+
+def test_misspelt_keys_are_not_ignored(source) -> None:
+    config = configured(1, 1)
+    config["raster_params"]["disable_trafic_light_faces"] = config["raster_params"].pop("disable_traffic_light_faces")
+    with pytest.raises(DataError, match="did you mean 'disable_traffic_light_faces'"):
+        EgoDataset(config, source)
+
+
+def test_numbers_of_frames_beside_a_mask_of_bools_are_not_ignored(logs) -> None:
+    mask = np.ones(len(logs.agents), np.bool_)
+    with pytest.warns(UserWarning, match="min_frame_history=3"):
+        AgentDataset(configured(2, 3), logs, agents_mask=mask, min_frame_history=3)
+
+
+def test_a_scene_keeps_its_lights_where_intervals_are_empty() -> None:
+    """As stored, empty intervals may stand anywhere; slices from one frame to another must have all rows between."""
+    logs = made_logs(1, (3, 4))
+    faces = np.zeros(6, TL_FACE_DTYPE)
+    faces["face_id"] = list("abcdef")
+    logs.frames["traffic_light_faces_index_interval"] = [[0, 2], [0, 0], [2, 2], [0, 0], [2, 5], [5, 6], [0, 0]]
+    lit = Arrays(logs.scenes, logs.frames, logs.agents, faces)
+    one = scene_logs(lit, 1)
+    assert one.frames["traffic_light_faces_index_interval"].tolist() == [[0, 0], [0, 3], [3, 4], [4, 4]]
+    assert one.tl_faces["face_id"].tolist() == list("cdef")
+    intervals = one.frames["agent_index_interval"]
+    assert (intervals[1:, 0] == intervals[:-1, 1]).all()
+    assert intervals[-1, 1] == len(one.agents)
 
 
 def test_fingerprints_tell_configurations_apart(source) -> None:

@@ -67,15 +67,21 @@ def test_the_ego_is_the_first_of_the_agents_and_the_vectorizer_stays(source, vec
 def test_evaluation_has_a_sample_a_scene(source, road) -> None:
     config = configured(12, 12)
     config["model_params"]["history_num_frames_ego"] = 12
-    data = EgoAgentDatasetVectorized(config, source, Vectorizer(config, road), eval_mode=True, valid_agents=3)
+    vectorizer = Vectorizer(config, road)
+    data = EgoAgentDatasetVectorized(config, source, vectorizer, eval_mode=True)
     assert len(data) == 1
     sample = data[0]
     assert sample["timestamp"] == source.frames[99]["timestamp"]
     mask = agents_mask(source)
-    rows = np.arange(*source.agent_offsets[99:101])
-    valid = rows[(mask[rows, 0] >= 10) & (mask[rows, 1] >= 1)]
-    wanted = source.agents[valid]["track_id"].tolist()
-    assert sample["all_valid_agents_track_ids"].tolist() == wanted[:3]
+    valid = source.agents[(mask[:, 0] >= 10) & (mask[:, 1] >= 1)]["track_id"].tolist()
+    wanted = list(dict.fromkeys(valid))  # of the whole scene, not of one frame
+    assert len(set(source.agents[slice(*source.agent_offsets[99:101].tolist())]["track_id"]) & set(wanted)) < len(
+        wanted
+    )
+    found = sample["all_valid_agents_track_ids"].tolist()
+    assert found[: len(wanted)] == wanted
+    assert not any(found[len(wanted) :])
+    assert len(found) == max(50, len(wanted))
     there = sample["all_other_agents_history_availability"].sum(axis=1) > 10
     future = sample["all_other_agents_future_availability"]
     assert future[0].all()
@@ -84,7 +90,30 @@ def test_evaluation_has_a_sample_a_scene(source, road) -> None:
     one = data.get_scene_dataset(0)
     assert np.array_equal(one[0]["lanes"], sample["lanes"])
     with pytest.raises(NoSuchRowError, match="more than 300 frames"):
-        EgoAgentDatasetVectorized(config, source, Vectorizer(config, road), eval_mode=True, eval_frame=300)
+        EgoAgentDatasetVectorized(config, source, vectorizer, eval_mode=True, eval_frame=300)
+    with pytest.raises(DataError, match=f"at most 3 valid agents a scene, got {len(wanted)}"):
+        EgoAgentDatasetVectorized(config, source, vectorizer, eval_mode=True, valid_agents=3)
+    with pytest.raises(DataError, match="eval_mode=True"):
+        EgoAgentDatasetVectorized(config, source, vectorizer, eval_frame=30)
+
+
+def test_valid_agents_are_those_of_each_scene(vectorizer) -> None:
+    logs = made_logs(2, (4, 3, 5))
+    mask = np.zeros(len(logs.agents), np.bool_)
+    mask[::2] = True
+    data = EgoAgentDatasetVectorized(
+        configured(3, 12), logs, vectorizer, agents_mask=mask, eval_mode=True, eval_frame=2, valid_agents=5
+    )
+    for scene, found in enumerate(data[:]["all_valid_agents_track_ids"].tolist()):
+        frames = logs.frames[slice(*logs.scenes[scene]["frame_index_interval"])]
+        rows = np.arange(frames[0]["agent_index_interval"][0], frames[-1]["agent_index_interval"][1])
+        names = dict.fromkeys(logs.agents[rows[mask[rows]]]["track_id"].tolist())
+        assert found == [*names, *[0] * (5 - len(names))]
+
+
+def test_a_vectorizer_for_another_history_is_refused(source, vectorizer) -> None:
+    with pytest.raises(DataError, match=r"history_num_frames_agents of 3.*got 4"):
+        EgoDatasetVectorized(configured(4, 12), source, vectorizer)
 
 
 def test_vectors_of_an_agent(source, vectorizer) -> None:

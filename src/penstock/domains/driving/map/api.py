@@ -87,6 +87,11 @@ class MapAPI:
         return Ragged(transform_points(enu_to_ecef(walked, degrees[:, 0], degrees[:, 1]), self.ecef_to_world), offsets)
 
     @staticmethod
+    def id_as_str(element_id: str) -> str:
+        """The id of an element as text, as which elements have it here."""
+        return element_id
+
+    @staticmethod
     def is_lane(element: MapElement) -> bool:
         """Whether it is a lane."""
         return element.kind == "lane"
@@ -105,7 +110,9 @@ class MapAPI:
         return self[element_id].color is not None
 
     def is_traffic_face_color(self, element_id: str, color: str) -> bool:
-        """Whether it is a face of `color`: red, green or yellow."""
+        """Whether it is a face of `color`: red, green or yellow. Raises `DataError` for another colour."""
+        if color.upper() not in COLORS:
+            raise DataError(f"expected a colour among {', '.join(COLORS)}, got {color!r}")
         return self[element_id].color == color.upper()
 
     def get_color_for_face(self, face_id: str) -> str:
@@ -124,10 +131,11 @@ class MapAPI:
         """`xyz_left`, `xyz_right` and `xyz_midlane`, `[k, 3]` each, resampled along their lengths.
 
         `INTER_ENSURE_LEN`: at `step` points. `INTER_METER`: every `step` metres, each line as many as it is long.
+        Raises `DataError` for another method, or for too small a step.
         """
         lane = self._lane(element_id)
         left, right = self.boundaries[2 * lane], self.boundaries[2 * lane + 1]
-        even = method == InterpolationMethod.INTER_ENSURE_LEN
+        even = _known(method) == InterpolationMethod.INTER_ENSURE_LEN
         both = resampled(Ragged.from_rows([left, right]), int(step) if even else max(len(left), len(right)))
         middle = both.mean(axis=0)
         if even:
@@ -135,6 +143,13 @@ class MapAPI:
             return {"xyz_left": both[0], "xyz_right": both[1], "xyz_midlane": middle}
         lines = {"xyz_left": left, "xyz_right": right, "xyz_midlane": middle}
         return {name: every_metres(line, step) for name, line in lines.items()}
+
+    @staticmethod
+    def interpolate(xyz: npt.NDArray[Any], step: float, method: InterpolationMethod) -> Points:
+        """A line `[points, 3]`, resampled as in `get_lane_as_interpolation`: `[k, 3]`."""
+        if _known(method) == InterpolationMethod.INTER_METER:
+            return every_metres(np.asarray(xyz, np.float64), step)
+        return resampled(Ragged.from_rows([np.asarray(xyz, np.float64)]), int(step))[0]
 
     def _interpolated_lanes(self, steps: int) -> Points:
         """`[lanes, 2, steps, 3]` both boundaries of all lanes at `steps` points, left first; worked out once."""
@@ -185,6 +200,13 @@ class MapAPI:
 
     def __iter__(self) -> Iterator[MapElement]:
         return iter(self.elements)
+
+
+def _known(method: int) -> InterpolationMethod:
+    try:
+        return InterpolationMethod(method)
+    except ValueError as error:
+        raise DataError(f"expected a method among {[*InterpolationMethod.__members__]}, got {method!r}") from error
 
 
 def _bounds(lines: Ragged, group: int) -> Points:

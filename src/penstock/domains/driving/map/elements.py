@@ -71,11 +71,14 @@ class RoadMap:
     def read(cls, path: str | Path) -> RoadMap:
         """The map in the protobuf file at `path`.
 
-        Raises `FormatError` for what is no such map, naming the byte or the element. Cost: one pass in Python over the
-        fields, none over the points; some 0.1 ms an element at most.
+        Raises `FormatError` for what is no such map, naming the byte or the element, and for an empty one.
+        Cost: one pass in Python over the fields, none over the points; some 0.1 ms an element at most.
         """
         with parsing(path):
-            return cls.parse(Path(path).read_bytes())
+            road = cls.parse(Path(path).read_bytes())
+        if not road.elements:  # rasters of it would be white, vectors zeros
+            raise FormatError("expected a map with elements, got none; is the file complete?", path=path)
+        return road
 
     @classmethod
     def parse(cls, data: bytes) -> RoadMap:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer
+from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer, refuse_colors
 from penstock.domains.driving.rasterize.context import RenderContext
 from penstock.domains.driving.rasterize.cull import place
 from penstock.domains.driving.rasterize.drawing import Fixed, Strokes, calls_of, spans_of
@@ -71,7 +71,8 @@ class AttributeRasterizer(Rasterizer):
         return np.concatenate(parts, axis=1)
 
     def to_rgb(self, in_im: npt.NDArray[Any], **kwargs: Any) -> Planes:
-        """The first three channels, as they are."""
+        """The first three channels, as they are. Raises `DataError` for colours of boxes."""
+        refuse_colors(kwargs)
         if self.num_channels() < 3:
             raise DataError("expected the channels of type, got velocity alone, which is no picture")
         shown = in_im[..., :3]

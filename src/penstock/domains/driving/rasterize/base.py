@@ -138,8 +138,15 @@ class StubRasterizer(Rasterizer):
         return draw
 
     def to_rgb(self, in_im: npt.NDArray[Any], **kwargs: Any) -> Planes:
-        """Black."""
+        """Black. Raises `DataError` for colours, which nothing is drawn in."""
+        refuse_colors(kwargs)
         return np.zeros((*self.context.shape, 3), np.uint8)
+
+
+def refuse_colors(kwargs: dict[str, Any]) -> None:
+    """Raise `DataError` for arguments of `to_rgb` that a rasterizer without boxes does not use."""
+    if kwargs:
+        raise DataError(f"expected no {', '.join(kwargs)}, which are for rasters with boxes")
 
 
 def unit(image: npt.NDArray[Any]) -> npt.NDArray[Any]:

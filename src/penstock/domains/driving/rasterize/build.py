@@ -15,7 +15,8 @@ from penstock.domains.driving.rasterize.context import RenderContext
 from penstock.domains.driving.rasterize.options import RasterOptions
 from penstock.domains.driving.rasterize.satellite import SatelliteRasterizer, read_image
 from penstock.domains.driving.rasterize.semantic import SemanticRasterizer
-from penstock.errors import DataError
+from penstock.domains.driving.sampling import section
+from penstock.errors import DataError, suggestion
 
 # map_type -> whether boxes are drawn, and what lies below them
 MAP_TYPES: dict[str, tuple[bool, str]] = {
@@ -42,18 +43,22 @@ def build_rasterizer(
     `disable_traffic_light_faces` is kept here already: no light is drawn, whatever faces are handed in.
 
     Raises `DataError` for what is missing in the configuration, `MapTypeError` (also a `NotImplementedError`) for an
-    unknown `map_type`, `FileNotFoundError` and `FormatError` for the files, `MissingExtraError` without OpenCV.
+    unknown `map_type`, `DataError` for an option that the `map_type` does not use, `FileNotFoundError` and
+    `FormatError` for the files, `MissingExtraError` without OpenCV.
 
     >>> raster = {"map_type": "stub_debug", "raster_size": [8, 8], "pixel_size": [1, 1], "ego_center": [0.5, 0.5],
     ...           "set_origin_to_bottom": True}
     >>> build_rasterizer({"raster_params": raster}).num_channels()
     3
     """
+    section(cfg, "raster_params")
     map_type = _entry(cfg, "raster_params", "map_type")
     if map_type not in MAP_TYPES:
-        raise MapTypeError(f"expected a map_type of {', '.join(MAP_TYPES)}, got {map_type!r}")
+        message = f"expected a map_type of {', '.join(MAP_TYPES)}, got {map_type!r}"
+        raise MapTypeError(message + suggestion(str(map_type), MAP_TYPES))
     if options is None:
         options = RasterOptions.of(cfg["raster_params"].get("options", {}))
+    _refuse_unused(options, map_type)
     names = ("raster_size", "pixel_size", "ego_center", "set_origin_to_bottom")
     context = RenderContext(*(_entry(cfg, "raster_params", name) for name in names))
     with_boxes, below = MAP_TYPES[map_type]
@@ -66,6 +71,53 @@ def build_rasterizer(
     if not layers:
         return StubRasterizer(context)
     return layers[0] if len(layers) == 1 else CombinedRasterizer(layers)
+
+
+def rasterizer_of(cfg: Mapping[str, Any]) -> Rasterizer | None:
+    """Return the rasterizer of `raster_params.map_type` if it needs no files, None if there is no `map_type`.
+
+    Raises `MapTypeError` for an unknown `map_type`, and `DataError` for one that needs files, whose folder a
+    configuration does not name.
+
+    >>> rasterizer_of({"raster_params": {"raster_size": [8, 8]}}) is None
+    True
+    """
+    found = cfg.get("raster_params")
+    map_type = found.get("map_type") if isinstance(found, Mapping) else None
+    if map_type is None:
+        return None
+    if MAP_TYPES.get(map_type, (False, ""))[1]:
+        raise DataError(
+            f"expected a rasterizer for the map_type {map_type!r} of the configuration, which needs files, got none; "
+            "pass rasterizer=build_rasterizer(cfg, FOLDER), or rasterizer=None for samples without images"
+        )
+    return build_rasterizer(cfg)
+
+
+# which layers use an option: "boxes", or what lies below them
+_USED_BY = {
+    "fill": "boxes",
+    "history_step": "boxes",
+    "agent_channels": "boxes",
+    "lane_color": "semantic",
+    "light_rule": "semantic",
+    "colors": "semantic",
+    "outside": "satellite",
+}
+
+
+def _refuse_unused(options: RasterOptions, map_type: str) -> None:
+    """Raise `DataError` for an option that changes nothing in rasters of this `map_type`."""
+    with_boxes, below = MAP_TYPES[map_type]
+    layers = {below, "boxes"} if with_boxes else {below}
+    default = RasterOptions()
+    for name, layer in _USED_BY.items():
+        if layer not in layers and getattr(options, name) != getattr(default, name):
+            kinds = [kind for kind, (boxes, base) in MAP_TYPES.items() if base == layer or (boxes and layer == "boxes")]
+            raise DataError(
+                f"expected the raster option {name!r} with a map_type of {', '.join(kinds)}, got it with "
+                f"{map_type!r}, which does not use it"
+            )
 
 
 def _boxes(cfg: Mapping[str, Any], context: RenderContext, options: RasterOptions) -> list[Rasterizer]:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.domains.driving.rasterize.attributes import AttributeRasterizer
-from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer
+from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer, refuse_colors
 from penstock.domains.driving.rasterize.boxes import BoxRasterizer
 from penstock.domains.driving.rasterize.scenes import Scenes, Views
 from penstock.errors import DataError
@@ -40,6 +40,8 @@ class CombinedRasterizer(Rasterizer):
 
     def to_rgb(self, in_im: npt.NDArray[Any], **kwargs: Any) -> Planes:
         """The map, and over it the boxes in the colours of `BoxRasterizer.to_rgb`. Attributes are not shown."""
+        if not any(isinstance(layer, BoxRasterizer) for layer in self.layers):
+            refuse_colors(kwargs)
         boxes, below, first = None, None, 0
         for layer in self.layers:
             last = first + layer.num_channels()

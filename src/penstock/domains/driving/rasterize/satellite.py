@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from penstock.containers.npy import map_array
 from penstock.domains.driving.geometry import transform_points
-from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer
+from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer, refuse_colors
 from penstock.domains.driving.rasterize.context import RenderContext
 from penstock.domains.driving.rasterize.drawing import opencv
 from penstock.domains.driving.rasterize.options import RasterOptions
@@ -131,7 +131,8 @@ class SatelliteRasterizer(Rasterizer):
             )
 
     def to_rgb(self, in_im: npt.NDArray[Any], **kwargs: Any) -> Planes:
-        """The raster itself, as uint8."""
+        """The raster itself, as uint8. Raises `DataError` for colours of boxes."""
+        refuse_colors(kwargs)
         return picture(in_im)
 
 

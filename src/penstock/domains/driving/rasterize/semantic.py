@@ -11,7 +11,7 @@ import numpy.typing as npt
 from penstock.core.ragged import offsets_of
 from penstock.domains.driving.geometry import transform_points
 from penstock.domains.driving.map.api import COLORS, MapAPI
-from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer
+from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer, refuse_colors
 from penstock.domains.driving.rasterize.context import RenderContext
 from penstock.domains.driving.rasterize.cull import Circles, Near, place
 from penstock.domains.driving.rasterize.drawing import Fixed, Strokes, calls_of, packed, spans_of
@@ -179,7 +179,8 @@ class SemanticRasterizer(Rasterizer):
         return packed(np.clip(np.abs((turns[:, None] * 6 + (0, 4, 2)) % 6 - 3) - 1, 0, 1) * 255)
 
     def to_rgb(self, in_im: npt.NDArray[Any], **kwargs: Any) -> Planes:
-        """The raster itself, as uint8."""
+        """The raster itself, as uint8. Raises `DataError` for colours of boxes."""
+        refuse_colors(kwargs)
         return picture(in_im)
 
 

@@ -1,0 +1,124 @@
+"""Ways that a car can follow, near to a way that is given."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.domains.driving.geometry import angular_distance
+from penstock.domains.driving.kinematics import Tracking, feasible
+
+Floats = npt.NDArray[Any]
+
+_ROUNDS = 5
+
+
+def fit_ackerman_model_exact(
+    x0: Floats | float,
+    y0: Floats | float,
+    r0: Floats | float,
+    v0: Floats | float,
+    gx: Floats,
+    gy: Floats,
+    gr: Floats,
+    gv: Floats,
+    wgx: Floats,
+    wgy: Floats,
+    wgr: Floats,
+    wgv: Floats,
+    ws: float = 5.0,
+    wa: float = 5.0,
+    min_acc: float = -0.3,
+    max_acc: float = 0.3,
+    min_steer: float = -math.radians(45) * 0.1,
+    max_steer: float = math.radians(45) * 0.1,
+) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:
+    """The way from `x0`, `y0`, `r0` (yaw) and `v0` (metres a step) that is nearest to `gx`, `gy`, `gr`, `gv` `[N]`.
+
+    `wgx` to `wgv` `[N]` weigh how far off it is, `ws` and `wa` how much it steers and accelerates, both within limits a
+    step. Gives x, y, yaw, speed, acceleration and steering `[N]`. See `penstock.domains.driving.kinematics.feasible`.
+
+    >>> ahead, still = np.arange(1.0, 9), np.zeros(8)
+    >>> way = fit_ackerman_model_exact(0, 0, 0, 1, ahead, still, still, still, *[np.ones(8)] * 3, still)
+    >>> bool(np.allclose(way[0], ahead))
+    True
+    """
+    start = np.array([[x0, y0, r0, v0]], np.float64)
+    goal, weights = np.stack([gx, gy, gr, gv], axis=-1), np.stack([wgx, wgy, wgr, wgv], axis=-1)
+    least, most = np.array([min_steer, min_acc]), np.array([max_steer, max_acc])
+    way, controls = feasible(start, goal[None].astype(np.float64), Tracking(weights, np.array([ws, wa]), least, most))
+    x, y, r, v = way[0].T
+    steer, acc = controls[0].T
+    return x, y, r, v, acc, steer
+
+
+def fit_ackerman_model_approximate(
+    gx: Floats,
+    gy: Floats,
+    gr: Floats,
+    gv: Floats,
+    wx: Floats,
+    wy: Floats,
+    wr: Floats,
+    wv: Floats,
+    wgx: Floats,
+    wgy: Floats,
+    wgr: Floats,
+    wgv: Floats,
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """A way near to `gx`, `gy`, `gr` (yaw), `gv` (metres a step) `[N]` that nearly keeps the motion of a car.
+
+    Both are weighed: how far off it is by `wgx` to `wgv`, and how far each step is from what the one before leads to
+    by `wx` to `wv`, all `[N]` (of the latter the last counts for nothing). Five Gauss-Newton steps from the goal on.
+    Gives x, y, yaw and speed `[N]`.
+
+    >>> ahead, still, one = np.arange(5.0), np.zeros(5), np.ones(5)
+    >>> way = fit_ackerman_model_approximate(ahead, still, still, one, *[one] * 8)
+    >>> bool(np.allclose(way[0], ahead))
+    True
+    """
+    n = len(gx)
+    goal = np.stack([gx, gy, gr, gv]).astype(np.float64)
+    near = np.stack([wgx, wgy, wgr, wgv]).reshape(-1)
+    smooth = np.stack([wx, wy, wr, wv])[:, : n - 1].reshape(-1)
+    weights = np.concatenate([near, smooth])
+    way = goal.copy()
+    for _ in range(_ROUNDS):
+        off = np.concatenate([_off(way, goal).reshape(-1), _jumps(way).reshape(-1)])
+        slope = np.concatenate([np.eye(4 * n), _slopes(way)])
+        step = np.linalg.lstsq(weights[:, None] * slope, weights * off, rcond=None)[0]
+        way -= step.reshape(4, n)
+    x, y, r, v = way
+    return x, y, r, v
+
+
+def _off(way: Floats, goal: Floats) -> Floats:
+    """`[4, N]` from the goal to the way; of angles the shorter way around."""
+    off = way - goal
+    off[2] = angular_distance(way[2], goal[2])
+    return off
+
+
+def _jumps(way: Floats) -> Floats:
+    """`[4, N - 1]` what the motion from each step leads to, less the next step."""
+    jumps = way[:, :-1] - way[:, 1:]
+    jumps[0] += np.cos(way[2, :-1]) * way[3, :-1]
+    jumps[1] += np.sin(way[2, :-1]) * way[3, :-1]
+    jumps[2] = angular_distance(way[2, :-1], way[2, 1:])
+    return jumps
+
+
+def _slopes(way: Floats) -> Floats:
+    """`[4 (N - 1), 4 N]` how the jumps change with x, y, yaw and speed of each step."""
+    n = way.shape[1]
+    k = np.arange(n - 1)
+    slope = np.zeros((4, n - 1, 4, n))
+    for row in range(4):
+        slope[row, k, row, k], slope[row, k, row, k + 1] = 1, -1
+    cos, sin, speed = np.cos(way[2, :-1]), np.sin(way[2, :-1]), way[3, :-1]
+    slope[0, k, 2, k], slope[0, k, 3, k] = -sin * speed, cos
+    slope[1, k, 2, k], slope[1, k, 3, k] = cos * speed, sin
+    return slope.reshape(4 * (n - 1), 4 * n)

@@ -1,0 +1,60 @@
+"""What a perturbation is: it moves frames of the ego."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.domains.driving import perturbation
+from penstock.domains.driving.geometry import rotation33_as_yaw, yaw_as_rotation33
+from penstock.formats.l5kit import FRAME_DTYPE
+
+Rows = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+
+
+class Perturbation(perturbation.Perturbation):
+    """Moves the ego in frames. A subclass says how in `perturb`; `EgoDataset` calls it once a sample whose future is
+    whole, with the current frame alone as history. Its public attributes are part of the dataset's fingerprint.
+    """
+
+    @abstractmethod
+    def perturb(self, history_frames: Rows, future_frames: Rows) -> tuple[Rows, Rows]:
+        """The frames with `ego_translation` and `ego_rotation` moved; the current frame is the first of history."""
+
+    def __call__(self, poses: Floats, positions: npt.NDArray[np.int64]) -> Floats:
+        """The poses `[n, F + 1, 3]`, moved by `perturb` one after the other."""
+        moved = np.empty_like(poses)
+        for pose, place in zip(poses, moved, strict=True):
+            history, future = self.perturb(history_frames=frames_of(pose[:1]), future_frames=frames_of(pose[1:]))
+            place[:1], place[1:] = poses_of(history[:1]), poses_of(future)
+        return moved
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{name}={value!r}" for name, value in vars(self).items() if not name.startswith("_"))
+        return f"{type(self).__name__}({values})"
+
+
+def frames_of(poses: Floats) -> Rows:
+    """Frames `[n]` of poses `[n, 3]` (x, y, yaw); everything else is zero."""
+    frames = np.zeros(len(poses), FRAME_DTYPE)
+    place(frames, poses)
+    return frames
+
+
+def place(frames: Rows, poses: Floats) -> None:
+    """Put poses `[n, 3]` (x, y, yaw) into frames `[n]`."""
+    frames["ego_translation"][:, :2] = poses[:, :2]
+    frames["ego_rotation"] = yaw_as_rotation33(poses[:, 2])
+
+
+def poses_of(frames: Rows) -> Floats:
+    """`[n, 3]` x, y, yaw of the ego in frames `[n]`.
+
+    >>> poses_of(frames_of(np.array([[1.0, 2, 0.5]]))).tolist()
+    [[1.0, 2.0, 0.5]]
+    """
+    return np.column_stack([frames["ego_translation"][:, :2], rotation33_as_yaw(frames["ego_rotation"])])
