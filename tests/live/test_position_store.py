@@ -110,6 +110,18 @@ def test_hits_and_misses_are_counted_but_for_draws_that_were_rejected() -> None:
     assert (store.hits, store.misses) == (1, 1)
 
 
+def test_positions_of_later_uses_are_counted() -> None:
+    store, rows = PositionStore(ahead=2, limit=1 << 12), np.zeros((3, 1), np.uint8)
+    store.put(4, 0, rows, np.arange(3), np.array([0, 1, 2, 3]))
+    store.put(5, 0, rows, np.arange(3), np.array([0, 1, 1, 3]))
+    assert (store.added, store.turned_away, store.positions) == (4, 0, 4)
+    store.take(np.array([4]), np.array([2]))  # its last use
+    assert store.positions == 2
+    large = np.zeros((4000, 1), np.uint8)
+    store.put(6, 0, large, np.arange(4000), np.array([0, 1, 4000]))
+    assert (store.added, store.turned_away, store.positions) == (4, 3999, 2)
+
+
 def test_the_kernels_are_those_of_the_package() -> None:
     for name in ("find_held", "copy_held", "slide_held", "shuffle_places"):
         assert getattr(dispatch.kernels(), name) is not getattr(live_reference, name)

@@ -131,6 +131,8 @@ class ChunkReader:
         """What hanse sampling has to know of draws that are open: weights, and frames where those were looked at."""
         frames: list[Frames | None] = [None] * len(draws)
         read = self._frames if self._whole else self._measured
+        known = sum(number in self._known for number in draws.number[draws.use == OPEN].tolist())
+        self.metrics.add(weight_hits=known, weight_misses=int((draws.use == OPEN).sum()) - known)
         for i in np.flatnonzero(~self._needless(draws)).tolist():
             frames[i] = read(int(draws.number[i]))
         return Loaded(draws, frames, self._weights(draws))
@@ -323,8 +325,7 @@ class ChunkReader:
         except Exception as error:  # noqa: BLE001  as in `_frames`
             self._fails(number, error)
             found = []
-        with self._lock:
-            self._known[number] = float(found[0]) if found else np.nan
+        self._learn(number, float(found[0]) if found else np.nan)
 
     def _frames(self, number: int) -> Frames | None:
         if np.isnan(self._known.get(number, 0.0)):
@@ -336,13 +337,19 @@ class ChunkReader:
         except Exception as error:  # noqa: BLE001  whatever a chunk makes its reader do, it must not end the run
             self._fails(number, error)
             if not may_pass(error):
-                with self._lock:
-                    self._known[number] = np.nan
+                self._learn(number, np.nan)
             return None
         if self._hanse is not None:
-            with self._lock:
-                self._known[number] = weight
+            self._learn(number, weight)
         return frames
+
+    def _learn(self, number: int, weight: float) -> None:
+        """Have the weight of a chunk known, NaN where it failed for good."""
+        with self._lock:
+            is_news = number not in self._known
+            self._known[number] = weight
+        if is_news and not np.isnan(weight):
+            self.metrics.sample("chunk_weight", weight)
 
     def _transformed(self, number: int) -> Frames:
         frames = self._catalog.load(number)

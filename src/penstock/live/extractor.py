@@ -50,6 +50,12 @@ class SimpleChunkExtractor(ShufflingChunkPool):
         super().__init__(EVERYTHING, seed, passes=1, journal=journal, replay=replay, placed=placed, left=left)
         self._shuffler = _InTurn(seed)
 
+    @property
+    def sources_processed(self) -> int:
+        """How many sources are used up."""
+        assert isinstance(self._shuffler, _InTurn), "made so"
+        return self._shuffler.used_up
+
     def _place(self, arrival: Arrival) -> Move:
         move, left = super()._place(arrival), list[str]()
         while len(self._sources) > 1 and self._sources[1][0] <= self._shuffler.window[0]:
@@ -67,6 +73,11 @@ class _InTurn(StreamShuffler):
         self._seed, self._permutation = seed, int(key(seed, "extractor"))
         self._came: deque[tuple[int, int]] = deque()  # numbers that came together, not used up
         self._taken = self._upper = self._used_up = 0
+
+    @property
+    def used_up(self) -> int:
+        """How many times what came together was used up."""
+        return self._used_up
 
     @property
     def window(self) -> tuple[int, int]:

@@ -192,6 +192,10 @@ class Feed:
         if self._store is not None:
             held = {"cached_chunks": len(self._store), "cached_bytes": self._store.nbytes}
             stage.gauges.update(**held, cache_hits=self._store.hits, cache_misses=self._store.misses)
+            stage.gauges.update(cached=self._store.added, cache_dropped=self._store.turned_away)
+            stage.gauges.update(cached_positions=self._store.positions)
+        if isinstance(self.pool, SimpleChunkExtractor):
+            stage.gauges.update(sources_processed=self.pool.sources_processed)
         inlet = self.intake.inlet
         if isinstance(inlet, ChunkSourceLoader):
             provider = self._metrics.stage(f"file_path_provider{self._suffix}")

@@ -16,7 +16,7 @@ class StageMetrics:
     """Counts of one stage. Written once a block, under a lock; read without one.
 
     `busy` are seconds of work of all its `threads` together; `counts` are by name, failures as `failed.<reason>`;
-    `gauges` are the last values; `queue` gives the figures of the queue behind it.
+    `gauges` are the last values; `queue` gives the figures of the queue behind it; `samples` are statistics of values.
 
     >>> stage = StageMetrics("loader", threads=2)
     >>> stage.add(chunks=3)
@@ -30,6 +30,7 @@ class StageMetrics:
         self.busy = 0.0
         self.counts: Counter[str] = Counter()
         self.gauges: dict[str, float | str] = {}
+        self.samples: dict[str, dict[str, float]] = {}
         self.examples: deque[tuple[str, str, str]] = deque(maxlen=EXAMPLES)
         self.queue: Callable[[], Mapping[str, int]] = dict
         self._lock = threading.Lock()
@@ -46,6 +47,21 @@ class StageMetrics:
             self.counts[f"failed.{reason}"] += 1
             self.examples.append((name, reason, message))
 
+    def sample(self, name: str, value: float) -> None:
+        """Add a value to the statistics of its name: `count`, `sum`, `min`, `max` and `latest` since the start.
+
+        >>> stage = StageMetrics("pool")
+        >>> stage.sample("weight", 3.0)
+        >>> stage.sample("weight", 1.0)
+        >>> stage.snapshot()["samples"]
+        {'weight': {'count': 2, 'sum': 4.0, 'min': 1.0, 'max': 3.0, 'latest': 1.0}}
+        """
+        with self._lock:
+            held = self.samples.get(name, {"count": 0, "sum": 0.0, "min": value, "max": value})
+            least, most = min(held["min"], value), max(held["max"], value)
+            count, total = held["count"] + 1, held["sum"] + value
+            self.samples[name] = {"count": count, "sum": total, "min": least, "max": most, "latest": value}
+
     @contextmanager
     def work(self) -> Generator[None]:
         """Time a piece of work."""
@@ -58,8 +74,9 @@ class StageMetrics:
                 self.busy += spent
 
     def snapshot(self) -> dict[str, Any]:
-        """Plain values: `threads`, `busy`, `counts`, `gauges`, `queue`."""
-        parts = {"counts": dict(self.counts), "gauges": dict(self.gauges), "queue": dict(self.queue())}
+        """Plain values: `threads`, `busy`, `counts`, `gauges`, `queue`, `samples`."""
+        parts: dict[str, Any] = {"counts": dict(self.counts), "gauges": dict(self.gauges), "queue": dict(self.queue())}
+        parts["samples"] = dict(self.samples)
         return {"threads": self.threads, "busy": self.busy, **parts}
 
 

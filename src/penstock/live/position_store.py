@@ -37,6 +37,7 @@ class PositionStore:
     def __init__(self, ahead: int, limit: int = 1 << 30) -> None:
         self.ahead, self.limit = ahead, limit
         self.hits = self.misses = 0
+        self.added = self.turned_away = 0  # positions of later uses that were kept, and for which there was no room
         self._lock = threading.Lock()
         self._words = np.empty(min(FIRST_WORDS, limit // 8), np.int64)
         self._end = self._held = 0  # words of the log, and of them of records that are held
@@ -50,6 +51,14 @@ class PositionStore:
     def nbytes(self) -> int:
         """Bytes of all that is held."""
         return 8 * self._held
+
+    @property
+    def positions(self) -> int:
+        """Positions of later uses that are held, whether or not they were given already. Cost: of all chunks."""
+        with self._lock:
+            at = self._where[self._where >= 0]
+            ends = at + 4
+            return int((self._words[ends + self._words[at + 3]] - self._words[ends + 1]).sum())
 
     def has(self, number: Int) -> npt.NDArray[np.bool_]:
         """`[n]` whether frames of each chunk are held, of whatever use."""
@@ -97,8 +106,11 @@ class PositionStore:
         head[1] = len(head) + -(-len(values) // 8)
         self._reach(number)
         self._drop(number)
+        later = int(ends[-1] - ends[1])
         if head[1] > FULL * (self.limit // 8):
+            self.turned_away += later
             return
+        self.added += later
         if self._end + head[1] > len(self._words):
             self._make_room(int(head[1]))
         at, self._end = self._end, self._end + int(head[1])

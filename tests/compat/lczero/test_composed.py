@@ -101,6 +101,7 @@ def test_an_extractor_has_every_position_once() -> None:
     counts = {count["name"]: count["count"] for count in stage["count_metrics"]}
     assert counts["chunks_processed"] > 1
     assert counts["chunks_dropped"] == 0
+    assert counts["sources_processed"] == 1
     with pytest.raises(PlanError, match="expected one pass"):
         finite(config, passes=2).start()
 

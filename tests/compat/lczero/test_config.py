@@ -170,5 +170,5 @@ def test_of_a_training_configuration_the_part_of_the_loader_is_taken() -> None:
 
 
 def test_anything_else_is_refused() -> None:
-    with pytest.raises(DataError, match="expected text, a dict or a message, got int"):
+    with pytest.raises(DataError, match="expected text, a dict, a message or its bytes, got int"):
         load_config(5)

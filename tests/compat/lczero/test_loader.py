@@ -17,7 +17,7 @@ from penstock.compat.lczero import (
     StageControlRequest,
     make_dataloader,
 )
-from penstock.compat.lczero.metrics import History
+from penstock.compat.lczero.history import History
 from penstock.domains.chess.tensors import FIVE, ChessTensors
 from penstock.errors import DataError, FormatError, PlanError, StateError
 from penstock.live.queue import QueueClosed
@@ -87,7 +87,13 @@ def test_positions_that_are_kept_are_those_that_would_be_read() -> None:
         figures, _ = two.get_aggregate_ending_now(math.inf)
     (pool,) = (stage for stage in figures["stage_metrics"] if stage["name"] == "pool")
     counts = {count["name"]: count["count"] for count in pool["count_metrics"]}
-    assert {"cache_hits", "cache_misses"} <= set(counts)
+    assert counts["cache_hits"] + counts["cache_misses"] == 40
+    assert counts["newly_cached"] >= counts["cache_hits"] > 0
+    assert counts["dropped_cache_positions"] == counts["mismatched_use_counts"] == 0
+    gauges = {gauge["name"]: gauge for gauge in pool["gauge_metrics"]}
+    assert gauges["cached_positions"]["capacity"] == 1000
+    assert [queue["name"] for queue in pool["queue_metrics"]] == ["", "kept"]
+    assert pool["queue_metrics"][1]["get_count"] == counts["cache_hits"]
     with pytest.raises(PlanError, match="position_cache_size of stage 'pool'"):
         make_dataloader(kept.replace("position_cache_size: 1000", ""), follow=False)
 

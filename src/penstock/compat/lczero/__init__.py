@@ -29,6 +29,7 @@ from penstock.compat.lczero.config import (
     TensorGeneratorConfig,
 )
 from penstock.compat.lczero.loader import DataLoader, make_dataloader
+from penstock.compat.lczero.tensors import TensorBase
 
 __all__ = [
     "ChunkRescorerConfig",
@@ -50,6 +51,7 @@ __all__ = [
     "StageConfig",
     "StageControlRequest",
     "StageControlResponse",
+    "TensorBase",
     "TensorGeneratorConfig",
     "load_config",
     "make_dataloader",

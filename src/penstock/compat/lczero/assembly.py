@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +13,7 @@ from penstock.compat.lczero.config import (
     ChunkValidatorConfig,
     PositionSamplingConfig,
     ShufflingChunkPoolConfig,
+    StageOptions,
 )
 from penstock.compat.lczero.graph import Branch, Feed
 from penstock.domains.chess.live import DiffFocus, chess_hooks, chess_inlet
@@ -25,6 +28,8 @@ from penstock.live.pipeline import LiveOptions, LivePipeline, Stream
 from penstock.live.queue import Overflow
 from penstock.live.splitter import ChunkSourceSplitter, SplitPart
 
+AUTO = 4  # threads for reading, and for decoding, on a machine with as many processors
+THREADS = ("threads", "chunk_loading_threads", "caching_threads")  # fields that say how many threads read and decode
 ROW_BYTES = 512  # of a position that is kept, with what keeping it costs
 OVERFLOW: dict[str, Overflow] = {"DROP_NEW": "drop_new", "KEEP_NEWEST": "keep_newest"}
 INPUT_FORMATS = {1, 2, 3, 4, 5, 132, 133}
@@ -48,6 +53,7 @@ class Assembly:
     ) -> None:
         self._run: dict[str, Any] = {"seed": seed, "follow": follow, "passes": passes}
         self._journal, self._replay, self._tensors = journal, replay, tensors or ChessTensors()
+        self._inlet_threads: dict[str, int] = {}
         self._inlets: dict[str, ChunkSourceLoader] = {}
         self._splitters: dict[str, ChunkSourceSplitter] = {}
 
@@ -55,6 +61,10 @@ class Assembly:
         """The pipeline that gives the batches of each branch. Raises `PlanError` for what cannot be."""
         if self._journal is not None:
             self._journal.mkdir(parents=True, exist_ok=True)
+        for feed in (feed for branch in branches for feed in branch.feeds):
+            name = feed.names["chunk_source_loader"]
+            pool = feed.pool.source_ingestion_threads if isinstance(feed.pool, ShufflingChunkPoolConfig) else 1
+            self._inlet_threads[name] = max(self._inlet_threads.get(name, 1), feed.loader.threads, pool)
         hooks = {id(feed): _hooks(feed) for branch in branches for feed in branch.feeds}
         looked_at = {
             feed.names["chunk_source_loader"]
@@ -75,6 +85,7 @@ class Assembly:
             batch_size=branch.tensors.batch_size,
             prefetch=max(branch.tensors.output.queue_capacity, 1),
             overflow=_overflow(branch),
+            threads=_threads(branch),
             **self._run,
         )
 
@@ -106,7 +117,9 @@ class Assembly:
     def _inlet(self, feed: Feed, *, as_stored: bool) -> ChunkSourceLoader | SplitPart:
         name, watch = feed.names["chunk_source_loader"], "off" if self._run["follow"] is False else "auto"
         if name not in self._inlets:
-            self._inlets[name] = chess_inlet(feed.provider.directory, watch=watch, as_stored=as_stored)
+            self._inlets[name] = chess_inlet(
+                feed.provider.directory, watch=watch, as_stored=as_stored, threads=self._inlet_threads[name]
+            )
         if feed.splitter is None:
             return self._inlets[name]
         splitter = self._splitters.setdefault(
@@ -145,6 +158,24 @@ def _faults(config: ChunkValidatorConfig) -> Set[Fault]:
         return {Fault(name) for name in config.fault} or REFERENCE
     except ValueError as error:
         raise PlanError(f"expected faults among {[str(fault) for fault in Fault]}, got {config.fault}") from error
+
+
+def _threads(branch: Branch) -> int:
+    """Threads for reading, and as many for decoding: as many as there are processors, up to 4, or what a stage asks
+    for if that is more. What a stage has by default asks for nothing."""
+    asked = [min(AUTO, os.cpu_count() or 1)]
+    for options in [branch.tensors, *(options for feed in branch.feeds for options in _of_chunks(feed))]:
+        for field in dataclasses.fields(options):
+            value = getattr(options, field.name)
+            if field.name in THREADS and value != field.default:
+                asked.append(value)
+    return max(asked)
+
+
+def _of_chunks(feed: Feed) -> list[StageOptions]:
+    """The stages of a feed whose work the reading threads do."""
+    stages = (feed.pool, feed.validator, feed.rescorer, feed.unpacker)
+    return [stage for stage in stages if stage is not None]
 
 
 def _overflow(branch: Branch) -> Overflow:

@@ -10,33 +10,82 @@ import typing
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from penstock.compat.lczero.config import DataLoaderConfig
+import numpy as np
+
+from penstock.compat.lczero import messages
+from penstock.compat.lczero.config import DataLoaderConfig, StageControlRequest
 from penstock.compat.lczero.textproto import Entry, Text, Word, parse
 from penstock.errors import DataError, suggestion
 
 M = TypeVar("M")
 
 TRUTH = {"true": True, "t": True, "True": True, "1": True, "false": False, "f": False, "False": False, "0": False}
+FLOAT = 2  # the type of a field of 32-bit floats, in descriptors of protocol buffers
 NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}
 
 
 def load_config(config: object) -> DataLoaderConfig:
-    """The configuration of a loader from text, a dict, a message of protocol buffers, or as it is.
+    """Return the configuration of a loader from text, a dict, a protocol buffer message, its bytes, or as it is.
 
-    Of a whole training configuration, which has a field `data_loader`, that is taken; the rest is not for loaders.
-    Raises `DataError` for what is no field, with the line, the place and what might have been meant, for values of
-    another type and for fields that are given twice; `FormatError` for text that cannot be read.
+    Of a whole training configuration, which has a field `data_loader`, that field is taken; the rest is not for
+    loaders. Bytes are those of a `DataLoaderConfig`.
 
-    >>> load_config('stage { name: "a" tensor_generator { batch_size: 64 } }').stage[0].tensor_generator.batch_size
-    64
+    Raises:
+        DataError: For an unknown field, with the line, the place and what might have been meant; for a value of another
+            type; for a field that is given twice; for bytes of something else.
+        FormatError: For text that cannot be read.
+        MissingExtraError: For bytes, if `protobuf` is not installed.
+
+    Example:
+        >>> load_config('stage { name: "a" tensor_generator { batch_size: 64 } }').stage[0].tensor_generator.batch_size
+        64
     """
+    where = "the configuration"
     if isinstance(config, str):
         entries = parse(config)
         inner = [entry for entry in entries if entry.name == "data_loader"]
         config = inner[0].value if len(inner) == 1 else entries
     elif isinstance(config, Mapping) and "data_loader" in config:
         config = config["data_loader"]
-    return bind(DataLoaderConfig, config)
+    elif is_protobuf(config):
+        message = _message(messages.CONFIG, config, where)
+        config = {str(about.name): value for about, value in message.ListFields()}.get("data_loader", message)
+    return bind(DataLoaderConfig, config, where)
+
+
+def load_request(request: object) -> StageControlRequest:
+    """Return a control request from text, a dict, a protocol buffer message, its bytes, or as it is.
+
+    Raises:
+        DataError: As `load_config`.
+
+    Example:
+        >>> load_request(b"\\n\\x02\\x08\\x01").chunk_pool_request.reset_chunk_anchor
+        True
+    """
+    where = "the request"
+    if is_protobuf(request):
+        request = _message(messages.REQUEST, request, where)
+    return bind(StageControlRequest, request, where)
+
+
+def is_protobuf(given: object) -> bool:
+    """Return whether something is a protocol buffer message, or bytes, which can be nothing else here.
+
+    Example:
+        >>> is_protobuf(b""), is_protobuf("stage {}"), is_protobuf({})
+        (True, False, False)
+    """
+    return isinstance(given, bytes) or hasattr(given, "ListFields")
+
+
+def _message(name: str, given: Any, where: str) -> Any:
+    """The message of bytes, or the message itself, once it is known to have no field without a name here."""
+    if isinstance(given, bytes):
+        return messages.parse_message(name, given, where)
+    if hasattr(given, "DESCRIPTOR"):
+        messages.refuse_unknown(given, where)
+    return given
 
 
 def bind(message: type[M], given: object, where: str = "the configuration") -> M:
@@ -90,9 +139,10 @@ def _entries(given: object, where: str, types_of: Mapping[str, tuple[Any, bool]]
     if isinstance(given, Mapping):
         items = [(str(name), value) for name, value in typing.cast(Mapping[Any, object], given).items()]
     elif hasattr(given, "ListFields"):  # a message of protocol buffers
-        items = [(str(about.name), value) for about, value in typing.cast(Any, given).ListFields()]
+        listed = typing.cast(Any, given).ListFields()
+        items = [(str(f.name), _shortest(value, f)) for f, value in listed]
     else:
-        raise DataError(f"expected text, a dict or a message, got {type(given).__name__} - at {where}")
+        raise DataError(f"expected text, a dict, a message or its bytes, got {type(given).__name__} - at {where}")
     found: list[tuple[str, object, str]] = []
     for name, value in items:
         several = types_of.get(name, (None, False))[1] and not isinstance(value, (str, Mapping))
@@ -134,6 +184,14 @@ def _scalar(wanted: type, given: object) -> object:
         return float(given.value.rstrip("fF")) if wanted is float else None
     except ValueError:
         return None
+
+
+def _shortest(value: object, field: object) -> object:
+    """The decimal that text would have for a 32-bit float: 0.03, not 0.029999999329447746. So text, a message and its
+    bytes make the same configuration, and with it the same order and states that fit."""
+    if not isinstance(value, float) or getattr(field, "type", 0) != FLOAT:
+        return value
+    return float(str(np.float32(value)))
 
 
 def _choice(choices: tuple[str, ...], given: object, place: str) -> str:

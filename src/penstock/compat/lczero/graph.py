@@ -92,6 +92,11 @@ class Graph:
         """The names of the outputs, in their order."""
         return tuple(self._outputs)
 
+    @property
+    def queues(self) -> dict[str, list[QueueConfig]]:
+        """The outputs of each stage by its name, in the order of the configuration."""
+        return {name: _queues(stage) for name, stage in self._stages.items()}
+
     def add(self, config: DataLoaderConfig) -> None:
         """Append stages and outputs of another configuration. Raises `PlanError` as the constructor does."""
         stages, outputs = dict(self._stages), dict(self._outputs)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
+import threading
 import time
+import warnings
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from penstock.compat.lczero import messages
 from penstock.compat.lczero.assembly import Assembly
-from penstock.compat.lczero.binding import bind, load_config
+from penstock.compat.lczero.binding import is_protobuf, load_config, load_request
 from penstock.compat.lczero.config import (
     ShufflingChunkPoolControlRequest,
     ShufflingChunkPoolControlResponse,
-    StageControlRequest,
     StageControlResponse,
 )
+from penstock.compat.lczero.effects import without_effect
 from penstock.compat.lczero.graph import Branch, Graph
-from penstock.compat.lczero.metrics import History, stage_metrics
+from penstock.compat.lczero.history import History
+from penstock.compat.lczero.metrics import stage_metrics
 from penstock.core.boundary import loading_state
 from penstock.domains.chess.tensors import ChessTensors
 from penstock.errors import PlanError, StateError
@@ -26,23 +32,33 @@ from penstock.live.pipeline import LivePipeline
 from penstock.live.pool import ShufflingChunkPool
 
 VERSION = 2
+LOOK = 0.25  # seconds between two looks at the figures, while the loader runs
 Batch = tuple[Any, ...]
 
 
 class DataLoader(Iterator[Batch]):
     """Batches of training positions from a folder of games that grows, as the configuration of the stages says.
 
-    `config`: text, a dict, a message or a `DataLoaderConfig`; see `docs/lczero.md` for what each field does. A batch is
-    a tuple of `inputs` `[B, 112, 8, 8]`, `probabilities` `[B, 1858]` and `values` `[B, 6, 3]`, float32; `tensors` asks
-    for others. An iterator over the first output, and a context manager.
+    A batch is a tuple of `inputs` `[B, 112, 8, 8]`, `probabilities` `[B, 1858]` and `values` `[B, 6, 3]`, float32;
+    `tensors` asks for others. An iterator over the first output, and a context manager.
 
-    Beyond the original: `seed` fixes the order, whatever the number of threads; `timeout` in seconds bounds each wait
-    of `get_next`; `follow=False` reads what is there, `passes` times, and then raises `StopIteration`; `journal` is a
-    folder where the moves of each window are written, `replay` one whose moves are repeated; `state_dict` is all that a
-    run needs to go on.
+    Args:
+        config: The stages: a protocol buffer message or its bytes, as the original takes them; or text, a dict or a
+            `DataLoaderConfig`. See `docs/lczero.md` for what each field does.
+        seed: Fixes the order, whatever the number of threads.
+        timeout: Seconds that each `get_next` waits at most.
+        follow: `False` reads what is there, `passes` times, and then raises `StopIteration`.
+        passes: Passes over the window; None for ever, or one with `follow=False`.
+        journal: A folder where the moves of each window are written.
+        replay: A folder whose moves are repeated.
+        tensors: What a batch has.
+        protobuf: Whether figures come as bytes of a message, as in the original, or as a dict. By default they come as
+            the configuration did.
 
-    Raises `DataError`, `FormatError` and `PlanError` for a configuration that is none, that does not fit together, or
-    that asks for what there is not; `FormatError` where there is no such directory.
+    Raises:
+        DataError, FormatError, PlanError: For a configuration that is none, that does not fit together, or that asks
+            for what there is not. `FormatError` where there is no such directory.
+        MissingExtraError: For bytes, and for `protobuf=True`, if `protobuf` is not installed.
 
     >>> import tempfile
     >>> from penstock.formats.lc0 import FRAME, packed_chunk
@@ -74,13 +90,19 @@ class DataLoader(Iterator[Batch]):
         journal: str | os.PathLike[str] | None = None,
         replay: str | os.PathLike[str] | None = None,
         tensors: ChessTensors | None = None,
+        protobuf: bool | None = None,
     ) -> None:
+        self._protobuf = is_protobuf(config) if protobuf is None else protobuf
+        if self._protobuf:
+            messages.message_class(messages.METRICS)  # an extra that lacks is said now, not in the middle of a run
         self._graph = Graph(load_config(config))
         self._timeout = timeout
         self._options: dict[str, Any] = {"seed": seed, "follow": follow, "passes": passes, "tensors": tensors}
         self._options |= {"journal": journal and Path(journal), "replay": replay and Path(replay)}
         self._made: dict[str, tuple[Branch, LivePipeline]] | None = None
         self._history: dict[str, History] = {}
+        self._figures = threading.RLock()  # over the history
+        self._stopped: threading.Event | None = None
 
     @property
     def pipelines(self) -> dict[str, LivePipeline]:
@@ -96,15 +118,17 @@ class DataLoader(Iterator[Batch]):
     def start(self) -> None:
         """Take in what is there and begin to work ahead. Waiting for a batch does so by itself."""
         try:
-            for alias, pipeline in self.pipelines.items():
+            for pipeline in self.pipelines.values():
                 pipeline.start()
-                self._look(alias)
         except BaseException:
             self.stop()  # no output runs on where another cannot
             raise
+        self._watch()
 
     def stop(self) -> None:
         """End all threads and close all files. A state can still be taken."""
+        if self._stopped is not None:
+            self._stopped.set()
         for _, pipeline in (self._made or {}).values():
             pipeline.stop()
 
@@ -115,14 +139,14 @@ class DataLoader(Iterator[Batch]):
         `DataError` where no chunk can be used, and `QueueClosed`, a `RuntimeError`, after `stop`.
         """
         pipeline = self._pipeline(alias)
-        batch = pipeline.get_next(self._timeout if timeout is None else timeout)
-        self._look(alias)
-        return tuple(batch.values())
+        self._watch()
+        return tuple(pipeline.get_next(self._timeout if timeout is None else timeout).values())
 
     def maybe_get_next(self, alias: str = "") -> Batch | None:
         """The next batch of an output if it is ready, else None. Raises as `get_next`."""
-        batch = self._pipeline(alias).maybe_get_next()
-        self._look(alias)
+        pipeline = self._pipeline(alias)
+        self._watch()
+        batch = pipeline.maybe_get_next()
         return None if batch is None else tuple(batch.values())
 
     def __next__(self) -> Batch:
@@ -134,34 +158,69 @@ class DataLoader(Iterator[Batch]):
     def __exit__(self, *exc: object) -> None:
         self.stop()
 
-    def send_control_message(self, request: object) -> list[tuple[str, StageControlResponse]]:
-        """Ask the pools for their anchor, or to set or reset it; gives the name and the answer of each pool.
+    def send_control_message(self, request: object) -> list[tuple[str, Any]]:
+        """Ask the pools for their anchor, or to set or reset it. The count in the answer to a reset is that before it.
 
-        `request`: a `StageControlRequest`, or text, a dict or a message of that form. The count in the answer to a
-        reset is that before it. Raises `DataError` for another form.
+        Args:
+            request: A `StageControlRequest`: a protocol buffer message or its bytes, as the original takes them; or
+                text, a dict or the dataclass.
+
+        Returns:
+            The name of each pool with its answer. To a message or bytes, the answer is a `StageControlResponse` of the
+            same generated code, with `HasField`; to anything else, a dataclass of that name.
+
+        Raises:
+            DataError: For a request of another form.
         """
-        asked = bind(StageControlRequest, request, "the request").chunk_pool_request
+        asked = load_request(request).chunk_pool_request
         if asked is None:
             return []
-        answers: list[tuple[str, StageControlResponse]] = []
+        answers: list[tuple[str, Any]] = []
         for branch, pipeline in self._branches().values():
             for feed, pool in zip(branch.feeds, pipeline.pools, strict=True):
                 if "shuffling_chunk_pool" in feed.names:
-                    answers.append((feed.names["shuffling_chunk_pool"], _answer(pool, asked)))
+                    answer: Any = _answer(pool, asked)
+                    if is_protobuf(request):
+                        answer = messages.response_to(request, dataclasses.asdict(answer))
+                    answers.append((feed.names["shuffling_chunk_pool"], answer))
         return answers
 
-    def get_bucket_metrics(self, time_period: int, include_pending: bool = True) -> tuple[dict[str, Any], float]:
-        """Figures of all stages over the last `2 ** time_period` seconds, as `get_aggregate_ending_now`."""
+    def get_bucket_metrics(self, time_period: int, include_pending: bool = True) -> tuple[Any, float]:
+        """Return the figures of all stages over the last `2 ** time_period` seconds, as `get_aggregate_ending_now`.
+
+        Args:
+            time_period: From -128 to 127, as the original numbers its periods: 0 is a second, 6 a minute.
+            include_pending: As there.
+
+        Raises:
+            PlanError: For another period.
+        """
+        if type(time_period) is not int or not -128 <= time_period <= 127:
+            raise PlanError(f"expected a period from -128 to 127, the power of two of seconds, got {time_period!r}")
         return self.get_aggregate_ending_now(2.0**time_period, include_pending)
 
-    def get_aggregate_ending_now(
-        self, duration_seconds: float, include_pending: bool = True
-    ) -> tuple[dict[str, Any], float]:
-        """Figures of all stages over so many seconds, and how many seconds these are.
+    def get_aggregate_ending_now(self, duration_seconds: float, include_pending: bool = True) -> tuple[Any, float]:
+        """Return the figures of all stages over so many seconds, and how many seconds these are.
 
-        A dict with the fields of `DataLoaderMetricsProto`. Without `include_pending` the time ends when figures were
-        last kept, a quarter of a second ago or more, rather than now. `math.inf` means since the start.
+        Args:
+            duration_seconds: `math.inf` means since the start.
+            include_pending: Without, the period ends at the last look, up to a quarter of a second ago, not now.
+
+        Returns:
+            The bytes of a `DataLoaderMetricsProto`, or a dict with its fields: see `protobuf`. And the seconds.
+
+        Raises:
+            PlanError: For a negative time, or none.
         """
+        if not duration_seconds >= 0:
+            raise PlanError(f"expected a time of zero seconds or more, got {duration_seconds!r}")
+        with self._figures:
+            stages, spent = self._stages_of(duration_seconds, include_pending)
+        figures = {"stage_metrics": [stages[name] for name in self._graph.queues if name in stages]}
+        return (messages.serialize(messages.METRICS, figures) if self._protobuf else figures), spent
+
+    def _stages_of(self, seconds: float, include_pending: bool) -> tuple[dict[str, dict[str, Any]], float]:
+        """The figures of each stage over a period that ends now, or at the last look; and how long it is."""
         stages: dict[str, dict[str, Any]] = {}
         spent = 0.0
         for alias, (branch, pipeline) in self._branches().items():
@@ -169,12 +228,14 @@ class DataLoader(Iterator[Batch]):
             kept = history.at(math.inf)
             after = now if include_pending or not kept["stages"] else kept
             history.add(now)
-            before = history.at(after["time"] - duration_seconds)
+            before = history.at(after["time"] - seconds)
             texts = [{"anchor": pool.anchor(), "last_chunk_key": pool.newest} for pool in pipeline.pools]
-            for stage in stage_metrics(branch, before, after, texts):  # what several outputs share is there once
+            fullness = history.fullness(before["time"], after["time"])
+            made = stage_metrics(branch, before, after, fullness=fullness, pools=texts, queues=self._graph.queues)
+            for stage in made:  # what several outputs share is there once
                 stages.setdefault(stage["name"], stage)
             spent = max(spent, after["time"] - before["time"])
-        return {"stage_metrics": list(stages.values())}, spent
+        return stages, spent
 
     def state_dict(self) -> dict[str, Any]:
         """Where each output stands after the batches that were got: see `LivePipeline.state_dict`."""
@@ -201,6 +262,8 @@ class DataLoader(Iterator[Batch]):
     def _branches(self) -> dict[str, tuple[Branch, LivePipeline]]:
         if self._made is None:
             branches = self._graph.branches()
+            if idle := without_effect(branches, self._graph.queues):
+                warnings.warn(f"settings of the loader without effect: {'; '.join(idle)}", stacklevel=4)
             pipelines = Assembly(**self._options).pipelines(branches)
             made = {branch.alias: (branch, pipelines[branch.alias]) for branch in branches}
             for alias in made:
@@ -209,9 +272,26 @@ class DataLoader(Iterator[Batch]):
             self._made = made
         return self._made
 
-    def _look(self, alias: str) -> None:
-        if self._history[alias].wants(time.monotonic()):
-            self._history[alias].add(self.pipelines[alias].metrics())
+    def _watch(self) -> None:
+        """Look at the figures every quarter of a second, by a thread that ends with the loader."""
+        if self._stopped is None:
+            self._stopped = threading.Event()
+            name = "penstock lczero figures"
+            threading.Thread(target=_look, args=(weakref.ref(self), self._stopped), name=name, daemon=True).start()
+
+    def _look(self) -> None:
+        """Keep the figures of now."""
+        with self._figures:
+            for alias, (_, pipeline) in self._branches().items():
+                if self._history[alias].wants(time.monotonic()):
+                    self._history[alias].add(pipeline.metrics())
+
+
+def _look(loader: weakref.ref[DataLoader], stopped: threading.Event) -> None:
+    """Look at the figures of a loader until it is stopped, or nobody holds it any more."""
+    while not stopped.wait(LOOK) and (held := loader()) is not None:
+        held._look()  # pyright: ignore[reportPrivateUsage]  this is the loader's own thread
+        del held
 
 
 def _answer(pool: ShufflingChunkPool, asked: ShufflingChunkPoolControlRequest) -> StageControlResponse:

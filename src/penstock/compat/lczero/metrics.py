@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from penstock.compat.lczero.config import QueueConfig, ShufflingChunkPoolConfig
 from penstock.compat.lczero.graph import Branch
-
-Snapshot = Mapping[str, Any]
+from penstock.compat.lczero.history import Fullness, Snapshot
 
 # The stage of ours behind each kind of theirs, with the name of the load where theirs has several.
 LOADS = {
@@ -20,67 +21,79 @@ LOADS = {
     "shuffling_frame_sampler": [("load", "shuffling_frame_sampler")],
     "tensor_generator": [("load", "tensor_generator")],
 }
-CACHE = ("reshuffles", "cache_hits", "cache_misses")  # gauges of ours that theirs counts
+NAMED = ("chunk_source_splitter", "shuffling_chunk_pool", "chunk_unpacker")  # whose queues have names of their own
 POOL_GAUGES = ("chunk_sources", "chunks_current", "chunks_total", "chunks_since_anchor")
+# Gauges of ours that only grow, which theirs counts, under its name.
+CACHE_COUNTS = {
+    "cache_hits": "cache_hits",
+    "cache_misses": "cache_misses",
+    "newly_cached": "cached",
+    "dropped_cache_positions": "cache_dropped",
+}
+# Of the queue behind a stage of theirs that is a function call here: our stage and its count of what has passed.
+PASSED = {
+    "file_path_provider": ("file_path_provider", "files"),
+    "chunk_source_loader": ("chunk_source_loader", "files"),
+    "chunk_source_splitter": ("chunk_source_loader", "files"),
+    "chunk_validator": ("chunk_validator", "chunks"),
+    "chunk_rescorer": ("chunk_rescorer", "chunks"),
+    "chunk_unpacker": ("chunk_unpacker", "frames"),
+    "join_positions": ("shuffling_frame_sampler", "frames"),
+}
 
 
-class History:
-    """Snapshots of the past, the finer the nearer: at most two for each doubling of age.
+@dataclass(frozen=True)
+class _Span:
+    """The stages of one feed at the begin and at the end of a period, and how full their queues were meanwhile."""
 
-    >>> history = History()
-    >>> for second in range(100):
-    ...     history.add({"time": float(second), "stages": {}})
-    >>> len(history) < 20, history.at(99.0 - 30)["time"] <= 69.0, history.at(-9.0)["time"]
-    (True, True, 0.0)
-    """
+    before: Mapping[str, Any]
+    after: Mapping[str, Any]
+    fullness: Mapping[str, Fullness]
+    seconds: float
 
-    def __init__(self, finest: float = 0.25) -> None:
-        self._finest = finest
-        self._held: list[Snapshot] = []
+    def counts(self, stage: str) -> dict[str, int]:
+        """What a stage of ours counted in the period."""
+        earlier = self.before.get(stage, {}).get("counts", {})
+        return {name: n - earlier.get(name, 0) for name, n in self.after.get(stage, {}).get("counts", {}).items()}
 
-    def __len__(self) -> int:
-        return len(self._held)
+    def grown(self, stage: str, gauge: str) -> int:
+        """By how much a gauge grew in the period."""
+        now, then = (side.get(stage, {}).get("gauges", {}).get(gauge, 0) for side in (self.after, self.before))
+        return int(now - then)
 
-    def wants(self, now: float) -> bool:
-        """Whether a snapshot of this time would be kept: the last is not too near."""
-        return not self._held or now - self._held[-1]["time"] >= self._finest
-
-    def add(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot, and let go of those that others nearly stand for."""
-        now = snapshot["time"]
-        if not self.wants(now):
-            return
-        self._held.append(snapshot)
-        # From the newest back: of three in a row the middle goes, if its neighbours are nearer than half of their age.
-        kept = self._held[-2:][::-1]
-        for i in range(len(self._held) - 3, -1, -1):
-            older = self._held[i]
-            if len(kept) > 2 and i > 0 and kept[-2]["time"] - older["time"] < (now - kept[-2]["time"]) / 2:
-                kept[-1] = older
-            else:
-                kept.append(older)
-        self._held = kept[::-1]
-
-    def at(self, time: float) -> Snapshot:
-        """The newest that is not younger than a time; the oldest where all are."""
-        older = [snapshot for snapshot in self._held if snapshot["time"] <= time]
-        return older[-1] if older else self._held[0]
+    def failures(self) -> dict[str, int]:
+        """Chunks that failed when they were read, by `failed.<reason>`."""
+        reading = {**self.counts("chunk_loading"), **self.counts("chunk_unpacker")}
+        return {name: n for name, n in reading.items() if name.startswith("failed.")}
 
 
 def stage_metrics(
-    branch: Branch, before: Snapshot, after: Snapshot, pools: Sequence[Mapping[str, str]]
+    branch: Branch,
+    before: Snapshot,
+    after: Snapshot,
+    *,
+    fullness: Mapping[str, Fullness],
+    pools: Sequence[Mapping[str, str]],
+    queues: Mapping[str, Sequence[QueueConfig]],
 ) -> list[dict[str, Any]]:
-    """The figures of a branch's stages between two snapshots, a dict each, as their `StageMetricProto`.
+    """Return the figures of a branch's stages between two snapshots, a dict each, as their `StageMetricProto`.
 
-    `pools` has the texts `anchor` and `last_chunk_key` of the pool of each feed.
+    Args:
+        branch: What leads to an output.
+        before: The figures of the pipeline at the begin of the period.
+        after: Those at its end.
+        fullness: How full the queues of our stages were meanwhile.
+        pools: The texts `anchor` and `last_chunk_key` of the pool of each feed.
+        queues: The outputs of each stage of the configuration, by the stage's name.
     """
-    spent = after["time"] - before["time"]
     made: list[dict[str, Any]] = []
     for feed, texts in zip(branch.feeds, pools, strict=True):
         suffix = f".{feed.names['chunk_unpacker']}" if len(branch.feeds) > 1 else ""
-        then, now = _of_feed(before["stages"], suffix), _of_feed(after["stages"], suffix)
+        sides = [_of_feed(side, suffix) for side in (before["stages"], after["stages"], fullness)]
+        span = _Span(sides[0], sides[1], sides[2], after["time"] - before["time"])
         names = {**feed.names, **(branch.names if not made else {})}
-        made += [_of_stage(kind, name, then, now, spent, texts) for kind, name in names.items()]
+        cache = feed.pool.position_cache_size if isinstance(feed.pool, ShufflingChunkPoolConfig) else 0
+        made += [_of_stage(kind, name, span, texts, queues[name], cache) for kind, name in names.items()]
     return made
 
 
@@ -91,61 +104,124 @@ def _of_feed(stages: Mapping[str, Any], suffix: str) -> dict[str, Any]:
 
 
 def _of_stage(
-    kind: str, name: str, before: Mapping[str, Any], after: Mapping[str, Any], spent: float, pool: Mapping[str, str]
+    kind: str, name: str, span: _Span, pool: Mapping[str, str], queues: Sequence[QueueConfig], cache: int
 ) -> dict[str, Any]:
-    made: dict[str, Any] = {"name": name}
-    loads = [(load, ours) for load, ours in LOADS.get(kind, []) if ours in after]
-    made["load_metrics"] = [
-        {
-            "name": load,
-            "load_seconds": after[ours]["busy"] - before.get(ours, {}).get("busy", 0.0),
-            "total_seconds": spent * after[ours]["threads"],
-        }
-        for load, ours in loads
-    ]
-    made["queue_metrics"] = [
-        _queue(before.get(ours, {}).get("queue", {}), after[ours]["queue"]) for _, ours in loads if after[ours]["queue"]
-    ]
-    counted = {ours: _counts(before.get(ours, {}), after.get(ours, {})) for ours in after}
-    made["count_metrics"] = [{"name": n, "count": c} for n, c in _named_counts(kind, counted).items()]
+    made: dict[str, Any] = {"name": name, "load_metrics": [], "count_metrics": []}
+    for load, ours in LOADS.get(kind, []):
+        if ours in span.after:
+            busy = span.after[ours]["busy"] - span.before.get(ours, {}).get("busy", 0.0)
+            total = span.seconds * span.after[ours]["threads"]
+            made["load_metrics"].append({"name": load, "load_seconds": busy, "total_seconds": total})
+    names = [queue.name if kind in NAMED else "output" for queue in queues]
+    made["queue_metrics"] = [_queue(kind, i, queue, span) for i, queue in enumerate(names)]
+    counts = COUNTS[kind](span) if kind in COUNTS else span.counts(kind)
+    made["count_metrics"] = [{"name": n, "count": c} for n, c in counts.items()]
     if kind == "shuffling_chunk_pool":
-        gauges = after["shuffling_chunk_pool"]["gauges"]
-        made["gauge_metrics"] = [{"name": gauge, "value": gauges[gauge]} for gauge in POOL_GAUGES]
-        made["gauge_metrics"][1]["capacity"] = gauges["chunks_capacity"]
-        earlier = before.get("shuffling_chunk_pool", {}).get("gauges", {})
-        made["count_metrics"] += [
-            {"name": count, "count": gauges[count] - earlier.get(count, 0)} for count in CACHE if count in gauges
-        ]
-        made["anchor"] = pool["anchor"]
-    if kind == "chunk_source_loader":
+        made |= {"gauge_metrics": _pool_gauges(span, cache), "anchor": pool["anchor"]}
+        made["statistics_metrics"] = _weights(span)
+    if kind == "chunk_source_loader" and pool["last_chunk_key"]:
         made["last_chunk_key"] = pool["last_chunk_key"]
     return made
 
 
-def _queue(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, Any]:
-    counts = {f"{name}_count": after[f"{name}s"] - before.get(f"{name}s", 0) for name in ("put", "get", "drop")}
-    full = {"queue_fullness": {"latest": after["fill"]}, "queue_capacity": after["capacity"]}
-    return {"name": "output", **counts, **full}
+def _pool_gauges(span: _Span, cache: int) -> list[dict[str, Any]]:
+    gauges = span.after["shuffling_chunk_pool"]["gauges"]
+    made: list[dict[str, Any]] = [{"name": gauge, "value": gauges[gauge]} for gauge in POOL_GAUGES]
+    made[1]["capacity"] = gauges["chunks_capacity"]
+    if "cached_positions" in gauges:
+        made.append({"name": "cached_positions", "value": gauges["cached_positions"], "capacity": cache})
+    return made
 
 
-def _counts(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, int]:
-    earlier = before.get("counts", {})
-    return {name: n - earlier.get(name, 0) for name, n in after.get("counts", {}).items()}
+def _weights(span: _Span) -> list[dict[str, Any]]:
+    """The weights of chunks that were looked at for the first time: sum and count of the period, `min` and `max` since
+    the start."""
+    found: list[dict[str, Any]] = []
+    for stage in ("chunk_loading", "chunk_unpacker"):
+        for name, now in span.after.get(stage, {}).get("samples", {}).items():
+            then = span.before.get(stage, {}).get("samples", {}).get(name, {"sum": 0.0, "count": 0})
+            if now["count"] > then["count"]:
+                own = {"sum": now["sum"] - then["sum"], "count": now["count"] - then["count"]}
+                found.append({"name": name, **now, **own})
+    return found
 
 
-def _named_counts(kind: str, counted: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    """What a stage of theirs counts: their names for what they have, ours for the rest."""
-    if kind == "chunk_source_loader":
-        ours = dict(counted.get("chunk_source_loader", {}))
-        return {"skipped_files": ours.pop("skipped", 0), **ours}
-    reading = {name: n for stage in ("chunk_loading", "chunk_unpacker") for name, n in counted.get(stage, {}).items()}
-    failed = {name: n for name, n in reading.items() if name.startswith("failed.")}
-    if kind == "shuffling_chunk_pool":
-        return {"dropped": sum(failed.values()), "hanse_rejected": reading.get("rejected", 0)}
-    if kind == "simple_chunk_extractor":
-        return {"chunks_processed": reading.get("chunks", 0), "chunks_dropped": sum(failed.values())}
-    if kind == "chunk_rescorer":
-        return {"failed_rescores": sum(n for name, n in failed.items() if name.startswith("failed.rescore"))}
-    if kind == "chunk_unpacker":
-        return {name: n for name, n in counted.get("chunk_unpacker", {}).items() if name != "rejected"}
-    return dict(counted.get(kind, {}))
+def _queue(kind: str, place: int, name: str, span: _Span) -> dict[str, Any]:
+    """The queue behind output number `place` of a stage: what went through it, and, where something waits there in
+    our stages too, how full it was."""
+    passed = _passed(kind, place, span)
+    made: dict[str, Any] = {"name": name, "put_count": passed, "get_count": passed, "drop_count": 0}
+    ours = LOADS.get(kind, [("", "")])[-1][1]
+    now = span.after.get(ours, {}).get("queue") if place == 0 else None
+    if not now:
+        return made
+    then = span.before.get(ours, {}).get("queue", {})
+    if kind == "tensor_generator":
+        made |= {f"{count}_count": now[f"{count}s"] - then.get(f"{count}s", 0) for count in ("put", "get", "drop")}
+    fullness = span.fullness.get(ours, Fullness.of(int(now["fill"])))
+    return {**made, "queue_fullness": fullness.fields(), "queue_capacity": now["capacity"]}
+
+
+def _passed(kind: str, place: int, span: _Span) -> int:
+    """How many files, chunks or frames left a stage."""
+    if place > 0 and kind == "shuffling_chunk_pool":
+        return span.grown(kind, "cache_hits")
+    if place > 0 and kind == "chunk_unpacker":
+        return span.grown("shuffling_chunk_pool", "cached")
+    if kind in ("shuffling_chunk_pool", "simple_chunk_extractor"):
+        for stage in ("chunk_validator", "chunk_rescorer"):
+            if stage in span.after:  # the first that chunks come to
+                return sum(n for name, n in span.counts(stage).items() if name.startswith(("chunks", "rejected.")))
+        return span.counts("chunk_unpacker").get("chunks", 0)
+    if kind == "shuffling_frame_sampler":
+        return span.counts(kind).get("frames", 0) - span.grown(kind, "frames")
+    stage, count = PASSED.get(kind, ("", ""))
+    return span.counts(stage).get(count, 0)
+
+
+def _loader_counts(span: _Span) -> dict[str, int]:
+    ours = span.counts("chunk_source_loader")
+    return {"skipped_files": ours.pop("skipped", 0), **ours}
+
+
+def _pool_counts(span: _Span) -> dict[str, int]:
+    reading = [span.counts(stage) for stage in ("chunk_loading", "chunk_unpacker")]
+    total = {name: sum(each.get(name, 0) for each in reading) for name in ("weight_hits", "weight_misses", "rejected")}
+    counts = {
+        "dropped": sum(span.failures().values()),
+        "hanse_cache_hits": total["weight_hits"],
+        "hanse_cache_misses": total["weight_misses"],
+        "hanse_rejected": total["rejected"],
+        "reshuffles": span.grown("shuffling_chunk_pool", "reshuffles"),
+    }
+    gauges = span.after["shuffling_chunk_pool"]["gauges"]
+    if "cache_hits" in gauges:
+        counts |= {name: span.grown("shuffling_chunk_pool", ours) for name, ours in CACHE_COUNTS.items()}
+        # Positions are kept for the uses that follow, by the thread that read their chunk: neither can happen.
+        counts |= {"mismatched_use_counts": 0, "chunk_source_not_found": 0}
+    return counts
+
+
+def _extractor_counts(span: _Span) -> dict[str, int]:
+    chunks = span.counts("chunk_unpacker").get("chunks", 0)
+    done = span.grown("shuffling_chunk_pool", "sources_processed")
+    return {"chunks_processed": chunks, "chunks_dropped": sum(span.failures().values()), "sources_processed": done}
+
+
+def _rescorer_counts(span: _Span) -> dict[str, int]:
+    return {"failed_rescores": sum(n for name, n in span.failures().items() if name.startswith("failed.rescore"))}
+
+
+def _unpacker_counts(span: _Span) -> dict[str, int]:
+    return {name: n for name, n in span.counts("chunk_unpacker").items() if name not in OF_THE_POOL}
+
+
+OF_THE_POOL = ("rejected", "weight_hits", "weight_misses")
+# What a stage of theirs counts: their names for what they have, ours for the rest.
+COUNTS: dict[str, Callable[[_Span], dict[str, int]]] = {
+    "chunk_source_loader": _loader_counts,
+    "shuffling_chunk_pool": _pool_counts,
+    "simple_chunk_extractor": _extractor_counts,
+    "chunk_rescorer": _rescorer_counts,
+    "chunk_unpacker": _unpacker_counts,
+}

@@ -1,0 +1,58 @@
+"""Settings of a configuration that change nothing, so that nobody relies on them without knowing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from penstock.compat.lczero.config import QueueConfig, ShufflingChunkPoolConfig
+from penstock.compat.lczero.graph import Branch, Feed
+
+GAMMA = ShufflingChunkPoolConfig().hanse_sampling_gamma
+CAPACITY = QueueConfig().queue_capacity
+
+
+def without_effect(branches: Sequence[Branch], queues: Mapping[str, Sequence[QueueConfig]]) -> list[str]:
+    """Return what a configuration sets that has no effect here, or, as in the original, none without another field.
+
+    Args:
+        branches: What leads to each output.
+        queues: The outputs of each stage, by its name.
+
+    Example:
+        >>> from penstock.compat.lczero.binding import load_config
+        >>> from penstock.compat.lczero.graph import Graph
+        >>> graph = Graph(load_config('''
+        ...     stage { name: "files" file_path_provider { output { queue_capacity: 16 } } }
+        ...     stage { name: "sources" input: "files" chunk_source_loader {} }
+        ...     stage { name: "pool" input: "sources" shuffling_chunk_pool { hanse_sampling_gamma: 2 } }
+        ...     stage { name: "frames" input: "pool" chunk_unpacker { position_count: 1 } }
+        ...     stage { name: "tensors" input: "frames" tensor_generator {} }
+        ...     output: "tensors"
+        ... '''))
+        >>> for setting in without_effect(graph.branches(), graph.queues):
+        ...     print(setting)
+        hanse_sampling_gamma of 'pool', without hanse_sampling_threshold
+        queue_capacity of ['files'], as what waits behind these stages is bounded in bytes
+    """
+    found = [setting for branch in branches for feed in branch.feeds for setting in _of_feed(feed)]
+    tensors = {branch.names["tensor_generator"] for branch in branches}  # their capacity says how many batches wait
+    others = {name: outputs for name, outputs in queues.items() if name not in tensors}
+    sized = [name for name, outputs in others.items() if any(queue.queue_capacity != CAPACITY for queue in outputs)]
+    bounded = f"queue_capacity of {sized}, as what waits behind these stages is bounded in bytes"
+    return [*dict.fromkeys(found), *([bounded] if sized else [])]
+
+
+def _of_feed(feed: Feed) -> list[str]:
+    pool, unpacker, found = feed.pool, feed.unpacker, list[str]()
+    if unpacker.position_sampling is not None and unpacker.position_count is None:
+        found.append(f"position_sampling of {feed.names['chunk_unpacker']!r}, without position_count")
+    if not isinstance(pool, ShufflingChunkPoolConfig):
+        return found
+    name = feed.names["shuffling_chunk_pool"]
+    if not pool.hanse_sampling_threshold and pool.position_sampling is not None:
+        found.append(f"position_sampling of {name!r}, without hanse_sampling_threshold")
+    if not pool.hanse_sampling_threshold and pool.hanse_sampling_gamma != GAMMA:
+        found.append(f"hanse_sampling_gamma of {name!r}, without hanse_sampling_threshold")
+    if pool.position_cache_size and pool.cachehit_output is None:
+        found.append(f"position_cache_size of {name!r}, without cachehit_output")
+    return found

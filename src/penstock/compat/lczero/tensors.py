@@ -1,0 +1,48 @@
+"""`TensorBase`: the description of an array under the names of Leela Chess Zero's loader."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+class TensorBase:
+    """Shape, strides and type of an array.
+
+    In the original, tensors own the memory of the arrays that `get_next` returns. Here arrays own their memory, and a
+    tensor describes one that it is given.
+
+    Args:
+        array: Any array.
+
+    Example:
+        >>> tensor = TensorBase(np.zeros((2, 3), np.float32))
+        >>> tensor.shape(), tensor.strides(), tensor.element_size(), tensor.py_format()
+        ([2, 3], [12, 4], 4, 'f')
+    """
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self._array = np.asarray(array)
+
+    def shape(self) -> list[int]:
+        """Return the length of each axis."""
+        return list(self._array.shape)
+
+    def strides(self) -> list[int]:
+        """Return the bytes from one element to the next on each axis."""
+        return list(self._array.strides)
+
+    def element_size(self) -> int:
+        """Return the bytes of an element."""
+        return self._array.itemsize
+
+    def py_format(self) -> str:
+        """Return the format of an element, as the `struct` module writes it: "f", "d", "i" or "q", and others."""
+        dtype = self._array.dtype
+        return "q" if dtype == np.int64 else dtype.char
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """Return the array."""
+        return np.array(self._array, dtype, copy=copy)
