@@ -22,14 +22,11 @@ from penstock.formats.webdataset.source import ShardSource
 def index(
     location: Annotated[str, typer.Argument(metavar="PATH_OR_ID", help="A path, or an id that a format knows.")],
     force: Annotated[bool, typer.Option("--force", help="Make it anew, even if there is one that fits.")] = False,
-    beside: Annotated[
-        bool, typer.Option("--beside", help="Minari: keep it beside the data, and not in the user's cache.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Make the index of a dataset ahead of time, so that opening it is quick.
 
-    Tar shards keep one beside them, Minari's datasets one in the user's cache if they are large. Others need none.
+    Tar shards have one in the user's cache, Minari's datasets too if they are large. Others need none.
 
     Example: penstock index ./shards --force
     """
@@ -37,7 +34,7 @@ def index(
     if found.name == "webdataset":
         summary = _of_shards(path, force=force)
     elif found.name == "minari":
-        summary = _of_minari(path, "beside" if beside else "user", force=force)
+        summary = _of_minari(path, force=force)
     else:
         with found.open(path) as source:
             summary = {"episodes": len(source), "steps": source.steps, "index": None, "made": False}
@@ -57,14 +54,17 @@ class _Indexed(ShardSource):
     def __enter__(self) -> _Indexed:
         return self
 
-    def keep(self) -> bool:
-        """Write the index; False where the folder cannot be written."""
-        return shard_index.save(shard_index.place(self.path), self._key, self._opened.content)
+    def keep(self) -> None:
+        """Write the index. Raises `OSError` where the cache folder cannot be written."""
+        shard_index.save(shard_index.place(self.path), self._state(), self._opened.content)
 
     @property
     def is_kept(self) -> bool:
         """Whether there is an index of this state."""
-        return shard_index.load(shard_index.place(self.path), self._key) is not None
+        return shard_index.load(shard_index.place(self.path), self._state()) is not None
+
+    def _state(self) -> str:
+        return shard_index.state_of(self._key, self.shards, self._opened.archives.buffers)
 
 
 def _of_shards(path: Path, *, force: bool) -> dict[str, Any]:
@@ -73,23 +73,23 @@ def _of_shards(path: Path, *, force: bool) -> dict[str, Any]:
         place.unlink(missing_ok=True)
     with _Indexed(path) as source:
         made = force or not source.is_kept
-        if made and not source.keep():
-            raise FormatError("expected a folder that can be written to keep the index in", path=place)
+        if made:
+            source.keep()
         counts = {"episodes": len(source), "steps": source.steps, "samples": len(source.samples)}
         shards = {"shards": len(source.shards), "layout": source.layout}
     return {**counts, **shards, "index": str(place), "index_size": size(place.stat().st_size), "made": made}
 
 
-def _of_minari(path: Path, where: index_cache.Where, *, force: bool) -> dict[str, Any]:
+def _of_minari(path: Path, *, force: bool) -> dict[str, Any]:
     """Opening keeps the index by itself, if there is so much to index that it is worth a file."""
     folder, main = minari_place(path)
-    place = index_cache.place((folder / main if main is not None else folder).absolute(), where)
+    place = index_cache.place((folder / main if main is not None else folder).absolute(), "user")
     if place is None:
-        raise FormatError("expected a place for the index, got none", path=path)
+        raise FormatError("expected a folder for the index, got none; set PENSTOCK_CACHE", path=path)
     if force:
         place.unlink(missing_ok=True)
     before = place.stat().st_mtime_ns if place.exists() else None
-    with Hdf5Source(folder, main, cache=where) if main is not None else ArrowSource(folder, cache=where) as source:
+    with Hdf5Source(folder, main) if main is not None else ArrowSource(folder) as source:
         counts = {"episodes": len(source), "steps": source.steps}
     kept = place.exists()
     made = kept and place.stat().st_mtime_ns != before

@@ -109,8 +109,7 @@ def remove(out: Path, entry: Format, target: Target) -> None:
     if out.is_symlink():
         raise FileExistsError(f"expected a dataset at {out}, got a link to one; remove the link")
     if not out.is_dir():
-        beside = (out.with_name(f".{out.name}.{end}") for end in ("lock", "penstock-index"))
-        for path in (out, _recording(out), *beside):
+        for path in (out, _recording(out), out.with_name(f".{out.name}.lock")):
             path.unlink(missing_ok=True)
         return
     foreign = [path.name for path in out.iterdir() if not any(fnmatch(path.name, known) for known in target.files)]

@@ -375,13 +375,17 @@ def test_the_index_is_kept_and_rebuilt(tmp_path, monkeypatch):
         assert len(source) == 2
 
 
-def test_the_index_may_lie_beside_the_data_or_nowhere(tmp_path, monkeypatch):
+def test_the_index_is_in_the_users_cache_or_nowhere(tmp_path, monkeypatch):
     monkeypatch.setattr(index_cache, "WORTH", 1)
     folder = write_h5(tmp_path / "x-v0", [raw_episode(3)])
     FORMAT.open(folder, cache="off").close()
     assert not (tmp_path / ".cache").exists()
-    FORMAT.open(folder, cache="beside").close()
-    assert (folder / "data" / ".penstock-index").is_file()
+    with pytest.raises(TypeError, match="'user' or 'off'"):
+        FORMAT.open(folder, cache="beside")
+    before = sorted(folder.rglob("*"))
+    FORMAT.open(folder).close()
+    assert sorted(folder.rglob("*")) == before
+    assert len(list((tmp_path / ".cache" / "minari").iterdir())) == 1
     monkeypatch.setenv("PENSTOCK_CACHE", "/proc/nowhere")
     FORMAT.open(folder).close()
 

@@ -198,7 +198,7 @@ def test_the_index_is_kept_and_checked(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(source, "read", lambda *a, read=source.read: walks.append(a) or read(*a))
     same()
     assert walks == []
-    for damage in (good[:-1], good[:200], b"", good[:100] + b"?" + good[101:], good.replace(b"1\n", b"2\n", 1)):
+    for damage in (good[:-1], good[:200], b"", good[:100] + b"?" + good[101:], good.replace(b"2\n", b"3\n", 1)):
         place.write_bytes(damage)
         same()
     assert len(walks) == 5
@@ -210,9 +210,11 @@ def test_the_index_is_kept_and_checked(tmp_path: Path, monkeypatch: pytest.Monke
         assert found.episode(0).columns["cls"].tolist() == [1]
 
 
-def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cached", ["/proc/nowhere", ""])
+def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: str) -> None:
     monkeypatch.setattr(source, "WORTH", 1)
-    monkeypatch.setattr("tempfile.mkstemp", lambda **_: (_ for _ in ()).throw(PermissionError))
+    monkeypatch.setenv("PENSTOCK_CACHE", cached)
+    monkeypatch.setattr(Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("no home")))
     path = write(tmp_path / "a.tar", records(3))
     with ShardSource(path) as found:
         assert len(found) == 3
@@ -235,7 +237,20 @@ def test_the_cache_is_bounded_and_used_again(tmp_path: Path) -> None:
     assert {p.stat().st_ino for p in folder.iterdir()} == kept
     with pytest.raises(UnsafeDataError, match="cache_bytes"):
         cache.plain(tmp_path / "0.tgz", folder, 9_000)
-    assert not list(folder.glob(".unpacking*"))
+    assert not list(folder.glob(".*"))
+
+
+def test_a_damaged_copy_of_a_packed_archive_is_made_again(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.tar", {"0.bin": bytes(2000)})
+    (packed := tmp_path / "a.tgz").write_bytes(gzip.compress(path.read_bytes()))
+    cache.plain(packed, tmp_path / "cache")
+    (copy,) = (tmp_path / "cache").iterdir()
+    good = copy.read_bytes()
+    for damaged in (b"", good[:512], good[:-1], path.read_bytes(), good + good):
+        copy.unlink()  # who has it mapped keeps what it reads
+        copy.write_bytes(damaged)
+        assert cache.plain(packed, tmp_path / "cache").tobytes() == path.read_bytes()
+        assert copy.read_bytes() == good
 
 
 def test_what_is_no_shard_is_not_recognised(tmp_path: Path) -> None:

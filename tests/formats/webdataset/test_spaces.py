@@ -11,7 +11,7 @@ import penstock
 from penstock.containers.tar import TarAppender, member, walk
 from penstock.core.spaces import Box, Dict, Discrete, Space, Tuple
 from penstock.files.mapping import map_file
-from penstock.formats.webdataset import seed, seed_writer
+from penstock.formats.webdataset import index, seed, seed_writer
 from penstock.formats.webdataset.pickles import dumps
 from penstock.formats.webdataset.source import ShardSource
 
@@ -85,7 +85,7 @@ def test_archives_of_older_versions_have_nested_lists(tmp_path: Path) -> None:
         assert source.spec == spec
 
 
-def test_the_index_beside_the_data_has_no_number_for_every_pixel_either(tmp_path: Path) -> None:
+def test_the_index_has_no_number_for_every_pixel_either(tmp_path: Path) -> None:
     for name, space in SPACES.items():
         path = tmp_path / name.replace(" ", "") / "a.tar"
         path.parent.mkdir()
@@ -93,5 +93,5 @@ def test_the_index_beside_the_data_has_no_number_for_every_pixel_either(tmp_path
         for _ in range(2):  # the index is made, then read
             with ShardSource(path) as source:
                 assert source.spec == spec_of(space)
-    sizes = [next((tmp_path / name).glob(".*index")).stat().st_size for name in ("constant", "eachitsown")]
+    sizes = [index.place(tmp_path / name / "a.tar").stat().st_size for name in ("constant", "eachitsown")]
     assert sizes[0] + 2 * RAMP.size < sizes[1]

@@ -49,14 +49,12 @@ class MinariFormat(Format):
 
         `infos` says what to do where episodes differ in their optional columns: "strict" raises, "union" fills in
         and adds masks `present/...`, "skip" leaves such columns out. `cache` says where the index of a large file is
-        kept: "user" (below `PENSTOCK_CACHE`), "beside" the data, or "off".
+        kept: "user" (below `PENSTOCK_CACHE`) or "off".
 
         Raises `FormatError` for damaged data, `UnknownFormatError` where nothing lies, `TypeError` for other options.
         """
-        if unknown or infos not in MODES or cache not in ("user", "beside", "off"):
-            raise TypeError(
-                f"expected infos in {MODES} and cache 'user', 'beside' or 'off', got {infos} {cache} {unknown}"
-            )
+        if unknown or infos not in MODES or cache not in ("user", "off"):
+            raise TypeError(f"expected infos in {MODES} and cache 'user' or 'off', got {infos} {cache} {unknown}")
         folder, main = place(path)
         if main is not None:
             return Hdf5Source(folder, main, infos, cache)

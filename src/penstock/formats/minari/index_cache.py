@@ -1,16 +1,15 @@
-"""Indexes kept from one opening to the next: a file of plain arrays, checked when it is read, rebuilt when in doubt.
+"""Indexes of Minari datasets, kept in the user's cache folder from one opening to the next.
 
-A cache file is `MAGIC`, the length of a JSON header (8 bytes, little-endian), the header, the arrays one after the
-other as the header lists them, and the SHA-256 of all that. The header names the state of the dataset it belongs to.
+An index says where the values of a column lie, so one that comes with the data is never read: whoever wrote it could
+make any bytes of the files appear as any value. The key names the state of the dataset that an index belongs to.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
@@ -19,73 +18,40 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.containers.hdf5.messages import Filter
+from penstock.files.arrays import Arrays, read_arrays, write_arrays
+from penstock.files.user_cache import make_room, user_cache
 from penstock.formats.minari.hdf5_index import Index, Part
 
-Where = Literal["user", "beside", "off"]
-Arrays = Mapping[str, npt.NDArray[Any]]
+Where = Literal["user", "off"]
 
-MAGIC = b"penstock index 1\n"
+MAGIC = b"penstock index 2\n"
 WORTH = 512  # datasets from which keeping an index is worth a file
-LIMIT = 1 << 31  # bytes of a cache file that are read at all
-BESIDE = ".penstock-index"
+BYTES = 8 << 30  # that all indexes together may have
 
 
 def place(dataset: Path, where: Where) -> Path | None:
-    """The cache file of the dataset at an absolute path: below `PENSTOCK_CACHE` (default `~/.cache/penstock`),
-    beside the data, or None for `"off"`."""
+    """The cache file of the dataset at an absolute path, below `PENSTOCK_CACHE` (default `~/.cache/penstock`); None for
+    `"off"`, and where there is no such folder."""
     if where == "off":
         return None
-    if where == "beside":
-        return (dataset if dataset.is_dir() else dataset.parent) / BESIDE
-    told = os.environ.get("PENSTOCK_CACHE")
-    folder = Path(told) if told else Path.home() / ".cache" / "penstock"
-    return folder / "minari" / hashlib.sha256(os.fsencode(dataset)).hexdigest()[:32]
+    with suppress(OSError):
+        return user_cache("minari") / hashlib.sha256(os.fsencode(dataset)).hexdigest()[:32]
+    return None
 
 
 def save(path: Path, key: str, header: Mapping[str, Any], arrays: Arrays) -> bool:
     """Keep arrays under a key, atomically; False where the place cannot be written, which costs only time later."""
-    listed = [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()]
-    raw = json.dumps({"key": key, "header": header, "arrays": listed}).encode()
-    parts = [MAGIC, len(raw).to_bytes(8, "little"), raw, *(np.ascontiguousarray(a).tobytes() for a in arrays.values())]
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    temporary = path.with_name(f"{path.name}.{secrets.token_hex(6)}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "xb") as file:
-            file.writelines((*parts, digest.digest()))
-        os.replace(temporary, path)
+        write_arrays(path, MAGIC, key, header, arrays)
+        make_room(path.parent, "*", BYTES)
     except OSError:
-        temporary.unlink(missing_ok=True)
         return False
     return True
 
 
 def load(path: Path, key: str) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]] | None:
     """Header and arrays kept under a key; None if there are none, they are stale, or anything is wrong with them."""
-    try:
-        if path.stat().st_size > LIMIT:
-            return None
-        raw = path.read_bytes()
-    except OSError:
-        return None
-    body, digest = raw[:-32], raw[-32:]
-    if not raw.startswith(MAGIC) or hashlib.sha256(body).digest() != digest:
-        return None
-    at = len(MAGIC) + 8
-    end = at + int.from_bytes(body[len(MAGIC) : at], "little")
-    found = json.loads(body[at:end])
-    return (found["header"], _arrays(body, end, found["arrays"])) if found["key"] == key else None
-
-
-def _arrays(body: bytes, at: int, listed: list[tuple[str, str, list[int]]]) -> dict[str, npt.NDArray[Any]]:
-    arrays: dict[str, npt.NDArray[Any]] = {}
-    for name, dtype, shape in listed:
-        count = int(np.prod(shape, dtype=np.int64))
-        arrays[name] = np.frombuffer(body, dtype, count, at).reshape(shape)
-        at += arrays[name].nbytes
-    return arrays
+    return read_arrays(path, MAGIC, key)
 
 
 _PART_ARRAYS = tuple(f.name for f in fields(Part) if "Int" in str(f.type))

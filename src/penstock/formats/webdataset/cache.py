@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal
@@ -14,8 +13,9 @@ import numpy.typing as npt
 
 from penstock.containers.tar.compress import compression_of, unpack
 from penstock.errors import FormatError
-from penstock.files.descriptors import opened
+from penstock.files import atomic_file
 from penstock.files.mapping import map_descriptor, map_file
+from penstock.files.user_cache import make_room, user_cache
 
 SUFFIX = ".penstock-unpacked"
 BYTES = 64 << 30
@@ -23,10 +23,7 @@ BYTES = 64 << 30
 
 def folder_of(cache: str | os.PathLike[str] | None) -> Path:
     """The folder that was asked for; or one below `PENSTOCK_CACHE`, by default `~/.cache/penstock`."""
-    if cache is not None:
-        return Path(cache)
-    told = os.environ.get("PENSTOCK_CACHE")
-    return (Path(told) if told else Path.home() / ".cache" / "penstock") / "shards"
+    return user_cache("shards") if cache is None else Path(cache)
 
 
 def plain(
@@ -39,68 +36,55 @@ def plain(
     """The archive mapped, or, where it is compressed, its unpacked copy, which is made if there is none of this state.
 
     Others are removed from the folder, those not used for the longest time first, so that all have at most `limit`
-    bytes. `torn="drop"` unpacks what is there of an archive that was cut off. Raises `FormatError` for damaged
-    archives, `UnsafeDataError` for one that is larger, `OSError` if the folder cannot be written.
+    bytes. `torn="drop"` unpacks what is there of an archive that was cut off. A copy that is cut, or of something else,
+    is made again. Raises `FormatError` for damaged archives, `UnsafeDataError` for one that is larger, `OSError` if the
+    folder cannot be written.
     """
     with open(path, "rb") as file:
         if compression_of(file.read(4)) is None:
             return map_file(path)
     state = path.stat()
     named = f"{path.resolve()} {state.st_size} {state.st_mtime_ns}{' torn' if torn == 'drop' else ''}"
+    digest = hashlib.sha256(named.encode())
     folder = folder_of(cache)
-    kept = folder / f"{hashlib.sha256(named.encode()).hexdigest()[:32]}{SUFFIX}"
-    with suppress(FileNotFoundError):
-        os.utime(kept)
-        return _kept(kept)
+    copy = folder / f"{digest.hexdigest()[:32]}{SUFFIX}"
+    if (data := _sound(copy, digest.digest())) is not None:
+        with suppress(FileNotFoundError):
+            os.utime(copy)
+        return data
     folder.mkdir(parents=True, exist_ok=True)
-    return _unpacked(path, kept, limit, torn)
+    return _unpacked(path, copy, digest.digest(), limit, torn)
 
 
 def unpacked_beside(packed: Path, plain: Path) -> None:
     """Put the unpacked bytes at `plain`, whole or not at all. Raises `FormatError`, `UnsafeDataError`, `OSError`."""
-    fd, temporary = tempfile.mkstemp(dir=plain.parent, prefix=f"{plain.name}.")
+    with atomic_file(plain) as file:
+        unpack(packed, file, BYTES)
+
+
+def _sound(path: Path, digest: bytes) -> npt.NDArray[np.uint8] | None:
+    """The bytes of a copy with the end that a finished one has; None for any other file, and for none."""
     try:
-        with open(fd, "wb") as file:
-            unpack(packed, file, BYTES)
-            os.fchmod(fd, 0o644)
-        os.replace(temporary, plain)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+        data = map_file(path, follow=False)
+    except (FormatError, OSError):
+        return None
+    size = len(data) - len(_end(0, digest))
+    return data[:size] if size >= 0 and data[size:].tobytes() == _end(size, digest) else None
 
 
-def _kept(path: Path) -> npt.NDArray[np.uint8]:
-    """A copy that another process may be removing. Raises `FileNotFoundError` then."""
-    try:
-        return map_file(path)
-    except FormatError:
-        if path.exists():
-            raise
-        raise FileNotFoundError(path) from None
+def _end(size: int, digest: bytes) -> bytes:
+    """What stands behind the unpacked bytes, by which a cut or foreign file can be told without reading all of it."""
+    return b"penstock unpacked 1\n" + digest + size.to_bytes(8, "little")
 
 
-def _unpacked(path: Path, kept: Path, limit: int, torn: Literal["refuse", "drop"]) -> npt.NDArray[np.uint8]:
-    fd, temporary = tempfile.mkstemp(dir=kept.parent, prefix=".unpacking-")
-    try:
-        with open(fd, "wb") as file:
-            size = unpack(path, file, limit, torn=torn)
-        with opened(Path(temporary)) as fd:
-            data = map_descriptor(fd, kept)  # before it has a name by which others could remove it
-        _make_room(kept.parent, limit - size)
-        os.replace(temporary, kept)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    return data
-
-
-def _make_room(folder: Path, limit: int) -> None:
-    """Remove the oldest copies until the rest has `limit` bytes. Whoever has one mapped keeps what it reads."""
-    found: list[tuple[int, int, Path]] = []
-    for path in folder.glob(f"*{SUFFIX}"):
-        with suppress(FileNotFoundError):  # another process makes room as well
-            found.append((path.stat().st_mtime_ns, path.stat().st_size, path))
-    for _, size, path in sorted(found, reverse=True):
-        limit -= size
-        if limit < 0:
-            path.unlink(missing_ok=True)
+def _unpacked(
+    path: Path, copy: Path, digest: bytes, limit: int, torn: Literal["refuse", "drop"]
+) -> npt.NDArray[np.uint8]:
+    with atomic_file(copy, durable="file") as file:
+        size = unpack(path, file, limit, torn=torn)
+        file.write(_end(size, digest))
+        file.flush()
+        # Mapped before it has a name by which others could remove it.
+        data = map_descriptor(file.fileno(), copy)
+        make_room(copy.parent, f"*{SUFFIX}", limit - size)
+    return data[:size]

@@ -1,8 +1,8 @@
-"""The index of a dataset kept beside it: a file of plain arrays, checked when it is read, made anew when in doubt.
+"""Indexes of tar shards, kept in the user's cache folder and nowhere else.
 
-It is `MAGIC`, the length of a JSON header (8 bytes, little-endian), the header, the arrays one after the other as the
-header lists them, and the SHA-256 of all that. The header names the archives with their sizes and times, and a file
-that names others, or was damaged, counts as none.
+An index says where the values of a column lie, so whoever can write one can make any bytes of the archives appear as
+any value. One that comes with the data is therefore never read: only what this user's processes wrote is, and only for
+archives that are what they were, by path, size, times, inode and a sample of their bytes.
 """
 
 from __future__ import annotations
@@ -10,81 +10,54 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
 
 from penstock.errors import PenstockError
+from penstock.files.arrays import read_arrays, write_arrays
+from penstock.files.user_cache import make_room, user_cache
 from penstock.formats.webdataset.content import Content
+from penstock.formats.webdataset.places import Bytes
 
-MAGIC = b"penstock shards 1\n"
-LIMIT = 1 << 32  # bytes of an index that are read at all
-SUFFIX = ".penstock-index"
+MAGIC = b"penstock shards 2\n"
+BYTES = 8 << 30  # that all indexes together may have
+_SUFFIX = ".penstock-index"
+_SAMPLE = 512  # bytes of a block, of which three an archive are looked at
 
 
 def place(path: Path) -> Path:
-    """The index of the dataset at `path`: in its folder, or hidden beside the archive or the first of a pattern.
+    """The index of the dataset at `path`. Raises `OSError` where there is no folder for caches.
 
-    >>> place(Path("data/a.tar")).as_posix()
-    'data/.a.tar.penstock-index'
+    >>> place(Path("data/a.tar")).suffix
+    '.penstock-index'
     """
-    if path.is_dir():
-        return path / SUFFIX
-    name = path.name if "{" not in str(path) else hashlib.sha256(str(path).encode()).hexdigest()[:16]
-    return path.parent / f".{name}{SUFFIX}"
+    name = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32]
+    return user_cache("shard-indexes") / f"{name}{_SUFFIX}"
 
 
-def save(path: Path, key: str, content: Content) -> bool:
-    """Keep content under a key, atomically; False where the folder cannot be written, which costs only time later."""
-    header, arrays = content.packed()
-    listed = [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()]
-    raw = json.dumps({"key": key, "content": header, "arrays": listed}, default=np.ndarray.tolist).encode()
-    parts = [MAGIC, len(raw).to_bytes(8, "little"), raw, *(np.ascontiguousarray(a).tobytes() for a in arrays.values())]
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part)
-    try:
-        fd, temporary = tempfile.mkstemp(dir=path.parent, prefix=".penstock-")
-    except OSError:
-        return False
-    try:
-        with open(fd, "wb") as file:
-            file.writelines((*parts, digest.digest()))
-        os.replace(temporary, path)
-    except OSError:
-        os.unlink(temporary)
-        return False
-    return True
+def state_of(key: str, shards: Sequence[Path], buffers: Sequence[Bytes]) -> str:
+    """What an index belongs to: the options and archives that `key` names, and the very files that these are."""
+    found: list[object] = [key]
+    for shard, data in zip(shards, buffers, strict=True):
+        state, middle = shard.stat(), len(data) // 2
+        sample = b"".join(bytes(data[i : i + _SAMPLE]) for i in (0, middle, max(len(data) - _SAMPLE, 0)))
+        place = str(shard.absolute())
+        found.append([place, state.st_ino, state.st_ctime_ns, len(data), hashlib.sha256(sample).hexdigest()])
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest()
 
 
-def load(path: Path, key: str) -> Content | None:
-    """The content kept under a key; None if there is none, it is stale, or anything is wrong with it."""
-    try:
-        if path.is_symlink() or path.stat().st_size > LIMIT:
-            return None
-        raw = path.read_bytes()
-    except OSError:
+def save(path: Path, state: str, content: Content) -> None:
+    """Keep content for a state of archives. Raises `OSError` where it cannot be written."""
+    write_arrays(path, MAGIC, state, *content.packed())
+    make_room(path.parent, f"*{_SUFFIX}", BYTES)
+
+
+def load(path: Path, state: str) -> Content | None:
+    """The content kept for this state of archives; None if there is none, or anything is wrong with it."""
+    found = read_arrays(path, MAGIC, state)
+    if found is None:
         return None
-    body, digest = memoryview(raw)[:-32], raw[-32:]
-    if not raw.startswith(MAGIC) or hashlib.sha256(body).digest() != digest:
-        return None
-    try:
-        at = len(MAGIC) + 8
-        end = at + int.from_bytes(body[len(MAGIC) : at], "little")
-        found = json.loads(bytes(body[at:end]))
-        return Content.unpacked(found["content"], _arrays(body, end, found["arrays"])) if found["key"] == key else None
-    except (PenstockError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
-        return None  # by another version, or made up
-
-
-def _arrays(body: memoryview, at: int, listed: Sequence[Any]) -> Mapping[str, npt.NDArray[Any]]:
-    arrays: dict[str, npt.NDArray[Any]] = {}
-    for name, dtype, shape in listed:
-        count = int(np.prod(shape, dtype=np.int64))
-        arrays[name] = np.frombuffer(body, np.dtype(dtype), count, at).reshape(shape)
-        at += arrays[name].nbytes
-    return arrays
+    with suppress(PenstockError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError):
+        return Content.unpacked(*found)
+    return None  # by another version

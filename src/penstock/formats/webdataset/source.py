@@ -41,7 +41,7 @@ class ShardSource(Source):
 
     Three layouts are told apart by their members: ours (`npy`), il-representations' (`seed`: steps of episodes) and any
     other (`samples`: each sample a record). `cache` is the folder that compressed archives are unpacked into, and
-    `cache_bytes` how much it may hold; `index=False` keeps no index beside the data. `extensions`, `images` and
+    `cache_bytes` how much it may hold; `index=False` neither reads nor writes an index. `extensions`, `images` and
     `decoded_bytes` are those of `Options`.
 
     An archive that ends without the end-of-archive marker was cut off, perhaps between two members: it is read, with
@@ -100,15 +100,22 @@ class ShardSource(Source):
         return _reopened, (self._path, {**options, **self._rest})
 
     def _open(self, buffers: list[Bytes], *, keep: bool) -> _Held:
-        place = index.place(self._path)
-        if keep and (content := index.load(place, self._key)) is not None:
-            with contextlib.suppress(IndexError):  # an index that names places outside of the archives is made anew
+        if keep and (content := self._indexed(buffers)) is not None:
+            with contextlib.suppress(IndexError):  # an index that names places outside of the archives is made again
                 return self._on(content, buffers)
         content = read(self._shards, buffers, self._options)
         held = self._on(content, buffers)
         if keep and content.samples.size.size >= WORTH:
-            index.save(place, self._key, content)
+            with contextlib.suppress(OSError):  # without a folder for it, the next opening takes longer
+                index.save(index.place(self._path), index.state_of(self._key, self._shards, buffers), content)
         return held
+
+    def _indexed(self, buffers: Sequence[Bytes]) -> Content | None:
+        try:
+            place = index.place(self._path)
+        except OSError:
+            return None
+        return index.load(place, index.state_of(self._key, self._shards, buffers)) if place.exists() else None
 
     def _on(self, content: Content, buffers: list[Bytes]) -> _Held:
         return _Held(content, Archives(self._shards, buffers, content.samples, self._options))
@@ -215,7 +222,7 @@ class _Held:
     """Content on its archives."""
 
     def __init__(self, content: Content, archives: Archives) -> None:
-        self.content, self._archives = content, archives
+        self.content, self.archives = content, archives
         self.columns: dict[str, Column] = {
             path: places.on(archives.buffers) for path, places in content.columns.items()
         }
@@ -223,7 +230,7 @@ class _Held:
     @cached_property
     def stored(self) -> Stored:
         """The samples as they are."""
-        return Stored(self._archives)
+        return Stored(self.archives)
 
 
 def read(paths: Sequence[Path], buffers: Sequence[Bytes], options: Options) -> Content:

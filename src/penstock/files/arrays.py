@@ -1,0 +1,62 @@
+"""Cache files of a header and named arrays, on `penstock.files.checked`.
+
+The content is the length of a JSON text (8 bytes, little-endian), the text, and the arrays one after the other as the
+text lists them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.files.checked import read_checked, write_checked
+from penstock.files.locks import StrPath
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+def write_arrays(path: StrPath, magic: bytes, key: str, header: Mapping[str, Any], arrays: Arrays) -> None:
+    """Write a header that JSON can hold (arrays in it become lists) and arrays. Raises as `write_checked` does."""
+    listed = [[name, array.dtype.str, list(array.shape)] for name, array in arrays.items()]
+    raw = json.dumps({"header": header, "arrays": listed}, default=np.ndarray.tolist).encode()
+    parts = (np.ascontiguousarray(array).tobytes() for array in arrays.values())
+    write_checked(path, magic, key, len(raw).to_bytes(8, "little"), raw, *parts)
+
+
+def read_arrays(path: StrPath, magic: bytes, key: str) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]] | None:
+    """Read what `write_arrays` wrote under this key, arrays read-only; None where `read_checked` says so.
+
+    Example:
+        >>> import tempfile
+        >>> path = tempfile.mkdtemp() + "/index"
+        >>> write_arrays(path, b"index 1\\n", "of this", {"n": 2}, {"offsets": np.arange(3)})
+        >>> read_arrays(path, b"index 1\\n", "of this")
+        ({'n': 2}, {'offsets': array([0, 1, 2])})
+    """
+    content = read_checked(path, magic, key)
+    if content is None:
+        return None
+    try:
+        begin = 8 + int.from_bytes(content[:8], "little")
+        found = json.loads(bytes(content[8:begin]))
+        return dict(found["header"]), _arrays(content, begin, found["arrays"])
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None  # something else of the same magic
+
+
+def _arrays(content: memoryview, begin: int, listed: list[Any]) -> dict[str, npt.NDArray[Any]]:
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for name, code, shape in listed:
+        dtype, count = np.dtype(code), int(np.prod(shape, dtype=np.int64))
+        if dtype.hasobject or count < 0:
+            raise ValueError(f"array {name} of {dtype} {shape}")
+        end = begin + count * dtype.itemsize
+        arrays[name] = (
+            np.frombuffer(content[begin:end], dtype, count).reshape(shape) if count else np.empty(shape, dtype)
+        )
+        begin = end
+    return arrays
