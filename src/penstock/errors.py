@@ -100,6 +100,10 @@ class DamageWarning(UserWarning):
     """What is read is whole, but what lies on disk is not: something at its end is missing, or was left out."""
 
 
+class FingerprintWarning(UserWarning):
+    """A function refers to something that no fingerprint can cover: a state would not notice a change of it."""
+
+
 def require(module: str, extra: str) -> ModuleType:
     """Import an optional `module`, or say which extra of penstock installs it.
 

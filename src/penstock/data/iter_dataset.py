@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from penstock.core.blocks import BlockIterator, IteratorState, Origin, concatenated
 from penstock.core.columns import Columns
-from penstock.data.names import name_of
+from penstock.data.function_digest import FunctionDigest
 from penstock.data.stream_items import Overlong, PackOptions, Positions
 from penstock.data.stream_pack import StreamPack
 from penstock.errors import PlanError, SpecError, StateError
@@ -42,13 +42,16 @@ class IterDataset:
         """A digest of data, order and stages."""
         return self._origin.fingerprint
 
-    def filter(self, condition: Callable[[Columns], npt.NDArray[np.bool_]]) -> IterDataset:
-        """Keep the rows where `condition(columns)`, `[n]` bool, is True."""
-        return IterDataset(_FlatMap(self._origin, _Kept(condition)))
+    def filter(
+        self, condition: Callable[[Columns], npt.NDArray[np.bool_]], *, version: str | int | None = None
+    ) -> IterDataset:
+        """Keep the rows where `condition(columns)`, `[n]` bool, is True. `version` is as in `MapDataset.map`."""
+        return IterDataset(_FlatMap(self._origin, _Kept(condition), FunctionDigest.of(condition, version)))
 
-    def flat_map(self, fn: Callable[[Columns], Mapping[str, Any]]) -> IterDataset:
-        """Replace each block by what `fn` makes of it, of any number of rows, none included."""
-        return IterDataset(_FlatMap(self._origin, fn))
+    def flat_map(self, fn: Callable[[Columns], Mapping[str, Any]], *, version: str | int | None = None) -> IterDataset:
+        """Replace each block by what `fn` makes of it, of any number of rows, none included. `version` is as in
+        `MapDataset.map`."""
+        return IterDataset(_FlatMap(self._origin, fn, FunctionDigest.of(fn, version)))
 
     def rebatch(self, batch_size: int, *, drop_last: bool = False) -> IterDataset:
         """Cut the rows anew into blocks of `batch_size`; a last short one is kept unless `drop_last`.
@@ -126,12 +129,12 @@ class _Kept:
 class _FlatMap:
     upstream: Origin
     fn: Callable[[Columns], Mapping[str, Any]]
+    digest: FunctionDigest
 
     @property
     def fingerprint(self) -> str:
-        fn = self.fn
-        told = f"filter({name_of(fn.condition)})" if isinstance(fn, _Kept) else f"flat_map({name_of(fn)})"
-        return chained(self.upstream.fingerprint, told)
+        kind = "filter" if isinstance(self.fn, _Kept) else "flat_map"
+        return chained(self.upstream.fingerprint, f"{kind}({self.digest.text})")
 
     def __call__(self) -> BlockIterator:
         return _FlatMapIterator(self.upstream(), self.fn)

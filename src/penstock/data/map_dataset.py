@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, overload
 
 import numpy as np
@@ -13,6 +13,7 @@ from penstock.core.blocks import BlockIterator, IteratorState
 from penstock.core.columns import Columns
 from penstock.core.selection import Selection
 from penstock.data.fetch import Empty, Fetch
+from penstock.data.function_digest import FunctionDigest
 from penstock.data.iter_dataset import IterDataset
 from penstock.data.keys import keys
 from penstock.data.names import name_of
@@ -36,10 +37,21 @@ LONGEST_SLICE = 1 << 40  # samples: no memory holds more, and a mix that never e
 
 @dataclass(frozen=True)
 class Mapped:
-    """A function over columns, with the seed of its random keys if it wants any."""
+    """A function over columns, with the seed of its random keys if it wants any. What it computes is digested when it
+    is handed over; a `version` stands for that."""
 
     fn: MapFn
     seed: int | None
+    version: str | int | None = None
+    _digest: FunctionDigest = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_digest", FunctionDigest.of(self.fn, self.version))
+
+    @property
+    def fingerprint(self) -> str:
+        """What the function computes, and its seed."""
+        return f"map({self._digest.text}, seed={self.seed})"
 
     def __call__(self, columns: Columns, positions: Int) -> Columns:
         """The function's columns; as many rows as went in."""
@@ -57,6 +69,11 @@ class Mapped:
 
 class Stage(Protocol):
     """What is done to columns after they were read: as many rows come out as went in, each of its own row alone."""
+
+    @property
+    def fingerprint(self) -> str:
+        """What is done, so that other functions have another fingerprint."""
+        ...
 
     def __call__(self, columns: Columns, positions: Int) -> Columns:
         """The columns made of those read for `[n]` int64 `positions`."""
@@ -157,10 +174,13 @@ class MapDataset:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of data, plan and the names of the map functions."""
+        """A digest of data, plan and what the map functions compute.
+
+        Warns (`FingerprintWarning`) once of what a function refers to and the digest does not cover.
+        """
         digest = self.plan.fingerprint
         for stage in self.maps:
-            digest = chained(digest, stage)
+            digest = chained(digest, stage.fingerprint)
         return digest
 
     def apply(self, transform: PlanTransform) -> MapDataset:
@@ -236,13 +256,23 @@ class MapDataset:
             )
         return self.apply(Pack(length, **options))
 
-    def map(self, fn: MapFn, *, seed: int | None = None) -> MapDataset:
+    def map(self, fn: MapFn, *, seed: int | None = None, version: str | int | None = None) -> MapDataset:
         """Transform batches: `fn(columns)` gives a mapping with as many rows, each depending on its own row alone.
 
         With a `seed` it is called as `fn(columns, keys)`, `keys` being `[n]` uint64 drawn from (seed, position), so
         that random augmentation is the same whatever the batch size, the thread, or the point of resuming.
+
+        What `fn` computes is part of the fingerprint, so a state is refused after a change of it: its code, defaults
+        and the values it refers to, as they are now. A `version` (text or a number) stands in place of all that, for
+        functions whose values differ between runs or cannot be covered.
+
+        >>> import penstock
+        >>> data = penstock.from_arrays({"x": np.arange(3.0)}, lengths=[3]).samples()
+        >>> one, other = (data.map(lambda c, mean=mean: {"x": c["x"] - mean}) for mean in (0, 100))
+        >>> one.fingerprint == other.fingerprint
+        False
         """
-        stage = Mapped(fn, seed)
+        stage = Mapped(fn, seed, version)
         return MapDataset(self.sources, self.plan, (*self.maps, stage), _Derived(self, stage))
 
     def iterate(self, batch_size: int, *, epochs: int | None = 1, drop_last: bool = False) -> IterDataset:
@@ -275,7 +305,7 @@ class _Derived:
         if earlier is None or isinstance(self.step, Take):  # a table of samples says nothing of other extents
             return None
         if isinstance(self.step, Mapped):
-            return earlier.map(self.step.fn, seed=self.step.seed)
+            return earlier.map(self.step.fn, seed=self.step.seed, version=self.step.version)
         return earlier.apply(self.step)
 
 

@@ -15,6 +15,7 @@ from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.spec import Field, Spec
 from penstock.data.dataset import EpisodeDataset
+from penstock.data.function_digest import FunctionDigest
 from penstock.data.lengths import LengthsFile, read_lengths
 from penstock.data.map_dataset import MapDataset
 from penstock.data.names import name_of
@@ -30,7 +31,7 @@ def measure(
     fn: Records,
     *,
     cache: str | os.PathLike[str] | None = None,
-    version: str = "",
+    version: str | int | None = None,
     block: int = 4096,
     progress: bool = True,
 ) -> EpisodeDataset:
@@ -42,8 +43,9 @@ def measure(
     one step for each record, and the outputs as columns aligned with episodes; reading calls `fn` on the records that
     are wanted, and checks that lengths are still what they were.
 
-    Arguments: `cache`, a file that keeps the lengths, for this data, this name of `fn` and this `version` (which is to
-    be changed when `fn` is); a pass that was killed goes on where it was. `block`, records a call. `progress`, whether
+    Arguments: `cache`, a file that keeps the lengths, for this data and this `fn`: the lengths are measured again when
+    what it computes has changed (see `MapDataset.map`, also for `version`, which stands in place of that). A pass that
+    was killed goes on where it was. `block`, records a call. `progress`, whether
     a terminal gets a bar.
 
     Raises `SpecError` if `fn` gives other columns than for the first record, or another number of rows, `PlanError` for
@@ -61,7 +63,7 @@ def measure(
         raise SpecError("expected at least one record, for what is made of it shows the columns; got none")
     records = _Records(dataset, fn, block)
     ragged = [path for path, field in records.spec.items() if field.ragged]
-    name = _digest(dataset.fingerprint, name_of(fn), version, records.spec.fingerprint)
+    name = _digest(dataset.fingerprint, FunctionDigest.of(fn, version).text, records.spec.fingerprint)
     lengths = _lengths(records, ragged, cache, name, progress)
     return EpisodeDataset(MeasuredSource(dataset, fn, block, name, lengths))
 
@@ -148,7 +150,7 @@ class MeasuredSource(MadeSource):
 
     @property
     def fingerprint(self) -> str:
-        """A digest of data, name and version of the function, and all lengths."""
+        """A digest of data, of what the function computes, and of all lengths."""
         return self._fingerprint
 
     def value_offsets(self, column: str) -> Int:
@@ -166,7 +168,7 @@ class MeasuredSource(MadeSource):
                 i = int(np.argmax(wrong))
                 raise DataError(
                     f"expected {lengths[numbers[i]]} values of {path}, as were measured, got {made[path].lengths[i]} - "
-                    f"at record {numbers[i]}; change `version` with the function, so that it is measured anew"
+                    f"at record {numbers[i]}; it has to give the same again; change `version` where it does not"
                 )
         return made
 

@@ -128,6 +128,11 @@ class _Functions:
     labels: tuple[Mark, ...]
     stages: tuple[Stage, ...]
 
+    @property
+    def fingerprint(self) -> str:
+        """What the functions of the dataset compute."""
+        return repr([stage.fingerprint for stage in self.stages])
+
     def __call__(self, columns: Columns, origin: Int, positions: Int) -> Columns:
         inner = origin - self.first
         given: dict[str, Any] = {mark.name: part_of(mark, inner) for mark in self.labels}
@@ -145,6 +150,11 @@ class _Routed:
 
     label: str | None
     parts: tuple[_Functions, ...]
+
+    @property
+    def fingerprint(self) -> str:
+        """What the functions of all datasets compute."""
+        return repr([each.fingerprint for each in self.parts])
 
     def __call__(self, columns: Columns, positions: Int) -> Columns:
         origin = columns[ORIGIN]

@@ -1,4 +1,4 @@
-"""What a function is called where it is part of a fingerprint."""
+"""What a function is called in messages."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from typing import Any
 
 def name_of(fn: Callable[..., Any]) -> str:
     """The module and the qualified name of a function; of an object that is called, what it prints as, or its class.
-
-    A name is all that can be known: a function that was changed keeps it, and so do two lambdas of one place.
 
     >>> name_of(len), name_of(partial(int, base=2))
     ('builtins.len', "builtins.int(*(), **{'base': 2})")

@@ -16,6 +16,7 @@ from penstock.compat.airio.runtime import SKIP_FEATURE, AirIOInjectedRuntimeArgs
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
 from penstock.data.dataset import EpisodeDataset
+from penstock.data.function_digest import FunctionDigest
 from penstock.data.keys import keys
 from penstock.data.map_dataset import MapDataset
 from penstock.data.measure import measure
@@ -69,7 +70,7 @@ class Flow:
         bound = injected(fn, self.args)
         # The batch size is no part of the name, so that it may change in a run.
         told = "" if bound is fn else f" of {dict(self.args.sequence_lengths or {})} {self.args.split}"
-        call = Call(bound, named(fn) + told)
+        call = Call(bound, f"{named(fn)} {FunctionDigest.of(fn).text}{told}")
         if self.examples is not None and not step.of_batches and seed is None:
             kept = isinstance(step, FilterFnTransform)
             flow = replace(self, examples=self.examples.where(call) if kept else self.examples.then(call))
@@ -159,10 +160,13 @@ MARKS = ("segment_ids", "positions")
 
 @dataclass(frozen=True)
 class Stage:
-    """A function of columns with a name that goes into the fingerprint."""
+    """A function of columns with a name that stands for it in the fingerprint."""
 
     name: str
     fn: Any
+
+    def __fingerprint__(self) -> str:
+        return self.name
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "__qualname__", self.name)

@@ -90,7 +90,7 @@ def injected(fn: Callable[..., Any], args: AirIOInjectedRuntimeArgs) -> Callable
 
 
 def named(fn: Callable[..., Any]) -> str:
-    """A name for fingerprints, which tells partial functions apart.
+    """A name for messages, which tells partial functions apart.
 
     >>> named(functools.partial(round, ndigits=2))
     'round(ndigits=2)'

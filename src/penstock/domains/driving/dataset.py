@@ -35,6 +35,11 @@ class Sampled:
     described: str
     perturbation: Perturbation | None = None
 
+    @property
+    def fingerprint(self) -> str:
+        """As described."""
+        return self.described
+
     def __call__(self, columns: Columns, positions: Int) -> Columns:
         """The samples of a batch."""
         return self.make(columns["row"], positions)

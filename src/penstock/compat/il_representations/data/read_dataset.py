@@ -16,9 +16,9 @@ import numpy as np
 from penstock.compat.il_representations.data.metadata import Meta, metadata_of
 from penstock.compat.il_representations.data.samples import BLOCK, TRAJECTORY, Frames, Planned, Resumable, begins, walk
 from penstock.data.dataset import EpisodeDataset
+from penstock.data.function_digest import FunctionDigest
 from penstock.data.map_dataset import MapDataset
 from penstock.data.mix import mix
-from penstock.data.names import name_of
 from penstock.errors import DataError, FormatError, PlanError
 from penstock.formats.webdataset.source import ShardSource
 from penstock.plan.schedule import Course
@@ -77,6 +77,7 @@ class ILRDataset(Resumable):
         self._frames = self.episodes.steps
         self._seeds: tuple[int, ...] = ()
         self._after: tuple[Stage, ...] = ()
+        self._digests: tuple[FunctionDigest, ...] = ()  # of these functions, as they were piped
 
     def __repr__(self) -> str:
         names = ", ".join(path.name for path in self.paths[:3]) + (", ..." if len(self.paths) > 3 else "")
@@ -116,14 +117,14 @@ class ILRDataset(Resumable):
             return self.first(n_trajs=stage.n_trajs, n_trans=stage.n_trans)
         if isinstance(stage, Planned) and isinstance(self.stage, Frames) and not self._after:
             return self._with(stage=stage)
-        return self._with(_after=(*self._after, stage))
+        return self._then(stage)
 
     def shuffle(self, size: int = 1024, *, seed: int = 0) -> ILRDataset:
         """Another order in every epoch: one of all samples; or, behind functions of iterators, of those in a buffer of
         `size`.
         """
         if self._after:
-            return self._with(_after=(*self._after, _Buffer(size, seed)))
+            return self._then(_Buffer(size, seed))
         return self._with(_seeds=(*self._seeds, seed))
 
     def first(self, *, n_trajs: int | None = None, n_trans: int | None = None) -> ILRDataset:
@@ -141,6 +142,9 @@ class ILRDataset(Resumable):
             raise TypeError("the length behind functions of iterators is unknown; count its samples as they come")
         return len(self.samples)
 
+    def _then(self, stage: Any) -> ILRDataset:
+        return self._with(_after=(*self._after, stage), _digests=(*self._digests, FunctionDigest.of(stage)))
+
     def _with(self, **changed: Any) -> ILRDataset:
         made = copy.copy(self)
         made.__dict__.pop("samples", None)
@@ -149,7 +153,7 @@ class ILRDataset(Resumable):
         return made
 
     def _identity(self) -> str:
-        return f"{self._ordered().fingerprint} {[name_of(stage) for stage in self._after]}"
+        return f"{self._ordered().fingerprint} {[digest.text for digest in self._digests]}"
 
     def _samples(self, epoch: int, first: int, step: int) -> Iterator[Any]:
         if not self._after:
