@@ -271,7 +271,7 @@ def _hash(*parts: str | bytes) -> bytes:
 
 
 def _named(value: Any) -> str:
-    return value.name if isinstance(value, logging.Logger) else value.__name__
+    return str(value.name if isinstance(value, logging.Logger) else value.__name__)
 
 
 def _name(value: Any) -> str:
