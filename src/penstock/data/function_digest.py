@@ -141,7 +141,7 @@ class _Digester:
             case property():
                 return self._all("property", [value.fget, value.fset, value.fdel], place)
             case _ if isinstance(value, _NAMED):
-                return _hash("named", type(value).__name__, _named(value))
+                return _hash("named", _name(type(value)), _named(value))
             case _ if isinstance(value, _BUILTIN):
                 owner = getattr(value, "__self__", None)
                 inner = [] if owner is None or isinstance(owner, types.ModuleType) else [owner]
