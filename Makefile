@@ -1,6 +1,7 @@
 # Every target makes the environment it needs: .venv, filled by pip from constraints.txt. A second call finds it ready.
 PYTHON ?= python3
 JOBS ?= 2
+MINUTES ?= 5
 BIN := .venv/bin
 REFERENCE := .build/reference/bin/python
 PEERS := .build/peers/bin/python
@@ -8,7 +9,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # torch comes first and by its exact version, so that no later requirement can bring another build of it.
 TORCH := torch==2.13.0
 
-.PHONY: help demo test check bench peers live docs clean
+.PHONY: help demo test check fuzz bounds bench peers live docs clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -23,6 +24,13 @@ check: .venv/dev.stamp ## lint, format, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+fuzz: .venv/dev.stamp ## edited files of every format, for MINUTES=5 a format; FORMAT=lc0 takes one
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(if $(FORMAT),--format $(FORMAT),--all)
+
+bounds: .venv/dev.stamp ## tests of all that calls kernels, with every index of compiled code checked: an hour
+	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.build/numba-bounds $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
+		tests/kernels tests/plan tests/data tests/containers tests/domains
 
 bench: .venv/dev.stamp .build/reference.stamp ## every measurement of the README, the original beside it: half an hour
 	$(BIN)/python benchmarks/import_time.py

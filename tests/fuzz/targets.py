@@ -1,0 +1,535 @@
+"""What is fuzzed: for each format some valid files in several layouts, and how everything in them is read."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import pickle
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+import penstock
+from penstock.compat.lczero.binding import load_config
+from penstock.containers.pickle import Template, loads
+from penstock.containers.tar import END, member
+from penstock.core.ragged import Ragged
+from penstock.domains.driving.map.api import InterpolationMethod, MapAPI, load_metadata, matrix_of
+from penstock.errors import FormatError, PenstockError
+from penstock.formats.base.format import named, recognise
+from penstock.formats.l5kit import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE, L5KitWriter, Scene
+from penstock.formats.lc0 import RECORDS, open_chunks
+from penstock.formats.webdataset.streaming import ShardStream
+from penstock.live.journal import Arrival, Journal, Move
+from penstock.testing.examples import FLAT, IMAGES, NESTED, RAGGED, TEXT
+from tests.fuzz.edits import damaged, edited, odd_tree, protobuf, records
+from tests.fuzz.pickles import edited_pickle, made_up, watched
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+Random = random.Random
+Files = dict[str, bytes]
+EPISODES = 40  # that are read of each dataset
+
+
+@dataclass(frozen=True)
+class Target:
+    """Valid files, how one of them is edited, and how they are read.
+
+    `make` writes them into an empty folder; `read` gives a digest of all values and whether damage was reported, or
+    raises. `sealed`: checksums cover every byte, so other values without a report are a finding.
+    """
+
+    format: str
+    name: str
+    make: Callable[[Path], object]
+    read: Callable[[Path, Random], tuple[str, bool]]
+    edit: Callable[[bytes, Random], bytes] = edited
+    sealed: bool = False
+
+    @property
+    def key(self) -> str:
+        """What it is called on the command line."""
+        return f"{self.format}/{self.name}"
+
+    @cache  # noqa: B019  targets live as long as the process
+    def files(self) -> Files:
+        """Name and content of each valid file."""
+        with tempfile.TemporaryDirectory() as folder:
+            self.make(Path(folder))
+            return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(Path(folder).rglob("*")) if p.is_file()}
+
+
+def copy_of(place: str) -> Callable[[Path], object]:
+    """Makes a golden file or folder."""
+    source = GOLDEN / place
+
+    def make(folder: Path) -> None:
+        if source.is_dir():
+            shutil.copytree(source, folder, dirs_exist_ok=True)
+        else:
+            shutil.copy(source, folder)
+
+    return make
+
+
+def bytes_of(name: str, data: bytes) -> Callable[[Path], object]:
+    """Makes one file."""
+    return lambda folder: (folder / name).write_bytes(data)
+
+
+def the_one(folder: Path) -> Path:
+    """The only file of a folder, or the folder."""
+    inside = list(folder.iterdir())
+    return inside[0] if len(inside) == 1 else folder
+
+
+def dataset(format: str, *options: dict[str, Any], inner: str = "") -> Callable[[Path, Random], tuple[str, bool]]:
+    """Reads a dataset whole, in several ways, with one of the options."""
+
+    def read(folder: Path, rng: Random) -> tuple[str, bool]:
+        path = folder / inner if inner else the_one(folder)
+        reported = any(finding.level == "error" for finding in named(format).check(path))
+        recognised = recognise(path)[0].name == format
+        given = rng.choice(options or ({},))
+        digest = hashlib.sha256()
+        with penstock.open(path, **({} if recognised else {"format": format}), **given) as data:
+            for part in values(data):
+                digest.update(part)
+        return digest.hexdigest(), reported
+
+    return read
+
+
+def values(data: penstock.EpisodeDataset) -> Iterator[bytes]:
+    """Everything that can be asked of a dataset, as bytes."""
+    source = data.source
+    yield repr((data.spec.fields, data.metadata, len(data))).encode("utf-8", "surrogatepass")
+    yield data.source.offsets[: EPISODES + 1].tobytes()
+    for e in range(min(len(data), EPISODES)):
+        episode = data[e]
+        for path, field in data.spec.fields.items():
+            array = episode.columns[path]
+            wanted = {"step": len(episode), "boundary": len(episode) + 1, "episode": 1}[field.align]
+            if len(array) != wanted or array.dtype != field.dtype:
+                raise AssertionError(f"{path}: {len(array)} rows of {array.dtype}, expected {wanted} of {field.dtype}")
+            yield from (
+                (array.values.tobytes(), array.offsets.tobytes()) if isinstance(array, Ragged) else (array.tobytes(),)
+            )
+        yield repr(dict(episode.metadata)).encode("utf-8", "surrogatepass")
+    yield repr([len(episode) for episode, _ in zip(data, range(EPISODES), strict=False)]).encode()
+    if len(source) < 10_000:
+        table = data.table()
+        yield b"".join(np.asarray(table[name]).tobytes() for name in table)
+    for path, field in data.spec.fields.items():
+        if field.ragged and source.steps < 100_000:
+            source.value_offsets(path)
+    samples = data.samples()
+    if len(samples):
+        samples[np.arange(0, len(samples), max(len(samples) // 50, 1))]
+        data.windows(3, pad="zero")[np.array([0, len(samples) - 1])]
+    _ = source.fingerprint
+
+
+def _parts(array: Any) -> tuple[Any, ...]:
+    return (array.values, array.offsets) if isinstance(array, Ragged) else (array,)
+
+
+def example(format: str, which: Any, **options: Any) -> Callable[[Path], object]:
+    """Writes an example by our own writer."""
+
+    def make(folder: Path) -> None:
+        with named(format).create(folder / "data", which.spec, {"made": "here", "n": 3}, **options) as writer:
+            writer.write_all(which.episodes())
+
+    return make
+
+
+def rewritten(place: str, format: str, **options: Any) -> Callable[[Path], object]:
+    """Converts a golden dataset."""
+    return lambda folder: penstock.convert(GOLDEN / place, folder / "data", format=format, options=options)
+
+
+def game(version: int, n: int) -> bytes:
+    """Records of a game, each with the version and a format of input."""
+    rows = np.zeros(n, RECORDS[version])
+    rows["version"] = version
+    rows["rule50_count"] = np.arange(n)
+    if version >= 5:
+        rows["input_format"] = 1
+    return rows.tobytes()
+
+
+def lc0() -> Iterator[Target]:
+    """Games in all versions of records, plain, gzipped, in tars, in a folder."""
+    read = dataset("lc0", {}, {"damaged": "refuse"}, {"order": "key"})
+    for version in (3, 4, 5, 6, 7):
+        zipped = gzip.compress(game(version, 3), mtime=0)
+        yield Target("lc0", f"gz{version}", bytes_of("training.1.gz", zipped), chunks)
+    yield Target("lc0", "sealed", bytes_of("training.1.gz", zipped), chunks, damaged, sealed=True)
+    yield Target("lc0", "frames", bytes_of("training.1", game(6, 4)), read)
+    mixed = [member(f"training.{i}.gz", gzip.compress(game(v, 2), mtime=0)) for i, v in enumerate((3, 4, 5, 6, 7, 6))]
+    archive = b"".join([*mixed, member("raw", game(7, 2)), member("LICENSE", b"text"), END])
+    yield Target("lc0", "tar", bytes_of("training.tar", archive), read)
+    yield Target("lc0", "tar chunks", bytes_of("training.tar", archive), chunks)
+    yield Target("lc0", "golden", copy_of("lc0/old/v4.gz"), read)
+    yield Target("lc0", "folder", copy_of("lc0/gz"), dataset("lc0", {}, {"damaged": "refuse"}))
+
+
+def chunks(folder: Path, rng: Random) -> tuple[str, bool]:
+    """Reads the chunks as live data do, and the dataset."""
+    path, digest, reported = the_one(folder), hashlib.sha256(), False
+    file = open_chunks(path, limit=1 << 22)
+    try:
+        for i in range(len(file) if file is not None else 0):
+            assert file is not None
+            try:
+                digest.update(file.load(i).tobytes())
+                file.load(i, lambda n: np.arange(0, n, 2))
+            except PenstockError:
+                reported = True
+        if file is not None:
+            file.load_some(range(len(file)), lambda i, n: np.arange(0, n, 2))
+    finally:
+        if file is not None:
+            file.close()
+    whole, more = dataset("lc0", {}, {"damaged": "refuse"})(folder, rng)
+    return digest.hexdigest() + whole, reported or more
+
+
+def samples() -> bytes:
+    """An archive of samples with members of many extensions."""
+
+    def npy(array: Any) -> bytes:
+        out = io.BytesIO()
+        np.save(out, array)
+        return out.getvalue()
+
+    def npz(**arrays: Any) -> bytes:
+        out = io.BytesIO()
+        np.savez(out, **arrays)
+        return out.getvalue()
+
+    parts = [
+        (f"{i}.{name}", raw)
+        for i in range(3)
+        for name, raw in (
+            ("cls", b"%d" % i),
+            ("json", b'{"a": {"b": [1, 2]}, "c": "text"}'),
+            ("npy", npy(np.arange(6.0).reshape(2, 3))),
+            ("npz", npz(x=np.arange(3), y=np.zeros((2, 2)))),
+            ("pkl", pickle.dumps({"x": np.arange(3), "y": [1, "a"]}, protocol=4)),
+            ("txt", b"words"),
+            ("txt.gz", gzip.compress(b"words", mtime=0)),
+        )
+    ]
+    return b"".join(member(name, raw) for name, raw in parts) + END
+
+
+def streamed(folder: Path, rng: Random) -> tuple[str, bool]:
+    """Reads an archive forward, without positions."""
+    digest = hashlib.sha256()
+    stream = ShardStream(the_one(folder), rows=4, shuffle=rng.choice((0, 5)), seed=1, buffer_bytes=1 << 22, threads=1)
+    for block in stream():
+        digest.update(repr([(path, len(block[path])) for path in block]).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest(), False
+
+
+def webdataset() -> Iterator[Target]:
+    """Tars of the library, of il-representations and of our own, plain and compressed; by position and as streams."""
+    read = dataset("webdataset")
+    plain = samples()
+    yield Target("webdataset", "samples", bytes_of("a.tar", plain), read)
+    yield Target("webdataset", "samples.gz", bytes_of("a.tar.gz", gzip.compress(plain, 1, mtime=0)), read)
+    yield Target("webdataset", "stream", bytes_of("a.tar", plain), streamed)
+    yield Target("webdataset", "stream.gz", bytes_of("a.tar.gz", gzip.compress(plain, 1, mtime=0)), streamed)
+    for name in ("A.tgz", "A.tar.zst", "webdataset-00.tar.gz", "webdataset-1.0.2.tar.gz", "nometa.tgz"):
+        yield Target("webdataset", name, copy_of(f"ilr/shards/{name}"), read)
+    yield Target("webdataset", "npy", example("webdataset", RAGGED, layout="npy"), read)
+    yield Target("webdataset", "seed", rewritten("ilr/shards/A.tgz", "webdataset", layout="seed"), read)
+
+
+def minari() -> Iterator[Target]:
+    """Files of Minari's own writers and of ours, in all back-ends."""
+    read = dataset("minari", *({"infos": infos, "cache": "off"} for infos in ("strict", "union", "skip")))
+    for version, name in (
+        *(("0.5.4", "parquet-nested-v0"), ("0.5.4", "arrow-nested-v0"), ("0.5.4", "arrow-image-v0")),
+        *(("0.5.4", "hdf5-nested-v0"), ("0.5.4", "hdf5-image-v0"), ("0.4.2", "nested-spaces-v0")),
+        *(("0.4.2", "cartpole-old-v1"), ("0.5.0", "arrow-nested-v0")),
+    ):
+        yield Target("minari", f"{version} {name}", copy_of(f"minari/{version}/{name}"), read)
+    for data_format, which in (
+        ("hdf5", NESTED),
+        ("arrow", TEXT),
+        ("parquet", IMAGES),
+        ("parquet", TEXT),
+        ("hdf5", TEXT),
+    ):
+        name = f"ours {data_format} {which.name}"
+        yield Target("minari", name, example("minari", which, data_format=data_format), read)
+
+
+def columns() -> Iterator[Target]:
+    """Our own store, plain and compressed."""
+    read = dataset("columns")
+    for which, options in ((FLAT, {}), (RAGGED, {}), (RAGGED, {"compression": 3, "block_steps": 4}), (TEXT, {})):
+        make = example("columns", which, **options)
+        name = which.name + "".join(str(v) for v in options.values())
+        yield Target(
+            "columns", name, make, read, lambda data, rng: edited(data, rng) if data[:1] == b"{" else records(data, rng)
+        )
+
+
+def _json_or_raw(data: bytes, rng: Random) -> bytes:
+    return edited(data, rng) if data[:1] == b"{" else records(data, rng)
+
+
+def demos() -> Iterator[Target]:
+    """All nine kinds of native demonstrations."""
+    for kind, place in (
+        *(("dm_control", "ilr/native/dm_control"), ("minerl", "ilr/native/minecraft")),
+        *(("procgen", "ilr/native/procgen"), ("atari", "ilr/native/atari")),
+        *(("imitation", "imitation/folder"), ("imitation plain", "imitation/plain_folder")),
+        *(("imitation npz", "imitation/trajectories.npz"), ("imitation pickle", "imitation/trajectories.pkl")),
+    ):
+        yield Target("demos", kind, copy_of(place), dataset("demos"))
+    for name in ("magical_0", "dm_control"):
+        yield Target("demos", f"pickle {name}", copy_of(f"ilr/pickles/{name}.pkl.gz"), dataset("demos"))
+    yield Target("demos", "robomimic", robomimic, dataset("demos"))
+    yield Target("demos", "d4rl", d4rl, dataset("demos"))
+    for compressed in (False, True):
+        yield Target("demos", f"npz {compressed}", plain(compressed), dataset("demos"))
+
+
+def plain(compressed: bool) -> Callable[[Path], object]:
+    """Arrays in an archive."""
+
+    def make(folder: Path) -> None:
+        arrays = {
+            "obs": np.zeros((11, 3), "f4"),
+            "acts": np.arange(10),
+            "rewards": np.ones(10),
+            "dones": np.arange(10) == 9,
+        }
+        (np.savez_compressed if compressed else np.savez)(folder / "a.npz", **arrays)
+
+    return make
+
+
+def robomimic(folder: Path) -> None:
+    """A group a demonstration."""
+    with h5py.File(folder / "low_dim.hdf5", "w") as file:
+        data = file.create_group("data")
+        data.attrs["env_args"] = json.dumps({"env_name": "Lift", "type": 1, "env_kwargs": {"horizon": 400}})
+        data.attrs["total"] = 7
+        for e, n in enumerate((4, 3)):
+            demo = data.create_group(f"demo_{e}")
+            demo.attrs["num_samples"] = n
+            demo["actions"], demo["rewards"], demo["dones"] = np.zeros((n, 2), "f4"), np.ones(n), np.arange(n) == n - 1
+            demo["obs/eef"], demo["next_obs/eef"] = np.zeros((n, 3)), np.zeros((n, 3))
+            demo.create_dataset("states", data=np.zeros((n, 5)), compression="gzip", chunks=(2, 5))
+        file.create_dataset("mask/train", data=np.array([b"demo_0"]))
+
+
+def d4rl(folder: Path) -> None:
+    """One dataset a column."""
+    with h5py.File(folder / "walker.hdf5", "w") as file:
+        file["observations"], file["actions"], file["rewards"] = np.zeros((9, 4)), np.zeros((9, 2)), np.ones(9)
+        file["terminals"], file["timeouts"] = np.arange(9) == 4, np.arange(9) == 8
+        file.create_dataset("infos/qpos", data=np.zeros((9, 3)), compression="gzip", chunks=(4, 3))
+        file["metadata/algorithm"] = np.bytes_(b"SAC")
+
+
+def scene(seed: int, counts: tuple[int, ...]) -> Scene:
+    """A scene of as many agents, and as many faces of lights, in each frame."""
+    rng = np.random.default_rng(seed)
+    frames: Any = np.zeros(len(counts), FRAME_DTYPE)
+    frames["timestamp"], frames["ego_rotation"] = np.arange(len(counts)) * 10**8, np.eye(3)
+    ends = np.cumsum(counts)
+    for field in ("agent_index_interval", "traffic_light_faces_index_interval"):
+        frames[field] = np.stack([ends - counts, ends], 1)
+    agents, lights = np.zeros(sum(counts), AGENT_DTYPE), np.zeros(sum(counts), TL_FACE_DTYPE)
+    agents["track_id"], agents["label_probabilities"] = np.arange(1, len(agents) + 1), rng.random((len(agents), 17))
+    lights["face_id"], lights["traffic_light_id"] = "a1", "light"
+    return Scene(
+        np.array((np.array([0, len(counts)]), f"host-{seed}", seed, seed + 1), SCENE_DTYPE), frames, agents, lights
+    )
+
+
+def logs(**options: Any) -> Callable[[Path], object]:
+    """Driving logs of a few frames."""
+
+    def make(folder: Path) -> None:
+        with L5KitWriter.create(folder / "log.zarr", **options) as writer:
+            writer.write_scenes([scene(0, (2, 0, 3)), scene(1, (1, 1)), scene(2, (4,))])
+
+    return make
+
+
+def zipped(folder: Path) -> None:
+    """A store in a zip archive."""
+    logs()(folder)
+    shutil.make_archive(str(folder / "log"), "zip", folder / "log.zarr")
+    shutil.rmtree(folder / "log.zarr")
+
+
+def l5kit() -> Iterator[Target]:
+    """Zarr folders, a zip archive, arrays as `.npy`."""
+    read = dataset("l5kit")
+    yield Target("l5kit", "zarr", logs(), read)
+    yield Target("l5kit", "npy", logs(layout="npy"), read)
+    yield Target("l5kit", "zip", zipped, read)
+    yield Target("l5kit", "golden", copy_of("l5kit/version1.zarr"), read)
+
+
+META = (GOLDEN / "l5kit" / "meta.json").read_bytes()
+
+
+def read_map(folder: Path, rng: Random) -> tuple[str, bool]:
+    """The map, all of its lanes and crosswalks."""
+    found = MapAPI(folder / "map.pb", matrix_of(json.loads(META), "world_to_ecef"))
+    for element in found:
+        if found.is_lane(element):
+            found.get_lane_coords(element.id)
+            found.get_lane_as_interpolation(element.id, 10, InterpolationMethod.INTER_METER)
+        elif found.is_crosswalk(element):
+            found.get_crosswalk_coords(element.id)
+    return hashlib.sha256(found.boundaries.values.tobytes()).hexdigest(), False
+
+
+def read_meta(folder: Path, rng: Random) -> tuple[str, bool]:
+    """The matrices of the metadata."""
+    meta = load_metadata(folder / "meta.json")
+    return repr([matrix_of(meta, name).tolist() for name in ("world_to_ecef", "ecef_to_aerial")]), False
+
+
+def maps() -> Iterator[Target]:
+    """The semantic map and the metadata beside it."""
+    raw = (GOLDEN / "l5kit" / "semantic_map.pb").read_bytes()
+    yield Target("map", "map", bytes_of("map.pb", raw), read_map, protobuf)
+    yield Target("map", "meta", bytes_of("meta.json", META), read_meta)
+
+
+CONFIG = """
+data_loader {
+  stage { name: "files" file_path_provider { directory: "games" } }
+  stage { name: "sources" input: "files" chunk_source_loader { threads: 2 } }
+  stage { name: "pool" input: "sources" shuffling_chunk_pool { chunk_pool_size: 100 } }
+  stage { name: "rescored" input: "pool" chunk_rescorer { dist_temp: 1.2 dist_offset: -.5f } }
+  stage { name: "frames" input: "rescored" chunk_unpacker { position_sampling_rate: 0.1 } }
+  stage { name: "shuffled" input: "frames" shuffling_frame_sampler { reservoir_size_per_thread: 64 } }
+  stage { name: "tensors" input: "shuffled" tensor_generator { batch_size: 50 } }
+  output: "tensors"
+}
+"""
+
+
+def read_config(folder: Path, rng: Random) -> tuple[str, bool]:
+    """The configuration of a loader."""
+    text = (folder / "config.textproto").read_bytes().decode("utf-8", "replace")
+    return repr(load_config(text)), False
+
+
+def read_journal(folder: Path, rng: Random) -> tuple[str, bool]:
+    """The moves of a journal, as a replay reads them."""
+    return repr(Journal(folder / "journal").moves()), False
+
+
+def write_journal(folder: Path) -> None:
+    """A journal of two moves."""
+    journal = Journal(folder / "journal")
+    journal.write([Move(0, 0, Arrival("a.gz", "a.gz", 1)), Move(5, 1, Arrival("b.gz", "b.gz", 1, 7, 8), ("a.gz",))])
+
+
+def read_pickle(folder: Path, rng: Random) -> tuple[str, bool]:
+    """A pickle as values; a template that was learned of it has to give the same."""
+    data = (folder / "a.pkl").read_bytes()
+    with watched():
+        value = loads(data)
+    if isinstance(value, np.ndarray) and value.size < 1 << 16:
+        with watched():
+            template = Template.learn(data)
+            matched = None if template is None else template.match(data)
+        if template is not None and (matched is None or matched.tobytes() != value.tobytes()):
+            raise AssertionError("the template differs from the interpreter")
+    return hashlib.sha256(repr(value).encode("utf-8", "surrogatepass")).hexdigest(), False
+
+
+def texts() -> Iterator[Target]:
+    """Configurations, journals and pickles."""
+    yield Target("textproto", "config", bytes_of("config.textproto", CONFIG.encode()), read_config)
+    yield Target("journal", "journal", write_journal, read_journal)
+    for i, data in enumerate(made_up()):
+        if i % 5 == 0:
+            yield Target("pickle", str(i), bytes_of("a.pkl", data), read_pickle, edited_pickle)
+
+
+def words_of() -> penstock.MapDataset:
+    """Texts of several lengths."""
+    texts = [np.arange(n) for n in (3, 9, 1, 20, 4, 4, 30, 2)]
+    return penstock.from_records([{"x": text} for text in texts]).samples()
+
+
+def state_of(kind: str) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    """What takes states, and what goes on from one: both from nothing, as in another process."""
+    data = penstock.from_arrays({"x": np.arange(60), "y": np.zeros((60, 2))}, lengths=[10, 20, 5, 25])
+    other = penstock.from_arrays({"x": np.arange(30), "y": np.zeros((30, 2))}, lengths=[30])
+    words = data.windows(3, pad="drop").shuffle(seed=1)
+    mixed = penstock.mix([data.samples(), other.samples()], [2, 1])
+    repacked = data.sequences().shuffle(seed=1).pack(30, repack=True)
+    made: dict[str, Callable[[], Any]] = {
+        "windows": lambda: penstock.Loader(words, batch_size=7, threads=0),
+        "mixed": lambda: penstock.Loader(mixed, batch_size=7, threads=0),
+        "packed": lambda: penstock.Loader(data.sequences().pack(30), batch_size=1, threads=0),
+        "repacked": lambda: penstock.Loader(repacked, batch_size=1, threads=0),
+        "stream": lambda: penstock.Loader(data.samples().iterate(7).rebatch(4), threads=0),
+        "packed stream": lambda: penstock.Loader(words_of().iterate(2).pack(30), threads=0),
+    }
+    return made[kind], lambda taker: [batch["x"] for batch, _ in zip(taker, range(3), strict=False)]
+
+
+def states(kind: str) -> Target:
+    """The state of one kind of loader."""
+    build, go_on = state_of(kind)
+
+    def make(folder: Path) -> None:
+        taker = build()
+        go_on(taker)
+        taker.skip((40, 42)) if kind in ("windows", "mixed") else None
+        (folder / "state.json").write_text(json.dumps(taker.state_dict()))
+
+    def read(folder: Path, rng: Random) -> tuple[str, bool]:
+        try:
+            state = json.loads((folder / "state.json").read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise FormatError("expected JSON") from error
+        taker = build()
+        taker.load_state_dict(state)
+        try:
+            return repr(go_on(taker)), False
+        except penstock.WorkerError as error:
+            if isinstance(error.__cause__, PenstockError):
+                raise error.__cause__ from error
+            raise
+
+    def edit(data: bytes, rng: Random) -> bytes:
+        return json.dumps(odd_tree(json.loads(data), rng)).encode("utf-8", "surrogatepass")
+
+    return Target("states", kind, make, read, edit)
+
+
+@cache
+def targets() -> dict[str, Target]:
+    """All of them by key."""
+    kinds = ("windows", "mixed", "packed", "repacked", "stream", "packed stream")
+    found = [*lc0(), *webdataset(), *minari(), *columns(), *demos(), *l5kit(), *maps(), *texts(), *map(states, kinds)]
+    return {target.key: target for target in found}

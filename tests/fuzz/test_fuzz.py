@@ -1,0 +1,98 @@
+"""Some hundred edited files of every format: values or an error of ours. `make fuzz` goes on for as long as asked."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import FormatError
+from tests.fuzz import cases
+from tests.fuzz.edits import edited, odd_tree, protobuf, tar_header
+from tests.fuzz.targets import Target, bytes_of, targets
+
+CASES = 5  # of each target
+SLOW = ("demos/pickle", "demos/procgen", "demos/atari", "minari/0.4.2", "l5kit/golden", "map/map")
+
+
+@pytest.mark.parametrize("key", [key for key in targets() if not key.startswith(SLOW)])
+def test_edited_files_give_values_or_errors_of_ours(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
+    target = targets()[key]
+    whole = cases.judged(target, 0, tmp_path / "unedited")
+    assert whole.kind == "other values", whole.message
+    assert cases.judged(target, 0, tmp_path / "again", whole.message).kind == "values"
+    for seed in range(1, 1 + CASES):
+        found = cases.judged(target, seed, tmp_path / str(seed), whole.message)
+        assert found.kind != "finding", f"--replay '{key}:{seed}'\n{found.place}\n{found.message}"
+
+
+def one(read: Any, **options: Any) -> Target:
+    return Target("made", "up", bytes_of("a", b"x" * 50), read, **options)
+
+
+def test_what_may_not_be_is_found(tmp_path: Path) -> None:
+    def raises(error: Exception) -> Any:
+        def read(folder: Path, rng: random.Random) -> tuple[str, bool]:
+            raise error
+
+        return read
+
+    def too_large(folder: Path, rng: random.Random) -> tuple[str, bool]:
+        raise FormatError("expected less") from MemoryError()
+
+    kinds = {
+        "finding": [one(raises(KeyError("x"))), one(raises(OSError("bad"))), one(too_large)],
+        "FormatError": [one(raises(FormatError("bad")))],
+        "FileNotFoundError": [one(raises(FileNotFoundError("gone")))],
+    }
+    for kind, found in kinds.items():
+        assert [cases.judged(target, 1, tmp_path / "x").kind for target in found] == [kind] * len(found)
+
+
+@pytest.mark.parametrize(("reported", "kind"), [(False, "finding"), (True, "other values")])
+def test_other_values_without_a_word_are_found_where_checksums_are(tmp_path: Path, reported: bool, kind: str) -> None:
+    sealed = one(lambda folder, rng: ((folder / "a").read_bytes().hex(), reported), sealed=True)
+    expected = cases.judged(sealed, 0, tmp_path / "x").message
+    assert cases.judged(sealed, 0, tmp_path / "x", expected).kind == "values"
+    assert cases.judged(sealed, 1, tmp_path / "x", expected).kind == kind
+
+
+def test_a_case_that_takes_too_long_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(folder: Path, rng: random.Random) -> tuple[str, bool]:
+        while True:
+            pass
+
+    monkeypatch.setattr(cases, "CPU_SECONDS", 0.01)
+    assert cases.judged(one(endless), 1, tmp_path / "x").place.startswith("TooLongError")
+
+
+def test_a_seed_is_one_case_and_most_are_different() -> None:
+    target = targets()["lc0/tar"]
+    files = [str(cases.edited_files(target, seed)) for seed in range(1, 20)]
+    assert files == [str(cases.edited_files(target, seed)) for seed in range(1, 20)]
+    assert len(set(files)) > 15
+
+
+def test_edits_reach_what_is_behind_checksums() -> None:
+    zipped, reached = gzip.compress(b"\6\0\0\0" + bytes(500), mtime=0), Counter[bool]()
+    for seed in range(100):
+        try:
+            reached[gzip.decompress(edited(zipped, random.Random(seed))) != gzip.decompress(zipped)] += 1
+        except (OSError, EOFError, ValueError):
+            reached[False] += 1
+    assert reached[True] > 50
+
+
+def test_edits_of_structure_keep_it() -> None:
+    header = tar_header(b"\0" * 512, name=b"a", size=b"%011o" % 3)
+    assert int(header[148:154], 8) == sum(header[:148]) + sum(header[156:]) + 8 * 32
+    message = b"\x0a\x03\x08\x96\x01"
+    lengths = {len(protobuf(message, random.Random(seed))) for seed in range(50)}
+    assert len(lengths) > 3
+    trees = {repr(odd_tree({"a": [1, {"b": "x"}], "c": 2.5}, random.Random(seed))) for seed in range(50)}
+    assert len(trees) > 30
