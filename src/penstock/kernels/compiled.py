@@ -186,10 +186,13 @@ def gather_tiles(
     run, crossing = 0, False
     for j in range(spans):
         row = start[j]
-        if length[j] > 0 and not (first[run] <= row < first[run + 1]):
+        held[j] = 0
+        if length[j] == 0:  # it may begin behind the last row, where there is no tile
+            continue
+        if not (first[run] <= row < first[run + 1]):
             run = _run_of(first, guide, shift, row)
         kind[j], tile[j], skip[j], most = _lies(row, run, first, tile_shape, tile_first, layout, across, slab)
-        held[j] = max(0, min(length[j], most))
+        held[j] = min(length[j], most)
         crossing |= held[j] < length[j]
     ahead = _AHEAD if row_bytes <= 4096 else 1
     for j in range(spans):
@@ -198,6 +201,8 @@ def gather_tiles(
             k = kind[soon]
             for i in range(tile[soon], tile[soon] + min(across[k], _TILES_AHEAD)):
                 _prefetch_lines(address[i] + skip[soon], min(slab[k] * held[soon], 512))
+        if held[j] == 0:
+            continue
         k, place = kind[j], base + at[j] * row_bytes
         _copy_rows(address, tile[j], skip[j], held[j], across[k], slab[k], plain[k], axes, k, fill, place, row_bytes)
     if crossing:
