@@ -14,12 +14,12 @@ import penstock
 from penstock.core.columns import Columns
 from penstock.data import MapDataset, from_arrays
 from penstock.load import Batch, Loader
-from penstock.plan.base import Plan, Reordered
+from penstock.plan.base import DerivedPlan, Plan
 
 EPOCHS = 60
 
 
-class Uneven(Reordered):
+class Uneven(DerivedPlan):
     """Epochs of the given sizes, over and over; position `k` is row `k` of the source."""
 
     def __init__(self, upstream: Plan, sizes: list[int]) -> None:
@@ -28,6 +28,12 @@ class Uneven(Reordered):
 
     def __len__(self) -> int:
         return self.first[1]
+
+    steady = False
+    uneven = True
+
+    def anchor(self, epoch: int, start: int) -> None:
+        pass
 
     def start(self, epoch: int) -> int:
         return self.first[epoch]
