@@ -12,7 +12,7 @@
     +-- ExpiredRowError (IndexError)        a row left the extent of a growing source before it was read
     +-- LockedError     (OSError)           somebody else holds what is needed exclusively
     +-- MissingExtraError (ImportError)     an optional library is needed; the message names the extra
-    +-- WorkerError     (RuntimeError)      a loader thread failed; the cause is chained
+    +-- WorkerError     (RuntimeError)      a loader thread failed (the cause is chained), or a forked process has none
 
 Each is also a subclass of the builtin that a caller would expect to catch. A message says what was
 expected, what was found, where, and what to do about it.
@@ -93,7 +93,8 @@ class MissingExtraError(PenstockError, ImportError):
 
 
 class WorkerError(PenstockError, RuntimeError):
-    """A loader thread failed; the cause is chained as `__cause__`."""
+    """A loader thread failed (the cause is chained as `__cause__`), or a forked process went on with an iterator whose
+    threads it does not have."""
 
 
 class DamageWarning(UserWarning):

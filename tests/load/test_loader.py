@@ -126,14 +126,16 @@ def test_an_error_in_a_worker_reaches_the_caller_and_the_state_stays(threads):
 
 
 def test_leaving_the_loop_ends_the_threads():
-    before = threading.active_count()
     loader = Loader(dataset(), 10, threads=3)
     for _ in loader:
         break
     iterator = iter(loader)
     next(iterator)
     del iterator
-    assert threading.active_count() == before
+    for thread in threading.enumerate():
+        if thread.name.startswith("penstock-loader"):
+            thread.join(60)
+            assert not thread.is_alive()
 
 
 def test_batches_that_are_larger_than_the_job_bound():

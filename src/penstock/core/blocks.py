@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,15 +12,22 @@ import numpy as np
 from penstock.core.boundary import loading_state
 from penstock.core.columns import Columns
 from penstock.core.ragged import Array, Ragged
+from penstock.core.turns import Turns
 
 IteratorState = dict[str, Any]
 
 
 class BlockIterator(ABC):
-    """An iterator over blocks of columns that can say where it stands and go there."""
+    """An iterator over blocks of columns that can say where it stands and go there.
+
+    Threads that share one are served in turn, each block once. A forked process gets a `WorkerError`.
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
+        """Have `__next__` of a subclass wait for its turn, and guard what it loads."""
         super().__init_subclass__(**options)
+        if "__next__" in cls.__dict__:
+            setattr(cls, "__next__", _in_turn(cls.__dict__["__next__"]))  # noqa: B010  a wrapper has other parameters
         if "load_state_dict" in vars(cls):
             setattr(cls, "load_state_dict", loading_state(cls.load_state_dict))  # noqa: B010  a wrapper has other parameters
 
@@ -37,6 +45,17 @@ class BlockIterator(ABC):
     @abstractmethod
     def load_state_dict(self, state: IteratorState) -> None:
         """Go there. Raises `StateError` for a state of another kind of iterator."""
+
+
+def _in_turn(advance: Callable[[Any], Columns]) -> Callable[[Any], Columns]:
+    @functools.wraps(advance)
+    def following(self: Any) -> Columns:
+        # Made at the first call, in one step; subclasses need not call an `__init__` of ours.
+        turns = self.__dict__.get("_turns") or self.__dict__.setdefault("_turns", Turns("this iterator over blocks"))
+        with turns:
+            return advance(self)
+
+    return following
 
 
 class Origin(Protocol):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-import threading
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from penstock.core.turns import ForkSafeLock
 
 LEAST = 1 << 18  # smaller arrays come from the allocator's own free lists, without page faults
 _UNUSED = 3  # references to a held block that no array uses: the list's, the loop's, and getrefcount's own
@@ -34,7 +35,7 @@ class Recycler:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._held: list[npt.NDArray[np.uint8]] = []
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def __reduce__(self) -> tuple[type[Recycler], tuple[int]]:
         return Recycler, (self._limit,)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from operator import index
-from typing import Literal, TypeGuard, get_args
+from typing import Any, Literal, TypeGuard, get_args
 
 import numpy as np
 
+from penstock.core.turns import ForkSafeLock
 from penstock.errors import PlanError, StateError
 from penstock.load.feed import BlockFeed, Feed, PositionFeed, State
 from penstock.load.skips import Skips
@@ -30,15 +31,32 @@ class Cursor:
         self.state = feed.start()
         self.turn = 0
         self._last: int | None = None  # the epoch that is finished over the extent of an earlier dataset
+        self._changing = ForkSafeLock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_changing"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _changing=ForkSafeLock())
 
     def saved(self) -> State:
         """The state to save."""
-        return saved(self.feed, self.state)
+        _, feed, state = self.place()
+        return saved(feed, state)
 
-    def move(self, state: State) -> None:
-        """The consumer has taken the batch that brought this state."""
-        self.state = state
-        self._settle()
+    def place(self) -> tuple[int, Feed, State]:
+        """The turn, the feed and its state, as they belong together."""
+        with self._changing:
+            return self.turn, self.feed, self.state
+
+    def move(self, state: State, turn: int | None = None) -> bool:
+        """The consumer takes the batch that brought this state; False, and nothing happens, if `turn` is over."""
+        with self._changing:
+            if turn not in (None, self.turn):
+                return False
+            self.state = state
+            self._settle()
+            return True
 
     def ended(self) -> None:
         """The epoch has been given whole. A position runs on into the next by itself; a stream begins anew."""
@@ -57,21 +75,23 @@ class Cursor:
                 f"expected a state of version {VERSION} of the dataset and plan {mine}, got one of version {version} "
                 f"of {fingerprint}; a state of another version of penstock cannot be continued"
             )
-        if fingerprint == mine:
-            self.feed, self.state = self._whole.resumed(rest)
-            self._last = None
-        else:
-            self._continue(self._earlier(rest, fingerprint), rest, grown)
-        self.turn += 1
+        with self._changing:
+            if fingerprint == mine:
+                self.feed, self.state = self._whole.resumed(rest)
+                self._last = None
+            else:
+                self._continue(self._earlier(rest, fingerprint), rest, grown)
+            self.turn += 1
 
     def skip(self, what: Skippable) -> None:
         """Leave out positions from here on. Raises `StateError` for a foreign ticket, `PlanError` for an odd range."""
-        if not isinstance(self.feed, PositionFeed):
-            raise PlanError("expected a MapDataset to skip positions of, got an IterDataset, whose rows have none")
-        lo, hi = _range(what, self.feed)
-        if lo < hi:
-            self.feed = self.feed.skipping(self.feed.skips.with_range(lo, hi))
-            self.turn += 1
+        with self._changing:
+            if not isinstance(self.feed, PositionFeed):
+                raise PlanError("expected a MapDataset to skip positions of, got an IterDataset, whose rows have none")
+            lo, hi = _range(what, self.feed)
+            if lo < hi:
+                self.feed = self.feed.skipping(self.feed.skips.with_range(lo, hi))
+                self.turn += 1
 
     def owner(self, ticket: Ticket) -> PositionFeed:
         """The feed whose plan a ticket names. Raises `StateError` for a foreign one."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from penstock.core.turns import Turns
 from penstock.errors import PlanError
 from penstock.load.cursor import Cursor
 from penstock.load.feed import Batches, Job, State
@@ -26,8 +28,8 @@ LEAST_MEMORY = 1 << 24
 class LoaderStats:
     """What a loader has done: batches and samples given out, and how long the consumer waited for them.
 
-    `elapsed` counts seconds between the first request and the last delivery of each epoch, `waited` those of them
-    spent inside the loader.
+    `jobs` counts the jobs that batches were cut from. `elapsed` counts seconds between the first request and the last
+    delivery of each epoch, `waited` those of them spent inside the loader.
 
     >>> LoaderStats(batches=2, samples=512, elapsed=4.0, waited=1.0).waiting_share
     0.25
@@ -35,6 +37,7 @@ class LoaderStats:
 
     batches: int = 0
     samples: int = 0
+    jobs: int = 0
     elapsed: float = 0.0
     waited: float = 0.0
 
@@ -103,14 +106,18 @@ def free_memory() -> int:
 class LoaderIterator(Iterator[T]):
     """One epoch of a loader. Leaving it early (`close`, or garbage collection) stops its threads.
 
-    Every batch goes through `hand_over`, `ahead` batches before the consumer asks for it.
+    Every batch goes through `hand_over`, `ahead` batches before the consumer asks for it. Threads that share the
+    iterator are served in turn, each batch once. A forked process gets a `WorkerError`. After an error or an interrupt,
+    the next batch is the one that the consumer did not get.
     """
 
     def __init__(
         self, cursor: Cursor, flow: Flow, stats: LoaderStats, hand_over: Callable[[Batch], T], ahead: int
     ) -> None:
         self._cursor, self._flow, self._stats, self._hand_over, self._ahead = cursor, flow, stats, hand_over, ahead
-        self._pool = ThreadPoolExecutor(flow.threads, "penstock-loader") if flow.threads else None
+        self._turns = Turns("this iterator of a loader")
+        self._pool: ThreadPoolExecutor | None = None  # made for the first job that needs it
+        self._abandon: weakref.finalize[..., Any] | None = None
         self._pending: deque[tuple[Job, Future[Batches]]] = deque()
         self._ready: deque[tuple[Batch, State]] = deque()
         self._handed: deque[tuple[T, int, State]] = deque()
@@ -120,35 +127,52 @@ class LoaderIterator(Iterator[T]):
         self._last = time.perf_counter()
 
     def __next__(self) -> T:
-        asked = time.perf_counter()
-        if self._turn != self._cursor.turn and not self._closed:
-            self._begin()
-        while len(self._handed) <= self._ahead and (pulled := self._pull()):
-            batch, state = pulled
-            self._handed.append((self._hand_over(batch), batch.n, state))
-        if not self._handed:
-            self._end()
-            raise StopIteration
-        item, samples, state = self._handed.popleft()
-        self._cursor.move(state)
-        self._count(samples, asked)
-        return item
+        with self._turns:
+            try:
+                return self._taken()
+            except StopIteration:
+                raise
+            except BaseException:
+                if self._closed:  # by a signal handler or the function itself
+                    raise StopIteration from None
+                # An interrupt may come between any two steps, so nothing that was prefetched is believed any more.
+                self._turn = None
+                self._stop(wait=False)
+                raise
 
-    def _begin(self) -> None:
+    def _taken(self) -> T:
+        asked = time.perf_counter()
+        while not self._closed:
+            turn = self._turn
+            if turn != self._cursor.turn:
+                turn = self._begin()
+            while len(self._handed) <= self._ahead and (pulled := self._pull()):
+                batch, state = pulled
+                self._handed.append((self._hand_over(batch), batch.n, state))
+            if not self._handed:
+                self.close()
+                self._cursor.ended()
+                break
+            item, samples, state = self._handed.popleft()
+            if self._cursor.move(state, turn):  # else another thread loaded a state or skipped samples meanwhile
+                self._count(samples, asked)
+                return item
+        raise StopIteration
+
+    def _begin(self) -> int:
         """Forget what was prefetched, and go on from where the consumer stands, if that is in the same epoch."""
+        self._forget()
+        self._turn, feed, state = self._cursor.place()
+        self._jobs = feed.jobs(state) if feed.epoch(state) == self._epoch else iter(())
+        self._job = next(self._jobs, None)
+        return self._turn
+
+    def _forget(self) -> None:
         for _, future in self._pending:
             future.cancel()
         for held in (self._pending, self._ready, self._handed):
             held.clear()
-        feed, state = self._cursor.feed, self._cursor.state
-        self._turn = self._cursor.turn
-        self._jobs = feed.jobs(state) if feed.epoch(state) == self._epoch else iter(())
-        self._job = next(self._jobs, None)
-
-    def _end(self) -> None:
-        if not self._closed:
-            self._cursor.ended()
-            self.close()
+        self._job, self._jobs = None, iter(())
 
     def _pull(self) -> tuple[Batch, State] | None:
         if not self._ready:
@@ -156,14 +180,12 @@ class LoaderIterator(Iterator[T]):
         return self._ready.popleft() if self._ready else None
 
     def _next_job(self) -> Batches:
-        try:
-            batches = self._run_here() if self._pool is None else self._run_ahead(self._pool)
-        except BaseException:
-            self.close()
-            raise
+        batches = self._run_ahead() if self._flow.threads else self._run_here()
         if not batches:  # of a stream: it has ended, whatever was asked of it in advance
-            self._job, self._jobs = None, iter(())
             self._pending.clear()
+            self._job, self._jobs = None, iter(())
+        else:
+            self._stats.jobs += 1
         return batches
 
     def _run_here(self) -> Batches:
@@ -172,24 +194,40 @@ class LoaderIterator(Iterator[T]):
         self._job = next(self._jobs, None)
         return batches
 
-    def _run_ahead(self, pool: ThreadPoolExecutor) -> Batches:
-        self._submit(pool)
-        if not self._pending:
-            return []
+    def _run_ahead(self) -> Batches:
+        self._submit()
+        if not self._pending:  # at the end, or where the interpreter is exiting and its threads take no more work
+            return self._run_here()
         _, future = self._pending.popleft()
         if not future.done():
             self._flow.waited()
-            self._submit(pool)
+            self._submit()
         batches = future.result()
-        self._submit(pool)
+        self._submit()
         return batches
 
-    def _submit(self, pool: ThreadPoolExecutor) -> None:
+    def _submit(self) -> None:
         held = sum(job.nbytes for job, _ in self._pending)
         while self._job and self._flow.has_room(len(self._pending), held, self._job.nbytes):
-            self._pending.append((self._job, pool.submit(self._job.run)))
+            if (future := self._submitted(self._job)) is None:
+                return
+            self._pending.append((self._job, future))
             held += self._job.nbytes
             self._job = next(self._jobs, None)
+
+    def _submitted(self, job: Job) -> Future[Batches] | None:
+        """The job on its way to a thread; None where the interpreter is exiting."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._flow.threads, "penstock-loader")
+            # Not `__del__`: it may run in any thread, with any lock held, and late at exit.
+            self._abandon = weakref.finalize(self, _abandoned, self._pool, os.getpid())
+            self._abandon.atexit = False  # at exit the pool ends its threads by itself
+        try:
+            return self._pool.submit(job.run)
+        except RuntimeError as error:
+            if "shutdown" not in str(error):  # such as no room for one more thread
+                raise
+            return None
 
     def _count(self, samples: int, asked: float) -> None:
         now, stats = time.perf_counter(), self._stats
@@ -199,16 +237,28 @@ class LoaderIterator(Iterator[T]):
         stats.elapsed += now - self._last
         self._last = now
 
-    def close(self) -> None:
-        """Cancel what is prefetched and end the threads. Closing twice is fine."""
-        self._closed = True
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
-        for held in (self._pending, self._ready, self._handed):
-            held.clear()
-        self._job, self._jobs = None, iter(())
+    def _stop(self, *, wait: bool) -> None:
+        """End the threads, once they have finished what they work on."""
+        if self._abandon is not None:
+            self._abandon.detach()
+        pool, self._pool, self._abandon = self._pool, None, None
+        if pool is not None and not self._turns.elsewhere:
+            pool.shutdown(wait=wait, cancel_futures=True)
 
-    def __del__(self) -> None:
-        if getattr(self, "_pool", None) is not None:
-            self.close()
+    def close(self) -> None:
+        """Cancel what is prefetched and end the threads; a batch that another thread waits for is given first. Closing
+        twice is fine."""
+        if self._turns.elsewhere:
+            self._closed = True
+            return
+        with self._turns:
+            self._closed = True
+            self._forget()
+            self._stop(wait=True)
+
+
+def _abandoned(pool: ThreadPoolExecutor, process: int) -> None:
+    """End the threads of an iterator that nobody has any more. They are not waited for: whatever thread collects
+    garbage may hold what they need."""
+    if os.getpid() == process:
+        pool.shutdown(wait=False, cancel_futures=True)

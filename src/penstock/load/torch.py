@@ -10,6 +10,7 @@ import numpy as np
 from penstock.core.boundary import loading_state
 from penstock.core.columns import Columns, nest
 from penstock.core.ragged import Array, Ragged
+from penstock.core.turns import Turns
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError, StateError, require
 from penstock.load.adapter import Adapter
@@ -251,6 +252,7 @@ class TorchStreamIterator(Iterator[Tensors]):
 
     def __init__(self, stream: TorchStream, worker: int, workers: int) -> None:
         self._stream, self._worker, self._workers = stream, worker, workers
+        self._turns = Turns("this iterator of a TorchStream")
         position = stream.cursor.state["position"]
         stretch = stream.feed.stretch(position)
         self._begin(stretch or Stretch(0, 0, 0, position), worker * stream.feed.batch_size)
@@ -260,10 +262,11 @@ class TorchStreamIterator(Iterator[Tensors]):
         self._stream.cursor.move({"position": stretch.after})  # where the next epoch begins
 
     def __next__(self) -> Tensors:
-        if self._next >= self._stretch.hi:
-            raise StopIteration
-        batch, _ = self._feed.batch(self._stretch, self._next)
-        self._next += self._workers * self._feed.batch_size
+        with self._turns:
+            if self._next >= self._stretch.hi:
+                raise StopIteration
+            batch, _ = self._feed.batch(self._stretch, self._next)
+            self._next += self._workers * self._feed.batch_size
         return to_torch(batch)
 
     def state_dict(self) -> State:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from penstock.core.ragged import offsets_of
 from penstock.core.selection import Selection
+from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, PlanError, StateError
 from penstock.files import read_checked, write_checked
 from penstock.plan.base import Mark, Plan, Read, View, chained, check_ends, checked
@@ -55,7 +55,7 @@ class Packed(Plan):
         self._single = upstream.steady and not transform.repack
         self._plans = _Plans(self._planned, ahead=not self._single)
         self._starts = {0: 0}  # of epochs whose begin is known; all of them where there is one index
-        self._lock = threading.RLock()
+        self._lock = ForkSafeLock()
         self._width = self._widths()
         self._slots = self._most_sequences()
         self.reads = tuple(
@@ -252,7 +252,7 @@ class _Plans:
 
     def __init__(self, make: Callable[[int], PackIndex | EvenIndex], *, ahead: bool) -> None:
         self._make, self._ahead = make, ahead
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._process = os.getpid()
         self._pool: ThreadPoolExecutor | None = None
         self._held: OrderedDict[int, Future[PackIndex | EvenIndex]] = OrderedDict()
@@ -273,14 +273,25 @@ class _Plans:
     def _asked(self, epoch: int) -> Future[PackIndex | EvenIndex]:
         if epoch in self._held:
             self._held.move_to_end(epoch)
-        elif self._ahead:
-            self._pool = self._pool or ThreadPoolExecutor(1, "penstock-pack")
-            self._held[epoch] = self._pool.submit(self._make, epoch)
+        elif (submitted := self._submitted(epoch)) is not None:
+            self._held[epoch] = submitted
         else:
             made = self._make(epoch)
             self._held[epoch] = Future()
             self._held[epoch].set_result(made)
         return self._held[epoch]
+
+    def _submitted(self, epoch: int) -> Future[PackIndex | EvenIndex] | None:
+        """The index on its way on a thread; None where nothing is planned ahead, or the interpreter is exiting."""
+        if not self._ahead:
+            return None
+        self._pool = self._pool or ThreadPoolExecutor(1, "penstock-pack")
+        try:
+            return self._pool.submit(self._make, epoch)
+        except RuntimeError as error:
+            if "shutdown" not in str(error):  # such as no room for one more thread
+                raise
+            return None
 
 
 @dataclass(frozen=True)

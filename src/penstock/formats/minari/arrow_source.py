@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import os
-import threading
 import warnings
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spaces import Space
 from penstock.core.spec import Field, Spec
+from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, StateError
 from penstock.formats.base.pieces import Pieces, cut, spread
 from penstock.formats.base.source import Source
@@ -83,7 +83,7 @@ class _Held:
     def __init__(self) -> None:
         self._open: OrderedDict[int, _Open] = OrderedDict()
         self._bytes = 0
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def get(self, number: int, path: Path) -> _Open:
         """The episode, opened if it is not held any more."""

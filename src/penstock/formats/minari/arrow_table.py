@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from penstock.core.columns import under
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spaces import Box, MultiBinary, MultiDiscrete, Space
 from penstock.core.spec import Align, Kind
+from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, PenstockError, SpecError, require
 from penstock.files.mapping import Bytes, check_mapped, map_file
 from penstock.formats.minari.spaces import FLAGS
@@ -61,7 +61,7 @@ class Part:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._lock, pa = path, threading.Lock(), arrow()
+        self._path, self._lock, pa = path, ForkSafeLock(), arrow()
         self._raw: memoryview | Bytes = memoryview(b"")
         try:
             if path.suffix == ".parquet":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -13,6 +12,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, PlanError, StateError
 from penstock.kernels.dispatch import kernels
 from penstock.kernels.packing_read_reference import GIVEN, LEFT, PARTS, RIGHT
@@ -135,7 +135,7 @@ class PackIndex:
         self._seeds = np.array([self.rule.seed_for("exchange"), self._layout.seed], np.uint64)
         self._store: Store | None = None
         self._recent: OrderedDict[int, Store] = OrderedDict()
-        self._lock, self._making = threading.Lock(), _locks()
+        self._lock, self._making = ForkSafeLock(), _locks()
 
     def __len__(self) -> int:
         self._ready()
@@ -405,12 +405,12 @@ class PackIndex:
         return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_making", "_recent")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock(), _making=_locks(), _recent=OrderedDict())
+        self.__dict__.update(state, _lock=ForkSafeLock(), _making=_locks(), _recent=OrderedDict())
 
 
-def _locks() -> tuple[threading.Lock, ...]:
+def _locks() -> tuple[ForkSafeLock, ...]:
     """For windows that are being planned; a few of them share one."""
-    return tuple(threading.Lock() for _ in range(4 * _REMEMBERED))
+    return tuple(ForkSafeLock() for _ in range(4 * _REMEMBERED))
 
 
 def _merged(groups: list[Int], found: list[Found]) -> Found:
