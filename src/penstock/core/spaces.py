@@ -448,6 +448,8 @@ def _read_box(data: Mapping[str, Any]) -> Space:
 def _bound(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
     """`[*shape]` a bound of a box; a single number is that of every cell."""
     bound = np.asarray(value, dtype)
+    if bound.size == 0 and 0 in shape and bound.shape == shape[: bound.ndim]:
+        bound = bound.reshape(shape)  # lists end at the first empty one: those of (3, 0, 2) say (3, 0)
     if bound.shape not in ((), shape):
         raise SpecError(f"expected bounds of shape {shape}, got {bound.shape}")
     if bound.shape == () and math.prod(shape) > CELLS:

@@ -41,9 +41,10 @@ from __future__ import annotations
 
 from penstock.containers.hdf5.chunks import Tiles
 from penstock.containers.hdf5.dataset import Dataset
+from penstock.containers.hdf5.image import has_signature
 from penstock.containers.hdf5.messages import Link
 from penstock.containers.hdf5.objects import Storage, VlenBytes
 from penstock.containers.hdf5.reader import File, Group
 from penstock.containers.hdf5.writer import Appender
 
-__all__ = ["Appender", "Dataset", "File", "Group", "Link", "Storage", "Tiles", "VlenBytes"]
+__all__ = ["Appender", "Dataset", "File", "Group", "Link", "Storage", "Tiles", "VlenBytes", "has_signature"]

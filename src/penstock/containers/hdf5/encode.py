@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.containers.hdf5.filters import DEFLATE, FLETCHER32, SHUFFLE
 from penstock.containers.hdf5.header import (
     DATASPACE,
     DATATYPE,
@@ -32,7 +33,6 @@ VLEN_BYTES = struct.pack("<B3xI", 0x19, 16) + _UINT8
 FLOATS = {2: (15, 10, 5, 10, 15), 4: (31, 23, 8, 23, 127), 8: (63, 52, 11, 52, 1023)}
 MAX_MESSAGE = 0xFFFF - 7
 INCREMENTAL, LATE = 3, 2  # when space is allocated
-SHUFFLE, DEFLATE = 2, 1
 
 
 def pad(raw: bytes) -> bytes:
@@ -89,10 +89,25 @@ def chunked_layout(tree: int, chunk: tuple[int, ...], element: int) -> bytes:
     return struct.pack(f"<BBBQ{rank}I", 3, 2, rank, tree, *chunk, element)
 
 
-def gzip_filters(element: int, level: int) -> bytes:
-    """Filter message: shuffle, then deflate."""
-    shuffle = struct.pack("<HHHH8sII", SHUFFLE, 8, 1, 1, b"shuffle", element, 0)
-    return struct.pack("<BB6x", 1, 2) + shuffle + struct.pack("<HHHH8sII", DEFLATE, 8, 1, 1, b"deflate", level, 0)
+def filter_pipeline(element: int, level: int | None, *, checksum: bool) -> bytes:
+    """Filter message: shuffle and deflate where there is a `level`, then Fletcher-32; empty for neither."""
+    filters: list[tuple[int, bytes, tuple[int, ...]]] = []
+    if level is not None:
+        filters += [(SHUFFLE, b"shuffle", (element,)), (DEFLATE, b"deflate", (level,))]
+    if checksum:
+        filters.append((FLETCHER32, b"fletcher32", ()))
+    if not filters:
+        return b""
+    packed = [_filter(number, name, values) for number, name, values in filters]
+    return struct.pack("<BB6x", 1, len(packed)) + b"".join(packed)
+
+
+def _filter(number: int, name: bytes, values: tuple[int, ...]) -> bytes:
+    """One filter of a message of version 1, with the flags of libhdf5: a checksum is mandatory, others are optional."""
+    raw = name.ljust(-(-(len(name) + 1) // 8) * 8, b"\0")
+    flags = 0 if number == FLETCHER32 else 1
+    head = struct.pack("<HHHH", number, len(raw), flags, len(values))
+    return head + raw + struct.pack(f"<{len(values)}I", *values) + bytes(4 * (len(values) & 1))
 
 
 def symbol_table(tree: int, heap: int) -> Message:

@@ -11,6 +11,7 @@ from penstock.containers.hdf5.messages import Filter
 from penstock.errors import ChecksumError, FormatError
 
 DEFLATE, SHUFFLE, FLETCHER32, LZF = 1, 2, 3, 32000
+DECODED = frozenset((DEFLATE, SHUFFLE, FLETCHER32, LZF))
 SLACK = 64  # what filters that lengthen their input may add
 
 
@@ -30,6 +31,11 @@ def decode(raw: bytes, filters: tuple[Filter, ...], mask: int, nbytes: int) -> b
     return raw
 
 
+def undecodable(filters: tuple[Filter, ...]) -> str | None:
+    """The first filter that `decode` does not know, for a message; None if it knows all."""
+    return next((f"filter {f.number} ({f.name or 'unnamed'})" for f in filters if f.number not in DECODED), None)
+
+
 def _undo(raw: bytes, applied: Filter, nbytes: int) -> bytes:
     if applied.number == DEFLATE:
         return _inflate(raw, nbytes + SLACK)
@@ -39,7 +45,7 @@ def _undo(raw: bytes, applied: Filter, nbytes: int) -> bytes:
         return _verify_fletcher32(raw)
     if applied.number == LZF:
         return _unlzf(raw, nbytes + SLACK)
-    raise FormatError(f"filter {applied.number} ({applied.name or 'unnamed'}) is not supported; rewrite with gzip")
+    raise FormatError(f"{undecodable((applied,))} is not supported; rewrite with gzip")
 
 
 def _inflate(raw: bytes, limit: int) -> bytes:
@@ -61,9 +67,10 @@ def _unshuffle(raw: bytes, size: int) -> bytes:
     return planes.T.tobytes() + raw[whole:]
 
 
-def fletcher32(data: bytes) -> int:
+def fletcher32(data: bytes | memoryview) -> int:
     """Fletcher's checksum of big-endian 16-bit words, as HDF5 takes it."""
-    words = np.frombuffer(data + b"\0" * (len(data) & 1), ">u2").astype(np.uint64)
+    even = bytes(data) + b"\0" if len(data) & 1 else data
+    words = np.frombuffer(even, ">u2").astype(np.uint64)
     first = second = 0
     for start in range(0, len(words), 1 << 20):  # sums of at most 2^20 terms below 2^36 fit in 64 bits
         part = words[start : start + (1 << 20)]

@@ -6,7 +6,7 @@ import functools
 import os
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
@@ -109,19 +109,34 @@ def parse_superblock(raw: bytes) -> Superblock:
     return Superblock(version, base, eof, root, leaf_k, internal_k, chunk_k, UNDEFINED, flags)
 
 
+def has_signature(path: str | os.PathLike[str]) -> bool:
+    """Whether an HDF5 file begins at `path`, perhaps behind a user block.
+
+    Raises `OSError` if it cannot be read.
+    """
+    with open(path, "rb") as file:
+        return next(_signatures(file.fileno()), None) is not None
+
+
+def _signatures(fd: int) -> Iterator[int]:
+    """Where a signature is among the bytes 0, 512, 1024, 2048, ... of a file."""
+    size, at = os.fstat(fd).st_size, 0
+    while at == 0 or at + 8 <= size:
+        if os.pread(fd, 8, at) == SIGNATURE:
+            yield at
+        at = max(512, 2 * at)
+
+
 def read_superblock(fd: int) -> Superblock:
     """Superblock of an open file: read until two readings agree, since a writer may be switching it.
 
     Raises `FormatError` if there is none at byte 0, 512, 1024, 2048, ...
     """
-    size, at = os.fstat(fd).st_size, 0
-    while at == 0 or at + 8 <= size:
-        if os.pread(fd, 8, at) == SIGNATURE:
-            raw = os.pread(fd, SUPERBLOCK_BYTES, at)
-            while (again := os.pread(fd, SUPERBLOCK_BYTES, at)) != raw:
-                raw = again
-            return _check_superblock(parse_superblock(raw), at, os.fstat(fd).st_size)
-        at = max(512, 2 * at)
+    for at in _signatures(fd):
+        raw = os.pread(fd, SUPERBLOCK_BYTES, at)
+        while (again := os.pread(fd, SUPERBLOCK_BYTES, at)) != raw:
+            raw = again
+        return _check_superblock(parse_superblock(raw), at, os.fstat(fd).st_size)
     raise FormatError("expected an HDF5 file, found no HDF5 signature")
 
 

@@ -19,11 +19,12 @@ from penstock.containers.hdf5.encode import (
     contiguous_layout,
     dataset_messages,
     datatype,
-    gzip_filters,
+    filter_pipeline,
     little,
     object_header,
     symbol_table,
 )
+from penstock.containers.hdf5.filters import fletcher32
 from penstock.containers.hdf5.header import ATTRIBUTE, Message
 from penstock.containers.hdf5.image import UNDEFINED, Superblock
 from penstock.containers.hdf5.symbols import build_table
@@ -50,7 +51,8 @@ Value = NDArray[Any] | Sequence[str] | VlenBytes | None
 class Storage:
     """How arrays are stored: `compression` with `level` 0 to 9, in chunks of about `chunk_bytes`.
 
-    Without compression an array is one chunk, so that it lies in the file in one piece.
+    `checksum` adds Fletcher-32 to each chunk, which our reader and libhdf5 verify when they read it. With neither, an
+    array is one chunk, so that it lies in the file in one piece; values of variable length have no checksum.
 
     >>> Storage(compression="gzip", level=1).chunk_bytes
     1048576
@@ -59,12 +61,13 @@ class Storage:
     compression: Literal["gzip"] | None = None
     level: int = 4
     chunk_bytes: int = 0
+    checksum: bool = False
 
     def __post_init__(self) -> None:
         if self.compression not in (None, "gzip") or not 0 <= self.level <= 9:
             raise DataError(f"expected gzip of level 0 to 9 or None, got {self.compression} of level {self.level}")
         if not self.chunk_bytes:
-            object.__setattr__(self, "chunk_bytes", 1 << 20 if self.compression else MAX_CHUNK)
+            object.__setattr__(self, "chunk_bytes", 1 << 20 if self.compression or self.checksum else MAX_CHUNK)
         if not 0 < self.chunk_bytes <= MAX_CHUNK:
             raise DataError(f"expected chunks of 1 to {MAX_CHUNK} bytes, got {self.chunk_bytes}")
 
@@ -146,18 +149,24 @@ class ObjectWriter:
 
     def _chunks(self, array: NDArray[Any]) -> tuple[bytes, bytes]:
         """Write the values; layout and filter messages."""
-        compress = self._storage.compression is not None and array.dtype.kind != "V"
+        plain = array.dtype.kind != "V"
+        compress, checksum = plain and self._storage.compression is not None, plain and self._storage.checksum
         row = max(array.nbytes // max(array.shape[0], 1), 1)
         if row > 0xFFFFFFFF:
             raise DataError(f"a row of {row} bytes is too large; expected less than 4 GiB")
         rows = max(min(array.shape[0], self._storage.chunk_bytes // row), 1)
         chunk = (rows, *(max(dim, 1) for dim in array.shape[1:]))
-        entries = [self._chunk(array[i : i + rows], rows, i, compress=compress) for i in range(0, len(array), rows)]
+        entries = [
+            self._chunk(array[i : i + rows], rows, i, compress=compress, checksum=checksum)
+            for i in range(0, len(array), rows)
+        ]
         tree = self._index(entries if array.nbytes else [], len(chunk), rows * len(entries))
-        filters = gzip_filters(array.itemsize, self._storage.level) if compress else b""
+        filters = filter_pipeline(array.itemsize, self._storage.level if compress else None, checksum=checksum)
         return chunked_layout(tree, chunk, array.itemsize), filters
 
-    def _chunk(self, part: NDArray[Any], rows: int, start: int, *, compress: bool) -> tuple[int, int, int]:
+    def _chunk(
+        self, part: NDArray[Any], rows: int, start: int, *, compress: bool, checksum: bool
+    ) -> tuple[int, int, int]:
         """Write one chunk, filled up with zeros; first row, stored bytes and address."""
         if len(part) < rows:
             part = np.concatenate([part, np.zeros((rows - len(part), *part.shape[1:]), part.dtype)])
@@ -165,6 +174,8 @@ class ObjectWriter:
         if compress:
             planes = np.frombuffer(raw, np.uint8).reshape(-1, part.itemsize).T
             raw = memoryview(zlib.compress(planes.tobytes(), self._storage.level))
+        if checksum:
+            raw = memoryview(bytes(raw) + fletcher32(raw).to_bytes(4, "little"))
         return start, len(raw), self._tail.put(raw)
 
     def _index(self, entries: list[tuple[int, int, int]], rank: int, stop: int) -> int:

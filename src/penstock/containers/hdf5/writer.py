@@ -15,7 +15,7 @@ from penstock.containers.hdf5.image import SIGNATURE, UNDEFINED, Image, Superblo
 from penstock.containers.hdf5.lock import lock_for_writing, sync_folder
 from penstock.containers.hdf5.messages import Link
 from penstock.containers.hdf5.objects import ObjectWriter, Storage, Value
-from penstock.containers.hdf5.reader import File
+from penstock.containers.hdf5.reader import File, Group
 from penstock.containers.hdf5.root import Root
 from penstock.containers.hdf5.superblock import NEW, encode_superblock
 from penstock.containers.hdf5.tail import Tail, write_all
@@ -39,6 +39,7 @@ class Appender:
         self._fd, self._holder, self._fsync = fd, holder, fsync
         self._dirty = False
         self._closed = False
+        self._free: set[str] = set()  # names of groups that a new one may replace
         if _is_new(fd):
             self._block = NEW
             self._tail = Tail(fd, NEW.nbytes)
@@ -86,6 +87,23 @@ class Appender:
     def __contains__(self, name: str) -> bool:
         return name in self._root
 
+    def free_if_empty(self, name: str) -> bool:
+        """Let `add_group` take the name of a group of the root that holds no dataset; whether it holds none.
+
+        Raises `DataError` if there is no such name, `FormatError`.
+        """
+        self._check(name, new=False)
+        link = self._root.get(name)
+        if link is None or link.kind != "hard":
+            return False
+        self._tail.flush()
+        with File(self.path, eof=self._tail.at) as file:
+            found = file.open_any(link.address, name)
+            empty = isinstance(found, Group) and next(found.walk(), None) is None
+        if empty:
+            self._free.add(name)
+        return empty
+
     def add_group(
         self,
         name: str,
@@ -107,6 +125,7 @@ class Appender:
         writer = ObjectWriter(self._tail, self._block, storage or Storage())
         address = writer.group(datasets or {}, attrs or {}, dataset_attrs or {})
         self._root.set(name, Link("hard", address))
+        self._free.discard(name)
         self._dirty = True
 
     def add_external_link(self, name: str, file: str, path: str) -> None:
@@ -147,7 +166,7 @@ class Appender:
             raise DataError(f"{self.path} is closed; open it again to append")
         if not name or "/" in name or "\0" in name or name == ".":
             raise DataError(f"expected the name of a group of the root, got {name!r}")
-        if (name in self._root) == new:
+        if (name in self._root and not (new and name in self._free)) == new:
             raise DataError(f"{name} is {'already' if new else 'not'} in {self.path}")
 
     def commit(self) -> None:
@@ -198,7 +217,10 @@ def _load(path: str) -> tuple[Superblock, Root]:
     file = File(path)  # stays mapped while nodes of the root may have to be read from it
     block = file.image.superblock
     if block.base:
-        raise DataError(f"{path} begins with a user block of {block.base} bytes and cannot be appended to")
+        raise DataError(
+            f"{path} begins with a user block of {block.base} bytes and cannot be appended to; "
+            "copy it without one, as with h5unjam or penstock convert"
+        )
     if block.version >= 2 and block.flags:
         raise LockedError(f"{path} is open for writing by libhdf5, or was not closed; try h5clear -s")
     if block.extension != UNDEFINED:

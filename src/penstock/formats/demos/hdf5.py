@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.containers.cache import Cache
-from penstock.containers.hdf5 import Dataset, File
-from penstock.containers.hdf5.image import SIGNATURE
+from penstock.containers.hdf5 import Dataset, File, has_signature
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
@@ -223,8 +222,7 @@ def is_hdf5(path: Path) -> bool:
     try:
         if not path.is_file():  # asked first, for opening a pipe would wait
             return False
-        with open(path, "rb") as file:
-            return file.read(len(SIGNATURE)) == SIGNATURE
+        return has_signature(path)
     except OSError:
         return False
 

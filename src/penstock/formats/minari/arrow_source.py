@@ -64,7 +64,7 @@ class _View:
     which: Int
     spec: Spec
     offsets: Int
-    missing: Mapping[str, Int]
+    columns: Mapping[str, Column]
     metadata: Mapping[str, Any]
     fingerprint: str
 
@@ -181,13 +181,21 @@ class ArrowSource(Source):
         return pieces.take(np.argsort(pieces.run, kind="stable")), first
 
     def _rows(self, view: _View, column: str, e: int, start: int, stop: int) -> Any:
-        if column.startswith(f"{columns.PRESENT}/"):
-            return e not in view.missing[column.split("/", 1)[1]]
+        name, _, rest = column.partition("/")
+        if name == columns.PRESENT:
+            return e not in view.columns[rest].missing
+        if name == columns.SHAPES and (shapes := view.columns[rest].shapes) is not None:
+            return shapes[e]
         leaf = view.leaves[view.which[e]].get(column)
+        field = view.spec[column]
+        blank = columns.fill_value(field).view(field.dtype).reshape(field.shape)
         if leaf is None:
-            field = view.spec[column]
-            return columns.fill_value(field).view(field.dtype).reshape(field.shape)
+            return blank
         held = self._column(view, e, column, leaf)
+        if leaf.kind == "array" and not leaf.images and leaf.shape != field.shape:
+            rows = np.broadcast_to(blank, (stop - start, *field.shape)).copy()
+            rows[(slice(None), *map(slice, leaf.shape))] = held[start:stop]
+            return rows
         if leaf.images and isinstance(held, Ragged):
             nbytes = int(np.prod(leaf.shape, dtype=np.int64))
             frames = [images.decode(blob, nbytes) for blob in held[start:stop].blobs()]
@@ -253,16 +261,18 @@ class ArrowSource(Source):
         }
         numbers, parts, rows, which, schemas, states = self._index()
         known = spaces.leaves(both)
-        leaves = tuple(arrow_table.leaves(schema, known, self.folder) for schema in schemas)
+        unreadable: dict[str, str] = {}
+        leaves = tuple(arrow_table.leaves(schema, known, self.folder, unreadable) for schema in schemas)
+        columns.refuse_unreadable(unreadable, self._infos, self.folder)
         offsets = offsets_of(rows - 1)
         found = self._resolve(leaves, which, offsets, known)
         fields = {c.path: c.field for c in found} if found else columns.of_spaces(both["observations"], both["actions"])
-        fields.update({path: c.field for path, c in columns.present(found).items()})
+        fields.update({path: c.field for path, c in columns.derived(found).items()})
         spec = Spec(fields, both["observations"], both["actions"])
         totals = {"total_episodes": len(numbers), "total_steps": int(offsets[-1])}
         digest = hashlib.sha256(json.dumps([states, spec.fingerprint]).encode()).hexdigest()
-        missing = {c.path: c.missing for c in found}
-        return _View(numbers, parts, states, leaves, which, spec, offsets, missing, {**entries, **totals}, digest)
+        known_columns = {c.path: c for c in found}
+        return _View(numbers, parts, states, leaves, which, spec, offsets, known_columns, {**entries, **totals}, digest)
 
     def _resolve(
         self, leaves: Sequence[Mapping[str, Leaf]], which: Int, offsets: Int, known: Mapping[str, Space]

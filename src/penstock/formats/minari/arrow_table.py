@@ -18,7 +18,7 @@ from penstock.core.spec import Align, Kind
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, PenstockError, SpecError, require
 from penstock.files.mapping import Bytes, check_mapped, map_file
-from penstock.formats.minari.spaces import FLAGS
+from penstock.formats.minari.spaces import FLAGS, required
 
 ALIGNS = b"penstock.align"  # schema metadata: which optional columns have not T + 1 rows, as JSON
 MAPPED = 1 << 20  # bytes from which a file is mapped instead of read
@@ -96,8 +96,11 @@ class Part:
             return self._file.read([name], use_threads=False)
 
 
-def leaves(schema: Any, spaces: Mapping[str, Space], path: Path) -> dict[str, Leaf]:
-    """Every column of a schema. Raises `FormatError` for types that are not in the standard."""
+def leaves(schema: Any, spaces: Mapping[str, Space], path: Path, unreadable: dict[str, str]) -> dict[str, Leaf]:
+    """Every column of a schema. Optional ones of types that are not read go to `unreadable`, with what is wrong.
+
+    Raises `FormatError` for other types in the columns of the standard.
+    """
     try:
         aligns = json.loads((schema.metadata or {}).get(ALIGNS, b"{}"))
     except ValueError as error:
@@ -106,7 +109,12 @@ def leaves(schema: Any, spaces: Mapping[str, Space], path: Path) -> dict[str, Le
     for field in schema:
         if field.name != "episode_id":
             for name, kind in _fields(field.name, field, path):
-                found[name] = _leaf(name, kind, spaces.get(name), _align(name, aligns), path)
+                try:
+                    found[name] = _leaf(name, kind, spaces.get(name), _align(name, aligns), path)
+                except FormatError as error:
+                    if required(name):
+                        raise
+                    unreadable.setdefault(name, str(error))
     return found
 
 

@@ -72,7 +72,7 @@ class ArrowWriter(writing.DatasetWriter):
 
     def _stage(self, directory: Path, batch: Any, entries: Mapping[str, Any]) -> None:
         directory.mkdir()
-        (directory / metadata.FILE).write_text(metadata.dumps(entries))
+        (directory / metadata.FILE).write_text(metadata.strict_dumps(entries))
         self._write_part(directory / f"part-0.{self._format}", batch)
 
     def _install(self, staging: Path, numbers: Sequence[int]) -> int:

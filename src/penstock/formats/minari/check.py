@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from penstock.core.columns import under
 from penstock.core.ragged import Array
 from penstock.core.selection import Selection
 from penstock.core.spaces import Space, Text
-from penstock.errors import FormatError, PenstockError
+from penstock.errors import DamageWarning, FormatError, PenstockError
 from penstock.formats.base.format import Finding
 from penstock.formats.base.source import Source
 from penstock.formats.minari import ids, metadata, root
@@ -28,19 +29,31 @@ SHOWN = 3  # findings of one kind in one column of one episode
 
 def findings(path: Path, open_source: Callable[..., Source]) -> Iterator[Finding]:
     """Every finding of a dataset. Memory: 4096 rows of one column at a time."""
-    try:
-        source = open_source(path, infos="strict", cache="off")
-    except FormatError as error:
-        yield Finding("error", str(path), str(error))
-        try:
-            source = open_source(path, infos="skip", cache="off")
-        except FormatError:
-            return
+    source, found = _opened(path, open_source)
+    yield from found
+    if source is None:
+        return
     with source:
         yield from _metadata(source)
         spaces = of_spec(source.spec)
         for e in range(len(source)):
             yield from _episode(source, e, spaces)
+
+
+def _opened(path: Path, open_source: Callable[..., Source]) -> tuple[Source | None, list[Finding]]:
+    """The source, with all columns that can be read; and what is wrong with the others, and left out."""
+    source: Source | None = None
+    found: list[Finding] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for infos in ("strict", "skip"):
+            try:
+                source = open_source(path, infos=infos, cache="off")
+                break
+            except FormatError as error:
+                found += [Finding("error", str(path), str(error))] if infos == "strict" else []
+    told = dict.fromkeys(str(each.message) for each in caught if each.category is DamageWarning)
+    return source, found + [Finding("warning", str(path), message) for message in told]
 
 
 def _metadata(source: Source) -> Iterator[Finding]:

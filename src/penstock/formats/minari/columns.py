@@ -3,8 +3,9 @@
 Required columns (observations, actions, rewards, flags) must be in every episode, with T + 1 or T rows. All others
 (infos, and what a callback added) are optional: their alignment is read off their lengths, the same in all episodes,
 T + 1 rows before T rows before one row. Where an optional column is missing from some episodes, or has another
-shape, `infos="strict"` raises, `"union"` fills what is missing with NaN, zero or "" and adds a mask column
-`present/<column>` (one bool an episode), and `"skip"` leaves the column out.
+shape, `infos="strict"` raises, and `"skip"` leaves the column out. `"union"` fills what is missing with NaN, zero or ""
+and adds a mask column `present/<column>` (one bool an episode). Rows of several shapes with equally many axes are
+filled up to the largest; `shapes/<column>` says what shape they have in each episode.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from penstock.core.columns import under
 from penstock.core.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, Text
 from penstock.core.spec import Align, Field, Kind
 from penstock.errors import FormatError
-from penstock.formats.minari.spaces import FLAGS, ROOTS, leaves
+from penstock.formats.minari.spaces import FLAGS, ROOTS, leaves, required
 
 Int = npt.NDArray[np.int64]
 Infos = Literal["strict", "union", "skip"]
 
 MODES: tuple[Infos, ...] = ("strict", "union", "skip")
 PRESENT = "present"
+SHAPES = "shapes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,16 +44,13 @@ class Stored:
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """A column that made it into the spec: its field, and which episodes lack it (none for a required one)."""
+    """A column that made it into the spec: its field, which episodes lack it (none for a required one), and `[E, rank]`
+    the shape that rows have in each episode, where these differ (0 in episodes that lack it)."""
 
     path: str
     field: Field
     missing: Int
-
-
-def required(path: str) -> bool:
-    """Whether the standard asks for the column."""
-    return path in FLAGS or any(under(root, path) for root in ROOTS)
+    shapes: Int | None = None
 
 
 def steps(stored: Mapping[str, Sequence[Stored]], episodes: int, path: object) -> Int:
@@ -79,6 +78,11 @@ def resolve(
     found: list[Column] = []
     for column, parts in stored.items():
         try:
+            below = next((other for other in stored if other != column and under(column, other)), None)
+            if below is not None:
+                message = f"expected a column, or columns below it, got {column} in some episodes and {below} in others"
+                hint = "" if required(column) else "; open with infos='skip' to leave it out"
+                raise FormatError(message + hint, path=path, where=column)
             found.append(_column(column, parts, lengths, infos, path))
         except FormatError:
             if required(column) or infos != "skip":
@@ -100,7 +104,32 @@ def _column(column: str, parts: Sequence[Stored], lengths: Int, infos: Infos, pa
             where=f"episode {int(absent[0])}/{column}",
         )
     align = _align(column, episode, rows, lengths, path)
-    return Column(column, _field(column, parts, align, path), absent)
+    shape = _largest(parts) if infos == "union" and not required(column) else None
+    field = _field(column, parts, align, shape, path)
+    return Column(column, field, absent, _shapes(parts, len(lengths)) if shape is not None else None)
+
+
+def refuse_unreadable(unreadable: Mapping[str, str], infos: Infos, path: object) -> None:
+    """Raise `FormatError` for the first optional column of a kind that is not read, unless such are left out."""
+    for column, message in unreadable.items():
+        if infos != "skip":
+            error = FormatError(f"{message}; open with infos='skip' to leave {column} out")  # the place is in it
+            error.path, error.where = path, column
+            raise error
+
+
+def _largest(parts: Sequence[Stored]) -> tuple[int, ...] | None:
+    """The shape that holds the rows of all parts, if they are arrays with equally many axes and of several shapes."""
+    shapes = {part.shape for part in parts}
+    alike = {(part.kind, len(part.shape)) for part in parts} == {("array", len(parts[0].shape))}
+    return tuple(map(max, *shapes)) if len(shapes) > 1 and alike else None
+
+
+def _shapes(parts: Sequence[Stored], episodes: int) -> Int:
+    shapes = np.zeros((episodes, len(parts[0].shape)), np.int64)
+    for part in parts:
+        shapes[part.episode] = part.shape
+    return shapes
 
 
 def _align(column: str, episode: Int, rows: Int, lengths: Int, path: object) -> Align:
@@ -125,11 +154,13 @@ def _align(column: str, episode: Int, rows: Int, lengths: Int, path: object) -> 
     )
 
 
-def _field(column: str, parts: Sequence[Stored], align: Align, path: object) -> Field:
+def _field(column: str, parts: Sequence[Stored], align: Align, shape: tuple[int, ...] | None, path: object) -> Field:
+    """The field of all parts, which have one shape where no `shape` is given that holds all."""
     first = parts[0]
     for part in parts[1:]:
-        if part.kind != first.kind or part.shape != first.shape:
-            hint = "" if required(column) else "; open with infos='skip' to leave it out"
+        if part.kind != first.kind or (shape is None and part.shape != first.shape):
+            fill = "infos='union' to fill up, or " if _largest(parts) is not None else ""
+            hint = "" if required(column) else f"; open with {fill}infos='skip' to leave it out"
             raise FormatError(
                 f"expected rows of one kind and shape in all episodes, got {first.kind} {first.shape} and "
                 f"{part.kind} {part.shape}{hint}",
@@ -140,14 +171,19 @@ def _field(column: str, parts: Sequence[Stored], align: Align, path: object) -> 
         dtype = np.result_type(*(part.dtype.newbyteorder("=") for part in parts))
     except TypeError as error:
         raise FormatError(f"expected dtypes that have one in common, got {error}", path=path, where=column) from error
-    return Field(dtype, first.shape, align, first.kind)
+    return Field(dtype, first.shape if shape is None else shape, align, first.kind)
 
 
-def present(columns: Sequence[Column]) -> dict[str, Column]:
-    """The mask columns for those that are missing somewhere, by path."""
-    field = Field(np.dtype(np.bool_), (), "episode")
+def derived(columns: Sequence[Column]) -> dict[str, Column]:
+    """The columns that `"union"` adds, by path: masks of those that are missing somewhere, and shapes that differ."""
     none = np.zeros(0, np.int64)
-    return {f"{PRESENT}/{c.path}": Column(f"{PRESENT}/{c.path}", field, none) for c in columns if len(c.missing)}
+    found: dict[str, Field] = {}
+    for column in columns:
+        if len(column.missing):
+            found[f"{PRESENT}/{column.path}"] = Field(np.dtype(np.bool_), (), "episode")
+        if column.shapes is not None:
+            found[f"{SHAPES}/{column.path}"] = Field(np.dtype(np.int64), column.shapes.shape[1:], "episode")
+    return {path: Column(path, field, none) for path, field in found.items()}
 
 
 def fill_value(field: Field) -> npt.NDArray[np.uint8]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from penstock.containers.hdf5 import has_signature
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError, PenstockError, SpecError, UnknownFormatError
 from penstock.formats.base.format import Finding, Format
@@ -16,7 +17,6 @@ from penstock.formats.minari.hdf5_index import MAIN
 from penstock.formats.minari.hdf5_source import Hdf5Source, Layout
 from penstock.formats.minari.index_cache import Where
 
-SIGNATURE = b"\x89HDF\r\n\x1a\n"
 LOOK = 8  # episodes that tell the columns of a dataset that is continued
 DATA_FORMATS = ("hdf5", "arrow", "parquet")
 MARKS = frozenset(("total_episodes", "data_format", "observation_space", "dataset_id"))
@@ -71,6 +71,7 @@ class MinariFormat(Format):
         images: writing.Images = "raw",
         statistics: bool = True,
         sync: writing.Sync = "close",
+        checksums: bool = False,
         **unknown: Any,
     ) -> hdf5_writer.Hdf5Writer | arrow_writer.ArrowWriter:
         """Create an empty dataset in the directory `path` (whole or not at all) and open it for writing.
@@ -78,7 +79,9 @@ class MinariFormat(Format):
         `data_format` is "hdf5", "arrow" or "parquet"; `layout` "0.5", or "0.4" for readers of Minari 0.4 (HDF5 only);
         `images` "raw", or "jpeg" to store image spaces as JPEG, which loses detail; `statistics` says whether the
         `rewards_*` of each episode are computed; `sync` whether episodes are flushed to the disk itself one by one
-        ("episode") or at `close`. Columns without a space get the widest one of their dtype.
+        ("episode") or at `close`. `checksums` (HDF5 only) adds Fletcher-32 to every chunk of numbers: each read, and
+        `check`, notices a damaged value, but values are copied where they would be mapped. Columns without a space get
+        the widest one of their dtype.
 
         Raises `FileExistsError`, `SpecError` for columns the standard has no place for, `TypeError` for other options.
         """
@@ -89,13 +92,15 @@ class MinariFormat(Format):
             )
         if layout == "0.4" and (data_format != "hdf5" or images != "raw"):
             raise TypeError("expected data_format='hdf5' and images='raw' with layout='0.4', which knows nothing else")
+        if checksums and data_format != "hdf5":
+            raise TypeError(f"expected checksums=False for data_format={data_format!r}; only HDF5 has them")
         writing.each(sync)  # refused before anything is made
         whole = spaces.check_columns(spec)
         plan = writing.Plan.of(whole, images, statistics=statistics)
         entries = _entries(Path(path), whole, metadata or {}, data_format, layout, images)
         _ensure_parents(Path(path))
         if data_format == "hdf5":
-            return hdf5_writer.create(Path(path), plan, entries, layout, sync)
+            return hdf5_writer.create(Path(path), plan, entries, layout, sync, checksums=checksums)
         return arrow_writer.create(Path(path), plan, entries, sync)
 
     def append(
@@ -114,6 +119,7 @@ class MinariFormat(Format):
             spec, stored = source.spec, source.metadata
             layout = source.layout if isinstance(source, Hdf5Source) else "0.5"
             encoded = stored.get("jpeg_encoding", bool(source.frames))
+            checksums = isinstance(source, Hdf5Source) and source.checksums
         if spec.observation_space is None or spec.action_space is None:
             raise FormatError(
                 "expected spaces in the metadata, got none; write them with "
@@ -123,7 +129,7 @@ class MinariFormat(Format):
         images: writing.Images = "jpeg" if encoded is True else "raw"
         plan = writing.Plan.of(spec, images)
         if main is not None:
-            return hdf5_writer.Hdf5Writer(folder, plan, layout, main, sync=sync)
+            return hdf5_writer.Hdf5Writer(folder, plan, layout, main, sync=sync, checksums=checksums)
         return arrow_writer.ArrowWriter(folder, plan, str(stored.get("data_format")), sync)
 
     def locate(self, name: str) -> Path | None:
@@ -163,9 +169,8 @@ def place(path: Path) -> tuple[Path, str | None]:
 
 
 def _holds_episodes(path: Path) -> bool:
-    with open(path, "rb") as file:
-        if file.read(len(SIGNATURE)) != SIGNATURE:
-            return False
+    if not has_signature(path):
+        return False
     found = hdf5_writer.File(path)
     names = found.root.links
     return any(n.startswith("episode_") for n in names) or bool(MARKS & found.root.attrs.keys()) or _beside(path)

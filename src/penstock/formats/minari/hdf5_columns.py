@@ -54,6 +54,7 @@ def readable(
     index: Index, files: Sequence[File], spaces: Mapping[str, Space | None], infos: Infos, path: str
 ) -> Readable:
     """Build the readers. Raises `FormatError` for columns that do not fit together or lie outside their files."""
+    columns.refuse_unreadable(dict(index.unreadable), infos, path)
     assembly = _Assembly(index, files, spaces)
     stored = {column: [piece.stored for piece in pieces] for column, pieces in assembly.pieces.items()}
     episodes = len(index.number)
@@ -93,10 +94,13 @@ class _Assembly:
             rows, cuts = self._plain(part)
         if part.kind == "string":
             self._flat(part)
-            rows, ragged, kind = None, StringRows(_need(rows), dtype.itemsize), "text"
+            row = dtype.itemsize * math.prod(part.shape)
+            strings = StringRows(_need(rows), dtype.itemsize, max(part.item, 0) * dtype.itemsize, row)
+            rows, ragged, kind, shape = None, strings, "text", ()
         elif part.kind != "array":
             self._flat(part)
             ragged, kind = VlenRows(part, self._files), "text" if part.kind == "vlen_string" else "ragged"
+            shape = ()
         frame = self._frame(part, rows, ragged)
         if frame is not None:
             (rows, shape), ragged, kind, cuts = frame, None, "array", None
@@ -119,7 +123,7 @@ class _Assembly:
 
     @staticmethod
     def _flat(part: Part) -> None:
-        if part.shape:
+        if part.shape and part.item < 0:
             raise FormatError(f"expected one text or list a row, got rows of {part.shape}", where=part.column)
 
     def _frame(self, part: Part, rows: Rows | None, ragged: RaggedRows | None) -> tuple[Rows, tuple[int, ...]] | None:
@@ -143,7 +147,7 @@ class _Assembly:
 
     def join(self, found: Sequence[Column], lengths: Int) -> Readable:
         offsets = offsets_of(lengths)
-        masks = columns.present(found)
+        masks = columns.derived(found)
         fields = {c.path: c.field for c in (*found, *masks.values())}
         rows: dict[str, Rows] = {}
         ragged: dict[str, RaggedRows] = {}
@@ -158,6 +162,8 @@ class _Assembly:
                 has = np.ones(len(lengths), np.bool_)
                 has[column.missing] = False
                 rows[f"{columns.PRESENT}/{column.path}"] = RowMap.of(has)
+            if column.shapes is not None:
+                rows[f"{columns.SHAPES}/{column.path}"] = RowMap.of(column.shapes)
         spec = Spec(fields, self._spaces["observations"], self._spaces["actions"])
         frames = {c.path for c in found if any(isinstance(p.rows, images.ImageRows) for p in self.pieces[c.path])}
         return Readable(spec, offsets, rows, ragged, self._blocks(found, lengths, offsets), frozenset(frames))
@@ -195,16 +201,20 @@ def _count(align: Align, lengths: Int) -> Int:
 def _in_order(pieces: Sequence[_Piece], column: Column, episodes: int) -> bool:
     """Whether one part holds every episode, in order, as the column's dtype."""
     stored = pieces[0].stored
-    return len(pieces) == 1 and len(stored.episode) == episodes and stored.dtype == column.field.dtype
+    alike = stored.dtype == column.field.dtype and column.shapes is None
+    return len(pieces) == 1 and len(stored.episode) == episodes and alike
 
 
 def _join(column: Column, pieces: Sequence[_Piece], first: Int) -> Rows:
     if _in_order(pieces, column, len(first) - 1):
         return _need(pieces[0].rows)
-    shares = [Share(_need(piece.rows), piece.stored.dtype, piece.stored.episode) for piece in pieces]
+    shares = [
+        Share(_need(piece.rows), piece.stored.dtype, piece.stored.shape, piece.stored.episode) for piece in pieces
+    ]
+    fill = columns.fill_value(column.field)
     if len(column.missing):
-        shares.append(Share(FillRows(columns.fill_value(column.field)), column.field.dtype, column.missing))
-    return JoinedRows(first, tuple(shares), column.field.dtype, column.field.shape)
+        shares.append(Share(FillRows(fill), column.field.dtype, column.field.shape, column.missing))
+    return JoinedRows(first, tuple(shares), column.field.dtype, column.field.shape, fill)
 
 
 def _join_ragged(column: Column, pieces: Sequence[_Piece], first: Int) -> RaggedRows:

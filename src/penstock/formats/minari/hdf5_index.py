@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.containers.hdf5 import Dataset, File, Group, Link
+from penstock.containers.hdf5.filters import undecodable
 from penstock.containers.hdf5.messages import Filter
 from penstock.core.ragged import offsets_of
 from penstock.core.spaces import Space
 from penstock.errors import FormatError, UnsafeDataError
-from penstock.formats.minari.spaces import FLAGS, ROOTS, column_path
+from penstock.formats.minari.spaces import FLAGS, ROOTS, column_path, required
 
 Int = npt.NDArray[np.int64]
 
@@ -26,6 +27,7 @@ EPISODE = re.compile(r"episode_(\d+)")
 INFLATION = 1032  # deflate cannot make more than 1032 bytes out of one
 SMALL = 1 << 20  # bytes of values that may be claimed without stored bytes to show for
 MISSING_TILES = 1 << 16  # chunks of one dataset that may never have been written
+ITEMS = 256  # strings of a list that is a row, each of which is a column
 DATASET_BYTES = 32  # no dataset needs fewer bytes of a file; more of them means that groups are shared
 
 
@@ -36,7 +38,8 @@ class Part:
     Run `r` holds the `rows[r]` rows of episode `episode[r]`, in `file[r]`, under the object header at `header[r]`.
     Its tiles are those `tile_first[r] : tile_first[r + 1]`, in C order of the run's grid of tiles of
     `tile_shape[r]` `[1 + len(shape)]`; a tile at offset -1 was never written. `kind` is that of the HDF5 dataset:
-    array, string, vlen_string or vlen; `scalar` says that the dataset has no row axis (one row).
+    array, string, vlen_string or vlen; `scalar` says that the dataset has no row axis (one row). Of rows that are lists
+    of strings, stored in `shape`, the column is the one number `item`, in C order; -1 elsewhere.
     """
 
     column: str
@@ -45,6 +48,7 @@ class Part:
     shape: tuple[int, ...]
     scalar: bool
     filters: tuple[Filter, ...]
+    item: int
     episode: Int
     rows: Int
     file: Int
@@ -61,7 +65,8 @@ class Index:
     """Everything that reading needs: E episodes by number, their groups, the parts of all columns.
 
     `files` are names in the data folder, the main one first; `inline` holds the values of compact datasets and
-    counts as one more file, the last.
+    counts as one more file, the last. `unreadable` are optional columns of a kind that is not read, each with what is
+    wrong with it. `empty` are the numbers of groups without any dataset, which count as no episodes.
     """
 
     files: tuple[str, ...]
@@ -70,6 +75,8 @@ class Index:
     group_file: Int
     inline: npt.NDArray[np.uint8]
     parts: tuple[Part, ...]
+    unreadable: tuple[tuple[str, str], ...] = ()
+    empty: tuple[int, ...] = ()
 
     @property
     def runs(self) -> int:
@@ -88,12 +95,16 @@ def build(
     builder = _Builder(spaces, sum(len(file.buffer) for file in files.values()))
     root = files[main].root
     found = sorted((int(m[1]), name) for name in root.links if (m := EPISODE.fullmatch(name)))
-    found = found if last is None else found[-last:]
-    for _, name in found:
+    numbers: list[int] = []
+    empty: list[int] = []
+    for number, name in found if last is None else found[-last:]:
         file, group = _follow(files, folder, main, name, root.links[name])
         builder.size = sum(len(f.buffer) for f in files.values())
-        builder.episode(list(files).index(file), group)
-    return builder.finish(tuple(files), [number for number, _ in found])
+        if builder.episode(list(files).index(file), group):
+            numbers.append(number)
+        else:
+            empty.append(number)
+    return builder.finish(tuple(files), numbers, tuple(empty))
 
 
 def _follow(files: dict[str, File], folder: Path, main: str, name: str, link: Link) -> tuple[str, Group]:
@@ -136,7 +147,7 @@ class _Runs:
     table: list[npt.NDArray[np.int64] | tuple[tuple[int], tuple[int], tuple[int]]] = field(default_factory=list[Any])
 
 
-Key = tuple[str, str, np.dtype[Any], tuple[int, ...], bool, tuple[Filter, ...]]
+Key = tuple[str, str, np.dtype[Any], tuple[int, ...], bool, tuple[Filter, ...], int]
 
 
 class _Builder:
@@ -150,16 +161,37 @@ class _Builder:
         self._inline = bytearray()
         self._inline_runs: list[tuple[_Runs, int]] = []
         self._seen = 0
+        self._unreadable: dict[str, str] = {}
 
-    def episode(self, file: int, group: Group) -> None:
+    def episode(self, file: int, group: Group) -> bool:
+        """Take an episode in; False for a group that holds no dataset."""
         prefix = len(group.name) + 1
-        for dataset in group.walk():
+        before = self._seen
+
+        def unreadable(name: str, error: FormatError) -> None:
+            self._seen += 1
+            self._leave_out(name[prefix:], error)
+
+        for dataset in group.walk(unreadable):
             self._seen += 1
             if self._seen * DATASET_BYTES > self.size:
                 raise FormatError("expected datasets of their own in every episode, got shared ones", path=group.path)
-            self._dataset(file, dataset, dataset.name[prefix:])
+            try:
+                self._dataset(file, dataset, dataset.name[prefix:])
+            except FormatError as error:
+                self._leave_out(dataset.name[prefix:], error)
+        if self._seen == before:
+            return False
         self._groups.append(group.address)
         self._files.append(file)
+        return True
+
+    def _leave_out(self, stored: str, error: FormatError) -> None:
+        """Remember what is wrong with an optional column; what is wrong with one of the standard is raised."""
+        column = self._path(stored)
+        if required(column):
+            raise error
+        self._unreadable.setdefault(column, str(error))
 
     def _path(self, stored: str) -> str:
         path = self._paths.get(stored)
@@ -171,46 +203,53 @@ class _Builder:
 
     def _dataset(self, file: int, dataset: Dataset, stored: str) -> None:
         path, datatype = self._path(stored), dataset.datatype
-        if datatype.dtype.names is not None:
-            raise FormatError(
-                "expected plain numbers or text, got a compound type", path=dataset.path, where=dataset.name
-            )
+        what = "a compound type" if datatype.dtype.names is not None else undecodable(dataset.filters)
+        if what is not None:
+            raise FormatError(f"expected plain numbers or text, got {what}", path=dataset.path, where=dataset.name)
         rows, shape = (1, ()) if not dataset.shape else (dataset.shape[0], dataset.shape[1:])
         column = path in FLAGS and shape == (1,)
         shape = () if column else shape + datatype.inner
-        key: Key = (path, dataset.kind, datatype.dtype, shape, not dataset.shape, dataset.filters)
-        runs = self._parts.setdefault(key, _Runs())
-        runs.episode.append(len(self._groups))
-        runs.rows.append(rows)
-        runs.header.append(dataset.address)
-        runs.file.append(file)
-        if dataset.kind in ("array", "string"):
-            self._tiles(runs, dataset, rows, shape, column)
+        if dataset.kind in ("string", "vlen_string") and shape and not required(path):
+            columns = _items(path, shape, dataset)
         else:
-            runs.tile_shape.append((max(rows, 1), *shape))
-            runs.tiles.append(0)
+            columns = {path: -1}
+        for name, item in columns.items():
+            key: Key = (name, dataset.kind, datatype.dtype, shape, not dataset.shape, dataset.filters, item)
+            runs = self._parts.get(key, _Runs())
+            if dataset.kind in ("array", "string"):
+                self._tiles(runs, dataset, rows, shape, column, file)
+            else:
+                runs.tile_shape.append((max(rows, 1), *shape))
+                runs.tiles.append(0)
+                runs.file.append(file)
+            runs.episode.append(len(self._groups))
+            runs.rows.append(rows)
+            runs.header.append(dataset.address)
+            self._parts[key] = runs
 
-    def _tiles(self, runs: _Runs, dataset: Dataset, rows: int, shape: tuple[int, ...], column: bool) -> None:
+    def _tiles(self, runs: _Runs, dataset: Dataset, rows: int, shape: tuple[int, ...], column: bool, file: int) -> None:
+        """Where the values lie. Nothing is added to `runs` if that raises."""
         nbytes = rows * _product(shape) * dataset.dtype.itemsize
         at = dataset.flat() if nbytes else None
         if dataset.layout == "compact" and nbytes:
             at = len(self._inline)
             self._inline += np.ascontiguousarray(dataset.read()).tobytes()
-            self._inline_runs.append((runs, len(runs.file) - 1))
+            self._inline_runs.append((runs, len(runs.file)))
         if at is not None or not nbytes:
             runs.tile_shape.append((max(rows, 1), *shape))
             runs.tiles.append(int(at is not None))
             if at is not None:
                 runs.table.append(((at,), (nbytes,), (0,)))
-            return
-        chunk = (1,) if not dataset.shape else dataset.chunk_shape or dataset.shape
-        chunk = chunk[:1] if column else chunk + dataset.datatype.inner
-        grid = _grid(dataset, (rows, *shape), chunk, nbytes)
-        runs.tile_shape.append(chunk)
-        runs.tiles.append(grid.shape[1])
-        runs.table.append(grid)
+        else:
+            chunk = (1,) if not dataset.shape else dataset.chunk_shape or dataset.shape
+            chunk = chunk[:1] if column else chunk + dataset.datatype.inner
+            grid = _grid(dataset, (rows, *shape), chunk, nbytes)
+            runs.tile_shape.append(chunk)
+            runs.tiles.append(grid.shape[1])
+            runs.table.append(grid)
+        runs.file.append(file)
 
-    def finish(self, files: tuple[str, ...], numbers: list[int]) -> Index:
+    def finish(self, files: tuple[str, ...], numbers: list[int], empty: tuple[int, ...]) -> Index:
         for runs, run in self._inline_runs:
             runs.file[run] = len(files)
         return Index(
@@ -220,7 +259,18 @@ class _Builder:
             np.array(self._files, np.int64),
             np.frombuffer(bytes(self._inline), np.uint8),
             tuple(_part(key, runs) for key, runs in self._parts.items()),
+            tuple(self._unreadable.items()),
+            empty,
         )
+
+
+def _items(path: str, shape: tuple[int, ...], dataset: Dataset) -> dict[str, int]:
+    """The columns of rows that are lists of strings, one an item as of a tuple, and their numbers."""
+    count = _product(shape)
+    if count > ITEMS:
+        message = f"expected lists of at most {ITEMS} strings, got {count}"
+        raise FormatError(message, path=dataset.path, where=dataset.name)
+    return {f"{path}/{'/'.join(map(str, index))}": i for i, index in enumerate(np.ndindex(*shape))}
 
 
 def _part(key: Key, runs: _Runs) -> Part:

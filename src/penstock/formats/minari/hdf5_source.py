@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.containers.hdf5 import Dataset, File, Group
+from penstock.containers.hdf5.filters import FLETCHER32
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spaces import Space
 from penstock.core.spec import Spec
-from penstock.errors import FormatError, StateError
+from penstock.errors import DamageWarning, FormatError, StateError
 from penstock.formats.base.pieces import expand, spread
 from penstock.formats.base.source import Source
 from penstock.formats.minari import index_cache, metadata
@@ -113,6 +114,11 @@ class Hdf5Source(Source):
         return self._view.data.frames
 
     @property
+    def checksums(self) -> bool:
+        """Whether chunks carry Fletcher-32, which is verified when they are read."""
+        return any(each.number == FLETCHER32 for part in self._view.index.parts for each in part.filters)
+
+    @property
     def numbers(self) -> Int:
         """`[E]` int64 the numbers in the groups' names; `0 .. E - 1` in a sound file."""
         return self._view.index.number
@@ -185,6 +191,10 @@ class Hdf5Source(Source):
             "actions": metadata.space(entries, "action_space", path),
         }
         files, index = self._index(path, main, spaces)
+        if index.empty:
+            listed = ", ".join(f"episode_{number}" for number in index.empty[:8])
+            message = f"left out {len(index.empty)} groups without any data, as a killed writer leaves them: {listed}"
+            warnings.warn(f"{message} - in {path}", DamageWarning, stacklevel=4)
         data = readable(index, files, spaces, self._infos, str(path))
         totals = {"total_episodes": len(data.offsets) - 1, "total_steps": int(data.offsets[-1])}
         states = [_state(self.folder / name, file) for name, file in zip(index.files, files, strict=True)]

@@ -7,6 +7,7 @@ right from what is in the file.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.containers.hdf5 import Appender, File, VlenBytes
+from penstock.containers.hdf5 import Appender, File, Storage, VlenBytes
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
-from penstock.errors import SpecError
+from penstock.errors import DamageWarning, SpecError
 from penstock.formats.minari import legacy, metadata, writing
 from penstock.formats.minari.hdf5_index import MAIN
 from penstock.formats.minari.hdf5_source import Hdf5Source, Layout
@@ -28,7 +29,13 @@ Value = npt.NDArray[Any] | Sequence[str] | VlenBytes | None
 
 
 def create(
-    path: Path, plan: writing.Plan, entries: Mapping[str, Any], layout: Layout, sync: writing.Sync = "close"
+    path: Path,
+    plan: writing.Plan,
+    entries: Mapping[str, Any],
+    layout: Layout,
+    sync: writing.Sync = "close",
+    *,
+    checksums: bool = False,
 ) -> Hdf5Writer:
     """Make an empty dataset in `path/data`, whole or not at all, and open it for writing.
 
@@ -49,21 +56,30 @@ def create(
             metadata.write_json(data / metadata.FILE, entries)
 
     writing.install(path, fill)
-    return Hdf5Writer(path / "data", plan, layout, sync=sync)
+    return Hdf5Writer(path / "data", plan, layout, sync=sync, checksums=checksums)
 
 
 class Hdf5Writer(writing.DatasetWriter):
     """Appends episodes to `folder/main_data.hdf5`. The file is locked only while an episode is being saved.
 
-    `main` names another file than `main_data.hdf5`. With `sync="close"` a saved episode survives a kill of the process
-    at once, and a loss of power after `close`; with "episode" it survives both when `write` returns, at the cost of
-    four fsyncs. Else a `write` costs the bytes, and O(log n) for n episodes in the file.
+    `main` names another file than `main_data.hdf5`; `checksums` adds Fletcher-32 to every chunk of numbers. With
+    `sync="close"` a saved episode survives a kill of the process at once, and a loss of power after `close`; with
+    "episode" it survives both when `write` returns, at the cost of four fsyncs. Else a `write` costs the bytes, and
+    O(log n) for n episodes in the file.
     """
 
     def __init__(
-        self, folder: Path, plan: writing.Plan, layout: Layout, main: str = MAIN, *, sync: writing.Sync = "close"
+        self,
+        folder: Path,
+        plan: writing.Plan,
+        layout: Layout,
+        main: str = MAIN,
+        *,
+        sync: writing.Sync = "close",
+        checksums: bool = False,
     ) -> None:
         super().__init__(folder, plan, sync)
+        self._storage = Storage(checksum=checksums)
         self._path, self._layout = folder / main, layout
         self._stored = {path: stored_path(path, plan.spec) for path in plan.spec}
 
@@ -75,7 +91,10 @@ class Hdf5Writer(writing.DatasetWriter):
             first, steps = self._totals(file, entries)
             for number, (episode, datasets) in enumerate(zip(episodes, groups, strict=True), first):
                 attrs, beside = self._attributes(episode, number)
-                file.add_group(f"episode_{number}", datasets, attrs, beside)
+                name = f"episode_{number}"
+                if name in file:
+                    file.free_if_empty(name)  # what a killed writer left
+                file.add_group(name, datasets, attrs, beside, storage=self._storage)
             totals = {"total_episodes": first + len(groups), "total_steps": steps + sum(map(len, episodes))}
             if self._layout == "0.4":
                 file.set_attrs("", legacy.attributes_of(totals))
@@ -98,7 +117,9 @@ class Hdf5Writer(writing.DatasetWriter):
             before = number == 0 or f"episode_{number - 1}" in file
             if before and f"episode_{number}" not in file:
                 return number, steps
-        found = Hdf5Source(self._folder, self._path.name, infos="skip", cache="off")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DamageWarning)  # whoever opened the dataset was told
+            found = Hdf5Source(self._folder, self._path.name, infos="skip", cache="off")
         with found:
             return int(found.numbers.max(initial=-1)) + 1, found.steps
 

@@ -64,9 +64,10 @@ def pack(index: Index) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     for i, part in enumerate(index.parts):
         filters = [[f.number, f.name, list(f.values)] for f in part.filters]
         plain = {"column": part.column, "kind": part.kind, "dtype": part.dtype.str, "shape": list(part.shape)}
-        heads.append({**plain, "scalar": part.scalar, "filters": filters})
+        heads.append({**plain, "scalar": part.scalar, "filters": filters, "item": part.item})
         arrays.update({f"{i}/{name}": getattr(part, name) for name in _PART_ARRAYS})
-    return {"files": list(index.files), "parts": heads}, arrays
+    left_out = {"unreadable": [list(each) for each in index.unreadable], "empty": list(index.empty)}
+    return {"files": list(index.files), "parts": heads, **left_out}, arrays
 
 
 def unpack(header: Mapping[str, Any], arrays: Arrays) -> Index:
@@ -81,7 +82,10 @@ def unpack(header: Mapping[str, Any], arrays: Arrays) -> Index:
             tuple(head["shape"]),
             head["scalar"],
             filters,
+            head["item"],
         )
         parts.append(Part(*described, *(arrays[f"{i}/{name}"] for name in _PART_ARRAYS)))
     number, group, group_file, inline = (arrays[name] for name in ("number", "group", "group_file", "inline"))
-    return Index(tuple(header["files"]), number, group, group_file, inline, tuple(parts))
+    unreadable = tuple((column, message) for column, message in header["unreadable"])
+    left_out = (unreadable, tuple(header["empty"]))
+    return Index(tuple(header["files"]), number, group, group_file, inline, tuple(parts), *left_out)

@@ -59,7 +59,7 @@ def write_json(path: Path, data: Mapping[str, Any], *, durable: bool = True) -> 
     NumPy numbers and arrays, sets and paths are written as JSON has them. Raises `DataError` for other objects.
     Cost: two fsyncs, none if it need not be `durable`.
     """
-    raw = dumps(data).encode()
+    raw = strict_dumps(data).encode()
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
     try:
         with open(temporary, "xb") as file:
@@ -94,6 +94,34 @@ def dumps(data: Any) -> str:
         return json.dumps(data, default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(f"expected metadata that JSON can hold, got {error}") from error
+
+
+def strict_dumps(data: Any) -> str:
+    """What `dumps` gives, as every JSON parser reads it: JSON has no `Infinity` and no `NaN`.
+
+    An infinite float is 1e999 or -1e999, which is JSON and which parsers read as infinite; NaN is null.
+
+    >>> strict_dumps({"ref_min_score": -np.inf, "mean": np.nan}), json.loads("-1e999")
+    ('{"ref_min_score": -1e999, "mean": null}', -inf)
+    """
+    text = dumps(data)
+    if not any(word in text for word in ("Infinity", "NaN")):  # also where they stand in text
+        return text
+    marks = {sign * math.inf: f"{secrets.token_hex(16)}{sign}" for sign in (1, -1)}
+    text = json.dumps(_without_nan(json.loads(text), marks))
+    for value, mark in marks.items():
+        text = text.replace(f'"{mark}"', f"{'-' * (value < 0)}1e999")
+    return text
+
+
+def _without_nan(data: Any, marks: Mapping[float, str]) -> Any:
+    if isinstance(data, dict):
+        return {key: _without_nan(inner, marks) for key, inner in data.items()}
+    if isinstance(data, list):
+        return [_without_nan(inner, marks) for inner in data]
+    if isinstance(data, float) and not math.isfinite(data):
+        return marks.get(data)  # none for NaN
+    return data
 
 
 def _plain(value: object) -> Any:
@@ -145,13 +173,16 @@ def prepare(metadata: Mapping[str, Any], observation_space: Space, action_space:
     for name in ("author", "author_email"):
         if isinstance(given.get(name), str):
             given[name] = [given[name]]
-    return {
-        **given,
-        "total_episodes": 0,
-        "total_steps": 0,
-        "observation_space": dumps(observation_space.to_json()),
-        "action_space": dumps(action_space.to_json()),
-    }
+    texts = {"observation_space": dumps(observation_space.to_json()), "action_space": dumps(action_space.to_json())}
+    for name, held in (("observation_space", observation_space), ("action_space", action_space)):
+        read = Space.from_json(texts[name])
+        if read != held or _shapes(read) != _shapes(held):  # several axes without a value are [[], []]
+            raise SpecError(f"expected {name} to be one that its text holds, got {held}, which has no values")
+    return {**given, "total_episodes": 0, "total_steps": 0, **texts}
+
+
+def _shapes(held: Space) -> list[tuple[int, ...]]:
+    return [getattr(leaf, "shape", ()) for _, leaf in held.leaves()]
 
 
 def changed(stored: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,10 +245,11 @@ def statistics(rewards: Any) -> dict[str, float]:
     values = np.asarray(rewards, np.float64)
     if len(values) == 0:
         return {}
-    total = float(values.sum())
-    mean = total / len(values)
-    spread = values - mean
-    deviation = math.sqrt(float(spread @ spread) / len(values))
+    with np.errstate(invalid="ignore", over="ignore"):  # infinite rewards: the deviation is NaN
+        total = float(values.sum())
+        mean = total / len(values)
+        spread = values - mean
+        deviation = math.sqrt(float(spread @ spread) / len(values))
     low, high = float(values.min()), float(values.max())
     return {
         "rewards_sum": total,

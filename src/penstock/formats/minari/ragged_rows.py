@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -28,7 +29,8 @@ class RaggedRows(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class VlenRows:
-    """Variable-length elements of a part: the header of a dataset is parsed for each piece that is read."""
+    """Variable-length elements of a part: the header of a dataset is parsed for each piece that is read. Of rows that
+    are lists, those of the part's `item`."""
 
     part: Part
     files: Sequence[File]
@@ -54,24 +56,28 @@ class VlenRows:
         dataset = file.open_object(int(self.part.header[run]), where)
         if not isinstance(dataset, Dataset):
             raise FormatError("expected a dataset, got a group", path=file.path, where=where)
-        if not dataset.shape:
-            return Ragged(*dataset.read_vlen())
-        return Ragged(*dataset.read_vlen(start, start + rows))
+        found = Ragged(*(dataset.read_vlen() if not dataset.shape else dataset.read_vlen(start, start + rows)))
+        if self.part.item < 0:
+            return found
+        return found.take(np.arange(rows) * math.prod(self.part.shape) + self.part.item)
 
 
 @dataclass(frozen=True, eq=False)
 class StringRows:
-    """Text of fixed length, whose trailing zeros are padding."""
+    """Text of fixed length, whose trailing zeros are padding: of `width` bytes, from `first` on in rows of `row`."""
 
     rows: Rows
     width: int
+    first: int
+    row: int
 
     def read(self, start: Int, length: Int) -> Ragged:
         """The texts of all spans."""
         places = offsets_of(length)
-        raw = np.zeros((int(places[-1]), self.width), np.uint8)
+        raw = np.zeros((int(places[-1]), self.row), np.uint8)
         self.rows.gather(start, length, places[:-1], raw.reshape(-1))
-        return Ragged.from_bytes(row.rstrip(b"\0") for row in (r.tobytes() for r in raw))
+        texts = raw[:, self.first : self.first + self.width]
+        return Ragged.from_bytes(text.rstrip(b"\0") for text in (t.tobytes() for t in texts))
 
 
 @dataclass(frozen=True, eq=False)

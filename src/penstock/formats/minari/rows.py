@@ -127,10 +127,11 @@ class FillRows:
 
 @dataclass(frozen=True, eq=False)
 class Share:
-    """One part of a joined column: its rows, their dtype, and its runs in the order it holds them."""
+    """One part of a joined column: its rows, their dtype and shape, and its runs in the order it holds them."""
 
     rows: Rows
     dtype: np.dtype[Any]
+    shape: tuple[int, ...]
     runs: Int
 
 
@@ -138,13 +139,15 @@ class Share:
 class JoinedRows:
     """A column whose episodes are stored in different ways: each run belongs to one share.
 
-    `first` `[E + 1]` are the column's rows at which episodes begin. Values of another dtype are converted.
+    `first` `[E + 1]` are the column's rows at which episodes begin. Values of another dtype are converted. Rows of a
+    smaller shape lie at the start of each axis of a row of `fill`, the bytes of a missing row.
     """
 
     first: Int
     shares: tuple[Share, ...]
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+    fill: Bytes
     _owner: Int = field(init=False)
     _local: Int = field(init=False)
 
@@ -164,13 +167,18 @@ class JoinedRows:
             share = self.shares[number]
             mine = pieces.take(self._owner[pieces.run] == number)
             begin = self._local[mine.run] + mine.start - self.first[mine.run]
-            if share.dtype == self.dtype:
+            if share.dtype == self.dtype and share.shape == self.shape:
                 share.rows.gather(begin, mine.length, mine.at, out)
             else:
                 self._convert(share, begin, mine.length, mine.at, out)
 
     def _convert(self, share: Share, begin: Int, length: Int, at: Int, out: Bytes) -> None:
         places = offsets_of(length)
-        raw = np.empty((int(places[-1]), *self.shape), share.dtype)
+        raw = np.empty((int(places[-1]), *share.shape), share.dtype)
         share.rows.gather(begin, length, places[:-1], raw.reshape(-1).view(np.uint8))
-        out.view(self.dtype).reshape(-1, *self.shape)[expand(at, length)] = raw.astype(self.dtype)
+        values = raw.astype(self.dtype)
+        if share.shape != self.shape:
+            row = self.fill.view(self.dtype).reshape(self.shape)
+            values = np.broadcast_to(row, (len(raw), *self.shape)).copy()
+            values[(slice(None), *map(slice, share.shape))] = raw
+        out.view(self.dtype).reshape(-1, *self.shape)[expand(at, length)] = values

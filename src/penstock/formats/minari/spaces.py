@@ -18,6 +18,15 @@ IMAGE_SIDE = 32  # smaller arrays are not images, by the standard
 INDEX = "_index_"
 
 
+def required(path: str) -> bool:
+    """Whether the standard asks for the column.
+
+    >>> required("observations/camera"), required("infos/camera")
+    (True, False)
+    """
+    return path in FLAGS or any(under(root, path) for root in ROOTS)
+
+
 def is_image(space: Space | None) -> bool:
     """Whether the standard takes a space for an image: uint8, 2 or 3 dimensions, sides of 32 or more, 0 to 255.
 

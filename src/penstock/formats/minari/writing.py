@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +25,9 @@ from penstock.formats.minari.spaces import is_image, of_spec
 Images = Literal["raw", "jpeg"]
 Sync = Literal["close", "episode"]
 
-BATCH = 8 << 20  # bytes of episodes that one commit saves
+BATCH = 8 << 20  # bytes of episodes that one commit saves at most,
+EPISODES = 1024  # how many of them,
+SECONDS = 2.0  # and how long the first of them waits, as measured when the next one comes
 
 
 def each(sync: Sync) -> bool:
@@ -44,6 +47,7 @@ class DatasetWriter(Writer):
     def __init__(self, folder: Path, plan: Plan, sync: Sync) -> None:
         self._folder, self._plan, self._each = folder, plan, each(sync)
         self._closed = False
+        self._clock: Callable[[], float] = time.monotonic
 
     @property
     def spec(self) -> Spec:
@@ -55,8 +59,11 @@ class DatasetWriter(Writer):
         return self._commit([episode])[0]
 
     def write_all(self, episodes: Iterable[Episode]) -> list[int]:
-        """Save several, with one commit for about 8 MB. Memory: 8 MB, or one episode."""
-        return [number for batch in batches(episodes) for number in self._commit(batch)]
+        """Save several, with one commit for 8 MB, 1024 episodes or two seconds, whatever is less.
+
+        Memory: 8 MB, or one episode.
+        """
+        return [number for batch in batches(episodes, self._clock) for number in self._commit(batch)]
 
     @abstractmethod
     def _commit(self, episodes: Sequence[Episode]) -> list[int]:
@@ -150,18 +157,20 @@ def bytes_of(episode: Episode) -> int:
     return sum(array.nbytes for array in episode.columns.values())
 
 
-def batches(episodes: Iterable[Episode], limit: int = BATCH) -> Iterator[list[Episode]]:
-    """Episodes in lists of about `limit` bytes. Memory: one list."""
-    held: list[Episode] = []
-    size = 0
+def batches(episodes: Iterable[Episode], clock: Callable[[], float] = time.monotonic) -> Iterator[list[Episode]]:
+    """Episodes in lists that one commit saves: a list ends with `BATCH` bytes, with `EPISODES`, or when it is
+    `SECONDS` old as an episode comes. `clock` tells seconds. Memory: one list."""
+    waiting: list[Episode] = []
+    size, begin = 0, 0.0
     for episode in episodes:
-        held.append(episode)
+        begin = begin if waiting else clock()
+        waiting.append(episode)
         size += bytes_of(episode)
-        if size >= limit:
-            yield held
-            held, size = [], 0
-    if held:
-        yield held
+        if size >= BATCH or len(waiting) >= EPISODES or clock() - begin >= SECONDS:
+            yield waiting
+            waiting, size = [], 0
+    if waiting:
+        yield waiting
 
 
 def install(path: Path, fill: Callable[[Path], None]) -> None:

@@ -177,7 +177,7 @@ class CloudStorage:
             return  # a repository that is one dataset needs no register
         entries[kind] = sorted({*entries.get(kind, []), name})
         with self.fs.open(self._path(f"{group}/{root.NAMESPACE_FILE}"), "wb") as file:
-            file.write(metadata.dumps(entries).encode())
+            file.write(metadata.strict_dumps(entries).encode())
 
     def _make_group(self, name: str) -> None:
         if self.scheme == "hf":
