@@ -216,7 +216,7 @@ def test_missing_infos_are_named_filled_or_left_out(tmp_path):
 def test_infos_of_another_shape_or_length_are_named(tmp_path):
     folder = _with_infos(tmp_path, {"infos/a": np.zeros((4, 2))}, {"infos/a": np.zeros((4, 3))})
     with pytest.raises(FormatError, match="one kind and shape"):
-        FORMAT.open(folder, infos="union")
+        FORMAT.open(folder)
     folder = write_h5(tmp_path / "y-v0", [{**raw_episode(3), "infos/a": np.zeros(7)}])
     with pytest.raises(FormatError, match="got 7"):
         FORMAT.open(folder)

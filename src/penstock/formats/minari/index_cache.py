@@ -24,7 +24,7 @@ from penstock.formats.minari.hdf5_index import Index, Part
 
 Where = Literal["user", "off"]
 
-MAGIC = b"penstock index 2\n"
+MAGIC = b"penstock index 3\n"
 WORTH = 512  # datasets from which keeping an index is worth a file
 BYTES = 8 << 30  # that all indexes together may have
 

@@ -14,10 +14,8 @@ from penstock.core.episode import REQUIRED, Episode
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import DataError
+from penstock.formats.minari.columns import PRESENT, SHAPES
 from penstock.record.spaces import leaf_field
-
-# Beside a column that only some episodes have, a source has one that says which.
-_PRESENT = "present"
 
 
 def episode_of(buffer: EpisodeBuffer, spec: Spec, stored: Spec | None) -> Episode:
@@ -128,7 +126,24 @@ def _free(path: str, tree: Any) -> Iterator[tuple[str, Any]]:
         for key, value in tree.items():
             yield from _free(f"{path}/{key}" if path else str(key), value)
     elif tree is not None and not (isinstance(tree, list) and all(value is None for value in tree)):
-        yield path, tree
+        count = _texts_a_row(tree)
+        if count is None:
+            yield path, tree
+        for i in range(count or 0):
+            yield f"{path}/{i}", [row[i] for row in tree]
+
+
+def _texts_a_row(values: Any) -> int | None:
+    """How many texts each row is a list of, each of which becomes a column; None for other values."""
+    if not isinstance(values, list) or not all(map(_is_texts, values)):
+        return None
+    counts = {len(row) for row in values}
+    return counts.pop() if len(counts) == 1 else None
+
+
+def _is_texts(row: Any) -> bool:
+    listed = isinstance(row, (list, tuple)) or (isinstance(row, np.ndarray) and row.ndim == 1)
+    return listed and len(row) > 0 and all(isinstance(item, str) for item in row)
 
 
 def _free_column(path: str, values: Any, stored: Spec | None) -> Array:
@@ -178,8 +193,11 @@ def as_dict(
     episode: Episode, number: int, observation_space: spaces.Space, action_space: spaces.Space
 ) -> dict[str, Any]:
     """An episode under the names of `EpisodeData`; text as lists in spaces, as object arrays elsewhere."""
+    derived = (PRESENT, SHAPES)
     there = {
-        path: array for path, array in episode.columns.items() if not under(_PRESENT, path) and _is_there(episode, path)
+        path: _cut(episode, path, array)
+        for path, array in episode.columns.items()
+        if not any(under(name, path) for name in derived) and _is_there(episode, path)
     }
     free = {path: _plain(array) for path, array in there.items() if not any(under(name, path) for name in REQUIRED)}
     return {
@@ -193,8 +211,16 @@ def as_dict(
 
 
 def _is_there(episode: Episode, path: str) -> bool:
-    mask = episode.columns.get(f"{_PRESENT}/{path}")
+    mask = episode.columns.get(f"{PRESENT}/{path}")
     return mask is None or bool(np.asarray(mask)[0])
+
+
+def _cut(episode: Episode, path: str, array: Array) -> Array:
+    """A column without what it was filled up with, where other episodes have rows of a larger shape."""
+    shapes = episode.columns.get(f"{SHAPES}/{path}")
+    if shapes is None or isinstance(array, Ragged):
+        return array
+    return array[(slice(None), *map(slice, np.asarray(shapes)[0].tolist()))]
 
 
 def _structured(root: str, space: spaces.Space, columns: Mapping[str, Array]) -> Any:
