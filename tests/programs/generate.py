@@ -1,0 +1,310 @@
+"""Random programs: datasets and chains of transforms, each with its plain model. A seed names a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from penstock.core.spec import Field, Spec
+from penstock.data.dataset import EpisodeDataset
+from penstock.data.map_dataset import MapDataset
+from penstock.data.mix import mix
+from penstock.formats.memory import MemorySource
+from penstock.plan import Plan, PlanTransform, Reordered, Select, Take
+from penstock.plan.weights import shares
+from tests.programs import model
+from tests.programs.model import EpisodeModel, Node, Record
+
+LARGEST = 200  # samples in an epoch; transforms that would make more are left out
+METHODS = ["best_fit_decreasing", "random_fit", "best_fit", "first_fit", "next_fit", "concat_split"]
+
+
+@dataclass(frozen=True)
+class Backwards(PlanTransform):
+    """The last sample of each epoch first: a transform that is not the library's."""
+
+    def reorder(self, plan: Plan) -> Plan:
+        """The plan, read from its end."""
+        return BackwardsPlan(plan, self)
+
+
+class BackwardsPlan(Reordered):
+    """What `Backwards` makes of a plan."""
+
+    def positions(self, k: Any) -> Any:
+        """Mirror within the epoch."""
+        epoch, place = self.locate(k)
+        return k + self.sizes(epoch) - 1 - 2 * place
+
+
+@dataclass(frozen=True)
+class Packing:
+    """How sequences are packed."""
+
+    limit: int
+    method: str
+    overlong: str
+    most: int | None
+    repack: bool
+    window: int
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What all datasets of a program have in common, so that they can be mixed: how samples are cut, which columns
+    stay, whether each is packed, and whether each has a function."""
+
+    cut: tuple[Any, ...]
+    narrow: bool
+    inside: Packing | None
+    mapped: bool
+
+    @property
+    def packable(self) -> bool:
+        """Whether all columns with rows have equally many in every sample."""
+        return self.cut not in (("samples", True), ("sequences", True)) or self.narrow
+
+
+class Generator:
+    """Draws one program."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(seed)
+        self.sources = 0
+
+    def program(self) -> Node:
+        """A dataset with its model."""
+        rng, recipe = self.rng, self.recipe()
+        node = self.built(recipe, rng.choice([0, 1, 1, 2]))
+        if recipe.inside is None and not recipe.mapped and recipe.packable and rng.random() < 0.5:
+            node = self.ordered(pack(node, self.packing(recipe)), rng.randrange(3))
+        if not recipe.mapped and rng.random() < 0.2:
+            node = self.ordered(self.mapped(node), rng.randrange(2))
+        return node
+
+    def recipe(self) -> Recipe:
+        """A way to cut samples, for all datasets of the program."""
+        rng = self.rng
+        length = rng.randint(1, 4)
+        cut = rng.choice(
+            [
+                ("samples", rng.random() < 0.5),
+                ("windows", length, rng.randint(0, 3), rng.randint(1, 3), rng.choice(["drop", "zero", "repeat"])),
+                ("pairs", rng.randint(1, 3)),
+                ("sequences", rng.random() < 0.3),
+                ("sequences", False),
+            ]
+        )
+        recipe = Recipe(cut, rng.random() < 0.3, None, False)
+        inside = self.packing(recipe) if recipe.packable and rng.random() < 0.25 else None
+        return Recipe(cut, recipe.narrow, inside, rng.random() < 0.3)
+
+    def packing(self, recipe: Recipe) -> Packing:
+        """Options of `pack`."""
+        rng = self.rng
+        method = rng.choice(METHODS)
+        return Packing(
+            rng.randint(2, 12),
+            method,
+            "split" if method == "concat_split" else rng.choice(["split", "drop", "truncate_left", "truncate_right"]),
+            rng.randint(1, 6) if not recipe.narrow or rng.random() < 0.3 else None,
+            rng.random() < 0.3,
+            rng.choice([4, 64, 65536]),
+        )
+
+    def built(self, recipe: Recipe, depth: int) -> Node:
+        """A dataset by the recipe, mixed of others if there is depth left."""
+        rng = self.rng
+        if depth and rng.random() < 0.6:
+            return self.ordered(
+                self.mixed([self.built(recipe, depth - 1) for _ in range(rng.randint(1, 3))]), rng.randrange(3)
+            )
+        node = self.ordered(self.leaf(recipe), rng.randrange(3))
+        if recipe.inside is not None:
+            node = self.ordered(pack(node, recipe.inside), rng.randrange(2))
+        return self.mapped(node) if recipe.mapped else node
+
+    def leaf(self, recipe: Recipe) -> Node:
+        """Samples of one source of up to seven episodes, many of which are short or empty."""
+        rng = self.rng
+        lengths = [rng.choice([0, 0, 1, 2, 3, 5, 8]) for _ in range(rng.randint(1, 7))]
+        number, self.sources = self.sources, self.sources + 1
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        steps, n = int(offsets[-1]), len(lengths)
+        columns = {
+            "x": np.arange(steps) + 1000 * (number + 1),
+            "observations": np.arange(steps + n) + 1000 * (number + 1) + 500_000,
+            "e": np.arange(n) + 100 * (number + 1),
+        }
+        int64 = np.dtype(np.int64)
+        spec = Spec({"x": Field(int64), "observations": Field(int64, (), "boundary"), "e": Field(int64, (), "episode")})
+        data = EpisodeDataset(MemorySource(spec, columns, offsets))
+        first = offsets.tolist()
+        episodes = [
+            EpisodeModel(
+                columns["x"][first[i] : first[i + 1]].tolist(),
+                columns["observations"][first[i] + i : first[i + 1] + i + 1].tolist(),
+                int(columns["e"][i]),
+            )
+            for i in range(n)
+        ]
+        text = f"source_{number}({lengths})"
+        if rng.random() < 0.2:
+            least = rng.randint(0, 3)
+            condition: Any = rng.choice([f"total_steps >= {least}", lambda table: table["total_steps"] >= least])
+            data, episodes = data.where(condition), [one for one in episodes if len(one.x) >= least]
+            text += f".where(total_steps >= {least})"
+        if rng.random() < 0.2 and episodes:
+            rows = [rng.randrange(len(episodes)) for _ in range(rng.randint(1, 6))]
+            rows = list(dict.fromkeys(rows))
+            data, episodes, text = data.take(rows), [episodes[i] for i in rows], f"{text}.take({rows})"
+        return cut(data, episodes, recipe, text)
+
+    def mixed(self, parts: list[Node]) -> Node:
+        """A mix of the parts that have samples; of the first with no share, if none has any."""
+        rng = self.rng
+        weights = [rng.randint(1, 5) if len(part.data) else 0 for part in parts]
+        if not any(weights):
+            return parts[0]
+        stop: Any = rng.choice(["first_exhausted", "all_exhausted", "drain", rng.randint(1, 40)])
+        label = rng.choice(["source", "source", "part", None])
+        data = mix([part.data for part in parts], weights, stop=stop, label=label)
+        if len(data) > LARGEST:
+            return parts[0]
+        inner = ", ".join(part.text for part in parts)
+        node = Node(data, _nothing, f"mix([{inner}], {weights}, stop={stop!r}, label={label!r})")
+        node.epoch = model.mixed(parts, node, shares(weights), label)
+        return node
+
+    def mapped(self, node: Node) -> Node:
+        """With a function that adds a column, its own for this dataset."""
+        factor = self.rng.randint(2, 99)
+        data = node.data.map(lambda columns: {**columns.flat, "m": columns["x"] * factor})
+
+        def epoch(e: int) -> list[Record]:
+            return [record | {"m": _times(record["x"], factor)} for record in node.records(e)]
+
+        return Node(data, epoch, f"{node.text}.map(x * {factor})")
+
+    def ordered(self, node: Node, count: int) -> Node:
+        """With `count` transforms that take or order samples."""
+        for _ in range(count):
+            node = self.rng.choice(
+                [
+                    self.shuffled,
+                    self.shuffled,
+                    self.repeated,
+                    self.sharded,
+                    self.nominal,
+                    self.taken,
+                    self.where,
+                    _backwards,
+                ]
+            )(node)
+        return node
+
+    def shuffled(self, node: Node) -> Node:
+        rng = self.rng
+        blocks = {"block": rng.randint(1, 9), "pool": rng.randint(1, 4)} if rng.random() < 0.4 else {}
+        seed = rng.randrange(100)
+        made = Node(node.data.shuffle(seed, **blocks), _nothing, f"{node.text}.shuffle({seed}, **{blocks})")
+        made.epoch = model.shuffled(node, made)
+        return made
+
+    def repeated(self, node: Node) -> Node:
+        times = self.rng.randint(1, 3)
+        if len(node.data) * times > LARGEST:
+            return node
+
+        def epoch(e: int) -> list[Record]:
+            return [record for i in range(times) for record in node.records(e * times + i)]
+
+        return Node(node.data.repeat(times), epoch, f"{node.text}.repeat({times})")
+
+    def sharded(self, node: Node) -> Node:
+        count = self.rng.randint(1, 3)
+        index = self.rng.randrange(count)
+        if node.data.plan.uneven:
+            return node
+        made = node.data.shard(index, count)
+        return Node(made, lambda e: node.records(e)[index::count], f"{node.text}.shard({index}, {count})")
+
+    def nominal(self, node: Node) -> Node:
+        samples = self.rng.randint(1, 2 * len(node.data) + 1)
+        if node.data.plan.uneven or len(node.data) == 0 or samples > LARGEST:
+            return node
+        made = node.data.nominal(samples)
+        return Node(made, lambda e: node.sequence(e * samples, (e + 1) * samples), f"{node.text}.nominal({samples})")
+
+    def taken(self, node: Node) -> Node:
+        n = len(node.data)
+        if not node.data.plan.steady or n == 0:
+            return node
+        rows = [self.rng.randrange(n) for _ in range(self.rng.randint(0, n))]
+        made = node.data.apply(Take(np.array(rows, np.int64)))
+        return Node(made, lambda _: [node.records(0)[i] for i in rows], f"{node.text}.apply(Take({rows}))")
+
+    def where(self, node: Node) -> Node:
+        if not node.data.plan.steady:
+            return node
+        made = node.data.where(lambda columns: columns["x"].reshape(columns.n, -1).sum(axis=1) % 3 > 0)
+        return Node(made, lambda _: [r for r in node.records(0) if _total(r) % 3], f"{node.text}.where(sum of x % 3)")
+
+
+def cut(data: EpisodeDataset, episodes: list[EpisodeModel], recipe: Recipe, text: str) -> Node:
+    """The samples of a recipe."""
+    name, *given = recipe.cut
+    make: dict[str, Callable[..., MapDataset]] = {
+        "samples": lambda following: data.samples(next_observations=following),
+        "windows": lambda length, past, stride, pad: data.windows(length, past=past, stride=stride, pad=pad),
+        "pairs": data.pairs,
+        "sequences": lambda final: data.sequences(final=final),
+    }
+    cuts: dict[str, Any] = {
+        "samples": model.samples, "windows": model.windows, "pairs": model.pairs, "sequences": model.sequences,
+    }  # fmt: skip
+    made, records, text = make[name](*given), cuts[name](episodes, *given), f"{text}.{name}{tuple(given)}"
+    if recipe.narrow:
+        made, text = made.apply(Select(("x",))), f"{text}.select('x')"
+        masks = {mark.name for mark in made.plan.marks}
+        records = [{name: value for name, value in r.items() if name == "x" or name in masks} for r in records]
+    return Node(made, lambda _: records, text)
+
+
+def pack(node: Node, how: Packing) -> Node:
+    """The samples in packs; as they are where there is nothing to plan from."""
+    most = how.most if how.most is not None or not _slots(node) else 6
+    options = {"method": how.method, "overlong": how.overlong, "repack": how.repack, "window": how.window}
+    data = node.data.pack(how.limit, max_sequences=most, **options)
+    made = Node(data, _nothing, f"{node.text}.pack({how.limit}, max_sequences={most}, **{options})")
+    below = node
+    if node.data.plan.steady and not how.repack:  # one plan for all epochs, made from the first
+        below = Node(node.data, lambda _: node.records(0), node.text)
+    made.epoch = model.packed(below, made, how.limit, how.overlong, most, whole=how.method != "concat_split")
+    return made
+
+
+def _slots(node: Node) -> bool:
+    return any(read.name == "e" for read in node.data.plan.reads)
+
+
+def _backwards(node: Node) -> Node:
+    return Node(node.data.apply(Backwards()), lambda e: node.records(e)[::-1], f"{node.text}.apply(Backwards())")
+
+
+def _nothing(epoch: int) -> list[Record]:
+    raise AssertionError(f"no model of epoch {epoch} yet")
+
+
+def _times(x: Any, factor: int) -> Any:
+    return [value * factor for value in x] if isinstance(x, list) else x * factor
+
+
+def _total(record: Record) -> int:
+    """The sum of `x`; what is trimmed is zero."""
+    x = record["x"]
+    return sum(x) if isinstance(x, list) else x

@@ -1,0 +1,248 @@
+"""A plain model of datasets and transforms: lists of records, epoch by epoch, next to the dataset that they describe.
+
+What follows from the documentation is computed here with lists. Orders that only a seed decides (shuffles, which
+sequences share a pack, which dataset a mix picks) are taken from the dataset, after a check that they are what was
+promised.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from penstock.core.columns import Columns
+from penstock.data.map_dataset import MapDataset
+
+Record = dict[str, Any]
+Epochs = Callable[[int], list[Record]]
+
+
+@dataclass
+class Node:
+    """A dataset, what its epochs hold, and the text of the program that makes it."""
+
+    data: MapDataset
+    epoch: Epochs
+    text: str
+    known: dict[int, list[Record]] = field(default_factory=dict)
+
+    def records(self, epoch: int) -> list[Record]:
+        """The records of an epoch, by the model."""
+        if epoch not in self.known:
+            self.known[epoch] = self.epoch(epoch)
+        return self.known[epoch]
+
+    def sequence(self, lo: int, hi: int) -> list[Record]:
+        """The records at positions `lo : hi`, which count through the epochs."""
+        found: list[Record] = []
+        epoch = 0
+        while len(found) < hi:
+            found += self.records(epoch)
+            epoch += 1
+        return found[lo:hi]
+
+    def observed(self, epoch: int) -> list[Record]:
+        """The records of an epoch, as the dataset gives them."""
+        plan = self.data.plan
+        return records_of(self.data.batch(np.arange(plan.start(epoch), plan.start(epoch + 1))))
+
+
+def records_of(columns: Columns) -> list[Record]:
+    """Each row as plain values. What a mask leaves out at the end is dropped: how wide padding is depends on others."""
+    arrays = {name: columns[name].tolist() for name in columns}
+    rows = [{name: values[i] for name, values in arrays.items()} for i in range(columns.n)]
+    return [trimmed(row) for row in rows]
+
+
+def trimmed(record: Record) -> Record:
+    """The record without masked zeros at the end of its columns. Repeated edges stay."""
+    out = dict(record)
+    for name, value in record.items():
+        mask = value if name.endswith("mask") else record.get(f"{name}_mask", record.get("mask"))
+        if isinstance(value, list) and isinstance(mask, list) and len(mask) == len(value):
+            places = zip(reversed(value), reversed(mask), strict=True)
+            out[name] = value[: len(value) - next((i for i, (v, there) in enumerate(places) if v or there), len(value))]
+    return out
+
+
+def key(record: Record) -> str:
+    """The record as text, to compare collections of records."""
+    return repr(sorted(record.items()))
+
+
+def same_records(one: Sequence[Record], other: Sequence[Record]) -> bool:
+    """Whether two collections have the same records, in any order."""
+    return Counter(map(key, one)) == Counter(map(key, other))
+
+
+@dataclass(frozen=True)
+class EpisodeModel:
+    """One episode: `x` of each step, `observations` at each boundary, `e` once."""
+
+    x: list[int]
+    observations: list[int]
+    e: int
+
+
+def samples(episodes: Sequence[EpisodeModel], following: bool) -> list[Record]:
+    """Every step."""
+    found: list[Record] = []
+    for one in episodes:
+        for t, x in enumerate(one.x):
+            record: Record = {"x": x, "observations": one.observations[t], "e": one.e}
+            found.append(record | ({"next_observations": one.observations[t + 1]} if following else {}))
+    return found
+
+
+def windows(episodes: Sequence[EpisodeModel], length: int, past: int, stride: int, pad: str) -> list[Record]:
+    """Windows around anchor steps."""
+    found: list[Record] = []
+    for one in episodes:
+        steps = len(one.x)
+        anchors = range(steps) if pad != "drop" else range(past, steps)
+        for t in anchors[::stride]:
+            rows = range(t - past, t - past + length)
+            inside = [0 <= row < steps for row in rows]
+            if pad == "drop" and not all(inside):
+                continue
+            near = [min(max(row, 0), steps - 1) for row in rows]
+            record: Record = {"e": one.e}
+            for name in ("x", "observations"):
+                values = getattr(one, name)
+                record[name] = [
+                    values[row] if real or pad == "repeat" else 0 for row, real in zip(near, inside, strict=True)
+                ]
+            found.append(trimmed(record | {"mask": inside}) if pad != "drop" else record)
+    return found
+
+
+def pairs(episodes: Sequence[EpisodeModel], offset: int) -> list[Record]:
+    """Steps `t` and `t + offset`."""
+    return [
+        {
+            "x": [one.x[t], one.x[t + offset]],
+            "observations": [one.observations[t], one.observations[t + offset]],
+            "e": one.e,
+        }
+        for one in episodes
+        for t in range(len(one.x) - offset)
+    ]
+
+
+def sequences(episodes: Sequence[EpisodeModel], final: bool) -> list[Record]:
+    """Whole episodes, padding left out."""
+    found: list[Record] = []
+    for one in episodes:
+        many = len(one.x)
+        record: Record = {
+            "x": one.x,
+            "observations": one.observations[: many + final],
+            "e": one.e,
+            "mask": [True] * many,
+        }
+        found.append(record | ({"observations_mask": [True] * (many + 1)} if final else {}))
+    return found
+
+
+def shuffled(below: Node, node: Node) -> Epochs:
+    """Another order of the epoch below."""
+
+    def epoch(e: int) -> list[Record]:
+        found = node.observed(e)
+        assert same_records(found, below.records(e)), "a shuffle has other samples than the epoch below"
+        return found
+
+    return epoch
+
+
+def packed(below: Node, node: Node, limit: int, overlong: str, most: int | None, whole: bool) -> Epochs:
+    """The sequences of the epoch below in packs; in any parts, if they are not `whole`."""
+
+    def epoch(e: int) -> list[Record]:
+        found = node.observed(e)
+        wanted = [piece for record in below.records(e) for piece in _pieces(record, limit, overlong)]
+        got = [piece for record in found for piece in _sequences_in(record, limit, most)]
+        if not whole:
+            wanted, got = ([(e, x) for e, *rows in pieces for x in rows] for pieces in (wanted, got))
+        assert Counter(wanted) == Counter(got), "packs have other sequences than the epoch below"
+        return found
+
+    return epoch
+
+
+def real(record: Record) -> list[int]:
+    """The real values of `x` in a record."""
+    x = record["x"]
+    if "segment_ids" in record:
+        return [v for v, number in zip(x, record["segment_ids"], strict=True) if number]
+    if "mask" in record:
+        return [v for v, there in zip(x, record["mask"], strict=False) if there]
+    return x if isinstance(x, list) else [x]
+
+
+def _pieces(record: Record, limit: int, overlong: str) -> list[tuple[Any, ...]]:
+    x, e = real(record), record.get("e")
+    if not x or (len(x) > limit and overlong == "drop"):
+        return []
+    if len(x) > limit and overlong == "split":
+        return [(e, *x[i : i + limit]) for i in range(0, len(x), limit)]
+    if len(x) > limit:
+        return [(e, *(x[-limit:] if overlong == "truncate_left" else x[:limit]))]
+    return [(e, *x)]
+
+
+def _sequences_in(record: Record, limit: int, most: int | None) -> list[tuple[Any, ...]]:
+    ids, places, x = record["segment_ids"], record["positions"], record["x"]
+    used = [number for number in ids if number]
+    assert len(ids) == len(x) == limit
+    assert used == sorted(used) == ids[: len(used)], "segments are not one after the other"
+    count = max(used, default=0)
+    assert set(used) == set(range(1, count + 1)), "a segment has no rows"
+    assert count >= 1, "a pack is empty"
+    assert most is None or count <= most
+    found: list[tuple[Any, ...]] = []
+    for number in range(1, count + 1):
+        mine = [i for i, one in enumerate(ids) if one == number]
+        assert [places[i] for i in mine] == list(range(len(mine)))
+        slot = record["e"][number - 1] if "e" in record else None
+        found.append((slot, *(x[i] for i in mine)))
+    return found
+
+
+def mixed(parts: Sequence[Node], node: Node, shares: Sequence[Fraction], label: str | None) -> Epochs:
+    """Each part in its own order, each pass before the next, at exact rates."""
+    plan: Any = node.data.plan
+    given = [0] * len(parts)  # what each part has given before the epoch, which are asked for in order
+    inner = {name for part in parts for name in labels_of(part.data)}
+
+    def epoch(e: int) -> list[Record]:
+        if e:
+            node.records(e - 1)
+        k = np.arange(plan.start(e), plan.start(e + 1))
+        found: list[Record] = []
+        counts = [0] * len(parts)
+        for number, j in zip(*(a.tolist() for a in plan.picks(k)), strict=True):
+            assert j == given[number], "a part is not read in its order"
+            given[number] += 1
+            counts[number] += 1
+            record = parts[number].sequence(j, j + 1)[0]
+            record = {name: value for name, value in record.items() if name not in inner}
+            found.append(record if label is None else record | {label: number})
+            if plan.course.stop != "drain":
+                bound = plan.course.bound
+                assert all(abs(n - s * len(found)) <= bound for n, s in zip(counts, shares, strict=True)), (
+                    "a rate is off"
+                )
+        return found
+
+    return epoch
+
+
+def labels_of(data: MapDataset) -> list[str]:
+    """The columns that tell from which part of a mix samples are."""
+    return [mark.name for mark in data.plan.marks if mark.kind == "source"]

@@ -1,0 +1,173 @@
+"""Random programs against a plain model: lengths, orders, random access, ranks, resuming, tickets.
+
+Which programs are run depends on the commit, so that every commit tries others, and all runs of one commit the same. A
+failure names its seed and prints its program; `PENSTOCK_PROGRAM=<seed>` runs that program alone, and
+`PENSTOCK_PROGRAMS=<number>` so many of those that belong to the commit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import zlib
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from penstock.core.columns import Columns
+from penstock.data.dataset import EpisodeDataset
+from penstock.errors import PlanError
+from penstock.load.loader import Loader
+from tests.programs.generate import Generator
+from tests.programs.model import Node, Record, key, real, records_of
+
+GROUPS = 24  # tests that share the programs
+FIXED = range(100)
+EPOCHS = 3
+
+
+def seeds() -> list[int]:
+    """Those that every run tries, and as many that belong to the commit."""
+    if "PENSTOCK_PROGRAM" in os.environ:
+        return [int(os.environ["PENSTOCK_PROGRAM"])]
+    first = (zlib.crc32(commit().encode()) + 1) * 1_000_000
+    return [*FIXED, *range(first, first + int(os.environ.get("PENSTOCK_PROGRAMS", len(FIXED))))]
+
+
+def commit() -> str:
+    """The commit that is tested; nothing outside of a checkout."""
+    root = Path(__file__).parents[2]
+    asked = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    return asked.stdout.strip()
+
+
+@pytest.mark.parametrize("group", range(GROUPS))
+def test_random_programs(group: int) -> None:
+    for seed in seeds()[group::GROUPS]:
+        node = None
+        try:
+            node = Generator(seed).program()
+            check(node, seed)
+        except Exception as error:
+            text = "it cannot be built" if node is None else node.text
+            raise AssertionError(f"program {seed} fails ({type(error).__name__}: {error}): {text}") from error
+
+
+def check(node: Node, seed: int) -> None:
+    """Everything that holds for any dataset."""
+    rng = Random(seed)
+    data, plan = node.data, node.data.plan
+    again = Generator(seed).program().data
+    assert again.fingerprint == data.fingerprint
+    if len(data) == 0:
+        with pytest.raises(PlanError):
+            data.batch(np.zeros(1, np.int64))
+        return
+    check_epochs(node)
+    flat = node.sequence(0, plan.start(EPOCHS))
+    k = np.array([rng.randrange(len(flat)) for _ in range(30)])
+    assert [key(r) for r in records_of(data.batch(k))] == [key(flat[i]) for i in k]
+    part = slice(rng.randint(-9, 9), rng.randint(-9, 30), rng.choice([-3, -1, 1, 2, 10**20]))
+    assert records_of(data[part]) == node.records(0)[part]
+    lengths = plan.lengths(k)[next(read.view for read in plan.reads if read.name == "x")]
+    assert lengths.tolist() == [len(real(flat[i])) for i in k]
+    check_loading(node, again, rng)
+    check_tickets(node, rng)
+    check_iteration(node, again, rng)
+
+
+def check_epochs(node: Node) -> None:
+    """Length, starts, sizes, and what a plan says of its epochs."""
+    data, plan = node.data, node.data.plan
+    epochs = [node.records(e) for e in range(EPOCHS)]
+    sizes = [len(records) for records in epochs]
+    assert len(data) == sizes[0]
+    assert plan.sizes(np.arange(EPOCHS)).tolist() == sizes
+    assert [plan.start(e) for e in range(EPOCHS + 1)] == [0, *np.cumsum(sizes).tolist()]
+    epoch, place = plan.locate(np.arange(plan.start(EPOCHS)))
+    assert epoch.tolist() == [e for e, n in enumerate(sizes) for _ in range(n)]
+    assert place.tolist() == [i for n in sizes for i in range(n)]
+    assert plan.uneven or len(set(sizes)) == 1
+    for e, records in enumerate(epochs):
+        assert list(map(key, node.observed(e))) == list(map(key, records)), f"epoch {e} has other records"
+    rows = [Counter(value for record in records for value in real(record)) for records in epochs]
+    assert not plan.steady or rows[0] == rows[1] == rows[2]
+    assert not plan.periodic or epochs[0] == epochs[1] == epochs[2]
+
+
+def check_loading(node: Node, again: Any, rng: Random) -> None:
+    """Ranks give the order together; a state resumes it with other batches and ranks; skipped samples are left out."""
+    plan, world = node.data.plan, rng.randint(1, 3)
+    size = rng.randint(world, 12)
+    loaders = [Loader(node.data, size, rank=r, world=world, threads=0) for r in range(world)]
+    flat = node.sequence(0, plan.start(EPOCHS))
+    given = joined(loaders, None)
+    assert given == list(map(key, flat[: len(given)]))
+    assert len(given) == plan.start(_epochs_in(node, len(given)))
+    taken = joined(loaders, rng.randint(1, 3))
+    state = json.loads(json.dumps(loaders[0].state_dict()))
+    position = state["position"]
+    assert len(given) + len(taken) == position
+    other = Loader(again, rng.randint(1, 12), rank=0, world=1, threads=0)
+    other.load_state_dict(state)
+    rest = joined([other], None)
+    assert rest == list(map(key, flat[position : position + len(rest)]))
+    assert rest or position >= len(flat)
+    lo = rng.randrange(plan.start(1))
+    hi = rng.randint(lo, plan.start(1))
+    loader = Loader(node.data, size, rank=0, world=1, threads=0)
+    loader.skip((lo, hi))
+    left = flat[:lo] + flat[hi : plan.start(1)]
+    if left:
+        assert joined([loader], None) == list(map(key, left))
+
+
+def _epochs_in(node: Node, samples: int) -> int:
+    return next(e for e in range(1, EPOCHS + 1) if node.data.plan.start(e) >= samples)
+
+
+def joined(loaders: list[Any], batches: int | None) -> list[str]:
+    """The samples of the batches of all ranks, to the end of the epoch or so many batches."""
+    found: list[str] = []
+    for number, shares in enumerate(zip(*map(iter, loaders), strict=True)):
+        for share in shares:
+            found += map(key, records_of(share))
+        if batches is not None and number + 1 == batches:
+            break
+    return found
+
+
+def check_tickets(node: Node, rng: Random) -> None:
+    """What `why` says of a batch are the rows that it has."""
+    loader = Loader(node.data, rng.randint(1, 9), rank=0, world=1, threads=0)
+    bases = [EpisodeDataset(source).samples()[:]["x"].tolist() for source in node.data.sources]
+    for batch in loader:
+        table = loader.why(str(batch.ticket), "x").table
+        lines = zip(*(table[name].tolist() for name in ("source", "first_row", "rows")), strict=True)
+        told = [value for source, first, rows in lines for value in bases[source][first : first + rows]]
+        assert told == [value for record in records_of(batch) for value in real(record)]
+
+
+def check_iteration(node: Node, again: Any, rng: Random) -> None:
+    """Blocks of any size are the epochs in order, and a state goes on anywhere."""
+    size, plan = rng.randint(1, 9), node.data.plan
+    iterator = iter(node.data.iterate(size, epochs=2).rebatch(rng.randint(1, 9)))
+    found: list[str] = []
+    for _ in range(rng.randint(0, 4)):
+        found += map(key, records_of(next(iterator, Columns({}, 0))))
+    state = json.loads(json.dumps(iterator.state_dict()))
+    other = iter(again.iterate(size, epochs=2).rebatch(rng.randint(1, 9)))
+    other.load_state_dict(state)
+    for block in other:
+        found += map(key, records_of(block))
+    assert found == list(map(key, node.sequence(0, plan.start(2))))
+
+
+def test_a_record_is_read_without_what_is_masked() -> None:
+    record: Record = {"x": [1, 2, 0], "mask": [True, True, False], "e": 1}
+    assert real(record) == [1, 2]
