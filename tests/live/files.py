@@ -63,7 +63,7 @@ class Games(ChunkSource):
 
     def load(self, i: int, wanted: Wanted | None = None) -> np.ndarray:
         assert not self.closed
-        with self.path.open("rb") as file:
+        with open(os.open(self.path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:  # it may have become a pipe
             file.seek(int(self.ends[i]))
             data = file.read(int(self.ends[i + 1] - self.ends[i]))
         if len(data) != self.ends[i + 1] - self.ends[i]:

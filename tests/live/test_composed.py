@@ -13,12 +13,13 @@ import pytest
 from penstock.errors import DataError, PlanError, StateError
 from penstock.live.block import Block
 from penstock.live.chunk_sources import ChunkSourceLoader
-from penstock.live.chunks import Hooks
 from penstock.live.directory import FilePathProvider
+from penstock.live.hooks import Hooks
 from penstock.live.join import Joiner
 from penstock.live.journal import Journal
+from penstock.live.mixer import STREAM
 from penstock.live.options import LiveOptions, Stream
-from penstock.live.pipeline import STREAM, LivePipeline
+from penstock.live.pipeline import LivePipeline
 from tests.live.files import Opener, frames_of, named, names
 from tests.live.test_pipeline import compact, listed
 

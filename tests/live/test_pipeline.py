@@ -12,8 +12,8 @@ import pytest
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.errors import DataError, StateError
 from penstock.live.chunk_sources import ChunkSourceLoader
-from penstock.live.chunks import Hooks, Rejected
 from penstock.live.directory import FilePathProvider
+from penstock.live.hooks import Hooks, Rejected
 from penstock.live.journal import Journal
 from penstock.live.pipeline import LiveOptions, LivePipeline
 from penstock.live.queue import QueueClosed

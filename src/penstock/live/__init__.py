@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.live.chunk_sources import ChunkSourceLoader, Inlet
     from penstock.live.chunk_stages import ChunkStages
-    from penstock.live.chunks import Hooks, Rejected
     from penstock.live.directory import FilePathProvider
     from penstock.live.endpoint import MetricsEndpoint
     from penstock.live.extractor import SimpleChunkExtractor
     from penstock.live.hanse import HanseSampling
+    from penstock.live.hooks import Hooks, Rejected
     from penstock.live.join import JoinPositions
     from penstock.live.journal import Journal, read_journal
     from penstock.live.options import LiveOptions, Stream
@@ -74,7 +74,7 @@ _HOME = {
     "EpisodeInlet": "source_chunks",
     "FilePathProvider": "directory",
     "HanseSampling": "hanse",
-    "Hooks": "chunks",
+    "Hooks": "hooks",
     "Inlet": "chunk_sources",
     "JoinPositions": "join",
     "Journal": "journal",
@@ -84,7 +84,7 @@ _HOME = {
     "OrderedMap": "stage",
     "PositionStore": "position_store",
     "QueueClosed": "queue",
-    "Rejected": "chunks",
+    "Rejected": "hooks",
     "ShufflingChunkPool": "pool",
     "ShufflingFrameSampler": "sampler",
     "SimpleChunkExtractor": "extractor",

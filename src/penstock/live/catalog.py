@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +16,21 @@ import numpy.typing as npt
 from penstock.errors import FormatError
 from penstock.formats.base.chunks import ChunkSource, Wanted, WantedOfEach
 from penstock.live.journal import Arrival
+from penstock.live.queue import SLICE, QueueClosed
 
 AGAIN = 3  # attempts after one that failed; so many renames of a file may fall into one read
+
+
+class Outage(Protocol):
+    """Where files come from, as far as it can be away for a while."""
+
+    def outage(self) -> str:
+        """Look whether files can be read at all; why not, or nothing."""
+        ...
+
+    def wait_for_files(self, timeout: float) -> None:
+        """Wait until they can, or for so many seconds."""
+        ...
 
 
 class SourceGone(FormatError):
@@ -48,8 +62,10 @@ class _Held:
 class ChunkCatalog:
     """Knows which source each number is of, and opens sources when they are read, at most `limit` at a time.
 
-    `opened` opens the source of an arrival, and raises what is wrong with it. A source that `left` the window stays
-    known, as frames that were taken from it may have to be read again, until `forget`. Thread-safe.
+    `opened` opens the source of an arrival, and raises what is wrong with it; `on_open` is called with the first number
+    and the source whenever one is opened. A source that `left` the window stays known, as frames that were taken from
+    it may have to be read again, until `forget`. With an `outage`, what cannot be read while that says why is waited
+    for, until it says nothing or the catalog is closed. Thread-safe.
 
     >>> class Letters(ChunkSource):
     ...     key = "a"
@@ -63,8 +79,16 @@ class ChunkCatalog:
     (b'b', 'letters#1')
     """
 
-    def __init__(self, opened: Callable[[Arrival], ChunkSource], limit: int = 1 << 16) -> None:
-        self._opened, self._limit = opened, limit
+    def __init__(
+        self,
+        opened: Callable[[Arrival], ChunkSource],
+        limit: int = 1 << 16,
+        *,
+        on_open: Callable[[int, ChunkSource], None] | None = None,
+        outage: Outage | None = None,
+    ) -> None:
+        self._opened, self._limit, self._on_open, self._outage = opened, limit, on_open, outage
+        self._closed = False
         self._lock = threading.Lock()
         self._held: dict[int, _Held] = {}
         self._los: list[int] = []
@@ -94,6 +118,8 @@ class ChunkCatalog:
             self._held[lo] = held
             if held.source is not None:
                 self._open[lo] = held
+        if held.source is not None and self._on_open is not None:
+            self._on_open(lo, held.source)
         self._shrink()
 
     def left(self, lo: int) -> None:
@@ -105,12 +131,13 @@ class ChunkCatalog:
                 self._leaving[lo] = held
         self._shrink()
 
-    def lose(self, name: str, why: str) -> None:
-        """All sources of a name, so far, are gone: their chunks fail from now on."""
+    def lose(self, names: Collection[str], why: str) -> list[int]:
+        """All sources of some names, so far, are gone: their chunks fail from now on. The first number of each."""
         with self._lock:
-            for held in self._held.values():
-                if held.arrival.name == name:
-                    held.lost = why
+            lost = [held for held in self._held.values() if held.arrival.name in names]
+            for held in lost:
+                held.lost = why
+            return [held.lo for held in lost]
 
     def forget(self, below: int) -> None:
         """Know no more of sources that left and whose numbers are all below."""
@@ -136,10 +163,29 @@ class ChunkCatalog:
         return f"{held.arrival.name}#{number - held.lo}"
 
     def load(self, number: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
-        """`[n, width]` frames; with `wanted`, those alone. What the system cannot read is opened and read anew, thrice.
+        """`[n, width]` frames; with `wanted`, those alone. What the system cannot read is opened and read anew, thrice;
+        during an outage it is waited for.
 
-        Raises what the source raises, and `SourceGone`.
+        Raises what the source raises, `SourceGone`, and `QueueClosed` once the catalog is closed in an outage.
         """
+        while True:
+            try:
+                return self._load(number, wanted)
+            except (OSError, FormatError) as error:
+                if not self._was_outage(error):
+                    raise
+
+    def _was_outage(self, error: OSError | FormatError) -> bool:
+        """Whether what could not be read was away for a while and is back."""
+        if self._outage is None or not (may_pass(error) or isinstance(error, SourceGone)) or not self._outage.outage():
+            return False
+        while not self._closed:
+            self._outage.wait_for_files(SLICE)
+            if not self._outage.outage():
+                return True
+        raise QueueClosed("nothing more is read: the catalog is closed")
+
+    def _load(self, number: int, wanted: Wanted | None) -> npt.NDArray[np.uint8]:
         held = self._find(number)
         with self._lock:
             held.users += 1
@@ -190,8 +236,13 @@ class ChunkCatalog:
                 held.users += 1
         return list(groups.values())
 
+    def stop_waiting(self) -> None:
+        """Have reads that wait for the end of an outage give up."""
+        self._closed = True
+
     def close(self) -> None:
         """Close all sources."""
+        self.stop_waiting()
         with self._lock:
             sources = [held.source for held in self._open.values() if held.source is not None]
             sources += self._ready.values()
@@ -223,6 +274,8 @@ class ChunkCatalog:
                     message = f"expected {held.arrival.count} chunks as before, got {len(source)}"
                     raise SourceGone(message, path=held.arrival.name)
                 held.source = source
+                if self._on_open is not None:
+                    self._on_open(held.lo, source)
             with self._lock:
                 self._open[held.lo] = held
                 self._open.move_to_end(held.lo)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat as modes
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.errors import FormatError
 from penstock.formats.base.chunks import ChunkSource, Opener, Wanted, WantedOfEach
-from penstock.live.catalog import SourceGone
+from penstock.live.catalog import SourceGone, may_pass
 from penstock.live.directory import FilePathProvider
 from penstock.live.identity import FoundFile
 from penstock.live.journal import Arrival
@@ -57,6 +60,22 @@ class Inlet(ABC):
         """Names whose chunks cannot be read any more, since the last call."""
         return []
 
+    def unopened(self) -> list[tuple[str, BaseException]]:
+        """Names of what came and cannot be opened, and why, since the last call."""
+        return []
+
+    def outage(self) -> str:
+        """Look whether anything can be read at all; why not, or nothing. Any thread."""
+        return ""
+
+    @property
+    def away(self) -> str:
+        """Why nothing could be read when that was looked for last; nothing where it could."""
+        return ""
+
+    def wait_for_files(self, timeout: float) -> None:
+        """Wait until an outage is over, or for so many seconds. Any thread."""
+
     def wait(self, timeout: float) -> None:
         """Wait until something may have come, or for so many seconds."""
 
@@ -69,8 +88,9 @@ class ChunkSourceLoader(Inlet):
 
     At the start files are opened from the newest on, until they have as many chunks as are wanted: no more than
     `threads` files are opened in vain. What is no file of chunks is counted as `skipped`, what cannot be opened as
-    `failed.<reason>`, by name; neither ends anything. A file that changed since it was taken
-    is `SourceGone`; one that was renamed is found again.
+    `failed.<reason>`, by name; neither ends anything. What the system cannot open is tried again whenever the directory
+    is listed. Chunks that a file should have and that are lost are counted as `failed.torn`. A file that changed since
+    it was taken, or was deleted, is `SourceGone`; one that was renamed is found again.
 
     >>> import tempfile, numpy as np
     >>> from pathlib import Path
@@ -99,6 +119,8 @@ class ChunkSourceLoader(Inlet):
         self._names: dict[str, str] = {}  # of files that were renamed, by the name they were taken under
         self._gone: set[str] = set()
         self._lost: list[str] = []
+        self._unopened: deque[tuple[str, BaseException]] = deque()
+        self._failed: set[str] = set()  # files that were counted as such
         self._newest: str | None = None
         self._latest = 0
 
@@ -119,6 +141,10 @@ class ChunkSourceLoader(Inlet):
             if file.rewritten:
                 self._lost.append(file.name)
             found.append(file)
+        deleted = {self._taken_as(name) for name in self.provider.deleted()}
+        self._lost += deleted
+        for name in deleted:
+            self._names.pop(name, None)
         return list(self._open_all(found))
 
     def open(self, arrival: Arrival) -> ChunkSource:
@@ -136,8 +162,11 @@ class ChunkSourceLoader(Inlet):
         if path.exists():
             return path
         now = None if taken in self._gone else self.provider.find(self._names.get(taken, taken))
+        if now is None and path.exists():
+            return path  # it was away for a moment
         if now is None:
-            self._gone.add(taken)  # not to list the directory for each of its chunks
+            if self.provider.mode == "off" or not self.provider.outage():
+                self._gone.add(taken)  # not to list the directory for each of its chunks
             raise SourceGone("expected a file that was there before, got none", path=path)
         self._names[taken] = now
         return self.provider.directory / now
@@ -160,6 +189,23 @@ class ChunkSourceLoader(Inlet):
         """As `Inlet.lost`."""
         names, self._lost = self._lost, []
         return names
+
+    def unopened(self) -> list[tuple[str, BaseException]]:
+        """As `Inlet.unopened`."""
+        return [self._unopened.popleft() for _ in range(len(self._unopened))]
+
+    def outage(self) -> str:
+        """As `Inlet.outage`."""
+        return self.provider.outage()
+
+    @property
+    def away(self) -> str:
+        """As `Inlet.away`."""
+        return self.provider.away
+
+    def wait_for_files(self, timeout: float) -> None:
+        """As `Inlet.wait_for_files`."""
+        self.provider.wait_for_files(timeout)
 
     def wait(self, timeout: float) -> None:
         """As `Inlet.wait`."""
@@ -189,6 +235,10 @@ class ChunkSourceLoader(Inlet):
             return False
         return self.provider.key(name) > self._newest or mtime > self._latest
 
+    def _taken_as(self, name: str) -> str:
+        """The name that a file was taken under which has another now."""
+        return next((taken for taken, now in self._names.items() if now == name), name)
+
     def _renamed(self, was: str, name: str) -> None:
         self._gone.clear()
         for taken, current in list(self._names.items()):
@@ -198,34 +248,61 @@ class ChunkSourceLoader(Inlet):
         self._names[was] = name
 
     def _open_found(self, file: FoundFile) -> Opened | None:
+        with self.metrics.work():
+            return self._try_to_open(file)
+
+    def _try_to_open(self, file: FoundFile) -> Opened | None:
         try:
             source = self._opener(file.path)
         except Exception as error:  # noqa: BLE001  whatever a file makes its reader do, it must not end the run
-            self.metrics.failed(reason_of(error), file.name, str(error))
+            self._fails(file.name, error)
             return None
         if source is None:
             self.metrics.add(skipped=1)
             return None
         if len(source) == 0:
-            self.metrics.add(empty=1)
             source.close()
+            if source.expected:
+                self._fails(file.name, FormatError(source.torn or "expected chunks, got none"))
+            else:
+                self.metrics.add(empty=1)
             return None
         self.metrics.add(files=1, chunks=len(source))
+        if source.torn is not None:
+            self.metrics.failed("torn", file.name, source.torn, source.expected - len(source))
         arrival = Arrival(file.name, source.key, len(source), file.size, file.mtime_ns)
         return arrival, _Checked(source, file.path, lambda stat: self._check(arrival, file.path, stat))
+
+    def _fails(self, name: str, error: Exception) -> None:
+        """A file cannot be opened."""
+        if name in self._failed:
+            self.metrics.add(failed_again=1)
+        else:
+            self._failed.add(name)
+            self.metrics.failed(reason_of(error), name, str(error))
+        self._unopened.append((name, error))
+        if may_pass(error):
+            self.provider.retry(name)
 
 
 class _Checked(ChunkSource):
     """A source whose file is looked at behind each read: of one that was written anew, other chunks would be read."""
 
     def __init__(self, source: ChunkSource, path: Path, check: Callable[[os.stat_result], None]) -> None:
-        self.key, self._source, self._path, self._check = source.key, source, path, check
+        self.key, self.torn = source.key, source.torn
+        self._source, self._path, self._check = source, path, check
         self._seen: tuple[int, int] | None = None
 
     def __len__(self) -> int:
         return len(self._source)
 
+    @property
+    def expected(self) -> int:
+        return self._source.expected
+
     def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
+        if not modes.S_ISREG(os.stat(self._path).st_mode):  # to open a pipe would wait for whoever writes into it
+            raise SourceGone("expected a file as it was before, got something else", path=self._path)
         try:
             return self._source.load(i, wanted)
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from penstock.live.chunks import Frames, Rejected
+from penstock.live.hooks import Frames, Rejected
 from penstock.live.metrics import StageMetrics
 
 Transform = Callable[[Frames, str], Frames | Rejected]

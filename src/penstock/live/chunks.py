@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -14,47 +15,24 @@ import numpy.typing as npt
 
 from penstock.core.ragged import Array, offsets_of
 from penstock.errors import DataError
+from penstock.formats.base.chunks import Wanted
+from penstock.live.account import ChunkAccount, Outcome
 from penstock.live.block import Block, Part
-from penstock.live.catalog import ChunkCatalog, may_pass
+from penstock.live.catalog import ChunkCatalog, SourceGone, may_pass
 from penstock.live.chunk_sources import reason_of
+from penstock.live.failures import EmptyError, LostError, RejectedError, outcome_of
 from penstock.live.hanse import Float, HanseSampling
+from penstock.live.hooks import Frames, Hooks, Rejected
 from penstock.live.metrics import StageMetrics
 from penstock.live.pool import OPEN, REJECTED, Draws
 from penstock.live.position_store import PositionStore
+from penstock.live.queue import QueueClosed
 from penstock.live.unpacker import ChunkUnpacker, one_use
 
-Frames = npt.NDArray[np.uint8]
 Int = npt.NDArray[np.int64]
 
 FEW = Fraction(1, 8)  # of the positions, up to which parts of several chunks are read in one go
 TOGETHER = 64  # frames of several chunks that are copied to be encoded in one call
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """What a `transform` gives for a chunk that is not to be used, and why: `reason` is counted."""
-
-    reason: str
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    """What values mean, given by a domain; each is optional, and is called by any thread.
-
-    `transform(frames [n, width] uint8, name)` gives frames, of any number and width, or `Rejected`.
-    `weights(frames)` gives `[n]`, how much each position is wanted; a chunk's weight is their sum.
-    `encode(frames, places)` gives the rows of some positions: compact, ragged or of one width; each by its own frame
-    alone, as `frames` may be no more than those that are wanted. Without it, they stay as they are.
-
-    Without `transform` and `weights`, no more of a chunk need be read than the positions that are wanted. With
-    `unverified`, such reads leave out a check that reading all makes, and are counted under this name.
-    """
-
-    transform: Callable[[Frames, str], Frames | Rejected] | None = None
-    weights: Callable[[Frames], Float] | None = None
-    encode: Callable[[Frames, Int], Array] | None = None
-    unverified: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,13 +51,15 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unpacked:
-    """Draws up to `end` as blocks, normally one; `good` chunks of them, and `bad` ones, of pass `epoch`."""
+    """Draws up to `end` as blocks, normally one; `good` chunks of them, `bad` ones, and those that were `unread`: gone,
+    or not readable for now; of pass `epoch`."""
 
     end: int
     epoch: int
     blocks: list[Block]
     good: int
     bad: int
+    unread: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -103,12 +83,12 @@ class _Taken:
 class ChunkReader:
     """Reads chunks of a `catalog` and takes from each the positions that `unpacker` says. Thread-safe.
 
-    A chunk that cannot be loaded, or that `transform` rejects or fails on, is counted by its reason and named, and
-    gives nothing. It is not tried again, unless the system could not read it, which may pass, or only the wanted part
-    of it was tried: then another use may not meet what is wrong, and what a use gives must not depend on others. With
-    `hanse`, a chunk whose weight is known and too small is not loaded. With a `store`, neither is one whose positions
-    are held there.
-    """
+    A chunk that cannot be loaded, or that `transform` rejects, is counted by its reason and named, and gives nothing;
+    `account` is told what became of each, and `gone` is called with the number of one whose file is not there any more.
+    What functions of `hooks` raise is passed on. A chunk is not tried again, unless the system could not read it, which
+    may pass, or only the wanted part of it was tried: then another use may not meet what is wrong, and what a use gives
+    must not depend on others. With `hanse`, a chunk whose weight is known and too small is not loaded. With a `store`,
+    neither is one whose positions are held there."""
 
     def __init__(
         self,
@@ -118,8 +98,10 @@ class ChunkReader:
         hanse: HanseSampling | None = None,
         metrics: StageMetrics | None = None,
         store: PositionStore | None = None,
+        account: ChunkAccount | None = None,
+        gone: Callable[[int], None] | None = None,
     ) -> None:
-        self._store = store
+        self._store, self._account, self._gone = store, account or ChunkAccount(), gone
         self._catalog, self._unpacker, self._hooks, self._hanse = catalog, unpacker, hooks or Hooks(), hanse
         self.metrics = metrics or StageMetrics("chunk_reader")
         self._whole = self._hooks.transform is not None or self._hooks.weights is not None
@@ -134,18 +116,24 @@ class ChunkReader:
         known = sum(number in self._known for number in draws.number[draws.use == OPEN].tolist())
         self.metrics.add(weight_hits=known, weight_misses=int((draws.use == OPEN).sum()) - known)
         for i in np.flatnonzero(~self._needless(draws)).tolist():
-            frames[i] = read(int(draws.number[i]))
+            found = read(int(draws.number[i]))
+            frames[i] = None if isinstance(found, Outcome) else found
+            if not isinstance(found, Outcome):
+                self._account.settle([int(draws.number[i])], Outcome.READ)
         return Loaded(draws, frames, self._weights(draws))
 
     def unpack(self, loaded: Loaded) -> Unpacked:
         """The positions of draws that were taken."""
         counts: Counter[str] = Counter()
-        parts = [part for run in _runs(self._each(loaded, counts)) for part in self._parts(run)]
-        found = [part for part in parts if part is not None and len(part)]
-        bad = counts["bad"] + parts.count(None)
-        good = len(loaded.draws) - counts["rejected"] - bad
+        lost: set[int] = set()
+        parts = [self._part(run) for run in _runs(self._each(loaded, counts, lost))]
+        found = [part for part in parts if len(part)]
+        if draws := [n for n, use in zip(*_numbers_and_uses(loaded.draws), strict=True) if use != REJECTED]:
+            self._account.settle([number for number in draws if number not in lost], Outcome.READ)
+        bad, unread = counts["bad"], counts["unread"]
+        good = len(loaded.draws) - counts["rejected"] - bad - unread
         self.metrics.add(chunks=good, frames=sum(map(len, found)), rejected=counts["rejected"])
-        return Unpacked(loaded.draws.end, loaded.draws.epoch, joined(found), good + counts["rejected"], bad)
+        return Unpacked(loaded.draws.end, loaded.draws.epoch, joined(found), good + counts["rejected"], bad, unread)
 
     def read(self, draws: Draws) -> Unpacked:
         """The positions of draws that are not open. The frames of one chunk are let go before the next is read, so that
@@ -162,15 +150,17 @@ class ChunkReader:
         try:
             if self._whole:
                 frames = self._frames(number)
-                if frames is None or len(frames) <= places.max(initial=-1):
+                if isinstance(frames, Outcome) or len(frames) <= places.max(initial=-1):
                     return None
-                rows = self._encoded(frames, places)
+                index = places
             else:
                 taken = self._read(number, lambda n: one_use(places if places.max(initial=-1) < n else places[:0]))
-                rows = self._encoded(taken.frames, taken.index)
-        except Exception as error:  # noqa: BLE001  as in `_frames`
-            self._fails(number, error)
+                frames, index = taken.frames, taken.index
+        except LostError as lost:
+            self._fails(number, lost.error)
             return None
+        with self._named(number):
+            rows = self._encoded(frames, index)
         if len(rows) < len(places):
             return None
         return Block(rows, np.full(len(places), number), places.astype(np.int32))
@@ -197,8 +187,8 @@ class ChunkReader:
             return np.full(len(draws), np.nan)
         return np.array([self._known.get(number, np.nan) for number in draws.number.tolist()])
 
-    def _each(self, loaded: Loaded, counts: Counter[str]) -> Iterator[_Taken | Part]:
-        """What is taken of each draw; those of which nothing is are counted."""
+    def _each(self, loaded: Loaded, counts: Counter[str], lost: set[int]) -> Iterator[_Taken | Part]:
+        """What is taken of each draw; those of which nothing is are counted, and `lost` if they cannot be read."""
         draws, begin = loaded.draws, 0
         block, frames = _NOTHING, np.full(len(draws), -1)
         if self._store is not None:
@@ -208,11 +198,16 @@ class ChunkReader:
         for i in lacking:
             if held[begin] < held[i]:
                 yield Part(block, held[begin], held[i])
-            begin, use = i + 1, int(draws.use[i])
+            begin, use, number = i + 1, int(draws.use[i]), int(draws.number[i])
             if use == REJECTED:
-                counts["bad" if loaded.frames[i] is None and np.isnan(loaded.weights[i]) else "rejected"] += 1
-            elif (taken := self._taken(int(draws.number[i]), use, loaded.frames[i], early.pop(i, None))) is None:
-                counts["bad"] += 1
+                is_lost = loaded.frames[i] is None and np.isnan(loaded.weights[i])
+                is_bad = np.isnan(self._known.get(number, 0.0))
+                counts["rejected" if not is_lost else "bad" if is_bad else "unread"] += 1
+                continue
+            taken = self._taken(number, use, loaded.frames[i], early.pop(i, None))
+            if isinstance(taken, Outcome):
+                counts["unread" if taken in (Outcome.GONE, Outcome.UNREADABLE) else "bad"] += 1
+                lost.add(number)
             else:
                 yield taken
         if held[begin] < held[-1]:
@@ -243,26 +238,30 @@ class ChunkReader:
             self.metrics.add(unverified=len(early))
         return early
 
-    def _taken(self, number: int, use: int, frames: Frames | None, early: _Taken | None) -> _Taken | Part | None:
+    def _taken(self, number: int, use: int, frames: Frames | None, early: _Taken | None) -> _Taken | Part | Outcome:
         """What one use takes of a chunk, of which some was read `early` or not; encoded already where it is stored;
-        None where it is not to be had."""
+        where it is not to be had, what became of it."""
         if self._whole and frames is None and (self._hanse is None or not np.isnan(self._known.get(number, 0.0))):
-            frames = self._frames(number)  # with hanse sampling: its positions were held, and are no more
+            found = self._frames(number)  # with hanse sampling: its positions were held, and are no more
+            if isinstance(found, Outcome):
+                return found
+            frames = found
         if self._whole and frames is None:
-            return None
+            return Outcome.DAMAGED
         failure: Exception | None = None
         for uses in (1,) if self._store is None else (self._store.ahead + 1, 1):
             try:
                 taken, early = early or self._chosen(number, use, uses, frames), None
-                if self._store is None:
-                    return taken
+            except LostError as lost:  # it may be where only later uses look
+                failure = lost.error
+                continue
+            if self._store is None:
+                return taken
+            with self._named(number):
                 rows = self._encoded(taken.frames, taken.index)
-                return self._store.put(number, use, rows, taken.places, taken.ends)
-            except Exception as error:  # noqa: BLE001  as in `_frames`; it may be where only later uses look
-                failure = error
+            return self._store.put(number, use, rows, taken.places, taken.ends)
         assert failure is not None
-        self._fails(number, failure)
-        return None
+        return self._fails(number, failure)
 
     def _chosen(self, number: int, use: int, uses: int, frames: Frames | None) -> _Taken:
         """The frames of some uses, from the chunk's `frames` if it was read whole."""
@@ -281,25 +280,43 @@ class ChunkReader:
         def wanted(n: int) -> Int:
             nonlocal places, ends, read, there
             if n == 0:
-                raise _RejectedError(_EMPTY)
+                raise EmptyError
             there, (places, ends) = n, several(n)
             read = _once(places, n)
             return read
 
-        frames = self._catalog.load(number, wanted)
+        frames = self._loaded(number, wanted)
         return _Taken(number, frames, _index(read, places), places, ends, len(frames) < there)
 
-    def _parts(self, run: list[_Taken] | Part) -> list[Part | None]:
-        """What was taken of some chunks, encoded together; if that fails, each by itself, None for what fails."""
-        if isinstance(run, Part):
-            return [run]
+    def _loaded(self, number: int, wanted: Wanted | None = None) -> Frames:
+        """Frames of a chunk. Whatever a chunk makes its reader raise is wrong with the chunk, and a `LostError`."""
         try:
-            return [self._together(run)]
-        except Exception as error:  # noqa: BLE001  as in `_frames`
-            if len(run) > 1:
-                return [part for taken in run for part in self._parts([taken])]
-            self._fails(run[0].number, error)
-            return [None]
+            return self._catalog.load(number, wanted)
+        except QueueClosed:
+            raise  # nobody waits for it any more
+        except Exception as error:
+            raise LostError(error) from error
+
+    @contextmanager
+    def _named(self, number: int) -> Generator[None]:
+        """Call a function of the user's for a chunk: what it raises is passed on, with a note that names the chunk."""
+        try:
+            yield
+        except Exception as error:
+            error.add_note(f"raised by a function of the pipeline's hooks, for {self._catalog.name(number)}")
+            raise
+
+    def _part(self, run: list[_Taken] | Part) -> Part:
+        """What was taken of some chunks, encoded together."""
+        if isinstance(run, Part):
+            return run
+        try:
+            return self._together(run)
+        except Exception:
+            for taken in run:  # which of them it is
+                with self._named(taken.number):
+                    self._together([taken])
+            raise
 
     def _together(self, run: list[_Taken]) -> Part:
         counts = [len(taken.places) for taken in run]
@@ -313,33 +330,34 @@ class ChunkReader:
         place = np.concatenate([taken.places for taken in run]).astype(np.int32)
         return Part(Block(rows, number, place), 0, len(number))
 
-    def _measured(self, number: int) -> None:
+    def _measured(self, number: int) -> Outcome | None:
         """Have the weight of a chunk, the number of its frames, known: by reading none of them, if that can be."""
         if number in self._known:
-            return
-        found: list[int] = []
+            return Outcome.DAMAGED if np.isnan(self._known[number]) else None
+        found, outcome = list[int](), None
         try:
-            self._catalog.load(number, lambda n: found.append(n) or np.zeros(0, np.int64))
+            self._loaded(number, lambda n: found.append(n) or np.zeros(0, np.int64))
             if found[0] == 0:
-                raise _RejectedError(_EMPTY)
-        except Exception as error:  # noqa: BLE001  as in `_frames`
-            self._fails(number, error)
-            found = []
+                raise LostError(EmptyError())
+        except LostError as lost:
+            outcome, found = self._fails(number, lost.error), []
         self._learn(number, float(found[0]) if found else np.nan)
+        return outcome
 
-    def _frames(self, number: int) -> Frames | None:
+    def _frames(self, number: int) -> Frames | Outcome:
         if np.isnan(self._known.get(number, 0.0)):
             self.metrics.add(failed_again=1)
-            return None
+            return Outcome.DAMAGED
         try:
             frames = self._transformed(number)
-            weight = self._weight(frames) if self._hanse is not None else 0.0
-        except Exception as error:  # noqa: BLE001  whatever a chunk makes its reader do, it must not end the run
-            self._fails(number, error)
-            if not may_pass(error):
+        except LostError as lost:
+            outcome = self._fails(number, lost.error)
+            if not may_pass(lost.error):
                 self._learn(number, np.nan)
-            return None
+            return outcome
         if self._hanse is not None:
+            with self._named(number):
+                weight = self._weight(frames)
             self._learn(number, weight)
         return frames
 
@@ -352,17 +370,21 @@ class ChunkReader:
             self.metrics.sample("chunk_weight", weight)
 
     def _transformed(self, number: int) -> Frames:
-        frames = self._catalog.load(number)
-        if self._hooks.transform is not None:
-            changed = self._hooks.transform(frames, self._catalog.name(number))
-            if isinstance(changed, Rejected):
-                raise _RejectedError(changed)
-            frames = changed
+        frames = self._loaded(number)
         if len(frames) == 0:
-            raise _RejectedError(_EMPTY)
-        return frames
+            raise LostError(EmptyError())
+        if self._hooks.transform is None:
+            return frames
+        with self._named(number):
+            changed = self._hooks.transform(frames, self._catalog.name(number))
+        if not isinstance(changed, Rejected) and len(changed) == 0:
+            changed = Rejected("empty", "expected at least one frame, got none")
+        if isinstance(changed, Rejected):
+            raise LostError(RejectedError(changed))
+        return changed
 
-    def _fails(self, number: int, error: Exception) -> None:
+    def _fails(self, number: int, error: Exception) -> Outcome:
+        """Count a chunk that cannot be had; what became of it."""
         with self._lock:
             again = number in self._failed
             self._failed.add(number)
@@ -370,6 +392,11 @@ class ChunkReader:
             self.metrics.add(failed_again=1)
         else:
             self.metrics.failed(reason_of(error), self._catalog.name(number), str(error))
+        outcome = outcome_of(error)
+        self._account.settle([number], outcome)
+        if isinstance(error, SourceGone) and self._gone is not None:
+            self._gone(number)
+        return outcome
 
     def _weight(self, frames: Frames) -> float:
         weight = float(len(frames)) if self._hooks.weights is None else float(np.sum(self._hooks.weights(frames)))
@@ -379,8 +406,9 @@ class ChunkReader:
 
     def _places(self, number: int, use: int, uses: int, frames: Frames) -> tuple[Int, Int]:
         weighed = self._hooks.weights is not None and self._unpacker.count is not None
-        weights: Any = self._hooks.weights(frames) if weighed and self._hooks.weights is not None else None
-        return self._unpacker.several(number, use, uses, len(frames), weights)
+        with self._named(number):
+            weights: Any = self._hooks.weights(frames) if weighed and self._hooks.weights is not None else None
+            return self._unpacker.several(number, use, uses, len(frames), weights)
 
     def _encoded(self, frames: Frames, places: Int) -> Array:
         if self._hooks.encode is not None and len(places):
@@ -388,13 +416,6 @@ class ChunkReader:
         return frames if len(places) == len(frames) and _ascending(places) else frames[places]
 
 
-class _RejectedError(DataError):
-    def __init__(self, rejected: Rejected) -> None:
-        self.reason = rejected.reason
-        super().__init__(rejected.message or rejected.reason)
-
-
-_EMPTY = Rejected("empty", "expected at least one frame, got none")
 _NOTHING = Block(np.zeros((0, 1), np.uint8), np.zeros(0, np.int64), np.zeros(0, np.int32))
 
 
@@ -416,6 +437,10 @@ def _runs(taken: Iterator[_Taken | Part]) -> Iterator[list[_Taken] | Part]:
             run, held = [], 0
     if run:
         yield run
+
+
+def _numbers_and_uses(draws: Draws) -> tuple[list[int], list[int]]:
+    return draws.number.tolist(), draws.use.tolist()
 
 
 def _alike(one: Frames, other: Frames) -> bool:

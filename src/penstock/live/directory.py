@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import stat as modes
 import threading
 import time
 from collections import Counter, deque
@@ -16,6 +18,7 @@ from penstock.live.identity import FileRegister, FoundFile
 Watch = Literal["auto", "native", "poll", "off"]
 EVENTS = 1 << 16  # more that wait are forgotten, and the directory is listed instead
 AT_ONCE = 256  # files whose contents are looked at between two polls
+LOG = logging.getLogger("penstock.live")
 
 
 class FilePathProvider:
@@ -23,7 +26,13 @@ class FilePathProvider:
 
     Names that begin with a dot are skipped, and folders of such names. A file is taken once it is whole: when it was
     closed by its writer or moved in, or when its size and time of change are the same at two looks `settle` seconds
-    apart; at the scan, when it did not change for so long. None is taken twice: see `FileRegister`.
+    apart; at the scan, when it did not change for so long. None is taken twice: see `FileRegister`. What is no regular
+    file, such as a pipe or a socket, is passed over and never opened. `deleted` names files that were taken and are not
+    there any more; if they come back, they are taken again.
+
+    An outage is told from deletions: while the directory is missing, cannot be listed, or is empty though files of it
+    were taken (as the place of a disk that is not mounted is), nothing is deleted. `outage` says so; when it is over,
+    the next `poll` watches and lists the directory again.
 
     `watch`: `"native"` has the system tell of changes (needs the extra `watch`); the directory is listed all the same
     every `rescan` seconds, and whenever events were lost. `"poll"` lists it every `interval` seconds, as network disks
@@ -70,10 +79,16 @@ class FilePathProvider:
         self._woken, self._lost = threading.Event(), False
         self._observer: Any = None
         self._listed_at = 0.0
+        self._deleted: list[str] = []
+        self._again: deque[str] = deque()  # files that could not be opened
+        self._look_soon = False
+        self._away, self._was_away, self._available = "", False, threading.Event()
+        self._available.set()
 
     @property
     def counts(self) -> Counter[str]:
-        """`files`, `duplicates`, `rewritten`, `renamed`, `vanished`, `rescans`, `lost_events`."""
+        """`files`, `duplicates`, `rewritten`, `renamed`, `deleted`, `vanished`, `not_a_file`, `rescans`,
+        `lost_events`."""
         return self.register.counts
 
     def key(self, name: str) -> str:
@@ -113,11 +128,19 @@ class FilePathProvider:
         if self.mode == "off":
             return []
         self._woken.clear()
-        whole = self._drain()
         now = self._clock()
+        if (self._away or self._is_listing_due(now)) and self.outage():
+            return []
+        if self._was_away:
+            self._was_away, self._listed_at = False, float("-inf")
+            self._watch_again()
+        while self._again:
+            self.register.forget(self._again.popleft())
+            self._look_soon = True
+        whole = self._drain()
         if self._observer is not None and not self._observer.is_alive():
             self._fall_back("the thread that watches ended")
-        if self._lost or now - self._listed_at >= (self._rescan if self._observer is not None else self._interval):
+        if self._is_listing_due(now):
             self._relist(now)
         settled = [name for name in self._looks if name not in whole and self._settled(name, now)]
         ready = [*whole, *sorted(settled, key=lambda name: (self.key(name), name))]
@@ -128,6 +151,43 @@ class FilePathProvider:
         self.register.look_closer(AT_ONCE)
         return found
 
+    def deleted(self) -> list[str]:
+        """Names of files that were taken and that a `poll` found missing since the last call."""
+        names, self._deleted = self._deleted, []
+        return names
+
+    def retry(self, name: str) -> None:
+        """Take a file again when the directory is listed next: the system could not read it. Any thread."""
+        self._again.append(name)
+
+    def outage(self) -> str:
+        """Look whether the directory can be read at all; why not, or nothing. Any thread. Cost: its first entry."""
+        try:
+            with os.scandir(self.directory) as entries:
+                is_empty = all(entry.name.startswith(".") for entry in entries)
+            away = "it is empty" if is_empty and self.register.has_any else ""
+        except OSError as error:
+            away = error.strerror or str(error)
+        before, self._away = self._away, away
+        if away and not before:
+            self._was_away = True
+            self._available.clear()
+            LOG.warning("%s: no files can be read (%s); waiting until they are back", self.directory, away)
+        elif before and not away:
+            LOG.info("%s: files are back", self.directory)
+        if not away:
+            self._available.set()
+        return away
+
+    @property
+    def away(self) -> str:
+        """Why no files could be read when that was looked for last; nothing where they could."""
+        return self._away
+
+    def wait_for_files(self, timeout: float) -> None:
+        """Wait until an outage is over, or for so many seconds. Any thread."""
+        self._available.wait(timeout)
+
     def wait(self, timeout: float) -> None:
         """Wait until something may have come, or for so many seconds."""
         self._woken.wait(min(timeout, self._interval if self._observer is None else timeout))
@@ -135,14 +195,16 @@ class FilePathProvider:
     def close(self) -> None:
         """Stop watching."""
         self._woken.set()
+        self._available.set()
         observer, self._observer = self._observer, None
         if observer is not None:
             observer.stop()
             observer.join()
         self.mode = "off"
 
-    def _list(self) -> Iterator[str]:
-        """Names of the files below the directory, in no order. Folders that vanish meanwhile are passed over."""
+    def _list(self, unread: list[str] | None = None) -> Iterator[str]:
+        """Names of the files below the directory, in no order. Folders that cannot be read are passed over, and put
+        into `unread`."""
         folders = [""]
         while folders:
             folder = folders.pop()
@@ -157,25 +219,58 @@ class FilePathProvider:
                             yield folder + entry.name
             except OSError:
                 self.counts["vanished"] += 1
+                if unread is not None:
+                    unread.append(folder)
+
+    def _is_listing_due(self, now: float) -> bool:
+        """Whether it is time to list the directory: sooner where something is known to be gone, but not for every file
+        of many that are deleted one after the other."""
+        soon = self._observer is None or self._look_soon
+        return self._lost or now - self._listed_at >= (self._interval if soon else self._rescan)
 
     def _relist(self, now: float) -> None:
         """Look at every file: what is new, or not as it was, is to be looked at once more."""
-        self._listed_at, self._lost = now, False
+        self._listed_at, self._lost, self._look_soon = now, False, False
         self.counts["rescans"] += 1
-        for name in self._list():
-            self._candidate(name, now)
+        unread, names, inodes = list[str](), set[str](), set[tuple[int, int]]()
+        for name in self._list(unread):
+            names.add(name)
+            stat = self._candidate(name, now)
+            if stat is not None and name not in self.register:
+                inodes.add((stat.st_dev, stat.st_ino))
         self._looks = {name: look for name, look in self._looks.items() if (self.directory / name).exists()}
+        missing = [n for n in self.register.names() if n not in names and not n.startswith(tuple(unread))]
+        deleted = [name for name in missing if self._is_deleted(name, inodes) and self.register.forget(name)]
+        self._deleted += deleted
+        if deleted:
+            self.counts["deleted"] += len(deleted)
 
-    def _candidate(self, name: str, now: float) -> None:
+    def _is_deleted(self, name: str, inodes: set[tuple[int, int]]) -> bool:
+        """Whether a file that is not listed is gone: it may have come since, or have another name that is not taken
+        yet."""
+        try:
+            (self.directory / name).stat()
+        except FileNotFoundError:
+            return self.register.inode(name) not in inodes
+        except OSError:
+            return False
+        return False
+
+    def _candidate(self, name: str, now: float) -> os.stat_result | None:
+        """Have a file looked at if it is not known as it is; what it is now."""
         try:
             stat = (self.directory / name).stat()
         except OSError:
-            return
+            return None
+        if not modes.S_ISREG(stat.st_mode):
+            self.counts["not_a_file"] += 1
+            return None
         as_now = (stat.st_size, stat.st_mtime_ns)
         if name in self._passed_over and self._passed_over[name] in (None, as_now):
             self._passed_over[name] = as_now  # older than what was wanted at the scan, and still the same
         elif not self.register.same(name, stat) and self._looks.get(name, (0, 0, 0.0))[:2] != as_now:
             self._looks[name] = (*as_now, now)
+        return stat
 
     def _settled(self, name: str, now: float) -> bool:
         """Whether a file is as it was at an earlier look, long enough ago."""
@@ -218,6 +313,14 @@ class FilePathProvider:
         else:
             self.mode = "native"
 
+    def _watch_again(self) -> None:
+        """Watch a directory that was away: it may be another one now, of which the old watch tells nothing."""
+        if self._observer is not None:
+            self._observer.stop()
+            self._observer.join()
+            self._observer = None
+            self._watch()
+
     def _fall_back(self, why: str) -> None:
         self._observer, self.mode, self.why, self._lost = None, "poll", why, True
 
@@ -241,7 +344,10 @@ class FilePathProvider:
         for _ in range(len(self._events)):
             kind, path, is_folder = self._events.popleft()
             name = self._name(path)
-            if name is None or (is_folder and kind == "deleted"):
+            if name is None:
+                continue
+            self._look_soon = self._look_soon or kind == "deleted"
+            if is_folder and kind == "deleted":
                 continue
             if is_folder:
                 self._lost = True  # what it held before it was watched is found by a look at all

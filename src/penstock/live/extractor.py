@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -44,10 +44,9 @@ class SimpleChunkExtractor(ShufflingChunkPool):
         *,
         journal: Journal | None = None,
         replay: Sequence[Move] | None = None,
-        placed: Callable[[int, Arrival], None] | None = None,
-        left: Callable[[int], None] | None = None,
+        **called: Any,
     ) -> None:
-        super().__init__(EVERYTHING, seed, passes=1, journal=journal, replay=replay, placed=placed, left=left)
+        super().__init__(EVERYTHING, seed, passes=1, journal=journal, replay=replay, **called)
         self._shuffler = _InTurn(seed)
 
     @property
@@ -59,10 +58,7 @@ class SimpleChunkExtractor(ShufflingChunkPool):
     def _place(self, arrival: Arrival) -> Move:
         move, left = super()._place(arrival), list[str]()
         while len(self._sources) > 1 and self._sources[1][0] <= self._shuffler.window[0]:
-            first, gone = self._sources.popleft()
-            left.append(gone.name)
-            if self._on_left is not None:
-                self._on_left(first)
+            left.append(self._leave())
         return replace(move, left=tuple(left))
 
 
@@ -91,6 +87,16 @@ class _InTurn(StreamShuffler):
         if hi > self._upper:
             self._came.append((self._upper, hi))
             self._upper = hi
+
+    @property
+    def removed(self) -> int:
+        lo, hi = self.window
+        return hi - lo - sum(b - a for a, b in self._came)
+
+    def remove(self, lo: int, hi: int) -> None:
+        if self._came and lo <= self._came[0][0] < hi:
+            self._taken, self._used_up = 0, self._used_up + 1
+        self._came = deque((a, b) for a, b in self._came if not lo <= a < hi)
 
     def draw(self, n: int) -> Int:
         parts = [np.zeros(0, np.int64)]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import os
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import astuple
 from typing import Any
 
@@ -11,24 +13,29 @@ import numpy.typing as npt
 
 from penstock.core.boundary import loading_state
 from penstock.errors import DataError, StateError
+from penstock.formats.base.chunks import ChunkSource
+from penstock.live.account import ChunkAccount, Outcome
 from penstock.live.block import Block
 from penstock.live.catalog import ChunkCatalog
 from penstock.live.chunk_sources import ChunkSourceLoader, Opened
 from penstock.live.chunk_stages import ChunkStages
-from penstock.live.chunks import ChunkReader, Hooks, Loaded, Unpacked
+from penstock.live.chunks import ChunkReader, Loaded, Unpacked
 from penstock.live.extractor import SimpleChunkExtractor
+from penstock.live.failures import outcome_of
 from penstock.live.hanse import HanseSampling
+from penstock.live.hooks import Hooks
 from penstock.live.intake import Intake
-from penstock.live.journal import Arrival
+from penstock.live.journal import Arrival, Journal
 from penstock.live.metrics import Metrics
 from penstock.live.options import LiveOptions, Stream
 from penstock.live.pool import Draws, ShufflingChunkPool
 from penstock.live.position_store import PositionStore
 from penstock.live.splitter import SplitPart
 from penstock.live.stage import OrderedMap
-from penstock.live.tally import Tally
+from penstock.live.tally import Barren, Tally
 from penstock.live.unpacker import ChunkUnpacker
 
+PAUSE = 0.2  # seconds to wait after a pass in which nothing could be read
 PATIENCE = 64  # passes without a frame after which there will be none
 CHEAP = 4  # times as many draws are read together where most cost little: positions are kept, or chunks rejected
 SWEEP = 1024  # blocks, or sources, after which chunks that nobody can ask for are forgotten
@@ -39,6 +46,9 @@ class Feed:
 
     `options` are those of the stream; `suffix` goes behind the names of its stages; `fail` is told of errors of the
     thread that takes in; `due` is called when chunks should be forgotten.
+
+    A feed that follows waits where the others end: while nothing can be read, and where all sources are gone. `status`
+    says for what.
     """
 
     def __init__(
@@ -55,10 +65,17 @@ class Feed:
         self._metrics, self._suffix, self._replays = metrics, suffix, stream.replay is not None
         self.part = (stream.inlet.splitter, stream.inlet.index) if isinstance(stream.inlet, SplitPart) else None
         self.known: dict[str, Arrival] | None = None
+        self._owns_journal = isinstance(stream.journal, str | os.PathLike)
+        self._journal = Journal(stream.journal) if isinstance(stream.journal, str | os.PathLike) else stream.journal
         self.intake = Intake.of(stream.inlet)
         if self.intake.inlet.metrics not in metrics.stages.values():
             metrics.stages[f"chunk_source_loader{suffix}"] = self.intake.inlet.metrics
-        self._catalog = ChunkCatalog(self.intake.join(self))
+        self.account = ChunkAccount(options.max_lost, retries=self.follows)
+        self._stopping = threading.Event()
+        self._unreadable = False
+        # What does not follow has no reason to wait for a disk: what cannot be read now is lost to it.
+        outage = self.intake.inlet if self.follows else None
+        self._catalog = ChunkCatalog(self.intake.join(self), on_open=self._opened, outage=outage)
         self._hanse = None if options.hanse_gamma is None else HanseSampling(options.hanse_gamma, options.seed)
         self.pool = self._make_pool(stream)
         self.end = self._blocks = self._sources = 0
@@ -68,8 +85,8 @@ class Feed:
 
     def _make_pool(self, stream: Stream) -> ShufflingChunkPool:
         o = self.options
-        common: dict[str, Any] = {"placed": self._catalog.placed, "left": self._catalog.left}
-        common |= {"journal": stream.journal, "replay": stream.replay}
+        common: dict[str, Any] = {"placed": self._placed, "left": self._catalog.left, "removed": self._removed}
+        common |= {"journal": self._journal, "replay": stream.replay}
         if stream.in_turn:
             return SimpleChunkExtractor(o.seed, **common)
         passes = 1 if o.passes is None and o.follow is False else o.passes
@@ -85,7 +102,10 @@ class Feed:
             for each in hooks.transform.metrics(n):
                 if each not in self._metrics.stages.values():  # several streams may have it
                     self._metrics.stages[f"{each.name}{self._suffix}"] = each
-        self._reader = ChunkReader(self._catalog, unpacker, hooks, self._hanse, stage, self._store)
+        gone = (lambda number: self.pool.remove([number])) if self.follows else None
+        self._reader = ChunkReader(
+            self._catalog, unpacker, hooks, self._hanse, stage, self._store, account=self.account, gone=gone
+        )
         self.maps: list[OrderedMap[Any, Any]] = []
         if self._hanse is None:
             unpacked = OrderedMap(self._reader.read, self._draws(), n, nbytes=o.nbytes, metrics=stage)
@@ -155,9 +175,32 @@ class Feed:
         if before // SWEEP != self._sources // SWEEP:
             self._due()
 
-    def lose(self, name: str, why: str) -> None:
-        """What was taken under a name is gone."""
-        self._catalog.lose(name, why)
+    def lose(self, names: Collection[str], why: str) -> None:
+        """What was taken under some names is gone, and leaves the window."""
+        lost = self._catalog.lose(names, why)
+        if self.follows:
+            self.pool.remove(lost)
+
+    def miss(self, name: str, error: BaseException) -> None:
+        """What came cannot be opened."""
+        self.account.file(name, outcome_of(error))
+        try:
+            self.account.check(self._report)
+        except DataError as lost:
+            self.fail(lost)
+
+    # What its pool and its catalog tell it.
+
+    def _placed(self, lo: int, arrival: Arrival) -> None:
+        self.account.place(lo, arrival)
+        self._catalog.placed(lo, arrival)
+
+    def _removed(self, lo: int, arrival: Arrival) -> None:
+        self.account.settle(range(lo, lo + arrival.count), Outcome.GONE)
+        self._catalog.left(lo)
+
+    def _opened(self, lo: int, source: ChunkSource) -> None:
+        self.account.tear(lo, source.expected - len(source))
 
     # What a pipeline asks of it.
 
@@ -167,10 +210,27 @@ class Feed:
             raise DataError(f"expected chunks to read, got none: {self._report()}")
         self.pool.finish()
 
-    def check(self, barren: bool) -> None:
-        """Raise `DataError` where a pass had no chunk that can be used."""
-        if barren:
+    def check(self, barren: Barren | None) -> None:
+        """Raise `DataError` where too much is lost, and where a pass had no chunk that can be used; where nothing could
+        be read for now, and more may come, wait a moment instead."""
+        self.account.check(self._report)
+        is_unread = barren == "unread" and self.follows
+        self._unreadable = is_unread or (self._unreadable and self.tally.good == 0)
+        if is_unread:
+            self._stopping.wait(PAUSE)
+        elif barren is not None:
             raise DataError(f"expected chunks that can be used, got none in a whole pass: {self._report()}")
+
+    @property
+    def status(self) -> str:
+        """What it does: `reading`, or what it waits for."""
+        if self.follows and (away := self.intake.inlet.away):
+            return f"waiting for files: {away}"
+        if self._unreadable:
+            return "waiting: no chunk of the window can be read"
+        if self.follows and self.pool.chunks == 0:
+            return "waiting for the first files" if self.pool.window[1] == 0 else "waiting for new files"
+        return "reading"
 
     def fetch(self, number: int, places: npt.NDArray[np.int64]) -> Block | None:
         """Frames by reference, None where they cannot be had."""
@@ -181,12 +241,14 @@ class Feed:
         below = self.pool.oldest() if oldest is None else min(oldest, self.pool.oldest())
         self._catalog.forget(below)
         self._reader.forget(below)
+        self.account.forget(below)
 
     def gauges(self) -> None:
         """Bring the gauges of its stages up to date."""
-        lo, hi = self.pool.window
+        (lo, hi), current = self.pool.window, self.pool.chunks
         stage = self._metrics.stage(f"shuffling_chunk_pool{self._suffix}")
-        stage.gauges.update(chunk_sources=len(self.pool.sources), chunks_current=hi - lo, chunks_total=hi)
+        stage.gauges.update(chunk_sources=len(self.pool.sources), chunks_current=current, chunks_total=hi)
+        stage.gauges.update({f"chunks_{name}": n for name, n in self.account.figures(lo).items()}, status=self.status)
         stage.gauges.update(chunks_since_anchor=self.pool.chunks_since_anchor, chunks_capacity=self.pool.size)
         stage.gauges.update(draws=self.pool.drawn, reshuffles=self.pool.epoch, open_sources=self._catalog.open_sources)
         if self._store is not None:
@@ -204,6 +266,8 @@ class Feed:
 
     def close(self) -> None:
         """Work on nothing more."""
+        self._stopping.set()
+        self._catalog.stop_waiting()
         self.pool.close()
         for stage in self.maps:
             stage.close()
@@ -214,13 +278,16 @@ class Feed:
             stage.join()
         self.intake.leave(self)
         self._catalog.close()
+        if self._owns_journal and self._journal is not None:
+            self._journal.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Of the draws that were taken: the pool, and what left its window and may be asked for again."""
         pool = self.pool.state_dict(taken=self.end)
         held = [[lo, *astuple(arrival)] for lo, arrival in self._catalog.sources_that_left()]
         own = {"options": self.options.decides(), "in_turn": isinstance(self.pool, SimpleChunkExtractor)}
-        return {**own, "end": self.end, "pool": pool, "tally": self.tally.state_dict(), "left": held}
+        mine = {"tally": self.tally.state_dict(), "account": self.account.state_dict()}
+        return {**own, "end": self.end, "pool": pool, "left": held, **mine}
 
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Raise `StateError` for a state of other options."""
@@ -234,6 +301,7 @@ class Feed:
         """Go on where a state was taken. Raises `StateError`, also once sources have come."""
         if self.intake.begun or self.pool.window[1]:
             raise StateError("expected states to be loaded before anything has started that reads the same data")
+        self.account.load_state_dict(state["account"])
         for lo, *fields in state["left"]:
             self._catalog.placed(int(lo), Arrival(*fields))
             self._catalog.left(int(lo))

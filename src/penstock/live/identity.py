@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import stat as modes
 from collections import Counter, deque
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,14 +73,45 @@ class FileRegister:
         self._known[name] = _Known(size, mtime_ns, None, taken_ns=mtime_ns)
         self._alike.setdefault((name.rpartition("/")[2], size), []).append(name)
 
+    @property
+    def has_any(self) -> bool:
+        """Whether any file is known."""
+        return bool(self._known)
+
+    def names(self) -> list[str]:
+        """All names that are known, copies of others included."""
+        return list(self._known)
+
+    def forget(self, name: str) -> bool:
+        """Know a file no more, so that it is taken if it is there again; and whether it was taken under this name.
+
+        Copies of it, which were not taken as it was there, may be taken from now on.
+        """
+        known = self._known.pop(name, None)
+        if known is None:
+            return False
+        if known.inode is not None and self._inodes.get(known.inode) == name:
+            del self._inodes[known.inode]
+        alike = self._alike.get((name.rpartition("/")[2], known.size), [])
+        if name in alike:
+            alike.remove(name)
+        if known.taken_ns is not None:
+            for other in [each for each in alike if each in self._known and self._known[each].taken_ns is None]:
+                self.forget(other)
+        return known.taken_ns is not None
+
     def take(self, name: str, digest: bool = False) -> FoundFile | None:
-        """The file, if it is new and there; None for a duplicate, which is counted by why it is one.
+        """The file, if it is new and there; None for a duplicate, which is counted by why it is one, and for what is no
+        regular file: to open a pipe would wait for whoever writes into it.
 
         With `digest` its contents are looked at now, otherwise by `look_closer`.
         """
         path = self.root / name
         try:
             stat = path.stat()
+            if not modes.S_ISREG(stat.st_mode):
+                self.counts["not_a_file"] += 1
+                return None
             return self._take(name, path, stat, digest)
         except OSError:
             self.counts["vanished"] += 1
@@ -101,7 +134,8 @@ class FileRegister:
         """Look at the contents of some files that were taken without, so that copies of them will be known."""
         for _ in range(min(files, len(self._undigested))):
             name = self._undigested.popleft()
-            self._digest_of(name, self._known[name])
+            if name in self._known:
+                self._digest_of(name, self._known[name])
 
     def _take(self, name: str, path: Path, stat: os.stat_result, digest: bool) -> FoundFile | None:
         old, inode = self._known.get(name), (stat.st_dev, stat.st_ino)
@@ -172,7 +206,10 @@ class FileRegister:
 
 
 def _digest(path: Path) -> bytes:
-    with path.open("rb") as file:
+    """A digest of both ends. Raises `OSError`, also for what has become no regular file meanwhile."""
+    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        if not modes.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "expected a regular file", str(path))
         head = file.read(HEAD)
         file.seek(max(0, os.fstat(file.fileno()).st_size - HEAD))
         return hashlib.blake2b(head + file.read(HEAD), digest_size=16).digest()

@@ -5,21 +5,21 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.errors import PlanError
+from penstock.errors import FormatError, PlanError
 from penstock.formats.base.chunks import ChunkSource, Wanted, WantedOfEach
 from penstock.live.chunk_sources import Inlet, Opened
 from penstock.live.journal import Arrival
 from penstock.live.splitter import ChunkSourceSplitter, SplitPart, View
 
 PAUSE = 0.2  # seconds between two looks at what grows, where nothing tells of changes
-REWRITTEN = "expected the file that was taken, got one that was written anew"
+REWRITTEN = "expected the file that was taken, got none, or one that was written anew"
 
 
 class Taker(Protocol):
@@ -45,8 +45,12 @@ class Taker(Protocol):
         """Sources come, in their order."""
         ...
 
-    def lose(self, name: str, why: str) -> None:
-        """What was taken under a name is gone."""
+    def lose(self, names: Collection[str], why: str) -> None:
+        """What was taken under some names is gone."""
+        ...
+
+    def miss(self, name: str, error: BaseException) -> None:
+        """What came cannot be opened."""
         ...
 
 
@@ -111,6 +115,7 @@ class Intake:
                 _arrive(
                     takers[0], [each for each in self.inlet.begin(takers[0].wanted) if _is_news(takers[0], each[0])]
                 )
+            self._report_unopened(takers)
 
     def _begin_shared(self, takers: list[Taker]) -> None:
         """Open the newest, until everyone has enough."""
@@ -132,16 +137,24 @@ class Intake:
         """Hand out what came since; gives how many sources."""
         with self._lock:
             opened, followers = self.inlet.poll(), [taker for taker in self._takers if taker.follows]
-            for name in self.inlet.lost():
+            if lost := frozenset(self.inlet.lost()):
                 for taker in self._takers:
-                    taker.lose(name, REWRITTEN)
+                    taker.lose(lost, REWRITTEN)
             held = [(each, self._shared.add(each, source) if self._is_shared else source) for each, source in opened]
             for taker in followers:
                 mine = [_part_for(taker, *each) for each in held if _is_unknown(taker, each[0])]
                 _arrive(taker, [each for one in mine for each in one])
             for _, source in held if self._is_shared else ():
                 source.close()
+            self._report_unopened(followers)
             return len(opened)
+
+    def _report_unopened(self, takers: list[Taker]) -> None:
+        """Tell of what cannot be opened; where there are parts, the one that would have its first chunk."""
+        for name, error in self.inlet.unopened():
+            for taker in takers:
+                if taker.part is None or taker.part[0].parts(name, 1)[0] == taker.part[1]:
+                    taker.miss(name, error)
 
     def follow(self) -> None:
         """Have a thread take in what comes, until the last one leaves."""
@@ -234,16 +247,24 @@ class _Shared:
             parts = self._parts[splitter] = splitter.parts_of(self.source)
         return np.flatnonzero(parts == index)
 
+    def lost(self, splitter: ChunkSourceSplitter, index: int) -> int:
+        """How many chunks a part has lost."""
+        return int(np.count_nonzero(splitter.lost_of(self.source) == index))
+
 
 class _Hold(ChunkSource):
     """One who holds a source that is shared."""
 
     def __init__(self, table: _Table, shared: _Shared) -> None:
-        self.key, self.shared, self._table = shared.source.key, shared, table
+        self.key, self.torn, self.shared, self._table = shared.source.key, shared.source.torn, shared, table
         self._is_open = True
 
     def __len__(self) -> int:
         return len(self.shared.source)
+
+    @property
+    def expected(self) -> int:
+        return self.shared.source.expected
 
     def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
         try:
@@ -275,12 +296,14 @@ def _part_for(taker: Taker, arrival: Arrival, source: ChunkSource) -> list[Opene
     if not isinstance(source, _Hold):
         return [(arrival, source)]
     count = _count(source, taker)
+    if not count and taker.part is not None and source.shared.lost(*taker.part):
+        taker.miss(arrival.name, FormatError(source.torn or "expected chunks, got none"))
     return [(replace(arrival, count=count), _view(source.again(), taker.part))] if count else []
 
 
 def _view(held: _Hold, part: tuple[ChunkSourceSplitter, int] | None) -> ChunkSource:
     """What is one taker's of a source."""
-    return held if part is None else View(held, held.shared.places(*part))
+    return held if part is None else View(held, held.shared.places(*part), held.shared.lost(*part))
 
 
 def _arrive(taker: Taker, opened: list[Opened]) -> None:

@@ -31,11 +31,12 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """`arrival` got the numbers from `lo` on, just before draw `at`; the sources `left` left by it."""
+    """`arrival` got the numbers from `lo` on, just before draw `at`; the sources `left` left by it. Where `arrival` is
+    None, the source with the numbers from `lo` on left, as its file was gone."""
 
     at: int
     lo: int
-    arrival: Arrival
+    arrival: Arrival | None
     left: tuple[str, ...] = ()
 
 
@@ -63,7 +64,7 @@ class Journal:
         ...     journal.write([Move(0, 0, Arrival("a.gz", "a.gz", 1))])
         ...     journal.write([Move(5, 1, Arrival("b.gz", "b.gz", 1), ("a.gz",))])
         ...     journal.resume(1)
-        >>> [move.arrival.name for move in journal.moves()]
+        >>> [move.arrival.name for move in journal.moves() if move.arrival is not None]
         ['a.gz']
     """
 
@@ -154,13 +155,15 @@ def parse(lines: Sequence[str | bytes], path: object = None) -> list[Move]:
 def _move(entry: Any) -> Move:
     _check(isinstance(entry, dict) and entry.keys() >= {"at", "lo", "in", "out"}, "at, lo, in and out")
     described, left = entry["in"], entry["out"]
+    at, lo = (_integer(entry[name], name) for name in ("at", "lo"))
+    _check(isinstance(left, list) and all(isinstance(name, str) for name in left), "a list of names for out")
+    if described is None:
+        return Move(at, lo, None, tuple(left))
     _check(isinstance(described, list) and 3 <= len(described) <= 5, "in as [name, key, count, size, mtime_ns]")
     _check(all(isinstance(text, str) for text in described[:2]), "texts for name and key")
-    _check(isinstance(left, list) and all(isinstance(name, str) for name in left), "a list of names for out")
     numbers = [_integer(value, "count, size and mtime_ns") for value in described[2:4]]
     numbers += [_integer(value, "mtime_ns", least=-_LARGEST) for value in described[4:]]
-    arrival = Arrival(described[0], described[1], *numbers)
-    return Move(_integer(entry["at"], "at"), _integer(entry["lo"], "lo"), arrival, tuple(left))
+    return Move(at, lo, Arrival(described[0], described[1], *numbers), tuple(left))
 
 
 def _integer(value: Any, name: str, most: int = _LARGEST, least: int = 0) -> int:
@@ -179,4 +182,5 @@ def _whole_lines(raw: bytes) -> list[bytes]:
 
 
 def _line(move: Move) -> dict[str, Any]:
-    return {"at": move.at, "lo": move.lo, "in": list(astuple(move.arrival)), "out": list(move.left)}
+    described = None if move.arrival is None else list(astuple(move.arrival))
+    return {"at": move.at, "lo": move.lo, "in": described, "out": list(move.left)}

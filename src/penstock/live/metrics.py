@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import Counter, deque
@@ -9,6 +10,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+LOG = logging.getLogger("penstock.live")
 EXAMPLES = 100  # failures that are kept by name
 
 
@@ -41,11 +43,17 @@ class StageMetrics:
             for name, n in counts.items():
                 self.counts[name] += n
 
-    def failed(self, reason: str, name: str, message: str) -> None:
-        """Count what failed by its reason, and keep its name and message among the last hundred."""
+    def failed(self, reason: str, name: str, message: str, n: int = 1) -> None:
+        """Count what failed by its reason, and keep its name and message among the last hundred.
+
+        The log has the first of each reason, and one more whenever there are twice as many.
+        """
         with self._lock:
-            self.counts[f"failed.{reason}"] += 1
+            before = self.counts[f"failed.{reason}"]
+            self.counts[f"failed.{reason}"] += n
             self.examples.append((name, reason, message))
+        if before.bit_length() != (before + n).bit_length():
+            LOG.warning("%s: %s failed (%s), the last: %s: %s", self.name, f"{before + n:,}", reason, name, message)
 
     def sample(self, name: str, value: float) -> None:
         """Add a value to the statistics of its name: `count`, `sum`, `min`, `max` and `latest` since the start.

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
 from penstock.errors import PlanError
+from penstock.live.account import MaxLost, check_max_lost
 from penstock.live.chunk_sources import Inlet
-from penstock.live.chunks import Hooks
+from penstock.live.hooks import Hooks
 from penstock.live.join import Stop
 from penstock.live.journal import Journal, Move
 from penstock.live.queue import Overflow
@@ -35,6 +37,10 @@ class LiveOptions:
     `"keep_newest"` go on and drop the newest, or the oldest, of more than `prefetch`: the pace of the consumer then
     says which come.
 
+    `max_lost` is how many chunks may be lost to damage (torn or failed, see `penstock.live.account.ChunkAccount`)
+    before the run stops: a number, or a fraction of those looked at, of which at least 1,000 are assumed; None for any
+    number.
+
     What does not change the order: `threads`, for reading and for decoding each; `draws` that are read together;
     `prefetch`, batches ahead; `nbytes`, of frames and of batches that wait, each; `references`, whether batches
     say which frames they are; `ahead`, later uses of a chunk whose positions are kept when it is read, in at most
@@ -50,6 +56,7 @@ class LiveOptions:
     seed: int = 0
     passes: int | None = None
     drop_last: bool = False
+    max_lost: MaxLost = 0.1
     stop: Stop = "drain"
     follow: bool | Literal["manual"] = True
     overflow: Overflow = "block"
@@ -61,9 +68,23 @@ class LiveOptions:
     ahead: int = 0
     store_bytes: int = 1 << 30
 
+    def __post_init__(self) -> None:
+        check_max_lost(self.max_lost)
+
     def decides(self) -> dict[str, Any]:
         """The options that decide the order, as a state keeps them."""
-        free = {"threads", "draws", "prefetch", "nbytes", "references", "follow", "overflow", "ahead", "store_bytes"}
+        free = {
+            "max_lost",
+            "threads",
+            "draws",
+            "prefetch",
+            "nbytes",
+            "references",
+            "follow",
+            "overflow",
+            "ahead",
+            "store_bytes",
+        }
         named = {name: value for name, value in asdict(self).items() if name not in free}
         return {**named, "rate": str(self.share)}
 
@@ -79,9 +100,9 @@ class LiveOptions:
 class Stream:
     """One of several inlets whose positions are joined, `weight` being its share of them.
 
-    It has a window of its own, and a journal. What is None is as in the options of the pipeline; `rate` and `count` go
-    together. With `in_turn`, there is no window: all chunks of one source after the other, each once, as
-    `SimpleChunkExtractor` has them. `name` tells its stages from those of others in the metrics.
+    It has a window of its own, and a journal, or the path of one. What is None is as in the options of the pipeline;
+    `rate` and `count` go together. With `in_turn`, there is no window: all chunks of one source after the other, each
+    once, as `SimpleChunkExtractor` has them. `name` tells its stages from those of others in the metrics.
 
     Raises `PlanError` for what one pass of sources in turn does not have.
     """
@@ -98,7 +119,7 @@ class Stream:
     store_bytes: int | None = None
     in_turn: bool = False
     hooks: Hooks | None = None
-    journal: Journal | None = None
+    journal: Journal | str | os.PathLike[str] | None = None
     replay: Sequence[Move] | None = None
 
     def options(self, common: LiveOptions, place: int) -> LiveOptions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
@@ -21,6 +22,7 @@ from penstock.live.stream_shuffler import StreamShuffler
 Int = npt.NDArray[np.int64]
 
 OPEN, REJECTED = -1, -2  # in place of the use count of a draw
+_NOTHING = Arrival("", "", 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,7 +55,11 @@ class ShufflingChunkPool:
     With `replay`, the moves are taken from there and nothing is waited for. With `hanse`, the uses of draws are open
     until `decide` gets their weights, in the order of the draws. Thread-safe.
 
-    `placed` is called with the first number of each source that arrives, `left` with that of each that leaves.
+    Sources whose files are gone are `remove`d: no chunk of theirs is drawn from then on, and the window is of the
+    newest `size` chunks of the others that it has.
+
+    `placed` is called with the first number of each source that arrives, `left` with that of each that leaves, and
+    `removed` for each that is removed.
 
     Memory: some 300 bytes a source and 8 bytes a chunk of the window. Raises `PlanError` for an empty window.
 
@@ -76,15 +82,17 @@ class ShufflingChunkPool:
         hanse: HanseSampling | None = None,
         placed: Callable[[int, Arrival], None] | None = None,
         left: Callable[[int], None] | None = None,
+        removed: Callable[[int, Arrival], None] | None = None,
     ) -> None:
         if size < 1 or (passes is not None and passes < 1):
             raise PlanError(f"expected a window of at least one chunk and at least one pass, got {size} and {passes}")
         self.size, self.seed, self.passes = size, seed, passes
         self._journal, self._replay, self._hanse = journal, replay, hanse
-        self._on_placed, self._on_left = placed, left
+        self._on_placed, self._on_left, self._on_removed = placed, left, removed
         self._changed = threading.Condition(threading.RLock())
         self._shuffler = StreamShuffler(seed)
         self._sources: deque[tuple[int, Arrival]] = deque()
+        self._chunks = 0  # of these sources
         self._upper = self._next = self._moves = 0
         self._uses, self._base = np.zeros(0, np.int32), 0
         self._log: deque[Draws] = deque()  # drawn and not yet taken
@@ -96,6 +104,13 @@ class ShufflingChunkPool:
     def window(self) -> tuple[int, int]:
         """The numbers `lo : hi` that are drawn from."""
         return self._shuffler.window
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks can be drawn: those of the window, without sources that were removed."""
+        with self._changed:
+            lo, hi = self._shuffler.window
+            return hi - lo - self._shuffler.removed
 
     @property
     def drawn(self) -> int:
@@ -130,6 +145,17 @@ class ShufflingChunkPool:
                 return
             moves = [self._place(arrival) for arrival in arrivals]
             if self._journal is not None:
+                self._journal.write(moves)
+            self._changed.notify_all()
+
+    def remove(self, numbers: Iterable[int]) -> None:
+        """Have the sources that some chunks are of leave for good, as their files are gone. Takes effect before the
+        next draw. What is not in the window is passed over; in a replay, all is: removals come from the journal."""
+        if self._replay is not None:
+            return
+        with self._changed:
+            moves = [move for number in numbers if (move := self._remove(number)) is not None]
+            if self._journal is not None and moves:
                 self._journal.write(moves)
             self._changed.notify_all()
 
@@ -218,14 +244,19 @@ class ShufflingChunkPool:
             move = self._replay[self._moves]
             if move.at > self._next:
                 break
-            if self._place(move.arrival).lo != move.lo:
-                raise StateError(f"expected a journal of this run: {move.arrival.name} had other numbers, {move.lo}")
+            if move.arrival is None:
+                fits = self._remove(move.lo) is not None
+            else:
+                fits = self._place(move.arrival).lo == move.lo
+            if not fits:
+                raise StateError(f"expected a journal of this run, got one whose chunk {move.lo} is of another source")
 
     def _place(self, arrival: Arrival) -> Move:
         """Give a source its numbers, and let those leave that are not needed for the window."""
         lo = self._upper
         self._upper += arrival.count
         self._sources.append((lo, arrival))
+        self._chunks += arrival.count
         self._moves += 1
         self._newest = max(self._newest, arrival.key)
         if self._next > 0 or arrival.key > self._anchor:
@@ -233,17 +264,37 @@ class ShufflingChunkPool:
         if self._on_placed is not None:
             self._on_placed(lo, arrival)
         left: list[str] = []
-        while len(self._sources) > 1 and self._upper - self._sources[1][0] >= self.size:
-            first, gone = self._sources.popleft()
-            left.append(gone.name)
-            if self._on_left is not None:
-                self._on_left(first)
+        while len(self._sources) > 1 and self._chunks - self._sources[0][1].count >= self.size:
+            left.append(self._leave())
         self._move_window()
         return Move(self._next, lo, arrival, tuple(left))
 
+    def _leave(self) -> str:
+        """Let the oldest source leave; its name."""
+        first, gone = self._sources.popleft()
+        self._chunks -= gone.count
+        if self._on_left is not None:
+            self._on_left(first)
+        return gone.name
+
+    def _remove(self, number: int) -> Move | None:
+        """Take the source that a chunk is of out of the window; None where that is not in it."""
+        at = bisect_right(self._sources, number, key=_first) - 1
+        lo, arrival = self._sources[at] if at >= 0 else (0, _NOTHING)
+        if number >= lo + arrival.count:
+            return None
+        del self._sources[at]
+        self._chunks -= arrival.count
+        self._moves += 1
+        self._shuffler.remove(lo, lo + arrival.count)
+        if self._on_removed is not None:
+            self._on_removed(lo, arrival)
+        return Move(self._next, lo, None, (arrival.name,))
+
     def _move_window(self) -> None:
         """Called for every move: what is drawn depends on the moves, not on how they come together."""
-        lo = max(self._sources[0][0], self._upper - self.size)
+        # Without removed sources, this is `upper - size`, or where the oldest source begins.
+        lo = max(self._shuffler.window[0], self._sources[0][0] + max(0, self._chunks - self.size))
         self._shuffler.extend(lo, self._upper)
         needed = self._upper - self._base
         if needed > len(self._uses):
@@ -307,6 +358,7 @@ class ShufflingChunkPool:
             self._check(state)
             self._shuffler.load_state_dict(state["shuffler"])
             self._sources = deque((int(lo), Arrival(*described)) for lo, *described in state["sources"])
+            self._chunks = sum(arrival.count for _, arrival in self._sources)
             for name in ("upper", "next", "moves", "since", "base"):
                 setattr(self, f"_{name}", int(state[name]))
             self._newest, self._anchor = str(state["newest"]), str(state["anchor"])
@@ -332,3 +384,8 @@ class ShufflingChunkPool:
             raise StateError(f"expected the state of a pool with {mine}, got one with {given}")
         if self._next or self._upper:
             raise StateError("expected a pool that has not begun yet, to load a state into")
+
+
+def _first(source: tuple[int, Arrival]) -> int:
+    """The first number of a source."""
+    return source[0]

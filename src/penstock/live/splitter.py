@@ -46,6 +46,12 @@ class ChunkSourceSplitter:
         key, first = getattr(source, "split_by", (source.key, 0))
         return self.parts(key, len(source), first)
 
+    def lost_of(self, source: ChunkSource) -> Int:
+        """`[n]` part that each chunk is counted in which a damaged source should have and lost: as if they were behind
+        its last one."""
+        key, first = getattr(source, "split_by", (source.key, 0))
+        return self.parts(key, source.expected - len(source), first + len(source))
+
     def _part(self, key: str, i: int) -> int:
         digest = hashlib.blake2b(f"{self.salt}/{key}/{i}".encode(), digest_size=8).digest()
         number = int.from_bytes(digest, "little")
@@ -54,7 +60,8 @@ class ChunkSourceSplitter:
     def view(self, source: ChunkSource, part: int) -> ChunkSource:
         """The chunks of one part of a source, in its order; closing it closes the source."""
         self.check(part)
-        return View(source, np.flatnonzero(self.parts_of(source) == part))
+        lost = int(np.count_nonzero(self.lost_of(source) == part))
+        return View(source, np.flatnonzero(self.parts_of(source) == part), lost)
 
     def split(self, inlet: Inlet) -> tuple[SplitPart, ...]:
         """The parts of what an inlet gives, in the order of the weights, each for a pipeline or a stream of its own.
@@ -93,13 +100,18 @@ class SplitPart:
 
 
 class View(ChunkSource):
-    """Some chunks of a source; closing it closes the source."""
+    """Some chunks of a source, which lost so many more; closing it closes the source."""
 
-    def __init__(self, source: ChunkSource, chosen: Int) -> None:
-        self.key, self._source, self._chosen = source.key, source, chosen
+    def __init__(self, source: ChunkSource, chosen: Int, lost: int = 0) -> None:
+        self.key, self.torn, self._source, self._chosen, self._lost = source.key, source.torn, source, chosen, lost
 
     def __len__(self) -> int:
         return len(self._chosen)
+
+    @property
+    def expected(self) -> int:
+        """As `ChunkSource.expected`."""
+        return len(self) + self._lost
 
     def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
         """As `ChunkSource.load`."""

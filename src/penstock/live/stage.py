@@ -6,8 +6,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
-from penstock.errors import PlanError
+from penstock.errors import PlanError, WorkerError
 from penstock.live.metrics import StageMetrics
+from penstock.live.process import HomeProcess
 from penstock.live.queue import QueueClosed, wait_until
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ class OrderedMap(Generic[T, R]):
         self._ahead = 2 * threads + 2 if ahead is None else ahead
         if threads < 1 or self._ahead < 1:
             raise PlanError(f"expected at least one thread and one item ahead, got {threads} and {self._ahead}")
-        self._fn, self._source, self._nbytes = fn, source, nbytes
+        self._fn, self._source, self._nbytes, self._home = fn, source, nbytes, HomeProcess("stage")
         self._metrics = metrics or StageMetrics("map", threads)
         self._metrics.queue = self.stats
         self._changed, self._input = threading.Condition(), threading.Lock()
@@ -72,6 +73,7 @@ class OrderedMap(Generic[T, R]):
         Raises `StopIteration` at the end, the error of an item in its place, `TimeoutError` after `timeout` seconds
         without a result, and once the map is closed, the error that it was closed with, or `QueueClosed`.
         """
+        self._home.check()
         self.start()
         with self._changed:
             wait_until(self._changed, self._ready, timeout, "a result")
@@ -167,6 +169,11 @@ class OrderedMap(Generic[T, R]):
         try:
             with self._metrics.work():
                 result = self._fn(item)
+        except StopIteration as error:  # as of a generator: it would look like the end of all items
+            failure = WorkerError(f"expected a result, got StopIteration from {self._fn!r}")
+            failure.__cause__ = error
+            self._finish(place, None, failure)
+            return False
         except BaseException as error:  # noqa: BLE001  as above
             self._finish(place, None, error)
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +26,8 @@ class StreamShuffler:
     `extend(lo, hi)` moves the window to the right, at any time: numbers that come in join the pass, numbers that leave
     are drawn no more. A pass is over when `draw` gives fewer numbers than asked for; `restart` begins the next. Draw
     `d` of a run is a function of the seed, of the moves, and of the draws that lay between them: how many numbers are
-    drawn by one call changes nothing.
+    drawn by one call changes nothing. `remove(lo, hi)` takes numbers out of the window for ever; they are drawn no more
+    from then on.
 
     No table: numbers that came together are a range with a keyed permutation of its own, and a draw picks a range by
     what is left in it and takes its next. So memory and state are a few integers a move of the present pass, whatever
@@ -45,6 +47,9 @@ class StreamShuffler:
     def __init__(self, seed: int = 0) -> None:
         self._seed, self._key = seed, key(seed, "stream shuffler")
         self._window = (0, 0)
+        # Removed numbers of the window: where each range of them begins and ends, ascending, with numbers in between.
+        self._holes: tuple[list[int], list[int]] = [], []
+        self._table: Int | None = None  # the same `[2, n]`
         # Numbers `lo : hi` that came together, drawn in the order of permutation `stream`; so many of them are `taken`.
         self._ranges = np.zeros((4, 0), np.int64)
         self._passes = self._streams = self._draws = 0
@@ -70,6 +75,39 @@ class StreamShuffler:
                 last[HI] = hi  # nothing was drawn of it yet, so it may as well have come with these
             else:
                 self._add(begin, hi)
+        self._narrow(lo, hi)
+
+    def remove(self, lo: int, hi: int) -> None:
+        """Take the numbers `lo : hi` out of the window. What is outside of it, or removed already, is passed over.
+
+        Removed numbers stay in the ranges, and are drawn and dropped, as those are that left; at the beginning of the
+        window, where files are mostly deleted, they cost nothing, as the window moves behind them.
+        """
+        lo, hi = max(lo, self._window[0]), min(hi, self._window[1])
+        if lo >= hi:
+            return
+        begins, ends = self._holes
+        first, last = bisect_left(ends, lo), bisect_right(begins, hi)  # holes that touch or overlap it
+        if first < last:
+            lo, hi = min(lo, begins[first]), max(hi, ends[last - 1])
+        begins[first:last], ends[first:last] = [lo], [hi]
+        self._table = None
+        self._narrow(*self._window)
+
+    @property
+    def removed(self) -> int:
+        """How many numbers of the window were removed."""
+        begins, ends = self._holes
+        return sum(ends) - sum(begins)
+
+    def _narrow(self, lo: int, hi: int) -> None:
+        """Make `lo : hi` the window, without the removed numbers at its beginning."""
+        begins, ends = self._holes
+        n = bisect_right(begins, lo)
+        if n:
+            lo = max(lo, ends[n - 1])
+            del begins[:n], ends[:n]
+            self._table = None
         if lo > self._window[0]:
             self._ranges = self._ranges[:, self._ranges[HI] > lo]
         self._window = (lo, hi)
@@ -106,7 +144,12 @@ class StreamShuffler:
         numbers[order] = lo + permute(turn, hi - lo, stream, int(self._key))
         self._ranges[TAKEN] += np.bincount(which, minlength=len(left))
         self._ranges = self._ranges[:, self._ranges[HI] - self._ranges[LO] > self._ranges[TAKEN]]
-        return numbers[numbers >= self._window[0]]
+        numbers = numbers[numbers >= self._window[0]]
+        if self._holes[0]:
+            self._table = np.array(self._holes) if self._table is None else self._table
+            hole = np.searchsorted(self._table[0], numbers, side="right") - 1
+            numbers = numbers[(hole < 0) | (numbers >= self._table[1][hole])]
+        return numbers
 
     def _add(self, lo: int, hi: int) -> None:
         self._ranges = np.append(self._ranges, [[lo], [hi], [self._streams], [0]], axis=1)
@@ -121,6 +164,7 @@ class StreamShuffler:
             "streams": self._streams,
             "draws": self._draws,
             "ranges": self._ranges.T.tolist(),
+            "holes": [list(ends) for ends in self._holes],
         }
 
     @loading_state
@@ -128,11 +172,14 @@ class StreamShuffler:
         """Go on where `state_dict` was taken. Raises `StateError` for anything else, or another seed."""
         ranges = np.array(state["ranges"], np.int64).reshape(-1, 4).T.copy()
         window = int(state["window"][0]), int(state["window"][1])
+        begins, ends = ([int(end) for end in held] for held in state["holes"])
         counters = tuple(int(state[name]) for name in ("seed", "passes", "streams", "draws"))
         lo, hi, _, taken = ranges
         if ((lo > hi) | (hi > window[1]) | (taken < 0) | (taken > hi - lo)).any():
             raise StateError(f"expected ranges within the window {window}, got {state['ranges']}")
         if counters[0] != self._seed:
             raise StateError(f"expected the state of seed {self._seed}, got seed {counters[0]}")
-        self._ranges, self._window = ranges, window
+        if len(begins) != len(ends) or any(a >= b for a, b in zip(begins, ends, strict=True)):
+            raise StateError(f"expected holes that begin and end, got {state['holes']}")
+        self._ranges, self._window, self._holes, self._table = ranges, window, (begins, ends), None
         _, self._passes, self._streams, self._draws = counters

@@ -3,42 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from penstock.core.boundary import loading_state
 from penstock.live.chunks import Unpacked
 
-NAMES = ("epoch", "good", "bad", "frames", "idle")
+NAMES = ("epoch", "good", "bad", "unread", "frames", "idle")
+Barren = Literal["bad", "unread", "idle"]
 
 
 class Tally:
-    """Counts of the present pass. `add` says whether the pass before it was barren: chunks failed and none was good, or
-    `patience` passes gave no frame.
+    """Counts of the present pass. `add` says whether the pass before it was barren, and why: chunks failed and none was
+    good (`"bad"`), none could be read for now (`"unread"`), or `patience` passes gave no frame (`"idle"`).
 
     >>> tally = Tally()
     >>> [tally.add(Unpacked(end, epoch, [], 0, 1)) for end, epoch in [(1, 0), (2, 0), (3, 1)]]
-    [False, False, True]
+    [None, None, 'bad']
     """
 
     def __init__(self, patience: int = 64) -> None:
         self.patience = patience
-        self.epoch = self.good = self.bad = self.frames = self.idle = 0
+        self.epoch = self.good = self.bad = self.unread = self.frames = self.idle = 0
 
-    def add(self, unpacked: Unpacked) -> bool:
+    def add(self, unpacked: Unpacked) -> Barren | None:
         """Count draws."""
-        barren = False
+        barren = None
         if unpacked.epoch != self.epoch:
             barren = self.finish()
-            self.epoch, self.good, self.bad, self.frames = unpacked.epoch, 0, 0, 0
+            self.epoch, self.good, self.bad, self.unread, self.frames = unpacked.epoch, 0, 0, 0, 0
         self.good += unpacked.good
         self.bad += unpacked.bad
+        self.unread += unpacked.unread
         self.frames += sum(map(len, unpacked.blocks))
         return barren
 
-    def finish(self) -> bool:
-        """Whether the pass that ends is barren."""
+    def finish(self) -> Barren | None:
+        """Why the pass that ends is barren, if it is."""
+        if self.good == 0 and self.unread > 0 and self.bad == 0:
+            return "unread"  # which says nothing about passes in which chunks can be read
         self.idle = 0 if self.frames else self.idle + 1
-        return (self.good == 0 and self.bad > 0) or self.idle >= self.patience
+        if self.good == 0 and self.bad > 0:
+            return "bad"
+        return "idle" if self.idle >= self.patience else None
 
     def state_dict(self) -> dict[str, int]:
         """The counts."""
@@ -47,4 +53,5 @@ class Tally:
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from counts. Raises `StateError` for something else."""
-        self.epoch, self.good, self.bad, self.frames, self.idle = (int(state[name]) for name in NAMES)
+        for name in NAMES:
+            setattr(self, name, int(state[name]))

@@ -22,7 +22,7 @@ from penstock.domains.chess.tensors import ChessTensors
 from penstock.domains.chess.validate import REFERENCE, Fault
 from penstock.errors import PlanError
 from penstock.live.chunk_sources import ChunkSourceLoader
-from penstock.live.chunks import Hooks
+from penstock.live.hooks import Hooks
 from penstock.live.journal import Journal, read_journal
 from penstock.live.pipeline import LiveOptions, LivePipeline, Stream
 from penstock.live.queue import Overflow

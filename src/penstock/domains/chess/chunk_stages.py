@@ -8,7 +8,7 @@ from typing import Any
 from penstock.domains.chess.changed import changed
 from penstock.domains.chess.rescore import Changes, Rescorer
 from penstock.domains.chess.validate import REFERENCE, Fault, validate
-from penstock.live.chunks import Frames, Rejected
+from penstock.live.hooks import Frames, Rejected
 
 
 class ChunkValidator:

@@ -20,9 +20,9 @@ from penstock.errors import DataError, PlanError
 from penstock.formats.lc0 import FRAME, Missing, open_chunks
 from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.chunk_stages import ChunkStages, Transform
-from penstock.live.chunks import Frames, Hooks
 from penstock.live.directory import FilePathProvider, Watch
 from penstock.live.hanse import Float
+from penstock.live.hooks import Frames, Hooks
 from penstock.live.journal import Journal, Move
 from penstock.live.pipeline import LiveOptions, LivePipeline
 from penstock.live.splitter import ChunkSourceSplitter, SplitPart
@@ -188,7 +188,6 @@ def chess_pipeline(
     hooks = chess_hooks(rescorer=rescorer, validate=validate, weights=weights, **how)
     watch, how["threads"] = "off" if chosen.follow is False else watch, chosen.threads or 1
     inlet = chess_inlet(directory, watch=watch, settle=settle, **how)
-    journal = journal if journal is None or isinstance(journal, Journal) else Journal(journal)
     decode = (tensors or ChessTensors()).decode
     return LivePipeline(_part(inlet, split, part), chosen, hooks=hooks, decode=decode, journal=journal, replay=replay)
 

@@ -62,8 +62,12 @@ def indexed(path: Path) -> Index | None:
         head = os.pread(fd, HEAD, 0)
         if head.startswith(MAGIC) or plausible(head):
             return Index(identity, (0,), (identity.size,))
-        if is_tar(head) or (head.startswith(ZERO) and path.name.endswith(".tar")):
+        if is_tar(head):
             return _archive(fd, path, identity)
+        if head and path.name.endswith(".tar"):
+            index = _archive(fd, path, identity)  # the first header may be damaged alone
+            if len(index.payload) or head.startswith(ZERO):
+                return index
     finally:
         os.close(fd)
     return _no_chunks(path, head)

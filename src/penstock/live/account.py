@@ -1,0 +1,199 @@
+"""`ChunkAccount`: what became of every chunk that a stream should have had."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.boundary import loading_state
+from penstock.errors import DataError, PlanError, StateError
+from penstock.live.journal import Arrival
+
+Int = npt.NDArray[np.int64]
+MaxLost = int | float | None
+
+AT_LEAST = 1000  # chunks that a fraction is taken of, at least: few chunks say little about the others
+FIGURES = ("expected", "read", "torn", "gone", "refused", "failed", "expired", "waiting")
+
+
+class Outcome(IntEnum):
+    """What became of a chunk. Of several outcomes the greatest counts, so that their order does not matter: what the
+    system could not read may be read later, and what was read once may turn out to be damaged behind the part read."""
+
+    WAITING = 0
+    GONE = 1  # its file was deleted or replaced before it was read
+    UNREADABLE = 2  # the system could not read it, which may pass
+    READ = 3
+    REFUSED = 4  # by a function of the user's
+    DAMAGED = 5
+
+
+class ChunkAccount:
+    """Counts of all chunks that a stream should have had, each in one place. Thread-safe.
+
+    Invariant: `expected` is the sum of the other figures.
+
+    * `read`: chunks that gave positions at least once.
+    * `torn`: chunks that a damaged file should have and that cannot be found in it, as far as that can be told.
+    * `gone`: chunks whose file was deleted or rewritten before they were read.
+    * `refused`: chunks for which a function of the user's gave `Rejected`.
+    * `failed`: chunks that cannot be read, and files that cannot be opened, each of them as one chunk.
+    * `expired`: chunks that left the window before their turn came.
+    * `waiting`: chunks of the window that were not looked at yet.
+
+    One byte is kept for each chunk that may still be read, so that a chunk counts once however often it is drawn, also
+    in a run that goes on from a state.
+
+    Args:
+        max_lost: Most chunks that may be torn or failed: a number, or a fraction of those looked at, of which at least
+            1,000 are assumed. None for any number.
+        retries: Whether what the system could not read is tried again: it is `failed` then, but not lost yet.
+
+    Raises:
+        PlanError: `max_lost` is negative, or a fraction above one.
+
+    Example:
+        >>> account = ChunkAccount(max_lost=1)
+        >>> account.place(0, Arrival("games.tar", "games.tar", 4))
+        >>> account.tear(0, 1)
+        >>> account.settle([0, 1], Outcome.READ)
+        >>> account.settle([2], Outcome.REFUSED)
+        >>> account.figures(window_start=0)
+        {'expected': 5, 'read': 2, 'torn': 1, 'gone': 0, 'refused': 1, 'failed': 0, 'expired': 0, 'waiting': 1}
+    """
+
+    def __init__(self, max_lost: MaxLost = None, *, retries: bool = False) -> None:
+        check_max_lost(max_lost)
+        self._max_lost, self._retries = max_lost, retries
+        self._lock = threading.Lock()
+        self._outcomes = np.zeros(0, np.uint8)  # of chunks from number `_base` on; those behind `_upper` are room
+        self._base = self._upper = 0
+        self._counts = np.zeros(len(Outcome), np.int64)  # of all chunks ever placed, but those that expired
+        self._expired = 0
+        self._torn: dict[int, int] = {}  # by the first number of the source
+        self._files: dict[str, Outcome] = {}  # that cannot be opened
+
+    def place(self, lo: int, arrival: Arrival) -> None:
+        """Expect the chunks of a source, which has the numbers from `lo` on. Placing them twice changes nothing."""
+        with self._lock:
+            hi = lo + arrival.count
+            if self._upper == 0:
+                self._base = self._upper = lo
+            if hi <= self._upper:
+                return
+            if hi - self._base > len(self._outcomes):
+                grown = np.zeros(max(hi - self._base, 2 * len(self._outcomes)), np.uint8)
+                grown[: len(self._outcomes)] = self._outcomes
+                self._outcomes = grown
+            self._counts[Outcome.WAITING] += hi - max(lo, self._upper)
+            self._upper = hi
+            self._files.pop(arrival.name, None)
+
+    def tear(self, lo: int, chunks: int) -> None:
+        """Say how many chunks the source with the numbers from `lo` on has lost to damage. The last call counts."""
+        with self._lock:
+            if chunks:
+                self._torn[lo] = chunks
+            else:
+                self._torn.pop(lo, None)
+
+    def file(self, name: str, outcome: Outcome) -> None:
+        """Say that a file cannot be opened: it is expected to have one chunk, until it is placed."""
+        with self._lock:
+            self._files[name] = outcome
+
+    def settle(self, numbers: Iterable[int] | Int, outcome: Outcome) -> None:
+        """Say what became of some chunks, each of them named once."""
+        with self._lock:
+            index = np.asarray(numbers, np.int64) - self._base
+            index = index[(index >= 0) & (index < self._upper - self._base)]
+            before = self._outcomes[index]
+            after = np.maximum(before, np.uint8(outcome))
+            self._counts += np.bincount(after, minlength=len(Outcome)) - np.bincount(before, minlength=len(Outcome))
+            self._outcomes[index] = after
+
+    def forget(self, below: int) -> None:
+        """Know no more of single chunks below a number, none of which can be read any more. All stay counted."""
+        with self._lock:
+            n = min(below, self._upper) - self._base
+            if n <= 0:
+                return
+            expired = int(np.count_nonzero(self._outcomes[:n] == Outcome.WAITING))
+            self._expired += expired
+            self._counts[Outcome.WAITING] -= expired
+            self._outcomes = self._outcomes[n:].copy()
+            self._base += n
+
+    def figures(self, window_start: int) -> dict[str, int]:
+        """Return the counts by name, in the order of `FIGURES`, given the first number that can still be drawn."""
+        with self._lock:
+            waiting, gone, unreadable, read, refused, damaged = self._counts.tolist()
+            left = self._outcomes[: max(0, window_start - self._base)]
+            expired = int(np.count_nonzero(left == Outcome.WAITING))
+            files = list(self._files.values())
+            found = {
+                **{"read": read, "torn": sum(self._torn.values()), "gone": gone + files.count(Outcome.GONE)},
+                **{"refused": refused, "failed": unreadable + damaged + len(files) - files.count(Outcome.GONE)},
+                **{"expired": self._expired + expired, "waiting": waiting - expired},
+            }
+        return {"expected": sum(found.values()), **found}
+
+    def check(self, report: Callable[[], str]) -> None:
+        """Raise `DataError` where more chunks are lost than may be; `report` says which."""
+        if self._max_lost is None:
+            return
+        found = self.figures(0)
+        with self._lock:
+            unreadable = int(self._counts[Outcome.UNREADABLE]) + list(self._files.values()).count(Outcome.UNREADABLE)
+        lost, looked_at = found["torn"] + found["failed"], found["expected"] - found["waiting"] - found["expired"]
+        lost -= unreadable if self._retries else 0
+        is_number = isinstance(self._max_lost, int)
+        if lost <= (self._max_lost if is_number else self._max_lost * max(looked_at, AT_LEAST)):
+            return
+        most = f"{self._max_lost:,} chunks" if is_number else f"{self._max_lost:.3g} of the chunks"
+        raise DataError(
+            f"expected at most {most} to be lost, got {lost:,} of {looked_at:,} ({found['torn']:,} torn, "
+            f"{found['failed']:,} failed): {report()}; mend or remove the files, or raise max_lost"
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return plain values and one uint8 array."""
+        with self._lock:
+            return {
+                **{"base": self._base, "expired": self._expired, "counts": self._counts.tolist()},
+                **{"torn": [list(each) for each in self._torn.items()], "files": dict(self._files)},
+                "outcomes": self._outcomes[: self._upper - self._base].copy(),
+            }
+
+    @loading_state
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on counting where a state was taken. Raises `StateError` for anything else."""
+        outcomes = np.array(state["outcomes"], np.uint8)
+        counts = np.array(state["counts"], np.int64).reshape(len(Outcome))
+        torn = {int(lo): int(n) for lo, n in state["torn"]}
+        files = {str(name): Outcome(outcome) for name, outcome in state["files"].items()}
+        base, expired = int(state["base"]), int(state["expired"])
+        if outcomes.ndim != 1 or outcomes.max(initial=0) >= len(Outcome) or min(base, expired, *counts.tolist()) < 0:
+            raise StateError("expected the state of a ChunkAccount, got outcomes or counts that there are not")
+        with self._lock:
+            self._outcomes, self._counts, self._torn, self._files = outcomes, counts, torn, files
+            self._base, self._upper, self._expired = base, base + len(outcomes), expired
+
+
+def check_max_lost(max_lost: MaxLost) -> None:
+    """Raise `PlanError` for what is neither a number of chunks nor a fraction of them.
+
+    >>> check_max_lost(0.25)
+    """
+    fits = max_lost is None or (
+        not isinstance(max_lost, bool) and (max_lost >= 0 if isinstance(max_lost, int) else 0 <= max_lost <= 1)
+    )
+    if not fits:
+        raise PlanError(
+            f"expected max_lost as a number of chunks, a fraction from 0.0 to 1.0, or None, got {max_lost!r}"
+        )

@@ -1,0 +1,219 @@
+"""`StreamMixer`: what makes batches of one or several feeds, apart from who gets them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from penstock.errors import PlanError
+from penstock.live.account import FIGURES
+from penstock.live.block import Block, Part
+from penstock.live.chunks import Unpacked, joined
+from penstock.live.feed import Feed
+from penstock.live.intake import Intake
+from penstock.live.join import Joiner
+from penstock.live.metrics import Metrics
+from penstock.live.options import LiveOptions, Stream
+from penstock.live.sampler import Batch, Int, Place, ShufflingFrameSampler
+from penstock.live.stage import OrderedMap
+
+TOGETHER = 32  # chunks that are read together for a state
+STREAM = 48  # bits of a chunk's number in its own pool; above them is the number of the stream
+LOG = logging.getLogger("penstock.live")
+
+
+class Output(Protocol):
+    """What has batches ready for the consumer."""
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Work on nothing more."""
+        ...
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for the threads."""
+        ...
+
+
+class StreamMixer:
+    """Joins the positions of streams, mixes them in one reservoir and cuts them into batches.
+
+    All threads of a pipeline refer to this, and none to the `LivePipeline` itself: so one that is dropped without being
+    stopped is noticed, and ends them. `output` is what works on the batches; it is closed with this.
+
+    Frames of stream `i` have chunk numbers from `i << 48` on. `lock` guards everything that a state has in it. Raises
+    `PlanError` for streams of one name.
+    """
+
+    def __init__(self, streams: Sequence[Stream], options: LiveOptions, metrics: Metrics, threads: int) -> None:
+        self.lock = threading.RLock()
+        self.output: Output | None = None
+        self.pending: Mapping[str, Any] | None = None  # a state whose frames are not yet asked for
+        self._metrics, self._threads = metrics, threads
+        self._is_running = False
+        self.join = Joiner([stream.weight for stream in streams], options.stop)
+        names = [stream.name or str(i) for i, stream in enumerate(streams)]
+        if len(set(names)) < len(names):
+            raise PlanError(f"expected streams of different names, got {names}")
+        suffixes = [f".{name}" for name in names] if len(streams) > 1 else [""]
+        self.feeds = [
+            Feed(stream, stream.options(options, i), metrics, suffix, threads, self._fail, self._sweep)
+            for i, (stream, suffix) in enumerate(zip(streams, suffixes, strict=True))
+        ]
+        self.sampler = ShufflingFrameSampler(
+            options.reservoir,
+            options.batch_size,
+            options.seed,
+            drop_last=options.drop_last,
+            metrics=metrics.stage("shuffling_frame_sampler"),
+        )
+
+    @property
+    def intakes(self) -> list[Intake]:
+        """What the feeds take from, each once."""
+        return list(dict.fromkeys(feed.intake for feed in self.feeds))
+
+    def begin(self, options: LiveOptions) -> None:
+        """Take in what is there, and have what follows follow."""
+        self._is_running = True
+        if self.pending is not None:
+            with self.lock:
+                self.join.load_state_dict(self.pending["join"], self._fetched)
+                self.sampler.load_state_dict(self.pending["sampler"], self._fetch)
+                self.pending = None
+        for intake in self.intakes:
+            intake.begin()
+        if options.follow is False:
+            for feed in self.feeds:
+                feed.finish()
+        elif options.follow is True:
+            for intake in dict.fromkeys(feed.intake for feed in self.feeds if feed.follows):
+                intake.follow()
+
+    def stop(self) -> None:
+        """End all threads and close all files. Stopping twice is fine."""
+        for feed in self.feeds:
+            feed.close()
+        if self.output is not None:
+            self.output.close()
+        for feed in self.feeds:
+            feed.join()
+        if self.output is not None:
+            self.output.join()
+        if self._is_running:
+            self._is_running = False
+            found = self.account()
+            level = logging.WARNING if found["torn"] or found["gone"] or found["failed"] else logging.INFO
+            told = ", ".join(f"{found[name]:,} {name}" for name in FIGURES if found[name] or name == "expected")
+            LOG.log(level, "a live run stops; chunks: %s", told)
+
+    def account(self) -> dict[str, int]:
+        """What became of the chunks of all streams: see `penstock.live.account.ChunkAccount`."""
+        every = [feed.account.figures(feed.pool.window[0]) for feed in self.feeds]
+        return {name: sum(found[name] for found in every) for name in FIGURES}
+
+    def batches(self) -> Iterator[Batch]:
+        """The batches, one after the other. Waits."""
+        while True:
+            yield from self.sampler.ready()
+            if self.sampler.ended:
+                return
+            self._mix()
+            i = self.join.wanted
+            if i is None:
+                self.sampler.finish()
+                continue
+            each = self.feeds[i].next()
+            if each is None:
+                self.feeds[i].check(self.feeds[i].tally.finish())
+                self.join.end(i)
+            else:
+                self._take(i, each)
+
+    def _fail(self, error: BaseException) -> None:
+        """What takes in ended with an error: so does this."""
+        if self.output is not None:
+            self.output.close(error)
+        for feed in self.feeds:
+            feed.pool.close()
+
+    def _take(self, i: int, each: Unpacked) -> None:
+        """The next blocks of a stream."""
+        feed = self.feeds[i]
+        with self.lock:
+            barren = feed.tally.add(each)
+            feed.end = each.end
+            for block in each.blocks if len(self.feeds) == 1 else feed.of_one_width(each.blocks):
+                self.join.put(i, _of_stream(block, i))
+                self._mix()
+        feed.check(barren)
+        feed.taken(each)
+
+    def _mix(self) -> None:
+        """Hand on what can be joined."""
+        with self.lock:
+            while (taken := self.join.take()) is not None:
+                self.sampler.take([taken[0]], sum(feed.end for feed in self.feeds))
+
+    def _fetch(self, chunk: Int, place: Place) -> Iterator[tuple[Int, Block]]:
+        """Frames by reference, each chunk read once; those that cannot be had are counted."""
+        order = np.argsort(chunk, kind="stable")
+        numbers, first = np.unique(chunk[order], return_index=True)
+        groups = np.split(order, first[1:])
+        pieces = [range(i, min(i + TOGETHER, len(groups))) for i in range(0, len(groups), TOGETHER)]
+
+        def read(piece: range) -> list[tuple[Int, Block]]:
+            held = ((groups[i], self._frames(int(numbers[i]), place[groups[i]].astype(np.int64))) for i in piece)
+            found = [(index, block) for index, block in held if block is not None]
+            blocks = joined([Part(block, 0, len(block)) for _, block in found])
+            return [(np.concatenate([index for index, _ in found]), blocks[0])] if len(blocks) == 1 else found
+
+        lost = len(chunk)
+        with OrderedMap(read, pieces, self._threads) as results:
+            for result in results:
+                yield from result
+                lost -= sum(len(index) for index, _ in result)
+        if lost:
+            self._metrics.stage("restored").add(lost_frames=lost)
+
+    def _frames(self, chunk: int, places: Int) -> Block | None:
+        """Frames by reference to one chunk."""
+        i = chunk >> STREAM
+        block = self.feeds[i].fetch(chunk - (i << STREAM), places)
+        return None if block is None else _of_stream(block, i)
+
+    def _fetched(self, chunk: Int, place: Place) -> Block:
+        """Frames in the order of their references, without those that cannot be had."""
+        pieces = list(self._fetch(chunk, place)) if len(chunk) else []
+        if not pieces:
+            return Block(np.zeros((0, 1), np.uint8), chunk[:0], place[:0])
+        order = np.argsort(np.concatenate([index for index, _ in pieces]))
+        return Block.join([block for _, block in pieces]).take(order)
+
+    def _sweep(self) -> None:
+        """Forget chunks that neither a pool nor a frame that is held refers to."""
+        with self.lock:
+            if len(self.feeds) == 1 and self.pending is None:
+                self.feeds[0].forget(self.sampler.oldest())
+                return
+            held = self._references()
+        for i, feed in enumerate(self.feeds):
+            mine = [chunk[chunk >> STREAM == i] for chunk in held]
+            least = [int(chunk.min()) - (i << STREAM) for chunk in mine if len(chunk)]
+            feed.forget(min(least, default=None))
+
+    def _references(self) -> list[Int]:
+        """The chunks of all frames that are held, or that a state that is yet to be loaded refers to."""
+        sampler = self.sampler.state_dict() if self.pending is None else self.pending["sampler"]
+        join = self.join.state_dict() if self.pending is None else self.pending["join"]
+        held = [sampler["left"][0], *(chunk for _, chunk, _ in sampler["given"]), *(chunk for chunk, _ in join["held"])]
+        held += [] if sampler["reservoir"] is None else [sampler["reservoir"]["chunk"]]
+        return [np.asarray(chunk, np.int64) for chunk in held]
+
+
+def _of_stream(block: Block, i: int) -> Block:
+    """A block whose chunks have the numbers of stream `i`."""
+    return block if i == 0 else Block(block.rows, block.chunk + (i << STREAM), block.place)
