@@ -1,7 +1,7 @@
-"""The door for programs written for L5Kit: its names, at its import paths, over penstock's driving logs.
+"""L5Kit's names, at its import paths, over penstock's driving logs.
 
 `from l5kit.data import ChunkedDataset` becomes `from penstock.compat.l5kit.data import ChunkedDataset`, and so for
-`configs`, `dataset`, `evaluation`, `geometry`, `kinematic`, `random`, `rasterization`, `vectorization` and
+`configs`, `dataset`, `evaluation`, `geometry`, `kinematic`, `random`, `rasterization`, `sampling`, `vectorization` and
 `visualization`; the names used most are here as well. What differs, and why, is in `docs/l5kit.md`.
 """
 

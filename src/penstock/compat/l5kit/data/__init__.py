@@ -1,5 +1,6 @@
 """Datasets as they are stored: `ChunkedDataset`, filters, labels, the map, and where files lie."""
 
+from penstock.compat.l5kit.data.combine import get_combined_scenes
 from penstock.compat.l5kit.data.filter import (
     filter_agents_by_distance,
     filter_agents_by_frames,
@@ -26,7 +27,7 @@ from penstock.compat.l5kit.data.zarr_dataset import (
     TL_FACE_DTYPE,
     ChunkedDataset,
 )
-from penstock.compat.l5kit.data.zarr_utils import get_combined_scenes, zarr_concat, zarr_scenes_chop, zarr_split
+from penstock.compat.l5kit.data.zarr_utils import zarr_concat, zarr_scenes_chop, zarr_split
 
 __all__ = [
     "AGENT_DTYPE",

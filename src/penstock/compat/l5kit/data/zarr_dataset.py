@@ -26,7 +26,26 @@ from penstock.formats.l5kit import (
 )
 from penstock.formats.l5kit.tables import FACES, stored_rows
 
-__all__ = ["AGENT_DTYPE", "FORMAT_VERSION", "FRAME_DTYPE", "SCENE_DTYPE", "TL_FACE_DTYPE", "ChunkedDataset"]
+__all__ = [
+    "AGENT_ARRAY_KEY",
+    "AGENT_CHUNK_SIZE",
+    "AGENT_DTYPE",
+    "FORMAT_VERSION",
+    "FRAME_ARRAY_KEY",
+    "FRAME_CHUNK_SIZE",
+    "FRAME_DTYPE",
+    "SCENE_ARRAY_KEY",
+    "SCENE_CHUNK_SIZE",
+    "SCENE_DTYPE",
+    "TL_FACE_ARRAY_KEY",
+    "TL_FACE_CHUNK_SIZE",
+    "TL_FACE_DTYPE",
+    "ChunkedDataset",
+]
+
+SCENE_ARRAY_KEY, FRAME_ARRAY_KEY, AGENT_ARRAY_KEY, TL_FACE_ARRAY_KEY = "scenes", "frames", "agents", FACES
+SCENE_CHUNK_SIZE, FRAME_CHUNK_SIZE = (CHUNK_ROWS[SCENE_ARRAY_KEY],), (CHUNK_ROWS[FRAME_ARRAY_KEY],)
+AGENT_CHUNK_SIZE, TL_FACE_CHUNK_SIZE = (CHUNK_ROWS[AGENT_ARRAY_KEY],), (CHUNK_ROWS[FACES],)
 
 Mode = Literal["r", "r+", "a", "w", "w-", "x"]
 FIELDS = {"scenes": "scenes", "frames": "frames", "agents": "agents", "tl_faces": FACES}

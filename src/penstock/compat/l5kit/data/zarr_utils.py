@@ -9,11 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from penstock.errors import DataError
-from penstock.formats.l5kit import L5KitSource, chop, combined_scenes, concat, split
+from penstock.formats.l5kit import L5KitSource, chop, concat, split
 
 Path_ = str | os.PathLike[str]
 
@@ -59,8 +56,3 @@ def zarr_split(
     finally:
         shutil.rmtree(scratch)
     return cuts
-
-
-def get_combined_scenes(scenes: Any) -> npt.NDArray[Any]:
-    """Scenes of which one begins when the one before it ends, by the same host, as one."""
-    return combined_scenes(np.asarray(scenes))

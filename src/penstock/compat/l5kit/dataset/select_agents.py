@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from penstock.domains.driving.logs import Logs
+from penstock.domains.driving.geometry import angular_distance
+from penstock.domains.driving.logs import Arrays, Logs, Timeline, interest_of, scene_logs
 from penstock.domains.driving.mask import Thresholds, agents_mask, reference_mask
 from penstock.domains.driving.sampling import section
+from penstock.formats.l5kit import SCENE_DTYPE
+
+Array = npt.NDArray[Any]
 
 _DEFAULT = Thresholds()
+_LEAST_AREA = 0.01  # m2
+_REASONS = (
+    "reject_th_agent_filter_probability_threshold",
+    "reject_th_AV_distance",
+    "reject_th_hole",
+    "reject_th_yaw",
+    "reject_th_extent",
+)
 TH_YAW_DEGREE, TH_EXTENT_RATIO, TH_DISTANCE_AV = _DEFAULT.yaw_degrees, _DEFAULT.extent_ratio, _DEFAULT.distance
 
 
@@ -29,6 +42,100 @@ def select_agents(
     Hand it to a dataset as `agents_mask`; nothing is written.
     """
     return agents_mask(zarr_dataset, Thresholds(th_agent_prob, th_yaw_degree, th_extent_ratio, th_distance_av))
+
+
+def in_consecutive_frame(frame_idx: int, past_frame_idx: int) -> bool:
+    """Whether a frame follows another one.
+
+    >>> in_consecutive_frame(4, 3), in_consecutive_frame(5, 3)
+    (True, False)
+    """
+    return bool(frame_idx - past_frame_idx == 1)
+
+
+def in_av_distance(av_translation: Array, agent_centroid: Array, th: float) -> bool:
+    """Whether an agent `[2]` is less than `th` metres from the ego `[2 or more]`."""
+    return bool(np.linalg.norm(av_translation[:2] - agent_centroid) < th)
+
+
+def in_angular_distance(yaw1: Array | float, yaw2: Array | float, th: float) -> bool:
+    """Whether two angles (radians) are less than `th` degrees apart.
+
+    >>> in_angular_distance(3.1, -3.1, 10), in_angular_distance(0.0, 1.0, 10)
+    (True, False)
+    """
+    return bool(np.degrees(np.abs(angular_distance(yaw2, yaw1))) < th)
+
+
+def in_extent_ratio(extent1: Array, extent2: Array, th: float) -> bool:
+    """Whether the larger of two footprints, of 0.01 m2 or more, is less than `th` times the smaller.
+
+    >>> in_extent_ratio(np.array([4.0, 2, 1]), np.array([4.0, 2.1, 1]), 1.1)
+    True
+    """
+    small, large = sorted(float(extent[0] * extent[1]) for extent in (extent1, extent2))
+    return small >= _LEAST_AREA and large / small < th
+
+
+def update_mask(mask: Array, agent_list: Sequence[tuple[int, int, Any]]) -> None:
+    """Put into `mask` `[N, 2]` how many observations of a track are before and after each: `agent_list` has them in
+    their order, each a frame, a row of the mask, and the agent.
+
+    >>> mask = np.zeros((3, 2), np.uint32)
+    >>> update_mask(mask, [(0, 2, None), (1, 0, None)])
+    >>> mask.tolist()
+    [[1, 0], [0, 0], [0, 1]]
+    """
+    rows = [row for _, row, _ in agent_list]
+    mask[rows, 0] = np.arange(len(rows))
+    mask[rows, 1] = np.arange(len(rows))[::-1]
+
+
+def get_valid_agents(
+    frames_range: Array,
+    dataset: Logs,
+    th_agent_filter_probability_threshold: float,
+    th_yaw_degree: float,
+    th_extent_ratio: float,
+    th_distance_av: float,
+) -> tuple[npt.NDArray[np.uint32], Counter[str], tuple[int, int]]:
+    """The mask of the agents in the frames `[first, last)` of one scene, how many were left out or began a new track
+    for which reason, and the agents `[first, last)` of the dataset that these are.
+    """
+    first, last = (int(frame) for frame in frames_range)
+    scene = np.zeros(1, SCENE_DTYPE)
+    scene["frame_index_interval"] = first, last
+    begins = np.array(dataset.frames[first:last]["agent_index_interval"])
+    full = begins[begins[:, 1] > begins[:, 0]]
+    rows = (int(full[0, 0]), int(full[-1, 1])) if len(full) else (0, 0)
+    logs = scene_logs(Arrays(scene, dataset.frames, dataset.agents, dataset.tl_faces), 0)
+    timeline = Timeline.of(logs)
+    limits = Thresholds(th_agent_filter_probability_threshold, th_yaw_degree, th_extent_ratio, th_distance_av)
+    report = _report(logs, timeline, limits)
+    return agents_mask(logs, limits, timeline=timeline), report, rows
+
+
+def _report(logs: Arrays, timeline: Timeline, limits: Thresholds) -> Counter[str]:
+    """Why observations count for nothing or begin a new track; of several reasons the first counts."""
+    agents = logs.agents
+    frame = timeline.frame_of(np.arange(len(agents)))
+    unlikely = ~(interest_of(agents["label_probabilities"]) > np.float32(limits.probability))
+    far = ~(np.linalg.norm(timeline.ego[frame, :2] - agents["centroid"], axis=1) < limits.distance) & ~unlikely
+    report = Counter({_REASONS[0]: int(unlikely.sum()), _REASONS[1]: int(far.sum())})
+    order = np.argsort(agents["track_id"], kind="stable")
+    before, after = order[:-1], order[1:]
+    counts = ~(unlikely | far)
+    same = (agents["track_id"][before] == agents["track_id"][after]) & counts[before] & counts[after]
+    for one, two in zip(before[same].tolist(), after[same].tolist(), strict=True):
+        if not in_consecutive_frame(int(frame[two]), int(frame[one])):
+            report[_REASONS[2]] += 1
+        elif not in_angular_distance(agents["yaw"][one], agents["yaw"][two], limits.yaw_degrees):
+            report[_REASONS[3]] += 1
+        elif not in_extent_ratio(agents["extent"][one], agents["extent"][two], limits.extent_ratio):
+            report[_REASONS[4]] += 1
+    report["total_reject"] = sum(report.values())
+    report["total_agent_frames"] = len(agents)
+    return report
 
 
 def stored_mask(logs: Any, cfg: Mapping[str, Any]) -> npt.NDArray[Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,17 @@ from penstock.compat.l5kit.evaluation.csv_utils import MAX_MODES, read_gt_csv, r
 from penstock.errors import DataError
 
 Metric = Callable[[Any, Any, Any, Any], Any]
+
+
+def validate_dicts(ground_truth: Mapping[str, Any], predicted: Mapping[str, Any]) -> bool:
+    """Whether there are predictions of all agents of the ground truth and no others; prints those that differ."""
+    for what, names in (
+        ("no prediction for", ground_truth.keys() - predicted.keys()),
+        ("no ground truth for", predicted.keys() - ground_truth.keys()),
+    ):
+        for name in sorted(names):
+            print(what, name)
+    return ground_truth.keys() == predicted.keys()
 
 
 def compute_metrics_csv(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.domains.driving import metrics
 from penstock.domains.driving.collisions import NONE, CollisionType, collision_types
 from penstock.domains.driving.metrics import (
     average_displacement_error,
-    distance_to_reference_trajectory,
     final_displacement_error,
     neg_multi_log_likelihood,
     prob_true_mode,
@@ -26,6 +27,7 @@ __all__ = [
     "distance_to_reference_trajectory",
     "final_displacement_error_mean",
     "final_displacement_error_oracle",
+    "metric_signature",
     "neg_multi_log_likelihood",
     "prob_true_mode",
     "rmse",
@@ -33,6 +35,8 @@ __all__ = [
 ]
 
 Array = npt.NDArray[Any]
+metric_signature = Callable[[Array, Array, Array, Array], Array]
+"""Of metrics: truth, predictions, confidences and availabilities of one sample, or of many."""
 
 
 def average_displacement_error_oracle(ground_truth: Array, pred: Array, confidences: Array, avails: Array) -> Array:
@@ -53,6 +57,17 @@ def final_displacement_error_oracle(ground_truth: Array, pred: Array, confidence
 def final_displacement_error_mean(ground_truth: Array, pred: Array, confidences: Array, avails: Array) -> Array:
     """`[...]` metres off at the last step, averaged over modes."""
     return final_displacement_error(ground_truth, pred, confidences, avails, "mean")
+
+
+def distance_to_reference_trajectory(pred_centroid: Any, ref_traj: Any) -> Any:
+    """`[n]` metres from centroids `[n, 2]` to the nearest point of trajectories `[n, T, 2]`; a tensor of tensors.
+
+    Raises `BadPredictionError`.
+    """
+    if isinstance(pred_centroid, np.ndarray):
+        return metrics.distance_to_reference_trajectory(pred_centroid, ref_traj)
+    found = metrics.distance_to_reference_trajectory(pred_centroid.cpu().numpy(), ref_traj.cpu().numpy())
+    return pred_centroid.new_tensor(found)
 
 
 def detect_collision(

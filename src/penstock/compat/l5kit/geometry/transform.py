@@ -1,15 +1,13 @@
-"""Transforms and angles."""
+"""Points moved by matrices, poses, and the globe."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.domains.driving.geometry import (
-    angular_distance,
     ecef_to_geodetic,
     geodetic_to_ecef,
     pose_matrix,
@@ -20,10 +18,7 @@ from penstock.domains.driving.geometry import (
 )
 
 __all__ = [
-    "angle_between_vectors",
-    "angular_distance",
     "compute_agent_pose",
-    "compute_yaw_around_north_from_direction",
     "ecef_to_geodetic",
     "geodetic_to_ecef",
     "rotation33_as_yaw",
@@ -52,22 +47,3 @@ def compute_agent_pose(agent_centroid_m: Array, agent_yaw_rad: float) -> npt.NDA
     [3.0, 4.0, 1.0]
     """
     return pose_matrix(agent_centroid_m, agent_yaw_rad)
-
-
-def angle_between_vectors(v1: Array, v2: Array) -> float:
-    """The angle between two vectors of equal length, 0 to pi.
-
-    >>> angle_between_vectors(np.array([1.0, 0.0]), np.array([0.0, 2.0])) == math.pi / 2
-    True
-    """
-    one, two = v1 * np.linalg.norm(v2), v2 * np.linalg.norm(v1)
-    return 2 * math.atan2(float(np.linalg.norm(one - two)), float(np.linalg.norm(one + two)))
-
-
-def compute_yaw_around_north_from_direction(direction_vector: Array) -> float:
-    """The angle between a direction `[2]` and the y axis, 0 to pi.
-
-    >>> compute_yaw_around_north_from_direction(np.array([0.0, 2.0]))
-    0.0
-    """
-    return angle_between_vectors(direction_vector, np.array([0.0, 1.0]))

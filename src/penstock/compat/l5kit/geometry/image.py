@@ -1,0 +1,27 @@
+"""Parts of images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.domains.driving.rasterize.drawing import opencv
+
+Array = npt.NDArray[Any]
+
+
+def crop_rectangle_from_image(image: Array, corners: Array) -> Array:
+    """What of an image `[rows, columns, ...]` lies in a rectangle of corners `[4, 2]` (row, column), turned upright.
+
+    The rectangle is the smallest around the corners; pixels between pixels are interpolated. Needs the extra `raster`.
+    """
+    cv2 = opencv()
+    center, size, degrees = cv2.minAreaRect(np.asarray(corners, np.float32)[:, ::-1])
+    while not 0 < degrees <= 90:  # releases of OpenCV differ in which side they turn to the x axis
+        degrees, size = degrees + (90 if degrees <= 0 else -90), size[::-1]
+    turn = cv2.getRotationMatrix2D(center, degrees, 1)
+    rows, columns = image.shape[:2]
+    turned = cv2.warpAffine(image, turn, (2 * rows, 2 * columns))
+    return cv2.getRectSubPix(turned, (int(size[0]), int(size[1])), center)

@@ -1,0 +1,47 @@
+"""Points counted in the cells of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+def points_within_bounds(coords: Array, shape: Sequence[int] | Array) -> npt.NDArray[np.bool_]:
+    """`[N]` bool: which points `[N, D]` are within `0 : shape` along all axes.
+
+    >>> points_within_bounds(np.array([[0, 1], [0, 2]]), (5, 2)).tolist()
+    [True, False]
+    """
+    return np.asarray(((coords >= 0) & (coords < np.asarray(shape))).all(axis=1))
+
+
+def voxel_coords_to_intensity_grid(
+    voxel_coords: Array, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32, drop_out_of_bounds: bool = True
+) -> Array:
+    """How many of the points `[N, 3]` (whole numbers) each cell of a grid holds; what is outside is left out.
+
+    With `drop_out_of_bounds=False` negative numbers count from the end, and points beyond it raise `IndexError`.
+
+    >>> voxel_coords_to_intensity_grid(np.array([[0, 1, 0], [0, 1, 0], [9, 9, 9]]), (1, 2, 1)).ravel().tolist()
+    [0.0, 2.0]
+    """
+    if drop_out_of_bounds:
+        voxel_coords = voxel_coords[points_within_bounds(voxel_coords, shape)]
+    cells, counts = np.unique(voxel_coords, axis=0, return_counts=True)
+    grid = np.zeros(shape, dtype)
+    grid[tuple(cells.T)] = counts
+    return grid
+
+
+def normalize_intensity(x: Array, max_intensity: float) -> Array:
+    """`x / max_intensity`, at least 0 and at most 1.
+
+    >>> normalize_intensity(np.array([-1.0, 1, 9]), 2).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    return np.clip(x / max_intensity, 0, 1)

@@ -1,0 +1,50 @@
+"""What a rasterizer is, and how large the ego is drawn."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.domains.driving.logs import EGO_EXTENT
+from penstock.domains.driving.rasterize import Rasterizer, RenderContext
+
+__all__ = ["EGO_EXTENT_HEIGHT", "EGO_EXTENT_LENGTH", "EGO_EXTENT_WIDTH", "Rasterizer"]
+
+EGO_EXTENT_LENGTH, EGO_EXTENT_WIDTH, EGO_EXTENT_HEIGHT = EGO_EXTENT
+
+R = TypeVar("R", bound=Rasterizer)
+
+
+class Described:
+    """The size and the place of rasters, under the original's names."""
+
+    context: RenderContext
+
+    @property
+    def render_context(self) -> RenderContext:
+        """Where rasters lie in the world."""
+        return self.context
+
+    @property
+    def raster_size(self) -> npt.NDArray[np.int64]:
+        """`[2]` pixels: width and height."""
+        return np.array(self.context.raster_size_px)
+
+    @property
+    def pixel_size(self) -> npt.NDArray[np.float64]:
+        """`[2]` metres."""
+        return np.array(self.context.pixel_size_m)
+
+    @property
+    def ego_center(self) -> npt.NDArray[np.float64]:
+        """`[2]` share of the width and of the height where the ego is."""
+        return np.array(self.context.center_in_raster_ratio)
+
+
+def named(kind: type[R], built: Any) -> R:
+    """A rasterizer of the domain as the class that the original has for it."""
+    made = object.__new__(kind)
+    vars(made).update(vars(built))
+    return made

@@ -1,0 +1,48 @@
+"""From a configuration to its rasterizer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from penstock.compat.l5kit.rasterization.box_rasterizer import BoxRasterizer
+from penstock.compat.l5kit.rasterization.rasterizer import named
+from penstock.compat.l5kit.rasterization.sat_box_rasterizer import SatBoxRasterizer
+from penstock.compat.l5kit.rasterization.satellite_rasterizer import SatelliteRasterizer
+from penstock.compat.l5kit.rasterization.sem_box_rasterizer import SemBoxRasterizer
+from penstock.compat.l5kit.rasterization.semantic_rasterizer import SemanticRasterizer
+from penstock.compat.l5kit.rasterization.stub_rasterizer import StubRasterizer
+from penstock.domains.driving import rasterize
+from penstock.domains.driving.map.api import DataManager
+from penstock.domains.driving.rasterize import CombinedRasterizer, Rasterizer, RasterOptions
+
+_ALONE: dict[type[Rasterizer], type[Rasterizer]] = {
+    rasterize.BoxRasterizer: BoxRasterizer,
+    rasterize.StubRasterizer: StubRasterizer,
+    rasterize.SemanticRasterizer: SemanticRasterizer,
+    rasterize.SatelliteRasterizer: SatelliteRasterizer,
+}
+
+
+def build_rasterizer(
+    cfg: Mapping[str, Any], data_manager: DataManager | str | Path | None = None, options: RasterOptions | None = None
+) -> Rasterizer:
+    """The rasterizer that `raster_params.map_type` names, as the class that the original has for it.
+
+    Arguments and errors are those of `penstock.domains.driving.rasterize.build_rasterizer`.
+    """
+    built = rasterize.build_rasterizer(cfg, data_manager, options)
+    if not isinstance(built, CombinedRasterizer):
+        return _named(built)
+    layers = [_named(layer) for layer in built.layers]
+    if isinstance(layers[-1], SemanticRasterizer):
+        return named(SemBoxRasterizer, CombinedRasterizer(layers))
+    if isinstance(layers[-1], SatelliteRasterizer):
+        return named(SatBoxRasterizer, CombinedRasterizer(layers))
+    return built
+
+
+def _named(layer: Rasterizer) -> Rasterizer:
+    kind = _ALONE.get(type(layer))
+    return layer if kind is None else named(kind, layer)

@@ -1,0 +1,5 @@
+"""Where rasters lie in the world."""
+
+from penstock.domains.driving.rasterize import RenderContext
+
+__all__ = ["RenderContext"]

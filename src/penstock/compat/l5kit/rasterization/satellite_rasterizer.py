@@ -1,0 +1,32 @@
+"""Aerial images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.compat.l5kit.rasterization.rasterizer import Described
+from penstock.compat.l5kit.rasterization.satellite_image import LINEAR
+from penstock.domains.driving import rasterize
+from penstock.domains.driving.rasterize import RenderContext
+from penstock.errors import DataError
+
+
+class SatelliteRasterizer(Described, rasterize.SatelliteRasterizer):
+    """An aerial image `[rows, columns, 3]` uint8, which `world_to_aerial` `[4, 4]` maps the world to.
+
+    Raises `DataError` for an `interpolation` other than 1, OpenCV's INTER_LINEAR.
+    """
+
+    def __init__(
+        self,
+        render_context: RenderContext,
+        map_im: npt.NDArray[np.uint8],
+        world_to_aerial: npt.NDArray[Any],
+        interpolation: int = LINEAR,
+    ) -> None:
+        if interpolation != LINEAR:
+            raise DataError(f"expected interpolation 1, which is cv2.INTER_LINEAR, got {interpolation}")
+        super().__init__(render_context, map_im, world_to_aerial)

@@ -1,0 +1,89 @@
+"""The map as a picture, and what it is drawn with."""
+
+from __future__ import annotations
+
+import os
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.compat.l5kit.rasterization.rasterizer import Described
+from penstock.domains.driving import rasterize
+from penstock.domains.driving.map import MapAPI
+from penstock.domains.driving.rasterize import RenderContext
+from penstock.domains.driving.rasterize import options as drawn
+from penstock.domains.driving.rasterize.semantic import POINTS as INTERPOLATION_POINTS
+from penstock.kernels.polygons_reference import POINT
+
+__all__ = [
+    "COLORS",
+    "CV2_SHIFT_VALUE",
+    "CV2_SUB_VALUES",
+    "INTERPOLATION_POINTS",
+    "RasterEls",
+    "SemanticRasterizer",
+    "cv2_subpixel",
+    "indices_in_bounds",
+]
+
+Array = npt.NDArray[Any]
+
+CV2_SUB_VALUES = {"shift": POINT, "lineType": 16}  # 16 is cv2.LINE_AA
+CV2_SHIFT_VALUE = 1 << POINT
+
+
+class RasterEls(IntEnum):
+    """What is drawn of a map, but for lanes with lights."""
+
+    LANE_NOTL = 0
+    ROAD = 1
+    CROSSWALK = 2
+
+
+COLORS = {
+    **{light: drawn.COLORS[light.lower()] for light in ("GREEN", "RED", "YELLOW")},
+    RasterEls.LANE_NOTL.name: drawn.COLORS["lane"],
+    RasterEls.ROAD.name: drawn.COLORS["road"],
+    RasterEls.CROSSWALK.name: drawn.COLORS["crosswalk"],
+}
+
+
+def indices_in_bounds(center: Array, bounds: Array, half_extent: float) -> npt.NDArray[np.int64]:
+    """Which of the boxes `bounds` `[n, 2, 2]` (smallest and largest x, y) meet the square around `center` `[2]`.
+
+    >>> indices_in_bounds(np.zeros(2), np.array([[[1.0, 1], [2, 2]], [[9, 1], [9, 2]]]), 3).tolist()
+    [0]
+    """
+    center = np.asarray(center)
+    near = (center > bounds[:, 0] - half_extent) & (center < bounds[:, 1] + half_extent)
+    return np.flatnonzero(near.all(axis=1))
+
+
+def cv2_subpixel(coords: Array) -> npt.NDArray[np.int64]:
+    """Pixels as whole numbers with `CV2_SUB_VALUES["shift"]` binary digits behind the point, cut towards zero.
+
+    >>> cv2_subpixel(np.array([1.5, -0.001])).tolist()
+    [768, 0]
+    """
+    return (coords * CV2_SHIFT_VALUE).astype(np.int64)
+
+
+class SemanticRasterizer(Described, rasterize.SemanticRasterizer):
+    """The map at a path, in the world that `world_to_ecef` `[4, 4]` maps to the globe."""
+
+    def __init__(
+        self, render_context: RenderContext, semantic_map_path: str | os.PathLike[str], world_to_ecef: Array
+    ) -> None:
+        super().__init__(render_context, MapAPI(os.fspath(semantic_map_path), world_to_ecef))
+
+    @property
+    def mapAPI(self) -> MapAPI:
+        """The map."""
+        return self.road
+
+    @property
+    def world_to_ecef(self) -> npt.NDArray[np.float64]:
+        """`[4, 4]` from the world to the globe."""
+        return self.road.world_to_ecef

@@ -1,0 +1,1 @@
+"""Samples of single frames, out of rows in memory."""

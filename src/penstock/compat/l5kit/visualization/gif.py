@@ -1,0 +1,52 @@
+"""Images as an animation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.domains.driving.rasterize.drawing import opencv
+from penstock.errors import DataError, require
+
+CUBIC = 2  # cv2.INTER_CUBIC
+Image = npt.NDArray[np.uint8]
+
+
+def write_gif(
+    output_filepath: str | os.PathLike[str],
+    images: Iterable[npt.NDArray[Any]],
+    resolution: tuple[int, int],
+    fps: float = 24.0,
+    loop: int = 0,
+    interpolation: int = CUBIC,
+) -> None:
+    """Write images `[H, W, 3]` or `[3, H, W]` uint8 as a GIF of `resolution` (width, height), shown `loop` times, 0 for
+    ever. Needs the extras `images` and `raster`.
+
+    A GIF counts in hundredths of a second, so `fps` is rounded to one of these. Raises `DataError` without an image.
+    """
+    pictures = require("PIL.Image", "images")
+    frames = [pictures.fromarray(image) for image in resized(images, resolution, interpolation)]
+    if not frames:
+        raise DataError("expected one image or more, got none")
+    seconds = round(1000 / fps)
+    frames[0].save(output_filepath, "GIF", save_all=True, append_images=frames[1:], duration=seconds, loop=loop)
+
+
+def resized(images: Iterable[npt.NDArray[Any]], resolution: tuple[int, int], interpolation: int) -> Iterator[Image]:
+    """Images as `[height, width, 3]`, scaled by OpenCV's `interpolation` where they have another size.
+
+    >>> next(resized([np.zeros((3, 4, 6), np.uint8)], (6, 4), CUBIC)).shape
+    (4, 6, 3)
+    """
+    width, height = resolution
+    for each in images:
+        image = each.transpose(1, 2, 0) if each.ndim == 3 and each.shape[0] == 3 else each
+        image = np.ascontiguousarray(image)
+        if image.shape[:2] != (height, width):
+            image = opencv().resize(image, (width, height), interpolation=interpolation)
+        yield image

@@ -1,0 +1,66 @@
+"""What there is to see of a frame: outlines and lines `xs`, `ys` `[n]` in metres of the world, and their colours."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy.typing as npt
+
+Line = npt.NDArray[Any]
+
+
+class LaneVisualization(NamedTuple):
+    """A lane."""
+
+    xs: Line
+    ys: Line
+    color: str
+
+
+class CWVisualization(NamedTuple):
+    """A crosswalk."""
+
+    xs: Line
+    ys: Line
+    color: str
+
+
+class AgentVisualization(NamedTuple):
+    """An agent: which track it is, what it most likely is, and how likely."""
+
+    xs: Line
+    ys: Line
+    color: str
+    track_id: int
+    agent_type: str
+    prob: float
+
+
+class EgoVisualization(NamedTuple):
+    """The ego, and its middle."""
+
+    xs: Line
+    ys: Line
+    color: str
+    center_x: float
+    center_y: float
+
+
+class TrajectoryVisualization(NamedTuple):
+    """A trajectory, the name that a legend has for it, and whose it is (-1: the ego's)."""
+
+    xs: Line
+    ys: Line
+    color: str
+    legend_label: str
+    track_id: int
+
+
+class FrameVisualization(NamedTuple):
+    """Everything there is to see of a frame."""
+
+    ego: EgoVisualization
+    agents: list[AgentVisualization]
+    lanes: list[LaneVisualization]
+    crosswalks: list[CWVisualization]
+    trajectories: list[TrajectoryVisualization]
