@@ -172,6 +172,6 @@ def test_functions_that_do_not_fit_are_refused() -> None:
         measure(numbers(0), words)
     with pytest.raises(PlanError, match="block"):
         measure(numbers(), words, block=0)
-    grid = Ragged(np.zeros((1, 2)), np.array([0, 1]))
+    grid = Ragged(np.zeros(2), np.arange(3), (1, 2))
     with pytest.raises(SpecError, match="one sequence of numbers"):
         measure(numbers(), lambda c: {"x": grid})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -158,7 +159,7 @@ def test_first_records_that_do_not_fit_together() -> None:
     for records, message in (
         ([], "at least one record"),
         ([{"x": 1}, {"x": "a"}], "of one kind"),
-        ([{"x": np.zeros((1, 2))}, {"x": np.zeros((2, 2))}], "one dimension"),
+        ([{"x": np.zeros((1, 2))}, {"x": np.zeros((2, 3))}], "first axis alone"),
     ):
         with pytest.raises(SpecError, match=message):
             from_records(records)
@@ -199,3 +200,35 @@ def test_records_measure_into_sequences() -> None:
 
     words = penstock.measure(data, tokens)
     assert words.source.value_offsets("t").tolist() == RecordSource(Counted(20)).value_offsets("tokens").tolist()
+
+
+def test_arrays_that_differ_in_their_first_axis_are_ragged_rows_of_vectors() -> None:
+    records = [{"x": np.arange(2 * n).reshape(n, 2) + 100 * n} for n in (3, 0, 1, 2)]
+    data = from_records(records)
+    field = data.spec["x"]
+    assert (field.kind, field.shape, field.align) == ("ragged", (2,), "episode")
+    assert data.source.value_offsets("x").tolist() == [0, 3, 3, 4, 6]
+    read = data.samples()[np.array([3, 1, 0])]["x"]
+    assert [row.tolist() for row in (read[i] for i in range(3))] == [records[i]["x"].tolist() for i in (3, 1, 0)]
+    sequences = data.sequences()[:]
+    assert sequences["x"].shape == (4, 3, 2)
+    assert sequences["x"][0].tolist() == records[0]["x"].tolist()
+    assert sequences["x"][2].tolist() == [[100, 101], [0, 0], [0, 0]]
+    with pytest.raises(
+        SpecError, match=r"expected x as ragged rows of \[2\] of int64, got int64\[1, 3\] - at record 4"
+    ):
+        from_records([*records, {"x": np.zeros((1, 3), np.int64)}], columns={"x": field}).source.value_offsets("x")
+
+
+def test_arrays_of_ragged_vectors_are_a_dataset_too() -> None:
+    ragged = Ragged(np.arange(12.0).reshape(6, 2), np.array([0, 1, 4, 6]))
+    data = penstock.from_arrays({"x": ragged, "y": np.arange(3)}, lengths=[1, 2])
+    assert data.spec["x"].shape == (2,)
+    assert data[1].columns["x"][0].tolist() == [[2.0, 3.0], [4.0, 5.0], [6.0, 7.0]]
+
+
+@pytest.mark.parametrize("target", ["columns", "webdataset"])
+def test_formats_that_cannot_hold_ragged_vectors_say_so(tmp_path: Path, target: str) -> None:
+    data = from_records([{"x": np.zeros((n, 2)), "y": n} for n in (1, 2)])
+    with pytest.raises(SpecError, match=r"expected ragged rows of one dimension, .* at x"):
+        penstock.convert(data, tmp_path / "out", format=target)

@@ -55,8 +55,8 @@ class Target:
 
     def fits(self, path: str, field: Field) -> bool:
         """Whether an optional column has a place as it is."""
-        if field.align not in self.aligns:
-            return False
+        if field.align not in self.aligns or (field.ragged and field.shape):
+            return False  # no format has rows of unequal length whose values are vectors
         if self.seed and not field.ragged:
             return field.dtype.kind in "biufc"
         if not field.ragged or self.ragged == "any":

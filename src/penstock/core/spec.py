@@ -26,8 +26,8 @@ class Field:
     """One column: the dtype and shape of a row, and how rows align with the steps of an episode.
 
     `align` is `"step"` (T rows for T steps: actions, rewards), `"boundary"` (T + 1 rows: observations before the
-    first and after every step) or `"episode"` (one row). `kind` is `"array"`; `"ragged"` (each row a 1-d array of
-    its own length); or `"text"` (ragged UTF-8 bytes).
+    first and after every step) or `"episode"` (one row). `kind` is `"array"`; `"ragged"` (each row an array of
+    its own length, whose values have the `shape`); or `"text"` (ragged UTF-8 bytes).
 
     Raises `SpecError` for a dtype that holds Python objects, or an unknown align or kind.
 

@@ -227,5 +227,5 @@ def from_arrays(
 def _field(array: Array, steps: int, episodes: int) -> Field:
     align = "boundary" if len(array) == steps + episodes and episodes else "step"
     if isinstance(array, Ragged):
-        return Field(array.dtype, (), align, "ragged")
+        return Field(array.dtype, array.values.shape[1:], align, "ragged")
     return Field(array.dtype, array.shape[1:], align)

@@ -92,8 +92,7 @@ class Fetch:
         if field.ragged and not values:
             rows = [source.read_ragged(column, part) for source, column, part in named]
             return _overlaid(rows, field, n * length).reshape(n, length)
-        shape = () if values else field.shape
-        out = empty((n * length, *shape), field.dtype)
+        out = empty((n * length, *field.shape), field.dtype)
         if len(named) < len(parts) or (read.fill and not selection.complete):
             out.fill(read.fill)
         elif not selection.complete:
@@ -102,7 +101,7 @@ class Fetch:
             (source.read_values if values else source.read_array)(column, part, out)
         if selection.headed is not None:
             out[selection.at[selection.headed] - 1] = read.head
-        return out.reshape(n, length, *shape)
+        return out.reshape(n, length, *field.shape)
 
 
 def _zero_gaps(selection: Selection, out: npt.NDArray[Any]) -> None:
@@ -122,7 +121,7 @@ def _overlaid(parts: Sequence[Ragged], field: Field, places: int) -> Ragged:
         return parts[0]
     lengths = np.sum([part.lengths for part in parts], axis=0) if parts else np.zeros(places, np.int64)
     offsets = offsets_of(lengths)
-    values = np.empty(int(offsets[-1]), field.dtype)
+    values = np.empty((int(offsets[-1]), *field.shape), field.dtype)
     for part in parts:
         rows = np.flatnonzero(part.lengths)
         index = np.arange(len(part.values)) + np.repeat(offsets[rows] - part.offsets[rows], part.lengths[rows])

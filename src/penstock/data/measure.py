@@ -175,9 +175,9 @@ class MeasuredSource(MadeSource):
 
 def _field(path: str, array: npt.NDArray[Any] | Ragged) -> Field:
     if isinstance(array, Ragged):
-        if array.values.ndim != 1 or len(array.shape) != 1:
+        if len(array.shape) != 1:
             raise SpecError(f"expected {path} as one sequence of numbers a record, got {array.shape} of {array.dtype}")
-        return Field(array.dtype, (), "episode", "ragged")
+        return Field(array.dtype, array.values.shape[1:], "episode", "ragged")
     return Field(array.dtype, array.shape[1:], "episode")
 
 

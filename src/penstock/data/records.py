@@ -17,9 +17,9 @@ def from_records(
 ) -> EpisodeDataset:
     """Open any random-access source of dicts: a list, a map-style torch dataset, a Grain `RandomAccessDataSource`.
 
-    A record is an episode of one step: numbers and arrays of one shape are columns of steps; 1-d arrays of different
-    lengths, text and bytes are ragged columns aligned with episodes. See `penstock.formats.records.RecordSource`, also
-    for `columns` and `fingerprint`.
+    A record is an episode of one step: numbers and arrays of one shape are columns of steps; arrays that differ in
+    the length of their first axis, text and bytes are ragged columns aligned with episodes. See
+    `penstock.formats.records.RecordSource`, also for `columns` and `fingerprint`.
 
     Raises `SpecError`, now or when read, for records that do not fit, with their number. Cost: the first 16 records.
 

@@ -153,7 +153,7 @@ def gather_ragged(held: Ragged, selection: Selection) -> Ragged:
 def _fitting(source: MemorySource, path: str, array: Array) -> Array:
     field = source.spec[path]
     rows = int(source.rows(field.align)[-1])
-    shape = () if isinstance(array, Ragged) else array.shape[1:]
+    shape = array.values.shape[1:] if isinstance(array, Ragged) else array.shape[1:]
     if (
         len(array) != rows
         or array.dtype != field.dtype

@@ -95,9 +95,9 @@ class RecordSource(MadeSource):
     """Records of any `source` with `__len__` and `__getitem__`, whose items are dicts (nested; a tuple counts as a dict
     with the keys "0", "1", ...) of numbers, arrays, lists of numbers, text and bytes.
 
-    A record is an episode of one step. Numbers and arrays of one shape are columns of steps. 1-d arrays of different
-    lengths, bytes (as uint8) and text are ragged columns aligned with episodes; their lengths are only known once all
-    records were read, which happens when they are first asked for. What is what is told by the first 16 records.
+    A record is an episode of one step. Numbers and arrays of one shape are columns of steps. Arrays whose first axes
+    differ in length, bytes (as uint8) and text are ragged columns aligned with episodes; lengths are only known once
+    all records were read, which happens when they are first asked for. What is what is told by the first 16 records.
 
     Arguments: `columns`, the names of those that are wanted, or a mapping of their names to a `Field` for what the
     first records do not tell; `fingerprint`, which names the data: it has to be another one when the data change.
@@ -183,10 +183,10 @@ def _field(path: str, values: list[Any]) -> Field:
     shapes = {v.shape for v in values}
     if len(shapes) == 1:
         return Field(dtype, values[0].shape)
-    if {len(shape) for shape in shapes} != {1}:
-        found = sorted(shapes)
-        raise SpecError(f"expected {path} to have one shape, or one dimension, got {found} in the first records")
-    return Field(dtype, (), "episode", "ragged")
+    if {len(shape) for shape in shapes} == {0} or len({shape[1:] for shape in shapes}) > 1:
+        wanted = f"expected {path} to have one shape, or shapes that differ in the first axis alone"
+        raise SpecError(f"{wanted}, got {sorted(shapes)} in the first records")
+    return Field(dtype, values[0].shape[1:], "episode", "ragged")
 
 
 def _column(path: str, field: Field, records: Sequence[Mapping[str, Any]], numbers: Int) -> Array:
@@ -201,7 +201,7 @@ def _column(path: str, field: Field, records: Sequence[Mapping[str, Any]], numbe
             out[i] = value
         return out
     rows = [np.frombuffer(v, np.uint8) if isinstance(v, bytes) else v for v in values]
-    joined = np.concatenate([*rows, np.zeros(0, field.dtype)])
+    joined = np.concatenate([*rows, np.zeros((0, *field.shape), field.dtype)])
     return Ragged(joined.astype(field.dtype, copy=False), offsets_of([len(row) for row in rows]))
 
 
@@ -211,11 +211,13 @@ def _check(path: str, field: Field, value: Any, number: int) -> None:
     elif isinstance(value, bytes):
         fits = field.kind == "ragged" and field.dtype == np.uint8
     else:
-        shaped = value.ndim == 1 if field.ragged else value.shape == field.shape
+        inner = value.shape[1:] if field.ragged else value.shape
+        shaped = inner == field.shape and value.ndim == len(field.shape) + field.ragged
         fits = field.kind != "text" and shaped and np.can_cast(value.dtype, field.dtype, "safe")
     if not fits:
         got = f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
-        expected = field.kind if field.ragged else f"{field.dtype}{list(field.shape)}"
+        inner = f" rows of {list(field.shape)}" if field.shape else ""
+        expected = f"{field.kind}{inner}" if field.ragged else f"{field.dtype}{list(field.shape)}"
         raise SpecError(
             f"expected {path} as {expected} of {field.dtype}, got {got} - at record {number}; "
             "`columns` can say what it is"

@@ -293,7 +293,12 @@ def test_converters_take_any_packer_and_keep_features() -> None:
     [
         ({"target": 4}, [PlannedPackPreprocessor], SpecError, r"among \['targets', 'id'\] in .*\['target'\]"),
         (None, [PlannedPackPreprocessor], PlanError, "a sequence length for what is packed in t, got None"),
-        ({"targets": 0}, [], PlanError, "a sequence length of 1 or more, or -1, got 0 for 'targets'"),
+        (
+            {"targets": 0},
+            [],
+            PlanError,
+            "a sequence length of 1 or more, a list of one for each axis, or -1, got 0 for 'targets'",
+        ),
         ({"targets": -1}, [PlannedPackPreprocessor], PlanError, "a sequence length for what is packed"),
         ({"targets": 3}, [MapFnTransform(pad)], SpecError, "at most 3 values of 'targets', got 5; trim"),
         (
@@ -324,7 +329,7 @@ def test_what_does_not_fit_says_so(lengths: Any, steps: Any, error: type[Excepti
 def test_examples_that_differ_say_so() -> None:
     for examples, message in (
         ([{"x": 1}, {"y": 1}], "a feature 'x' in every example"),
-        ([{"x": [[1]]}, {"x": [[1, 2]]}], "x with one shape, or one dimension"),
+        ([{"x": [[1]]}, {"x": [[1, 2]]}], "x with one shape, or shapes that differ in the first axis alone"),
     ):
         with pytest.raises(SpecError, match=message):
             Task("t", PenstockDataSource({"train": examples})).get_dataset()

@@ -6,13 +6,15 @@ global shuffle, and is mixed at exact rates. How the names map, and what differs
 
 from __future__ import annotations
 
-from penstock.compat.airio import feature_converters, packing, preprocessors
+from penstock.compat.airio import core, feature_converters, packing, preprocessors, pygrain, pygrain_common
+from penstock.compat.airio.builders import TaskBuilder
 from penstock.compat.airio.data_sources import DataSource, FunctionDataSource, JsonDataSource, PenstockDataSource
 from penstock.compat.airio.dataset_providers import Mixture, Task, get_dataset
 from penstock.compat.airio.preprocessors import FilterFnTransform, MapFnTransform, RandomMapFnTransform, batched
 from penstock.compat.airio.runtime import SKIP_FEATURE, AirIOInjectedRuntimeArgs, ShardInfo
 
 GrainTask = Task
+GrainTaskBuilder = TaskBuilder
 GrainMixture = Mixture
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "FunctionDataSource",
     "GrainMixture",
     "GrainTask",
+    "GrainTaskBuilder",
     "JsonDataSource",
     "MapFnTransform",
     "Mixture",
@@ -30,9 +33,13 @@ __all__ = [
     "RandomMapFnTransform",
     "ShardInfo",
     "Task",
+    "TaskBuilder",
     "batched",
+    "core",
     "feature_converters",
     "get_dataset",
     "packing",
     "preprocessors",
+    "pygrain",
+    "pygrain_common",
 ]

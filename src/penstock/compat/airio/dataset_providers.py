@@ -13,7 +13,8 @@ import numpy as np
 from penstock.compat.airio.data_sources import DataSource
 from penstock.compat.airio.flow import Flow, Preprocessor, only, pad_id_of
 from penstock.compat.airio.packing import PackPreprocessor
-from penstock.compat.airio.runtime import AirIOInjectedRuntimeArgs, ShardInfo
+from penstock.compat.airio.runtime import AirIOInjectedRuntimeArgs, Length, ShardInfo
+from penstock.compat.airio.steps import dataset_by_step
 from penstock.data.map_dataset import MapDataset
 from penstock.data.mix import Unit, mix
 from penstock.errors import PlanError, SpecError
@@ -24,27 +25,30 @@ from penstock.plan.weights import shares
 ENDLESS = 1 << 62
 
 
-class _Provider(ABC):
+class DatasetProviderBase(ABC):
     """What tasks and mixtures have in common: how a dataset is asked for."""
 
     name: str
 
     def get_dataset(
         self,
-        sequence_lengths: Mapping[str, int] | None = None,
+        sequence_lengths: Mapping[str, Length] | None = None,
         split: str = "train",
         runtime_preprocessors: Sequence[Preprocessor] | None = None,
         batch_size: int | None = None,
         shuffle: bool = True,
-        seed: int = 0,
+        seed: int | None = 0,
         shard_info: ShardInfo | None = None,
         num_epochs: int | None = 1,
         num_prefetch_threads: int | None = None,
+        num_workers: int | None = 0,
     ) -> Any:
         """The dataset: a `MapDataset` with an exact length, whose position `k` is one example (a dict of arrays), or
-        with `batch_size` a `Loader` of it, whose batches are columns, `num_prefetch_threads` being its threads.
+        with `batch_size` a `Loader` of it, whose batches are columns; its threads are `num_prefetch_threads`, or
+        `num_workers` where those are more, for threads do here what processes do there.
 
-        Arguments: `sequence_lengths` of features, `SKIP_FEATURE` for those that stay as they are;
+        Arguments: `sequence_lengths` of features, `SKIP_FEATURE` for those that stay as they are, a list for one length
+        for each axis; `seed`, which may be None where nothing is shuffled and is 0 then;
         `runtime_preprocessors` come behind those of the tasks, and behind the mixing where a packer is among them;
         `shuffle` orders examples (or packs) by a keyed permutation, every epoch anew; `num_epochs` are counted as one,
         None for no end; `shard_info` takes every so-manieth example, and all shards together are the whole order.
@@ -53,7 +57,7 @@ class _Provider(ABC):
         waits for are called once for every example.
         """
         args = AirIOInjectedRuntimeArgs(sequence_lengths, split, batch_size)
-        runtime = list(runtime_preprocessors or ())
+        runtime, seed = list(runtime_preprocessors or ()), _seed_of(seed, shuffle)
         dataset = self._made(args, runtime, seed if shuffle else None, seed)
         if num_epochs is None and not dataset.plan.steady and _packer_of(runtime):
             raise PlanError("expected num_epochs where every epoch of a mixture is packed anew, got None")
@@ -63,9 +67,12 @@ class _Provider(ABC):
             dataset = dataset.shard(shard_info.index, shard_info.num_shards)
         if batch_size is not None:
             # Shares are told by shard_info, as in AirIO: a rank that is found besides would share them again.
-            return Loader(dataset, batch_size, rank=0, world=1, threads=num_prefetch_threads)
-        if num_prefetch_threads is not None:
-            raise PlanError("expected a batch_size with num_prefetch_threads, for threads make batches; got None")
+            threads = max(num_prefetch_threads or 0, num_workers or 0) if num_workers else num_prefetch_threads
+            return Loader(dataset, batch_size, rank=0, world=1, threads=threads)
+        if num_prefetch_threads is not None or num_workers:
+            raise PlanError(
+                "expected a batch_size with num_prefetch_threads or num_workers, for threads make batches; got None"
+            )
         return dataset
 
     @abstractmethod
@@ -75,7 +82,7 @@ class _Provider(ABC):
         """One epoch, in the order of `shuffle`."""
 
 
-class Task(_Provider):
+class Task(DatasetProviderBase):
     """A source of examples and what is done to them.
 
     >>> import numpy as np
@@ -100,6 +107,50 @@ class Task(_Provider):
         """Examples of the source."""
         return self.source.num_input_examples(split)
 
+    def get_dataset_by_step(
+        self,
+        num_records: int = 2,
+        sequence_lengths: Mapping[str, Length] | None = None,
+        split: str = "train",
+        runtime_preprocessors: Sequence[Preprocessor] | None = None,
+        batch_size: int | None = None,
+        shuffle: bool = True,
+        seed: int | None = 0,
+    ) -> list[list[Any]]:
+        """Return some records as they are before and behind each preprocessor, to look at what the task does.
+
+        Args:
+            num_records: The first so many records of the source, from 1 to 1000.
+            sequence_lengths: As of `get_dataset`.
+            split: As there.
+            runtime_preprocessors: What comes behind the task's own preprocessors.
+            batch_size: With it, the last step is batches.
+            shuffle: Whether the records are shuffled among each other.
+            seed: For the order, and for random preprocessors.
+
+        Returns:
+            A list for each step: the records, then what they are behind each preprocessor.
+
+        Raises:
+            PlanError: For another number of records, or shuffling without a seed.
+
+        Example:
+            >>> from penstock.compat.airio import FilterFnTransform, MapFnTransform, PenstockDataSource, Task
+            >>> steps = [MapFnTransform(lambda n: n * 10), FilterFnTransform(lambda n: n > 50)]
+            >>> task = Task("numbers", PenstockDataSource({"train": [5, 6, 7]}), steps)
+            >>> task.get_dataset_by_step(2, shuffle=False)
+            [[5, 6], [50, 60], [60]]
+        """
+        return dataset_by_step(
+            self.name,
+            self.source.get_data_source(split),
+            [*self._preprocessors, *(runtime_preprocessors or ())],
+            AirIOInjectedRuntimeArgs(sequence_lengths, split, batch_size),
+            num_records=num_records,
+            shuffle=shuffle,
+            seed=_seed_of(seed, shuffle),
+        )
+
     def flow(self, args: AirIOInjectedRuntimeArgs, seed: int, ahead: Sequence[Preprocessor] = ()) -> Flow:
         """The examples of a split after the task's preprocessors, of which it is known what comes `ahead`."""
         steps = [*self._preprocessors, *ahead]
@@ -114,7 +165,7 @@ class Task(_Provider):
         return flow.dataset if shuffle is None else flow.dataset.shuffle(shuffle)
 
 
-class Mixture(_Provider):
+class Mixture(DatasetProviderBase):
     """Tasks, or mixtures, at proportions: after any number of examples each task has had its share of them to within
     one, whether its examples were filtered, packed or neither. An epoch ends where a task would begin anew.
 
@@ -216,7 +267,7 @@ class Mixture(_Provider):
 
 def get_dataset(
     mixture_or_task: Task | Mixture,
-    sequence_lengths: Mapping[str, int] | None = None,
+    sequence_lengths: Mapping[str, Length] | None = None,
     split: str = "train",
     *,
     shuffle: bool = False,
@@ -230,6 +281,13 @@ def get_dataset(
     [[5, 6], [7]]
     """
     return mixture_or_task.get_dataset(sequence_lengths, split, shuffle=shuffle, **options)
+
+
+def _seed_of(seed: int | None, shuffle: bool) -> int:
+    """The seed, which may be None where nothing is shuffled."""
+    if seed is None and shuffle:
+        raise PlanError("expected a seed to shuffle by, got None; give a seed, or shuffle=False")
+    return 0 if seed is None else seed
 
 
 def _check_alike(flows: Sequence[Flow], shapes: bool) -> None:

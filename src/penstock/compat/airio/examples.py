@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.compat.airio.runtime import SKIP_FEATURE, Length
 from penstock.core.columns import SEPARATOR, Columns
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Field
@@ -57,9 +58,10 @@ class Chain:
         kept = np.array([bool(condition.fn(self[i])) for i in range(len(self))], np.bool_)
         return Chain(self.source, self.calls, self.numbers[kept])
 
-    def episodes(self, name: str, lengths: Mapping[str, int]) -> EpisodeDataset:
+    def episodes(self, name: str, lengths: Mapping[str, Length]) -> EpisodeDataset:
         """The examples as a dataset, each an episode of one step. 1-d features are ragged, unless they are as long as
-        each other and their sequence length is `SKIP_FEATURE`.
+        each other and their sequence length is `SKIP_FEATURE`; features of more axes, where their first axes differ or
+        they have a sequence length of one number.
 
         Raises `PlanError` if there is none, `SpecError` for examples that differ in their features.
         """
@@ -67,8 +69,8 @@ class Chain:
             raise PlanError(f"expected examples in {name}, got none; check its source and its filters")
         flat = _Flat(self)
         first = [flat[i] for i in range(min(FIRST, len(self)))]
-        fields = {path: _field(path, [_present(e, path) for e in first], lengths.get(path, 0) < 0) for path in first[0]}
-        flat.dtypes = {path: field.dtype for path, field in fields.items()}
+        fields = {path: _field(path, [_present(e, path) for e in first], lengths.get(path)) for path in first[0]}
+        flat.fields = fields
         chosen = hashlib.sha256(self.numbers.tobytes()).hexdigest()
         calls = [call.name for call in self.calls]
         return from_records(flat, columns=fields, fingerprint=f"{name} {len(self.source)} {chosen} {calls}")
@@ -79,7 +81,7 @@ class _Flat:
 
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
-        self.dtypes: Mapping[str, np.dtype[Any]] = {}
+        self.fields: Mapping[str, Field] = {}
 
     def __len__(self) -> int:
         return len(self.chain)
@@ -87,8 +89,8 @@ class _Flat:
     def __getitem__(self, index: int) -> dict[str, Any]:
         flat = dict(leaves(self.chain[index]))
         for path, value in flat.items():
-            if isinstance(value, np.ndarray) and value.size == 0 and path in self.dtypes:
-                flat[path] = value.astype(self.dtypes[path])
+            if isinstance(value, np.ndarray) and value.size == 0 and path in self.fields:
+                flat[path] = _as_nothing(value, self.fields[path])
         return flat
 
 
@@ -110,8 +112,8 @@ class Each:
         made = [dict(leaves(value)) for value in self.values(columns, keys)]
         if not made:
             return columns if self.nothing is None else self.nothing
-        ragged = any(isinstance(array, Ragged) for array in columns.flat.values())
-        return Columns({path: _stacked([_present(e, path) for e in made], ragged) for path in made[0]}, columns.n)
+        ragged = {path for path, array in columns.flat.items() if isinstance(array, Ragged)}
+        return Columns({path: _stacked(path, [_present(e, path) for e in made], ragged) for path in made[0]}, columns.n)
 
     def values(self, columns: Columns, keys: npt.NDArray[np.uint64] | None = None) -> list[Any]:
         """What it makes of every row, as it is; with keys, it is handed a generator of random numbers."""
@@ -158,26 +160,45 @@ def _present(example: Mapping[str, Any], path: str) -> Any:
     return example[path]
 
 
-def _field(path: str, values: Sequence[Any], skipped: bool) -> Field:
-    """What a feature is, as the first examples have it."""
+def _field(path: str, values: Sequence[Any], length: Length | None) -> Field:
+    """What a feature is, as the first examples have it, `length` being its sequence length."""
     if isinstance(values[0], (str, bytes)):
         return Field(np.dtype(np.uint8), (), "episode", "text" if isinstance(values[0], str) else "ragged")
     arrays = [np.asarray(value) for value in values]
     dtype = np.result_type(*[a.dtype for a in arrays if a.size] or [np.dtype(np.int64)])
-    shapes = {a.shape for a in arrays}
-    if {len(shape) for shape in shapes} == {1} and not (skipped and len(shapes) == 1):
-        return Field(dtype, (), "episode", "ragged")
-    if len(shapes) > 1:
-        raise SpecError(f"expected {path} with one shape, or one dimension, got {sorted(shapes)}")
-    return Field(dtype, arrays[0].shape, "episode")
+    # An empty list has one axis, whatever the others have.
+    shapes = {a.shape for a in arrays if a.size} or {a.shape for a in arrays}
+    axes, inner = {len(shape) for shape in shapes}, {shape[1:] for shape in shapes}
+    same = len({a.shape for a in arrays}) == 1
+    if same and (axes == {0} or length == SKIP_FEATURE or (axes != {1} and not isinstance(length, int))):
+        return Field(dtype, arrays[0].shape, "episode")
+    if len(axes) > 1 or axes == {0} or len(inner) > 1:
+        raise SpecError(
+            f"expected {path} with one shape, or shapes that differ in the first axis alone, got {sorted(shapes)}; "
+            "give `trim` and `pad` a list of its lengths, one for each axis, as the first preprocessors"
+        )
+    return Field(dtype, inner.pop(), "episode", "ragged")
 
 
-def _stacked(values: Sequence[Any], ragged: bool) -> Array:
+def _as_nothing(value: npt.NDArray[Any], field: Field) -> npt.NDArray[Any]:
+    """An empty list as a feature that others show to have another dtype, and maybe more axes."""
+    return np.zeros((0, *field.shape), field.dtype) if field.kind == "ragged" else value.astype(field.dtype)
+
+
+def _stacked(path: str, values: Sequence[Any], ragged: Set[str]) -> Array:
+    """One column of the values of some rows; 1-d ones are ragged if any column was `ragged` before, those of more axes
+    if theirs was, or if they differ in length."""
     if isinstance(values[0], str):
         return Ragged.from_strings(values)
     if isinstance(values[0], bytes):
         return Ragged.from_bytes(values)
     arrays = [np.asarray(value) for value in values]
-    if ragged and arrays[0].ndim == 1:
-        return Ragged.from_rows(arrays, np.result_type(*[a.dtype for a in arrays if a.size] or [np.dtype(np.int64)]))
+    shapes = {a.shape for a in arrays}
+    axes, inner = {len(shape) for shape in shapes}, {shape[1:] for shape in shapes}
+    if len(axes) == len(inner) == 1 and axes != {0}:
+        if (ragged and axes == {1}) or path in ragged or len(shapes) > 1:
+            dtype = np.result_type(*[a.dtype for a in arrays if a.size] or [np.dtype(np.int64)])
+            return Ragged.from_rows(arrays, dtype)
+    elif len(shapes) > 1:
+        raise SpecError(f"expected {path} with shapes that differ in the first axis alone, got {sorted(shapes)}")
     return np.stack(arrays)

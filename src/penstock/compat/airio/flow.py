@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from penstock.compat.airio.examples import Call, Chain, Each, of_episodes
 from penstock.compat.airio.packing import PackPreprocessor
-from penstock.compat.airio.preprocessors import FilterFnTransform, MapFnTransform, RandomMapFnTransform, pad
+from penstock.compat.airio.preprocessors import FilterFnTransform, MapFnTransform, RandomMapFnTransform, pad, trim
 from penstock.compat.airio.runtime import SKIP_FEATURE, AirIOInjectedRuntimeArgs, injected, named
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
@@ -57,12 +57,16 @@ class Flow:
     def apply(self, preprocessors: Sequence[Preprocessor], shuffle: bool = False) -> Flow:
         """After the preprocessors. `shuffle`: packers that go by the order get another one."""
         flow = self
-        for i, step in enumerate(preprocessors):
-            if isinstance(step, PackPreprocessor):
-                flow = flow._packed(step, pad_id_of(preprocessors[i + 1 :]), shuffle)
-            else:
-                flow = flow._called(step)
+        for i in range(len(preprocessors)):
+            flow = flow.apply_one(preprocessors, i, shuffle)
         return flow
+
+    def apply_one(self, preprocessors: Sequence[Preprocessor], i: int, shuffle: bool = False) -> Flow:
+        """After preprocessor `i`; a packer pads as the first `pad` behind it says."""
+        step = preprocessors[i]
+        if isinstance(step, PackPreprocessor):
+            return self._packed(step, pad_id_of(preprocessors[i + 1 :]), shuffle)
+        return self._called(step)
 
     def _called(self, step: MapFnTransform | RandomMapFnTransform | FilterFnTransform) -> Flow:
         fn = step.filter_fn if isinstance(step, FilterFnTransform) else step.map_fn
@@ -71,14 +75,16 @@ class Flow:
         # The batch size is no part of the name, so that it may change in a run.
         told = "" if bound is fn else f" of {dict(self.args.sequence_lengths or {})} {self.args.split}"
         call = Call(bound, f"{named(fn)} {FunctionDigest.of(fn).text}{told}")
-        if self.examples is not None and not step.of_batches and seed is None:
+        # Lengths by axis are for features that are ragged along several, which no column is before they are padded.
+        of_examples = not step.of_batches or (self.args.by_axis and getattr(fn, "func", fn) in (trim, pad))
+        if self.examples is not None and of_examples and seed is None:
             kept = isinstance(step, FilterFnTransform)
             flow = replace(self, examples=self.examples.where(call) if kept else self.examples.then(call))
         elif isinstance(step, FilterFnTransform):
             flow = self.columns()._where(call, step.of_batches)
         else:
             flow = self.columns()._mapped(call, step.of_batches, seed)
-        update = None if isinstance(step, FilterFnTransform) else step.update_runtime_args
+        update = step.update_runtime_args
         return replace(flow, stage=self.stage + 1, args=update(self.args) if update else self.args)
 
     def columns(self) -> Flow:

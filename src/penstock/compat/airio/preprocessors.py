@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
@@ -77,7 +79,8 @@ class RandomMapFnTransform:
 class FilterFnTransform:
     """Keep the examples for which `filter_fn(example)` is true; with `batched`, `filter_fn(columns)` gives `[n]` bool.
 
-    What is left is dense: it has a length, and every position is an example.
+    What is left is dense: it has a length, and every position is an example. `update_runtime_args` changes the
+    sequence lengths that what comes behind is told.
 
     >>> FilterFnTransform(lambda example: example["targets"].size > 0).of_batches
     False
@@ -85,6 +88,7 @@ class FilterFnTransform:
 
     filter_fn: Callable[..., Any]
     _: KW_ONLY
+    update_runtime_args: UpdateRuntimeArgs | None = None
     batched: bool = False
 
     @property
@@ -94,50 +98,52 @@ class FilterFnTransform:
 
 
 @batched
-def trim(columns: Columns, runtime_args: AirIOInjectedRuntimeArgs) -> Columns:
+def trim(columns: Any, runtime_args: AirIOInjectedRuntimeArgs) -> Any:
     """Cut every feature to its sequence length; one without, or with `SKIP_FEATURE`, stays.
+
+    A number cuts the first axis, a list each axis. Takes `Columns`, or one example.
+
+    Raises `SpecError` for a list of another number of lengths than the feature has axes.
 
     >>> words = Columns({"targets": Ragged.from_rows([[1, 2, 3], [4]], "int64")})
     >>> trim(words, AirIOInjectedRuntimeArgs({"targets": 2}, "train"))["targets"].values.tolist()
     [1, 2, 4]
+    >>> trim({"targets": np.ones((3, 3))}, AirIOInjectedRuntimeArgs({"targets": [2, 1]}, "train"))["targets"].shape
+    (2, 1)
     """
-    cut: dict[str, Any] = {}
-    for name, length in runtime_args.limits.items():
-        if name in columns.flat:
-            held = columns.flat[name]
-            cut[name] = _cut(held, np.minimum(held.lengths, length)) if isinstance(held, Ragged) else held[:, :length]
-    return columns.merged(cut)
+    return _each_feature(columns, runtime_args, _trimmed)
 
 
 @batched
-def pad(columns: Columns, runtime_args: AirIOInjectedRuntimeArgs, pad_id: int = 0) -> Columns:
-    """Fill every feature up to its sequence length: `Ragged` ones become `[n, length]`. Packs are padded already, with
-    the `pad_id` of the `pad` that follows the packer; their segment ids and positions are 0 there.
+def pad(columns: Any, runtime_args: AirIOInjectedRuntimeArgs, pad_id: int = 0) -> Any:
+    """Fill every feature up to its sequence length: `Ragged` ones become `[n, length, ...]`. Packs are padded already,
+    with the `pad_id` of the `pad` that follows the packer; their segment ids and positions are 0 there.
 
-    Raises `SpecError` for a feature that is longer.
+    A number fills the first axis, a list each axis. Takes `Columns`, or one example.
+
+    Raises `SpecError` for a feature that is longer, or a list of another number of lengths than it has axes.
 
     >>> words = Columns({"targets": Ragged.from_rows([[1, 2], [4]], "int64")})
     >>> pad(words, AirIOInjectedRuntimeArgs({"targets": 3}, "train"), pad_id=9)["targets"].tolist()
     [[1, 2, 9], [4, 9, 9]]
     """
-    filled = {
-        name: _filled(name, columns.flat[name], length, pad_id)
-        for name, length in runtime_args.limits.items()
-        if name in columns.flat
-    }
-    return columns.merged(filled)
+    return _each_feature(columns, runtime_args, functools.partial(_filled, pad_id=pad_id))
 
 
 @batched
-def rekey(columns: Columns, key_map: Mapping[str, str]) -> Columns:
-    """The features under other names: `key_map` has the old name of each new one.
+def rekey(columns: Columns, key_map: Mapping[str, str | None] | None = None) -> Columns:
+    """The features under other names: `key_map` has the old name of each new one, or None for empty text. Without a map
+    they stay.
 
     Raises `SpecError` for a feature that is not there.
 
     >>> list(rekey(Columns({"text": np.zeros(1)}), {"targets": "text"}))
     ['targets']
     """
-    return Columns({new: feature(columns, old) for new, old in key_map.items()}, columns.n)
+    if not key_map:
+        return columns
+    nothing = Ragged.from_strings([""] * columns.n)
+    return Columns({new: feature(columns, old) if old else nothing for new, old in key_map.items()}, columns.n)
 
 
 @batched
@@ -166,7 +172,7 @@ def joined(a: Ragged, b: Ragged) -> Ragged:
     ['ade', 'bcf']
     """
     offsets = offsets_of(a.lengths + b.lengths)
-    values = np.empty(int(offsets[-1]), np.result_type(a.dtype, b.dtype))
+    values = np.empty((int(offsets[-1]), *a.values.shape[1:]), np.result_type(a.dtype, b.dtype))
     values[np.arange(len(a.values)) + np.repeat(offsets[:-1] - a.offsets[:-1], a.lengths)] = a.values
     values[np.arange(len(b.values)) + np.repeat(offsets[:-1] + a.lengths - b.offsets[:-1], b.lengths)] = b.values
     return Ragged(values, offsets)
@@ -176,26 +182,59 @@ def _marked(fn: Callable[..., Any]) -> bool:
     return bool(getattr(getattr(fn, "func", fn), "of_batches", False))
 
 
-def _cut(held: Ragged, lengths: Int) -> Ragged:
-    """The first `lengths[i]` values of row `i`."""
-    offsets = offsets_of(lengths)
-    return Ragged(held.values[np.arange(offsets[-1]) + np.repeat(held.offsets[:-1] - offsets[:-1], lengths)], offsets)
+def _each_feature(
+    columns: Any, runtime_args: AirIOInjectedRuntimeArgs, change: Callable[[str, Any, tuple[int, ...]], Any]
+) -> Any:
+    """The features that have a sequence length changed, of `Columns` or of one example."""
+    if isinstance(columns, Columns):
+        held = {name: columns.flat[name] for name in runtime_args.shapes if name in columns.flat}
+        return columns.merged({name: change(name, held[name], runtime_args.shapes[name]) for name in held})
+    example = dict(typing.cast(Mapping[str, Any], columns))
+    for name, lengths in runtime_args.shapes.items():
+        if name in example:
+            example[name] = change(name, np.asarray(example[name])[None], lengths)[0]
+    return example
 
 
-def _filled(name: str, held: Any, length: int, pad_id: int) -> npt.NDArray[Any]:
+def _trimmed(name: str, held: Any, lengths: tuple[int, ...]) -> Any:
+    """The first values of each row."""
+    inner = tuple(slice(0, length) for length in lengths[1:])
+    _check_axes(name, held, lengths)
+    if not isinstance(held, Ragged):
+        return held[:, : lengths[0], *inner]
+    kept = np.minimum(held.lengths, lengths[0])
+    offsets = offsets_of(kept)
+    rows = np.arange(offsets[-1]) + np.repeat(held.offsets[:-1] - offsets[:-1], kept)
+    return Ragged(held.values[rows][:, *inner] if inner else held.values[rows], offsets)
+
+
+def _filled(name: str, held: Any, lengths: tuple[int, ...], pad_id: int) -> npt.NDArray[Any]:
+    """Each row, and `pad_id` behind it."""
+    _check_axes(name, held, lengths)
+    inner = held.values.shape[1:] if isinstance(held, Ragged) else held.shape[2:]
     longest = int(held.lengths.max(initial=0)) if isinstance(held, Ragged) else held.shape[1]
-    if longest > length:
-        raise SpecError(f"expected at most {length} values of {name!r}, got {longest}; trim before padding")
+    found = (longest, *inner)[: len(lengths)]
+    if any(size > length for size, length in zip(found, lengths, strict=True)):
+        shown = lengths[0] if len(lengths) == 1 else list(lengths)
+        got = found[0] if len(found) == 1 else list(found)
+        raise SpecError(f"expected at most {shown} values of {name!r}, got {got}; trim before padding")
+    shape = (*lengths, *inner[len(lengths) - 1 :])
+    if not isinstance(held, Ragged) and held.shape[1:] == shape:
+        return held
+    out = np.full((len(held), *shape), pad_id, held.dtype)
+    places = tuple(slice(0, size) for size in inner)
     if isinstance(held, Ragged):
         row = np.repeat(np.arange(len(held)), held.lengths)
-        out = np.full((len(held), length), pad_id, held.dtype)
-        out[row, np.arange(len(row)) - held.offsets[row]] = held.values
-        return out
-    if longest == length:
-        return held
-    out = np.full((len(held), length, *held.shape[2:]), pad_id, held.dtype)
-    out[:, :longest] = held
+        out[row, np.arange(len(row)) - held.offsets[row], *places] = held.values
+    else:
+        out[:, :longest, *places] = held
     return out
+
+
+def _check_axes(name: str, held: Any, lengths: tuple[int, ...]) -> None:
+    axes = held.values.ndim if isinstance(held, Ragged) else held.ndim - 1
+    if axes < 1 or (len(lengths) > 1 and len(lengths) != axes):
+        raise SpecError(f"expected a sequence length for each of {axes} axes of {name!r}, got {list(lengths)}")
 
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,23 +15,32 @@ SKIP_FEATURE = -1
 """The sequence length of a feature that is neither trimmed, padded nor packed."""
 
 
+Length = int | Sequence[int]
+"""A sequence length: of the first axis, or of each axis of a feature."""
+
+
 @dataclass(frozen=True)
 class AirIOInjectedRuntimeArgs:
     """What `get_dataset` was asked for. A function with a parameter that is annotated with this class is handed it.
+
+    A sequence length is a number, or a list of one for each axis of a feature, which `trim` and `pad` heed.
 
     >>> AirIOInjectedRuntimeArgs({"targets": 4}, "train").length("targets")
     4
     """
 
-    sequence_lengths: Mapping[str, int] | None
+    sequence_lengths: Mapping[str, Length] | None
     split: str
     batch_size: int | None = None
 
     def __post_init__(self) -> None:
         for name, length in (self.sequence_lengths or {}).items():
-            if type(length) is not int or (length < 1 and length != SKIP_FEATURE):
+            axes = list(length) if isinstance(length, list | tuple) else [length]
+            fits = bool(axes) and all(type(axis) is int and axis >= 1 for axis in axes)
+            if not fits and not (type(length) is int and length == SKIP_FEATURE):
                 raise PlanError(
-                    f"expected a sequence length of 1 or more, or {SKIP_FEATURE}, got {length!r} for {name!r}"
+                    f"expected a sequence length of 1 or more, a list of one for each axis, or {SKIP_FEATURE}, "
+                    f"got {length!r} for {name!r}"
                 )
 
     def replace(self, **changes: Any) -> AirIOInjectedRuntimeArgs:
@@ -39,9 +48,25 @@ class AirIOInjectedRuntimeArgs:
         return dataclasses.replace(self, **changes)
 
     @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The features that have a length, with those of their first axes: of one, or of all."""
+        given = {name: length for name, length in (self.sequence_lengths or {}).items() if length != SKIP_FEATURE}
+        return {name: (length,) if isinstance(length, int) else tuple(length) for name, length in given.items()}
+
+    @property
+    def by_axis(self) -> bool:
+        """Whether a feature has a length for each of its axes."""
+        return any(not isinstance(length, int) for length in (self.sequence_lengths or {}).values())
+
+    @property
     def limits(self) -> dict[str, int]:
-        """The features that have a length, with it."""
-        return {name: length for name, length in (self.sequence_lengths or {}).items() if length != SKIP_FEATURE}
+        """The features that have a length, with it. Raises `PlanError` for one that has a list of lengths, which can
+        be trimmed and padded, and neither packed nor converted."""
+        found = {name: length for name, length in (self.sequence_lengths or {}).items() if length != SKIP_FEATURE}
+        lists = {name: list(length) for name, length in found.items() if not isinstance(length, int)}
+        if lists:
+            raise PlanError(f"expected one number as the sequence length of what is packed or converted, got {lists}")
+        return {name: length for name, length in found.items() if isinstance(length, int)}
 
     def length(self, feature: str) -> int:
         """The length of a feature. Raises `PlanError` if none was given."""

@@ -91,7 +91,7 @@ def _description(name: str, data: Bytes, members: Members, i: int, path: Path) -
 def extensions(spec: Spec) -> dict[str, str]:
     """The extension of every member of an episode, by column; ragged columns have `path:offsets` besides.
 
-    Raises `SpecError` if two would be the same.
+    Raises `SpecError` if two would be the same, and for ragged columns of vectors, which have no place.
 
     >>> from penstock.core.spec import Field
     >>> extensions(Spec({"infos/Hits": Field(np.dtype("f8"))}))
@@ -99,6 +99,8 @@ def extensions(spec: Spec) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for path, field in spec.items():
+        if field.ragged and field.shape:
+            raise SpecError(f"expected ragged rows of one dimension, got {field.dtype}{field.shape} - at {path}")
         name = path.replace("/", ".").encode().lower().decode()
         if field.ragged:
             found |= {path: f"{name}.values.npy", f"{path}:offsets": f"{name}.offsets.npy"}

@@ -1,0 +1,71 @@
+"""`GrainTaskBuilder`: a task put together, or changed, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.compat.airio.data_sources import DataSource
+from penstock.compat.airio.dataset_providers import Task
+from penstock.compat.airio.flow import Preprocessor
+from penstock.errors import PlanError
+
+
+class TaskBuilder:
+    """Name, source and preprocessors of a task to be, which can be set one by one.
+
+    Args:
+        task_name: The name of the task.
+        source: Where its examples come from.
+        preprocessors: What is done to them, in order.
+
+    Example:
+        >>> from penstock.compat.airio import PenstockDataSource
+        >>> task = Task("numbers", PenstockDataSource({"train": [5, 6, 7]}))
+        >>> other = TaskBuilder.from_task(task).set_task_name("others").build()
+        >>> other.name, len(other.get_dataset())
+        ('others', 3)
+    """
+
+    def __init__(
+        self, task_name: str, source: DataSource | None = None, preprocessors: Sequence[Preprocessor] | None = None
+    ) -> None:
+        self._task_name, self._source = task_name, source
+        self._preprocessors = None if preprocessors is None else list(preprocessors)
+
+    @classmethod
+    def from_task(cls, task: Task) -> TaskBuilder:
+        """Return a builder with what a task has."""
+        return cls(task.name, task.source, task.get_preprocessors())
+
+    def set_task_name(self, task_name: str) -> TaskBuilder:
+        """Set the name; returns the builder."""
+        self._task_name = task_name
+        return self
+
+    def set_data_source(self, source: DataSource) -> TaskBuilder:
+        """Set where examples come from; returns the builder."""
+        self._source = source
+        return self
+
+    def set_preprocessors(self, preprocessors: Sequence[Preprocessor]) -> TaskBuilder:
+        """Set what is done to examples; returns the builder."""
+        self._preprocessors = list(preprocessors)
+        return self
+
+    def build(self) -> Task:
+        """Return a task. It shares nothing with the builder, which can be changed and built again.
+
+        Raises:
+            PlanError: If source or preprocessors were not set; an empty list of preprocessors is one.
+        """
+        if self._source is None:
+            raise PlanError(f"expected a source of {self._task_name!r} to build it, got none; call set_data_source")
+        if self._preprocessors is None:
+            raise PlanError(
+                f"expected preprocessors of {self._task_name!r} to build it, got none; call set_preprocessors"
+            )
+        return Task(self._task_name, self._source, self._preprocessors)
+
+    def __repr__(self) -> str:
+        parts = f"task_name={self._task_name!r}, source={self._source!r}, preprocessors={self._preprocessors!r}"
+        return f"{type(self).__name__}({parts})"
