@@ -71,3 +71,12 @@ def test_rows_keep_their_dtype():
     assert Ragged.from_rows([np.array([1, 2], "i4"), np.array([3], "i4")]).dtype == np.dtype("i4")
     assert Ragged.from_rows([[1, 2], [3]]).values.tolist() == [1, 2, 3]
     assert Ragged.from_rows([[1], [2.5]]).dtype == np.dtype("f8")
+
+
+def test_windows_are_joined_along_their_samples():
+    one = Ragged.from_strings(["a", "b", "c", "d"]).reshape(2, 2)
+    both = Ragged.concatenate([one, one[:1], one[:0]])
+    assert both.shape == (3, 2)
+    assert both[2].strings() == ["a", "b"]
+    with pytest.raises(SpecError, match="of one grid"):
+        Ragged.concatenate([one, one.reshape(4, 1)])

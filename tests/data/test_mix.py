@@ -316,3 +316,19 @@ def test_a_column_may_be_aligned_otherwise_in_another_dataset():
     assert mixed[:]["x"].tolist() == [0, 100, 1, 101, 2, 103, 3, 104]
     loader = penstock.Loader(mixed, 8, threads=0)
     assert loader.why(next(iter(loader)).ticket).table["episode"].tolist() == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_ragged_columns_of_windows_through_functions_and_blocks():
+    """A grid of ragged rows stays one where parts are joined again."""
+
+    def part(base):
+        words = Ragged.from_rows([[base + i] * (i % 3) for i in range(8)], "i8")
+        return penstock.from_arrays({"x": np.arange(8), "words": words}, [3, 5]).windows(2)
+
+    mixed = mix([part(10).map(lambda c: {**c.flat}), part(20)], [1, 1])
+    words = mixed[:]["words"]
+    assert words.shape == (len(mixed), 2)
+    assert [row.tolist() for row in (words[1][0], words[1][1], words[2][1])] == [[], [21], [12, 12]]
+    blocks = list(mixed.iterate(3).rebatch(4))
+    assert [block["words"].shape for block in blocks] == [(4, 2), (4, 2), (4, 2)]
+    assert [v for block in blocks for v in block["words"].values.tolist()] == words.values.tolist()

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.ragged import Ragged
 from penstock.core.spec import Field, Spec
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.map_dataset import MapDataset
@@ -135,18 +136,27 @@ class Generator:
         number, self.sources = self.sources, self.sources + 1
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         steps, n = int(offsets[-1]), len(lengths)
-        columns = {
-            "x": np.arange(steps) + 1000 * (number + 1),
+        x = np.arange(steps) + 1000 * (number + 1)
+        words = [[int(value)] * (value % 3) for value in x]
+        columns: dict[str, Any] = {
+            "x": x,
+            "words": Ragged.from_rows(words, np.int64),
             "observations": np.arange(steps + n) + 1000 * (number + 1) + 500_000,
             "e": np.arange(n) + 100 * (number + 1),
         }
         int64 = np.dtype(np.int64)
-        spec = Spec({"x": Field(int64), "observations": Field(int64, (), "boundary"), "e": Field(int64, (), "episode")})
-        data = EpisodeDataset(MemorySource(spec, columns, offsets))
+        fields = {
+            "x": Field(int64),
+            "words": Field(int64, (), kind="ragged"),
+            "observations": Field(int64, (), "boundary"),
+            "e": Field(int64, (), "episode"),
+        }
+        data = EpisodeDataset(MemorySource(Spec(fields), columns, offsets))
         first = offsets.tolist()
         episodes = [
             EpisodeModel(
-                columns["x"][first[i] : first[i + 1]].tolist(),
+                x[first[i] : first[i + 1]].tolist(),
+                words[first[i] : first[i + 1]],
                 columns["observations"][first[i] + i : first[i + 1] + i + 1].tolist(),
                 int(columns["e"][i]),
             )

@@ -11,11 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from penstock.core.columns import Columns
+from penstock.core.ragged import Ragged
 from penstock.data.map_dataset import MapDataset
 
 Record = dict[str, Any]
@@ -54,9 +56,17 @@ class Node:
 
 def records_of(columns: Columns) -> list[Record]:
     """Each row as plain values. What a mask leaves out at the end is dropped: how wide padding is depends on others."""
-    arrays = {name: columns[name].tolist() for name in columns}
+    arrays = {name: _listed(columns[name]) for name in columns}
     rows = [{name: values[i] for name, values in arrays.items()} for i in range(columns.n)]
     return [trimmed(row) for row in rows]
+
+
+def _listed(array: Any) -> list[Any]:
+    if not isinstance(array, Ragged):
+        return array.tolist()
+    rows = [array.values[a:b].tolist() for a, b in pairwise(array.offsets.tolist())]
+    width = array.shape[1] if len(array.shape) > 1 else None
+    return rows if width is None else [rows[i * width : (i + 1) * width] for i in range(len(array))]
 
 
 def trimmed(record: Record) -> Record:
@@ -82,9 +92,10 @@ def same_records(one: Sequence[Record], other: Sequence[Record]) -> bool:
 
 @dataclass(frozen=True)
 class EpisodeModel:
-    """One episode: `x` of each step, `observations` at each boundary, `e` once."""
+    """One episode: `x` and some `words` of each step, `observations` at each boundary, `e` once."""
 
     x: list[int]
+    words: list[list[int]]
     observations: list[int]
     e: int
 
@@ -94,7 +105,7 @@ def samples(episodes: Sequence[EpisodeModel], following: bool) -> list[Record]:
     found: list[Record] = []
     for one in episodes:
         for t, x in enumerate(one.x):
-            record: Record = {"x": x, "observations": one.observations[t], "e": one.e}
+            record: Record = {"x": x, "words": one.words[t], "observations": one.observations[t], "e": one.e}
             found.append(record | ({"next_observations": one.observations[t + 1]} if following else {}))
     return found
 
@@ -112,10 +123,10 @@ def windows(episodes: Sequence[EpisodeModel], length: int, past: int, stride: in
                 continue
             near = [min(max(row, 0), steps - 1) for row in rows]
             record: Record = {"e": one.e}
-            for name in ("x", "observations"):
+            for name, nothing in (("x", 0), ("words", []), ("observations", 0)):
                 values = getattr(one, name)
                 record[name] = [
-                    values[row] if real or pad == "repeat" else 0 for row, real in zip(near, inside, strict=True)
+                    values[row] if real or pad == "repeat" else nothing for row, real in zip(near, inside, strict=True)
                 ]
             found.append(trimmed(record | {"mask": inside}) if pad != "drop" else record)
     return found
@@ -126,6 +137,7 @@ def pairs(episodes: Sequence[EpisodeModel], offset: int) -> list[Record]:
     return [
         {
             "x": [one.x[t], one.x[t + offset]],
+            "words": [one.words[t], one.words[t + offset]],
             "observations": [one.observations[t], one.observations[t + offset]],
             "e": one.e,
         }
@@ -141,6 +153,7 @@ def sequences(episodes: Sequence[EpisodeModel], final: bool) -> list[Record]:
         many = len(one.x)
         record: Record = {
             "x": one.x,
+            "words": one.words,
             "observations": one.observations[: many + final],
             "e": one.e,
             "mask": [True] * many,

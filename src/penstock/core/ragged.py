@@ -132,12 +132,18 @@ class Ragged:
 
     @staticmethod
     def concatenate(parts: Sequence[Ragged]) -> Ragged:
-        """Rows of all parts, one after the other.
+        """Rows of all parts, one after the other. Of windows, `[n, L]`, the grids are joined along `n`.
+
+        Raises `SpecError` for windows of different lengths.
 
         >>> Ragged.concatenate([Ragged.from_strings(["a"]), Ragged.from_strings(["b"])]).strings()
         ['a', 'b']
         """
-        return Ragged(np.concatenate([p.values for p in parts]), offsets_of(np.concatenate([p.lengths for p in parts])))
+        inner = {p.grid[1:] for p in parts}
+        if len(inner) > 1:
+            raise SpecError(f"expected ragged columns of one grid to join, got {sorted(p.grid for p in parts)}")
+        values, lengths = (np.concatenate(arrays) for arrays in ([p.values for p in parts], [p.lengths for p in parts]))
+        return Ragged(values, offsets_of(lengths), (sum(map(len, parts)), *inner.pop()))
 
 
 Array = npt.NDArray[Any] | Ragged
