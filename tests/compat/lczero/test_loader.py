@@ -301,3 +301,16 @@ def test_what_is_not_supported_says_so(old: str, new: str, message: str) -> None
 def test_a_directory_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="expected a directory of chunk files"):
         make_dataloader(config_of(tmp_path / "nothing"))
+
+
+def test_a_run_that_loses_too_many_games_ends_unless_any_number_may_be_lost(tmp_path: Path) -> None:
+    whole = (GOLDEN / "gz" / "training.700001.gz").read_bytes()
+    (tmp_path / "training.1.gz").write_bytes(whole)
+    (tmp_path / "training.2.gz").write_bytes(whole[:1000] + b"\0" + whole[1001:])
+    with finite(config_of(tmp_path), max_lost=0) as loader, pytest.raises(DataError):
+        list(loader)
+    with finite(config_of(tmp_path), max_lost=None) as loader:
+        list(loader)
+        figures, _ = loader.get_aggregate_ending_now(math.inf)
+    gauges = {gauge["name"]: gauge["value"] for gauge in figures["stage_metrics"][2]["gauge_metrics"]}
+    assert (gauges["chunks_expected"], gauges["chunks_read"], gauges["chunks_failed"]) == (2, 1, 1)

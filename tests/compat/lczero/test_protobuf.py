@@ -171,6 +171,7 @@ def test_figures_have_all_that_a_display_looks_at() -> None:
     assert not gauges["chunk_sources"].HasField("capacity")
     assert stages["sources"].last_chunk_key == "training.700027.gz"
     assert not stages["pool"].HasField("last_chunk_key")
+    assert [gauges[f"chunks_{name}"].value for name in ("expected", "read", "failed", "torn")] == [2, 2, 0, 0]
 
 
 def test_each_output_of_a_splitter_has_its_figures() -> None:

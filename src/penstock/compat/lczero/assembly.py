@@ -50,8 +50,9 @@ class Assembly:
         journal: Path | None,
         replay: Path | None,
         tensors: ChessTensors | None,
+        max_lost: float | None,
     ) -> None:
-        self._run: dict[str, Any] = {"seed": seed, "follow": follow, "passes": passes}
+        self._run: dict[str, Any] = {"seed": seed, "follow": follow, "passes": passes, "max_lost": max_lost}
         self._journal, self._replay, self._tensors = journal, replay, tensors or ChessTensors()
         self._inlet_threads: dict[str, int] = {}
         self._inlets: dict[str, ChunkSourceLoader] = {}

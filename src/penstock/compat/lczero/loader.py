@@ -28,7 +28,7 @@ from penstock.compat.lczero.metrics import stage_metrics
 from penstock.core.boundary import loading_state
 from penstock.domains.chess.tensors import ChessTensors
 from penstock.errors import PlanError, StateError
-from penstock.live.pipeline import LivePipeline
+from penstock.live.pipeline import LiveOptions, LivePipeline
 from penstock.live.pool import ShufflingChunkPool
 
 VERSION = 2
@@ -52,6 +52,8 @@ class DataLoader(Iterator[Batch]):
         journal: A folder where the moves of each window are written.
         replay: A folder whose moves are repeated.
         tensors: What a batch has.
+        max_lost: Chunks that may be torn or cannot be read, a number or a fraction, before the run ends with
+            `DataError`; None for any number, as in the original.
         protobuf: Whether figures come as bytes of a message, as in the original, or as a dict. By default they come as
             the configuration did.
 
@@ -90,6 +92,7 @@ class DataLoader(Iterator[Batch]):
         journal: str | os.PathLike[str] | None = None,
         replay: str | os.PathLike[str] | None = None,
         tensors: ChessTensors | None = None,
+        max_lost: float | None = LiveOptions.max_lost,
         protobuf: bool | None = None,
     ) -> None:
         self._protobuf = is_protobuf(config) if protobuf is None else protobuf
@@ -98,6 +101,7 @@ class DataLoader(Iterator[Batch]):
         self._graph = Graph(load_config(config))
         self._timeout = timeout
         self._options: dict[str, Any] = {"seed": seed, "follow": follow, "passes": passes, "tensors": tensors}
+        self._options["max_lost"] = max_lost
         self._options |= {"journal": journal and Path(journal), "replay": replay and Path(replay)}
         self._made: dict[str, tuple[Branch, LivePipeline]] | None = None
         self._history: dict[str, History] = {}

@@ -9,6 +9,7 @@ from typing import Any
 from penstock.compat.lczero.config import QueueConfig, ShufflingChunkPoolConfig
 from penstock.compat.lczero.graph import Branch
 from penstock.compat.lczero.history import Fullness, Snapshot
+from penstock.live.account import FIGURES
 
 # The stage of ours behind each kind of theirs, with the name of the load where theirs has several.
 LOADS = {
@@ -119,6 +120,8 @@ def _of_stage(
     if kind == "shuffling_chunk_pool":
         made |= {"gauge_metrics": _pool_gauges(span, cache), "anchor": pool["anchor"]}
         made["statistics_metrics"] = _weights(span)
+    if kind == "simple_chunk_extractor":
+        made["gauge_metrics"] = _account(span)
     if kind == "chunk_source_loader" and pool["last_chunk_key"]:
         made["last_chunk_key"] = pool["last_chunk_key"]
     return made
@@ -130,7 +133,13 @@ def _pool_gauges(span: _Span, cache: int) -> list[dict[str, Any]]:
     made[1]["capacity"] = gauges["chunks_capacity"]
     if "cached_positions" in gauges:
         made.append({"name": "cached_positions", "value": gauges["cached_positions"], "capacity": cache})
-    return made
+    return [*made, *_account(span)]
+
+
+def _account(span: _Span) -> list[dict[str, Any]]:
+    """What became of the chunks that there should be, as `ChunkAccount` counts them."""
+    gauges = span.after["shuffling_chunk_pool"]["gauges"]
+    return [{"name": f"chunks_{figure}", "value": gauges[f"chunks_{figure}"]} for figure in FIGURES]
 
 
 def _weights(span: _Span) -> list[dict[str, Any]]:
