@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -72,3 +73,15 @@ def test_the_installed_command_prints_json_alone(recording: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["episodes"] == 4
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("module", "version"), [("penstock", penstock.__version__), ("penstock.compat.minari", "Minari version: 0.5.4")]
+)
+def test_packages_that_are_command_lines(
+    module: str, version: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [module, "--version"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(module, run_name="__main__")
+    assert (ended.value.code, capsys.readouterr().out.strip()) == (0, version)

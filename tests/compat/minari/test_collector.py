@@ -166,8 +166,9 @@ def test_values_outside_their_space_warn(about: dict[str, Any]) -> None:
 
 
 def test_a_class_as_entry_point_is_recorded_and_recovered(collect: Collect) -> None:
-    env = collect("box/test-v0", length=4).recover_environment()
-    assert (type(env.unwrapped).__name__, env.unwrapped.length) == ("Counting", 4)  # type: ignore[attr-defined]
+    dataset = collect("box/test-v0", length=4)
+    for env in (dataset.recover_environment(trust=True), dataset.recover_environment(length=4, infos="same")):
+        assert (type(env.unwrapped).__name__, env.unwrapped.length) == ("Counting", 4)  # type: ignore[attr-defined]
 
 
 def test_a_lambda_as_entry_point_is_recorded_without_its_spec(about: dict[str, Any], play: Play) -> None:

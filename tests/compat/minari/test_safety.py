@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from penstock.compat import minari
 from penstock.compat.minari import MinariDataset
 from penstock.compat.minari.cli import app
+from penstock.compat.minari.environments import recover, spec_from_json
 from penstock.compat.minari.storage import get_dataset_path
 from penstock.errors import DataError, FormatError, UnsafeDataError
 
@@ -112,6 +113,68 @@ def test_an_environment_of_a_file_is_not_run(
     assert not (tmp_path / "executed").exists()
 
 
+KWARGS = {"xml_file": "/etc/passwd"}
+
+
+def test_arguments_of_a_file_are_shown_and_need_trust(
+    poisoned: Callable[..., MinariDataset], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = poisoned(kwargs=KWARGS)
+    monkeypatch.setattr(gymnasium, "make", lambda spec, **kwargs: (spec.kwargs, kwargs))
+    with pytest.raises(
+        UnsafeDataError, match=r"got \{'xml_file': '/etc/passwd'\} in the dataset's metadata.*trust=True"
+    ):
+        dataset.recover_environment()
+    assert "/etc/passwd" in CliRunner().invoke(app, ["show", "box/test-v0"]).output
+    assert dataset.recover_environment(trust=True) == (KWARGS, {})
+    given = {"xml_file": "mine.xml"}
+    assert dataset.recover_environment(**given) == (KWARGS, given)  # what the caller says counts
+
+
+def test_registered_arguments_need_no_trust(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = gymnasium.spec("CartPole-v1")
+    monkeypatch.setattr(known, "kwargs", {"maze": ((1, 0), (0, 1)), "length": 5})
+    monkeypatch.setattr(gymnasium, "make", lambda spec, **kwargs: spec.kwargs)
+    same = {"maze": [[1, 0], [0, 1]], "length": 5}
+
+    def recovered(kwargs: dict[str, Any]) -> Any:
+        stored = {"id": "CartPole-v1", "entry_point": known.entry_point, "kwargs": kwargs}
+        spec = spec_from_json(json.dumps(stored), "env_spec")
+        assert spec is not None
+        return recover(spec, trust=False)
+
+    assert recovered(same) == same
+    assert recovered({**same, "render_mode": None})
+    for other in ({**same, "length": 6}, {**same, "render_mode": "rgb_array"}):
+        with pytest.raises(UnsafeDataError, match="registered arguments"):
+            recovered(other)
+
+
+@pytest.mark.parametrize(
+    ("entry_point", "safe"),
+    [
+        ("gymnasium.wrappers.common:TimeLimit", True),
+        ("gymnasium.wrappers.transform_action:ClipAction", True),
+        ("gymnasium.wrappers.common:deepcopy", False),
+        ("gymnasium.wrappers.rendering:HumanRendering", False),
+        ("gymnasium.wrappers:TimeLimit", False),
+        ("elsewhere:TimeLimit", False),
+    ],
+)
+def test_wrappers_outside_the_list_are_shown_and_need_trust(
+    poisoned: Callable[..., MinariDataset], entry_point: str, safe: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrapper = {"name": "W", "entry_point": entry_point, "kwargs": {"max_episode_steps": 7}}
+    dataset = poisoned(kwargs={}, additional_wrappers=[wrapper])
+    monkeypatch.setattr(gymnasium, "make", lambda spec, **kwargs: "made")
+    if safe:
+        assert dataset.recover_environment() == "made"
+    else:
+        with pytest.raises(UnsafeDataError, match=f"W from '{entry_point}' with .*'max_episode_steps': 7.*trust=True"):
+            dataset.recover_environment()
+    assert dataset.recover_environment(trust=True) == "made"
+
+
 def test_trust_is_an_argument(poisoned: Callable[..., MinariDataset]) -> None:
     point = "gymnasium.envs.classic_control.mountain_car:MountainCarEnv"
     dataset = poisoned(id="Unregistered-v0", entry_point=point, kwargs={})
@@ -168,7 +231,7 @@ def test_an_id_that_is_not_its_place_is_left_out(collect: Collect, root: Path) -
 def test_requirements_warn(collect: Collect) -> None:
     dataset = collect("box/test-v0", requirements=["mal<formed@@3", "absent-package", "minari<0.1", "numpy>=2"])
     with pytest.warns(UserWarning, match="requirement|install") as caught:
-        dataset.recover_environment()
+        dataset.recover_environment(trust=True)
     told = [str(warning.message) for warning in caught]
     assert len(told) == 3
     assert "malformed" in told[0]

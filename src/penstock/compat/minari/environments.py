@@ -19,9 +19,17 @@ from penstock.formats.minari.metadata import VERSION
 Env = gymnasium.Env[Any, Any]
 EnvLike = str | Env | EnvSpec
 
-# Wrappers of other modules run code that a file chose; those of `rendering` write files to folders that it chose.
-_SAFE_WRAPPERS = "gymnasium.wrappers."
-_UNSAFE_WRAPPERS = "gymnasium.wrappers.rendering"
+# Any other wrapper of a dataset needs trust: wrappers of other packages run code that a file chose, and some of
+# gymnasium's write files to a folder that a file chose (`RecordVideo`). None of these takes a path or a function.
+_SAFE_WRAPPERS = frozenset(
+    (
+        "AtariPreprocessing", "Autoreset", "ClipAction", "ClipReward", "DelayObservation", "DiscretizeAction",
+        "DiscretizeObservation", "DtypeObservation", "FilterObservation", "FlattenObservation", "FrameStackObservation",
+        "GrayscaleObservation", "MaxAndSkipObservation", "NormalizeObservation", "NormalizeReward", "OrderEnforcing",
+        "PassiveEnvChecker", "RecordEpisodeStatistics", "RepeatAction", "RescaleAction", "RescaleObservation",
+        "ReshapeObservation", "ResizeObservation", "StickyAction", "TimeAwareObservation", "TimeLimit",
+    )
+)  # fmt: skip
 
 
 def spec_of(env: EnvLike | None, name: str) -> EnvSpec | None:
@@ -98,22 +106,55 @@ def spec_from_json(stored: Any, where: str) -> EnvSpec | None:
 
 
 def recover(spec: EnvSpec, trust: bool, **kwargs: Any) -> Env:
-    """Make the environment of a stored spec.
+    """Make the environment of a stored spec, with `kwargs` over those of the spec.
 
-    Unless `trust`, its id must be registered with the same entry point, and its wrappers must be gymnasium's own.
+    Unless `trust`, its id must be registered with the same entry point, what it hands to the constructor must be what
+    is registered or given here, and its wrappers must be of a list of gymnasium's own.
 
-    Raises `UnsafeDataError` if not so, `ModuleNotFoundError` if the entry point's package is not installed.
+    Raises:
+        UnsafeDataError: The spec asks for something else; the message shows what.
+        ModuleNotFoundError: The package of the entry point is not installed.
     """
     if not trust:
         _check_registered(spec)
-        for wrapper in spec.additional_wrappers:
-            point = wrapper.entry_point
-            if not point.startswith(_SAFE_WRAPPERS) or point.startswith(_UNSAFE_WRAPPERS):
-                raise UnsafeDataError(
-                    f"expected wrappers of gymnasium, got {wrapper.name} from {point!r} in the dataset's metadata, "
-                    "which would run its code; pass trust=True if you know where the dataset comes from"
-                )
+        _check_arguments(spec, kwargs)
+        _check_wrappers(spec)
     return gymnasium.make(spec, **kwargs)
+
+
+def _check_arguments(spec: EnvSpec, given: Mapping[str, Any]) -> None:
+    """A constructor may read a file that an argument names, or start what it says: `xml_file` of MuJoCo."""
+    registered = {"render_mode": None, **gymnasium.registry[spec.id].kwargs}
+    missing = object()
+    own = {
+        name: value
+        for name, value in spec.kwargs.items()
+        if name not in given and _json_like(registered.get(name, missing)) != _json_like(value)
+    }
+    if own:
+        raise UnsafeDataError(
+            f"expected {spec.id} with its registered arguments, got {own} in the dataset's metadata, which its "
+            "constructor would take; pass trust=True if they are what you want"
+        )
+
+
+def _json_like(value: Any) -> Any:
+    """A value as it is after a way through JSON, for comparing."""
+    if isinstance(value, Mapping):
+        return {str(key): _json_like(inner) for key, inner in value.items()}
+    return [_json_like(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+def _check_wrappers(spec: EnvSpec) -> None:
+    known = {name: getattr(gymnasium.wrappers, name, None) for name in _SAFE_WRAPPERS}
+    safe = {f"{wrapper.__module__}:{wrapper.__name__}" for wrapper in known.values() if wrapper is not None}
+    others = [wrapper for wrapper in spec.additional_wrappers if wrapper.entry_point not in safe]
+    if others:
+        told = ", ".join(f"{wrapper.name} from {wrapper.entry_point!r} with {wrapper.kwargs}" for wrapper in others)
+        raise UnsafeDataError(
+            f"expected wrappers of gymnasium that neither run code nor write files, got {told} in the dataset's "
+            "metadata; pass trust=True if you know where the dataset comes from"
+        )
 
 
 def _check_registered(spec: EnvSpec) -> None:

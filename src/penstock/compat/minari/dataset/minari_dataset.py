@@ -81,10 +81,11 @@ class MinariDataset:
     ) -> gymnasium.Env[Any, Any]:
         """Make the environment that the dataset was collected in, or with `eval_env` the one to evaluate in.
 
-        `kwargs` go to `gymnasium.make`. Only an environment that is registered here with the entry point that the
-        dataset names is made, unless `trust`. Warns about requirements of the dataset that are not met.
+        `kwargs` go to `gymnasium.make`. Only an environment that is registered here with the entry point and arguments
+        that the dataset names is made, in wrappers that neither run code nor write files, unless `trust`. Warns about
+        requirements of the dataset that are not met.
 
-        Raises `DataError` if the dataset has no environment, `UnsafeDataError` for one that is not registered.
+        Raises `DataError` if the dataset has no environment, `UnsafeDataError` for one that needs trust.
         """
         check_requirements(self._storage.metadata.get("requirements") or [])
         spec = self.eval_env_spec if eval_env else self.env_spec
