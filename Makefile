@@ -91,6 +91,6 @@ clean: ## remove the environment and everything built
 
 .venv/dev.stamp: .venv/run.stamp magical-requirements.txt
 	@echo "installing what tests, checks and docs need into .venv"
-	$(PIP) --no-build-isolation -e '.[all]' --group dev --group docs
+	$(PIP) --no-build-isolation -e '.[all,demo]' --group dev --group docs
 	$(PIP) --no-build-isolation --no-deps -r magical-requirements.txt
 	@touch $@

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -15,6 +17,8 @@ from penstock.cli.main import COMMANDS
 from penstock.formats.base.format import available
 
 ROOT = Path(__file__).parents[1]
+sys.path.append(str(ROOT / "docs"))
+licences = importlib.import_module("licences")
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 
 
@@ -30,6 +34,27 @@ def test_the_reference_has_every_public_name_once() -> None:
 def test_every_page_is_in_the_navigation() -> None:
     listed = re.findall(r"^  - (\S+\.md)$", text("mkdocs.yml"), re.MULTILINE)
     assert sorted(listed) == sorted(page.name for page in (ROOT / "docs").glob("*.md"))
+
+
+def test_the_page_of_licences_says_what_the_packages_say() -> None:
+    """`python docs/licences.py` writes the tables anew."""
+    assert licences.rendered(text("docs/licences.md")) == text("docs/licences.md"), "run: python docs/licences.py"
+    listed = {match["name"]: match["licence"] for match in licences.ROW.finditer(text("docs/licences.md"))}
+    assert "unknown" not in listed.values()
+    assert {name for table in licences.requirements().values() for name in table} <= listed.keys()
+
+
+def test_nothing_under_the_gpl_is_in_all() -> None:
+    listed = {match["name"]: match["licence"] for match in licences.ROW.finditer(text("docs/licences.md"))}
+    copyleft = {name for name, licence in listed.items() if licence.startswith("GPL")}
+    assert copyleft == {"ale-py", "chess"}
+    assert not copyleft & licences.of_all()
+    named = [
+        name
+        for name in copyleft
+        if not re.search(rf"{name}.*GPL", text("docs/environments.md") + text("docs/chess.md"))
+    ]
+    assert named == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -57,7 +57,7 @@ SEES: dict[str, tuple[str, ...]] = {
     "conversion": (*GROUND, "formats.base", "data"),
     "testing": (*GROUND, "kernels", "plan", "formats.base", "formats.memory", "data"),
 }
-SEE_ALL = {"compat", "cli"}
+SEE_ALL = {"compat", "cli", "__main__"}
 
 # The one module of ours that is imported inside a function, because numba takes longer to load than all else together.
 DEFERRED = {"penstock.kernels.compiled"}
