@@ -162,8 +162,9 @@ def test_top_prints_json(call: Call) -> None:
     assert (found["seconds"], found["bottleneck"]) == (1.0, None)
 
 
-def snapshot(time: float, busy: float, frames: int, fill: int = 0) -> dict[str, Any]:
-    queue = {"puts": 0, "gets": 0, "drops": 0, "fill": fill, "capacity": 4, "nbytes": 0}
+def snapshot(time: float, busy: float, frames: int, fill: int = 0, waited: float | None = None) -> dict[str, Any]:
+    queue: dict[str, float] = {"puts": 0, "gets": 0, "drops": 0, "fill": fill, "capacity": 4, "nbytes": 0}
+    queue["waited_seconds"] = 0.5 * time if waited is None else waited
     empty: dict[str, Any] = {"threads": 1, "busy": 0.1 * time, "counts": {}, "gauges": {}, "queue": {}}
     unpacker = {**empty, "threads": 2, "busy": 2 * busy, "counts": {"frames": frames, "failed.gone": 2}}
     tensors = {**empty, "counts": {"frames": frames}, "queue": queue}
@@ -174,13 +175,48 @@ def test_the_bottleneck_is_the_busiest_stage_the_consumer_or_the_input() -> None
     found = bottleneck(snapshot(0, 0, 0), snapshot(1, 0.9, 100))
     assert found is not None
     assert (found.kind, found.stage, found.busy) == ("stage", "chunk_unpacker", pytest.approx(0.9))
-    waiting = bottleneck(snapshot(0, 0, 0, fill=4), snapshot(1, 0.9, 100, fill=3))
+    full_by_chance = bottleneck(snapshot(0, 0, 0, fill=4), snapshot(1, 0.9, 100, fill=4))
+    assert full_by_chance is not None
+    assert full_by_chance.kind == "stage"
+    waiting = bottleneck(snapshot(0, 0, 0), snapshot(1, 0.9, 100, waited=0.09))
     assert waiting is not None
     assert waiting.kind == "consumer"
     idle = bottleneck(snapshot(0, 0, 0), snapshot(1, 0.2, 0, fill=4))
     assert idle is not None
     assert (idle.kind, "20 %" in idle.sentence) == ("input", True)
     assert bottleneck({"time": 0.0, "stages": {}}, {"time": 1.0, "stages": {}}) is None
+
+
+def test_of_stages_that_share_threads_the_one_that_takes_most_of_them_is_named() -> None:
+    """Eight threads that are busy all the time, of which no stage has half."""
+    stage: dict[str, Any] = {"threads": 8, "busy": 0.0, "counts": {}, "gauges": {}, "queue": {}}
+    part = {**stage, "gauges": {"part_of": "chunk_unpacker"}}
+    before = {
+        "chunk_unpacker": stage,
+        "chunk_validator": part,
+        "chunk_rescorer": part,
+        "shuffling_frame_sampler": stage,
+    }
+    busy = {"chunk_unpacker": 2.0, "chunk_validator": 2.5, "chunk_rescorer": 3.4, "shuffling_frame_sampler": 3.6}
+    after = {name: {**each, "busy": busy[name]} for name, each in before.items()}
+    found = bottleneck({"time": 0.0, "stages": before}, {"time": 1.0, "stages": after})
+    assert found is not None
+    assert (found.kind, found.stage) == ("stage", "chunk_rescorer")
+
+
+def test_chunks_are_accounted_for_on_every_way(call: Call, tmp_path: Path) -> None:
+    whole = (GAMES / "training.700001.gz").read_bytes()
+    (tmp_path / "training.1.gz").write_bytes(whole)
+    (tmp_path / "training.2.gz").write_bytes(whole[:2000])
+    assert "chunks: 2 expected, 1 read, 1 failed" in call("live", tmp_path, "--once").out
+    found = call("live", tmp_path, "--once", "--json").json
+    assert {name: n for name, n in found["account"].items() if n} == {"expected": 2, "read": 1, "failed": 1}
+    answer = call("live", tmp_path, "--once", "--max-lost", 0)
+    assert (answer.code, "at most 0 chunks to be lost, got 1" in answer.err) == (2, True)
+    with chess_pipeline(tmp_path, follow=False) as batches, MetricsEndpoint(batches.metrics) as endpoint:
+        list(batches)
+        gauges = look(endpoint.url)["stages"]["shuffling_chunk_pool"]["gauges"]
+    assert (gauges["chunks_expected"], gauges["chunks_failed"], gauges["status"]) == (2, 1, "reading")
 
 
 def test_stages_stand_in_the_order_of_the_data() -> None:
@@ -213,7 +249,7 @@ def piloted(looks: Callable[[], Mapping[str, Any]], act: Callable[[Any, Any], An
 
 
 def test_top_shows_stages_and_names_the_bottleneck() -> None:
-    looks = iter([snapshot(0, 0, 0), snapshot(1, 0.9, 100), snapshot(2, 0.9, 100)])
+    looks = iter(snapshot(*each) for each in [(5, 0, 0), (6, 0.9, 100), (7, 1.4, 100), (1, 0, 0), (2, 0.1, 0)])
 
     async def act(app: Any, pilot: Any) -> None:
         assert shown(app) == ([], "the first figures come at the second look")
@@ -221,6 +257,10 @@ def test_top_shows_stages_and_names_the_bottleneck() -> None:
         table, says = shown(app)
         assert [row[0] for row in table] == ["chunk_unpacker", "tensor_generator", "other"]
         assert says == "chunk_unpacker is the bottleneck: busy 90 % of the time"
+        await app.take_look()  # of both looks together, not of the last alone
+        assert shown(app)[1] == "chunk_unpacker is the bottleneck: busy 70 % of the time"
+        await app.take_look()  # it was started again
+        assert shown(app)[1] == "chunk_unpacker is the bottleneck: busy 70 % of the time"
         await app.take_look()
         assert shown(app)[1].startswith("no stage is the bottleneck")
 

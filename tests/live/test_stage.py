@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import PlanError
-from penstock.live.metrics import Metrics, StageMetrics, rates
+from penstock.live.metrics import Metrics, StageMetrics, idle, rates
 from penstock.live.queue import QueueClosed
 from penstock.live.stage import OrderedMap
 
@@ -158,3 +158,59 @@ def test_the_names_of_failures_are_bounded() -> None:
         stage.failed("missing", f"f{i}", "gone")
     assert stage.counts["failed.missing"] == 1000
     assert [name for name, _, _ in stage.examples] == [f"f{i}" for i in range(900, 1000)]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_work_that_goes_on_counts_up_to_the_look_and_never_above_the_threads() -> None:
+    """An item of ten seconds, looked at each second: a sum at its end would show 0 % nine times and 1000 % once."""
+    clock = Clock()
+    metrics = Metrics(clock)
+    stage = metrics.stage("unpacker")
+    before, shares = metrics.snapshot(), list[float]()
+    with stage.work():
+        for _ in range(10):
+            clock.now += 1
+            after = metrics.snapshot()
+            shares.append(rates(before, after)["unpacker"]["busy"])
+            before = after
+    clock.now += 1
+    assert shares == [1.0] * 10
+    assert rates(before, metrics.snapshot())["unpacker"]["busy"] == 0.0
+
+
+def test_work_within_work_is_of_one_stage_alone_and_threads_that_help_are_counted() -> None:
+    clock = Clock()
+    metrics = Metrics(clock)
+    outer, inner = metrics.stage("unpacker", threads=1), metrics.stage("rescorer", threads=1)
+    before = metrics.snapshot()
+    inside, may_end = threading.Barrier(3), threading.Event()
+
+    def work() -> None:
+        with outer.work(), inner.work(), inner.work():
+            inside.wait(20)
+            may_end.wait(20)
+
+    threads = [threading.Thread(target=work) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    inside.wait(20)
+    clock.now += 4
+    after = metrics.snapshot()
+    may_end.set()
+    for thread in threads:
+        thread.join()
+    assert (after["stages"]["unpacker"]["busy"], after["stages"]["rescorer"]["busy"]) == (0.0, 8.0)
+    assert after["stages"]["rescorer"]["threads"] == 2
+    assert rates(before, after)["rescorer"]["busy"] == 1.0
+    with outer.work():
+        clock.now += 1
+        with idle():
+            clock.now += 5
+    assert metrics.snapshot()["stages"]["unpacker"]["busy"] == 1.0

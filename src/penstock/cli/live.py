@@ -22,6 +22,7 @@ from penstock.domains.chess.live import chess_pipeline
 from penstock.domains.chess.rescore import Rescorer
 from penstock.errors import DataError
 from penstock.live.endpoint import MetricsEndpoint
+from penstock.live.look import LookWindow
 from penstock.live.pipeline import LivePipeline
 
 SHOWN = 1.0  # seconds between two pictures
@@ -47,6 +48,9 @@ Reservoir = Annotated[int | None, typer.Option("--reservoir", help="Positions th
 Ahead = Annotated[int | None, typer.Option("--ahead", help="Later uses of a game to keep positions for.")]
 BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Positions of a batch.")]
 Threads = Annotated[int | None, typer.Option("--threads", help="Threads of each stage.")]
+MaxLost = Annotated[
+    str | None, typer.Option("--max-lost", help="Most torn or failed games: a number, a fraction such as 0.1, or none.")
+]
 Rescore = Annotated[bool, typer.Option("--rescore", help="Check games, and fill short-term targets.")]
 Validate = Annotated[bool, typer.Option("--validate", help="Leave out games that cannot have been played.")]
 Seed = Annotated[int, typer.Option("--seed", help="Another one, another order.")]
@@ -81,6 +85,7 @@ def live(
     threads: Threads = None,
     rescore: Rescore = False,
     validate: Validate = False,
+    max_lost: MaxLost = None,
     seed: Seed = 0,
     anchor: Anchor = None,
     wait_new: WaitNew = None,
@@ -102,6 +107,8 @@ def live(
         told["rescorer"] = Rescorer()
     if validate:
         told["validate"] = True
+    if max_lost is not None:
+        told["max_lost"] = _limit(max_lost)
     run = {"seed": seed, "follow": not once, "journal": journal}
     pipeline = _pipeline(directory, config, output, told, run)
     with _serving(pipeline, metrics_port) as endpoint:
@@ -140,6 +147,16 @@ def _pipeline(
     return loader.pipelines[name]
 
 
+def _limit(text: str) -> int | float | None:
+    """A number of games, a fraction of them, or None. Raises `DataError`."""
+    if text == "none":
+        return None
+    try:
+        return int(text) if text.isdigit() else float(text)
+    except ValueError as error:
+        raise DataError(f"expected --max-lost as a number, a fraction or 'none', got {text!r}") from error
+
+
 def _moved(config: DataLoaderConfig, directory: str | None) -> DataLoaderConfig:
     """The configuration with another folder to read, where one is given."""
     if directory is None:
@@ -168,6 +185,8 @@ def _run(
     begun = time.monotonic()
     quiet = bench is not None or not console.is_terminal
     before = shown = pipeline.metrics()
+    window = LookWindow()
+    window.add(shown)
     first = 0.0
     with contextlib.ExitStack() as stack:
         picture = None if quiet else stack.enter_context(Live(console=console, auto_refresh=False, transient=True))
@@ -178,8 +197,8 @@ def _run(
                 first = now - begun
                 before = pipeline.metrics()
             if picture is not None and now - shown["time"] >= SHOWN:
-                since, shown = shown, pipeline.metrics()
-                picture.update(table(since, shown), refresh=True)
+                shown = pipeline.metrics()
+                picture.update(table(window.add(shown), shown), refresh=True)
             if n == batches or (bench is not None and now - begun - first >= bench):
                 break
     return before, pipeline.metrics(), first

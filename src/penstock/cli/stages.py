@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from penstock.live.look import StageFigures, bottleneck, figures
+from penstock.live.look import StageFigures, account, bottleneck, chunks_in_words, figures
 
 COLUMNS = ("stage", "threads", "busy", "", "a second", "queue", "so far")
 GAUGES = ("chunks_current", "chunk_sources", "chunks_since_anchor", "frames", "reshuffles", "watching")
@@ -27,8 +27,7 @@ def rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str,
 
 
 def _row(stage: StageFigures) -> tuple[str, ...]:
-    share = min(max(stage.busy, 0.0), 1.0)
-    filled = round(share * BAR)
+    filled = round(stage.busy * BAR)
     flows = [f"{rate:,.0f} {name}" for name, rate in stage.rates.items() if not name.startswith("failed.") and rate]
     queue = f"{stage.fill} of {stage.capacity}" if stage.capacity else ""
     dropped = f", {stage.drops:,} dropped" if stage.drops else ""
@@ -45,23 +44,33 @@ def _number(value: float | str) -> str:
 
 
 def table(before: Mapping[str, Any], after: Mapping[str, Any], title: str = "") -> Table:
-    """The rows as a table, with the bottleneck below.
+    """The rows as a table, with the bottleneck and what became of the chunks below.
 
     >>> table({"time": 0.0, "stages": {}}, {"time": 1.0, "stages": {}}).row_count
     0
     """
-    found = bottleneck(before, after)
-    made = Table(*COLUMNS, title=title or None, caption=None if found is None else found.sentence)
+    made = Table(*COLUMNS, title=title or None, caption=sentences(before, after) or None)
     for row in rows(before, after):
         made.add_row(*row)
     return made
 
 
+def sentences(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """A line that names the bottleneck, and one that accounts for the chunks.
+
+    >>> sentences({"time": 0.0, "stages": {}}, {"time": 1.0, "stages": {}})
+    ''
+    """
+    found = bottleneck(before, after)
+    return "\n".join(text for text in ("" if found is None else found.sentence, chunks_in_words(after)) if text)
+
+
 def as_json(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Seconds, batches and frames a second, figures of each stage, and the bottleneck, as plain values.
+    """Seconds, batches and frames a second, what became of the chunks, figures of each stage, and the bottleneck, as
+    plain values.
 
     >>> as_json({"time": 0.0, "stages": {}}, {"time": 2.0, "stages": {}})
-    {'seconds': 2.0, 'batches_per_s': 0.0, 'frames_per_s': 0.0, 'bottleneck': None, 'stages': {}}
+    {'seconds': 2.0, 'batches_per_s': 0.0, 'frames_per_s': 0.0, 'account': {}, 'bottleneck': None, 'stages': {}}
     """
     found = bottleneck(before, after)
     stages = {stage.name: stage for stage in figures(before, after)}
@@ -70,6 +79,7 @@ def as_json(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
         "seconds": after["time"] - before["time"],
         "batches_per_s": last.get("batches", 0.0),
         "frames_per_s": last.get("frames", 0.0),
+        "account": account(after),
         "bottleneck": None if found is None else {"kind": found.kind, "stage": found.stage, "says": found.sentence},
         "stages": {name: _plain(stage) for name, stage in stages.items()},
     }

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.show import Json, print_json
-from penstock.cli.stages import COLUMNS, as_json, rows
+from penstock.cli.stages import COLUMNS, as_json, rows, sentences
 from penstock.errors import FormatError, require
 from penstock.live.endpoint import look
-from penstock.live.look import bottleneck
+from penstock.live.look import LookWindow
 
 Look = Callable[[], Mapping[str, Any]]
 PORT = "9470"
@@ -26,10 +26,10 @@ def top(
     interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")] = 1.0,
     as_json_: Json = False,
 ) -> None:
-    """Watch a running loader: busy share, rates and queue of each stage, and the bottleneck.
+    """Watch a running loader: busy share, rates and queue of each stage, the bottleneck, and what became of all games.
 
-    The loader serves its figures itself: `penstock live --metrics-port`, or `penstock.live.endpoint.MetricsEndpoint`
-    in a program. `--json` takes two looks and prints what was between them.
+    Everything is of the last ten looks. The loader serves its figures itself: `penstock live --metrics-port`, or
+    `penstock.live.endpoint.MetricsEndpoint` in a program. `--json` takes two looks and prints what was between them.
 
     Example: penstock top 9470
     """
@@ -60,7 +60,7 @@ def make_app(look: Look, interval: float, name: str) -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.title = self.TITLE
-            self._before: Mapping[str, Any] | None = None
+            self._window = LookWindow()
             self._paused = False
 
         def compose(self) -> Any:
@@ -78,7 +78,7 @@ def make_app(look: Look, interval: float, name: str) -> Any:
             self._paused = not self._paused
 
         async def take_look(self) -> None:
-            """Show what was since the last look."""
+            """Show what was in the last looks."""
             if self._paused:
                 return
             says = self.query_one("#says", widgets.Static)
@@ -87,11 +87,10 @@ def make_app(look: Look, interval: float, name: str) -> Any:
             except (OSError, FormatError) as error:
                 says.update(f"no figures: {error}")
                 return
-            before, self._before = self._before, after
-            if before is not None and after["time"] > before["time"]:
+            before = self._window.add(after)
+            if after["time"] > before["time"]:
                 fill(self.query_one(widgets.DataTable), before, after)
-                found = bottleneck(before, after)
-                says.update("no stages yet" if found is None else found.sentence)
+                says.update(sentences(before, after) or "no stages yet")
 
     return Top()
 

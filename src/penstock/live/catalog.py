@@ -16,6 +16,7 @@ import numpy.typing as npt
 from penstock.errors import FormatError
 from penstock.formats.base.chunks import ChunkSource, Wanted, WantedOfEach
 from penstock.live.journal import Arrival
+from penstock.live.metrics import idle
 from penstock.live.queue import SLICE, QueueClosed
 
 AGAIN = 3  # attempts after one that failed; so many renames of a file may fall into one read
@@ -179,10 +180,11 @@ class ChunkCatalog:
         """Whether what could not be read was away for a while and is back."""
         if self._outage is None or not (may_pass(error) or isinstance(error, SourceGone)) or not self._outage.outage():
             return False
-        while not self._closed:
-            self._outage.wait_for_files(SLICE)
-            if not self._outage.outage():
-                return True
+        with idle():
+            while not self._closed:
+                self._outage.wait_for_files(SLICE)
+                if not self._outage.outage():
+                    return True
         raise QueueClosed("nothing more is read: the catalog is closed")
 
     def _load(self, number: int, wanted: Wanted | None) -> npt.NDArray[np.uint8]:

@@ -19,9 +19,10 @@ QUEUE = {
     "fill": "Things in the queue behind a stage.",
     "capacity": "Things that the queue behind a stage can hold.",
     "nbytes": "Bytes in the queue behind a stage.",
+    "waited_seconds": "Time during which somebody waited to get something out of the queue behind a stage.",
 }
 DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loaders are near, proxies are for far away
-COUNTED = ("puts", "gets", "drops")
+COUNTED = ("puts", "gets", "drops", "waited_seconds")
 
 
 class MetricsEndpoint:
@@ -177,7 +178,7 @@ def _read(name: str, labels: Mapping[str, str], value: float, stages: dict[str, 
     elif name == "penstock_stage_text":
         stage["gauges"][labels["name"]] = labels["text"]
     elif figure in QUEUE:
-        stage["queue"][figure] = int(value)
+        stage["queue"][figure] = value if figure == "waited_seconds" else int(value)
 
 
 def _address(url: str) -> str:

@@ -99,7 +99,9 @@ class Feed:
         stage = self._metrics.stage(f"chunk_unpacker{self._suffix}", n)
         self._store = PositionStore(o.ahead, o.store_bytes) if o.ahead else None
         if isinstance(hooks.transform, ChunkStages):
+            runs_it = "chunk_unpacker" if self._hanse is None else "chunk_loading"
             for each in hooks.transform.metrics(n):
+                each.gauges["part_of"] = f"{runs_it}{self._suffix}"  # whose threads do its work
                 if each not in self._metrics.stages.values():  # several streams may have it
                     self._metrics.stages[f"{each.name}{self._suffix}"] = each
         gone = (lambda number: self.pool.remove([number])) if self.follows else None

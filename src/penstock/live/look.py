@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from penstock.live.account import FIGURES
 from penstock.live.metrics import rates
 
-FULL = 0.75  # of the last queue: whoever reads it is slower than all stages
+WAITS = 0.1  # of the time that the consumer waits for a batch: less, and it is the limit, whatever the stages do
 BUSY = 0.5  # of its threads' time: less, and no stage is the limit
+LOOKS = 10  # that a pipeline is judged over
 
 ORDER = (
     "file_path_provider",
@@ -53,7 +56,8 @@ class Bottleneck:
 @dataclass(frozen=True)
 class StageFigures:
     """One stage between two looks: `busy`, the share of its threads' time; `rates` of its counts, a second; of the
-    queue behind it `fill` and `capacity`, 0 for none, and `drops` so far; `totals` of its counts; its `gauges`."""
+    queue behind it `fill` and `capacity`, 0 for none, `drops` so far, and `waited`, the share of the time that somebody
+    waited to get something, None where that is not known; `totals` of its counts; its `gauges`."""
 
     name: str
     threads: int
@@ -62,6 +66,7 @@ class StageFigures:
     fill: int
     capacity: int
     drops: int
+    waited: float | None
     totals: Mapping[str, int]
     gauges: Mapping[str, float | str]
 
@@ -82,29 +87,86 @@ def figures(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[StageFi
         stage = after["stages"][name]
         per_second = {count: rate for count, rate in every[name].items() if count != "busy"}
         fill, capacity, drops = (int(stage["queue"].get(what, 0)) for what in ("fill", "capacity", "drops"))
-        now = (fill, capacity, drops, stage["counts"], stage["gauges"])
+        earlier = before["stages"].get(name, {}).get("queue", {})
+        waited = None
+        if capacity and "waited_seconds" in stage["queue"]:
+            spent = stage["queue"]["waited_seconds"] - earlier.get("waited_seconds", 0.0)
+            waited = spent / max(after["time"] - before["time"], 1e-9)
+        now = (fill, capacity, drops, waited, stage["counts"], stage["gauges"])
         found.append(StageFigures(name, stage["threads"], every[name]["busy"], per_second, *now))
     return found
 
 
 def bottleneck(before: Mapping[str, Any], after: Mapping[str, Any]) -> Bottleneck | None:
-    """What limits a pipeline, from two of its snapshots; None without stages.
+    """What limits a pipeline between two of its snapshots; None without stages.
 
-    The consumer, where the queue behind the last stage is nearly full at both looks. Else the stage whose threads are
-    busiest, if they work at least half of the time.
+    Everything is judged by time that was spent between them, and nothing by how it was at one of them: a queue may be
+    full by chance. The consumer is the limit where it hardly waited for batches. Else the threads are that are busiest,
+    if they work at least half of the time: the stage that takes most of it is named, of those whose work they do.
 
-    >>> stage = {"threads": 1, "counts": {}, "busy": 0.0, "queue": {"fill": 0, "capacity": 4}, "gauges": {}}
+    >>> queue = {"capacity": 4, "waited_seconds": 0.0}
+    >>> stage = {"threads": 1, "counts": {}, "busy": 0.0, "queue": queue, "gauges": {}}
     >>> before = {"time": 0.0, "stages": {"pool": stage, "unpacker": stage}}
-    >>> after = {"time": 1.0, "stages": {"pool": {**stage, "busy": 0.1}, "unpacker": {**stage, "busy": 0.9}}}
+    >>> waited = {**stage, "busy": 0.9, "queue": {**queue, "waited_seconds": 0.7}}
+    >>> after = {"time": 1.0, "stages": {"pool": {**stage, "busy": 0.1}, "unpacker": waited}}
     >>> bottleneck(before, after)
     Bottleneck(kind='stage', stage='unpacker', busy=0.9)
     """
     stages = figures(before, after)
     if not stages:
         return None
-    busiest = max(stages, key=lambda stage: stage.busy)
-    queued = [stage for stage in stages if stage.capacity]
-    earlier = before["stages"].get(queued[-1].name, {}).get("queue", {}) if queued else {}
-    if queued and min(earlier.get("fill", 0), queued[-1].fill) >= FULL * queued[-1].capacity:
+    threads: dict[str, list[StageFigures]] = {}
+    for stage in stages:
+        threads.setdefault(str(stage.gauges.get("part_of", stage.name)), []).append(stage)
+    share = {name: sum(stage.busy for stage in group) for name, group in threads.items()}
+    first = max(share, key=lambda name: share[name])
+    busiest = max(threads[first], key=lambda stage: stage.busy)
+    waited = next((stage.waited for stage in reversed(stages) if stage.waited is not None), None)
+    if waited is not None and waited < WAITS:
         return Bottleneck("consumer", busiest.name, busiest.busy)
-    return Bottleneck("stage" if busiest.busy >= BUSY else "input", busiest.name, busiest.busy)
+    return Bottleneck("stage" if share[first] >= BUSY else "input", busiest.name, busiest.busy)
+
+
+class LookWindow:
+    """The last looks at a pipeline: it is judged from the oldest of them to the newest.
+
+    A loader that was started again counts from zero, so what was seen before is forgotten then.
+
+    >>> window = LookWindow(looks=2)
+    >>> [window.add({"time": time, "stages": {}})["time"] for time in (1.0, 2.0, 3.0, 0.5)]
+    [1.0, 1.0, 2.0, 0.5]
+    """
+
+    def __init__(self, looks: int = LOOKS) -> None:
+        self._looks: deque[Mapping[str, Any]] = deque(maxlen=looks)
+
+    def add(self, look: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Add a look; the oldest one, which is itself where there is no other."""
+        if self._looks and look["time"] < self._looks[-1]["time"]:
+            self._looks.clear()
+        self._looks.append(look)
+        return self._looks[0]
+
+
+def account(snapshot: Mapping[str, Any]) -> dict[str, int]:
+    """What became of the chunks of all streams, by name; empty where that is not known.
+
+    >>> account({"stages": {"shuffling_chunk_pool": {"gauges": {"chunks_expected": 3, "chunks_waiting": 3}}}})
+    {'expected': 3, 'waiting': 3}
+    """
+    gauges = [stage["gauges"] for stage in snapshot["stages"].values()]
+    every = {name: [int(each[f"chunks_{name}"]) for each in gauges if f"chunks_{name}" in each] for name in FIGURES}
+    return {name: sum(found) for name, found in every.items() if found}
+
+
+def chunks_in_words(snapshot: Mapping[str, Any]) -> str:
+    """What became of the chunks of all streams, and what a stream waits for; nothing where that is not known.
+
+    >>> gauges = {"chunks_expected": 1200, "chunks_read": 1199, "chunks_torn": 1, "status": "reading"}
+    >>> chunks_in_words({"stages": {"shuffling_chunk_pool": {"gauges": gauges}}})
+    'chunks: 1,200 expected, 1,199 read, 1 torn'
+    """
+    every = [str(stage["gauges"].get("status", "reading")) for stage in snapshot["stages"].values()]
+    statuses = [status for status in dict.fromkeys(every) if status != "reading"]
+    told = ", ".join(f"{n:,} {name}" for name, n in account(snapshot).items() if n)
+    return "; ".join([*([f"chunks: {told}"] if told else []), *statuses])

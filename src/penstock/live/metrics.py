@@ -6,10 +6,11 @@ import logging
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
+_WORKING = threading.local()  # `stage`: the one whose work this thread does
 LOG = logging.getLogger("penstock.live")
 EXAMPLES = 100  # failures that are kept by name
 
@@ -17,7 +18,8 @@ EXAMPLES = 100  # failures that are kept by name
 class StageMetrics:
     """Counts of one stage. Written once a block, under a lock; read without one.
 
-    `busy` are seconds of work of all its `threads` together; `counts` are by name, failures as `failed.<reason>`;
+    `busy` are seconds of work of all its `threads` together, those of work that is not done yet included; `counts` are
+    by name, failures as `failed.<reason>`;
     `gauges` are the last values; `queue` gives the figures of the queue behind it; `samples` are statistics of values.
 
     >>> stage = StageMetrics("loader", threads=2)
@@ -27,14 +29,15 @@ class StageMetrics:
     {'chunks': 3, 'failed.checksum': 1}
     """
 
-    def __init__(self, name: str, threads: int = 1) -> None:
-        self.name, self.threads = name, threads
-        self.busy = 0.0
+    def __init__(self, name: str, threads: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
+        self.name, self.threads, self._clock = name, threads, clock
+        self._busy, self._most = 0.0, 0  # seconds of work that is done; threads that worked at once
+        self._begun: dict[int, float] = {}  # when each thread that works now began
         self.counts: Counter[str] = Counter()
         self.gauges: dict[str, float | str] = {}
         self.samples: dict[str, dict[str, float]] = {}
         self.examples: deque[tuple[str, str, str]] = deque(maxlen=EXAMPLES)
-        self.queue: Callable[[], Mapping[str, int]] = dict
+        self.queue: Callable[[], Mapping[str, float]] = dict
         self._lock = threading.Lock()
 
     def add(self, **counts: int) -> None:
@@ -72,20 +75,92 @@ class StageMetrics:
 
     @contextmanager
     def work(self) -> Generator[None]:
-        """Time a piece of work."""
-        begin = time.perf_counter()
+        """Time a piece of work of this thread.
+
+        Work of another stage within it counts for that one alone: a second of a thread is a second of one stage. So no
+        stage is busy for longer than its threads ran.
+
+        >>> now = iter(range(9))
+        >>> outer, inner = (StageMetrics(name, clock=lambda: next(now)) for name in ("unpacker", "rescorer"))
+        >>> with outer.work():  # from 0 to 1, and from 4 to 5
+        ...     with inner.work():  # from 2 to 3
+        ...         pass
+        >>> outer.busy, inner.busy
+        (2.0, 1.0)
+        """
+        outer: StageMetrics | None = getattr(_WORKING, "stage", None)
+        if outer is self:
+            yield
+            return
+        if outer is not None:
+            outer._pause()
+        _WORKING.stage = self
+        self._go_on()
         try:
             yield
         finally:
-            spent = time.perf_counter() - begin
-            with self._lock:
-                self.busy += spent
+            self._pause()
+            _WORKING.stage = outer
+            if outer is not None:
+                outer._go_on()
+
+    def _go_on(self) -> None:
+        with self._lock:
+            self._begun[threading.get_ident()] = self._clock()
+            self._most = max(self._most, len(self._begun))
+
+    def _pause(self) -> None:
+        with self._lock:
+            begin = self._begun.pop(threading.get_ident())
+            self._busy += self._clock() - begin
+
+    @property
+    def busy(self) -> float:
+        """Seconds of work so far."""
+        with self._lock:
+            return self._busy_at(self._clock()) if self._begun else self._busy
+
+    def _busy_at(self, now: float) -> float:
+        return self._busy + sum(now - begin for begin in self._begun.values())
 
     def snapshot(self) -> dict[str, Any]:
         """Plain values: `threads`, `busy`, `counts`, `gauges`, `queue`, `samples`."""
-        parts: dict[str, Any] = {"counts": dict(self.counts), "gauges": dict(self.gauges), "queue": dict(self.queue())}
-        parts["samples"] = dict(self.samples)
-        return {"threads": self.threads, "busy": self.busy, **parts}
+        return snapshot([self], self._clock)[1][0]
+
+
+@contextmanager
+def idle() -> Generator[None]:
+    """Wait for something in the midst of work: the time is not that of the stage whose work this thread does."""
+    stage: StageMetrics | None = getattr(_WORKING, "stage", None)
+    if stage is None:
+        yield
+        return
+    stage._pause()  # pyright: ignore[reportPrivateUsage]  as a method of the class
+    try:
+        yield
+    finally:
+        stage._go_on()  # pyright: ignore[reportPrivateUsage]
+
+
+def snapshot(stages: Sequence[StageMetrics], clock: Callable[[], float]) -> tuple[float, list[dict[str, Any]]]:
+    """The time, and plain values of each of several stages at that time.
+
+    All are held while the clock is read: were it read before or behind, a stage could seem busier than its threads.
+    """
+    queues = [dict(stage.queue()) for stage in stages]
+    with ExitStack() as held:
+        for stage in {id(stage): stage for stage in stages}.values():
+            held.enter_context(stage._lock)  # pyright: ignore[reportPrivateUsage]  as a method of the class
+        now = clock()
+        return now, [
+            {
+                "threads": max(stage.threads, stage._most),  # pyright: ignore[reportPrivateUsage]  several maps may run it
+                "busy": stage._busy_at(now),  # pyright: ignore[reportPrivateUsage]
+                **{"counts": dict(stage.counts), "gauges": dict(stage.gauges), "queue": queue},
+                "samples": dict(stage.samples),
+            }
+            for stage, queue in zip(stages, queues, strict=True)
+        ]
 
 
 class Metrics:
@@ -97,12 +172,13 @@ class Metrics:
     {'draws': 2}
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.stages: dict[str, StageMetrics] = {}
+        self._clock = clock
 
     def stage(self, name: str, threads: int = 1) -> StageMetrics:
         """The metrics of one stage, made when first asked for."""
-        return self.stages.setdefault(name, StageMetrics(name, threads))
+        return self.stages.setdefault(name, StageMetrics(name, threads, self._clock))
 
     def failures(self) -> dict[str, int]:
         """What failed so far, all stages, by reason."""
@@ -118,7 +194,9 @@ class Metrics:
 
     def snapshot(self) -> dict[str, Any]:
         """Plain values: `time` in seconds (monotonic) and `stages` by name."""
-        return {"time": time.monotonic(), "stages": {name: stage.snapshot() for name, stage in self.stages.items()}}
+        stages = dict(self.stages)
+        now, found = snapshot(list(stages.values()), self._clock)
+        return {"time": now, "stages": dict(zip(stages, found, strict=True))}
 
 
 def rates(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict[str, float]]:

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from penstock.errors import PlanError, WorkerError
 from penstock.live.metrics import StageMetrics
 from penstock.live.process import HomeProcess
-from penstock.live.queue import QueueClosed, wait_until
+from penstock.live.queue import QueueClosed, WaitingTime, wait_until
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -53,7 +53,7 @@ class OrderedMap(Generic[T, R]):
         self._begun = self._taken = self._given = 0  # items: with a place, taken from the source, got
         self._end: int | None = None  # items that there are, once that is known
         self._waiting_bytes = self._all_bytes = self._finished = 0
-        self._closed = False
+        self._closed, self._waiting = False, WaitingTime()
         self._error: BaseException | None = None
         self._iterator: Iterator[T] | None = None
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
@@ -76,7 +76,8 @@ class OrderedMap(Generic[T, R]):
         self._home.check()
         self.start()
         with self._changed:
-            wait_until(self._changed, self._ready, timeout, "a result")
+            with self._waiting:
+                wait_until(self._changed, self._ready, timeout, "a result")
             if self._given in self._done:
                 result, error, weight = self._done.pop(self._given)
                 self._given += 1
@@ -120,10 +121,11 @@ class OrderedMap(Generic[T, R]):
             if thread.is_alive():
                 thread.join(timeout)
 
-    def stats(self) -> dict[str, int]:
-        """As those of a queue: `puts`, `gets`, `drops`, `fill`, `capacity`, `nbytes`."""
+    def stats(self) -> dict[str, float]:
+        """As those of a queue: `puts`, `gets`, `drops`, `fill`, `capacity`, `nbytes`, `waited_seconds`."""
         counts = {"puts": self._finished, "gets": self._given, "drops": 0}
-        return {**counts, "fill": len(self._done), "capacity": self._ahead, "nbytes": self._waiting_bytes}
+        held = {"fill": len(self._done), "capacity": self._ahead, "nbytes": self._waiting_bytes}
+        return {**counts, **held, "waited_seconds": self._waiting.seconds}
 
     def _ready(self) -> bool:
         return self._closed or self._given in self._done or (self._end is not None and self._given >= self._end)
