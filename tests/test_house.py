@@ -136,6 +136,44 @@ def test_own_modules_are_imported_on_top() -> None:
     assert inside == []
 
 
+# Calls that replace, rename or lock files, and make temporary ones. They occur in `files/` alone.
+FILE_CALLS = {"os": {"replace", "rename", "renames", "link"}, "shutil": {"move"}}
+FILE_MODULES = {"fcntl", "tempfile"}
+FILE_EXCEPTIONS = {
+    # numba takes nothing but a folder's path, and the folder is private and outlives a block
+    "src/penstock/kernels/cache_folder.py": {"tempfile"},
+}
+
+
+def file_calls(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Every use of a module or function by which files are owned by hand, with its line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names if alias.name in FILE_MODULES)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            names = FILE_CALLS.get(node.module, set())
+            found = [node.module] if node.module in FILE_MODULES else [a.name for a in node.names if a.name in names]
+            yield from ((name, node.lineno) for name in found)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            called, owner = node.func.attr, ast.unparse(node.func.value)
+            by_path = (
+                called in ("rename", "replace") and (len(node.args), node.keywords) == (1, []) and owner != "draft"
+            )
+            if called in FILE_CALLS.get(owner, ()) or by_path:
+                yield f"{owner}.{called}", node.lineno
+
+
+def test_files_are_owned_in_one_way() -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)}:{line} uses {name}"
+        for file in FILES
+        if room_of(module_of(file)) != "files"
+        for name, line in file_calls(parsed(file))
+        if name not in FILE_EXCEPTIONS.get(file.relative_to(ROOT).as_posix(), ())
+    ]
+    assert wrong == []
+
+
 def test_functions_and_files_are_short() -> None:
     long_files = [f"{f.relative_to(ROOT)}: {n}" for f in FILES if (n := len(f.read_text("utf-8").splitlines())) > 500]
     long_functions = [

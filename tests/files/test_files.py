@@ -229,8 +229,11 @@ def test_locks_exclude_each_other_and_name_the_file(tmp_path: Path) -> None:
     with pytest.raises(LockedError, match=r"lock is in use by another run; wait for it to finish"):
         open_locked(path, shared=True, holder="another run")
     os.close(held)
-    with locked(path, shared=True), locked(path, shared=True), pytest.raises(LockedError), locked(path):
+    shared = [open_locked(path, shared=True), open_locked(path, shared=True)]
+    with pytest.raises(LockedError), locked(path):
         pass
+    for each in shared:
+        os.close(each)
     script = "import sys; from penstock.files import open_locked; open_locked(sys.argv[1])"
     with locked(path):
         done = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=False)

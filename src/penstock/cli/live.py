@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import time
 from collections.abc import Generator, Mapping
 from dataclasses import replace
@@ -21,6 +20,7 @@ from penstock.compat.lczero import DataLoader, DataLoaderConfig, load_config
 from penstock.domains.chess.live import chess_pipeline
 from penstock.domains.chess.rescore import Rescorer
 from penstock.errors import DataError
+from penstock.files import write_atomic
 from penstock.live.endpoint import MetricsEndpoint
 from penstock.live.look import LookWindow
 from penstock.live.pipeline import LivePipeline
@@ -236,9 +236,7 @@ def _load(pipeline: LivePipeline, state: Path | None) -> None:
 def _save(pipeline: LivePipeline, state: Path | None) -> None:
     """Write where it stands; whole or not at all."""
     if state is not None:
-        partial = state.with_name(f".{state.name}.partial")
-        partial.write_text(json.dumps(pipeline.state_dict(), default=_listed), "utf-8")
-        os.replace(partial, state)
+        write_atomic(state, json.dumps(pipeline.state_dict(), default=_listed).encode(), durable="file")
 
 
 def _listed(array: Any) -> Any:

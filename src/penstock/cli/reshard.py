@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -19,6 +17,7 @@ from penstock.containers.tar.compress import Compression, pack
 from penstock.containers.tar.writer import Piece
 from penstock.conversion.convert import convert
 from penstock.errors import DataError, FormatError
+from penstock.files import move, scratch_folder
 from penstock.formats.base.format import recognise
 from penstock.formats.webdataset import own, seed
 from penstock.formats.webdataset.cache import plain
@@ -105,8 +104,8 @@ def copy(
     members = [walk(data, path) for data, path in zip(buffers, source.shards, strict=True)]
     head, described = _head(source, buffers, members)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as beside:
-        folder = Path(beside) / out.name
+    with scratch_folder(out) as scratch:
+        folder = scratch / "shards"
         if single:
             limits = (1 << 62, 1 << 62)
         folder.mkdir()
@@ -114,7 +113,7 @@ def copy(
             for group in _groups(source, buffers, members, described):
                 shards.add(group)
         (made,) = folder.iterdir() if single else (folder,)
-        os.rename(made, out)
+        move(made, out)
 
 
 class _Shards:

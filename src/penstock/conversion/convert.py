@@ -25,6 +25,7 @@ from penstock.core.spec import Spec
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.open import open
 from penstock.errors import DataError, FormatError, SpecError
+from penstock.files import sweep
 from penstock.formats.base.format import Format, named
 from penstock.formats.base.source import Source
 from penstock.formats.base.writer import Writer
@@ -151,6 +152,7 @@ def _job(
 
 def _begin(job: _Job, out: Path, entry: Format, options: Mapping[str, Any]) -> tuple[Writer, int]:
     """The writer of the target, and how many episodes of this conversion it has. Raises `StateError` if of another."""
+    sweep(out.parent)  # of conversions that were killed
     found = found_at(out, entry)
     if found is not None and _lengths(out, entry).size == 0:
         with locked(out):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -17,9 +16,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock import files
 from penstock.conversion.metadata import MARK
 from penstock.conversion.targets import Target
-from penstock.errors import DataError, LockedError, PenstockError, StateError
+from penstock.errors import DataError, PenstockError, StateError
 from penstock.formats.base.format import Format, recognise
 
 FIRST = ".shard-000000.tar."  # an archive on its way, all that a kill at the very beginning leaves
@@ -106,6 +106,7 @@ def remove(out: Path, entry: Format, target: Target) -> None:
     """
     if found_at(out, entry) is None:
         return
+    files.sweep(out)
     if out.is_symlink():
         raise FileExistsError(f"expected a dataset at {out}, got a link to one; remove the link")
     if not out.is_dir():
@@ -126,15 +127,8 @@ def locked(out: Path) -> Generator[None]:
     if not out.is_dir():
         yield
         return
-    handle = os.open(out, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise LockedError(f"another conversion to {out} is running; wait for it to finish") from None
+    with files.locked(out, holder="another conversion"):
         yield
-    finally:
-        os.close(handle)
 
 
 def check_apart(given: object, source: object, out: Path) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import FormatError, StateError
+from penstock.files.locks import lock, open_locked
+from penstock.files.rename import move
 
 Int = npt.NDArray[np.int64]
 
 KIND = "penstock-lengths-1"
+_BEGIN = b'{"kind": "penstock-lengths-1", '  # of the header
 LONGEST_HEADER = 1 << 20
 _CHECK = 4  # bytes of the checksum at the end
 
@@ -74,16 +78,21 @@ class LengthsFile:
 
     A file is a line of JSON, one `<i8` a column for each sequence, and the CRC-32 of those. What is written is safe
     from a kill of the process: opened again with the same `columns` and `fingerprint`, `rows` says how many sequences
-    are known. Lengths are written to the place of their sequence, so writing some again does no harm.
+    are known. Lengths are written to the place of their sequence, so writing some again does no harm, and several
+    passes over the same data may write at once. Lengths of other data are replaced; other files are refused as they
+    are.
 
-    Raises `OSError` where the files cannot be written.
+    Raises `FormatError` for a file that has no lengths at one of the two places, `LockedError` while a pass over other
+    data writes there, `OSError` where the files cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str], columns: Sequence[str], fingerprint: str) -> None:
         self._path, self._columns = Path(path), list(columns)
         header = {"kind": KIND, "columns": self._columns, "fingerprint": fingerprint}
         self._header = json.dumps(header).encode() + b"\n"
-        self.finished = self._matches(self._path)
+        self.finished = self._is_finished()
+        if not self.finished:
+            _check_replaceable(self._path)
         self._file = -1 if self.finished else self._open()
 
     @property
@@ -124,14 +133,14 @@ class LengthsFile:
 
     def finish(self, rows: int) -> None:
         """The pass has ended after so many sequences: `path` appears, whole, and flushed to the disk."""
-        self.finished = self.finished or (not self.partial.exists() and self._matches(self._path))
+        self.finished = self.finished or (not self.partial.exists() and self._is_finished())
         if self.finished:  # perhaps by another pass over the same data
             return
         os.ftruncate(self._file, len(self._header) + rows * self._width)
         check = zlib.crc32(np.ascontiguousarray(self.read(0, rows), "<i8").data if rows else b"")
         os.pwrite(self._file, check.to_bytes(_CHECK, "little"), len(self._header) + rows * self._width)
         os.fsync(self._file)
-        os.replace(self.partial, self._path)
+        move(self.partial, self._path, overwrite=True)
         self.close()
         self.finished = True
 
@@ -162,11 +171,40 @@ class LengthsFile:
         except FileNotFoundError:
             return False
 
+    def _is_finished(self) -> bool:
+        """Whether the lengths of this data are there, as they were written."""
+        if not self._matches(self._path):
+            return False
+        with suppress(FormatError):
+            read_lengths(self._path)
+            return True
+        return False  # damaged: they are found once more
+
     def _open(self) -> int:
-        """The partial file; a new one where what is there belongs to other data."""
-        ours = self._matches(self.partial)
-        file = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        if not ours:
-            os.ftruncate(file, 0)
-            os.pwrite(file, self._header, 0)
+        """The partial file, shared with passes over the same data; emptied where it belongs to other data."""
+        holder = "a pass over other data"
+        if self._matches(self.partial):
+            return open_locked(self.partial, shared=True, holder=holder, follow=True)
+        _check_replaceable(self.partial)
+        file = open_locked(self.partial, os.O_RDWR | os.O_CREAT, holder=holder, follow=True)
+        try:
+            if not self._matches(self.partial):  # nobody else wrote the header meanwhile
+                os.ftruncate(file, 0)
+                os.pwrite(file, self._header, 0)
+            lock(file, self.partial, shared=True, holder=holder)
+        except BaseException:
+            os.close(file)
+            raise
         return file
+
+
+def _check_replaceable(path: Path) -> None:
+    """Raise `FormatError` unless nothing lies at `path`, or lengths, perhaps cut off or damaged."""
+    with suppress(FileNotFoundError), open(path, "rb") as file:
+        head = file.read(len(_BEGIN))
+        if not _BEGIN.startswith(head):
+            raise FormatError(
+                f"expected lengths, which begin with {_BEGIN!r}, got a file that begins with {head!r}; nothing in it "
+                "was changed: choose another name, or remove it",
+                path=path,
+            )

@@ -50,12 +50,19 @@ def lock(fd: int, path: StrPath, *, shared: bool = False, wait: bool = False, ho
 
 
 def open_locked(
-    path: StrPath, flags: int = os.O_RDWR, *, shared: bool = False, wait: bool = False, holder: str = "another writer"
+    path: StrPath,
+    flags: int = os.O_RDWR,
+    *,
+    shared: bool = False,
+    wait: bool = False,
+    holder: str = "another writer",
+    name: StrPath | None = None,
+    follow: bool = False,
 ) -> int:
     """Open a file or folder and lock it; return the descriptor, which holds the lock until it is closed.
 
     What is locked is what lies at `path` when the lock is there: a file that was replaced or removed meanwhile is
-    opened again. Links are not followed.
+    opened again.
 
     Args:
         path: A file, or a folder (with `flags=os.O_RDONLY`, for folders cannot be opened otherwise).
@@ -64,6 +71,8 @@ def open_locked(
         shared: Allow other shared locks.
         wait: Wait for whoever holds a lock in the way, rather than fail.
         holder: Who that is, for the message.
+        name: What is in use then, for the message; by default `path`.
+        follow: Whether `path` may be a symbolic link.
 
     Raises:
         LockedError: Somebody else holds a lock in the way.
@@ -71,10 +80,11 @@ def open_locked(
         OSError: It cannot be opened (a link, for one), or the file system has no locks.
     """
     while True:
-        fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        links = 0 if follow else os.O_NOFOLLOW
+        fd = os.open(path, flags | links | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
         try:
-            lock(fd, path, shared=shared, wait=wait, holder=holder)
-            if is_at(fd, path):
+            lock(fd, path if name is None else name, shared=shared, wait=wait, holder=holder)
+            if is_at(fd, path, follow=follow):
                 return fd
         except BaseException:
             os.close(fd)
@@ -84,16 +94,12 @@ def open_locked(
 
 @contextmanager
 def locked(
-    path: StrPath | int,
-    flags: int = os.O_RDONLY,
-    *,
-    shared: bool = False,
-    wait: bool = False,
-    holder: str = "another writer",
+    path: StrPath | int, flags: int = os.O_RDONLY, *, wait: bool = False, holder: str = "another writer"
 ) -> Generator[None]:
-    """Hold a lock until the end of the block: of what lies at a path, or of an open descriptor.
+    """Hold an exclusive lock until the end of the block: of what lies at a path (links are followed), or of an open
+    descriptor, which stays open.
 
-    Arguments and errors are those of `open_locked`. A descriptor stays open, and is unlocked at the end.
+    Arguments and errors are those of `open_locked`.
 
     Example:
         >>> import tempfile
@@ -106,13 +112,13 @@ def locked(
         penstock.errors.LockedError: ... is in use by another conversion; wait for it to finish
     """
     if isinstance(path, int):
-        lock(path, f"descriptor {path}", shared=shared, wait=wait, holder=holder)
+        lock(path, f"descriptor {path}", wait=wait, holder=holder)
         try:
             yield
         finally:
             unlock(path)
         return
-    fd = open_locked(path, flags, shared=shared, wait=wait, holder=holder)
+    fd = open_locked(path, flags, wait=wait, holder=holder, follow=True)
     try:
         yield
     finally:
@@ -124,10 +130,10 @@ def unlock(fd: int) -> None:
     fcntl.flock(fd, fcntl.LOCK_UN)
 
 
-def is_at(fd: int, path: StrPath) -> bool:
+def is_at(fd: int, path: StrPath, *, follow: bool = False) -> bool:
     """Whether an open file or folder is what lies at `path` now."""
     try:
-        there, opened = os.stat(path, follow_symlinks=False), os.fstat(fd)
+        there, opened = os.stat(path, follow_symlinks=follow), os.fstat(fd)
     except FileNotFoundError:
         return False
     return (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)

@@ -45,10 +45,9 @@ class AppendLog:
         if not os.path.lexists(self.path):
             with suppress(FileExistsError):  # somebody else made it: it is looked at below
                 write_atomic(self.path, magic, overwrite=False)
-        place = self.path.resolve()
-        if place.exists() and not place.is_file():
+        if self.path.exists() and not self.path.is_file():
             raise FormatError(f"expected {what}, got no regular file; choose another name", path=self.path)
-        fd = open_locked(place, holder=holder)
+        fd = open_locked(self.path, holder=holder, follow=True)
         try:
             self._end = _check(fd, magic, what, self.path)
         except BaseException:

@@ -21,11 +21,16 @@ _AT_FDCWD = -100  # paths are relative to the working directory
 _UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM)
 
 
-def move(source: StrPath, target: StrPath) -> None:
-    """Rename a file or folder to a name that nothing has. Both are on one file system.
+def move(source: StrPath, target: StrPath, *, overwrite: bool = False) -> None:
+    """Rename a file or folder. Both names are on one file system.
+
+    Args:
+        source: The old name.
+        target: The new name.
+        overwrite: Replace a file that lies at `target`.
 
     Raises:
-        FileExistsError: Something lies at `target`; it is untouched.
+        FileExistsError: Something lies at `target` and `overwrite` is False; it is untouched.
         OSError: As `os.rename`.
 
     Example:
@@ -36,6 +41,9 @@ def move(source: StrPath, target: StrPath) -> None:
         >>> [path.name for path in folder.iterdir()]
         ['b']
     """
+    if overwrite:
+        os.replace(source, target)
+        return
     if _renameat2(source, target, _NOREPLACE):
         return
     if os.path.lexists(target):

@@ -48,10 +48,7 @@ def atomic_file(path: StrPath, *, durable: Durability = "none", overwrite: bool 
             yield file
         if durable != "none":
             os.fsync(fd)
-        if overwrite:
-            os.replace(scratch, target)
-        else:
-            move(scratch, target)
+        move(scratch, target, overwrite=overwrite)
         with suppress(OSError):  # a file system without locks
             unlock(fd)  # for who opens the new file next, even if a forked process has a copy of the descriptor
     except BaseException:

@@ -12,7 +12,7 @@ from typing import Any, Self
 from penstock.containers.hdf5.encode import object_header
 from penstock.containers.hdf5.header import ATTRIBUTE, ATTRIBUTE_INFO, BTREE_K, Message, read_messages
 from penstock.containers.hdf5.image import SIGNATURE, UNDEFINED, Image, Superblock
-from penstock.containers.hdf5.lock import lock_for_writing, sync_folder
+from penstock.containers.hdf5.lock import lock_for_writing
 from penstock.containers.hdf5.messages import Link
 from penstock.containers.hdf5.objects import ObjectWriter, Storage, Value
 from penstock.containers.hdf5.reader import File, Group
@@ -20,6 +20,7 @@ from penstock.containers.hdf5.root import Root
 from penstock.containers.hdf5.superblock import NEW, encode_superblock
 from penstock.containers.hdf5.tail import Tail, write_all
 from penstock.errors import DataError, LockedError
+from penstock.files import sync
 
 FIRST_BYTES = 4096  # more than an empty file takes
 
@@ -82,7 +83,7 @@ class Appender:
         self._dirty = True
         self.commit()
         if self._fsync:
-            sync_folder(self.path)
+            sync(os.path.dirname(self.path) or ".")
 
     def __contains__(self, name: str) -> bool:
         return name in self._root

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import importlib
 import os
-import tempfile
 import zlib
 from contextlib import nullcontext, suppress
 from functools import cache
@@ -14,6 +13,7 @@ from typing import IO, Any, Literal
 
 from penstock.containers.tar.walk import TornError
 from penstock.errors import FormatError, UnsafeDataError, require
+from penstock.files import atomic_file
 
 Compression = Literal["gzip", "zstd"] | None
 
@@ -162,21 +162,13 @@ def pack(source: Path, target: Path, kind: Literal["gzip", "zstd"], level: int |
 
     It has the time of `source`, so that which of both was changed last can be told.
     """
-    fd, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with open(source, "rb") as file, open(fd, "wb") as out:
-            with _compressor(out, kind, level) as packed:
-                while part := file.read(PIECE):
-                    packed.write(part)
-            out.flush()
-            state = os.fstat(file.fileno())
-            os.fchmod(out.fileno(), 0o644)
-            os.utime(out.fileno(), ns=(state.st_atime_ns, state.st_mtime_ns))
-            os.fsync(out.fileno())
-        os.replace(name, target)
-    except BaseException:
-        os.unlink(name)
-        raise
+    with open(source, "rb") as file, atomic_file(target, durable="file") as out:
+        with _compressor(out, kind, level) as packed:
+            while part := file.read(PIECE):
+                packed.write(part)
+        out.flush()
+        state = os.fstat(file.fileno())
+        os.utime(out.fileno(), ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
 def _compressor(out: IO[bytes], kind: Literal["gzip", "zstd"], level: int | None) -> Any:

@@ -8,13 +8,13 @@ one, and after it the new one, whoever looks, and whenever the writer is killed.
 from __future__ import annotations
 
 import os
-import tempfile
 from functools import lru_cache
 from pathlib import Path
 
 from penstock.containers.tar.header import BLOCK, ZERO, padded
 from penstock.containers.tar.walk import NAME, walk
 from penstock.errors import DataError, FormatError
+from penstock.files import atomic_file
 from penstock.files.mapping import map_file
 
 Piece = bytes | memoryview
@@ -109,6 +109,7 @@ class TarAppender:
     `TarAppender.create` makes a new one with its first members, which appears at its path whole or not at all. Raises
     `FormatError` for an archive that is damaged; what a killed writer left behind the end is overwritten.
 
+    >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.tar"
     >>> with TarAppender.create(path, member("a.txt", b"1")) as archive:
     ...     archive.append([member("b.txt", b"2")])
@@ -128,7 +129,7 @@ class TarAppender:
         """A new archive of the given members. Raises `FileExistsError` if something lies at `path`."""
         if path.exists() or path.is_symlink():
             raise FileExistsError(f"expected nothing at {path}; open it for appending, or remove it")
-        replace(path, [first])
+        replace(path, [first], overwrite=False)
         return cls(path, len(first))
 
     @property
@@ -169,25 +170,10 @@ class TarAppender:
         self.close()
 
 
-def replace(path: Path, members: list[Piece]) -> None:
+def replace(path: Path, members: list[Piece], *, overwrite: bool = True) -> None:
     """Put an archive of these members at `path`, atomically: readers have the old one, or this one."""
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        try:
-            write_all(fd, [*members, END], 0)
-            os.fchmod(fd, 0o644)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    with atomic_file(path, durable="folder", overwrite=overwrite) as file:
+        write_all(file.fileno(), [*members, END], 0)
 
 
 def write_all(fd: int, parts: list[Piece], position: int) -> None:

@@ -13,7 +13,8 @@ from penstock.containers.zarr.array import ZarrArray
 from penstock.containers.zarr.metadata import ARRAY, ArrayMetadata
 from penstock.containers.zarr.rows import Rows
 from penstock.containers.zarr.stores import DirectoryStore
-from penstock.containers.zarr.writing import ArrayWriter, put
+from penstock.containers.zarr.writing import ArrayWriter
+from penstock.files import write_atomic
 
 Any1 = npt.NDArray[Any]
 Int = npt.NDArray[np.int64]
@@ -50,7 +51,7 @@ class WritableRows(Rows):
         """Another number of rows; new ones are zeros."""
         self.metadata = self.metadata.resized(length)
         self.shape = self.metadata.shape
-        put(self.folder / ARRAY, self.metadata.to_json())
+        write_atomic(self.folder / ARRAY, self.metadata.to_json())
 
     def append(self, rows: npt.ArrayLike) -> None:
         """More rows behind the last."""

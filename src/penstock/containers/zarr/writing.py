@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from penstock.containers.zarr.metadata import (
 from penstock.containers.zarr.rows import as_bytes
 from penstock.containers.zarr.stores import DirectoryStore
 from penstock.errors import DataError, SpecError, require
+from penstock.files import write_atomic
 
 CODECS = ("blosc", "zlib", "gzip", "bz2", "lzma", "lz4", "zstd")
 
@@ -81,7 +81,7 @@ class ArrayWriter:
         """An empty array. Raises `FileExistsError`."""
         folder.mkdir()
         empty = metadata.resized(0)
-        put(folder / ARRAY, empty.to_json())
+        write_atomic(folder / ARRAY, empty.to_json())
         return cls(folder, empty)
 
     def __len__(self) -> int:
@@ -109,7 +109,7 @@ class ArrayWriter:
             self._put()
         if self._length != self.metadata.shape[0]:
             self.metadata = self.metadata.resized(self._length)
-            put(self.folder / ARRAY, self.metadata.to_json())
+            write_atomic(self.folder / ARRAY, self.metadata.to_json())
 
     def rollback(self, length: int) -> None:
         """Go on behind row `length`; what lies behind it is written over."""
@@ -132,7 +132,7 @@ class ArrayWriter:
     def _put(self) -> None:
         c = (self._length - 1) // self.metadata.chunk_rows
         data = as_bytes(self._tail) if self._codec is None else self._codec.encode(self._tail)
-        put(self.folder / self.metadata.key(c), data)
+        write_atomic(self.folder / self.metadata.key(c), data)
         self._written.add(self.folder / self.metadata.key(c))
         self._dirty = False
 
@@ -140,13 +140,14 @@ class ArrayWriter:
 def create_group(folder: Path, attributes: Mapping[str, Any]) -> None:
     """The files that make an existing folder a group.
 
+    >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> create_group(folder, {"labels": []})
     >>> sorted(file.name for file in folder.iterdir())
     ['.zattrs', '.zgroup']
     """
     write_attributes(folder, attributes)
-    put(folder / GROUP, dumped({"zarr_format": 2}))
+    write_atomic(folder / GROUP, dumped({"zarr_format": 2}))
 
 
 def write_attributes(folder: Path, attributes: Mapping[str, Any]) -> None:
@@ -155,23 +156,6 @@ def write_attributes(folder: Path, attributes: Mapping[str, Any]) -> None:
         raw = dumped(attributes)
     except (TypeError, ValueError) as error:
         raise DataError(f"expected attributes that JSON has a place for: {error}") from error
-    put(folder / ATTRIBUTES, raw)
+    write_atomic(folder / ATTRIBUTES, raw)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(folder / CONSOLIDATED)  # it would say what was
-
-
-def put(path: Path, data: Any) -> None:
-    """A file, whole or as it was before.
-
-    >>> put(Path(tempfile.mkdtemp()) / "a", b"1")
-    """
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(fd, "wb") as file:
-            file.write(data)
-            os.fchmod(fd, 0o644)
-        os.rename(name, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-        raise

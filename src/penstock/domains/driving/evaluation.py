@@ -15,9 +15,9 @@ from penstock.domains.driving.mask import Thresholds, agents_mask, chosen
 from penstock.domains.driving.sampling import Sampler, Sampling
 from penstock.domains.driving.tables import GroundTruth, write_gt_csv
 from penstock.errors import DataError
+from penstock.files import atomic_path
 from penstock.formats.l5kit.source import L5KitSource
 from penstock.formats.l5kit.tools import chop
-from penstock.formats.l5kit.whole import whole
 
 MIN_FUTURE_STEPS = 10
 """Frames that an agent must go on behind the last frame of a test set to be one of those to predict."""
@@ -85,7 +85,8 @@ def create_chopped_dataset(
             truth = ground_truth(source, full, num_frames_gt, th_agent_prob, timeline=timeline)
             write_gt_csv(part / "gt.csv", *truth)
 
-    whole(folder, make)
+    with atomic_path(folder) as made:
+        make(made)
     return folder
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from penstock.containers.zarr import ZarrGroup
 from penstock.domains.driving.logs import Logs, Timeline, interest_of
 from penstock.errors import DataError, FormatError
+from penstock.files.arrays import read_arrays, write_arrays
 from penstock.kernels.dispatch import kernels
 
 Int = npt.NDArray[np.int64]
@@ -23,6 +23,7 @@ Mask = npt.NDArray[np.uint32]
 MIN_HISTORY, MIN_FUTURE = 10, 1
 """Frames that an agent must be there before and after, unless one says otherwise."""
 _BLOCK = 1 << 18  # observations that are read at a time
+_MAGIC = b"penstock agents mask 1\n"
 _VERSION = 1  # of what a cached mask means
 
 
@@ -61,7 +62,7 @@ def agents_mask(
     """`[N, 2]` uint32: how many frames before and after each observation its track goes on without a break.
 
     Nothing is written, unless `cache` names a folder: a file there is then used, or made whole at once (concurrent
-    writers are safe), under a name made of the data's fingerprint and of every threshold.
+    writers are safe), under a name made of the data's fingerprint and of every threshold. A damaged file is made again.
 
     Raises `DataError` for a cache and logs without a fingerprint; `OSError` if the folder cannot be written.
     Cost: one pass over the agents, some 0.1 us an observation.
@@ -78,19 +79,13 @@ def agents_mask(
     """
     if cache is None:
         return _computed(logs, thresholds, Timeline.of(logs) if timeline is None else timeline)
-    path = Path(cache) / f"agents-mask-{_key(logs, thresholds)}.npy"
-    if path.exists():
-        return _loaded(path, len(logs.agents))
+    key = _key(logs, thresholds)
+    path = Path(cache) / f"agents-mask-{key}"
+    found = read_arrays(path, _MAGIC, key)
+    if found is not None and found[1]["mask"].shape == (len(logs.agents), 2):
+        return found[1]["mask"]
     mask = _computed(logs, thresholds, Timeline.of(logs) if timeline is None else timeline)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".agents-mask-")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            np.save(file, mask, allow_pickle=False)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_arrays(path, _MAGIC, key, {}, {"mask": mask})
     return mask
 
 
@@ -101,16 +96,6 @@ def _key(logs: Logs, thresholds: Thresholds) -> str:
             f"expected logs with a fingerprint to cache their mask, got {type(logs).__name__}; use no cache"
         )
     return hashlib.sha256(f"{_VERSION} {fingerprint} {thresholds!r}".encode()).hexdigest()[:32]
-
-
-def _loaded(path: Path, rows: int) -> Mask:
-    try:
-        mask = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise FormatError(f"expected an array of uint32, got {error}; remove the file", path=path) from error
-    if mask.dtype != np.uint32 or mask.shape != (rows, 2):
-        raise FormatError(f"expected uint32[{rows}, 2], got {mask.dtype}{list(mask.shape)}; remove it", path=path)
-    return mask
 
 
 def _computed(logs: Logs, thresholds: Thresholds, timeline: Timeline) -> Mask:

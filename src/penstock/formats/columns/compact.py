@@ -11,13 +11,14 @@ import numpy as np
 
 from penstock.core.episode import Episode
 from penstock.errors import ChecksumError, DataError, FormatError
+from penstock.files import atomic_path
 from penstock.formats.base.format import Finding
 from penstock.formats.columns import table
 from penstock.formats.columns.files import read_json
 from penstock.formats.columns.layout import METADATA, Layout
 from penstock.formats.columns.packing import Compression, Packing
 from penstock.formats.columns.snapshot import Maps, Snapshot
-from penstock.formats.columns.writer import ColumnsWriter, building, write_store
+from penstock.formats.columns.writer import ColumnsWriter, write_store
 
 
 def compact(
@@ -39,7 +40,8 @@ def compact(
     if damaged not in ("raise", "skip"):
         raise DataError(f"expected damaged to be 'raise' or 'skip', got {damaged!r}")
     layout, lost = Layout.read(Path(path)), list[Finding]()
-    with building(Path(target)) as folder:
+    with atomic_path(target, durable="folder") as folder:
+        folder.mkdir()
         packing = layout.packing if compression == "keep" else Packing.of(layout.spec, compression)
         write_store(Layout(folder, layout.spec, packing), _metadata(layout, lost, damaged == "skip"))
         with ColumnsWriter(folder) as writer:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import FormatError, UnsafeDataError
+from penstock.files import write_atomic
 from penstock.files.descriptors import opened
 
 _LARGEST_JSON = 1 << 28
@@ -42,24 +42,4 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Replace a JSON file atomically: a reader, or the disk after a power loss, has the old one or the new one."""
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(fd, "w", encoding="utf-8") as file:
-            json.dump(data, file, indent=1)
-            file.flush()
-            os.fchmod(fd, 0o644)
-            os.fsync(fd)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
-    sync_folder(path.parent)
-
-
-def sync_folder(path: Path) -> None:
-    """Make the names in a folder last."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    write_atomic(path, json.dumps(data, indent=1).encode(), durable="folder")

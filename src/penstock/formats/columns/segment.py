@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import struct
 import zlib
@@ -16,9 +15,10 @@ from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, SpecError
+from penstock.files import sync, try_lock
 from penstock.files.descriptors import PooledFile, open_regular
 from penstock.formats.columns import table
-from penstock.formats.columns.files import sync_folder, write_at
+from penstock.formats.columns.files import write_at
 from penstock.formats.columns.layout import BLOCKS, SEGMENTS, Layout
 from penstock.formats.columns.packing import Packing
 from penstock.formats.columns.reading import as_bytes
@@ -52,7 +52,7 @@ class Segment:
                     return cls(layout, number, locked)._opened(layout)
             with contextlib.suppress(FileExistsError):  # another writer was quicker: look again
                 layout.segment(numbers[-1] + 1 if numbers else 0).mkdir()
-                sync_folder(layout.root / SEGMENTS)
+                sync(layout.root / SEGMENTS)
 
     def _opened(self, layout: Layout) -> Segment:
         try:
@@ -105,7 +105,7 @@ class Segment:
         for file in self._files:
             with file as fd:
                 os.fsync(fd)
-        sync_folder(self._folder)
+        sync(self._folder)
         self.unsynced = 0
 
     def close(self) -> None:
@@ -227,12 +227,10 @@ def _part(layout: Layout, number: int, path: str, files: list[PooledFile]) -> Pa
 def _lock(path: Path) -> int | None:
     """A file descriptor of `path`, locked until it is closed; None where somebody else holds the lock."""
     fd = open_regular(path, _OPEN)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        return None
-    return fd
+    if try_lock(fd):
+        return fd
+    os.close(fd)
+    return None
 
 
 def _cut(fd: int, size: int, folder: Path, where: str = "metadata.jsonl") -> None:

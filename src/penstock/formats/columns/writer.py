@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import tempfile
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.errors import DataError, LockedError, SpecError
+from penstock.files import atomic_path, locked, sync
 from penstock.files.descriptors import open_regular
 from penstock.formats.base.writer import Writer
 from penstock.formats.columns import jsonlines, table
-from penstock.formats.columns.files import read_json, sync_folder, write_at, write_json
+from penstock.formats.columns.files import read_json, write_at, write_json
 from penstock.formats.columns.layout import METADATA, SEGMENTS, Layout
 from penstock.formats.columns.packing import STEPS, Compression, Packing
 from penstock.formats.columns.segment import Segment
@@ -36,6 +35,7 @@ class ColumnsWriter(Writer):
 
     >>> import numpy as np
     >>> from penstock.core.spec import Field
+    >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "store"
     >>> spec = Spec({"rewards": Field(np.dtype("f8"))})
     >>> ColumnsWriter.create(path, spec, {"author": "me"}).close()
@@ -78,7 +78,8 @@ class ColumnsWriter(Writer):
 
         Raises `FileExistsError` if something lies there, `SpecError` for columns that it cannot hold.
         """
-        with building(Path(path)) as folder:
+        with atomic_path(path, durable="folder") as folder:
+            folder.mkdir()
             write_store(Layout(folder, spec, Packing.of(spec, compression, block_steps)), metadata or {})
         return cls(path, sync=sync)
 
@@ -165,29 +166,8 @@ class ColumnsWriter(Writer):
         self._segment.restore(entries)
         self._sound = True
 
-    @contextlib.contextmanager
-    def _locked(self) -> Generator[None]:
-        fcntl.flock(self._table, fcntl.LOCK_EX)
-        try:
-            yield
-        finally:
-            fcntl.flock(self._table, fcntl.LOCK_UN)
-
-
-@contextlib.contextmanager
-def building(path: Path) -> Generator[Path]:
-    """A new folder beside `path` that takes its place when the block ends well, and disappears when it does not.
-
-    Raises `FileExistsError` if something lies at `path`.
-    """
-    if path.exists() or path.is_symlink():
-        raise FileExistsError(f"expected nothing at {path}; open it for appending, or remove it")
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.", ignore_cleanup_errors=True) as beside:
-        folder = Path(beside) / path.name
-        folder.mkdir()
-        yield folder
-        os.rename(folder, path)
-    sync_folder(path.parent)
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
+        return locked(self._table, wait=True)
 
 
 def write_store(layout: Layout, metadata: Mapping[str, Any]) -> None:
@@ -196,4 +176,4 @@ def write_store(layout: Layout, metadata: Mapping[str, Any]) -> None:
     write_json(layout.root / METADATA, jsonlines.plain(metadata))
     (layout.root / SEGMENTS).mkdir()
     layout.table.touch()
-    sync_folder(layout.root)
+    sync(layout.root)

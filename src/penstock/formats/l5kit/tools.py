@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import DataError
+from penstock.files import atomic_path
 from penstock.formats.l5kit.columns import intervals
 from penstock.formats.l5kit.dtypes import SCENE_DTYPE
 from penstock.formats.l5kit.source import L5KitSource, Scene
-from penstock.formats.l5kit.whole import whole
 from penstock.formats.l5kit.writer import L5KitWriter
 
 Any1 = npt.NDArray[Any]
@@ -72,7 +72,8 @@ def split(path: Path_, output: Path_, parts: Mapping[str, int], **options: Any) 
             for name, (a, b) in zip(parts, cuts, strict=True):
                 _written(folder / name, (source.scene(e) for e in range(a, b)), options)
 
-        whole(Path(output), make)
+        with atomic_path(output) as made:
+            make(made)
     return [(a, b) for a, b in cuts]
 
 
@@ -134,4 +135,5 @@ def _written(output: Path_, scenes: Iterable[Scene], options: Mapping[str, Any])
         with L5KitWriter.create(folder, **options) as writer:
             writer.write_scenes(scenes)
 
-    whole(Path(output), make)
+    with atomic_path(output) as made:
+        make(made)

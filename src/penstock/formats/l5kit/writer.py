@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -21,17 +20,16 @@ from penstock.containers.zarr import (
     create_group,
     write_attributes,
 )
-from penstock.containers.zarr.writing import put
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
-from penstock.errors import DataError, FormatError, LockedError
+from penstock.errors import DataError, FormatError
+from penstock.files import atomic_path, open_locked, sync, write_atomic
 from penstock.formats.base.writer import Writer
 from penstock.formats.l5kit import npy
 from penstock.formats.l5kit.columns import check_spec, intervals, tables_of
 from penstock.formats.l5kit.dtypes import CHUNK_ROWS, DTYPES, FORMAT_VERSION, LABELS, SCENE_DTYPE
 from penstock.formats.l5kit.source import offsets_in
 from penstock.formats.l5kit.tables import FACES, open_tables, stored_rows
-from penstock.formats.l5kit.whole import whole
 
 Any1 = npt.NDArray[Any]
 Layout = Literal["zarr", "npy"]
@@ -115,7 +113,7 @@ class L5KitWriter(Writer):
         def make(folder: Path) -> None:
             folder.mkdir()
             if layout == "npy":
-                put(folder / npy.ATTRIBUTES, _json(attributes))
+                write_atomic(folder / npy.ATTRIBUTES, _json(attributes))
                 for name in reversed(DTYPES):
                     npy.NpyWriter.create(folder / f"{name}.npy", DTYPES[name]).close()
             else:
@@ -123,7 +121,8 @@ class L5KitWriter(Writer):
                     ArrayWriter.create(folder / name, ArrayMetadata.of(dtype, (0,), chunks[name], config)).close()
                 create_group(folder, attributes)
 
-        whole(place, make)
+        with atomic_path(place) as made:
+            make(made)
         return cls(place)
 
     def __enter__(self) -> L5KitWriter:
@@ -202,7 +201,7 @@ class L5KitWriter(Writer):
             raise DataError(f"expected format_version {FORMAT_VERSION}, got {metadata['format_version']!r}")
         attributes = {**self._attributes, **metadata}
         if (self.path / "scenes.npy").exists():
-            put(self.path / npy.ATTRIBUTES, _json(attributes))
+            write_atomic(self.path / npy.ATTRIBUTES, _json(attributes))
         else:
             write_attributes(self.path, attributes)
         self._attributes = attributes
@@ -214,11 +213,7 @@ class L5KitWriter(Writer):
         try:
             for table in self._tables.values():
                 table.sync()
-            folder = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync(self.path)
         finally:
             for table in self._tables.values():
                 table.close()
@@ -285,10 +280,6 @@ def _locked(path: Path) -> int:
     Raises `LockedError`, `FileNotFoundError`.
     """
     flat = path / "scenes.npy"
-    fd = os.open(flat if flat.exists() else path / "scenes", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise LockedError(f"{path} is in use by another writer; wait for it to finish") from None
-    return fd
+    if flat.exists():
+        return open_locked(flat, name=path)
+    return open_locked(path / "scenes", os.O_RDONLY, name=path)

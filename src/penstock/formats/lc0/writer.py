@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import re
-import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +14,8 @@ import numpy as np
 from penstock.containers.tar import TarAppender, member
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
-from penstock.errors import DataError, FormatError, LockedError
+from penstock.errors import DataError, FormatError
+from penstock.files import open_locked, write_atomic
 from penstock.formats.base.writer import Writer
 from penstock.formats.lc0.columns import SPEC, check_spec, frames_of
 from penstock.formats.lc0.records import FRAME, RECORDS
@@ -74,6 +72,7 @@ class Lc0Writer(Writer):
 
     Raises `FormatError`, `LockedError`, `DataError`, `FileNotFoundError`. Cost of opening: that of `Lc0Source`.
 
+    >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "games.tar"
     >>> game = {name: np.zeros((2, *field.shape), field.dtype) for name, field in SPEC.fields.items()}
     >>> with Lc0Writer.create(path, SPEC) as writer:
@@ -136,7 +135,7 @@ class Lc0Writer(Writer):
         packed = packed_chunk(frames, self._record, self._level)
         name = f"training.{self._next:09d}.gz"
         if self._archive is None:
-            _put(self.path / name, packed)
+            write_atomic(self.path / name, packed, durable="file")
         else:
             self._archive.append([member(name, packed)])
         self._next += 1
@@ -172,22 +171,6 @@ class Lc0Writer(Writer):
         return [int(match[1]) for match in found if match is not None]
 
 
-def _put(path: Path, data: bytes) -> None:
-    """A new file, whole or not at all."""
-    fd, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with open(fd, "wb") as file:
-            file.write(data)
-            os.fchmod(fd, 0o644)
-            file.flush()
-            os.fsync(fd)
-        os.rename(name, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
-        raise
-
-
 def _refuse(metadata: Mapping[str, Any]) -> None:
     if metadata:
         raise DataError(f"expected no metadata, got {sorted(metadata)}: files of chunks have no place for it")
@@ -195,10 +178,4 @@ def _refuse(metadata: Mapping[str, Any]) -> None:
 
 def _locked(path: Path) -> int:
     """The descriptor that holds the writers' lock until it is closed. Raises `LockedError`, `FileNotFoundError`."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise LockedError(f"{path} is in use by another writer; wait for it to finish") from None
-    return fd
+    return open_locked(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)

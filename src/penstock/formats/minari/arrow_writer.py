@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
 import secrets
-import tempfile
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ from penstock.core.columns import under
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
 from penstock.errors import DataError, FormatError, SpecError, require
+from penstock.files import locked, move, scratch_folder, sync
 from penstock.formats.minari import arrow_table, metadata, writing
 from penstock.formats.minari.arrow_source import ArrowSource, episode_directories, part
 from penstock.formats.minari.metadata import bytes_of, changed
@@ -57,14 +55,14 @@ class ArrowWriter(writing.DatasetWriter):
     def _commit(self, episodes: Sequence[Episode]) -> list[int]:
         self._check_open()
         batches = [self._batch(self._plan.check(episode)) for episode in episodes]
-        with self._locked(), tempfile.TemporaryDirectory(prefix=".new-", dir=self._folder) as staging:
+        with self._locked(), scratch_folder(self._folder / "new") as staging:
             entries = self._entries()
             first, steps = self._totals(entries)
             size = self._size(first)
             numbers = list(range(first, first + len(episodes)))
             for number, batch, episode in zip(numbers, batches, episodes, strict=True):
-                self._stage(Path(staging) / str(number), batch, self._plan.entries(episode, number))
-            size += self._install(Path(staging), numbers)
+                self._stage(staging / str(number), batch, self._plan.entries(episode, number))
+            size += self._install(staging, numbers)
             totals = {"total_episodes": numbers[-1] + 1, "total_steps": steps + sum(map(len, episodes))}
             self._write_entries({**entries, **totals}, size)
             self._bytes = (numbers[-1] + 1, size)
@@ -81,11 +79,11 @@ class ArrowWriter(writing.DatasetWriter):
         for directory in (staging / str(number) for number in numbers):
             size += sum(path.stat().st_size for path in directory.iterdir())
             for path in _files(directory) if self._each else ():
-                metadata.sync(path)
+                sync(path)
         for number in numbers:
-            os.rename(staging / str(number), self._folder / str(number))
+            move(staging / str(number), self._folder / str(number))
         if self._each:
-            metadata.sync(self._folder)
+            sync(self._folder)
         else:
             self._waiting += [self._folder / str(number) for number in numbers]
         return size
@@ -121,14 +119,8 @@ class ArrowWriter(writing.DatasetWriter):
             return array.blobs() if array.dtype == np.uint8 else array
         return np.asarray(array)
 
-    @contextmanager
-    def _locked(self) -> Generator[None]:
-        handle = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
+    def _locked(self) -> AbstractContextManager[None]:
+        return locked(self._folder, wait=True)
 
     def _totals(self, entries: Mapping[str, Any]) -> tuple[int, int]:
         """The number of the next episode and the steps so far, counted anew where the stored totals are stale."""
@@ -146,7 +138,7 @@ class ArrowWriter(writing.DatasetWriter):
         """Hide a last episode that is not whole, so that its number is free: what a killed writer left."""
         for number in episode_directories(self._folder)[-1:]:
             if not self._whole(number):
-                os.rename(self._folder / str(number), self._folder / f".broken-{number}-{secrets.token_hex(4)}")
+                move(self._folder / str(number), self._folder / f".broken-{number}-{secrets.token_hex(4)}")
 
     def _whole(self, number: int) -> bool:
         """Whether the file of an episode is there, to its footer."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import numpy as np
 
 from penstock.core.spaces import Space
 from penstock.errors import DataError, FormatError, SpecError
+from penstock.files import write_atomic
 
 FILE = "metadata.json"
 LIMIT = 64 << 20  # bytes; bounds of a (480, 640, 3) image take 9 MB
@@ -60,28 +60,7 @@ def write_json(path: Path, data: Mapping[str, Any], *, durable: bool = True) -> 
     Cost: two fsyncs, none if it need not be `durable`.
     """
     raw = strict_dumps(data).encode()
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
-    try:
-        with open(temporary, "xb") as file:
-            file.write(raw)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    if durable:
-        sync(path.parent)
-
-
-def sync(path: Path) -> None:
-    """Make the bytes of a file, or the names in a directory, last."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    write_atomic(path, raw, durable="folder" if durable else "none")
 
 
 def dumps(data: Any) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import shutil
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +16,7 @@ from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError, SpecError
+from penstock.files import atomic_path, sync
 from penstock.formats.base.writer import Writer
 from penstock.formats.minari import images, metadata
 from penstock.formats.minari.spaces import is_image, of_spec
@@ -88,7 +87,7 @@ class DatasetWriter(Writer):
         """Flush what was written to the disk itself, where that was not done for every episode."""
         if not self._closed and not self._each:
             for path in self._unflushed():
-                metadata.sync(path)
+                sync(path)
         self._closed = True
 
     def _check_open(self) -> None:
@@ -181,17 +180,11 @@ def install(path: Path, fill: Callable[[Path], None]) -> None:
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise FileExistsError(f"{path} exists already; delete it, or open it with append")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}")
-    data = temporary / "data"
-    try:
-        data.mkdir(parents=True)
-        fill(data)
-        metadata.sync(temporary)
-        os.rename(temporary, path)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-    metadata.sync(path.parent)
+    with suppress(FileNotFoundError):
+        path.rmdir()  # an empty one
+    with atomic_path(path, durable="folder") as made:
+        (made / "data").mkdir(parents=True)
+        fill(made / "data")
 
 
 def text(column: Ragged) -> list[str]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,8 @@ from penstock.containers.tar.writer import Piece
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
-from penstock.errors import DataError, FormatError, LockedError, SpecError
+from penstock.errors import DataError, FormatError, SpecError
+from penstock.files import open_locked
 from penstock.formats.base.writer import Writer
 from penstock.formats.webdataset import own
 from penstock.formats.webdataset.cache import unpacked_beside
@@ -264,10 +263,5 @@ def _npy(name: str, array: Any) -> bytes:
 def _locked(path: Path, *, single: bool) -> int:
     """The descriptor that holds the writers' lock until it is closed. Raises `LockedError`, `FileNotFoundError`."""
     shards_of(path)
-    name = path.with_name(f".{path.name}.lock") if single else path / ".lock"
-    fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-    with suppress(BlockingIOError):
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return fd
-    os.close(fd)
-    raise LockedError(f"{path} is in use by another writer; wait for it to finish")
+    place = path.with_name(f".{path.name}.lock") if single else path / ".lock"
+    return open_locked(place, os.O_RDWR | os.O_CREAT, name=path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +22,7 @@ from penstock.core.episode import Episode
 from penstock.core.spec import Field, Spec
 from penstock.envs.registry import available, color_space_of, spaces_of
 from penstock.errors import DataError, SpecError
+from penstock.files import atomic_path, move
 from penstock.formats.base.writer import Writer
 from penstock.formats.webdataset.pickles import around, dumps
 from penstock.formats.webdataset.seed_writer import SeedWriter
@@ -65,6 +65,7 @@ def write_frames(
 
     Raises `DataError` for other names or values, and for no frames. Memory: some MB, however many frames there are.
 
+    >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "random" / "random.tgz"
     >>> write_frames(path, {"env_cfg": {}}, ({"obs": t, "acts": 0, "dones": t == 9} for t in range(10)))
     >>> import tarfile
@@ -81,7 +82,7 @@ def write_frames(
             for pieces in _gathered(frame_dicts):
                 archive.append(pieces)
         if kind is None:
-            os.replace(plain, path)
+            move(plain, path)
         else:
             pack(plain, path, kind)
 
@@ -90,10 +91,8 @@ def write_frames(
 def replaced(target: Path) -> Generator[Path]:
     """A path for a file that takes the place of `target` when the block ends, and vanishes if it raises."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".writing-") as folder:
-        path = Path(folder) / target.name
+    with atomic_path(target, overwrite=True) as path:
         yield path
-        os.replace(path, target)
 
 
 class TaskWriter(Writer):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from penstock.errors import DataError
+from penstock.files import move, scratch_folder
 from penstock.formats.l5kit import L5KitSource, chop, concat, split
 
 Path_ = str | os.PathLike[str]
@@ -48,11 +47,8 @@ def zarr_split(
     if there := [name for name in parts if (folder / name).exists()]:
         raise FileExistsError(f"expected nothing at {folder / there[0]}; remove it, or choose another place")
     folder.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(dir=folder, prefix=".split-"))
-    try:
+    with scratch_folder(folder / "parts") as scratch:
         cuts = split(input_zarr, scratch / "parts", parts)
         for name in parts:
-            os.rename(scratch / "parts" / name, folder / name)
-    finally:
-        shutil.rmtree(scratch)
+            move(scratch / "parts" / name, folder / name)
     return cuts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import shutil
@@ -15,6 +14,7 @@ from penstock.compat.minari.dataset.staging import install
 from penstock.compat.minari.storage.datasets_root_dir import get_dataset_path
 from penstock.core.episode import Episode
 from penstock.errors import DataError
+from penstock.files import open_locked
 from penstock.formats.minari import ids, root
 
 _PREFIX = ".collecting-"
@@ -67,8 +67,7 @@ class Collection:
         if self._storage is None:
             path = get_dataset_path() / f"{_PREFIX}{secrets.token_hex(8)}"
             path.mkdir()
-            self._lock = os.open(path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._lock = open_locked(path / _LOCK, os.O_RDWR | os.O_CREAT, wait=True)
             self._storage = self._begin(path / root.DATA)
         return self._storage
 
@@ -105,15 +104,9 @@ def unfinished() -> list[Path]:
 
 def _is_left(path: Path) -> bool:
     try:
-        lock = os.open(path / _LOCK, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
+        os.close(open_locked(path / _LOCK))
+    except OSError:  # there is no lock, or its process lives
         return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(lock)
     return (path / root.DATA).is_dir()
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import shutil
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +14,7 @@ from penstock.containers.hdf5 import File
 from penstock.core.spaces import Space
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError
+from penstock.files import move, scratch_folder, sync
 from penstock.formats.minari import columns, ids, legacy, metadata, root, spaces, writing
 from penstock.formats.minari.format import MinariFormat
 from penstock.formats.minari.hdf5_index import MAIN
@@ -31,13 +30,11 @@ def building(path: Path) -> Generator[Path]:
 
     If filling it fails, it is removed.
     """
-    staging = get_dataset_path() / f".creating-{secrets.token_hex(8)}"
-    try:
+    with scratch_folder(get_dataset_path() / path.name) as scratch:
+        staging = scratch / "made"
         (staging / root.DATA).mkdir(parents=True)
         yield staging / root.DATA
         install(staging, path)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
 
 
 def install(staging: Path, path: Path) -> None:
@@ -46,8 +43,8 @@ def install(staging: Path, path: Path) -> None:
     root.ensure_namespace(namespace, get_dataset_path())
     if path.exists():
         raise DataError(f"expected a free place for the dataset, got {path}; choose another name or version")
-    staging.rename(path)
-    metadata.sync(path.parent)
+    move(staging, path)
+    sync(path.parent)
 
 
 def has_data(data: Path) -> bool:
@@ -63,14 +60,11 @@ def has_data(data: Path) -> bool:
 
 def begin_data(data: Path, spec: Spec, data_format: str, images: writing.Images) -> None:
     """Put an empty data file for episodes of `spec` into a data directory, whose metadata stays as it is."""
-    fresh = data / f".new-{secrets.token_hex(8)}"
-    try:
-        _FORMAT.create(fresh, spec, data_format=data_format, images=images).close()
-        for child in (fresh / root.DATA).iterdir():
+    with scratch_folder(data / "new") as scratch:
+        _FORMAT.create(scratch / "new", spec, data_format=data_format, images=images).close()
+        for child in (scratch / "new" / root.DATA).iterdir():
             if child.name != metadata.FILE:
-                child.replace(data / child.name)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+                move(child, data / child.name, overwrite=child.is_file())
 
 
 def empty_spec(observation_space: Space, action_space: Space) -> Spec:

@@ -8,14 +8,13 @@ Names that come from a hub are hostile until `ids.inside` has passed them.
 from __future__ import annotations
 
 import json
-import secrets
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from penstock.compat.minari.storage.datasets_root_dir import get_dataset_path
 from penstock.errors import DataError, FormatError, PenstockError, UnsafeDataError, require
+from penstock.files import atomic_path
 from penstock.formats.minari import ids, metadata, root
 
 _DATA_FILE = f"/{root.DATA}/{metadata.FILE}"
@@ -77,13 +76,10 @@ class CloudStorage:
         Raises `UnsafeDataError` for a file name that would leave the dataset, `FileNotFoundError` if nothing is there.
         """
         target = ids.directory(dataset_id, path)
-        staging = path / f".downloading-{secrets.token_hex(8)}"
-        staging.mkdir(parents=True)
-        try:
-            self._copy(dataset_id, staging)
-            _replace(staging, target)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(target, overwrite=True) as made:
+            made.mkdir()
+            self._copy(dataset_id, made)
 
     def _copy(self, dataset_id: str, staging: Path) -> None:
         prefix = f"{self._path(dataset_id)}/"
@@ -198,15 +194,3 @@ def _is_id(name: str) -> bool:
         return ids.parse(name).version is not None
     except PenstockError:
         return False
-
-
-def _replace(staging: Path, target: Path) -> None:
-    """Put a complete directory in place of what is at `target`, which is kept until the new one stands."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if not target.exists():
-        staging.rename(target)
-        return
-    old = staging.with_name(f"{staging.name}-old")
-    target.rename(old)
-    staging.rename(target)
-    shutil.rmtree(old)
