@@ -66,9 +66,21 @@ def test_killed_anywhere(make: Make, tmp_path: Path, format: str, options: dict[
     assert kills
     report = penstock.convert(tmp_path / "source", out, format=format, options=options)
     assert report.episodes == 6
+    assert list(tmp_path.rglob("*.penstock")) == []
     with penstock.open(tmp_path / "source") as source, penstock.open(out) as killed:
         same(source, killed)
     if format == "webdataset":
         names = sorted(p.name for p in (tmp_path / "whole").glob("shard-*"))
         assert sorted(p.name for p in out.glob("shard-*")) == names
         assert [(out / n).read_bytes() for n in names] == [(tmp_path / "whole" / n).read_bytes() for n in names]
+
+
+def test_folders_that_killed_conversions_left_are_swept_at_the_next_start(make: Make, tmp_path: Path) -> None:
+    penstock.convert(make(), tmp_path / "source")
+    out = tmp_path / "out"
+    for at in (3, 4):
+        command = [sys.executable, "-c", CONVERT, str(tmp_path / "source"), str(out), "columns", "{}", str(at)]
+        assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+        assert len(list(tmp_path.iterdir())) == 2  # the one before was swept
+    penstock.convert(tmp_path / "source", out)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -98,6 +101,68 @@ def test_force_replaces_what_is_here(hub: str, collect: Collect) -> None:
     collect("toys/one-v0", seed=2)
     minari.download_dataset("toys/one-v0", force_download=True)
     assert minari.load_dataset("toys/one-v0").storage.get_episode_metadata([0])[0]["seed"] == 1
+
+
+def replaced_by_force(collect: Collect, root: Path) -> Path:
+    """A dataset on the hub, and another of its name here."""
+    collect("toys/one-v0", seed=1)
+    minari.upload_dataset("toys/one-v0")
+    minari.delete_dataset("toys/one-v0")
+    collect("toys/one-v0", seed=2)
+    return root / "toys" / "one-v0"
+
+
+def seed_of(dataset: MinariDataset) -> int:
+    return dataset.storage.get_episode_metadata([0])[0]["seed"]
+
+
+def test_there_is_no_moment_without_the_dataset_that_is_replaced(
+    collect: Collect, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = replaced_by_force(collect, root)
+    missing = list[str]()
+
+    def watched(name: str, call: Any) -> Any:
+        def made(*arguments: Any, **named: Any) -> Any:
+            result = call(*arguments, **named)
+            if not (place / "data" / "main_data.hdf5").exists():
+                missing.append(name)
+            return result
+
+        return made
+
+    for name in ("rename", "replace", "mkdir", "rmdir", "unlink"):
+        monkeypatch.setattr(os, name, watched(name, getattr(os, name)))
+    minari.download_dataset("toys/one-v0", force_download=True)
+    assert missing == []
+    assert seed_of(minari.load_dataset("toys/one-v0")) == 1
+    assert sorted(path.name for path in place.parent.iterdir()) == ["namespace_metadata.json", "one-v0"]
+
+
+def test_a_replacement_that_was_killed_between_two_renames_ends_at_the_next_loading(
+    collect: Collect, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = replaced_by_force(collect, root)
+    script = """if True:
+        import os, signal
+        from penstock.compat import minari
+        from penstock.files import rename
+        rename._renameat2 = lambda *_: False  # as on a system that cannot exchange two names
+        real, calls = os.rename, []
+        def once(*names):
+            if "one-v0" in str(names[0]):
+                calls.append(names)
+                if len(calls) == 2:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            real(*names)
+        os.rename = once
+        minari.download_dataset("toys/one-v0", force_download=True)
+    """
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == -9, done.stderr
+    assert not place.exists()
+    assert seed_of(minari.load_dataset("toys/one-v0")) == 1
+    assert sorted(path.name for path in place.parent.iterdir()) == ["namespace_metadata.json", "one-v0"]
 
 
 def test_a_url_names_hub_and_dataset(hub: str, collect: Collect, other_root: Callable[[], None]) -> None:

@@ -13,6 +13,7 @@ from penstock.compat.minari.dataset.versions import is_supported
 from penstock.compat.minari.storage import hosting
 from penstock.compat.minari.storage.datasets_root_dir import get_dataset_path
 from penstock.errors import FormatError
+from penstock.files import sweep
 from penstock.formats.minari import root
 
 
@@ -23,6 +24,8 @@ def load_dataset(dataset_id: str, download: bool = False) -> MinariDataset:
     """
     parse_dataset_id(dataset_id)
     path = get_dataset_path(dataset_id)
+    if not (path / root.DATA).is_dir():
+        sweep(path.parent)  # ends a replacement that was killed between two renames
     if not (path / root.DATA).is_dir():
         if not download:
             raise FileNotFoundError(
