@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self, cast
 
 from penstock.envs.updates import plain, update
 from penstock.errors import DataError, FormatError, require, suggestion
+from penstock.files import write_atomic
 
 IGNORED = "__doc__"  # Sacred puts it among the keys of every ingredient
 
@@ -93,7 +94,7 @@ class Section:
     def to_yaml(self, path: str | os.PathLike[str]) -> None:
         """Write all keys to a YAML file, in order. Raises `MissingExtraError` without the extra `config`."""
         text = require("yaml", "config").safe_dump(self.to_mapping(), sort_keys=False, allow_unicode=True)
-        Path(path).write_text(text, "utf-8")
+        write_atomic(path, text.encode())
 
     @classmethod
     def from_args(cls, args: Iterable[str], base: Self | None = None) -> Self:

@@ -98,7 +98,8 @@ class CloudStorage:
         """Copy a local dataset to the hub, its metadata last, and register it where the hub keeps a register."""
         source = get_dataset_path(dataset_id)
         self._make_group(dataset_id)
-        files = [file for file in sorted(source.rglob("*")) if file.is_file() and not file.name.startswith(".")]
+        files = [file for file in sorted(source.rglob("*")) if file.is_file()]
+        files = [f for f in files if not any(part.startswith(".") for part in f.relative_to(source).parts)]
         # The metadata makes a dataset visible to others, so it comes when everything else is there.
         for file in sorted(files, key=lambda file: file == source / root.DATA / metadata.FILE):
             self._put(file, f"{dataset_id}/{file.relative_to(source).as_posix()}")
