@@ -309,6 +309,38 @@ def test_a_log_has_one_writer_and_any_readers(tmp_path: Path) -> None:
     assert path.read_bytes() == MAGIC + b"1\n3\n"
 
 
+FORK = """
+import os, sys
+from penstock.errors import LockedError
+from penstock.files import AppendLog
+path = sys.argv[1]
+log = AppendLog(path, b"log\\n", "a log")
+reading, writing = os.pipe()
+child = os.fork()
+if child == 0:
+    os.close(writing)
+    try:
+        log.append(b"child\\n")
+    except LockedError:
+        os.read(reading, 1)  # lives on, with a copy of the descriptor, until the parent is through
+        log.close()
+        os._exit(7)
+    os._exit(1)
+os.close(reading)
+log.append(b"parent\\n")
+log.close()
+AppendLog(path, b"log\\n", "a log").close()
+os.close(writing)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+"""
+
+
+def test_a_forked_process_neither_writes_to_a_log_nor_holds_its_lock(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", FORK, tmp_path / "log"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "log").read_bytes() == b"log\nparent\n"
+
+
 def test_half_a_record_is_taken_back_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, room = os.pwrite, [3]
 

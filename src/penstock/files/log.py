@@ -7,8 +7,8 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.errors import FormatError
-from penstock.files.locks import StrPath, open_locked
+from penstock.errors import FormatError, LockedError
+from penstock.files.locks import StrPath, open_locked, unlock
 from penstock.files.replace import write_atomic
 
 
@@ -53,7 +53,7 @@ class AppendLog:
         except BaseException:
             os.close(fd)
             raise
-        self._fd = fd
+        self._fd, self._process = fd, os.getpid()
 
     def read(self) -> bytes:
         """Return everything, the magic included."""
@@ -76,8 +76,10 @@ class AppendLog:
         self._end = size
 
     def close(self) -> None:
-        """Close the file, which ends the lock. Closing twice is fine."""
+        """Close the file and end the lock. Closing twice is fine; in a forked process, the lock stays."""
         if self._fd >= 0:
+            if self._process == os.getpid():
+                unlock(self._fd)  # for forked processes that have a copy of the descriptor
             os.close(self._fd)
         self._fd = -1
 
@@ -88,6 +90,8 @@ class AppendLog:
     def _open_fd(self) -> int:
         if self._fd < 0:
             raise ValueError(f"expected an open log, got one that was closed: {self.path}")
+        if self._process != os.getpid():
+            raise LockedError(f"{self.path} belongs to the process that opened it; give this one a file of its own")
         return self._fd
 
 
