@@ -14,7 +14,7 @@ from typing import Any
 
 from penstock.compat.minari.storage.datasets_root_dir import get_dataset_path
 from penstock.errors import DataError, FormatError, PenstockError, UnsafeDataError, require
-from penstock.files import atomic_path
+from penstock.files import atomic_path, move, scratch_folder
 from penstock.formats.minari import ids, metadata, root
 
 _DATA_FILE = f"/{root.DATA}/{metadata.FILE}"
@@ -76,10 +76,14 @@ class CloudStorage:
         Raises `UnsafeDataError` for a file name that would leave the dataset, `FileNotFoundError` if nothing is there.
         """
         target = ids.directory(dataset_id, path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(target, overwrite=True) as made:
-            made.mkdir()
-            self._copy(dataset_id, made)
+        path.mkdir(parents=True, exist_ok=True)
+        with scratch_folder(path / target.name) as scratch:
+            staging = scratch / target.name
+            staging.mkdir()
+            self._copy(dataset_id, staging)
+            target.parent.mkdir(parents=True, exist_ok=True)  # namespaces appear with their first dataset
+            with atomic_path(target, overwrite=True) as made:
+                move(staging, made)
 
     def _copy(self, dataset_id: str, staging: Path) -> None:
         prefix = f"{self._path(dataset_id)}/"
