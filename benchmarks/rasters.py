@@ -4,10 +4,12 @@
 
 FOLDER has `single.zarr`, `semantic_map.pb`, `aerial_map.png` and `meta.json` (`tests/golden/l5kit` will do).
 Rasters are L5Kit's usual ones: 224 x 224 pixels of half a metre, ten steps of history, in random order, in batches of
-64 into one buffer that is used again. `calls` are OpenCV's calls that draw the same boxes and maps, on polygons that
-are ready and images that are blank; `copy` moves the bytes of the rasters once. Rounds alternate; each figure is the
-best of them, because whatever else the machine does only ever adds time. All are processor time, but for the two
-columns of threads, which are by the clock and say something on a quiet machine only.
+64. `dataset` and `dataset8` are samples of `EgoDataset` with images of float32 (its default) and uint8, as programs get
+them; `uint8` and `float32` are rasters alone, into one buffer that is used again. `calls` are OpenCV's calls that draw
+the same boxes and maps, on polygons that are ready and images that are blank; `copy` moves the bytes of the uint8
+rasters once. Rounds alternate; each figure is the best of them, because whatever else the machine does only ever adds
+time. All are processor time, but for the two columns of threads, which are by the clock and say something on a quiet
+machine only.
 """
 
 from __future__ import annotations
@@ -21,9 +23,10 @@ from typing import Any
 import cv2
 import numpy as np
 
+from penstock.domains.driving.ego import EgoDataset
 from penstock.domains.driving.rasterize import RasterOptions, Scenes, Views, build_rasterizer
 from penstock.domains.driving.rasterize.drawing import Strokes
-from penstock.formats.l5kit import FORMAT
+from penstock.formats.l5kit.source import L5KitSource
 from penstock.kernels.polygons_reference import CLOSED, FILLED, POINT
 
 BATCH, HISTORY = 64, 10
@@ -41,7 +44,7 @@ def config(map_type: str) -> dict[str, Any]:
         "filter_agents_threshold": 0.5,
         "set_origin_to_bottom": True,
     }
-    model = {"history_num_frames": HISTORY, "render_ego_history": True}
+    model = {"history_num_frames": HISTORY, "future_num_frames": 50, "step_time": 0.1, "render_ego_history": True}
     return {"raster_params": raster, "model_params": model}
 
 
@@ -86,7 +89,7 @@ def seconds(work: Callable[[], Any], clock: Callable[[], float]) -> float:
     return clock() - begin
 
 
-def measure(folder: Path, map_type: str, scenes: Scenes, rounds: int) -> None:
+def measure(folder: Path, map_type: str, source: L5KitSource, scenes: Scenes, rounds: int) -> None:
     raster = build_rasterizer(
         config(map_type), folder, RasterOptions(outside="pad") if "satellite" in map_type else None
     )
@@ -100,7 +103,10 @@ def measure(folder: Path, map_type: str, scenes: Scenes, rounds: int) -> None:
         for call, args in calls:
             call(*args)
 
+    data, small = (EgoDataset(config(map_type), source, raster, image_type=kind) for kind in ("float32", "uint8"))
     works: dict[str, Callable[[], Any]] = {
+        "dataset": lambda: data.batch(frames),
+        "dataset8": lambda: small.batch(frames),
         "uint8": lambda: raster.rasterize_batch(scenes, views, out),
         "float32": lambda: raster.rasterize_batch(scenes, views, floats),
         "1 thread": lambda: raster.rasterize_batch(scenes, views, out),
@@ -126,14 +132,26 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--scenes", type=Path, help="the .zarr, if it lies elsewhere")
     options = parser.parse_args()
-    with FORMAT.open(options.scenes or options.folder / "single.zarr") as source:
-        scenes = Scenes.of(source.frames[:], source.agents[:], source.tl_faces[:])
     cv2.setNumThreads(1)
     print("samples a second, then uint8 as a share of what the calls alone and a copy reach, and 2 threads over 1")
-    columns = ("uint8", "float32", "1 thread", "2 threads", "calls", "copy", "of calls", "of copy", "threads")
+    columns = (
+        "dataset",
+        "dataset8",
+        "uint8",
+        "float32",
+        "1 thread",
+        "2 threads",
+        "calls",
+        "copy",
+        "of calls",
+        "of copy",
+        "threads",
+    )
     print(" " * 16, *(f"{name:>9}" for name in columns))
-    for map_type in ("stub_debug", "box_debug", "semantic_debug", "py_semantic", "satellite_debug", "py_satellite"):
-        measure(options.folder, map_type, scenes, options.rounds)
+    with L5KitSource(options.scenes or options.folder / "single.zarr") as source:
+        scenes = Scenes.of(source.frames[:], source.agents[:], source.tl_faces[:])
+        for map_type in ("stub_debug", "box_debug", "semantic_debug", "py_semantic", "satellite_debug", "py_satellite"):
+            measure(options.folder, map_type, source, scenes, options.rounds)
 
 
 if __name__ == "__main__":

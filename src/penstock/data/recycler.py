@@ -47,6 +47,11 @@ class Recycler:
             return np.empty(shape, dtype)
         return self._block(size)[:size].view(dtype).reshape(shape)
 
+    def raise_limit(self, limit: int) -> None:
+        """Hold `limit` bytes from now on, if that is more than before."""
+        with self._lock:
+            self._limit = max(self._limit, limit)
+
     def _block(self, size: int) -> npt.NDArray[np.uint8]:
         with self._lock:
             for block in self._held:

@@ -21,7 +21,8 @@ ImageType = Literal["float32", "uint8"]
 
 SCENE_BYTES = 512 << 20
 """Logs whose rows take at most this are drawn from memory; of larger ones each batch reads its own rows."""
-_KEPT = 256 << 20  # bytes of rasters whose memory is used again
+_KEPT = 256 << 20  # bytes of rasters whose memory is used again, at least
+_BATCHES = 4  # as many whole batches, at least: one that is drawn, two that a loader holds ready, one in use
 
 
 class Pictures:
@@ -54,6 +55,8 @@ class Pictures:
     def __call__(self, targets: Targets) -> Any1:
         """The rasters of `[n]` targets."""
         shape = (len(targets.frame), self.rasterizer.num_channels(), *self.rasterizer.context.shape)
+        # Memory that is touched for the first time costs more than drawing, so whole batches must fit.
+        self._recycler.raise_limit(_BATCHES * int(np.prod(shape, dtype=np.int64)) * self.dtype.itemsize)
         out = self._recycler.empty(shape, self.dtype)
         if isinstance(self.rasterizer, StubRasterizer):
             out.fill(0)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.domains.driving import pictures
 from penstock.domains.driving.agent import AgentDataset
 from penstock.domains.driving.ego import EgoDataset
 from penstock.domains.driving.logs import Arrays, NoSuchRowError, scene_logs
@@ -181,6 +182,19 @@ def test_rasters_follow_a_perturbed_ego_and_images_that_are_held_stay(source, ra
     assert np.array_equal(straight["image"][:2, 4], turned["image"][:2, 4])
     data.batch(rows + 9)
     assert np.array_equal(turned["image"], held)
+
+
+def test_memory_of_large_batches_is_used_again(source, rasterizer, monkeypatch) -> None:
+    """However large they are: drawing into fresh memory takes several times as long."""
+    monkeypatch.setattr(pictures, "_KEPT", 1)
+    data = EgoDataset(configured(3, 4), source, rasterizer)
+    rows = np.arange(20, 84)
+    places = set()
+    held = data.batch(rows)["image"]
+    for _ in range(5):
+        places.add(data.batch(rows)["image"].ctypes.data)
+    assert len(places) == 1
+    assert held.ctypes.data not in places
 
 
 def test_a_stub_is_black_and_no_rasterizer_no_image(source) -> None:
