@@ -311,6 +311,14 @@ def test_warnings_made_errors_pass() -> None:
             warnings.warn("told", UserWarning, stacklevel=1)
 
 
+def test_a_number_beyond_all_floats_is_infinite_in_the_table() -> None:
+    entries = [{"a": 10**400, "b": 1.5}, {"a": -(10**400), "b": 10**400}]
+    rows = {"x": np.zeros(2)}
+    source = penstock.MemorySource(Spec({"x": Field(np.dtype("f8"))}), rows, np.arange(3), episode_metadata=entries)
+    table = source.table()
+    assert (table["a"].tolist(), table["b"].tolist()) == ([np.inf, -np.inf], [1.5, np.inf])
+
+
 def test_a_folder_where_metadata_should_be(tmp_path: Path) -> None:
     data = tmp_path / "data"
     (data / "metadata.json").mkdir(parents=True)

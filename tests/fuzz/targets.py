@@ -518,7 +518,7 @@ def states(kind: str) -> Target:
             return repr(go_on(taker)), False
         except penstock.WorkerError as error:
             if isinstance(error.__cause__, PenstockError):
-                raise error.__cause__ from error
+                raise error.__cause__ from None
             raise
 
     def edit(data: bytes, rng: Random) -> bytes:

@@ -373,7 +373,13 @@ def _number_column(values: list[Any]) -> npt.NDArray[Any]:
         try:
             return np.array(values, np.int64)
         except OverflowError:
-            return np.array(values, np.float64)
-    if types <= _PLAIN:
-        return np.array(values, np.float64)
-    return np.array([float(v) if _is_number(v) else np.nan for v in values], np.float64)
+            return np.array([_float(v) for v in values], np.float64)
+    return np.array([_float(v) if _is_number(v) else np.nan for v in values], np.float64)
+
+
+def _float(value: Any) -> float:
+    """A number as float; infinite where it is larger than any, as JSON's integers may be."""
+    try:
+        return float(value)
+    except OverflowError:
+        return np.inf if value > 0 else -np.inf
