@@ -261,6 +261,26 @@ def test_states_of_any_kind_are_state_errors(odd: Any) -> None:
         Ticket(odd, odd, odd)
 
 
+@pytest.mark.parametrize("epoch", [[0, 5], [1, 1 << 61], [1 << 80, 3], [1, 50], [-1, 0], [1], None, "x"])
+def test_an_epoch_that_cannot_begin_there_is_refused_and_leaves_no_trace(epoch: Any) -> None:
+    data = penstock.from_arrays({"x": np.arange(60)}, lengths=[10, 20, 5, 25]).sequences()
+
+    def fresh() -> penstock.Loader:
+        return penstock.Loader(packed, batch_size=1, threads=0)
+
+    packed = data.shuffle(seed=1).pack(30, repack=True)
+    taken = fresh()
+    first = [batch["x"].tolist() for batch in taken]
+    good = taken.state_dict()
+    if epoch is not None:
+        with pytest.raises(StateError):
+            fresh().load_state_dict({**good, "epoch": epoch, "position": 2})
+    again = fresh()
+    assert [batch["x"].tolist() for batch in again] == first
+    again.load_state_dict(good)
+    assert again.state_dict() == good
+
+
 def test_a_wrong_argument_of_loading_stays_a_type_error() -> None:
     with pytest.raises(TypeError, match="speed"):
         penstock.Loader(numbers(), batch_size=4).load_state_dict({}, speed=3)  # type: ignore[call-arg]

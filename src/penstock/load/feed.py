@@ -250,16 +250,18 @@ class PositionFeed:
         """A position within `0 : 2^62`, and ranges to skip."""
         rest = {**saved}
         rest.pop("episodes", None)
-        self._anchor(rest.pop("epoch", None))
+        epoch = rest.pop("epoch", None)
         if set(rest) != {"position", "skipped"} or not _is_position(rest["position"]):
             raise StateError(f"expected a state with a position within 0:2^62 and skipped ranges, got {saved}")
-        return self.skipping(Skips.from_json(rest["skipped"])), {"position": rest["position"]}
+        skips = Skips.from_json(rest["skipped"])
+        self._anchor(epoch, rest["position"])  # last, for the plan keeps it
+        return self.skipping(skips), {"position": rest["position"]}
 
-    def _anchor(self, told: object) -> None:
+    def _anchor(self, told: object, position: int) -> None:
         match told:
             case None:
                 return
-            case [int() as epoch, int() as start] if epoch >= 0 and 0 <= start <= LARGEST:
+            case [int() as epoch, int() as start] if 0 <= epoch <= LARGEST and 0 <= start <= position:
                 self.dataset.plan.anchor(epoch, start)
             case _:
                 raise StateError(f"expected an epoch and its first position in a state, got {told!r}")

@@ -122,8 +122,12 @@ class Packed(Plan):
         return not self._single
 
     def anchor(self, epoch: int, start: int) -> None:
-        """Kept, where every epoch is planned anew."""
+        """Kept, where every epoch is planned anew. Raises `StateError` where it is not between its neighbours'."""
         with self._lock:
+            low = max(s for e, s in self._starts.items() if e <= epoch)
+            high = min((s for e, s in self._starts.items() if e >= epoch), default=start)
+            if not low <= start <= high:
+                raise StateError(f"expected epoch {epoch} to begin within {low}:{high + 1}, got {start}")
             self._starts[epoch] = start
 
     def start(self, epoch: int) -> int:
