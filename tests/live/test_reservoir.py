@@ -97,7 +97,7 @@ def test_a_restored_reservoir_goes_on_as_if_nothing_had_been(
     ends = []
     for reservoir in (whole, again):
         out = checked(reservoir.exchange(frames(before, before + after))) if not early else []
-        ends.append([*out, *(k for _ in range(200) for k in checked(reservoir.drain(2)))])
+        ends.append([*out, *(k for _ in range(slots) for k in checked(reservoir.drain(2)))])
     assert ends[0] == ends[1]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import PlanError, StateError
+from penstock.live import feed as feed_module
 from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.directory import FilePathProvider
 from penstock.live.journal import Journal
@@ -183,20 +184,23 @@ def test_an_output_that_is_loaded_and_not_read_keeps_its_place(tmp_path: Path, s
         assert [listed(next(replay)) for _ in got] == got
 
 
-def test_an_output_that_is_not_read_holds_up_nothing_and_holds_no_more(tmp_path: Path) -> None:
-    """Thousands of files come and go; the other output, started or not, knows no more than its window."""
+def test_an_output_that_is_not_read_holds_up_nothing_and_holds_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many files come and go; the other output, started or not, knows no more than its window."""
+    monkeypatch.setattr(feed_module, "SWEEP", 64)
     names(tmp_path, [[f] for f in range(12)])
     with Shared(tmp_path, window=4) as both:
         next(both.train)
         feed = both.test._feeds[0]  # pyright: ignore[reportPrivateUsage]
         sizes = []
         for wave in range(6):
-            names(tmp_path, [[12 + 1000 * wave + f] for f in range(1000)], start=12 + 1000 * wave)
-            assert both.poll() == 1000
+            names(tmp_path, [[12 + 60 * wave + f] for f in range(60)], start=12 + 60 * wave)
+            assert both.poll() == 60
             next(both.train)
             sizes.append(len(feed._catalog))  # pyright: ignore[reportPrivateUsage]
-        assert both.test.pool.window[1] > 1000
-        assert max(sizes) < 1100
+        assert both.test.pool.window[1] > 120
+        assert max(sizes) < 140
         assert len(both.test.pool.sources) <= 4
         assert len(named(next(both.test)["rows"])) == 5
 

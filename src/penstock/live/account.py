@@ -76,7 +76,9 @@ class ChunkAccount:
         self._counts = np.zeros(len(Outcome), np.int64)  # of all chunks ever placed, but those that expired
         self._expired = 0
         self._torn: dict[int, int] = {}  # by the first number of the source
+        self._torn_chunks = 0  # the sum of these
         self._files: dict[str, Outcome] = {}  # that cannot be opened
+        self._file_counts = [0] * len(Outcome)
 
     def place(self, lo: int, arrival: Arrival) -> None:
         """Expect the chunks of a source, which has the numbers from `lo` on. Placing them twice changes nothing."""
@@ -92,20 +94,27 @@ class ChunkAccount:
                 self._outcomes = grown
             self._counts[Outcome.WAITING] += hi - max(lo, self._upper)
             self._upper = hi
-            self._files.pop(arrival.name, None)
+            self._set_file(arrival.name, None)
 
     def tear(self, lo: int, chunks: int) -> None:
         """Say how many chunks the source with the numbers from `lo` on has lost to damage. The last call counts."""
         with self._lock:
+            self._torn_chunks += chunks - self._torn.pop(lo, 0)
             if chunks:
                 self._torn[lo] = chunks
-            else:
-                self._torn.pop(lo, None)
 
     def file(self, name: str, outcome: Outcome) -> None:
         """Say that a file cannot be opened: it is expected to have one chunk, until it is placed."""
         with self._lock:
+            self._set_file(name, outcome)
+
+    def _set_file(self, name: str, outcome: Outcome | None) -> None:
+        before = self._files.pop(name, None)
+        if before is not None:
+            self._file_counts[before] -= 1
+        if outcome is not None:
             self._files[name] = outcome
+            self._file_counts[outcome] += 1
 
     def settle(self, numbers: Iterable[int] | Int, outcome: Outcome) -> None:
         """Say what became of some chunks, each of them named once."""
@@ -135,10 +144,10 @@ class ChunkAccount:
             waiting, gone, unreadable, read, refused, damaged = self._counts.tolist()
             left = self._outcomes[: max(0, window_start - self._base)]
             expired = int(np.count_nonzero(left == Outcome.WAITING))
-            files = list(self._files.values())
+            files, gone_files = len(self._files), self._file_counts[Outcome.GONE]
             found = {
-                **{"read": read, "torn": sum(self._torn.values()), "gone": gone + files.count(Outcome.GONE)},
-                **{"refused": refused, "failed": unreadable + damaged + len(files) - files.count(Outcome.GONE)},
+                **{"read": read, "torn": self._torn_chunks, "gone": gone + gone_files},
+                **{"refused": refused, "failed": unreadable + damaged + files - gone_files},
                 **{"expired": self._expired + expired, "waiting": waiting - expired},
             }
         return {"expected": sum(found.values()), **found}
@@ -149,7 +158,7 @@ class ChunkAccount:
             return
         found = self.figures(0)
         with self._lock:
-            unreadable = int(self._counts[Outcome.UNREADABLE]) + list(self._files.values()).count(Outcome.UNREADABLE)
+            unreadable = int(self._counts[Outcome.UNREADABLE]) + self._file_counts[Outcome.UNREADABLE]
         lost, looked_at = found["torn"] + found["failed"], found["expected"] - found["waiting"] - found["expired"]
         lost -= unreadable if self._retries else 0
         is_number = isinstance(self._max_lost, int)
@@ -182,6 +191,8 @@ class ChunkAccount:
             raise StateError("expected the state of a ChunkAccount, got outcomes or counts that there are not")
         with self._lock:
             self._outcomes, self._counts, self._torn, self._files = outcomes, counts, torn, files
+            self._torn_chunks = sum(torn.values())
+            self._file_counts = [list(files.values()).count(outcome) for outcome in Outcome]
             self._base, self._upper, self._expired = base, base + len(outcomes), expired
 
 
