@@ -355,3 +355,31 @@ def test_what_was_selected_away_has_no_spans():
         assert len(selection.at) == 0 or number in read
         assert selection.shape == (len(data), len(view.steps))
     assert list(data[:]) == ["inputs", "segment_ids", "positions"]
+
+
+def test_an_epoch_may_have_no_packs():
+    """Of three sequences, two without rows, one is in each epoch: every third has a pack."""
+    packs = tokens([0, 0, 3]).sequences().nominal(1).pack(4)
+    assert (len(packs), packs.plan.empty) == (0, False)
+    assert packs.plan.sizes(np.arange(6)).tolist() == [0, 0, 1, 0, 0, 1]
+    loader = penstock.Loader(packs, 2)
+    epochs = [[batch["tokens"].tolist() for batch in loader] for _ in range(2)]
+    assert epochs == [[[[1, 2, 3, 0]]]] * 2
+    assert [block["tokens"].tolist() for block in packs.iterate(2, epochs=4)] == [[[1, 2, 3, 0]]]
+    nothing = tokens([0, 0]).sequences().nominal(1).pack(4)
+    assert nothing.plan.empty
+    with pytest.raises(PlanError, match="got an empty one"):
+        nothing.batch(np.zeros(1, np.int64))
+
+
+def test_whole_blocks_of_epochs_of_unequal_lengths():
+    """An epoch that is too short for a block is left out, and the next one looked at."""
+    packs = tokens([1, 13, 8, 1, 4, 5, 1, 4, 9, 2, 3, 7]).sequences().shuffle(1).shard(0, 2).pack(13)
+    sizes = packs.plan.sizes(np.arange(30)).tolist()
+    most = max(sizes)
+    assert min(sizes) < most
+    blocks = list(packs.iterate(most, epochs=30, drop_last=True))
+    assert [block.n for block in blocks] == [most] * sizes.count(most)
+    loader = penstock.Loader(packs, most, drop_last=True)
+    given = [batch.n for _ in range(3) for batch in loader]
+    assert given == [most] * 3

@@ -32,6 +32,7 @@ MapFn = Callable[..., Mapping[str, Any]]
 
 BLOCK = 4096  # samples of a scan that are read at a time, and how many bytes of them
 BLOCK_BYTES = 32 << 20
+LONGEST_SEARCH = 1000  # epochs of unequal lengths among which one with a whole block is looked for
 LONGEST_SLICE = 1 << 40  # samples: no memory holds more, and a mix that never ends has 2^62
 
 
@@ -154,7 +155,7 @@ class MapDataset:
 
     def resolve(self, positions: Int) -> tuple[Selection, ...]:
         """The selections of the plan, one a view."""
-        if len(self) == 0 and len(positions):
+        if len(positions) and self.plan.empty:
             raise PlanError("expected a dataset with samples, got an empty one; check its filters and window length")
         return self.plan.resolve(positions)
 
@@ -337,15 +338,19 @@ class _Cursor(BlockIterator):
 
     def __next__(self) -> Columns:
         plan, step, last = self.walk.dataset.plan, self.walk.batch_size, self.walk.drop_last
-        if len(plan) < (step if last else 1):
+        if plan.empty or (last and not plan.uneven and len(plan) < step):
             raise StopIteration
-        epoch = int(plan.locate(np.array([self.position]))[0][0])
-        if last and plan.start(epoch + 1) - self.position < step:
-            epoch += 1
-            self.position = plan.start(epoch)
-        if self.walk.epochs is not None and epoch >= self.walk.epochs:
+        for _ in range(LONGEST_SEARCH):
+            epoch = int(plan.locate(np.array([self.position]))[0][0])
+            if self.walk.epochs is not None and epoch >= self.walk.epochs:
+                raise StopIteration
+            end = plan.start(epoch + 1)
+            if not last or end - self.position >= step:
+                break
+            self.position = end
+        else:
             raise StopIteration
-        positions = np.arange(self.position, min(self.position + step, plan.start(epoch + 1)))
+        positions = np.arange(self.position, min(self.position + step, end))
         self.position += len(positions)
         return self.walk.dataset.batch(positions)
 

@@ -148,7 +148,7 @@ def saved(feed: Feed, state: State) -> State:
 def _next_epoch(feed: PositionFeed, position: int) -> tuple[int, bool]:
     """The epoch that a feed gives next, and whether some of it has been given already."""
     plan, stretch = feed.dataset.plan, feed.stretch(position)
-    if len(plan) == 0:
+    if plan.empty:
         return 0, False
     if stretch is None:  # no epoch has a whole batch
         return int(plan.locate(np.array([position]))[0][0]), False

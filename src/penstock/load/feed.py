@@ -13,7 +13,7 @@ import numpy.typing as npt
 from penstock.core.blocks import BlockIterator
 from penstock.core.columns import Columns
 from penstock.data.iter_dataset import IterDataset
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import LONGEST_SEARCH, MapDataset
 from penstock.data.recycler import Recycler
 from penstock.errors import StateError, WorkerError
 from penstock.load.ranks import Ranks
@@ -142,16 +142,17 @@ class PositionFeed:
 
     def batches(self, epoch: int) -> int:
         """Batches in an epoch from its start, which are as many for every rank."""
-        if len(self.dataset) == 0:
+        if self.dataset.plan.empty:
             return 0
         lo, hi = (self.skips.kept_before(self.dataset.plan.start(e)) for e in (epoch, epoch + 1))
         return (hi - lo) // self.batch_size if self.drop_last else -(-(hi - lo) // self.batch_size)
 
     def stretch(self, position: int) -> Stretch | None:
         """What is given from a position on: the rest of its epoch, or a later one if that has no batch left."""
-        if len(self.dataset) == 0:
+        if self.dataset.plan.empty:
             return None
-        for _ in range(2 * len(self.skips) + 3):  # each range touches two epochs in part; whole ones are alike
+        # Each range touches two epochs in part; whole ones are alike, except for those of unequal lengths.
+        for _ in range(2 * len(self.skips) + (LONGEST_SEARCH if self.dataset.plan.uneven else 3)):
             rest = self.rest(position)
             if rest.lo < rest.hi:
                 return rest
@@ -241,7 +242,7 @@ class PositionFeed:
         counts = list(self.episodes or ())
         told: State = {"episodes": counts} if len(counts) <= COUNTED_SOURCES else {}
         plan = self.dataset.plan
-        if plan.uneven and len(plan):
+        if plan.uneven and not plan.empty:
             epoch = int(plan.locate(np.array([int(state["position"])]))[0][0])
             told["epoch"] = [epoch, plan.start(epoch)]
         return {"skipped": self.skips.to_json(), **told}

@@ -19,7 +19,7 @@ Int = npt.NDArray[np.int64]
 BLOCK = 1 << 16  # samples whose lengths are looked at together
 ENDLESS = 1 << 62
 """The length of a plan that never ends, and the most samples of any epoch."""
-EPOCHS = frozenset({"__len__", "start", "sizes", "locate", "anchor", "uneven"})
+EPOCHS = frozenset({"__len__", "start", "sizes", "locate", "anchor", "uneven", "empty"})
 """What describes the epochs of a plan; see `Plan`."""
 RowSpace = Align | Literal["values"]
 MarkKind = Literal[
@@ -108,9 +108,9 @@ class Plan(ABC):
     `locate` hold for all plans. Planning is done for many positions at once (a few thousand or more): the cost of a
     call is spread over them.
 
-    A subclass with epochs of one length defines `__len__`, and has `start`, `sizes`, `locate`, `anchor` and `uneven`
-    from here. They depend on each other, so a class that replaces one of them has to define all of `EPOCHS`; anything
-    else raises `TypeError` when the class is created.
+    A subclass with epochs of one length defines `__len__`, and has `start`, `sizes`, `locate`, `anchor`, `uneven` and
+    `empty` from here. They depend on each other, so a class that replaces one of them has to define all of `EPOCHS`;
+    anything else raises `TypeError` when the class is created.
     """
 
     views: tuple[View, ...]
@@ -148,6 +148,11 @@ class Plan(ABC):
     def uneven(self) -> bool:
         """Whether epochs may have unequal lengths."""
         return False
+
+    @property
+    def empty(self) -> bool:
+        """Whether no epoch has samples. Where epochs have unequal lengths, some may have none and others some."""
+        return len(self) == 0
 
     def anchor(self, epoch: int, start: int) -> None:
         """Take it that an epoch begins at position `start`. Spares an uneven plan the epochs before."""
@@ -252,6 +257,11 @@ class Reordered(DerivedPlan):
         """As the plan below."""
         return self.upstream.uneven
 
+    @property
+    def empty(self) -> bool:
+        """As the plan below."""
+        return self.upstream.empty
+
     def anchor(self, epoch: int, start: int) -> None:
         """Handed down."""
         self.upstream.anchor(epoch, start)
@@ -313,7 +323,7 @@ def checked(plan: Plan, positions: Int) -> Int:
     k = np.ascontiguousarray(positions, np.int64)
     if len(k) and k.min() < 0:
         raise PlanError(f"expected positions of 0 or more, got {k.min()}")
-    if len(k) and len(plan) == 0:
+    if len(k) and plan.empty:
         raise PlanError(
             "expected a plan with samples, got an empty one; check the filters and the window lengths: "
             "no episode that is left has room for one sample"

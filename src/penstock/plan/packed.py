@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Int = npt.NDArray[np.int64]
 _CACHED = b"penstock cached plan 1\n"
 FAR = 100_000  # epochs between one whose begin is known and one that is asked for: further off it is a mistake
+BARREN = 100  # epochs without any pack that are planned in a row before it is taken that there never is one
 HELD = 3  # indexes of epochs that are kept at hand, where every epoch has its own
 
 
@@ -114,12 +115,19 @@ class Packed(Plan):
         return self._single and not self._rule.exchanges
 
     def __len__(self) -> int:
-        return len(self._index(0)) if len(self.upstream) else 0
+        return 0 if self.upstream.empty else len(self._index(0))
 
     @property
     def uneven(self) -> bool:
         """Whether every epoch is planned anew."""
         return not self._single
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to pack, in the one plan or in `BARREN` epochs from the first on."""
+        if self._single or self.upstream.empty:
+            return len(self) == 0
+        return not any(len(self._index(epoch)) for epoch in range(BARREN))
 
     def anchor(self, epoch: int, start: int) -> None:
         """Kept, where every epoch is planned anew. Raises `StateError` where it is not between its neighbours'."""
@@ -132,7 +140,7 @@ class Packed(Plan):
 
     def start(self, epoch: int) -> int:
         """By product, or where every epoch is planned anew, by planning those after the last whose begin is known."""
-        if self._single or len(self.upstream) == 0:
+        if self._single or self.upstream.empty:
             return epoch * len(self)
         with self._lock:
             known = max(e for e in self._starts if e <= epoch)

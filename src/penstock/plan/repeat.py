@@ -68,6 +68,11 @@ class Repeated(DerivedPlan):
         """As the plan below."""
         return self.upstream.uneven
 
+    @property
+    def empty(self) -> bool:
+        """As the plan below."""
+        return self.upstream.empty
+
     def __len__(self) -> int:
         return self.upstream.start(self._times)
 
