@@ -365,3 +365,22 @@ def test_an_action_that_is_not_finite(toy, writer):
     env.reset()
     with pytest.raises(DataError, match="expected finite actions"):
         env.step(np.array([np.nan, 0], np.float32))
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize("format", ["columns", "minari", "webdataset"])
+def test_an_unwritable_target_is_noticed_before_the_first_step(toy, format, several, tmp_path):
+    (tmp_path / "file").write_text("")
+    kind, env = (VectorCollector, SyncVectorEnv([toy])) if several else (Collector, toy())
+    with pytest.raises(OSError, match="file"):
+        kind(env, tmp_path / "file" / "data", format=format)
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("format", ["columns", "minari", "webdataset"])
+def test_folders_above_the_target_are_made(toy, format, tmp_path):
+    with Collector(toy(), path := tmp_path / "a" / "b" / "data", format=format) as env:
+        env.reset(seed=0)
+        env.step(0)
+    assert path.exists()
+    assert [p.name for p in path.parent.iterdir()] == ["data"]

@@ -129,9 +129,9 @@ def test_values_without_a_column_are_refused(value):
         record([{"x": value}, {"x": value}])
 
 
-@pytest.mark.parametrize("key", ["a/b", "", 7])
+@pytest.mark.parametrize("key", ["a//b", "/", "", 7])
 def test_keys_must_make_paths(key):
-    with pytest.raises(DataError, match="without '/'"):
+    with pytest.raises(DataError, match="expected keys that are strings"):
         record([{key: 1}, {key: 1}])
 
 

@@ -2,7 +2,10 @@
 
 Policy "error": the first dict decides; a later one with another key, shape or dtype is an error. Policy "union":
 every key seen by the end of the first episode is a column; where a step lacks it, the value is NaN, 0, False or ""
-and its mask column is False there.
+and its mask column is False there. Arrays whose shape varies in the first episode are filled up to the largest, and a
+column says which shape each had.
+
+A key with "/" is a path, as in the files of the Minari standard, and a list of strings is a column of text an item.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from penstock.record.buffer import ArrayColumn, Column, TextColumn, column_for
 Policy = Literal["error", "union"]
 
 MASK = "infos_mask"
+SHAPE = "infos_shape"
 
 _TOLERATE = "infos whose keys come and go need record_infos='union', extras must be given at every step"
 _EXAMPLE = "columns are fixed by the first episode: pass info_example with every key that may come"
@@ -44,12 +48,17 @@ class InfoSchema:
         self.align: Align = align
         self.prefix, self.reserved = prefix, reserved
         self.fields: dict[str, Field] = {}
+        self.varying: set[str] = set()  # columns of arrays whose shape is recorded
         self.fixed = False
 
     def all_fields(self) -> dict[str, Field]:
         """The fields with their masks."""
+        if self.policy == "error":
+            return dict(self.fields)
         masks = {self.mask(path): Field(np.dtype(np.bool_), (), self.align) for path in self.fields}
-        return self.fields | (masks if self.policy == "union" else {})
+        ranks = {path: len(field.shape) for path, field in self.fields.items() if path in self.varying}
+        shapes = {self.shape(path): Field(np.dtype(np.int64), (rank,), self.align) for path, rank in ranks.items()}
+        return self.fields | masks | shapes
 
     def mask(self, path: str) -> str:
         """The path of the column that says where `path` was given.
@@ -59,12 +68,19 @@ class InfoSchema:
         """
         return MASK + path.removeprefix(self.prefix)
 
+    def shape(self, path: str) -> str:
+        """The path of the column that says what shape `path` had."""
+        return SHAPE + path.removeprefix(self.prefix)
+
     def add(self, path: str, i: int, value: Any) -> Field:
         """A new column for a value that comes up in row `i`. Raises `DataError` if it is too late, or no such value."""
         if path in self.fields:  # another environment's infos decided it
             return self.fields[path]
         if self.fixed:
             raise self.unknown(i, path)
+        other = next((known for known in self.fields if under(known, path) or under(path, known)), None)
+        if other is not None:
+            raise DataError(f"expected a value or further keys, got both {other} and {path} - at row {i}")
         self.fields[path] = field_of(path, i, value, self.align)
         return self.fields[path]
 
@@ -93,6 +109,7 @@ class InfoColumns:
     def __init__(self, schema: InfoSchema) -> None:
         self.schema = schema
         self._leaves: dict[str, _Leaf] = {}
+        self.found: set[str] = set()  # columns that a key leads to
         self._root = _Node(self, schema.prefix)
 
     def store(self, i: int, info: Any) -> None:
@@ -127,7 +144,7 @@ class InfoColumns:
 
     def has(self, key: str) -> bool:
         """Whether the schema has a column at or below a first key."""
-        return key in self._root.children
+        return any(child == key or child.startswith(f"{key}/") for child in self._root.children)
 
 
 class _Node:
@@ -150,7 +167,7 @@ class _Node:
         for key, value in info.items():
             child = self.children.get(key)
             if child is None:
-                if value == {} if isinstance(value, dict) else value is None and self.owner.schema.policy == "union":
+                if _is_nothing(value, self.owner.schema.policy):
                     continue
                 child = self._discover(i, key, value)
             child.store(i, value)
@@ -158,18 +175,24 @@ class _Node:
             self._refuse_missing(i, info)
 
     def _discover(self, i: int, key: Any, value: Any) -> _Node | _Leaf:
-        if type(key) is not str or "/" in key or not key or (self.path == "" and key in self.owner.schema.reserved):
+        parts = key.split("/") if type(key) is str else [""]
+        if not all(parts) or (self.path == "" and parts[0] in self.owner.schema.reserved):
             raise DataError(
-                f"expected keys that are strings without '/' and not the standard's, got {key!r} - "
+                f"expected keys that are strings, perhaps with '/' between them, and not the standard's, got {key!r} - "
                 f"at {self.path or 'extras'}, row {i}"
             )
         path, schema = self.below(key), self.owner.schema
+        if path in self.owner.found:
+            raise DataError(f"expected one value for {path}, got a second one by the key {key!r} - at row {i}")
         if schema.fixed and not any(under(path, known) for known in schema.fields):
             raise schema.unknown(i, path)
         if isinstance(value, dict):
             child: _Node | _Leaf = _Node(self.owner, path)
+        elif is_texts(value):
+            child = _Texts(self.owner, path)
         else:
             child = self.owner.leaf(path, schema.add(path, i, value))
+            self.owner.found.add(path)
         self.children[key] = child
         return child
 
@@ -177,6 +200,17 @@ class _Node:
         for key in self.children:
             if key not in info:
                 raise self.owner.schema.missing(i, self.below(key))
+
+
+class _Texts(_Node):
+    """A list of strings, each item of which is a column of text."""
+
+    __slots__ = ()
+
+    def store(self, i: int, info: Any) -> None:
+        if info is not None and not (isinstance(info, (list, tuple, np.ndarray)) and np.ndim(info) == 1):
+            raise DataError(f"expected {self.path} as a list of strings, got {type(info).__name__} - at row {i}")
+        super().store(i, None if info is None else {str(item): text for item, text in enumerate(info)})
 
 
 class _Leaf:
@@ -200,19 +234,26 @@ class _Leaf:
 
 
 class _MaskedLeaf(_Leaf):
-    """One column that rows may lack."""
+    """One column that rows may lack, and whose arrays may have several shapes."""
 
-    __slots__ = ()
+    __slots__ = ("shapes",)
 
     def __init__(self, schema: InfoSchema, path: str, column: Column) -> None:
         super().__init__(schema, path, column)
+        self.shapes: dict[int, tuple[int, ...]] = {}  # of rows that are not of the column's shape, or may not be
         self.store = self._store
+
+    def clear(self) -> None:
+        super().clear()
+        self.shapes.clear()
 
     def _store(self, i: int, value: Any) -> None:
         if value is None:
             return
         if isinstance(self.column, ArrayColumn):
             value = self._widened(self.column, i, value)
+            if self.column.shape:
+                value = self._reshaped(self.column, i, value)
         self.column.store(i, value)
         self.rows.append(i)
 
@@ -231,15 +272,78 @@ class _MaskedLeaf(_Leaf):
         column.array, column.dtype = column.array.astype(common), common
         return np.asarray(value).astype(common)
 
+    def _reshaped(self, column: ArrayColumn, i: int, value: Any) -> Any:
+        """`value` filled up to the shape of the column, which grows as long as the first episode is open."""
+        array = np.asarray(value)
+        if column.shape != self.schema.fields[self.path].shape:  # another environment's rows are larger
+            self._grow(column, self.schema.fields[self.path].shape)
+        if array.shape == column.shape and self.path not in self.schema.varying:
+            return value
+        if array.ndim != len(column.shape) or not array.ndim:
+            return value  # the column says what it expects
+        largest = tuple(map(max, array.shape, column.shape))
+        if self.schema.fixed and (self.path not in self.schema.varying or largest != column.shape):
+            raise DataError(
+                f"expected {self.path} of shape {column.shape}, got {array.shape} - at row {i}; whether shapes vary, "
+                "and the largest, is fixed by the first episode and by info_example"
+            )
+        if largest != column.shape:
+            self._grow(column, largest)
+        self.schema.varying.add(self.path)
+        self.shapes[i] = array.shape
+        row = np.full(column.shape, np.nan if column.dtype.kind in "fc" else 0, column.dtype)
+        row[tuple(map(slice, array.shape))] = array
+        return row
+
+    def _grow(self, column: ArrayColumn, shape: tuple[int, ...]) -> None:
+        """Fill the rows up that are there, and have the dataset's column be of this shape."""
+        field = self.schema.fields[self.path]
+        grown = np.full((len(column.array), *shape), np.nan if column.dtype.kind in "fc" else 0, column.dtype)
+        grown[(slice(None), *map(slice, column.shape))] = column.array
+        for row in self.rows:
+            self.shapes.setdefault(row, column.shape)
+        column.array, column.shape = grown, shape
+        self.schema.fields[self.path] = Field(field.dtype, shape, field.align)
+
     def take(self, n: int, carry: bool, field: Field) -> dict[str, Array]:
         given = np.zeros(n, np.bool_)
         given[[row for row in self.rows if row < n]] = True
+        shapes = self._take_shapes(n, carry) if self.path in self.schema.varying else {}
         self.rows = [0] if carry and given[n - 1] else []
         values = self.column.take(n, carry)
         if not isinstance(values, Ragged):
             values = values.astype(field.dtype, copy=False)  # another environment may have widened the column
             values[~given] = np.nan if field.dtype.kind in "fc" else 0
-        return {self.path: values, self.schema.mask(self.path): given}
+        return {self.path: values, self.schema.mask(self.path): given, **shapes}
+
+    def _take_shapes(self, n: int, carry: bool) -> dict[str, Array]:
+        column = self.column
+        shapes = np.zeros((n, len(self.schema.fields[self.path].shape)), np.int64)
+        if isinstance(column, ArrayColumn):
+            if column.shape != self.schema.fields[self.path].shape:  # another environment's rows are larger
+                self._grow(column, self.schema.fields[self.path].shape)
+            for row in self.rows:
+                if row < n:
+                    shapes[row] = self.shapes.get(row, column.shape)
+        self.shapes = {0: tuple(shapes[n - 1].tolist())} if carry and n - 1 in self.shapes else {}
+        return {self.schema.shape(self.path): shapes}
+
+
+def is_texts(value: Any) -> bool:
+    """Whether a value is a list of strings, of which there is one at least.
+
+    >>> is_texts(["a", "b"]), is_texts(np.array(["a"])), is_texts("ab"), is_texts([]), is_texts([1])
+    (True, True, False, False, False)
+    """
+    listed = isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim == 1)
+    return listed and len(value) > 0 and all(isinstance(item, str) for item in value)
+
+
+def _is_nothing(value: Any, policy: Policy) -> bool:
+    """Whether a value that no column is known for says nothing about one."""
+    if isinstance(value, dict):
+        return not value
+    return policy == "union" and (value is None or (isinstance(value, (list, tuple)) and not value))
 
 
 def field_of(path: str, i: int, value: Any, align: Align) -> Field:

@@ -16,6 +16,7 @@ from penstock.core.ragged import Array
 from penstock.core.spaces import Space
 from penstock.core.spec import Field, Spec
 from penstock.errors import DataError, SpecError
+from penstock.files import scratch_folder
 from penstock.formats.base.format import named
 from penstock.formats.base.writer import Writer
 from penstock.record.checks import Checks, Verdict
@@ -32,7 +33,8 @@ class Sink:
     `target` is a path (a dataset of `format` is created there), a writer, or a function that makes one from the spec.
     The writer is the sink's to close unless it was handed in.
 
-    Raises `FileExistsError` at once if something lies at the path, `SpecError` for a target of another type.
+    The folder of a path is made. Raises `FileExistsError` at once if something lies at the path, another `OSError` if
+    its folder cannot be written, `SpecError` for a target of another type.
     """
 
     def __init__(
@@ -110,6 +112,9 @@ def _maker(target: Any, name: str, metadata: Mapping[str, Any]) -> Callable[[Spe
         if path.exists():
             raise FileExistsError(f"expected nothing at {path}, for a dataset is created there; choose another path")
         entry = named(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with scratch_folder(path):  # what cannot be written is noticed now, and not when the first episode is over
+            pass
         return lambda spec: entry.create(path, spec, metadata)
     if isinstance(target, Writer) or callable(target):
         return target  # type: ignore[return-value]

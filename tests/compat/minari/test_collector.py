@@ -253,3 +253,10 @@ def test_what_waits_is_saved_when_the_collector_goes(play: Play, root: Path) -> 
     del env
     gc.collect()
     assert len(list(root.glob(".collecting-*"))) == 1
+
+
+def test_an_unwritable_root_is_noticed_at_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "file").write_text("")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(root / "file"))
+    with pytest.raises(OSError, match="file"):
+        DataCollector(gymnasium.make("Counting-v0"))

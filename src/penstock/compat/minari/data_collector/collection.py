@@ -14,7 +14,7 @@ from penstock.compat.minari.dataset.staging import install
 from penstock.compat.minari.storage.datasets_root_dir import get_dataset_path
 from penstock.core.episode import Episode
 from penstock.errors import DataError
-from penstock.files import open_locked
+from penstock.files import open_locked, scratch_folder
 from penstock.formats.minari import ids, root
 
 _PREFIX = ".collecting-"
@@ -29,10 +29,13 @@ Begin = Callable[[Path], MinariStorage]
 class Collection:
     """Episodes that will be a dataset. `begin` makes the storage in a data directory, when the first are saved.
 
-    Episodes are saved in batches, when the first of them has waited for a second, and by `flush`.
+    Episodes are saved in batches, when the first of them has waited for a second, and by `flush`. Raises `OSError` if
+    the datasets root cannot be written.
     """
 
     def __init__(self, begin: Begin) -> None:
+        with scratch_folder(get_dataset_path() / _PREFIX):  # noticed now, and not when the first episode is over
+            pass
         self._begin = begin
         self._waiting: list[Episode] = []
         self._bytes = 0

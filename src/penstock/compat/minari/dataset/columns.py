@@ -15,6 +15,7 @@ from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import DataError
 from penstock.formats.minari.columns import PRESENT, SHAPES
+from penstock.record.infos import is_texts
 from penstock.record.spaces import leaf_field
 
 
@@ -135,15 +136,10 @@ def _free(path: str, tree: Any) -> Iterator[tuple[str, Any]]:
 
 def _texts_a_row(values: Any) -> int | None:
     """How many texts each row is a list of, each of which becomes a column; None for other values."""
-    if not isinstance(values, list) or not all(map(_is_texts, values)):
+    if not isinstance(values, list) or not all(map(is_texts, values)):
         return None
     counts = {len(row) for row in values}
     return counts.pop() if len(counts) == 1 else None
-
-
-def _is_texts(row: Any) -> bool:
-    listed = isinstance(row, (list, tuple)) or (isinstance(row, np.ndarray) and row.ndim == 1)
-    return listed and len(row) > 0 and all(isinstance(item, str) for item in row)
 
 
 def _free_column(path: str, values: Any, stored: Spec | None) -> Array:
