@@ -37,15 +37,15 @@ class Sampled:
 
     @property
     def fingerprint(self) -> str:
-        """As described."""
-        return self.described
+        """As described, with the perturbation as it is now."""
+        return self.described if self.perturbation is None else f"{self.described} moved by {self.perturbation!r}"
 
     def __call__(self, columns: Columns, positions: Int) -> Columns:
         """The samples of a batch."""
         return self.make(columns["row"], positions)
 
     def __repr__(self) -> str:
-        return self.described if self.perturbation is None else f"{self.described} moved by {self.perturbation!r}"
+        return self.fingerprint
 
 
 class DrivingDataset(MapDataset, ABC):
