@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.ragged import Ragged
@@ -29,6 +29,7 @@ def stream(k: int, n: int, cut: int, ragged: bool = False) -> Iterator[Block]:
 SIZES = st.lists(st.integers(0, 2500), min_size=1, max_size=4)
 
 
+@settings(max_examples=30)
 @given(SIZES, st.lists(st.integers(1, 9), min_size=4, max_size=4), st.integers(1, 700), st.booleans())
 def test_shares_are_exact_at_every_frame_and_cuts_change_nothing(
     sizes: list[int], weights: list[int], cut: int, ragged: bool
