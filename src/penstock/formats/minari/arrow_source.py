@@ -296,8 +296,8 @@ class ArrowSource(Source):
 
     def _index(self) -> tuple[Int, tuple[Path, ...], Int, Int, list[Any], list[list[Any]]]:
         """Episodes, their files, rows and schemas; from the cache if nothing changed."""
-        numbers, parts, states = self._listed()
-        place, key = index_cache.place(self.folder, self._cache), json.dumps([str(self.folder), states])
+        numbers, parts, states, inodes = self._listed()
+        place, key = index_cache.place(self.folder, self._cache), json.dumps([str(self.folder), states, inodes])
         if place is not None and (found := index_cache.load(place, key)) is not None:
             header, arrays = found
             schemas = [
@@ -313,7 +313,7 @@ class ArrowSource(Source):
             index_cache.save(place, key, {"schemas": packed}, {"rows": rows, "which": which})
         return numbers[:kept], parts[:kept], rows, which, schemas, states[:kept]
 
-    def _listed(self) -> tuple[Int, tuple[Path, ...], list[list[Any]]]:
+    def _listed(self) -> tuple[Int, tuple[Path, ...], list[list[Any]], list[int]]:
         parts: list[Path] = []
         numbers = episode_directories(self.folder)
         for i, number in enumerate(numbers):
@@ -325,7 +325,7 @@ class ArrowSource(Source):
                 warnings.warn(f"left out the last episode, which is not whole: {error}", stacklevel=6)
         stats = [os.stat(p) for p in parts]
         states = [[s.st_size, s.st_mtime_ns] for s in stats]
-        return np.array(numbers[: len(parts)], np.int64), tuple(parts), states
+        return np.array(numbers[: len(parts)], np.int64), tuple(parts), states, [s.st_ino for s in stats]
 
     def _scan(self, parts: Sequence[Path]) -> tuple[Int, Int, list[Any]]:
         rows: list[int] = []
