@@ -59,12 +59,15 @@ class Run:
         self.out = out
         self.kinds: Counter[str] = Counter()
         self.places: set[str] = set()
+        self.caught: dict[str, str] = {}
         self.findings: dict[str, list[str]] = {}
 
     def take(self, case: dict[str, object], kind: str, place: str, message: str) -> None:
         """Count a case."""
         self.kinds[kind] += 1
         self.places.add(place)
+        if kind == "caught at the boundary":
+            self.caught.setdefault(place, f"{case['key']}:{case['seed']}: {message}")
         if kind == "finding":
             name = f"{case['key']}:{case['seed']}"
             known = self.findings.setdefault(place, [])
@@ -85,6 +88,7 @@ class Run:
         """All of it in words."""
         lines = [f"{self.kinds.total()} cases: {dict(self.kinds.most_common())}; refused at {len(self.places)} places"]
         lines += [f"  {place}: {len(names)} cases, first {names[0]}" for place, names in self.findings.items()]
+        lines += [f"  caught at the boundary: {place}, first {message[:200]}" for place, message in self.caught.items()]
         return "\n".join(lines)
 
 

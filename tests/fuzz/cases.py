@@ -28,8 +28,9 @@ class TooLongError(BaseException):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a case came to: `kind` is "values", "other values", "finding" or the class of a documented error; `place` is
-    the line that raised; `message` the traceback of a finding."""
+    """What a case came to: `kind` is "values", "other values", "finding", "caught at the boundary" (an error that no
+    parser foresaw), or the class of a documented error; `place` is the line that raised; `message` the traceback of a
+    finding, the words of an error, the digest of values."""
 
     kind: str
     place: str = ""
@@ -91,7 +92,8 @@ def judged(target: Target, seed: int, folder: Path, expected: str | None = None)
     except (PenstockError, FileNotFoundError, PermissionError) as error:
         if _caused_by_memory(error):
             return Outcome("finding", f"memory {_place(error)}", traceback.format_exc())
-        return Outcome(type(error).__name__, _place(error))
+        foreseen = not str(error).startswith("expected data that can be read, got")
+        return Outcome(type(error).__name__ if foreseen else "caught at the boundary", _place(error), str(error))
     except (Exception, TooLongError) as error:  # noqa: BLE001  that is what is looked for
         return Outcome("finding", f"{type(error).__name__} {_place(error)}", traceback.format_exc())
     finally:

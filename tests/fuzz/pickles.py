@@ -66,7 +66,7 @@ def mutate(rng: random.Random, seeds: list[bytes]) -> bytes:
                 data[at:at] = data[at:end] * rng.choice((1, 1, 2, 50))
             case 4:
                 other = rng.choice(seeds)
-                begin = rng.randrange(len(other))
+                begin = rng.randrange(len(other) + 1)
                 data[at:end] = other[begin : begin + rng.choice((4, 32, 256))]
             case 5:
                 packed = struct.pack("<Q", rng.choice(NUMBERS))[: rng.choice((1, 2, 4, 8))]
