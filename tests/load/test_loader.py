@@ -79,7 +79,7 @@ def test_a_rest_smaller_than_a_batch_is_dropped_and_the_next_epoch_begins():
     second.load_state_dict(first.state_dict())
     assert taken(second) == dataset(n=100).batch(np.arange(100, 180))["x"].tolist()
     assert taken(second) == dataset(n=100).batch(np.arange(200, 280))["x"].tolist()
-    small = Loader(dataset(n=100), 400, drop_last=True)
+    small = Loader(dataset(n=100), 400, drop_last=True, allow_empty=True)
     assert taken(small) == taken(small) == []
 
 
@@ -178,8 +178,8 @@ def test_impossible_arguments():
         len(Loader(dataset().iterate(4)))
 
 
-def test_an_empty_dataset_is_an_empty_loop():
+def test_an_empty_dataset_that_is_allowed_is_an_empty_loop():
     empty = from_arrays({"x": np.arange(3)}, lengths=[3]).windows(9)
-    loader = Loader(empty, 4)
+    loader = Loader(empty, 4, allow_empty=True)
     assert len(loader) == 0
     assert list(loader) == []

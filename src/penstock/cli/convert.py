@@ -48,6 +48,9 @@ def convert(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Start anew; deletes only what a conversion wrote.")
     ] = False,
+    allow_empty: Annotated[
+        bool, typer.Option("--allow-empty", help="Convert even where there are no episodes.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write any dataset as any format; reports what the target could not hold.
@@ -69,6 +72,7 @@ def convert(
             rename={key: str(value) for key, value in pairs(rename, "--rename").items()},
             fill_missing=fill_missing,
             overwrite=overwrite,
+            allow_empty=allow_empty,
             on_episode=_advance(progress, data, out),
         )
     if as_json:

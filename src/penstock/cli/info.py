@@ -17,7 +17,8 @@ from rich.text import Text
 from penstock.cli.options import From, Opening, opened
 from penstock.cli.show import Json, counted, plain, print_json, size, sparkline, spread
 from penstock.core.selection import Selection
-from penstock.formats.base.format import Format
+from penstock.errors import PenstockError
+from penstock.formats.base.format import Format, recognise
 from penstock.formats.base.source import Source
 from penstock.formats.demos.format import kind_at
 from penstock.formats.webdataset.shards import shards_of
@@ -36,7 +37,7 @@ def info(
 ) -> None:
     """What a dataset holds: columns, spaces, episodes, returns, metadata.
 
-    Reads the index and the rewards, no other values.
+    Reads the index and the rewards, no other values. Exit code 1 if there are no episodes.
 
     Example: penstock info ./cartpole --json
     """
@@ -48,6 +49,20 @@ def info(
         print_json(summary)
     else:
         Console().print(render(summary, lengths, returns))
+    if not len(lengths):
+        Console(stderr=True, soft_wrap=True).print(Text(_nothing(location, found, path), style="red"))
+        raise typer.Exit(1)
+
+
+def _nothing(location: str, found: Format, path: Path) -> str:
+    """What to say of a dataset without episodes, above all where it was opened as another format than it is."""
+    try:
+        other, _ = recognise(location)
+    except (PenstockError, OSError):
+        return f"{path} has no episodes that the format {found.name!r} finds, and no format recognises it"
+    if other.name != found.name:
+        return f"{path} has no episodes as {found.name!r}; it looks like {other.name!r}: leave out --from"
+    return f"{path} has no episodes"
 
 
 def summarise(

@@ -43,6 +43,7 @@ def convert(
     rename: Mapping[str, str] | None = None,
     fill_missing: bool = False,
     overwrite: bool = False,
+    allow_empty: bool = False,
     on_episode: OnEpisode | None = None,
 ) -> Report:
     """Write the episodes of `source` into a new dataset of `format` at `out`; the report lists what is not as it was.
@@ -56,6 +57,8 @@ def convert(
 
     Called again after an interruption, it goes on where it stopped; the target carries a mark of source, episodes and
     options. `overwrite` starts anew, and deletes nothing but what a conversion wrote.
+
+    A source of no episodes is a `DataError` that says why there are none, unless `allow_empty`.
 
     Raises `FileExistsError` if something else lies at `out`, `StateError` if it is of another conversion, `SpecError`
     and `DataError` for what has no place, `LockedError` while another conversion to it runs. Memory: some episodes.
@@ -72,6 +75,10 @@ def convert(
         entry, target = named(format), target_of(format, told)
         check_apart(source, data.source, place)
         _check_options(target, told)
+        if not len(data) and not allow_empty:
+            raise DataError(
+                f"expected episodes to convert, got none: {data.episodes.reason}; allow_empty=True allows that"
+            )
         job = _job(data, target, told, drop, dict(rename or {}), fill=fill_missing)
         if overwrite:
             remove(place, entry, target)

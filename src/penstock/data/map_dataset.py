@@ -156,7 +156,7 @@ class MapDataset:
     def resolve(self, positions: Int) -> tuple[Selection, ...]:
         """The selections of the plan, one a view."""
         if len(positions) and self.plan.empty:
-            raise PlanError("expected a dataset with samples, got an empty one; check its filters and window length")
+            raise PlanError(f"expected a dataset with samples, got an empty one: {self.plan.why_empty()}")
         return self.plan.resolve(positions)
 
     def read(self, selections: Sequence[Selection], empty: Empty = np.empty) -> Columns:
@@ -276,9 +276,17 @@ class MapDataset:
         stage = Mapped(fn, seed, version)
         return MapDataset(self.sources, self.plan, (*self.maps, stage), _Derived(self, stage))
 
-    def iterate(self, batch_size: int, *, epochs: int | None = 1, drop_last: bool = False) -> IterDataset:
-        """The one-way door to a dataset that is only iterated: `filter`, `flat_map` and `rebatch` live there."""
-        return IterDataset(_Walk(self, batch_size, epochs, drop_last))
+    def iterate(
+        self, batch_size: int, *, epochs: int | None = 1, drop_last: bool = False, allow_empty: bool = False
+    ) -> IterDataset:
+        """The one-way door to a dataset that is only iterated: `filter`, `flat_map` and `rebatch` live there.
+
+        Raises `PlanError` where no epoch has a block, naming the cause, unless `allow_empty`.
+        """
+        walk = _Walk(self, batch_size, epochs, drop_last)
+        if not allow_empty:
+            check_batches(self.plan, batch_size, drop_last=drop_last)
+        return IterDataset(walk)
 
 
 def _positions(chosen: range) -> Int:
@@ -286,6 +294,23 @@ def _positions(chosen: range) -> Int:
     if len(chosen) > LONGEST_SLICE:
         raise PlanError(f"expected a slice of at most {LONGEST_SLICE} samples, got {len(chosen)}; read it in parts")
     return np.arange(len(chosen)) * (chosen.step if len(chosen) > 1 else 1) + (chosen.start if chosen else 0)
+
+
+def check_batches(plan: Plan, batch_size: int, *, drop_last: bool) -> None:
+    """Raise `PlanError` where no epoch of a plan has a batch, naming the cause.
+
+    >>> import penstock
+    >>> check_batches(penstock.from_arrays({"x": np.arange(3)}, lengths=[3]).windows(9).plan, 1, drop_last=False)
+    Traceback (most recent call last):
+    penstock.errors.PlanError: ... no episode is as long as 9 steps; the longest has 3; ...
+    """
+    samples, reason = len(plan), None
+    if samples == 0:
+        reason = plan.why_empty()
+    elif drop_last and samples < batch_size and not plan.uneven:
+        reason = f"an epoch has {samples:,} samples, fewer than one batch of {batch_size:,}, and drop_last is set"
+    if reason is not None:
+        raise PlanError(f"expected at least one batch, got none: {reason}; allow_empty=True allows that")
 
 
 def _tracked(blocks: range) -> Iterable[int]:

@@ -74,7 +74,9 @@ def mix(
     if not held:
         raise PlanError("expected at least one dataset to mix, got none")
     given = [len(d) for d in held] if weights is None else weights
-    course = Course.of(_changes(given, list(named), held, unit), [len(d) for d in held], stop)
+    changes = _changes(given, list(named), held, unit)
+    _check_samples(named, changes)
+    course = Course.of(changes, [len(d) for d in held], stop)
     parts = [Part(name, d.plan, len(d.sources)) for name, d in named.items()]
     mapped = any(d.maps for d in held)
     plan = Mixed(parts, course, label=label, union=union, origin=mapped)
@@ -100,6 +102,15 @@ def _changes(
         wanted = shares(_in_order(weights, names))
         changes.append((int(position), wanted if rows is None else per_sample(wanted, rows)))
     return changes
+
+
+def _check_samples(named: Mapping[str, MapDataset], changes: Sequence[tuple[int, tuple[Fraction, ...]]]) -> None:
+    for i, (name, dataset) in enumerate(named.items()):
+        if any(shares[i] for _, shares in changes) and len(dataset) == 0:
+            raise PlanError(
+                f"expected samples in every dataset that has a share, got none in {name!r}: "
+                f"{dataset.plan.why_empty()}; give it weight 0"
+            )
 
 
 def _in_order(weights: Weights, names: list[str]) -> list[Weight]:

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeGuard, get_args
 import numpy as np
 
 from penstock.core.turns import ForkSafeLock
+from penstock.data.map_dataset import check_batches
 from penstock.errors import PlanError, StateError
 from penstock.load.feed import BlockFeed, Feed, PositionFeed, State
 from penstock.load.skips import Skips
@@ -25,7 +26,10 @@ class Cursor:
     `turn` counts the changes that are not steps forward, so that a running iterator notices them.
     """
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: Feed, *, allow_empty: bool = False) -> None:
+        if not allow_empty and isinstance(feed, PositionFeed):
+            check_batches(feed.dataset.plan, feed.batch_size, drop_last=feed.drop_last)
+        self._allow_empty = allow_empty
         self._whole = feed  # of the dataset as it is now
         self.feed = feed
         self.state = feed.start()
@@ -58,10 +62,19 @@ class Cursor:
             self._settle()
             return True
 
-    def ended(self) -> None:
-        """The epoch has been given whole. A position runs on into the next by itself; a stream begins anew."""
+    def ended(self, began: State, samples: int) -> None:
+        """The epoch has been given to its end, from the state `began` on and with so many samples.
+
+        A position runs on into the next epoch by itself; a stream begins again. Raises `PlanError` if a whole stream
+        had no sample, unless that is allowed.
+        """
         if isinstance(self.feed, BlockFeed):
             self.state = self.feed.start()
+            if not samples and began == self.state and not self._allow_empty:
+                raise PlanError(
+                    "expected samples, got a stream that ended without one; check its filters and its source: "
+                    "allow_empty=True allows that"
+                )
 
     def load(self, saved: State, grown: Grown) -> None:
         """Take a saved state. Raises `StateError` and changes nothing if it does not belong here."""

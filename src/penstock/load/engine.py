@@ -7,7 +7,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -122,6 +122,7 @@ class LoaderIterator(Iterator[T]):
         self._ready: deque[tuple[Batch, State]] = deque()
         self._handed: deque[tuple[T, int, State]] = deque()
         self._epoch = cursor.feed.epoch(cursor.state)
+        self._began, self._given = cursor.state, 0  # where the epoch was taken up, and how many samples came since
         self._closed = False
         self._begin()
         self._last = time.perf_counter()
@@ -132,9 +133,9 @@ class LoaderIterator(Iterator[T]):
                 return self._taken()
             except StopIteration:
                 raise
+            except CancelledError:  # a signal handler closed the iterator meanwhile
+                raise StopIteration from None
             except BaseException:
-                if self._closed:  # by a signal handler or the function itself
-                    raise StopIteration from None
                 # An interrupt may come between any two steps, so nothing that was prefetched is believed any more.
                 self._turn = None
                 self._stop(wait=False)
@@ -151,9 +152,10 @@ class LoaderIterator(Iterator[T]):
                 self._handed.append((self._hand_over(batch), batch.n, state))
             if not self._handed:
                 self.close()
-                self._cursor.ended()
+                self._cursor.ended(self._began, self._given)
                 break
             item, samples, state = self._handed.popleft()
+            self._given += samples
             if self._cursor.move(state, turn):  # else another thread loaded a state or skipped samples meanwhile
                 self._count(samples, asked)
                 return item

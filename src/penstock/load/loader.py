@@ -40,7 +40,12 @@ class Loader:
     what the consumer has taken, whatever was prefetched; `load_state_dict` seeks in O(1). Batch size, ranks and threads
     may change between the two.
 
-    Raises `PlanError` for impossible arguments; `WorkerError` out of the loop if a batch could not be loaded.
+    A dataset that gives no batch is refused, and the message says why: no episode is long enough, a condition keeps
+    none, a share is empty. A stream that ends without a sample raises at its end. `allow_empty` allows both, for runs
+    in which some processes get nothing.
+
+    Raises `PlanError` for impossible arguments and empty datasets; `WorkerError` out of the loop if a batch could not
+    be loaded.
 
     >>> import numpy as np, penstock
     >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
@@ -62,11 +67,14 @@ class Loader:
         threads: int | None = None,
         prefetch: int | None = None,
         memory: int | None = None,
+        allow_empty: bool = False,
     ) -> None:
         self.ranks = ranks(rank, world)
         self.flow = Flow(threads, prefetch, memory, 1 if isinstance(dataset, IterDataset) else None)
         self.stats = LoaderStats()
-        self._cursor = Cursor(_feed(dataset, batch_size, drop_last, self.ranks, self.flow.memory))
+        self._cursor = Cursor(
+            _feed(dataset, batch_size, drop_last, self.ranks, self.flow.memory), allow_empty=allow_empty
+        )
 
     def __len__(self) -> int:
         """Batches in the whole epoch that is under way, or next, without what is skipped; as many on every rank.

@@ -11,7 +11,7 @@ from penstock.core.boundary import loading_state
 from penstock.core.columns import Columns, nest
 from penstock.core.ragged import Array, Ragged
 from penstock.core.turns import Turns
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, check_batches
 from penstock.errors import PlanError, StateError, require
 from penstock.load.adapter import Adapter
 from penstock.load.cursor import Cursor, Grown, saved
@@ -114,8 +114,8 @@ class TorchDataset(torch.utils.data.Dataset[Tensors]):
     """A map-style dataset whose item is a whole batch: `DataLoader(TorchDataset(ds, 256), batch_size=None)`.
 
     Item `b` holds this rank's share of batch `b` of one epoch. A `sampler` of PyTorch may reorder batches; the order of
-    samples is the dataset's own `shuffle`. `epoch` chooses whose order it is. `batch_size`, `rank` and `world` are as
-    in `Loader`.
+    samples is the dataset's own `shuffle`. `epoch` chooses whose order it is. `batch_size`, `rank`, `world` and
+    `allow_empty` are as in `Loader`.
 
     >>> import penstock
     >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
@@ -133,10 +133,13 @@ class TorchDataset(torch.utils.data.Dataset[Tensors]):
         epoch: int = 0,
         rank: int | None = None,
         world: int | None = None,
+        allow_empty: bool = False,
     ) -> None:
         if epoch < 0:
             raise PlanError(f"expected epoch >= 0, got {epoch}")
         self._feed = _feed(dataset, batch_size, drop_last, rank, world)
+        if not allow_empty:
+            check_batches(dataset.plan, batch_size, drop_last=drop_last)
         self.epoch = epoch
 
     def __len__(self) -> int:
@@ -164,7 +167,9 @@ class TorchSamples(torch.utils.data.Dataset[dict[str, Any]]):
     [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
     """
 
-    def __init__(self, dataset: MapDataset) -> None:
+    def __init__(self, dataset: MapDataset, *, allow_empty: bool = False) -> None:
+        if not allow_empty:
+            check_batches(dataset.plan, 1, drop_last=False)
         self.dataset = dataset
 
     def __len__(self) -> int:
@@ -189,7 +194,8 @@ class TorchStream(_Iterable):
     `torchdata`'s `StatefulDataLoader`.
 
     Worker `w` of `W` loads batches `w`, `w + W`, ...; the loader takes them in turn, so the order is the same for any
-    `num_workers`. Of each batch it loads the share of this rank; `batch_size`, `rank` and `world` are as in `Loader`.
+    `num_workers`. Of each batch it loads the share of this rank; `batch_size`, `rank`, `world` and
+    `allow_empty` are as in `Loader`.
 
     Each `iter()` is one epoch, the next one counting on. Workers that are started anew for every epoch cannot know how
     many there were: call `set_epoch` before each, or keep them (`persistent_workers=True`).
@@ -214,9 +220,10 @@ class TorchStream(_Iterable):
         drop_last: bool = False,
         rank: int | None = None,
         world: int | None = None,
+        allow_empty: bool = False,
     ) -> None:
         super().__init__()
-        self.cursor = Cursor(_feed(dataset, batch_size, drop_last, rank, world))
+        self.cursor = Cursor(_feed(dataset, batch_size, drop_last, rank, world), allow_empty=allow_empty)
 
     @property
     def feed(self) -> PositionFeed:

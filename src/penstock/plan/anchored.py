@@ -67,6 +67,7 @@ class Anchored(Plan):
         anchors = episodes.length - self._first - spare
         sizes = np.maximum(0, -(-anchors // stride))
         self._samples = Groups.of(sizes, episodes.source, episodes.index, episodes.start, episodes.length)
+        self._reason = "" if self._samples.n else _reason(episodes, self._first + spare + 1)
 
     @property
     def steady(self) -> bool:
@@ -80,6 +81,10 @@ class Anchored(Plan):
 
     def __len__(self) -> int:
         return self._samples.n
+
+    def why_empty(self) -> str:
+        """No episodes, or none that is long enough."""
+        return self._reason
 
     def resolve(self, positions: Int) -> tuple[Selection, ...]:
         """Find episode and anchor step `t` of each position, then the rows of every view."""
@@ -110,6 +115,14 @@ class Anchored(Plan):
             return _whole(source, row + (t + view.lo), view.hi - view.lo)
         clipped = _clipped(source, row, t, length + view.end, view)
         return clipped if self._pad == "zero" else _repeated(clipped, source, row, t, length + view.end, view)
+
+
+def _reason(episodes: Episodes, steps: int) -> str:
+    """Why no episode has room for a sample of so many steps."""
+    if len(episodes) == 0:
+        return episodes.reason
+    longest = int(episodes.length.max())
+    return f"no episode is as long as {steps:,} step{'s' * (steps != 1)}; the longest has {longest:,}"
 
 
 def _room(views: Sequence[View], least: int) -> tuple[int, int]:

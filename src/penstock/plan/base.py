@@ -193,6 +193,10 @@ class Plan(ABC):
         """`[len(self)]` the lengths of all samples of the first epoch in a view, if the plan holds them."""
         return None
 
+    def why_empty(self) -> str:
+        """Why an epoch has no samples, for messages; asked of empty plans alone."""
+        return f"{type(self).__name__} has none"
+
     def rows(self) -> int:
         """The rows of all samples of the first epoch, counted once for each axis. Cost: one pass over the lengths.
 
@@ -220,6 +224,12 @@ class DerivedPlan(Plan):
         self.upstream = upstream
         self.views, self.reads, self.marks = upstream.views, upstream.reads, upstream.marks
         self.fingerprint = chained(upstream.fingerprint, transform)
+        self._takes = f"{transform!r} keeps"
+
+    def why_empty(self) -> str:
+        """What the plan below says, or that it has samples and this one takes none of them."""
+        below = len(self.upstream)
+        return f"{self._takes} none of {below:,} samples" if below else self.upstream.why_empty()
 
     @property
     def even(self) -> tuple[int, ...] | None:
@@ -324,10 +334,7 @@ def checked(plan: Plan, positions: Int) -> Int:
     if len(k) and k.min() < 0:
         raise PlanError(f"expected positions of 0 or more, got {k.min()}")
     if len(k) and plan.empty:
-        raise PlanError(
-            "expected a plan with samples, got an empty one; check the filters and the window lengths: "
-            "no episode that is left has room for one sample"
-        )
+        raise PlanError(f"expected a plan with samples, got an empty one: {plan.why_empty()}")
     return k
 
 

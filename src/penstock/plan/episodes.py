@@ -34,7 +34,8 @@ class Episodes:
     """`[E]` episodes in their order: episode `index[e]` of source `source[e]`, whose `length[e]` steps begin at
     step row `start[e]`. `aligns` tells the alignment of every column; `table` gives the metadata columns, one row
     an episode, read only if a condition asks. `ragged` are the ragged columns of numbers with one row an episode;
-    `extents(column)` tells where the values of that row begin, `[E]`, and how many there are, `[E]`.
+    `extents(column)` tells where the values of that row begin, `[E]`, and how many there are, `[E]`. `reason` says why
+    there are no episodes, where there are none.
 
     >>> from penstock.formats.memory import MemorySource
     >>> from penstock.core.spec import Field, Spec
@@ -52,6 +53,7 @@ class Episodes:
     table: Callable[[], Columns] = field(default=_empty_table, repr=False)
     ragged: tuple[str, ...] = ()
     extents: Extents = field(default=_no_extents, repr=False)
+    reason: str = field(default="there are no episodes", repr=False)
 
     @classmethod
     @overload
@@ -81,6 +83,7 @@ class Episodes:
             known.table,
             ragged,
             known.extents,
+            "the dataset has no episodes",
         )
 
     def __len__(self) -> int:
@@ -106,6 +109,7 @@ class Episodes:
             known.table,
             self.ragged,
             known.extents,
+            f"{why} keeps none of {len(self):,} episodes" if len(self) else self.reason,
         )
 
     def columns(self, prefix: str) -> list[str]:

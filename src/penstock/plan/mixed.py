@@ -122,6 +122,11 @@ class Mixed(Plan):
     def __len__(self) -> int:
         return ENDLESS if self.course.length is None else self.course.length
 
+    def why_empty(self) -> str:
+        """Of each part that has no samples, why."""
+        empty = [f"{part.name!r}: {part.plan.why_empty()}" for part in self.parts if not len(part.plan)]
+        return f"the mix gives no samples ({'; '.join(empty)})" if empty else "the mix stops before its first sample"
+
     def report(self) -> MixReport:
         """The shares of samples and rows that an epoch gives to each part, beside the wanted ones."""
         mean = [Fraction(part.plan.rows(), max(len(part.plan), 1)) for part in self.parts]

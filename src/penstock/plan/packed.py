@@ -117,6 +117,13 @@ class Packed(Plan):
     def __len__(self) -> int:
         return 0 if self.upstream.empty else len(self._index(0))
 
+    def why_empty(self) -> str:
+        """No samples below, or none that is packed."""
+        below = len(self.upstream)
+        if not below:
+            return self.upstream.why_empty()
+        return f"{self._pack!r} packs none of {below:,} samples: each is empty, or dropped because it is too long"
+
     @property
     def uneven(self) -> bool:
         """Whether every epoch is planned anew."""

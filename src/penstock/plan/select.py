@@ -97,6 +97,7 @@ class Taken(DerivedPlan):
     def __init__(self, upstream: Plan, transform: Take) -> None:
         super().__init__(upstream, transform)
         self._rows = transform.rows
+        self._takes = "where() or take() keeps"
 
     def __len__(self) -> int:
         return len(self._rows)

@@ -94,6 +94,10 @@ class Whole(Plan):
     def __len__(self) -> int:
         return len(self._episodes)
 
+    def why_empty(self) -> str:
+        """No episodes."""
+        return self._episodes.reason
+
     def resolve(self, positions: Int) -> tuple[Selection, ...]:
         """One span a sample and view, none where an episode is empty."""
         _, e = self.locate(checked(self, positions))
