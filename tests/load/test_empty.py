@@ -102,8 +102,8 @@ def test_fewer_samples_than_a_batch_that_must_be_whole(name: str) -> None:
 
 def test_an_empty_dataset_in_a_mix_is_named() -> None:
     with pytest.raises(PlanError, match=rf"none in 'long': {SHORT}; give it weight 0"):
-        mix({"all": data().samples(), "long": data().windows(5000)}, {"all": 1, "long": 2})
-    assert len(mix({"all": data().samples(), "long": data().windows(5000)}, {"all": 1, "long": 0}, union=True)) == 12
+        mix({"all": data().windows(1), "long": data().windows(5000)}, {"all": 1, "long": 2})
+    assert len(mix({"all": data().windows(1), "long": data().windows(5000)}, {"all": 1, "long": 0}, union=True)) == 12
 
 
 @pytest.mark.parametrize("threads", [0, 1])

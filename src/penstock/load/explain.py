@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import closing
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock.core.columns import Columns
@@ -18,9 +17,15 @@ from penstock.load.printed import printed
 from penstock.load.roofline import Roofline, measure_roofline
 from penstock.load.ticket import Batch
 
+Clock = Callable[[], float]
+
 SMALL_WAIT = 0.05  # a consumer that waits less is not held up
 CUT = "cut"  # slices and tickets: where nothing is mapped, no bytes are touched
 WARM = 3  # jobs that are done twice, so that the memory they use is there already
+LEAST_SECONDS = 0.2  # of measuring; below, one pause of the system decides the result
+LEAST_JOBS = 8  # jobs end at different times: over so many, the one that is under way counts for little
+MOST_JOBS = 10_000  # after so many, measuring ends whatever it has
+TOO_LITTLE = "not enough measured yet"
 ADVICE = {
     "map": "the functions given to map() cost the most; do more in one NumPy call, or on the device",
     "hand over": "larger batches would help, or a device that takes them faster",
@@ -54,12 +59,13 @@ class Explanation:
 
     `stages` on one thread, in their order; `roofline` of this machine in the same call; `delivered` samples a second of
     the whole engine with a consumer that does nothing, on up to `threads` threads, and the `jobs` in flight then;
-    `waiting_share`, the part of the time that the real consumer has waited so far, None if it has had no batch yet.
+    `waiting_share`, the part of the time that the real consumer has waited so far. The last two are None where too
+    little was measured: less than 0.2 s, or fewer than 8 jobs.
     """
 
     stages: tuple[Stage, ...]
     roofline: Roofline
-    delivered: float
+    delivered: float | None
     threads: int
     cores: int
     jobs: int
@@ -74,6 +80,9 @@ class Explanation:
     def sentence(self) -> str:
         """The bottleneck, how far it is from what the machine can do, and what would help."""
         stage = self.bottleneck
+        if self._seconds < LEAST_SECONDS:
+            took = f"{stage.samples:,} samples took {1000 * self._seconds:.1f} ms"
+            return f"{TOO_LITTLE}: {took}, expected at least {1000 * LEAST_SECONDS:.0f} ms; explain more batches"
         share = stage.seconds / self._seconds
         copy, gather = stage.speed / self.roofline.memcpy, stage.speed / self.roofline.gather
         speed = f", at {copy:.0%} of memcpy and {gather:.0%} of a gather" if stage.speed else ""
@@ -94,7 +103,7 @@ class Explanation:
 
     @property
     def _seconds(self) -> float:
-        return sum(stage.seconds for stage in self.stages) or 1.0
+        return sum(stage.seconds for stage in self.stages)
 
     def __str__(self) -> str:
         return f"{printed(self)}\n{self.sentence}"
@@ -111,10 +120,9 @@ class Explanation:
         table.add_section()
         for name, speed in (("memcpy", self.roofline.memcpy), ("gather at random", self.roofline.gather)):
             table.add_row(name, "", f"{speed / 1e9:.2f}", "", "", "")
-        waits = "not measured yet" if self.waiting_share is None else f"{self.waiting_share:.0%} of the time"
-        table.caption = (
-            f"all stages on up to {self.threads} threads: {self.delivered:,.0f} samples/s; consumer waits: {waits}"
-        )
+        waits = TOO_LITTLE if self.waiting_share is None else f"{self.waiting_share:.0%} of the time"
+        delivered = TOO_LITTLE if self.delivered is None else f"{self.delivered:,.0f} samples/s"
+        table.caption = f"all stages on up to {self.threads} threads: {delivered}; consumer waits: {waits}"
         return table
 
     def _cells(self, stage: Stage) -> tuple[str, ...]:
@@ -124,26 +132,33 @@ class Explanation:
             f"{speed / 1e9:.2f}" if speed else "",
             f"{speed / roof.memcpy:.0%}" if speed else "",
             f"{speed / roof.gather:.0%}" if speed else "",
-            f"{stage.seconds / self._seconds:.0%}",
+            f"{stage.seconds / self._seconds:.0%}" if self._seconds else "",
         )
 
 
 def explain(
-    cursor: Cursor, flow: Flow, stats: LoaderStats, batches: int, hand_over: Callable[[Batch], object] | None
+    cursor: Cursor,
+    flow: Flow,
+    stats: LoaderStats,
+    batches: int,
+    hand_over: Callable[[Batch], object] | None,
+    clock: Clock = time.perf_counter,
 ) -> Explanation:
-    """Measure the next batches of a cursor, stage by stage and all together, without moving it.
+    """Measure at least the next `batches` batches of a cursor, stage by stage and all together, without moving it.
 
+    Small batches are measured until they took `LEAST_SECONDS`, over several epochs if need be. `clock` gives seconds.
     Raises `PlanError` if there are none.
     """
     if batches < 1:
         raise PlanError(f"expected at least one batch to measure, got {batches}")
-    after, meter = copy.copy(cursor), _Meter()
+    after, meter = copy.copy(cursor), _Meter(clock)
     _stage_by_stage(after, batches, meter, hand_over)
     stages = meter.stages()
     if not stages or stages[0].samples == 0:
         raise PlanError("expected a loader with samples to give, got none; check the dataset's filters")
-    delivered, width = _together(after, copy.copy(flow), batches, hand_over)
-    waiting = stats.waiting_share if stats.batches else None
+    delivered, width = _together(after, copy.copy(flow), batches, hand_over, clock)
+    measured = stats.jobs >= LEAST_JOBS and stats.elapsed >= LEAST_SECONDS
+    waiting = stats.waiting_share if measured else None
     roofline = measure_roofline(max(stage.nbytes // stage.samples for stage in stages))
     return Explanation(stages, roofline, delivered, max(flow.threads, 1), cores(), width, waiting)
 
@@ -151,14 +166,20 @@ def explain(
 class _Meter:
     """Adds up seconds, samples and bytes by stage."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._held: dict[str, tuple[float, int, int]] = {}
+
+    @property
+    def seconds(self) -> float:
+        """Of all stages so far."""
+        return sum(seconds for seconds, _, _ in self._held.values())
 
     def timed(self, name: str, work: Callable[[], Any]) -> Any:
         """Do the work, and count it for a stage."""
-        begin = time.perf_counter()
+        begin = self._clock()
         result = work()
-        passed = time.perf_counter() - begin
+        passed = self._clock() - begin
         seconds, samples, nbytes = self._held.get(name, (0.0, 0, 0))
         self._held[name] = seconds + passed, samples, nbytes + (0 if name == CUT else _nbytes(result))
         return result
@@ -181,40 +202,63 @@ def _nbytes(result: object) -> int:
     return 0
 
 
+def _enough(seconds: float, jobs: int, least_jobs: int) -> bool:
+    return jobs >= least_jobs and (seconds >= LEAST_SECONDS or jobs >= MOST_JOBS)
+
+
 def _stage_by_stage(cursor: Cursor, batches: int, meter: _Meter, hand_over: Callable[[Batch], object] | None) -> None:
-    """Do the jobs of so many batches of the epoch, here and on one thread."""
-    jobs = cursor.feed.jobs(cursor.state)
-    done = 0
-    for number, job in enumerate(jobs):
-        if number < WARM:
-            job.run()
-        given = job.work(meter.timed)
-        if not given:
-            break
-        for batch, _ in given:
-            if hand_over is not None:
-                meter.timed("hand over", lambda batch=batch: (hand_over(batch), batch)[1])
-        meter.count(sum(batch.n for batch, _ in given))
-        cursor.move(given[-1][1])
-        done += len(given)
-        if done >= batches:
+    """Do the jobs of at least so many batches, here and on one thread, one epoch after the other."""
+    done = jobs = 0
+    while True:
+        began, samples = cursor.state, 0
+        for job in cursor.feed.jobs(cursor.state):
+            if jobs < WARM:
+                job.run()
+            given = job.work(meter.timed)
+            if not given:
+                break
+            for batch, _ in given:
+                if hand_over is not None:
+                    meter.timed("hand over", lambda batch=batch: (hand_over(batch), batch)[1])
+            samples += (count := sum(batch.n for batch, _ in given))
+            meter.count(count)
+            cursor.move(given[-1][1])
+            done, jobs = done + len(given), jobs + 1
+            if done >= batches and _enough(meter.seconds, jobs, WARM):
+                return
+        cursor.ended(began, samples)
+        if not samples:
             return
-    cursor.ended()
 
 
 def _together(
-    cursor: Cursor, flow: Flow, batches: int, hand_over: Callable[[Batch], object] | None
-) -> tuple[float, int]:
-    """Samples a second that the engine delivers, and how many jobs it had in flight in the end."""
-    stats = LoaderStats()
-    with closing(LoaderIterator(cursor, flow, stats, hand_over or _nothing, 1)) as iterator:
-        for _ in islice(iterator, batches // 2):  # until threads and memory are there
-            pass
-        before = stats.samples, stats.elapsed
-        for _ in islice(iterator, batches - batches // 2):
-            pass
-    elapsed = stats.elapsed - before[1]
-    return (stats.samples - before[0]) / elapsed if elapsed else 0.0, flow.width
+    cursor: Cursor, flow: Flow, batches: int, hand_over: Callable[[Batch], object] | None, clock: Clock
+) -> tuple[float | None, int]:
+    """Samples a second that the engine delivers, None where too little was measured; and how many jobs it had in flight
+    in the end."""
+    stats, begin = LoaderStats(), None
+    with closing(_endless(cursor, flow, stats, hand_over or _nothing)) as given:
+        for _ in given:
+            if begin is None:  # until threads and memory are there
+                if stats.batches >= batches // 2 and stats.jobs > flow.width:
+                    begin, first = clock(), replace(stats)
+                continue
+            seconds, jobs = clock() - begin, stats.jobs - first.jobs
+            if stats.batches - first.batches >= batches - batches // 2 and _enough(
+                seconds, jobs, max(LEAST_JOBS, 2 * flow.width)
+            ):
+                rate = (stats.samples - first.samples) / seconds if seconds >= LEAST_SECONDS else None
+                return rate, flow.width
+    return None, flow.width
+
+
+def _endless(cursor: Cursor, flow: Flow, stats: LoaderStats, hand_over: Callable[[Batch], Any]) -> Generator[Any]:
+    """The batches of one epoch after the other, until one has none."""
+    before = -1
+    while stats.batches > before:
+        before = stats.batches
+        with closing(LoaderIterator(cursor, flow, stats, hand_over, 1)) as iterator:
+            yield from iterator
 
 
 def _nothing(batch: Batch) -> Batch:

@@ -166,7 +166,8 @@ class Loader:
     def explain(self, batches: int = 64) -> Explanation:
         """Measure every stage on the next batches, beside what this machine's memory can do, and name the bottleneck.
 
-        The loader's state stays as it is. Cost: loads so many batches twice, and some 100 MB of memory for a moment.
+        Small batches are measured for 0.2 s at least, over several epochs if need be; where that is not enough, it says
+        so. The loader's state stays as it is. Cost: loads so many batches twice, and some 100 MB of memory for a while.
         """
         return self.explain_through(None, batches)
 
