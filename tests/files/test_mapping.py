@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import itertools
 import os
 import resource
 from collections.abc import Callable, Iterator
@@ -18,9 +19,10 @@ import penstock
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.files import descriptors, mapping
 from penstock.files.descriptors import PooledFile
-from penstock.files.mapping import MappedFiles, check_mapped, checked_once, map_file
+from penstock.files.mapping import MappedFiles, check_mapped, map_file
 from penstock.formats.columns.format import ColumnsFormat
 from penstock.formats.columns.writer import ColumnsWriter
+from penstock.kernels import rows as rows_module
 from penstock.kernels.rows import RowMap
 from penstock.kernels.tiles import TileMap
 
@@ -31,6 +33,14 @@ def open_files() -> int:
 
 def maps_of(path: Path) -> int:
     return sum(str(path) in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+@pytest.fixture(autouse=True)
+def _time_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second, whenever the clock is looked at."""
+    seconds = itertools.count(1.0)
+    monkeypatch.setattr(mapping, "_clock", lambda: next(seconds))
+    monkeypatch.setattr(mapping, "SHARE", float("inf"))
 
 
 @pytest.fixture
@@ -147,34 +157,51 @@ def test_what_a_writer_had_not_committed_may_be_cut_off(file: Path) -> None:
     MappedFiles([committed[:100]]).check()
 
 
-def test_each_file_is_looked_at_once_in_a_block(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    array, looks = map_file(file), list[object]()
+def test_a_file_that_was_just_looked_at_is_believed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    array, looks, now = map_file(file), list[object](), [1.0]
     stat = os.stat
-    monkeypatch.setattr(mapping.os, "stat", lambda path: looks.append(path) or stat(path))
-    with checked_once():
-        check_mapped(array)
-        with checked_once():
-            check_mapped(array[:10], array)
-        check_mapped(array)
+
+    def looked(path: Any) -> os.stat_result:
+        looks.append(path)
+        now[0] += 0.001
+        return stat(path)
+
+    monkeypatch.setattr(mapping.os, "stat", looked)
+    monkeypatch.setattr(mapping, "_clock", lambda: now[0])
+    monkeypatch.setattr(mapping, "SHARE", 0.02)
+    check_mapped(array, array[:10])
+    now[0] += 0.008
+    check_mapped(array)
     assert len(looks) == 1
+    now[0] += 0.002
     check_mapped(array, array)
-    assert len(looks) == 3
+    assert len(looks) == 2
+    files = MappedFiles([map_file(file) for _ in range(30)])
+    files.check()
+    assert len(looks) == 32
+    now[0] += 30 * 0.001 / mapping.SHARE - 0.01  # however many there are, they take a small share of the time
+    files.check()
+    assert len(looks) == 32
+    now[0] += 0.02
+    files.check()
+    assert len(looks) == 62
 
 
-def test_few_spans_look_at_their_own_files_alone(tmp_path: Path) -> None:
-    for i in range(6):
+def test_few_spans_look_at_their_own_files_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows_module, "MANY_FILES", 0)
+    for i in range(24):
         (tmp_path / str(i)).write_bytes(bytes([i]) * 4)
-    rows = RowMap.build([map_file(tmp_path / str(i)) for i in range(6)], *np.array([[4] * 6, range(6), [0] * 6]), 1)
-    out, zero = np.empty(24, np.uint8), np.zeros(1, np.int64)
+    rows = RowMap.build([map_file(tmp_path / str(i)) for i in range(24)], *np.array([[4] * 24, range(24), [0] * 24]), 1)
+    out, zero = np.empty(96, np.uint8), np.zeros(1, np.int64)
     os.truncate(tmp_path / "4", 0)
     rows.gather(zero + 2, zero + 10, zero, out)
     assert out[:10].tolist() == [0] * 2 + [1] * 4 + [2] * 4
     rows.gather(zero + 23, zero + 1, zero, out)
-    for start, length in ((18, 1), (0, 24), (14, 4)):
+    for start, length in ((18, 1), (0, 96), (14, 4)):
         with pytest.raises(FormatError, match="truncated"):
             rows.gather(zero + start, zero + length, zero, out)
-    for start, length in ((25, 1), (-1, 1), (23, 2), (1 << 62, 1 << 62)):  # as without files
-        with pytest.raises(IndexError, match="expected rows within 0:24"):
+    for start, length in ((97, 1), (-1, 1), (95, 2), (1 << 62, 1 << 62)):  # as without files
+        with pytest.raises(IndexError, match="expected rows within 0:96"):
             rows.gather(zero + start, zero + length, zero, out)
 
 
@@ -193,26 +220,26 @@ def columns(number: int) -> penstock.EpisodeDataset:
 
 @pytest.mark.usefixtures("few_files")
 def test_stores_of_many_columns_need_few_descriptors(tmp_path: Path) -> None:
-    penstock.convert(columns(60), tmp_path / "store", format="columns")
-    opened = [penstock.open(tmp_path / "store") for _ in range(40)]
+    penstock.convert(columns(20), tmp_path / "store", format="columns")
+    opened = [penstock.open(tmp_path / "store") for _ in range(12)]
     mixed = penstock.mix([data.windows(2) for data in opened], [1] * len(opened))
-    assert mixed[:80]["c59"].shape == (80, 2)
+    assert mixed[:24]["c19"].shape == (24, 2)
     for data in opened:
         data.close()
 
 
 @pytest.mark.usefixtures("few_files")
 def test_a_writer_of_more_columns_than_files_may_be_open_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    data = columns(200)
+    data = columns(50)
     for name, options in (("raw", {}), ("packed", {"compression": 1})):
         store = tmp_path / name
         with ColumnsWriter.create(store, data.spec, **options) as writer:
             writer.write_all(data)
-        with ColumnsWriter(store, sync="episode") as writer:
+        with ColumnsWriter(store, sync="close") as writer:
             writer.write_all(data)
         with penstock.open(store) as found:
-            assert [e.columns["c199"].tolist() for e in found] == [
-                [199 + i for i in range(first, first + 4)] for first in (0, 4, 0, 4)
+            assert [e.columns["c49"].tolist() for e in found] == [
+                [49 + i for i in range(first, first + 4)] for first in (0, 4, 0, 4)
             ]
         assert list(ColumnsFormat().check(store)) == []
 

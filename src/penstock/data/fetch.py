@@ -14,7 +14,6 @@ from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field
 from penstock.data.marks import Empty, marked
 from penstock.errors import SpecError
-from penstock.files.mapping import checked_once
 from penstock.formats.base.source import Source
 from penstock.kernels.dispatch import kernels
 from penstock.plan.base import Plan, Read
@@ -52,15 +51,14 @@ class Fetch:
         `empty(shape, dtype)` allocates the columns.
 
         Raises `ExpiredRowError` for rows that a source no longer has, `FormatError` for a file that was truncated since
-        it was mapped: each file is checked once, before its first column is read.
+        it was mapped.
         """
         parts = [self._parts(selection) for selection in selections]
         self._check(parts)
         batch: dict[str, Array] = {}
-        with checked_once():
-            for read, field in zip(self.reads, self.fields, strict=True):
-                column = self._read(read, field, selections[read.view], parts[read.view], empty)
-                batch[read.name] = _squeezed(column) if read.squeeze else column
+        for read, field in zip(self.reads, self.fields, strict=True):
+            column = self._read(read, field, selections[read.view], parts[read.view], empty)
+            batch[read.name] = _squeezed(column) if read.squeeze else column
         for mark in self.plan.marks:
             batch[mark.name] = marked(mark, selections[mark.view], empty, self._begin)
         return Columns.of_flat(batch, selections[0].shape[0] if selections else 0)

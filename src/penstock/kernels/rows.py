@@ -18,6 +18,8 @@ from penstock.kernels.locate import guide_of
 Int = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
+MANY_FILES = 256  # from which on a few spans have only their own files looked at
+
 
 @dataclass(frozen=True, eq=False)
 class RowMap:
@@ -88,7 +90,8 @@ class RowMap:
         if self.row_bytes == 0:
             return
         if len(self.files):
-            self.files.check(self._buffers_of(start, length) if len(start) < len(self.files) else None)
+            few = len(self.files) > MANY_FILES and len(start) * 8 < len(self.files)
+            self.files.check(self._buffers_of(start, length) if few else None)
         target, kernel = flat(out, self.row_bytes), kernels()
         if kernel is reference:
             check_spans(start, length, at, self.n, len(target) // self.row_bytes)
@@ -105,8 +108,8 @@ class RowMap:
     def _buffers_of(self, start: Int, length: Int) -> Int:
         """The buffers that hold these spans. Spans that leave the map are cut to it; the gather refuses them."""
         last = len(self.buffer) - 1
-        begin = np.clip(self.first.searchsorted(start, side="right") - 1, 0, last)
-        end = np.clip(self.first.searchsorted(start + length - 1, side="right"), begin + 1, last + 1)
+        begin = np.minimum(np.maximum(self.first.searchsorted(start, side="right") - 1, 0), last)
+        end = np.minimum(np.maximum(self.first.searchsorted(start + length - 1, side="right"), begin + 1), last + 1)
         runs = np.concatenate([np.arange(a, b) for a, b in zip(begin.tolist(), end.tolist(), strict=True)] or [begin])
         return self.buffer[runs]
 
