@@ -45,7 +45,7 @@ def test_resume_at_any_block_equals_the_uninterrupted_run(taken):
 def test_iterate_ends_with_its_epochs_and_can_drop_the_rest():
     assert [len(b) for b in rows(source(10).iterate(4))] == [4, 4, 2]
     assert [len(b) for b in rows(source(10).iterate(4, drop_last=True, epochs=2))] == [4, 4, 4, 4]
-    assert rows(source(3).iterate(4, drop_last=True, epochs=None)) == []
+    assert rows(source(3).iterate(4, drop_last=True, epochs=None, allow_empty=True)) == []
     endless = iter(source(3).iterate(2, epochs=None))
     assert sum(next(endless).n for _ in range(100)) == 150
 

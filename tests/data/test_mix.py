@@ -287,7 +287,10 @@ def test_functions_of_a_dataset_see_its_samples_alone():
         (lambda: mix(three(), [1, 1, 1], unit="bytes"), "got 'bytes'"),
         (lambda: mix(three(), [1, 1, 1], stop="soon"), "'soon'"),
         (lambda: mix([numbers(3), numbers(3)], label="x"), "no output named 'x'"),
-        (lambda: mix([numbers(4).where(lambda c: c["x"] > 9), numbers(4)], [1, 1]), "give the empty one weight 0"),
+        (
+            lambda: mix([numbers(4).where(lambda c: c["x"] > 9), numbers(4)], [1, 1]),
+            "keeps none of 4 samples; give it weight 0",
+        ),
     ],
 )
 def test_what_cannot_be_mixed_says_so(call: Any, message: str):
