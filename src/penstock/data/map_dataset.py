@@ -305,7 +305,7 @@ def check_batches(plan: Plan, batch_size: int, *, drop_last: bool) -> None:
     penstock.errors.PlanError: ... no episode is as long as 9 steps; the longest has 3; ...
     """
     samples, reason = len(plan), None
-    if samples == 0:
+    if plan.empty:
         reason = plan.why_empty()
     elif drop_last and samples < batch_size and not plan.uneven:
         reason = f"an epoch has {samples:,} samples, fewer than one batch of {batch_size:,}, and drop_last is set"

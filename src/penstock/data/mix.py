@@ -106,7 +106,7 @@ def _changes(
 
 def _check_samples(named: Mapping[str, MapDataset], changes: Sequence[tuple[int, tuple[Fraction, ...]]]) -> None:
     for i, (name, dataset) in enumerate(named.items()):
-        if any(shares[i] for _, shares in changes) and len(dataset) == 0:
+        if any(shares[i] for _, shares in changes) and dataset.plan.empty:
             raise PlanError(
                 f"expected samples in every dataset that has a share, got none in {name!r}: "
                 f"{dataset.plan.why_empty()}; give it weight 0"

@@ -236,7 +236,7 @@ def _together(
 ) -> tuple[float | None, int]:
     """Samples a second that the engine delivers, None where too little was measured; and how many jobs it had in flight
     in the end."""
-    stats, begin = LoaderStats(), None
+    stats, first, begin = LoaderStats(), LoaderStats(), None
     with closing(_endless(cursor, flow, stats, hand_over or _nothing)) as given:
         for _ in given:
             if begin is None:  # until threads and memory are there

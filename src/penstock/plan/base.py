@@ -228,8 +228,9 @@ class DerivedPlan(Plan):
 
     def why_empty(self) -> str:
         """What the plan below says, or that it has samples and this one takes none of them."""
-        below = len(self.upstream)
-        return f"{self._takes} none of {below:,} samples" if below else self.upstream.why_empty()
+        if self.upstream.empty:
+            return self.upstream.why_empty()
+        return f"{self._takes} none of {len(self.upstream):,} samples"
 
     @property
     def even(self) -> tuple[int, ...] | None:

@@ -124,7 +124,7 @@ class Mixed(Plan):
 
     def why_empty(self) -> str:
         """Of each part that has no samples, why."""
-        empty = [f"{part.name!r}: {part.plan.why_empty()}" for part in self.parts if not len(part.plan)]
+        empty = [f"{part.name!r}: {part.plan.why_empty()}" for part in self.parts if part.plan.empty]
         return f"the mix gives no samples ({'; '.join(empty)})" if empty else "the mix stops before its first sample"
 
     def report(self) -> MixReport:

@@ -119,9 +119,9 @@ class Packed(Plan):
 
     def why_empty(self) -> str:
         """No samples below, or none that is packed."""
-        below = len(self.upstream)
-        if not below:
+        if self.upstream.empty:
             return self.upstream.why_empty()
+        below = len(self.upstream)
         return f"{self._pack!r} packs none of {below:,} samples: each is empty, or dropped because it is too long"
 
     @property
