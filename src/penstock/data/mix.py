@@ -74,9 +74,7 @@ def mix(
     if not held:
         raise PlanError("expected at least one dataset to mix, got none")
     given = [len(d) for d in held] if weights is None else weights
-    changes = _changes(given, list(named), held, unit)
-    _check_samples(named, changes)
-    course = Course.of(changes, [len(d) for d in held], stop)
+    course = Course.of(_changes(given, list(named), held, unit), [len(d) for d in held], stop)
     parts = [Part(name, d.plan, len(d.sources)) for name, d in named.items()]
     mapped = any(d.maps for d in held)
     plan = Mixed(parts, course, label=label, union=union, origin=mapped)
@@ -101,11 +99,14 @@ def _changes(
     for position, weights in given if scheduled else [(0, given)]:
         wanted = shares(_in_order(weights, names))
         changes.append((int(position), wanted if rows is None else per_sample(wanted, rows)))
+    _check_samples(names, datasets, changes)
     return changes
 
 
-def _check_samples(named: Mapping[str, MapDataset], changes: Sequence[tuple[int, tuple[Fraction, ...]]]) -> None:
-    for i, (name, dataset) in enumerate(named.items()):
+def _check_samples(
+    names: list[str], datasets: Sequence[MapDataset], changes: Sequence[tuple[int, tuple[Fraction, ...]]]
+) -> None:
+    for i, (name, dataset) in enumerate(zip(names, datasets, strict=True)):
         if any(shares[i] for _, shares in changes) and dataset.plan.empty:
             raise PlanError(
                 f"expected samples in every dataset that has a share, got none in {name!r}: "
