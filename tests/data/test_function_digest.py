@@ -139,7 +139,7 @@ PAIRS: list[tuple[Any, Any]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("one", "other"), PAIRS, ids=str)
+@pytest.mark.parametrize(("one", "other"), PAIRS)
 def test_closed_over_values_count(one: Any, other: Any) -> None:
     def closing(value: Any) -> Any:
         return lambda columns: (columns, value)

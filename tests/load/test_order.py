@@ -31,6 +31,7 @@ class Uneven(DerivedPlan):
 
     steady = False
     uneven = True
+    empty = False
 
     def anchor(self, epoch: int, start: int) -> None:
         pass
