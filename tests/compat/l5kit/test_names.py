@@ -9,6 +9,18 @@ import pytest
 
 # The public names of version 1.5.0, by module. An empty package is one whose names are in its modules.
 NAMES = {
+    "cle": "",
+    "cle.closed_loop_evaluator": "EvaluationPlan ClosedLoopEvaluator",
+    "cle.composite_metrics": "SupportsCompositeMetricCompute PassedDrivenMilesCompositeMetric "
+    "DrivenMilesCompositeMetric SupportsCompositeMetricAggregation ReduceMode CompositeMetricAggregator",
+    "cle.metric_set": "BaseMetricSet L5MetricSet",
+    "cle.metrics": "SupportsMetricCompute CollisionMetricBase CollisionFrontMetric CollisionRearMetric "
+    "CollisionSideMetric DisplacementErrorMetric DisplacementErrorL2Metric DistanceToRefTrajectoryMetric "
+    "SimulatedDrivenMilesMetric ReplayDrivenMilesMetric YawErrorMetric YawErrorCAMetric "
+    "SimulatedVsRecordedEgoSpeedMetric",
+    "cle.scene_type_agg": "compute_cle_scene_type_aggregations",
+    "cle.validators": "ValidatorOutput SupportsMetricValidate DurationMode RangeValidator "
+    "SupportsValidationAggregation ValidationCountingAggregator FailedFrame ValidationFailedFramesAggregator",
     "configs": "load_config_data save_config_data",
     "configs.config": "load_config_data save_config_data load_metadata",
     "data": "get_combined_scenes filter_agents_by_distance filter_agents_by_frames "
@@ -105,7 +117,7 @@ NAMES = {
     "visualization.visualizer.zarr_utils": "COLORS zarr_to_visualizer_scene simulation_out_to_visualizer_scene "
     "episode_out_to_visualizer_scene_gym_cle",
 }
-NOT_OFFERED = ("cle", "data.proto", "environment", "planning", "prediction", "simulation")
+NOT_OFFERED = ("data.proto", "environment", "planning", "prediction", "simulation")
 
 
 @pytest.mark.parametrize("path", NAMES)

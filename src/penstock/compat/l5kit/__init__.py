@@ -1,8 +1,8 @@
 """L5Kit's names, at its import paths, over penstock's driving logs.
 
 `from l5kit.data import ChunkedDataset` becomes `from penstock.compat.l5kit.data import ChunkedDataset`, and so for
-`configs`, `dataset`, `evaluation`, `geometry`, `kinematic`, `random`, `rasterization`, `sampling`, `vectorization` and
-`visualization`; the names used most are here as well. What differs, and why, is in `docs/l5kit.md`.
+`cle`, `configs`, `dataset`, `evaluation`, `geometry`, `kinematic`, `random`, `rasterization`, `sampling`,
+`vectorization` and `visualization`; the names used most are here as well. What differs, and why, is in `docs/l5kit.md`.
 """
 
 from penstock.compat.l5kit.configs import load_config_data, save_config_data

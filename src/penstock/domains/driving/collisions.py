@@ -9,6 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.domains.driving.geometry import CORNERS
+from penstock.domains.driving.logs import EGO_EXTENT
+from penstock.domains.driving.rasterize.scenes import ranges
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -50,6 +52,37 @@ def collision_types(
     lengths = _within(centre[hit], turn[hit], half[hit], other[hit])
     types[hit] = np.minimum(lengths.argmax(axis=-1), CollisionType.SIDE)
     return types
+
+
+def ego_collisions(
+    pose: Floats, agents: npt.NDArray[np.void], spans: npt.NDArray[np.integer[Any]]
+) -> npt.NDArray[np.int8]:
+    """Find out how the ego hits agents, in many frames at once.
+
+    Args:
+        pose: `[F, 3]` x, y (metres) and yaw (radians) of the ego in each frame.
+        agents: Rows of the agents' dtype.
+        spans: `[F, 2]` the rows of the agents of each frame, from the first to the one behind the last.
+
+    Returns:
+        `[F]` int8: the `CollisionType` of the first agent of each frame that the ego touches, `NONE` without one.
+
+    Example:
+        >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE
+        >>> agents = np.zeros(3, AGENT_DTYPE)
+        >>> agents["centroid"], agents["extent"] = [[40, 0], [4, 0], [-4, 0]], [4, 2, 1]
+        >>> ego_collisions(np.zeros((3, 3)), agents, np.array([[0, 1], [0, 2], [0, 3]])).tolist()
+        [-1, 0, 0]
+    """
+    rows, frame = ranges(np.asarray(spans, np.int64))
+    others, ego = agents[rows], np.asarray(pose, np.float64)[frame]
+    boxes = others["centroid"], others["yaw"], others["extent"]
+    types = collision_types(ego[:, :2], ego[:, 2], np.array(EGO_EXTENT), *boxes)
+    hit = np.flatnonzero(types != NONE)
+    frames, first = np.unique(frame[hit], return_index=True)
+    collisions = np.full(len(pose), NONE, np.int8)
+    collisions[frames] = types[hit[first]]
+    return collisions
 
 
 def _turned(points: Floats, angle: Floats) -> Floats:

@@ -134,16 +134,17 @@ def displacement_at(
 
 
 def distance_to_reference_trajectory(pred_centroid: Array, ref_traj: Array) -> Array:
-    """`[n]` metres from centroids `[n, 2]` to the nearest point of trajectories `[n, T, 2]`.
+    """`[n]` metres from centroids `[n, 2]` to the nearest point of trajectories `[n, T, 2]`, or of one `[1, T, 2]`.
 
     Raises `BadPredictionError`.
 
     >>> distance_to_reference_trajectory(np.array([[0.0, 3]]), np.array([[[0.0, 0], [0, 2]]])).tolist()
     [1.0]
     """
-    if pred_centroid.ndim != 2 or ref_traj.ndim != 3 or len(pred_centroid) != len(ref_traj):
+    if pred_centroid.ndim != 2 or ref_traj.ndim != 3 or len(ref_traj) not in (1, len(pred_centroid)):
         raise BadPredictionError(
-            f"expected centroids [n, 2] and trajectories [n, T, 2], got {pred_centroid.shape}, {ref_traj.shape}"
+            f"expected centroids [n, 2] and trajectories [n, T, 2] or [1, T, 2], got "
+            f"{pred_centroid.shape}, {ref_traj.shape}"
         )
     return np.linalg.norm(pred_centroid[:, None] - ref_traj, axis=-1).min(axis=1)
 

@@ -22,4 +22,5 @@ def closest_angle_error(angle_a: Tensor, angle_b: Tensor) -> Tensor:
     if angle_a.shape != angle_b.shape:
         message = f"expected angles of one shape, got {list(angle_a.shape)} and {list(angle_b.shape)}"
         raise BadPredictionError(message)
-    return ((angle_b - angle_a + math.pi).remainder(2 * math.pi) - math.pi).abs()
+    turn = (angle_b - angle_a).fmod(2 * math.pi).abs()  # symmetric, and exact for angles that are near
+    return turn.minimum(2 * math.pi - turn)

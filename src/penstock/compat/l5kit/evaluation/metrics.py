@@ -60,7 +60,8 @@ def final_displacement_error_mean(ground_truth: Array, pred: Array, confidences:
 
 
 def distance_to_reference_trajectory(pred_centroid: Any, ref_traj: Any) -> Any:
-    """`[n]` metres from centroids `[n, 2]` to the nearest point of trajectories `[n, T, 2]`; a tensor of tensors.
+    """`[n]` metres from centroids `[n, 2]` to the nearest point of trajectories `[n, T, 2]` or `[1, T, 2]`; a tensor
+    of tensors.
 
     Raises `BadPredictionError`.
     """

@@ -1,0 +1,1 @@
+"""Metrics of simulations frame by frame, limits that they must keep, and totals of scenes."""
