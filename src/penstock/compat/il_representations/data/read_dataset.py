@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from penstock.compat.il_representations.data.metadata import Meta, metadata_of
-from penstock.compat.il_representations.data.samples import BLOCK, TRAJECTORY, Frames, Planned, Resumable, begins, walk
+from penstock.compat.il_representations.data.metadata import TRAJECTORY, Meta, metadata_of
+from penstock.compat.il_representations.data.samples import BLOCK, Frames, Planned, Resumable, begins, walk
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.function_digest import FunctionDigest
 from penstock.data.map_dataset import MapDataset

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
+from penstock.compat.il_representations.data.metadata import TRAJECTORY
 from penstock.core.boundary import loading_state
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.map_dataset import MapDataset
@@ -29,8 +30,6 @@ else:
 Int = npt.NDArray[np.int64]
 Sample = dict[str, Any]
 State = dict[str, Any]
-
-TRAJECTORY = "__trajectory__"  # the key of a frame that is the number of its trajectory
 
 BLOCK = 1024  # samples that are read at a time, at most,
 BLOCK_BYTES = 8 << 20  # and how many bytes of them

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compat.il_representations.data.metadata import NAME, Meta
-from penstock.compat.il_representations.data.samples import TRAJECTORY
+from penstock.compat.il_representations.data.metadata import NAME, TRAJECTORY, Meta
 from penstock.compat.il_representations.envs.config import EnvConfig, current
 from penstock.containers.tar import TarAppender, member
 from penstock.containers.tar.compress import pack
