@@ -19,8 +19,8 @@ Meta = dict[str, Any]
 
 __all__ = ["COMPARED", "NAME", "TRAJECTORY", "ColorSpace", "Meta", "differences", "metadata_of", "shown"]
 
-NAME = "_metadata.meta.pickle"
 TRAJECTORY = "__trajectory__"  # the key of a frame that is the number of its trajectory
+NAME = "_metadata.meta.pickle"
 COMPARED = ("color_space", "observation_space", "action_space")
 _LONGEST = 64 << 20  # bytes into an archive within which its description ends
 
