@@ -136,9 +136,14 @@ def test_own_modules_are_imported_on_top() -> None:
     assert inside == []
 
 
-# Calls that replace, rename or lock files, and make temporary ones. They occur in `files/` alone.
-FILE_CALLS = {"os": {"replace", "rename", "renames", "link"}, "shutil": {"move"}}
-FILE_MODULES = {"fcntl", "tempfile"}
+# Calls that replace, rename, lock or map files, and make temporary ones. They occur in `files/` alone.
+FILE_CALLS = {
+    "os": {"replace", "rename", "renames", "link"},
+    "shutil": {"move"},
+    "np": {"memmap"},
+    "pa": {"memory_map"},
+}
+FILE_MODULES = {"fcntl", "tempfile", "mmap"}
 FILE_EXCEPTIONS = {
     # numba takes nothing but a folder's path, and the folder is private and outlives a block
     "src/penstock/kernels/cache_folder.py": {"tempfile"},
@@ -159,7 +164,8 @@ def file_calls(tree: ast.AST) -> Iterator[tuple[str, int]]:
             by_path = (
                 called in ("rename", "replace") and (len(node.args), node.keywords) == (1, []) and owner != "draft"
             )
-            if called in FILE_CALLS.get(owner, ()) or by_path:
+            mapped = any(keyword.arg == "mmap_mode" for keyword in node.keywords)
+            if called in FILE_CALLS.get(owner, ()) or by_path or mapped:
                 yield f"{owner}.{called}", node.lineno
 
 

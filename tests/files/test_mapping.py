@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import penstock
-from penstock.errors import FormatError, UnsafeDataError
+from penstock.errors import FormatError, UnsafeDataError, WorkerError
 from penstock.files import descriptors, mapping
 from penstock.files.descriptors import PooledFile
 from penstock.files.mapping import MappedFiles, check_mapped, map_file
@@ -203,6 +203,33 @@ def test_few_spans_look_at_their_own_files_alone(tmp_path: Path, monkeypatch: py
     for start, length in ((97, 1), (-1, 1), (95, 2), (1 << 62, 1 << 62)):  # as without files
         with pytest.raises(IndexError, match="expected rows within 0:96"):
             rows.gather(zero + start, zero + length, zero, out)
+
+
+def store_of(path: Path) -> Path:
+    penstock.convert(columns(3), path / "store", format="columns")
+    return next(path.glob("store/segments/0/c1.values"))
+
+
+def shard_of(path: Path) -> Path:
+    penstock.convert(columns(3), path / "a.tar", format="webdataset")
+    return path / "a.tar"
+
+
+@pytest.mark.parametrize("made", [store_of, shard_of])
+def test_a_loader_over_a_file_that_was_truncated_names_it(tmp_path: Path, made: Callable[[Path], Path]) -> None:
+    values = made(tmp_path)
+    whole = values.read_bytes()
+    with penstock.open(tmp_path / ("a.tar" if values.suffix == ".tar" else "store")) as source:
+        loader = penstock.Loader(source.windows(2), 2, threads=1)
+        assert next(iter(loader))["c1"].shape == (2, 2)
+        os.truncate(values, 10)
+        with pytest.raises(
+            WorkerError, match=f"FormatError: .*the file was truncated while it was open.*{values.name}"
+        ):
+            list(loader)
+        with open(values, "r+b") as again:  # the same file: it was not replaced
+            again.write(whole)
+        assert len(list(loader)) == 2
 
 
 @pytest.fixture
