@@ -26,10 +26,11 @@ def top(
     interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")] = 1.0,
     as_json_: Json = False,
 ) -> None:
-    """Watch a running loader: busy share, rates and queue of each stage, the bottleneck, and what became of all games.
+    """Watch a running loader: busy share, rates and queue of each stage, and the bottleneck.
 
-    Everything is of the last ten looks. The loader serves its figures itself: `penstock live --metrics-port`, or
-    `penstock.live.endpoint.MetricsEndpoint` in a program. `--json` takes two looks and prints what was between them.
+    The account says what became of all games. Everything is of the last ten looks. The loader serves its figures:
+    `penstock live --metrics-port`, or `penstock.live.endpoint.MetricsEndpoint` in a program. `--json` takes two looks
+    and prints what was between them.
 
     Example: penstock top 9470
     """
