@@ -74,6 +74,22 @@ def damaged(data: bytes, rng: Random) -> bytes:
     return bytes(out)
 
 
+def corrupted(data: bytes, rng: Random) -> bytes:
+    """Bits flipped, bytes zeroed or the end cut off: what a checksum is there for. Nothing is doubled or moved, for a
+    gzip file twice in a row is a sound one."""
+    out = bytearray(data)
+    place = rng.randrange(len(out) + 1)
+    match rng.randrange(3):
+        case 0 if place < len(out):
+            out[place] ^= rng.randrange(1, 256)
+        case 1:
+            end = min(place + rng.choice((1, 4, 64)), len(out))
+            out[place:end] = bytes(end - place)
+        case _:
+            del out[place:]
+    return bytes(out)
+
+
 def sniff(data: bytes) -> Callable[[bytes, Random, int], bytes] | None:
     """What edits bytes of this kind, None for bytes without a known structure."""
     for magic, kind in _MAGIC:

@@ -32,7 +32,7 @@ from penstock.formats.lc0 import RECORDS, open_chunks
 from penstock.formats.webdataset.streaming import ShardStream
 from penstock.live.journal import Arrival, Journal, Move
 from penstock.testing.examples import FLAT, IMAGES, NESTED, RAGGED, TEXT
-from tests.fuzz.edits import damaged, edited, odd_tree, protobuf, records
+from tests.fuzz.edits import corrupted, edited, odd_tree, protobuf, records
 from tests.fuzz.pickles import edited_pickle, made_up, watched
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -175,7 +175,7 @@ def lc0() -> Iterator[Target]:
     for version in (3, 4, 5, 6, 7):
         zipped = gzip.compress(game(version, 3), mtime=0)
         yield Target("lc0", f"gz{version}", bytes_of("training.1.gz", zipped), chunks)
-    yield Target("lc0", "sealed", bytes_of("training.1.gz", zipped), chunks, damaged, sealed=True)
+    yield Target("lc0", "sealed", bytes_of("training.1.gz", zipped), chunks, corrupted, sealed=True)
     yield Target("lc0", "frames", bytes_of("training.1", game(6, 4)), read)
     mixed = [member(f"training.{i}.gz", gzip.compress(game(v, 2), mtime=0)) for i, v in enumerate((3, 4, 5, 6, 7, 6))]
     archive = b"".join([*mixed, member("raw", game(7, 2)), member("LICENSE", b"text"), END])
