@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gzip
 import hashlib
 import io
@@ -30,10 +31,14 @@ from penstock.formats.base.format import named, recognise
 from penstock.formats.l5kit import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE, L5KitWriter, Scene
 from penstock.formats.lc0 import RECORDS, open_chunks
 from penstock.formats.webdataset.streaming import ShardStream
+from penstock.live.chunk_sources import ChunkSourceLoader
+from penstock.live.directory import FilePathProvider
 from penstock.live.journal import Arrival, Journal, Move
+from penstock.live.pipeline import LiveOptions, LivePipeline
 from penstock.testing.examples import FLAT, IMAGES, NESTED, RAGGED, TEXT
 from tests.fuzz.edits import corrupted, edited, odd_tree, protobuf, records
 from tests.fuzz.pickles import edited_pickle, made_up, watched
+from tests.live.files import Opener, names
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 Random = random.Random
@@ -527,9 +532,47 @@ def states(kind: str) -> Target:
     return Target("states", kind, make, read, edit)
 
 
+GAMES = [list(range(10 * f, 10 * f + 1 + f % 4)) for f in range(6)]
+
+
+@cache
+def live_games() -> Path:
+    """A folder of games, which stays as long as the process."""
+    folder = Path(tempfile.mkdtemp(prefix="penstock-fuzz-games-"))
+    atexit.register(shutil.rmtree, folder)
+    names(folder, GAMES)
+    return folder
+
+
+def live(weighted: bool) -> Target:
+    """The state of a live pipeline."""
+
+    def build() -> LivePipeline:
+        source = ChunkSourceLoader(FilePathProvider(live_games(), watch="off"), Opener(), threads=1)
+        options: dict[str, Any] = {"count": 2, "passes": 3} if weighted else {}
+        return LivePipeline(source, LiveOptions(reservoir=8, batch_size=7, follow=False, draws=3, **options))
+
+    def make(folder: Path) -> None:
+        with build() as pipeline:
+            for _ in range(3):
+                next(pipeline)
+            (folder / "state.json").write_text(json.dumps(pipeline.state_dict(), default=lambda array: array.tolist()))
+
+    def read(folder: Path, rng: Random) -> tuple[str, bool]:
+        with build() as pipeline:
+            pipeline.load_state_dict(json.loads((folder / "state.json").read_bytes()))
+            return repr([next(pipeline, None) for _ in range(2)]), False
+
+    def edit(data: bytes, rng: Random) -> bytes:
+        return json.dumps(odd_tree(json.loads(data), rng)).encode("utf-8", "surrogatepass")
+
+    return Target("states", "live weighted" if weighted else "live", make, read, edit)
+
+
 @cache
 def targets() -> dict[str, Target]:
     """All of them by key."""
     kinds = ("windows", "mixed", "packed", "repacked", "stream", "packed stream")
-    found = [*lc0(), *webdataset(), *minari(), *columns(), *demos(), *l5kit(), *maps(), *texts(), *map(states, kinds)]
+    loaders = [*map(states, kinds), live(False), live(True)]
+    found = [*lc0(), *webdataset(), *minari(), *columns(), *demos(), *l5kit(), *maps(), *texts(), *loaders]
     return {target.key: target for target in found}

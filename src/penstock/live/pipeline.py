@@ -22,6 +22,7 @@ from penstock.live.outlet import Outlet
 from penstock.live.pool import ShufflingChunkPool
 from penstock.live.process import HomeProcess
 from penstock.live.sampler import Batch
+from penstock.live.seal import check_seal, sealed
 from penstock.live.splitter import SplitPart
 from penstock.live.stage import OrderedMap
 from penstock.live.tensors import Arrays, Decode, Decoded, TensorGenerator
@@ -218,13 +219,14 @@ class LivePipeline(Iterator[Arrays]):
             sampler = mixer.sampler.state_dict() if held is None else held["sampler"]
             counts = {"got": self._got, "dropped": self._drops + self._decoded.stats()["drops"]}
         own = {"version": VERSION, "stop": self.options.stop, "weights": list(self._weights)}
-        return {**own, **counts, "streams": streams, "join": join, "sampler": sampler}
+        return sealed({**own, **counts, "streams": streams, "join": join, "sampler": sampler})
 
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was taken, with its next batch. Frames that are needed are read when they are.
 
-        Raises `StateError` for a state of other options, or once the pipeline, or another of its inlet, has started.
+        Raises `StateError` for a state of other options or one that was changed, which its checksum tells, and once the
+        pipeline, or another of its inlet, has started.
         """
         if self._started:
             raise StateError("expected a pipeline that has not started yet, to load a state into")
@@ -234,6 +236,7 @@ class LivePipeline(Iterator[Arrays]):
             raise StateError(f"expected the state of a run with {mine}, got one with {theirs}")
         for feed, held in zip(self._feeds, state["streams"], strict=True):
             feed.check_state(held)
+        check_seal(state)
         for feed, held in zip(self._feeds, state["streams"], strict=True):
             feed.load_state_dict(held)
         self._got, self._drops, self._mixer.pending = int(state["got"]), int(state["dropped"]), state
