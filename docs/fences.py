@@ -7,8 +7,8 @@ from typing import Any
 
 import griffe
 
-# A prompt line and everything down to the next empty line, as doctest reads it.
-EXAMPLE = re.compile(r"^>>> .*(?:\n.+)*", re.MULTILINE)
+# A prompt line, indented in a section, and everything down to the next empty line, as doctest reads it.
+EXAMPLE = re.compile(r"^( *)>>> .*(?:\n.+)*", re.MULTILINE)
 
 
 class Fences(griffe.Extension):
@@ -17,4 +17,9 @@ class Fences(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Called with every object that was loaded."""
         if obj.docstring:
-            obj.docstring.value = EXAMPLE.sub(lambda found: f"```pycon\n{found[0]}\n```", obj.docstring.value)
+            obj.docstring.value = EXAMPLE.sub(fenced, obj.docstring.value)
+
+
+def fenced(example: re.Match[str]) -> str:
+    """An example between fences of its indentation."""
+    return f"{example[1]}```pycon\n{example[0]}\n{example[1]}```"

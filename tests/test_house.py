@@ -18,6 +18,8 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "penstock"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
 GROUND = ("errors", "core", "files")
 # room -> the rooms it sees besides itself. `formats` alone is the empty package that holds the formats.
 SEES: dict[str, tuple[str, ...]] = {
@@ -180,13 +182,24 @@ def test_files_are_owned_in_one_way() -> None:
     assert wrong == []
 
 
+def docstring_lines(node: ast.AST) -> int:
+    """How many lines the docstrings of a tree take."""
+    firsts = [n.body[0] for n in ast.walk(node) if isinstance(n, DOCUMENTED) and n.body and ast.get_docstring(n)]
+    return sum((first.end_lineno or 0) - first.lineno + 1 for first in firsts)
+
+
+def code_lines(tree: ast.AST, file: Path) -> int:
+    """The lines of a file without its docstrings, which are as long as they need to be."""
+    return len(file.read_text("utf-8").splitlines()) - docstring_lines(tree)
+
+
 def test_functions_and_files_are_short() -> None:
-    long_files = [f"{f.relative_to(ROOT)}: {n}" for f in FILES if (n := len(f.read_text("utf-8").splitlines())) > 500]
+    long_files = [f"{f.relative_to(ROOT)}: {n}" for f in FILES if (n := code_lines(parsed(f), f)) > 500]
     long_functions = [
         f"{file.relative_to(ROOT)}:{function.lineno} {function.name}"
         for file in FILES
         for function in functions(parsed(file))
-        if (function.end_lineno or 0) - function.lineno + 1 > 60
+        if (function.end_lineno or 0) - function.lineno + 1 - docstring_lines(function) > 60
     ]
     assert (long_files, long_functions) == ([], [])
 

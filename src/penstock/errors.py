@@ -1,21 +1,21 @@
 """Every error that penstock raises on purpose.
 
     PenstockError
-    +-- FormatError     (ValueError)        what lies on disk is not what its format says
-    |   +-- UnknownFormatError              no format recognises what lies at a path
-    |   +-- UnsafeDataError                 data that names code, leaves its folder, or lies about its size
+    +-- FormatError     (ValueError)        data on disk does not follow its format
+    |   +-- UnknownFormatError              no format recognises the data at a path
+    |   +-- UnsafeDataError                 data names code to run, has paths outside its folder, or claims a false size
     |   +-- ChecksumError                   bytes differ from the checksum written with them
     +-- SpecError       (TypeError)         columns, dtypes, shapes or spaces do not fit together
-    +-- DataError       (ValueError)        a value that was handed in cannot be recorded or stored
-    +-- PlanError       (ValueError)        transforms in a wrong order, or parameters that no plan can meet
+    +-- DataError       (ValueError)        a value cannot be recorded or stored
+    +-- PlanError       (ValueError)        transforms in a wrong order, or impossible parameters
     +-- StateError      (ValueError)        a saved state belongs to another dataset, plan or version
-    +-- ExpiredRowError (IndexError)        a row left the extent of a growing source before it was read
-    +-- LockedError     (OSError)           somebody else holds what is needed exclusively
-    +-- MissingExtraError (ImportError)     an optional library is needed; the message names the extra
+    +-- ExpiredRowError (IndexError)        a growing source dropped a row before it was read
+    +-- LockedError     (OSError)           another process or object uses a file that needs exclusive access
+    +-- MissingExtraError (ImportError)     an optional library is missing; the message names the extra
     +-- WorkerError     (RuntimeError)      a loader thread failed (the cause is chained), or a forked process has none
 
-Each is also a subclass of the builtin that a caller would expect to catch. A message says what was
-expected, what was found, where, and what to do about it.
+Each error is also a subclass of the builtin in parentheses. A message says what was expected, what was found, where,
+and what to do.
 """
 
 from __future__ import annotations
@@ -27,16 +27,20 @@ from types import ModuleType
 
 
 class PenstockError(Exception):
-    """Base of all errors that penstock raises on purpose."""
+    """Base class of all errors that penstock raises on purpose."""
 
 
 class FormatError(PenstockError, ValueError):
-    """What lies on disk is not what its format says.
+    """Data on disk does not follow its format.
 
-    Arguments: `message`; `path`, the file; `where`, the place inside it (object name, byte offset).
+    Args:
+        message: The expected and the actual content, and what to do.
+        path: The file. The default is None: unknown.
+        where: Place in the file, such as an object name or a byte offset. The default is None: unknown.
 
-    >>> print(FormatError("expected 101 rows, got 100", path="main_data.hdf5", where="episode_17/observations"))
-    expected 101 rows, got 100 - at episode_17/observations in main_data.hdf5
+    Example:
+        >>> print(FormatError("expected 101 rows, got 100", path="main_data.hdf5", where="episode_17/observations"))
+        expected 101 rows, got 100 - at episode_17/observations in main_data.hdf5
     """
 
     def __init__(self, message: str, *, path: object = None, where: str | None = None) -> None:
@@ -46,18 +50,23 @@ class FormatError(PenstockError, ValueError):
         super().__init__(message + _place(path, where))
 
     def locate(self, path: object, where: str | None = None) -> None:
-        """Name the file and the place in it, if the error names no file yet."""
+        """Add the file and the place in it, if the error does not name a file yet.
+
+        Args:
+            path: The file, or None.
+            where: Place in the file. The default is None: unknown.
+        """
         if self.path is None and path is not None:
             self.path, self.where = path, self.where or where
             self.args = (self._message + _place(self.path, self.where), *self.args[1:])
 
 
 class UnknownFormatError(FormatError):
-    """No format recognises what lies at a path."""
+    """No format recognises the data at a path."""
 
 
 class UnsafeDataError(FormatError):
-    """Data that names code to run, leaves its own folder, or lies about its size."""
+    """Data names code to run, has paths outside its folder, or claims a false size."""
 
 
 class ChecksumError(FormatError):
@@ -65,53 +74,67 @@ class ChecksumError(FormatError):
 
 
 class SpecError(PenstockError, TypeError):
-    """Columns, dtypes, shapes or spaces that do not fit together."""
+    """Columns, dtypes, shapes or spaces do not fit together."""
 
 
 class DataError(PenstockError, ValueError):
-    """A value that was handed in cannot be recorded or stored."""
+    """A value cannot be recorded or stored."""
 
 
 class PlanError(PenstockError, ValueError):
-    """Transforms in a wrong order, or parameters that no plan can meet."""
+    """Transforms are in a wrong order, or parameters are impossible."""
 
 
 class StateError(PenstockError, ValueError):
-    """A saved state that belongs to another dataset, plan or version."""
+    """A saved state belongs to another dataset, plan or version."""
 
 
 class ExpiredRowError(PenstockError, IndexError):
-    """A row left the extent of a growing source before it was read."""
+    """A growing source dropped a row before it was read."""
 
 
 class LockedError(PenstockError, OSError):
-    """Somebody else holds what is needed exclusively."""
+    """Another process or object uses a file that needs exclusive access."""
 
 
 class MissingExtraError(PenstockError, ImportError):
-    """An optional library is needed; the message names the extra that installs it."""
+    """An optional library is missing. The message names the extra that installs it."""
 
 
 class WorkerError(PenstockError, RuntimeError):
-    """A loader thread failed (the cause is chained as `__cause__`), or a forked process went on with an iterator whose
-    threads it does not have."""
+    """A loader thread failed, or a forked process used an iterator without its threads.
+
+    `__cause__` is the error of the thread.
+    """
 
 
 class DamageWarning(UserWarning):
-    """What is read is whole, but what lies on disk is not: something at its end is missing, or was left out."""
+    """The data that was read is complete, but the file is damaged at its end or has skipped parts."""
 
 
 class FingerprintWarning(UserWarning):
-    """A function refers to something that no fingerprint can cover: a state would not notice a change of it."""
+    """A function refers to a value that its fingerprint cannot cover.
+
+    A state would not notice a change of that value.
+    """
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Import an optional `module`, or say which extra of penstock installs it.
+    """Import an optional module.
 
-    Raises `MissingExtraError` if the module is not there.
+    Args:
+        module: Name of the module.
+        extra: Extra of penstock that installs the module.
 
-    >>> require("json", "minari").__name__
-    'json'
+    Returns:
+        The imported module.
+
+    Raises:
+        MissingExtraError: The module is not installed. The message has the command that installs it.
+
+    Example:
+        >>> require("json", "minari").__name__
+        'json'
     """
     try:
         return importlib.import_module(module)
@@ -122,10 +145,15 @@ def require(module: str, extra: str) -> ModuleType:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """`"; did you mean 'x'?"` for the most similar of the `known` names, or nothing.
+    """Return `"; did you mean 'x'?"` with the most similar known name, or an empty string.
 
-    >>> suggestion("task", ["benchmark_name", "task_name"])
-    "; did you mean 'task_name'?"
+    Args:
+        name: The unknown name.
+        known: Names to compare with.
+
+    Example:
+        >>> suggestion("task", ["benchmark_name", "task_name"])
+        "; did you mean 'task_name'?"
     """
     folded = {each.lower(): each for each in known}
     close = difflib.get_close_matches(name.lower(), folded, 1)

@@ -1,4 +1,4 @@
-"""Columns: the unit that data moves in, a nested dict of arrays that share their first axis."""
+"""`Columns`: a nested dict of arrays with a common first axis."""
 
 from __future__ import annotations
 
@@ -17,17 +17,25 @@ SEPARATOR = "/"
 class Columns(Mapping[str, Any]):
     """A nested dict of arrays that share their first axis, addressed by paths such as `"observations/image"`.
 
-    Built from flat paths or from nested dicts and tuples (item `i` of a tuple has the key `"i"`). Values are
-    NumPy arrays `[n, ...]` or `Ragged`. Reading a path that holds several columns gives a `Columns` of them.
-    Arrays are not copied. Iterating gives the flat paths, in the order of insertion.
+    A path that has several columns below it gives a `Columns` of them. Iteration yields the flat paths, in the order of
+    insertion. Arrays are not copied.
 
-    Raises `SpecError` if lengths differ, and `KeyError` for a path that is not there.
+    Args:
+        tree: Arrays `[n, ...]` or `Ragged`, by path, or in nested dicts and tuples. Item `i` of a tuple has the key
+            `"i"`.
+        n: Number of rows. The default is the length of the first array.
 
-    >>> batch = Columns({"observations": {"p": np.zeros((4, 2)), "q": np.ones(4)}, "rewards": np.arange(4)})
-    >>> list(batch)
-    ['observations/p', 'observations/q', 'rewards']
-    >>> batch["observations"]["q"].shape, batch["observations/q"].shape, batch.n
-    ((4,), (4,), 4)
+    Raises:
+        SpecError: The arrays differ in length.
+        KeyError: When read, there is no column at a path.
+
+    Example:
+        >>> import numpy as np
+        >>> batch = Columns({"observations": {"p": np.zeros((4, 2)), "q": np.ones(4)}, "rewards": np.arange(4)})
+        >>> batch["rewards"].tolist(), batch["observations/q"].shape, batch["observations"]["q"].shape
+        ([0, 1, 2, 3], (4,), (4,))
+        >>> batch.n, list(batch)
+        (4, ['observations/p', 'observations/q', 'rewards'])
     """
 
     __slots__ = ("flat", "n")
@@ -45,7 +53,12 @@ class Columns(Mapping[str, Any]):
 
     @classmethod
     def of_flat(cls, flat: dict[str, Array], n: int) -> Columns:
-        """Columns from flat paths to arrays that the caller knows to have `n` rows each; nothing is checked."""
+        """Make columns from flat paths, without any check.
+
+        Args:
+            flat: Arrays by path, each with `n` rows.
+            n: Number of rows.
+        """
         made = cls.__new__(cls)
         made.flat, made.n = flat, n
         return made
@@ -74,49 +87,81 @@ class Columns(Mapping[str, Any]):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all columns."""
+        """Total size of the arrays in bytes."""
         return sum(a.nbytes for a in self.flat.values())
 
     def tree(self) -> dict[str, Any]:
-        """The same arrays as plain nested dicts.
+        """Return the arrays as nested dicts.
 
-        >>> Columns({"a/b": np.zeros(1)}).tree()
-        {'a': {'b': array([0.])}}
+        Example:
+            >>> Columns({"a/b": np.zeros(1)}).tree()
+            {'a': {'b': array([0.])}}
         """
         return nest(self.flat)
 
     def take(self, rows: npt.NDArray[np.int64] | slice) -> Columns:
-        """The given rows of every column. Cost: a copy for an index array, none for a slice of arrays."""
+        """Take rows of every column. An index array copies them; a slice of arrays does not.
+
+        Args:
+            rows: `[m]` int64 row numbers, or a slice.
+
+        Example:
+            >>> Columns({"a": np.arange(3)}).take(slice(1, 3))["a"].tolist()
+            [1, 2]
+        """
         flat: dict[str, Array] = {path: array[rows] for path, array in self.flat.items()}
         n = len(range(self.n)[rows]) if isinstance(rows, slice) else len(rows)
         return Columns.of_flat(flat, n)
 
     def row(self, i: int) -> dict[str, Any]:
-        """Row `i` as a nested dict, for people to look at.
+        """Return one row as a nested dict.
 
-        >>> Columns({"a": np.arange(3)}).row(1)
-        {'a': np.int64(1)}
+        Args:
+            i: Row number.
+
+        Example:
+            >>> Columns({"a": np.arange(3)}).row(1)
+            {'a': np.int64(1)}
         """
         return nest({p: a[i] for p, a in self.flat.items()})
 
     def map(self, fn: Callable[[Array], Any]) -> Columns:
-        """`fn` applied to every array; the results must share their first axis again."""
+        """Apply a function to every array.
+
+        Args:
+            fn: Called with each array. The results must have equal lengths.
+
+        Example:
+            >>> Columns({"a": np.arange(3)}).map(np.sqrt)["a"].dtype
+            dtype('float64')
+        """
         return Columns({p: fn(a) for p, a in self.flat.items()})
 
     def merged(self, other: Mapping[str, Any]) -> Columns:
-        """These columns and `other`'s; where both have a path, `other` wins.
+        """Return these columns together with others.
 
-        >>> sorted(Columns({"a": np.zeros(2)}).merged({"b": np.ones(2)}))
-        ['a', 'b']
+        Args:
+            other: Columns to add. They replace columns with the same path.
+
+        Raises:
+            SpecError: The columns differ in length.
+
+        Example:
+            >>> sorted(Columns({"a": np.zeros(2)}).merged({"b": np.ones(2)}))
+            ['a', 'b']
         """
         return Columns({**self.flat, **flatten(other)})
 
 
 def flatten(tree: Mapping[str, Any]) -> dict[str, Array]:
-    """Paths to arrays of a nested dict (tuples count as dicts with keys `"0"`, `"1"`, ...).
+    """Turn a nested dict into a dict of paths.
 
-    >>> list(flatten({"a": (np.zeros(1), {"b": np.zeros(1)})}))
-    ['a/0', 'a/1/b']
+    Args:
+        tree: Nested dict of arrays. A tuple counts as a dict with the keys `"0"`, `"1"`, and so on.
+
+    Example:
+        >>> list(flatten({"a": (np.zeros(1), {"b": np.zeros(1)})}))
+        ['a/0', 'a/1/b']
     """
     flat: dict[str, Array] = {}
     for key, value in tree.items():
@@ -132,10 +177,14 @@ def flatten(tree: Mapping[str, Any]) -> dict[str, Array]:
 
 
 def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse of `flatten`, with dicts for every level.
+    """Turn a dict of paths into nested dicts, the inverse of `flatten`.
 
-    >>> nest({"a/b": 1, "c": 2})
-    {'a': {'b': 1}, 'c': 2}
+    Args:
+        flat: Values by path.
+
+    Example:
+        >>> nest({"a/b": 1, "c": 2})
+        {'a': {'b': 1}, 'c': 2}
     """
     tree: dict[str, Any] = {}
     for path, value in flat.items():
@@ -148,9 +197,14 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def under(prefix: str, path: str) -> bool:
-    """Whether `path` is `prefix` itself or lies below it.
+    """Return whether a path is `prefix` or below it.
 
-    >>> under("observations", "observations/image"), under("obs", "observations")
-    (True, False)
+    Args:
+        prefix: Path of a column or of a group of columns.
+        path: Path to test.
+
+    Example:
+        >>> under("observations", "observations/image"), under("obs", "observations")
+        (True, False)
     """
     return path == prefix or path.startswith(prefix + SEPARATOR)

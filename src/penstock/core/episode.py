@@ -1,4 +1,4 @@
-"""One episode as a person or a writer handles it: columns of one trajectory, checked against the standard's lengths."""
+"""`Episode`: the columns of one trajectory, checked against the spec of the dataset."""
 
 from __future__ import annotations
 
@@ -19,19 +19,28 @@ REQUIRED = ("observations", "actions", "rewards", "terminations", "truncations")
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """One trajectory of T steps: `columns` by path, each with T, T + 1 or 1 rows as its field's `align` says.
+    """One trajectory of T steps.
 
-    `id` is its number in the dataset, `metadata` what is stored beside it (seed, options, statistics). The Minari
-    names are properties: `observations` (T + 1 rows, in the structure of the observation space), `actions`,
-    `rewards`, `terminations`, `truncations` (T rows each), `infos` (nested dict) and `extras` (all other columns).
+    The names of the Minari standard are properties: `observations` (T + 1 rows, in the structure of the observation
+    space), `actions`, `rewards`, `terminations`, `truncations` (T rows each), `infos` (a nested dict) and `extras` (all
+    other columns).
 
-    Raises `SpecError` if columns are missing or too many, or have the wrong number of rows, dtype or shape.
+    Args:
+        spec: Columns and spaces of the dataset.
+        columns: Arrays by path. Each has T, T + 1 or 1 rows, as the `align` of its field says.
+        id: Number of the episode in the dataset. The default is 0.
+        metadata: Metadata of the episode, such as seed, options and statistics. The default is empty.
 
-    >>> from penstock.core.spec import Field
-    >>> spec = Spec({"observations": Field(np.dtype("f4"), (2,), "boundary"), "rewards": Field(np.dtype("f8"))})
-    >>> episode = Episode(spec, {"observations": np.zeros((4, 2), "f4"), "rewards": np.ones(3)})
-    >>> len(episode), episode.total_reward
-    (3, 3.0)
+    Raises:
+        SpecError: A column is missing or unknown, or has a wrong number of rows, dtype or shape.
+
+    Example:
+        >>> import numpy as np
+        >>> from penstock.core.spec import Field
+        >>> spec = Spec({"observations": Field(np.dtype("f4"), (2,), "boundary"), "rewards": Field(np.dtype("f8"))})
+        >>> episode = Episode(spec, {"observations": np.zeros((4, 2), "f4"), "rewards": np.ones(3)})
+        >>> len(episode), episode.total_reward
+        (3, 3.0)
     """
 
     spec: Spec
@@ -51,7 +60,14 @@ class Episode:
 
     @classmethod
     def trusted(cls, spec: Spec, columns: Mapping[str, Array], id: int, metadata: Mapping[str, Any]) -> Episode:
-        """An episode whose columns the caller has read by this spec; nothing is checked again."""
+        """Make an episode without checks, from columns that were read by the same spec.
+
+        Args:
+            spec: Columns and spaces of the dataset.
+            columns: Arrays by path.
+            id: Number of the episode in the dataset.
+            metadata: Metadata of the episode.
+        """
         made = cls.__new__(cls)
         for name, value in (("spec", spec), ("columns", columns), ("id", id), ("metadata", metadata)):
             object.__setattr__(made, name, value)
@@ -77,17 +93,17 @@ class Episode:
 
     @property
     def observations(self) -> Any:
-        """`[T + 1, ...]` observations, in the structure of the observation space."""
+        """Observations `[T + 1, ...]`, in the structure of the observation space."""
         return self._part("observations", self.spec.observation_space)
 
     @property
     def actions(self) -> Any:
-        """`[T, ...]` actions, in the structure of the action space."""
+        """Actions `[T, ...]`, in the structure of the action space."""
         return self._part("actions", self.spec.action_space)
 
     @property
     def rewards(self) -> Any:
-        """`[T]` rewards."""
+        """Rewards `[T]`."""
         return self.columns["rewards"]
 
     @property
@@ -97,23 +113,23 @@ class Episode:
 
     @property
     def truncations(self) -> Any:
-        """`[T]` bool, True where the episode was cut."""
+        """`[T]` bool, True where the episode was truncated."""
         return self.columns["truncations"]
 
     @property
     def infos(self) -> dict[str, Any]:
-        """Info columns as a nested dict; empty where none were recorded."""
+        """Info columns as a nested dict. It is empty if none were recorded."""
         return self._part("infos", None) if any(under("infos", p) for p in self.columns) else {}
 
     @property
     def extras(self) -> dict[str, Any]:
-        """Every column beyond the standard's, as a nested dict (`{"state": {"qpos": ...}}`)."""
+        """All columns that the Minari standard does not name, as a nested dict, such as `{"state": {"qpos": ...}}`."""
         names = (*REQUIRED, "infos")
         return nest({p: a for p, a in self.columns.items() if not any(under(name, p) for name in names)})
 
     @property
     def total_reward(self) -> float:
-        """The undiscounted return: the sum of the rewards."""
+        """Undiscounted return: the sum of the rewards."""
         return float(np.sum(self.rewards))
 
     def _part(self, name: str, space: Space | None) -> Any:
@@ -121,10 +137,22 @@ class Episode:
 
 
 def steps_of(spec: Spec, columns: Mapping[str, Array]) -> int:
-    """How many steps the columns of one episode hold, told by the first that has an answer; one for a record, which
-    has columns of whole episodes alone.
+    """Return the number of steps of an episode, from its first step or boundary column.
 
-    Raises `SpecError` if there are no columns.
+    Args:
+        spec: Columns of the dataset.
+        columns: Arrays of the episode by path.
+
+    Returns:
+        The number of steps, or 1 if all columns are aligned with episodes.
+
+    Raises:
+        SpecError: There are no columns.
+
+    Example:
+        >>> from penstock.core.spec import Field
+        >>> steps_of(Spec({"rewards": Field(np.dtype("f8"))}), {"rewards": np.zeros(3)})
+        3
     """
     for path, column in spec.fields.items():
         if path in columns and column.align != "episode":

@@ -1,4 +1,4 @@
-"""Rows of unequal length: one array of values and the offsets that cut it."""
+"""`Ragged`: rows of varying length, as one array of values and offsets."""
 
 from __future__ import annotations
 
@@ -15,16 +15,23 @@ from penstock.errors import SpecError
 
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    """`n` rows of unequal length: row `i` is `values[offsets[i]:offsets[i + 1]]`.
+    """Rows of varying length: row `i` is `values[offsets[i]:offsets[i + 1]]`.
 
-    `values` is `[sum of lengths, ...]` of any dtype, `offsets` is `[n + 1]` int64, starting at 0 and never
-    decreasing. `grid` folds the rows into `[n, L]` when they were fetched as windows; it is `(n,)` otherwise.
-    Text is UTF-8 bytes in a uint8 `values`.
+    Text is UTF-8 bytes in uint8 `values`. Integer indices return the values of a row, and slices and index arrays
+    return a `Ragged`. In a grid `[n, L]`, an integer returns the `L` rows of a sample as a `Ragged`.
 
-    Raises `SpecError` if the offsets do not fit the values or the grid.
+    Args:
+        values: `[sum of lengths, ...]`, any dtype.
+        offsets: `[n + 1]` int64, from 0 to the number of values, never decreasing.
+        grid: Shape of the rows: `(n,)`, or `(n, L)` for windows. The default is `(n,)`.
 
-    >>> Ragged.from_strings(["go", "", "left"]).strings()
-    ['go', '', 'left']
+    Raises:
+        SpecError: The offsets do not fit the values or the grid.
+
+    Example:
+        >>> texts = Ragged.from_strings(["go", "", "left"])
+        >>> len(texts), texts.strings()
+        (3, ['go', '', 'left'])
     """
 
     values: npt.NDArray[Any]
@@ -44,10 +51,15 @@ class Ragged:
 
     @classmethod
     def from_rows(cls, rows: Sequence[npt.ArrayLike], dtype: npt.DTypeLike | None = None) -> Ragged:
-        """Build from a sequence of arrays. Cost: one copy of the values.
+        """Build from a sequence of arrays. The values are copied once.
 
-        >>> Ragged.from_rows([[1, 2], [], [3]], dtype="int64").lengths.tolist()
-        [2, 0, 1]
+        Args:
+            rows: One array `[length, ...]` for each row.
+            dtype: Dtype of the values. The default is the common dtype of the rows.
+
+        Example:
+            >>> Ragged.from_rows([[1, 2], [], [3]], dtype="int64").lengths.tolist()
+            [2, 0, 1]
         """
         arrays = [np.asarray(row, dtype) for row in rows]
         values = np.concatenate(arrays) if arrays else np.empty(0, dtype or np.float64)
@@ -55,19 +67,27 @@ class Ragged:
 
     @classmethod
     def from_strings(cls, strings: Iterable[str]) -> Ragged:
-        """Build from text, one row a string, stored as UTF-8.
+        """Build from strings, encoded as UTF-8.
 
-        >>> Ragged.from_strings(["é"]).values.tolist()
-        [195, 169]
+        Args:
+            strings: One string for each row.
+
+        Example:
+            >>> Ragged.from_strings(["é"]).values.tolist()
+            [195, 169]
         """
         return cls.from_bytes(s.encode("utf-8") for s in strings)
 
     @classmethod
     def from_bytes(cls, blobs: Iterable[bytes]) -> Ragged:
-        """Build from byte strings, one row each.
+        """Build from byte strings.
 
-        >>> len(Ragged.from_bytes([b"ab", b"c"]))
-        2
+        Args:
+            blobs: One byte string for each row.
+
+        Example:
+            >>> len(Ragged.from_bytes([b"ab", b"c"]))
+            2
         """
         rows = list(blobs)
         return cls(np.frombuffer(b"".join(rows), np.uint8), offsets_of([len(r) for r in rows]))
@@ -77,27 +97,30 @@ class Ragged:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The grid of rows, `(n,)` or `(n, L)`."""
+        """Grid of rows, `(n,)` or `(n, L)`."""
         return self.grid
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of the values."""
+        """Dtype of the values."""
         return self.values.dtype
 
     @property
     def nbytes(self) -> int:
-        """Bytes held by values and offsets."""
+        """Size of values and offsets in bytes."""
         return self.values.nbytes + self.offsets.nbytes
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
-        """`[n]` int64 length of each row."""
+        """Length of each row, `[n]` int64."""
         return np.diff(self.offsets)
 
     def __getitem__(self, index: int | slice | npt.NDArray[Any]) -> Any:
-        """An integer gives the values of one row (of a `[n, L]` grid: its L rows as a `Ragged`); a slice or an
-        index array gives a `Ragged`."""
+        """Return the values of one row for an integer, and a `Ragged` for a slice or an index array.
+
+        Args:
+            index: Row number, slice or index array. In a grid `[n, L]` it selects samples of `L` rows.
+        """
         numbers = np.arange(len(self))[index]
         inner = self.grid[1:]
         if inner:
@@ -108,36 +131,56 @@ class Ragged:
         return self.take(numbers)
 
     def take(self, rows: npt.NDArray[np.int64]) -> Ragged:
-        """The given rows, in that order, as a flat `Ragged`. Cost: one gather of the values."""
+        """Take rows, with one gather of the values.
+
+        Args:
+            rows: `[m]` int64 row numbers, counted in flat order.
+
+        Returns:
+            A flat `Ragged` with `m` rows.
+        """
         lengths = self.lengths[rows]
         offsets = offsets_of(lengths)
         index = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
         return Ragged(self.values[index], offsets)
 
     def reshape(self, *grid: int) -> Ragged:
-        """The same rows folded into another grid."""
+        """Return the same rows in another grid.
+
+        Args:
+            grid: New shape of the rows, such as `n, L`.
+
+        Raises:
+            SpecError: The grid has another number of rows.
+        """
         return Ragged(self.values, self.offsets, grid)
 
     def strings(self) -> list[str]:
-        """Each row decoded as UTF-8, in flat order.
+        """Decode each row as UTF-8, in flat order.
 
-        Raises `UnicodeDecodeError` where a row is not UTF-8.
+        Raises:
+            UnicodeDecodeError: A row is not UTF-8.
         """
         return [blob.decode("utf-8") for blob in self.blobs()]
 
     def blobs(self) -> list[bytes]:
-        """Each row as `bytes`, in flat order."""
+        """Return each row as `bytes`, in flat order."""
         data, cuts = self.values.tobytes(), (self.offsets * self.values.itemsize).tolist()
         return [data[a:b] for a, b in pairwise(cuts)]
 
     @staticmethod
     def concatenate(parts: Sequence[Ragged]) -> Ragged:
-        """Rows of all parts, one after the other. Of windows, `[n, L]`, the grids are joined along `n`.
+        """Concatenate rows. Grids `[n, L]` are concatenated along `n`.
 
-        Raises `SpecError` for windows of different lengths.
+        Args:
+            parts: At least one `Ragged`.
 
-        >>> Ragged.concatenate([Ragged.from_strings(["a"]), Ragged.from_strings(["b"])]).strings()
-        ['a', 'b']
+        Raises:
+            SpecError: Grids have different `L`.
+
+        Example:
+            >>> Ragged.concatenate([Ragged.from_strings(["a"]), Ragged.from_strings(["b"])]).strings()
+            ['a', 'b']
         """
         inner = {p.grid[1:] for p in parts}
         if len(inner) > 1:
@@ -150,10 +193,14 @@ Array = npt.NDArray[Any] | Ragged
 
 
 def offsets_of(lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    """`[n + 1]` int64 running sum of `[n]` lengths, starting at 0.
+    """Return the running sum of lengths, starting at 0, `[n + 1]` int64.
 
-    >>> offsets_of([2, 0, 3]).tolist()
-    [0, 2, 2, 5]
+    Args:
+        lengths: `[n]` integers.
+
+    Example:
+        >>> offsets_of([2, 0, 3]).tolist()
+        [0, 2, 2, 5]
     """
     sizes = np.asarray(lengths, np.int64)
     offsets = np.zeros(len(sizes) + 1, np.int64)

@@ -1,4 +1,4 @@
-"""A selection: which rows to read, and where each goes in a grid of samples by steps."""
+"""`Selection`: rows to read, and their places in a grid of samples by steps."""
 
 from __future__ import annotations
 
@@ -13,25 +13,33 @@ Int = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Selection:
-    """`m` spans of contiguous rows, copied into a grid of `n` samples by `L` steps.
+    """Spans of contiguous rows, and where to copy them in a grid of `n` samples by `L` steps.
 
     Span `j` copies rows `start[j] : start[j] + length[j]` of source `source[j]` to the places
-    `at[j] : at[j] + length[j]` of the flattened grid. Rows are numbered in the row space of one alignment
-    (steps, boundaries or episodes; see `penstock.core.spec.Align`). `source`, `start`, `length` and `at` are
-    `[m]` int64, spans are ordered by `at`, do not overlap, and none crosses a sample. Padding is what no span covers.
-    `real` `[m]` bool is False for spans that only repeat an edge to fill padding, None where all are real.
+    `at[j] : at[j] + length[j]` of the flattened grid. Rows are numbered in the row space of one alignment (steps,
+    boundaries or episodes, see `penstock.core.spec.Align`). Spans are sorted by `at`, do not overlap, and do not cross
+    samples. Places without a span are padding.
 
-    Where a sample is several sequences one after the other (a pack), `segment` `[m]` int64 is the number of the
-    sequence that a span belongs to, from 1 in every sample, and `position` `[m]` int64 the place of the span's first
-    row in that sequence. None where every sample is one sequence. `headed` `[m]` bool is True for spans with a row of
-    their sequence in front of them that no source has (a mark of its beginning).
+    Args:
+        source: `[m]` int64 number of each span's source.
+        start: `[m]` int64 first row of each span.
+        length: `[m]` int64 rows of each span.
+        at: `[m]` int64 first place of each span in the flattened grid.
+        shape: `(n, L)`.
+        real: `[m]` bool, False for spans that repeat an edge as padding. The default is None: all are real.
+        segment: `[m]` int64 number of each span's sequence in its pack, from 1. The default is None: every sample is
+            one sequence.
+        position: `[m]` int64 position of each span's first row in its sequence. The default is None, as for `segment`.
+        headed: `[m]` bool, True for spans after a start row that no source has, such as a BOS token. The default is
+            None.
+        origin: `[n]` int64 first source of the part of a mix that each sample comes from. Samples without rows have no
+            spans, and only `origin` says where they come from. The default is None: not from a mix.
 
-    `origin` `[n]` int64 is the first source of the part of a mix that each sample was picked from. Spans tell the same,
-    but samples without rows have no spans. None where nothing was picked.
-
-    >>> one = np.array([0, 1])
-    >>> Selection(one * 0, one * 10, one * 0 + 3, one * 4, (2, 4)).mask().astype(int).tolist()
-    [[1, 1, 1, 0], [1, 1, 1, 0]]
+    Example:
+        >>> import numpy as np
+        >>> one = np.array([0, 1])
+        >>> Selection(one * 0, one * 10, one * 0 + 3, one * 4, (2, 4)).mask().astype(int).tolist()
+        [[1, 1, 1, 0], [1, 1, 1, 0]]
     """
 
     source: Int
@@ -47,11 +55,11 @@ class Selection:
 
     @property
     def complete(self) -> bool:
-        """Whether the spans cover the whole grid, so that an uninitialised buffer is safe to fill."""
+        """Whether the spans cover the whole grid, so that a reader may fill uninitialised memory."""
         return int(self.length.sum()) == self.shape[0] * self.shape[1]
 
     def mask(self) -> npt.NDArray[np.bool_]:
-        """`[n, L]` bool, True where real data lies."""
+        """Return `[n, L]` bool, True for real rows and False for padding."""
         n, width = self.shape
         at, length = self.at, self.length
         if self.real is not None:
@@ -66,11 +74,12 @@ class Selection:
         return (np.cumsum(edges[:-1], dtype=np.int8) > 0).reshape(self.shape)
 
     def rows(self) -> Int:
-        """`[n, L]` int64 row that each place is filled from, -1 where it stays padding.
+        """Return `[n, L]` int64 row numbers, -1 for padding.
 
-        >>> one = np.array([0, 1])
-        >>> Selection(one * 0, one * 10, one * 0 + 3, one * 4, (2, 4)).rows().tolist()
-        [[0, 1, 2, -1], [10, 11, 12, -1]]
+        Example:
+            >>> one = np.array([0, 1])
+            >>> Selection(one * 0, one * 10, one * 0 + 3, one * 4, (2, 4)).rows().tolist()
+            [[0, 1, 2, -1], [10, 11, 12, -1]]
         """
         rows = np.full(self.shape[0] * self.shape[1], -1)
         first = np.cumsum(self.length) - self.length
@@ -79,21 +88,41 @@ class Selection:
         return rows.reshape(self.shape)
 
     def samples(self, lo: int, hi: int) -> Selection:
-        """The samples `lo:hi` alone, as a grid of `hi - lo` by `L`. Cost: a binary search and views."""
+        """Return some of the samples. Cost: a binary search; arrays are views.
+
+        Args:
+            lo: First sample.
+            hi: Sample after the last.
+
+        Returns:
+            A selection with a grid of `hi - lo` samples by `L` steps.
+        """
         width = self.shape[1]
         a, b = int(self.at.searchsorted(lo * width)), int(self.at.searchsorted(hi * width))
         return self._part(slice(a, b), slice(lo, hi), lo * width)
 
     def of(self, source: int) -> Selection:
-        """The spans that read from one source; the grid stays whole."""
+        """Return the spans that read from one source, in the same grid.
+
+        Args:
+            source: Number of the source.
+        """
         return self.spans(self.source == source)
 
     def spans(self, chosen: npt.NDArray[Any]) -> Selection:
-        """The chosen spans alone (indices that rise, or `[m]` bool); the grid stays whole."""
+        """Return some of the spans, in the same grid.
+
+        Args:
+            chosen: Increasing span numbers, or `[m]` bool.
+        """
         return self._part(chosen, slice(0, self.shape[0]), 0)
 
     def by_source(self) -> list[tuple[int, Selection]]:
-        """Every source that is read from, with the spans that read from it. Cost: a sort, and a copy of the spans."""
+        """Group the spans by source.
+
+        Returns:
+            The number of each source that is read from, and its spans. Cost: a sort, and a copy of the spans.
+        """
         if len(self.source) == 0:
             return []
         order = np.argsort(self.source, kind="stable")

@@ -1,4 +1,4 @@
-"""What a dataset holds: one field a column, and the spaces that observations and actions come from."""
+"""`Field` and `Spec`: the columns of a dataset, and its observation and action spaces."""
 
 from __future__ import annotations
 
@@ -23,16 +23,23 @@ ALIGNS: tuple[Align, ...] = ("step", "boundary", "episode")
 
 @dataclass(frozen=True)
 class Field:
-    """One column: the dtype and shape of a row, and how rows align with the steps of an episode.
+    """Dtype, shape and alignment of one column.
 
-    `align` is `"step"` (T rows for T steps: actions, rewards), `"boundary"` (T + 1 rows: observations before the
-    first and after every step) or `"episode"` (one row). `kind` is `"array"`; `"ragged"` (each row an array of
-    its own length, whose values have the `shape`); or `"text"` (ragged UTF-8 bytes).
+    Args:
+        dtype: Dtype of the values. Object dtypes are not allowed.
+        shape: Shape of one row, or of one value of a ragged row. The default is `()`.
+        align: `"step"` for T rows in an episode of T steps, such as actions and rewards. `"boundary"` for T + 1 rows:
+            observations before the first step and after every step. `"episode"` for one row. The default is `"step"`.
+        kind: `"array"`, `"ragged"` for rows of varying length, or `"text"` for ragged UTF-8 bytes. The default is
+            `"array"`.
 
-    Raises `SpecError` for a dtype that holds Python objects, or an unknown align or kind.
+    Raises:
+        SpecError: The dtype contains Python objects, or `align` or `kind` is unknown.
 
-    >>> Field(np.dtype("float32"), (3,), "boundary").row_bytes
-    12
+    Example:
+        >>> import numpy as np
+        >>> Field(np.dtype("float32"), (3,), "boundary").row_bytes
+        12
     """
 
     dtype: np.dtype[Any]
@@ -52,24 +59,31 @@ class Field:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one row of an `"array"` column."""
+        """Size of one row of an `"array"` column in bytes."""
         return self.dtype.itemsize * int(np.prod(self.shape, dtype=np.int64))
 
     @property
     def ragged(self) -> bool:
-        """Whether rows have lengths of their own."""
+        """Whether rows vary in length."""
         return self.kind != "array"
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict that `from_json` reads back."""
+        """Return a dict of plain values for `from_json`."""
         return {"dtype": self.dtype.str, "shape": list(self.shape), "align": self.align, "kind": self.kind}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Field:
-        """Read what `to_json` wrote. Raises `SpecError` for anything else.
+        """Make a field from the output of `to_json`.
 
-        >>> Field.from_json({"dtype": "<f4", "shape": [3], "align": "step", "kind": "array"}).row_bytes
-        12
+        Args:
+            data: Mapping with `dtype`, `shape`, `align` and `kind`.
+
+        Raises:
+            SpecError: A key is missing, or a value is wrong.
+
+        Example:
+            >>> Field.from_json({"dtype": "<f4", "shape": [3], "align": "step", "kind": "array"}).row_bytes
+            12
         """
         try:
             return cls(np.dtype(str(data["dtype"])), tuple(data["shape"]), data["align"], data["kind"])
@@ -79,11 +93,18 @@ class Field:
 
 @dataclass(frozen=True, eq=False)
 class Spec(Mapping[str, Field]):
-    """The columns of a dataset by path, and the spaces of its observations and actions where they are known.
+    """Columns of a dataset by path, and its observation and action spaces.
 
-    >>> spec = Spec({"rewards": Field(np.dtype("float64"))})
-    >>> spec["rewards"].align, spec.paths("rewards")
-    ('step', ['rewards'])
+    Args:
+        fields: A `Field` for each column path.
+        observation_space: Space of the observations. The default is None: unknown.
+        action_space: Space of the actions. The default is None: unknown.
+
+    Example:
+        >>> import numpy as np
+        >>> spec = Spec({"rewards": Field(np.dtype("float64"))})
+        >>> spec["rewards"].align, spec.paths("rewards")
+        ('step', ['rewards'])
     """
 
     fields: Mapping[str, Field]
@@ -91,6 +112,14 @@ class Spec(Mapping[str, Field]):
     action_space: Space | None = None
 
     def __getitem__(self, path: str) -> Field:
+        """Return the field of a column.
+
+        Args:
+            path: Path of the column.
+
+        Raises:
+            KeyError: There is no such column.
+        """
         try:
             return self.fields[path]
         except KeyError:
@@ -114,11 +143,18 @@ class Spec(Mapping[str, Field]):
 
     @cached_property
     def aligns(self) -> tuple[Align, ...]:
-        """The alignments that some column has."""
+        """Alignments that at least one column has."""
         return tuple(align for align in ALIGNS if any(field.align == align for field in self.fields.values()))
 
     def paths(self, prefix: str) -> list[str]:
-        """The columns at or below `prefix`. Raises `KeyError` if there are none."""
+        """Return the columns at or below a path.
+
+        Args:
+            prefix: Path of a column or of a group of columns.
+
+        Raises:
+            KeyError: There are no such columns.
+        """
         found = [path for path in self.fields if under(prefix, path)]
         if not found:
             raise KeyError(f"no column {prefix!r}; there are {list(self.fields)}")
@@ -126,14 +162,14 @@ class Spec(Mapping[str, Field]):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A SHA-256 hex digest that is equal exactly when the specs are: that of `to_json`, its keys in order."""
+        """SHA-256 hex digest of `to_json` with sorted keys. Equal specs, and only they, have equal digests."""
         spaces = {"observation_space": self.observation_space, "action_space": self.action_space}
         fields = {path: json.dumps(field.to_json(), sort_keys=True) for path, field in self.fields.items()}
         told = {name: "null" if space is None else json_text(space) for name, space in spaces.items()}
         return hashlib.sha256(json_object({"fields": json_object(fields), **told}).encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """A plain dict that `from_json` reads back."""
+        """Return a dict of plain values for `from_json`."""
         spaces = {"observation_space": self.observation_space, "action_space": self.action_space}
         return {
             "fields": {path: field.to_json() for path, field in self.fields.items()},
@@ -142,7 +178,14 @@ class Spec(Mapping[str, Field]):
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Spec:
-        """Read what `to_json` wrote. Raises `SpecError` for anything else."""
+        """Make a spec from the output of `to_json`.
+
+        Args:
+            data: Mapping with `fields` and, if known, the two spaces.
+
+        Raises:
+            SpecError: A key is missing, or a value is wrong.
+        """
         fields = data.get("fields")
         if not isinstance(fields, Mapping):
             raise SpecError(f"expected an object with 'fields', got {list(data)}")

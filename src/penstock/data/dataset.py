@@ -1,4 +1,4 @@
-"""The episodes of a source as a person handles them: look, filter, split, and cut into samples."""
+"""`EpisodeDataset`: choose episodes and cut them into samples. `from_arrays`: a dataset from arrays."""
 
 from __future__ import annotations
 
@@ -31,16 +31,22 @@ from penstock.plan.windows import Windows
 
 
 class EpisodeDataset:
-    """Episodes of one source, in an order, some of them left out or all there.
+    """Ordered episodes of one source.
 
-    `len(data)` counts episodes, `data[i]` reads one whole, iterating reads one after the other. `where`, `split` and
-    `take` choose episodes; `samples`, `windows`, `pairs` and `target_pairs` cut them into a `MapDataset`. Nothing is
-    read until asked.
+    `len(data)` counts episodes, `data[i]` reads one episode, and a `for` loop reads all of them. `where`, `split` and
+    `take` choose episodes. `samples`, `windows`, `pairs`, `target_pairs` and `sequences` make a `MapDataset`. Values
+    are read only when needed.
 
-    >>> import penstock
-    >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
-    >>> len(data), data.steps, data[1].rewards.tolist()
-    (2, 5, [2.0, 3.0, 4.0])
+    Args:
+        source: The opened dataset that has the values.
+        episodes: Table of the chosen episodes. Default: all episodes of `source`.
+        chosen: The transforms that led from all episodes to `episodes`, in order.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
+        >>> len(data), data.steps, data[1].rewards.tolist()
+        (2, 5, [2.0, 3.0, 4.0])
     """
 
     def __init__(
@@ -57,7 +63,14 @@ class EpisodeDataset:
         return f"EpisodeDataset({len(self)} episodes, {self.steps} steps, columns={list(self.spec)})"
 
     def __getitem__(self, i: int) -> Episode:
-        """Episode `i` of those chosen. Raises `IndexError`."""
+        """Read one whole episode.
+
+        Args:
+            i: Number of the episode among the chosen ones. Negative numbers count from the end.
+
+        Raises:
+            IndexError: There is no such episode.
+        """
         if not -len(self) <= i < len(self):
             raise IndexError(f"expected an episode within 0:{len(self)}, got {i}")
         return self.source.episode(int(self.episodes.index[i]))
@@ -72,37 +85,55 @@ class EpisodeDataset:
         self.close()
 
     def close(self) -> None:
-        """Release the source's files."""
+        """Close the files of the source."""
         self.source.close()
 
     @property
     def spec(self) -> Spec:
-        """Columns and spaces."""
+        """Columns, with their dtypes, shapes and alignment, and the observation and action spaces."""
         return self.source.spec
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What is stored about the whole dataset."""
+        """Metadata of the whole dataset."""
         return self.source.metadata
 
     @property
     def steps(self) -> int:
-        """How many steps the chosen episodes have together."""
+        """Total number of steps of the chosen episodes."""
         return self.episodes.steps
 
     def table(self) -> Columns:
-        """One row an episode: `id`, `total_steps`, and every numeric metadata entry, as in `Source.table`."""
+        """Return episode ids, lengths and numeric metadata as columns with a row for each chosen episode.
+
+        Returns:
+            `id` and `total_steps`, `[E]` int64, and each numeric metadata entry. An entry is int64 if every episode has
+            an integer, and otherwise float64 with NaN where it is missing.
+
+        Example:
+            >>> import penstock
+            >>> data = penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[2, 1])
+            >>> data.table()["total_steps"].tolist()
+            [2, 1]
+        """
         return self.episodes.table()
 
     def refresh(self) -> EpisodeDataset:
-        """All episodes of the source as it is now, those appended since it was opened included."""
+        """Return all episodes of the source as it is now, with episodes that were appended since it was opened."""
         self.source.refresh()
         return EpisodeDataset(self.source)
 
     def until(self, episodes: int) -> EpisodeDataset | None:
-        """These episodes as they were when the source had its first `episodes` alone, chosen by the same transforms.
+        """Return this dataset as it was when its source had fewer episodes, chosen by the same transforms.
 
-        None if the source cannot say what its fingerprint was. Raises `StateError` if it has fewer by now.
+        Args:
+            episodes: Number of episodes that the source had then.
+
+        Returns:
+            The earlier dataset, or None if the source does not know its earlier fingerprint.
+
+        Raises:
+            StateError: The source has fewer episodes now.
         """
         if episodes > len(self.source):
             raise StateError(
@@ -114,39 +145,109 @@ class EpisodeDataset:
         return reduce(EpisodeDataset.choose, self._chosen, EpisodeDataset(self.source, earlier))
 
     def choose(self, transform: EpisodeTransform) -> EpisodeDataset:
-        """The episodes that a transform leaves: `data.choose(Where("total_steps > 10"))`."""
+        """Choose episodes with a transform.
+
+        Args:
+            transform: Such as `Where("total_steps > 10")` or `Split((0.8, 0.2), part=0)`.
+
+        Example:
+            >>> import penstock
+            >>> data = penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[2, 1])
+            >>> len(data.choose(penstock.Where("total_steps > 1")))
+            1
+        """
         chosen = (*self._chosen, transform)
         return EpisodeDataset(self.source, transform.choose(self.episodes), chosen=chosen)
 
     def where(self, condition: str | Callable[[Columns], npt.NDArray[np.bool_]]) -> EpisodeDataset:
-        """The episodes whose metadata meet a condition, by `penstock.plan.Where`.
+        """Keep the episodes whose metadata meet a condition. See `penstock.plan.Where`.
 
-        >>> import penstock
-        >>> penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3]).where("total_steps > 2").steps
-        3
+        Args:
+            condition: An expression over the columns of `table()`, such as `"rewards_sum >= 100 and total_steps > 20"`,
+                or a function from these `Columns` to `[E]` bool.
+
+        Raises:
+            PlanError: The expression has an unknown column or operation, or the result is not boolean.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3]).where("total_steps > 2").steps
+            3
         """
         return self.choose(Where(condition))
 
     def split(self, *fractions: float, seed: int = 0) -> tuple[EpisodeDataset, ...]:
-        """Disjoint parts of the episodes by fractions that add up to 1, by `penstock.plan.Split`.
+        """Split the episodes at random into disjoint parts. See `penstock.plan.Split`.
 
-        >>> import penstock
-        >>> data = penstock.from_arrays({"rewards": np.zeros(10)}, lengths=[1] * 10)
-        >>> [len(part) for part in data.split(0.8, 0.2)]
-        [8, 2]
+        Args:
+            fractions: Size of each part, 0 or more. They add up to 1.
+            seed: Seed of the draw, 0 to 2^64 - 1. The default is 0.
+
+        Returns:
+            One dataset for each fraction. Each keeps the order of its episodes.
+
+        Raises:
+            PlanError: The fractions do not add up to 1, or the seed is out of range.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"rewards": np.zeros(10)}, lengths=[1] * 10)
+            >>> train, test = data.split(0.8, 0.2, seed=1)
+            >>> len(train), len(test)
+            (8, 2)
         """
         return tuple(self.choose(Split(fractions, part, seed)) for part in range(len(fractions)))
 
     def take(self, episodes: Sequence[int] | npt.NDArray[np.int64]) -> EpisodeDataset:
-        """The given episodes of this dataset, in that order. Raises `IndexError`."""
+        """Take episodes by number.
+
+        Args:
+            episodes: Numbers of episodes in this dataset. Negative numbers count from the end.
+
+        Returns:
+            These episodes, in the given order.
+
+        Raises:
+            IndexError: A number is out of range.
+
+        Example:
+            >>> import penstock
+            >>> penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[2, 1]).take([1, 0])[0].rewards.tolist()
+            [2.0]
+        """
         return self.choose(TakeEpisodes(np.arange(len(self))[np.asarray(episodes, np.int64)]))
 
     def cut(self, transform: SampleTransform) -> MapDataset:
-        """The samples that a transform cuts: `data.cut(Windows(16))`."""
+        """Cut the episodes into samples with a transform.
+
+        Args:
+            transform: Such as `Windows(16)` or `Steps()`.
+
+        Example:
+            >>> import penstock
+            >>> data = penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[3])
+            >>> len(data.cut(penstock.Windows(2)))
+            2
+        """
         return MapDataset([self.source], transform.plan(self.episodes), origin=_Cut(self, transform))
 
     def samples(self, *, next_observations: bool = False) -> MapDataset:
-        """Every step as a sample, by `penstock.plan.Steps`."""
+        """Make a sample of every step. See `penstock.plan.Steps`.
+
+        Args:
+            next_observations: Whether each sample also has `next_observations`, the observation one step later. The
+                default is False.
+
+        Raises:
+            PlanError: `next_observations` is set, and the dataset has no `observations` with T + 1 rows for T steps.
+
+        Example:
+            >>> import penstock
+            >>> data = penstock.from_arrays({"observations": [0, 1, 2], "actions": [5, 6]}, lengths=[2])
+            >>> batch = data.samples(next_observations=True)[:]
+            >>> batch["observations"].tolist(), batch["next_observations"].tolist()
+            ([0, 1], [1, 2])
+        """
         return self.cut(Steps(next_observations))
 
     def windows(
@@ -158,11 +259,48 @@ class EpisodeDataset:
         pad: Pad = "drop",
         columns: Mapping[str, tuple[int, int] | tuple[str, int, int]] | None = None,
     ) -> MapDataset:
-        """Windows of consecutive steps, by `penstock.plan.Windows`."""
+        """Make samples of `length` consecutive steps of one episode. See `penstock.plan.Windows`.
+
+        Args:
+            length: Steps of a window, at least 1.
+            past: How many of these steps come before the anchor step. The default is 0.
+            stride: Steps from one anchor to the next, at least 1. The default is 1.
+            pad: `"drop"` leaves out windows that reach beyond the episode. `"zero"` and `"repeat"` pad them, and add a
+                `mask`.
+            columns: Ranges of single columns, `(lo, hi)` steps from the anchor. `(column, lo, hi)` reads `column` under
+                another name. The default is the whole window for every column.
+
+        Returns:
+            Samples with columns `[n, length, ...]`.
+
+        Raises:
+            PlanError: A range is empty, a number is out of range, or a column is unknown.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
+            >>> data.windows(2)[:]["rewards"].tolist()
+            [[0.0, 1.0], [2.0, 3.0], [3.0, 4.0]]
+        """
         return self.cut(Windows(length, past, stride, pad, columns or {}))
 
     def pairs(self, offset: int = 1) -> MapDataset:
-        """Pairs of steps of one episode, by `penstock.plan.Pairs`."""
+        """Make pairs of two steps of one episode. See `penstock.plan.Pairs`.
+
+        Args:
+            offset: Steps from the first to the second, at least 1. The default is 1.
+
+        Returns:
+            Samples with columns `[n, 2, ...]`.
+
+        Raises:
+            PlanError: `offset` is below 1.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> penstock.from_arrays({"rewards": np.arange(3.0)}, lengths=[3]).pairs()[:]["rewards"].tolist()
+            [[0.0, 1.0], [1.0, 2.0]]
+        """
         return self.cut(Pairs(offset))
 
     def target_pairs(
@@ -176,24 +314,54 @@ class EpisodeDataset:
         actions: str = "actions",
         rewards: str = "rewards",
     ) -> MapDataset:
-        """A `context` and the `target` to be told from it, by `penstock.plan.TargetPairs`, which names the kinds.
+        """Make pairs of a `context` and a `target` for representation learning. See `penstock.plan.TargetPairs`.
 
-        >>> import penstock
-        >>> columns = {"observations": np.arange(7), "actions": np.zeros(5, int)}
-        >>> pairs = penstock.from_arrays(columns, lengths=[2, 3]).target_pairs("temporal", last=True)[:]
-        >>> pairs["context"].tolist(), pairs["target"].tolist(), pairs["traj_ts_ids"][-1].tolist()
-        ([0, 1, 3, 4, 5], [1, 2, 4, 5, 6], [1, 3])
+        Args:
+            kind: `"identity"`, `"temporal"`, `"dynamics"`, `"inverse_dynamics"`, `"action_prediction"` or
+                `"reward_prediction"`.
+            offset: Steps from context to target, at least 1. The default is 1, and `"identity"` takes no other.
+            last: Whether to include the observation after the last step. The default is False.
+            stride: Steps from one pair to the next, at least 1. The default is 1.
+            observations: Name of the observation column.
+            actions: Name of the action column.
+            rewards: Name of the reward column.
+
+        Returns:
+            Samples with `context`, `target`, `traj_ts_ids` and, for two of the kinds, `extra_context`.
+
+        Raises:
+            PlanError: The kind or a column is unknown, or a number is out of range.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> columns = {"observations": np.arange(7), "actions": np.zeros(5, int)}
+            >>> pairs = penstock.from_arrays(columns, lengths=[2, 3]).target_pairs("temporal", last=True)[:]
+            >>> pairs["context"].tolist(), pairs["target"].tolist(), pairs["traj_ts_ids"][-1].tolist()
+            ([0, 1, 3, 4, 5], [1, 2, 4, 5, 6], [1, 3])
         """
         return self.cut(TargetPairs(kind, offset, last, stride, observations, actions, rewards))
 
     def sequences(self, *, final: bool = False) -> MapDataset:
-        """Every episode whole, one a sample, by `penstock.plan.Sequences`: what `pack` packs."""
+        """Make one sample of every whole episode, for example to `pack` them. See `penstock.plan.Sequences`.
+
+        Args:
+            final: Whether to include the observation after the last step. The default is False.
+
+        Returns:
+            Samples with columns `[n, L, ...]` and a `mask`, where `L` is the length of the longest episode.
+
+        Example:
+            >>> import penstock
+            >>> sequences = penstock.from_arrays({"rewards": [1, 2, 3]}, lengths=[2, 1]).sequences()[:]
+            >>> sequences["rewards"].tolist(), sequences["mask"].tolist()
+            ([[1, 2], [3, 0]], [[True, True], [True, False]])
+        """
         return self.cut(Sequences(final))
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """How samples were cut from episodes."""
+    """The episodes and the transform of a dataset."""
 
     episodes: EpisodeDataset
     transform: SampleTransform
@@ -206,17 +374,25 @@ class _Cut:
 def from_arrays(
     columns: Mapping[str, Any], lengths: Sequence[int], *, metadata: Mapping[str, Any] | None = None
 ) -> EpisodeDataset:
-    """Episodes out of arrays in memory: `columns` (nested or by path) holds all episodes one after the other, and
-    `lengths` their steps.
+    """Make a dataset from arrays in memory.
 
-    A column with one row a step more for each episode is aligned with boundaries (observations before the first and
-    after each step), one with as many rows as steps with steps.
+    A column with `sum(lengths) + len(lengths)` rows is aligned with boundaries. It has one row more for each episode:
+    observations before the first step and after every step. A column with `sum(lengths)` rows is aligned with steps.
 
-    Raises `SpecError` if a column's rows fit neither.
+    Args:
+        columns: Arrays `[rows, ...]` or `Ragged`, in a nested dict or by path. Each has the rows of all episodes in
+            order. Arrays are not copied if they are C-contiguous.
+        lengths: Number of steps of each episode.
+        metadata: Metadata of the dataset. The default is none.
 
-    >>> data = from_arrays({"observations": np.zeros((7, 2)), "actions": np.zeros(5)}, lengths=[2, 3])
-    >>> data.spec["observations"].align, data[0].observations.shape
-    ('boundary', (3, 2))
+    Raises:
+        SpecError: The rows of a column fit neither alignment.
+
+    Example:
+        >>> import numpy as np
+        >>> data = from_arrays({"observations": np.zeros((7, 2)), "actions": np.zeros(5)}, lengths=[2, 3])
+        >>> data.spec["observations"].align, data[0].observations.shape
+        ('boundary', (3, 2))
     """
     flat = flatten(columns)
     offsets = offsets_of(lengths)

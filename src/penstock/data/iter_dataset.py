@@ -1,4 +1,4 @@
-"""A dataset that is only iterated: what can be known no earlier than after the values are read."""
+"""`IterDataset`: a stream of blocks, for operations that change the number of rows."""
 
 from __future__ import annotations
 
@@ -20,15 +20,20 @@ from penstock.plan.base import chained
 
 
 class IterDataset:
-    """Blocks of columns in one order, with stages that may change how many rows there are; no length, no index.
+    """Iterable blocks of columns, with stages that may change the number of rows. It has no length and no index.
 
-    Made by `MapDataset.iterate`. Each `iter()` starts afresh; its iterator has `state_dict` and `load_state_dict`.
+    `MapDataset.iterate` makes one. Each `iter()` starts from the beginning. The iterator has `state_dict` and
+    `load_state_dict`.
 
-    >>> import penstock
-    >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-    >>> even = data.samples().iterate(4).filter(lambda c: c["rewards"] % 2 == 0).rebatch(2)
-    >>> [block["rewards"].tolist() for block in even]
-    [[0.0, 2.0], [4.0]]
+    Args:
+        origin: Makes a new iterator over the blocks, and has a fingerprint.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
+        >>> even = data.samples().iterate(4).filter(lambda columns: columns["rewards"] % 2 == 0).rebatch(2)
+        >>> [block["rewards"].tolist() for block in even]
+        [[0.0, 2.0], [4.0]]
     """
 
     def __init__(self, origin: Origin) -> None:
@@ -39,24 +44,61 @@ class IterDataset:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of data, order and stages."""
+        """Digest of data, order and stages."""
         return self._origin.fingerprint
 
     def filter(
         self, condition: Callable[[Columns], npt.NDArray[np.bool_]], *, version: str | int | None = None
     ) -> IterDataset:
-        """Keep the rows where `condition(columns)`, `[n]` bool, is True. `version` is as in `MapDataset.map`."""
+        """Keep the rows that meet a condition.
+
+        Args:
+            condition: Called with a block of `n` rows; returns `[n]` bool, True for rows to keep.
+            version: Replaces the digest of `condition`, as in `MapDataset.map`. The default is None.
+
+        Raises:
+            SpecError: When read, the condition returns another dtype or shape.
+
+        Example:
+            >>> import penstock
+            >>> blocks = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples().iterate(3)
+            >>> next(iter(blocks.filter(lambda columns: columns["x"] > 1)))["x"].tolist()
+            [2, 3]
+        """
         return IterDataset(_FlatMap(self._origin, _Kept(condition), FunctionDigest.of(condition, version)))
 
     def flat_map(self, fn: Callable[[Columns], Mapping[str, Any]], *, version: str | int | None = None) -> IterDataset:
-        """Replace each block by what `fn` makes of it, of any number of rows, none included. `version` is as in
-        `MapDataset.map`."""
+        """Replace each block by a block of any number of rows.
+
+        Args:
+            fn: Called with a block; returns a mapping of columns. It may have 0 rows.
+            version: Replaces the digest of `fn`, as in `MapDataset.map`. The default is None.
+
+        Example:
+            >>> import penstock
+            >>> blocks = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples().iterate(2)
+            >>> next(iter(blocks.flat_map(lambda columns: {"x": columns["x"].repeat(2)})))["x"].tolist()
+            [1, 1, 2, 2]
+        """
         return IterDataset(_FlatMap(self._origin, fn, FunctionDigest.of(fn, version)))
 
     def rebatch(self, batch_size: int, *, drop_last: bool = False) -> IterDataset:
-        """Cut the rows anew into blocks of `batch_size`; a last short one is kept unless `drop_last`.
+        """Cut the rows into blocks of another size.
 
-        The state never holds rows: it is the state before the block that the next row lies in, and an offset.
+        A state stores no rows. It stores the upstream state before the current block, and an offset.
+
+        Args:
+            batch_size: Rows of a block, at least 1.
+            drop_last: Whether to drop a short last block. The default is False.
+
+        Raises:
+            PlanError: `batch_size` is below 1.
+
+        Example:
+            >>> import penstock
+            >>> blocks = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples().iterate(1)
+            >>> [block["x"].tolist() for block in blocks.rebatch(2)]
+            [[1, 2], [3]]
         """
         if batch_size < 1:
             raise PlanError(f"expected a batch size of at least 1, got {batch_size}")
@@ -76,37 +118,52 @@ class IterDataset:
         keep: Sequence[str] = (),
         lengths: str | os.PathLike[str] | None = None,
     ) -> IterDataset:
-        """Lay sequences (rows of `Ragged` columns) one after the other into rows of `length` places, by best fit into
-        `open_bins` packs that are open at a time. For sequences whose lengths are known, a planned pack keeps random
-        access and an exact length; this is for those whose lengths only show as they pass.
+        """Pack sequences, the rows of `Ragged` columns, by best fit into rows of `length` places.
 
-        Gives blocks of `rows` packs, each `Ragged` column as `[rows, length, ...]`, with int32 `segment_ids` (from 1,
-        in the order of the stream; 0 in padding) and `positions` (from 0 in every sequence; 0 in padding).
+        Use this for sequences whose lengths are unknown until they are read. `MapDataset.pack` keeps random access and
+        an exact length where lengths are known. Empty sequences are left out.
 
-        Arguments: `length`, places of a row: one number for all `Ragged` columns, which must then be equally long
-        sequence by sequence; or a number for each column that is packed, each of which, if there are several, then has
-        its own `<column>_segment_ids` and `<column>_positions`. All other columns are dropped, except the dense ones in
-        `keep`, which come out `Ragged`, a row having one entry for each of its sequences. `max_age`: a pack is given
-        out before so many others have come after its first sequence did (8 `open_bins`). `overlong`, for a sequence
-        longer than `length`: `"error"`; `"truncate_left"` (keeps the end); `"truncate_right"` (keeps the beginning);
-        `"split"` makes sequences of their own out of its parts, whose positions `"restart"` at 0 or `"continue"` where
-        the part before ended, as `positions` says; `"drop"`. What was lost stands in `iterator.passed`.
-        `max_sequences` bounds the sequences of a row. `pad` is the value of padding, one or by column. `lengths` is
-        a file that gets the length of every sequence: see `penstock.read_lengths`. Sequences of no length are left out.
+        A saved state stores no values. It stores where the oldest waiting sequence came from, and which later ones were
+        already returned. Loading a state reads the waiting sequences again, which fit in at most `max_age` rows.
 
-        A state says where the oldest sequence that waits comes from and which ones after it are out; it never holds
-        values. Loading it reads those again, which is at most what fits in `max_age` rows.
+        Args:
+            length: Places of a row. One number packs all `Ragged` columns together; they must have equal lengths. A
+                number for each column packs these columns. With several columns, each has its own
+                `<column>_segment_ids` and `<column>_positions`.
+            open_bins: Number of packs to fill at the same time. The default is 1024.
+            max_age: A pack is returned before this many other packs follow its first sequence. The default is
+                `8 * open_bins`.
+            overlong: What to do with a sequence longer than `length`: raise an `"error"`, keep the end
+                (`"truncate_left"`), keep the start (`"truncate_right"`), `"split"` it into several sequences, or
+                `"drop"` it. `iterator.passed` counts the losses.
+            positions: Whether the positions of a split sequence `"restart"` at 0 or `"continue"` after the part before.
+            max_sequences: Most sequences of a row. The default is None: no limit.
+            rows: Packs of a block. The default is 256.
+            pad: Value of padding, for all columns or by column. The default is 0.
+            keep: Dense columns to keep. They become `Ragged`, with one entry for each sequence of a row. All other
+                columns are dropped.
+            lengths: File to write the length of every sequence to. `penstock.read_lengths` reads it. The default is
+                None.
 
-        Raises `PlanError` for impossible arguments, `SpecError` for columns that cannot be packed, `DataError` for
-        a sequence that is too long. Cost: one copy; memory: the blocks that hold a sequence which waits.
-        Source: best fit (Johnson, "Near-optimal bin packing algorithms", 1973) on a bounded number of bins.
+        Returns:
+            Blocks with `[rows, length, ...]` columns, `segment_ids` and `positions`, int32. `segment_ids` counts
+            sequences from 1. `positions` counts from 0 in each sequence. Both are 0 in padding. Cost: one copy. Memory:
+            the blocks that contain a waiting sequence.
 
-        >>> import penstock
-        >>> words = penstock.Ragged.from_strings(["three", "ab", "c", "four"])
-        >>> data = penstock.from_arrays({"words": words}, lengths=[4]).samples()
-        >>> block = next(iter(data.iterate(4).pack(8)))
-        >>> block["segment_ids"].tolist()
-        [[1, 1, 1, 1, 1, 2, 2, 3], [1, 1, 1, 1, 0, 0, 0, 0]]
+        Raises:
+            PlanError: An argument is out of range.
+            SpecError: When read, a column cannot be packed.
+            DataError: When read, a sequence is too long and `overlong` is `"error"`.
+
+        Example:
+            >>> import penstock
+            >>> words = penstock.Ragged.from_strings(["three", "ab", "c", "four"])
+            >>> data = penstock.from_arrays({"words": words}, lengths=[4]).samples()
+            >>> block = next(iter(data.iterate(4).pack(8)))
+            >>> block["segment_ids"].tolist()
+            [[1, 1, 1, 1, 1, 2, 2, 3], [1, 1, 1, 1, 0, 0, 0, 0]]
+
+        Source: best fit (Johnson, "Near-optimal bin packing algorithms", 1973) with a bounded number of bins.
         """
         options = PackOptions(
             length, open_bins, max_age, overlong, positions, max_sequences, rows, pad, tuple(keep), lengths
@@ -223,7 +280,7 @@ class _RebatchIterator(BlockIterator):
         self.to_restore = state if state["offset"] else None
 
     def _restore(self) -> None:
-        """Read again the block that is partly out. Not in `load_state_dict`: functions of the user may run here."""
+        """Read the partly returned block again. This may run user functions, so `load_state_dict` does not."""
         if self.to_restore is None:
             return
         offset, self.to_restore = self.to_restore["offset"], None

@@ -1,4 +1,4 @@
-"""Jigsaw puzzles: images cut into tiles, the tiles in another order, and the order to be told."""
+"""`Jigsaw`: images as puzzles of permuted tiles, with the permutation as the class to predict."""
 
 from __future__ import annotations
 
@@ -23,25 +23,45 @@ DRAWN = 1 << 17
 
 @dataclass(frozen=True, eq=False)
 class Jigsaw:
-    """A function for `MapDataset.map` with a `seed`: images of `column` become puzzles, and `target` the class of each.
+    """Jigsaw puzzles for `MapDataset.map`: permute the tiles of each image, and return the permutation as the class.
 
-    An image `[C, H, W]` is cut into `s * s = n_tiles` cells of `H // s` by `W // s` pixels; of each cell the tile of
-    `h = H // s - gap` by `w = W // s - gap` pixels at its top left is kept, so that no edge goes on in the next tile.
-    With `order = table[target]`, place `j` of the puzzle, row by row, has the tile of cell `order[j]`. Gives `context`
-    `[n, C, s * h, s * w]` and `target` `[n, 1]` int64, beside the columns there are.
+    An image `[C, H, W]` is cut into `s * s = n_tiles` cells of `H // s` by `W // s` pixels. Of each cell, the top left
+    `h = H // s - gap` by `w = W // s - gap` pixels are kept, so that edges do not continue in the next tile. With
+    `order = table[target]`, place `j` of the puzzle, row by row, has the tile of cell `order[j]`.
 
-    The class of a sample is drawn from (seed, position) alone: the same in any batch, thread and run, and another one
-    in the next epoch. `table` `[P, n_tiles]` has the orders, counted from 0, or is the path of such an `.npy` file;
-    `Jigsaw.permutations` makes one.
+    The class is drawn from seed and position. It is the same in any batch, thread and run, and changes every epoch.
 
-    Raises `PlanError` if `n_tiles` is no square or `gap` below 0, `FormatError` for a table that holds something else,
-    `SpecError` for images that are not `[n, C, H, W]` or too small. Cost: each pixel is copied twice.
+    Args:
+        table: `[P, n_tiles]` integers, each row a permutation counted from 0, or the path of such an `.npy` file.
+            `Jigsaw.permutations` makes one.
+        n_tiles: Number of tiles, a square of at least 4. The default is 9.
+        gap: Pixels to leave out between tiles, 0 or more. The default is 2.
+        column: Column with the images `[n, C, H, W]`. The default is `"context"`.
+
+    Returns:
+        The other columns, with `context` `[n, C, s * h, s * w]` and `target` `[n, 1]` int64. Each pixel is copied
+        twice.
+
+    Raises:
+        PlanError: `n_tiles` is not a square, or `gap` is negative.
+        FormatError: The table is not made of permutations.
+        SpecError: When called, images have another shape or are too small.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> images = penstock.from_arrays({"context": np.arange(32).reshape(2, 1, 4, 4)}, lengths=[2]).samples()
+        >>> puzzles = images.map(Jigsaw([[3, 2, 1, 0], [0, 1, 2, 3]], n_tiles=4, gap=0), seed=1)
+        >>> puzzles[:]["context"].shape, puzzles[:]["target"].shape
+        ((2, 1, 4, 4), (2, 1))
+
+        Called directly:
+
+        >>> puzzle = Jigsaw([[3, 2, 1, 0]], n_tiles=4, gap=0)
+        >>> made = puzzle(Columns({"context": np.arange(4).reshape(1, 1, 2, 2)}), np.zeros(1, np.uint64))
+        >>> made["context"].tolist(), made["target"].tolist()
+        ([[[[3, 2], [1, 0]]]], [[0]])
+
     Source: Noroozi and Favaro, "Unsupervised learning of visual representations by solving jigsaw puzzles" (2016).
-
-    >>> puzzle = Jigsaw([[3, 2, 1, 0]], n_tiles=4, gap=0)
-    >>> made = puzzle(Columns({"context": np.arange(4).reshape(1, 1, 2, 2)}), np.zeros(1, np.uint64))
-    >>> made["context"].tolist(), made["target"].tolist()
-    ([[[[3, 2], [1, 0]]]], [[0]])
     """
 
     table: npt.ArrayLike | str | PathLike[str]
@@ -70,7 +90,12 @@ class Jigsaw:
         return np.asarray(self.table)
 
     def __call__(self, columns: Columns, keys: npt.NDArray[np.uint64]) -> Columns:
-        """The columns with `context` and `target`; `keys` `[n]` are those that `map` gives."""
+        """Return the columns with `context` and `target`.
+
+        Args:
+            columns: Columns with the images.
+            keys: `[n]` uint64 random keys, which `map` passes if it has a seed.
+        """
         target = ((keys >> np.uint64(32)) * np.uint64(len(self._orders)) >> np.uint64(32)).astype(np.int64)
         context = self._shuffled(np.asarray(columns[self.column]), self._orders[target])
         return columns.merged({"context": context, "target": target[:, None]})
@@ -96,14 +121,26 @@ class Jigsaw:
 
     @staticmethod
     def permutations(count: int, n_tiles: int = 9, seed: int = 0) -> npt.NDArray[np.uint8]:
-        """`[count, n_tiles]` uint8 orders that differ in as many places as they can: the first one is drawn, each next
-        is the candidate that differs most from the one most like it, and of such the one that differs most from all.
+        """Draw permutations that differ in as many places as possible.
 
-        Candidates are all orders; of more than 9 tiles, 131,072 that are drawn. Raises `PlanError` for more orders than
-        there are. Cost: some 5 ms an order.
+        The first is drawn at random. Each next one is the candidate that differs most from the most similar chosen one.
+        Ties go to the candidate that differs most from all chosen ones. Candidates are all permutations of up to 9
+        tiles, or 131,072 random permutations of more tiles.
 
-        >>> Jigsaw.permutations(3, n_tiles=4, seed=1).shape
-        (3, 4)
+        Args:
+            count: Number of permutations, at least 1 and at most the number of candidates.
+            n_tiles: Number of tiles, 2 to 256. The default is 9.
+            seed: Seed of the draws. The default is 0.
+
+        Returns:
+            `[count, n_tiles]` uint8. Cost: some 5 ms for each permutation.
+
+        Raises:
+            PlanError: A number is out of range.
+
+        Example:
+            >>> Jigsaw.permutations(3, n_tiles=4, seed=1).shape
+            (3, 4)
         """
         rng = np.random.default_rng(seed)
         most = factorial(n_tiles) if n_tiles <= LISTED else DRAWN

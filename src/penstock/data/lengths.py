@@ -1,4 +1,4 @@
-"""Lengths of sequences, written down as they are found: the side file that lets the next pass be planned."""
+"""`read_lengths`: lengths of sequences in a file, written during a first pass, so that later passes can be planned."""
 
 from __future__ import annotations
 
@@ -26,20 +26,30 @@ _CHECK = 4  # bytes of the checksum at the end
 
 
 def read_lengths(path: str | os.PathLike[str], *, fingerprint: str | None = None) -> dict[str, Int]:
-    """`[n]` int64 length of each sequence, for every column that was written down by a pass that ended.
+    """Read the lengths of sequences that a finished pass wrote.
 
-    `fingerprint`, where given, is that of the data the lengths have to belong to.
+    `IterDataset.pack(lengths=...)` and `measure(cache=...)` write such files.
 
-    Raises `FileNotFoundError` while the pass has not ended, `FormatError` for a damaged file, `StateError` for lengths
-    of other data. Cost: one read of 8 bytes a sequence and column.
+    Args:
+        path: The file.
+        fingerprint: Fingerprint that the data must have. The default is None: do not check.
 
-    >>> import tempfile
-    >>> path = Path(tempfile.mkdtemp()) / "tokens.lengths"
-    >>> with LengthsFile(path, ["tokens"], "data-1") as file:
-    ...     file.write(0, np.array([[3], [5]]))
-    ...     file.finish(2)
-    >>> read_lengths(path)["tokens"].tolist()
-    [3, 5]
+    Returns:
+        `[n]` int64 for each column, the length of each sequence. Cost: one read of 8 bytes a sequence and column.
+
+    Raises:
+        FileNotFoundError: The pass has not finished.
+        FormatError: The file is damaged.
+        StateError: The lengths belong to other data.
+
+    Example:
+        >>> import tempfile, penstock
+        >>> path = Path(tempfile.mkdtemp()) / "words.lengths"
+        >>> words = penstock.Ragged.from_strings(["three", "ab"])
+        >>> data = penstock.from_arrays({"words": words}, lengths=[2]).samples()
+        >>> packs = list(data.iterate(2).pack(8, lengths=path))
+        >>> read_lengths(path)["words"].tolist()
+        [5, 2]
     """
     raw = Path(path).read_bytes()
     header = _header(raw, path)
@@ -74,16 +84,31 @@ def _header(raw: bytes, path: object) -> dict[str, Any]:
 
 
 class LengthsFile:
-    """Writes lengths at `path`, which appears when `finish` is called; until then they lie in `path` + `.partial`.
+    """Writer of a lengths file. The file appears at `path` when `finish` is called; before, it is `path` + `.partial`.
 
-    A file is a line of JSON, one `<i8` a column for each sequence, and the CRC-32 of those. What is written is safe
-    from a kill of the process: opened again with the same `columns` and `fingerprint`, `rows` says how many sequences
-    are known. Lengths are written to the place of their sequence, so writing some again does no harm, and several
-    passes over the same data may write at once. Lengths of other data are replaced; other files are refused as they
-    are.
+    A file is a line of JSON, one `<i8` a column for each sequence, and the CRC-32 of these integers. Written lengths
+    survive a kill of the process: open the file again with the same `columns` and `fingerprint`, and `rows` counts the
+    known sequences. Lengths may be written twice, and several passes over the same data may write at the same time.
+    Lengths of other data are replaced. Other files are refused and stay unchanged.
 
-    Raises `FormatError` for a file that has no lengths at one of the two places, `LockedError` while a pass over other
-    data writes there, `OSError` where the files cannot be written.
+    Args:
+        path: The finished file.
+        columns: Names of the columns.
+        fingerprint: Fingerprint of the data.
+
+    Raises:
+        FormatError: One of the two files exists and has no lengths.
+        LockedError: A pass over other data is writing.
+        OSError: The file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "tokens.lengths"
+        >>> with LengthsFile(path, ["tokens"], "data-1") as file:
+        ...     file.write(0, np.array([[3], [5]]))
+        ...     file.finish(2)
+        >>> read_lengths(path)["tokens"].tolist()
+        [3, 5]
     """
 
     def __init__(self, path: str | os.PathLike[str], columns: Sequence[str], fingerprint: str) -> None:
@@ -97,19 +122,24 @@ class LengthsFile:
 
     @property
     def partial(self) -> Path:
-        """Where the lengths lie until the pass has ended."""
+        """Path of the file until the pass finishes."""
         return self._path.with_name(self._path.name + ".partial")
 
     @property
     def rows(self) -> int:
-        """How many sequences are known; a torn last record does not count."""
+        """Number of known sequences. A torn last record does not count."""
         size = os.stat(self._path).st_size - _CHECK if self.finished else os.fstat(self._file).st_size
         return (size - len(self._header)) // self._width
 
     def write(self, row: int, lengths: Int) -> None:
-        """The `[n, C]` int64 lengths of the sequences `row : row + n`.
+        """Write lengths of consecutive sequences.
 
-        Raises `StateError` if those before are unknown.
+        Args:
+            row: Number of the first sequence.
+            lengths: `[n, C]` int64 lengths of the sequences `row : row + n`.
+
+        Raises:
+            StateError: Lengths before `row` are unknown.
         """
         if self.finished:
             return
@@ -125,14 +155,26 @@ class LengthsFile:
             data, at = data[written:], at + written
 
     def read(self, first: int, last: int) -> Int:
-        """The `[n, C]` lengths of the sequences `first:last`, of those that are known."""
+        """Read known lengths.
+
+        Args:
+            first: First sequence.
+            last: Sequence after the last.
+
+        Returns:
+            `[n, C]` int64.
+        """
         with open(self._path if self.finished else self.partial, "rb") as file:
             file.seek(len(self._header) + first * self._width)
             raw = file.read((last - first) * self._width)
         return np.frombuffer(raw, "<i8").reshape(-1, len(self._columns)).astype(np.int64)
 
     def finish(self, rows: int) -> None:
-        """The pass has ended after so many sequences: `path` appears, whole, and flushed to the disk."""
+        """Finish the pass: flush the file to the disk and move it to `path`.
+
+        Args:
+            rows: Number of sequences of the data.
+        """
         self.finished = self.finished or (not self.partial.exists() and self._is_finished())
         if self.finished:  # perhaps by another pass over the same data
             return
@@ -145,7 +187,7 @@ class LengthsFile:
         self.finished = True
 
     def close(self) -> None:
-        """Let go of the file. Closing twice is fine."""
+        """Close the file. A second call does nothing."""
         if self._file >= 0:
             os.close(self._file)
         self._file = -1
@@ -172,7 +214,7 @@ class LengthsFile:
             return False
 
     def _is_finished(self) -> bool:
-        """Whether the lengths of this data are there, as they were written."""
+        """Whether a complete and undamaged file for this data exists."""
         if not self._matches(self._path):
             return False
         with suppress(FormatError):
@@ -181,7 +223,7 @@ class LengthsFile:
         return False  # damaged: they are found once more
 
     def _open(self) -> int:
-        """The partial file, shared with passes over the same data; emptied where it belongs to other data."""
+        """Open the partial file, shared with passes over the same data. Empty it if it belongs to other data."""
         holder = "a pass over other data"
         if self._matches(self.partial):
             return open_locked(self.partial, shared=True, holder=holder, follow=True)
@@ -199,7 +241,7 @@ class LengthsFile:
 
 
 def _check_replaceable(path: Path) -> None:
-    """Raise `FormatError` unless nothing lies at `path`, or lengths, perhaps cut off or damaged."""
+    """Raise `FormatError` if a file without lengths exists at `path`. Cut-off or damaged lengths may be replaced."""
     with suppress(FileNotFoundError), open(path, "rb") as file:
         head = file.read(len(_BEGIN))
         if not _BEGIN.startswith(head):

@@ -1,4 +1,4 @@
-"""A plan and its sources: a dataset with a length and random access."""
+"""`MapDataset`: samples with a length and random access, from a plan and its sources."""
 
 from __future__ import annotations
 
@@ -38,8 +38,13 @@ LONGEST_SLICE = 1 << 40  # samples: no memory holds more, and a mix that never e
 
 @dataclass(frozen=True)
 class Mapped:
-    """A function over columns, with the seed of its random keys if it wants any. What it computes is digested when it
-    is handed over; a `version` stands for that."""
+    """A map function, the seed of its random keys, and a digest of its code and values.
+
+    Args:
+        fn: Called as `fn(columns)`, or as `fn(columns, keys)` if there is a seed.
+        seed: Seed of the keys. The default is None, for no keys.
+        version: Text or number that replaces the digest. The default is None.
+    """
 
     fn: MapFn
     seed: int | None
@@ -51,11 +56,11 @@ class Mapped:
 
     @property
     def fingerprint(self) -> str:
-        """What the function computes, and its seed."""
+        """Digest of the function, and the seed."""
         return f"map({self._digest.text}, seed={self.seed})"
 
     def __call__(self, columns: Columns, positions: Int) -> Columns:
-        """The function's columns; as many rows as went in."""
+        """Apply the function, and check that the number of rows stays the same."""
         result = self.fn(columns) if self.seed is None else self.fn(columns, keys(self.seed, positions))
         mapped = result if isinstance(result, Columns) else Columns(result)
         if mapped.n != columns.n:
@@ -69,38 +74,56 @@ class Mapped:
 
 
 class Stage(Protocol):
-    """What is done to columns after they were read: as many rows come out as went in, each of its own row alone."""
+    """A function that turns columns into columns, row by row."""
 
     @property
     def fingerprint(self) -> str:
-        """What is done, so that other functions have another fingerprint."""
+        """Digest that differs between functions that compute different values."""
         ...
 
     def __call__(self, columns: Columns, positions: Int) -> Columns:
-        """The columns made of those read for `[n]` int64 `positions`."""
+        """Return the new columns.
+
+        Args:
+            columns: Columns as read, `n` rows.
+            positions: `[n]` int64 position of each row.
+        """
         ...
 
 
 class Origin(Protocol):
-    """How a dataset was made, so that it can be made again of fewer episodes."""
+    """Protocol for rebuilding a dataset over fewer episodes."""
 
     def until(self, episodes: Sequence[int]) -> MapDataset | None:
-        """The dataset of the first `episodes[s]` episodes of each source `s`; None if a source cannot say."""
+        """Return the dataset over earlier sources, or None if a source does not know its earlier fingerprint.
+
+        Args:
+            episodes: Number of episodes to use of each source.
+        """
         ...
 
 
 class MapDataset:
-    """Samples by position: what `plan` selects, read from `sources`.
+    """Samples with a length and random access. `plan` selects rows, and `sources` have the values.
 
-    `ds[5]` is one record for a person (a nested dict), `ds[2:9]` and `ds[[3, 1, 4]]` are `Columns` with a row a
-    sample, in the order asked for. `batch` does the same for an int64 array, and takes positions beyond the first
-    epoch (position `k` is sample `k % len` of epoch `k // len`). Immutable; reads are thread-safe.
+    `ds[5]` is one record, a nested dict. `ds[2:9]` and `ds[[3, 1, 4]]` are `Columns` with one row for each sample, in
+    the requested order. `batch` does the same for an int64 array and accepts positions beyond the first epoch: position
+    `k` is sample `k % len` of epoch `k // len`.
 
-    >>> import penstock
-    >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[2, 4])
-    >>> windows = data.windows(2)
-    >>> len(windows), windows[[0, 3]]["rewards"].tolist()
-    (4, [[0.0, 1.0], [4.0, 5.0]])
+    A dataset is immutable. Every method that changes the order returns another dataset. Reading is thread-safe.
+
+    Args:
+        sources: Opened datasets, in the order in which the plan numbers them.
+        plan: Selects the rows of each sample.
+        maps: Functions to apply to each batch, in order. The default is none.
+        origin: How to rebuild the dataset over fewer episodes. The default is None: it cannot be rebuilt.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[2, 4])
+        >>> windows = data.windows(2)
+        >>> len(windows), windows[[0, 3]]["rewards"].tolist()
+        (4, [[0.0, 1.0], [4.0, 5.0]])
     """
 
     def __init__(
@@ -125,9 +148,17 @@ class MapDataset:
     @overload
     def __getitem__(self, index: slice | Sequence[int] | Int) -> Columns: ...
     def __getitem__(self, index: Any) -> Any:
-        """One record for an integer, `Columns` for a slice, list or array. A slice costs what it selects.
+        """Read one record for an integer, or `Columns` for a slice, list or array.
 
-        Raises `IndexError` beyond the length, `PlanError` for a slice of a mix that never stops which has no end.
+        A slice costs as much as its samples.
+
+        Args:
+            index: Integers in `-len : len`, or a slice.
+
+        Raises:
+            IndexError: An integer is out of range.
+            TypeError: The index is neither integers nor a slice.
+            PlanError: The slice has more than 2^40 samples, as in an endless mix.
         """
         if isinstance(index, slice):
             return self.batch(_positions(range(len(self))[index]))
@@ -141,7 +172,11 @@ class MapDataset:
         return self.batch(numbers) if numbers.ndim else self.batch(numbers[None]).row(0)
 
     def __getitems__(self, indices: Sequence[int]) -> list[dict[str, Any]]:
-        """The records of many integers, read at once: what torch's `DataLoader` asks of a map-style dataset."""
+        """Read many records at once. PyTorch's `DataLoader` calls this method for map-style datasets.
+
+        Args:
+            indices: Integers in `-len : len`.
+        """
         columns = self[list(indices)]
         return [columns.row(i) for i in range(columns.n)]
 
@@ -149,35 +184,72 @@ class MapDataset:
         return (self[i] for i in range(len(self)))
 
     def batch(self, positions: Int) -> Columns:
-        """The samples at `[n]` int64 positions `>= 0`, mapped. Cost: one plan call and one gather a column."""
+        """Read samples by position and apply the map functions.
+
+        Args:
+            positions: `[n]` int64, 0 or more. Positions continue through all epochs.
+
+        Returns:
+            Columns with `n` rows, in the order of `positions`. Cost: one call of the plan and one gather for each
+            column.
+
+        Raises:
+            PlanError: A position is negative, or the dataset is empty.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"rewards": [5.0, 6.0, 7.0]}, lengths=[3]).samples()
+            >>> data.batch(np.array([2, 3]))["rewards"].tolist()
+            [7.0, 5.0]
+        """
         positions = np.asarray(positions, np.int64)
         return self.mapped(self.read(self.resolve(positions)), positions)
 
     def resolve(self, positions: Int) -> tuple[Selection, ...]:
-        """The selections of the plan, one a view."""
+        """Plan samples without reading them.
+
+        Args:
+            positions: `[n]` int64, 0 or more.
+
+        Returns:
+            One selection of rows for each view of the plan.
+
+        Raises:
+            PlanError: A position is negative, or the dataset is empty.
+        """
         if len(positions) and self.plan.empty:
             raise PlanError(f"expected a dataset with samples, got an empty one: {self.plan.why_empty()}")
         return self.plan.resolve(positions)
 
     def read(self, selections: Sequence[Selection], empty: Empty = np.empty) -> Columns:
-        """Fetch selections, unmapped, into columns that `empty(shape, dtype)` allocates."""
+        """Read selections without applying the map functions.
+
+        Args:
+            selections: Output of `resolve`.
+            empty: Allocates each output array, `empty(shape, dtype)`. The default is `numpy.empty`.
+        """
         return self._fetch(selections, empty)
 
     def mapped(self, columns: Columns, positions: Int) -> Columns:
-        """Apply the map functions to what was read for `positions`."""
+        """Apply the map functions to columns.
+
+        Args:
+            columns: Output of `read`, `n` rows.
+            positions: `[n]` int64 position of each row.
+        """
         for fn in self.maps:
             columns = fn(columns, positions)
         return columns
 
     def row_bytes(self) -> int:
-        """About how many bytes one sample takes before the map functions."""
+        """Return the approximate size of one sample in bytes, before the map functions."""
         return self._fetch.row_bytes()
 
     @property
     def fingerprint(self) -> str:
-        """A digest of data, plan and what the map functions compute.
+        """SHA-256 hex digest of the data, the plan and the map functions.
 
-        Warns (`FingerprintWarning`) once of what a function refers to and the digest does not cover.
+        Warns once (`FingerprintWarning`) if a function refers to values that the digest cannot cover.
         """
         digest = self.plan.fingerprint
         for stage in self.maps:
@@ -185,47 +257,141 @@ class MapDataset:
         return digest
 
     def apply(self, transform: PlanTransform) -> MapDataset:
-        """The dataset in the order of another plan: `ds.apply(Shuffle(seed=3))`."""
+        """Apply a transform to the order.
+
+        Args:
+            transform: Such as `Shuffle(seed=3)`.
+
+        Raises:
+            PlanError: The plan does not allow the transform.
+
+        Example:
+            >>> import penstock
+            >>> data = penstock.from_arrays({"rewards": [5.0, 6.0]}, lengths=[2]).samples()
+            >>> len(data.apply(penstock.Repeat(3)))
+            6
+        """
         return MapDataset(self.sources, transform.reorder(self.plan), self.maps, _Derived(self, transform))
 
     def until(self, episodes: Sequence[int]) -> MapDataset | None:
-        """This dataset as it was when source `s` had `episodes[s]` episodes, by the same transforms; None if unknown.
+        """Return this dataset as it was when its sources had fewer episodes, with the same transforms.
 
-        Raises `StateError` if a source has fewer by now.
+        Args:
+            episodes: Number of episodes that each source had then.
+
+        Returns:
+            The earlier dataset, or None if a source does not know its earlier fingerprint.
+
+        Raises:
+            StateError: A source has fewer episodes now.
         """
         return None if self._origin is None else self._origin.until(episodes)
 
     def shuffle(self, seed: int = 0, *, block: int | None = None, pool: int | None = None) -> MapDataset:
-        """Another order each epoch, by `penstock.plan.Shuffle`."""
+        """Shuffle the samples, in a new order every epoch. See `penstock.plan.Shuffle`.
+
+        Args:
+            seed: 0 to 2^64 - 1. The default is 0.
+            block: Samples of a block, for data that is decoded block by block. The default is None: shuffle globally.
+            pool: Blocks that are shuffled together. Required with `block`.
+
+        Raises:
+            PlanError: A number is out of range, or only one of `block` and `pool` is given.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6]).samples()
+            >>> sorted(data.shuffle(seed=0)[:]["rewards"].tolist())
+            [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+        """
         return self.apply(Shuffle(seed, block, pool))
 
     def repeat(self, times: int) -> MapDataset:
-        """`times` epochs as one, by `penstock.plan.Repeat`."""
+        """Join several epochs into one. See `penstock.plan.Repeat`.
+
+        Args:
+            times: Number of epochs, at least 1.
+
+        Raises:
+            PlanError: `times` is below 1, or the new epoch would have more than 2^62 samples.
+
+        Example:
+            >>> import penstock
+            >>> penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples().repeat(2)[:]["x"].tolist()
+            [1, 2, 1, 2]
+        """
         return self.apply(Repeat(times))
 
     def nominal(self, samples: int) -> MapDataset:
-        """Epochs of so many samples that go on where the last one ended, by `penstock.plan.Nominal`."""
+        """Set a fixed epoch length. Each epoch continues where the last one ended. See `penstock.plan.Nominal`.
+
+        Args:
+            samples: Samples of an epoch, at least 1.
+
+        Raises:
+            PlanError: `samples` is below 1, or epochs vary in length.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples().nominal(2)
+            >>> len(data), data.batch(np.arange(4))["x"].tolist()
+            (2, [1, 2, 3, 1])
+        """
         return self.apply(Nominal(samples))
 
     def shard(self, index: int, count: int) -> MapDataset:
-        """Every `count`-th sample from `index` on, by `penstock.plan.Shard`."""
+        """Keep every `count`-th sample, starting with sample `index`. See `penstock.plan.Shard`.
+
+        Args:
+            index: Number of the shard, 0 to `count - 1`.
+            count: Number of shards, at least 1.
+
+        Raises:
+            PlanError: A number is out of range, or epochs vary in length.
+
+        Example:
+            >>> import penstock
+            >>> penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples().shard(0, 2)[:]["x"].tolist()
+            [1, 3]
+        """
         return self.apply(Shard(index, count))
 
     def select(self, *columns: str) -> MapDataset:
-        """Only the outputs at or below these names; the others are not read."""
+        """Keep only some columns. The other columns are not read.
+
+        Args:
+            columns: Names of columns, or prefixes such as `"observations"` for all columns below.
+
+        Raises:
+            SpecError: There is no such column.
+
+        Example:
+            >>> import penstock
+            >>> data = penstock.from_arrays({"rewards": [1.0], "actions": [0]}, lengths=[1]).samples()
+            >>> list(data.select("actions")[:])
+            ['actions']
+        """
         return self.apply(Select(columns))
 
     def where(self, condition: Callable[[Columns], npt.NDArray[np.bool_]], *, progress: bool = False) -> MapDataset:
-        """The samples whose values meet a condition: `condition(columns)` gives `[n]` bool for a block of samples.
+        """Keep the samples whose values meet a condition.
 
-        One scan of the first epoch; what is left is a dense table, so the length is exact, and it can be shuffled,
-        mixed and packed as any other. Shuffle afterwards: the order is the first epoch's. `progress` shows a bar.
-        Raises `PlanError` on a dataset whose epochs have other samples than the first.
+        The first epoch is scanned once. The result has an exact length and can be shuffled, mixed and packed. Shuffle
+        afterwards: every epoch has the order of the first.
 
-        >>> import penstock
-        >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-        >>> data.samples().where(lambda c: c["rewards"] > 3)[:]["rewards"].tolist()
-        [4.0, 5.0]
+        Args:
+            condition: Called with the columns of a block of `n` samples; returns `[n]` bool.
+            progress: Whether to show a progress bar. The default is False.
+
+        Raises:
+            PlanError: Epochs have different samples, as in a mix.
+            SpecError: The condition returns another dtype or shape.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
+            >>> data.samples().where(lambda columns: columns["rewards"] > 3)[:]["rewards"].tolist()
+            [4.0, 5.0]
         """
         check_takable(self.plan, "where")
         size = max(1, min(BLOCK, BLOCK_BYTES // max(self.row_bytes(), 1)))
@@ -240,15 +406,25 @@ class MapDataset:
         return self.apply(Take(np.concatenate(kept) if kept else np.zeros(0, np.int64)))
 
     def pack(self, length: int | Mapping[str, int], **options: Any) -> MapDataset:
-        """Several samples in one row, by `penstock.plan.Pack`, which names the options.
+        """Pack several samples into one row. See `penstock.plan.Pack`.
 
-        Raises `PlanError` after `map`: lengths must be known, so map the packs, or `penstock.measure` the function.
+        Args:
+            length: Places of a row, at least 1, for all columns or by column name.
+            options: Other arguments of `penstock.plan.Pack`, such as `method`, `overlong` or `marks`.
 
-        >>> import penstock
-        >>> data = penstock.from_arrays({"tokens": np.arange(9)}, lengths=[4, 3, 2])
-        >>> packs = data.sequences().pack(6)
-        >>> len(packs), sorted(packs[:]["segment_ids"].sum(axis=1).tolist())
-        (2, [3, 8])
+        Returns:
+            Packs with columns `[n, length, ...]`, `segment_ids` and `positions`.
+
+        Raises:
+            PlanError: An option is out of range, a sample is too long, or the dataset has map functions. Map the packs
+                instead, or use `penstock.measure` for a function that changes lengths.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"tokens": np.arange(9)}, lengths=[4, 3, 2])
+            >>> packs = data.sequences().pack(6)
+            >>> len(packs), sorted(packs[:]["segment_ids"].sum(axis=1).tolist())
+            (2, [3, 8])
         """
         if self.maps:
             raise PlanError(
@@ -258,20 +434,33 @@ class MapDataset:
         return self.apply(Pack(length, **options))
 
     def map(self, fn: MapFn, *, seed: int | None = None, version: str | int | None = None) -> MapDataset:
-        """Transform batches: `fn(columns)` gives a mapping with as many rows, each depending on its own row alone.
+        """Apply a function to every batch.
 
-        With a `seed` it is called as `fn(columns, keys)`, `keys` being `[n]` uint64 drawn from (seed, position), so
-        that random augmentation is the same whatever the batch size, the thread, or the point of resuming.
+        The code of `fn`, its defaults and the values that it refers to are part of the fingerprint. A saved state is
+        therefore refused after one of them changes.
 
-        What `fn` computes is part of the fingerprint, so a state is refused after a change of it: its code, defaults
-        and the values it refers to, as they are now. A `version` (text or a number) stands in place of all that, for
-        functions whose values differ between runs or cannot be covered.
+        Args:
+            fn: Called as `fn(columns)`; returns a mapping with the same number of rows. Each row of the result must
+                depend only on the same row of the input.
+            seed: If given, `fn` is called as `fn(columns, keys)`. `keys` is `[n]` uint64, drawn from seed and position.
+                Random augmentation is then independent of batch size, threads and resuming. The default is None.
+            version: Text or number that replaces the digest of `fn` in the fingerprint. Use it for functions whose
+                values differ between runs or cannot be covered. The default is None.
 
-        >>> import penstock
-        >>> data = penstock.from_arrays({"x": np.arange(3.0)}, lengths=[3]).samples()
-        >>> one, other = (data.map(lambda c, mean=mean: {"x": c["x"] - mean}) for mean in (0, 100))
-        >>> one.fingerprint == other.fingerprint
-        False
+        Raises:
+            SpecError: When read, `fn` returns another number of rows.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"x": np.arange(3.0)}, lengths=[3]).samples()
+            >>> data.map(lambda columns: {"x": columns["x"] * 2})[:]["x"].tolist()
+            [0.0, 2.0, 4.0]
+
+            Values that the function refers to are part of the fingerprint:
+
+            >>> one, other = (data.map(lambda c, mean=mean: {"x": c["x"] - mean}) for mean in (0, 100))
+            >>> one.fingerprint == other.fingerprint
+            False
         """
         stage = Mapped(fn, seed, version)
         return MapDataset(self.sources, self.plan, (*self.maps, stage), _Derived(self, stage))
@@ -279,9 +468,24 @@ class MapDataset:
     def iterate(
         self, batch_size: int, *, epochs: int | None = 1, drop_last: bool = False, allow_empty: bool = False
     ) -> IterDataset:
-        """The one-way door to a dataset that is only iterated: `filter`, `flat_map` and `rebatch` live there.
+        """Iterate over blocks of samples.
 
-        Raises `PlanError` where no epoch has a block, naming the cause, unless `allow_empty`.
+        An `IterDataset` has `filter`, `flat_map`, `rebatch` and `pack`, but no length and no index.
+
+        Args:
+            batch_size: Samples of a block, at least 1.
+            epochs: Number of epochs, or None for endless iteration. The default is 1.
+            drop_last: Whether to drop a short last block of an epoch. The default is False.
+            allow_empty: Whether to allow epochs without a block. The default is False.
+
+        Raises:
+            PlanError: `batch_size` is below 1, or no epoch has a block. The message has the reason.
+
+        Example:
+            >>> import penstock
+            >>> data = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples()
+            >>> [block["x"].tolist() for block in data.iterate(2)]
+            [[1, 2], [3]]
         """
         walk = _Walk(self, batch_size, epochs, drop_last)
         if not allow_empty:
@@ -290,19 +494,28 @@ class MapDataset:
 
 
 def _positions(chosen: range) -> Int:
-    """`[n]` int64 the numbers of a range, whose step may be larger than int64."""
+    """Return the numbers of a range as `[n]` int64. Its step may be larger than int64."""
     if len(chosen) > LONGEST_SLICE:
         raise PlanError(f"expected a slice of at most {LONGEST_SLICE} samples, got {len(chosen)}; read it in parts")
     return np.arange(len(chosen)) * (chosen.step if len(chosen) > 1 else 1) + (chosen.start if chosen else 0)
 
 
 def check_batches(plan: Plan, batch_size: int, *, drop_last: bool) -> None:
-    """Raise `PlanError` where no epoch of a plan has a batch, naming the cause.
+    """Raise `PlanError` with the reason if no epoch of a plan has a batch.
 
-    >>> import penstock
-    >>> check_batches(penstock.from_arrays({"x": np.arange(3)}, lengths=[3]).windows(9).plan, 1, drop_last=False)
-    Traceback (most recent call last):
-    penstock.errors.PlanError: ... no episode is as long as 9 steps; the longest has 3; ...
+    Args:
+        plan: The plan to check.
+        batch_size: Samples of a batch.
+        drop_last: Whether short batches are dropped.
+
+    Raises:
+        PlanError: No epoch has a batch.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> check_batches(penstock.from_arrays({"x": np.arange(3)}, lengths=[3]).windows(9).plan, 1, drop_last=False)
+        Traceback (most recent call last):
+        penstock.errors.PlanError: ... no episode is as long as 9 steps; the longest has 3; ...
     """
     samples, reason = len(plan), None
     if plan.empty:
@@ -321,7 +534,7 @@ def _tracked(blocks: range) -> Iterable[int]:
 
 @dataclass(frozen=True)
 class _Derived:
-    """A dataset made of another one by a transform or a function."""
+    """The parent of a dataset, and the transform or function that was applied to it."""
 
     parent: MapDataset
     step: PlanTransform | Mapped
@@ -355,7 +568,7 @@ class _Walk:
 
 
 class _Cursor(BlockIterator):
-    """Walks the positions of a dataset; its state is the next position."""
+    """Iterator over the blocks of a dataset. Its state is the next position."""
 
     def __init__(self, walk: _Walk) -> None:
         self.walk = walk

@@ -1,4 +1,4 @@
-"""Records that a function makes sequences of: one pass finds the lengths, and reads call the function again."""
+"""`measure`: sequences that a function makes from records, with lengths measured in advance."""
 
 from __future__ import annotations
 
@@ -35,27 +35,36 @@ def measure(
     block: int = 4096,
     progress: bool = True,
 ) -> EpisodeDataset:
-    """Sequences that `fn` makes of records, such as the tokens of a text, with lengths that are known: so they can be
-    planned, packed and read at random without being stored.
+    """Measure the sequences that a function makes from records, such as the tokens of texts.
 
-    `fn(columns)` turns `n` records into a mapping of columns with `n` rows, some of them `Ragged`; each row may depend
-    on its own record alone. One pass over `dataset` finds the length of every ragged row. The result has an episode of
-    one step for each record, and the outputs as columns aligned with episodes; reading calls `fn` on the records that
-    are wanted, and checks that lengths are still what they were.
+    With known lengths, the sequences can be planned, packed and read at random without being stored. One pass over
+    `dataset` measures every `Ragged` output. Later reads call `fn` for the requested records and check the lengths.
 
-    Arguments: `cache`, a file that keeps the lengths, for this data and this `fn`: the lengths are measured again when
-    what it computes has changed (see `MapDataset.map`, also for `version`, which stands in place of that). A pass that
-    was killed goes on where it was. `block`, records a call. `progress`, whether
-    a terminal gets a bar.
+    Args:
+        dataset: The records.
+        fn: Called with the columns of `n` records; returns a mapping of columns with `n` rows, some of them `Ragged`.
+            Each row may depend only on its own record.
+        cache: File that stores the lengths. An interrupted pass continues. Lengths are measured again after the data or
+            `fn` changed. The default is None: measure in memory.
+        version: Replaces the digest of `fn`, as in `MapDataset.map`. The default is None.
+        block: Records for each call of `fn`, at least 1. The default is 4096.
+        progress: Whether to show a progress bar on a terminal. The default is True.
 
-    Raises `SpecError` if `fn` gives other columns than for the first record, or another number of rows, `PlanError` for
-    a block below 1. Cost: one call of `fn` for every record, once; 8 bytes a record and ragged column.
+    Returns:
+        A dataset with an episode of one step for each record. The outputs of `fn` are columns aligned with episodes.
+        Cost: one call of `fn` for every record. Memory: 8 bytes for each record and ragged column.
 
-    >>> import penstock
-    >>> data = penstock.from_arrays({"n": np.array([3, 1, 2])}, lengths=[3]).samples()
-    >>> words = measure(data, lambda c: {"tokens": Ragged(np.repeat(c["n"], c["n"]), offsets_of(c["n"]))})
-    >>> len(words), words.source.value_offsets("tokens").tolist()
-    (3, [0, 3, 4, 6])
+    Raises:
+        PlanError: `block` is below 1.
+        SpecError: The dataset is empty, or `fn` returns different columns or another number of rows.
+        DataError: When read, `fn` returns another length than it did when measured.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"n": np.array([3, 1, 2])}, lengths=[3]).samples()
+        >>> words = measure(data, lambda c: {"tokens": Ragged(np.repeat(c["n"], c["n"]), offsets_of(c["n"]))})
+        >>> len(words), words.source.value_offsets("tokens").tolist()
+        (3, [0, 3, 4, 6])
     """
     if block < 1:
         raise PlanError(f"expected a block of at least 1 record, got {block}")
@@ -71,7 +80,7 @@ def measure(
 def _lengths(
     records: _Records, ragged: list[str], cache: str | os.PathLike[str] | None, name: str, progress: bool
 ) -> dict[str, Int]:
-    """The lengths of every record: those of the cache, and for the others one pass."""
+    """Return the lengths of every record: from the cache where they are known, and otherwise from one pass."""
     n = len(records.dataset)
     if not ragged:
         return {}
@@ -90,7 +99,7 @@ def _lengths(
 
 
 class _Records:
-    """What the function makes of records; `spec` is that of the first."""
+    """Output of the function for any records. `spec` comes from the first record."""
 
     def __init__(self, dataset: MapDataset, fn: Records, block: int) -> None:
         self.dataset, self.fn, self.block = dataset, fn, block
@@ -98,14 +107,14 @@ class _Records:
         self.spec = Spec({path: _field(path, array) for path, array in first.flat.items()})
 
     def __call__(self, numbers: Int) -> Columns:
-        """Columns of the records `[n]`, in that order, `block` of them a call."""
+        """Columns of the records `[n]`, in that order, with `block` records for each call."""
         parts = [self._called(numbers[i : i + self.block]) for i in range(0, len(numbers), self.block)]
         for i, part in enumerate(parts):
             self._check(part, int(numbers[i * self.block]))
         return concatenated(parts)
 
     def passed(self, ragged: list[str], first: int, progress: bool) -> Any:
-        """From record `first` on: the number of the first of each block, and `[n, C]` lengths."""
+        """Yield the first record of each block, from `first` on, and the `[n, C]` lengths of the block."""
         n = len(self.dataset)
         for at in _shown(range(first, n, self.block), f"measuring {name_of(self.fn)}", progress):
             found = self(np.arange(at, min(at + self.block, n)))
@@ -128,7 +137,15 @@ class _Records:
 
 
 class MeasuredSource(MadeSource):
-    """The source behind `measure`: `lengths` `[n]` of each ragged column are known, values are made when read."""
+    """Source of `measure`: the lengths `[n]` of each ragged column are known, and values are computed when read.
+
+    Args:
+        dataset: The records.
+        fn: Makes columns from the records.
+        block: Records for each call of `fn`.
+        name: Digest of the data, the function and the columns.
+        lengths: `[n]` int64 for each ragged column.
+    """
 
     def __init__(self, dataset: MapDataset, fn: Records, block: int, name: str, lengths: Mapping[str, Int]) -> None:
         super().__init__(len(dataset))
@@ -145,20 +162,20 @@ class MeasuredSource(MadeSource):
 
     @property
     def spec(self) -> Spec:
-        """The outputs of the function, aligned with episodes."""
+        """Columns of the function's output, aligned with episodes."""
         return self._records.spec
 
     @property
     def fingerprint(self) -> str:
-        """A digest of data, of what the function computes, and of all lengths."""
+        """Digest of the data, the function and all lengths."""
         return self._fingerprint
 
     def value_offsets(self, column: str) -> Int:
-        """As measured. Cost: none."""
+        """Return the measured offsets, without a read."""
         return self._values[column]
 
     def make(self, numbers: Int) -> Columns:
-        """One call of the function for `block` of them; lengths must be as measured."""
+        """Call the function for these records, and check the lengths."""
         if len(numbers) == 0:
             return self._records(np.zeros(1, np.int64)).take(np.zeros(0, np.int64))
         made = self._records(numbers)
@@ -186,7 +203,7 @@ def _digest(*parts: str) -> str:
 
 
 def _shown(blocks: range, what: str, progress: bool) -> Any:
-    """The same numbers, with a bar on the terminal if there is one, and more than one block."""
+    """Show a progress bar on a terminal if there are several blocks."""
     from rich.console import Console
     from rich.progress import track
 

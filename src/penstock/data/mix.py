@@ -1,4 +1,4 @@
-"""Several datasets as one, in exact proportions."""
+"""`mix`: several datasets as one, in exact proportions."""
 
 from __future__ import annotations
 
@@ -34,40 +34,43 @@ def mix(
     label: str | None = "source",
     union: bool = False,
 ) -> MapDataset:
-    """One dataset whose samples come from several, each at its rate: wherever you stop, the number of samples of each
-    is less than one off its share. (With more than four datasets and weights that repeat after no million picks it may
-    be more; `plan.course.bound` says how much.)
+    """Mix datasets in exact proportions.
 
-    Each dataset is read in its own order (shuffle it before, or the mix after), and nothing of it comes twice before
-    all of it came. Any position can be read directly; a mix can be shuffled, packed and mixed again.
+    After any number of samples, each dataset has contributed its share to within one sample. (With more than four
+    datasets, and weights that do not repeat within 2^20 samples, the bound is larger: see `plan.course.bound`.)
 
-    Arguments:
-        datasets: by name, or one after the other (named "0", "1", ...).
-        weights: a number for each, in any scale, 0 for none; floats count as the decimals they print as. A list of
-            `(position, weights)` changes them there. None: by size.
-        unit: what the weights are shares of. `"samples"` and `"packs"` count what the dataset's length counts;
-            `"steps"` and `"tokens"` count rows, so that datasets with longer samples are picked less often; the
-            shares are then exact over whole epochs of the datasets.
-        stop: where an epoch ends. `"first_exhausted"`: before a dataset would start over. `"all_exhausted"`: when each
-            dataset has given as many samples as it has, the shorter ones having started over. `"drain"`: a used-up
-            dataset leaves and the others go on in their proportions, until all are used up once. `"never"`, or a
-            number of samples. The first epoch decides; all others have the same length, and each dataset goes on
-            where the epoch before left it, in the middle of a pass if need be. Shares are those of each epoch; with
-            `"never"` and `nominal(n)` after it, those of all epochs together.
-        label: the name of a column `[n]` int32 with the number of the dataset each sample is from, or None.
-        union: allow outputs that some datasets lack (padding there, with `<output>_present`) and unequal widths.
+    The mix reads each dataset in its own order, and each sample once before any sample again. Shuffle the datasets
+    first, or the mix afterwards. A mix has random access and can be shuffled, packed and mixed again. The map functions
+    of a dataset apply only to its own samples.
 
-    Functions that `map` put on a dataset are applied to its samples alone.
+    Args:
+        datasets: Datasets by name, or in a sequence (named "0", "1", and so on).
+        weights: A number of 0 or more for each dataset, in any scale. Floats count as the decimals that they print as.
+            A list of `(position, weights)` changes the weights at these positions. Default: the size of each dataset.
+        unit: What the weights are shares of. `"samples"` and `"packs"` count samples of the datasets. `"steps"` and
+            `"tokens"` count rows, so datasets with longer samples are picked less often. Shares of rows are exact over
+            whole epochs of the datasets.
+        stop: Where an epoch ends. `"first_exhausted"`: before a dataset would start over. `"all_exhausted"`: when every
+            dataset was used up once; shorter ones start over. `"drain"`: a used-up dataset leaves, and the others
+            continue in their proportions until all are used up once. `"never"`: no end. An integer: after so many
+            samples. All epochs have the length of the first, and each dataset continues where the last epoch ended.
+        label: Name of an `[n]` int32 column with the number of each sample's dataset, or None for no such column.
+        union: Whether datasets may lack outputs of others, and may have different widths. Missing values are padded,
+            and `<output>_present` is True for samples that have the output. The default is False.
 
-    Raises `PlanError` for weights below 0, empty datasets with a weight, and datasets that differ, naming how.
-    Cost: a table of at most some MB; picking takes some 20 ns a sample.
+    Returns:
+        The mixed dataset. Cost: a table of at most some MB, and about 20 ns to pick a sample.
 
-    >>> import numpy as np, penstock
-    >>> one = penstock.from_arrays({"x": np.zeros(60)}, lengths=[60]).samples()
-    >>> two = penstock.from_arrays({"x": np.ones(40)}, lengths=[40]).samples()
-    >>> both = mix({"zeros": one, "ones": two}, {"zeros": 0.7, "ones": 0.3})
-    >>> len(both), int(both[:20]["x"].sum()), both[:4]["source"].tolist()
-    (86, 6, [0, 1, 0, 0])
+    Raises:
+        PlanError: A weight is negative, an empty dataset has a weight, or the datasets have different outputs.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> one = penstock.from_arrays({"x": np.zeros(60)}, lengths=[60]).samples()
+        >>> two = penstock.from_arrays({"x": np.ones(40)}, lengths=[40]).samples()
+        >>> both = mix({"zeros": one, "ones": two}, {"zeros": 0.7, "ones": 0.3})
+        >>> len(both), int(both[:20]["x"].sum()), both[:4]["source"].tolist()
+        (86, 6, [0, 1, 0, 0])
     """
     named = dict(datasets) if isinstance(datasets, Mapping) else {str(i): d for i, d in enumerate(datasets)}
     held = list(named.values())
@@ -90,7 +93,7 @@ def mix(
 def _changes(
     given: Any, names: list[str], datasets: Sequence[MapDataset], unit: Unit
 ) -> list[tuple[int, tuple[Fraction, ...]]]:
-    """The shares of samples from each position on."""
+    """Shares of samples from each position on."""
     if unit not in ("samples", "packs", "steps", "tokens"):
         raise PlanError(f"expected unit to be 'samples', 'packs', 'steps' or 'tokens', got {unit!r}")
     scheduled = not isinstance(given, Mapping) and len(given) and isinstance(given[0], tuple)
@@ -130,10 +133,9 @@ def _labels(plan: Plan) -> tuple[Mark, ...]:
 
 @dataclass(frozen=True)
 class _Functions:
-    """The functions of one dataset of a mix, whose sources are numbered from `first` on.
+    """Map functions of one dataset of a mix. Its sources are numbered from `first` on.
 
-    Where that dataset is a mix itself, `labels` are the columns that its functions know their samples by; the mix above
-    has none of them.
+    If that dataset is a mix itself, its functions see its own `labels`. The outer mix does not have these columns.
     """
 
     first: int
@@ -142,7 +144,7 @@ class _Functions:
 
     @property
     def fingerprint(self) -> str:
-        """What the functions of the dataset compute."""
+        """Fingerprints of the functions."""
         return repr([stage.fingerprint for stage in self.stages])
 
     def __call__(self, columns: Columns, origin: Int, positions: Int) -> Columns:
@@ -158,14 +160,14 @@ class _Functions:
 
 @dataclass(frozen=True)
 class _Routed:
-    """The functions of each dataset of a mix, applied to its own samples, which their origin tells."""
+    """Map functions of all datasets of a mix. The origin of each sample selects its functions."""
 
     label: str | None
     parts: tuple[_Functions, ...]
 
     @property
     def fingerprint(self) -> str:
-        """What the functions of all datasets compute."""
+        """Fingerprints of the functions of all datasets."""
         return repr([each.fingerprint for each in self.parts])
 
     def __call__(self, columns: Columns, positions: Int) -> Columns:
@@ -196,7 +198,7 @@ def _without(columns: Columns, names: Collection[str]) -> Columns:
 
 @dataclass(frozen=True)
 class _Mix:
-    """How a mix was made."""
+    """The datasets and options of a mix."""
 
     datasets: Mapping[str, MapDataset]
     options: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Records of other libraries as a dataset."""
+"""`from_records`: records of other libraries as a dataset."""
 
 from __future__ import annotations
 
@@ -15,16 +15,30 @@ def from_records(
     columns: Sequence[str] | Mapping[str, Field] | None = None,
     fingerprint: str | None = None,
 ) -> EpisodeDataset:
-    """Open any random-access source of dicts: a list, a map-style torch dataset, a Grain `RandomAccessDataSource`.
+    """Read records of another library in place, as a dataset with one episode of one step for each record.
 
-    A record is an episode of one step: numbers and arrays of one shape are columns of steps; arrays that differ in
-    the length of their first axis, text and bytes are ragged columns aligned with episodes. See
-    `penstock.formats.records.RecordSource`, also for `columns` and `fingerprint`.
+    A record is a dict. It may be nested, and a tuple counts as a dict with the keys "0", "1", and so on. Numbers and
+    arrays of one shape become step columns. Text, bytes and arrays of varying length become ragged episode columns.
 
-    Raises `SpecError`, now or when read, for records that do not fit, with their number. Cost: the first 16 records.
+    Only the first 16 records are read when the dataset is opened. `source` is called from several threads.
 
-    >>> data = from_records([{"x": 1.5, "text": "go"}, {"x": 2.5, "text": "left"}])
-    >>> len(data), data.samples()[:]["x"].tolist(), data[1].columns["text"].strings()
-    (2, [1.5, 2.5], ['left'])
+    Args:
+        source: Any object with `__len__` and `__getitem__`: a list, a map-style PyTorch dataset, or a Grain
+            `RandomAccessDataSource`.
+        columns: Names of the columns to read, or a mapping from names to `Field`. Give a `Field` where the first 16
+            records do not show the dtype or shape. Default: every column of these records.
+        fingerprint: Text that identifies the data. Change it whenever the data changes. Default: made from the `repr`
+            and the length of `source`.
+
+    Returns:
+        A dataset with `len(source)` episodes.
+
+    Raises:
+        SpecError: A record does not fit the columns, when opened or when read. The message has its number.
+
+    Example:
+        >>> data = from_records([{"x": 1.5, "text": "go"}, {"x": 2.5, "text": "left"}])
+        >>> len(data), data.samples()[:]["x"].tolist(), data[1].columns["text"].strings()
+        (2, [1.5, 2.5], ['left'])
     """
     return EpisodeDataset(RecordSource(source, columns, fingerprint))

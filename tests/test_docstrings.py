@@ -1,0 +1,170 @@
+"""Public docstrings have sections: every argument is described, and every class and function has an example."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import penstock
+
+# Modules whose public names are all checked, besides the names that `penstock` exports.
+MODULES = (
+    "penstock.core.columns",
+    "penstock.core.episode",
+    "penstock.core.ragged",
+    "penstock.core.selection",
+    "penstock.core.spaces",
+    "penstock.core.spec",
+    "penstock.errors",
+    "penstock.data.dataset",
+    "penstock.data.iter_dataset",
+    "penstock.data.jigsaw",
+    "penstock.data.lengths",
+    "penstock.data.map_dataset",
+    "penstock.data.measure",
+    "penstock.data.mix",
+    "penstock.data.open",
+    "penstock.data.records",
+)
+
+# Why these classes and functions have no example.
+NO_EXAMPLE = {
+    **dict.fromkeys(
+        (
+            "penstock.data.map_dataset.Mapped",
+            "penstock.data.map_dataset.Stage",
+            "penstock.data.map_dataset.Origin",
+        ),
+        "other classes make it; users do not",
+    ),
+}
+# Names whose docstrings have no sections yet.
+TODO = {
+    "penstock.conversion.convert.convert",
+    "penstock.data.measure.MeasuredSource",
+    "penstock.formats.base.format.Format",
+    "penstock.formats.base.source.Source",
+    "penstock.formats.base.writer.Writer",
+    "penstock.formats.memory.MemorySource",
+    "penstock.load.loader.Loader",
+    "penstock.plan.nominal.Nominal",
+    "penstock.plan.pack.Pack",
+    "penstock.plan.pairs.Pairs",
+    "penstock.plan.repeat.Repeat",
+    "penstock.plan.sequences.Sequences",
+    "penstock.plan.shard.Shard",
+    "penstock.plan.shuffle.Shuffle",
+    "penstock.plan.split.Split",
+    "penstock.plan.steps.Steps",
+    "penstock.plan.target_pairs.TargetPairs",
+    "penstock.plan.where.Where",
+    "penstock.plan.windows.Windows",
+    "penstock.record.collector.Collector",
+    "penstock.record.rollout.rollout",
+    "penstock.record.rollout.rollout_vector",
+    "penstock.record.vector.VectorCollector",
+}
+
+ENTRY = re.compile(r"    (\w+): \S")
+
+
+def is_error(subject: Any) -> bool:
+    """Whether a class is an exception: these are raised and not called, so they need no example."""
+    return inspect.isclass(subject) and issubclass(subject, BaseException)
+
+
+def exported() -> dict[str, Any]:
+    """The functions and classes that `penstock` exports and those of `MODULES`, by their full name."""
+    spaces = [value for value in vars(penstock.spaces).values() if inspect.isclass(value)]
+    subjects = [getattr(penstock, name) for name in penstock.__all__ if name != "spaces"]
+    subjects += [value for value in spaces if value.__module__ == penstock.spaces.__name__]
+    for module in map(importlib.import_module, MODULES):
+        subjects += [
+            value
+            for name, value in vars(module).items()
+            if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+        ]
+    named = {f"{each.__module__}.{each.__qualname__}": each for each in subjects if hasattr(each, "__qualname__")}
+    named = {name: each for name, each in named.items() if name not in TODO}
+    return {name: each for name, each in named.items() if inspect.isclass(each) or inspect.isfunction(each)}
+
+
+def described(doc: str | None) -> set[str]:
+    """The arguments that a docstring describes."""
+    names: set[str] = set()
+    inside = False
+    for line in inspect.cleandoc(doc or "").splitlines():
+        if not line.startswith(" ") and line:
+            inside = line == "Args:"
+        elif inside and (entry := ENTRY.match(line)):
+            names.add(entry[1])
+    return names
+
+
+def arguments(call: Callable[..., Any]) -> set[str]:
+    """The names of the arguments of a function, without `self`, `cls` and those that begin with an underscore."""
+    return {name for name in inspect.signature(call).parameters if name not in {"self", "cls"} and name[0] != "_"}
+
+
+def ours(cls: type) -> list[type]:
+    """The classes of penstock that a class is made of."""
+    return [base for base in cls.__mro__ if base.__module__.split(".")[0] == "penstock"]
+
+
+def methods(cls: type) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """The public methods that a class defines."""
+    for name, member in vars(cls).items():
+        call = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+        if inspect.isfunction(call) and (not name.startswith("_") or name == "__getitem__") and call.__doc__:
+            yield name, call
+
+
+def undescribed(call: Callable[..., Any], docs: list[str | None]) -> str | None:
+    """What is wrong with the best of the docstrings that may describe a function's arguments."""
+    wanted = arguments(call)
+    found = [described(doc) for doc in docs]
+    if any(names == wanted for names in found):
+        return None
+    return f"describes {sorted(found[0])}, has {sorted(wanted)}"
+
+
+SUBJECTS = exported()
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_every_argument_is_described(name: str) -> None:
+    subject = SUBJECTS[name]
+    if inspect.isfunction(subject):
+        assert undescribed(subject, [subject.__doc__]) is None
+        return
+    wrong = {}
+    if any("__init__" in vars(base) for base in ours(subject)) and not getattr(subject, "_is_protocol", False):
+        wrong["__init__"] = undescribed(subject.__init__, [base.__doc__ for base in ours(subject)])
+    for method, call in methods(subject):
+        same = [vars(base)[method] for base in ours(subject) if method in vars(base)]
+        wrong[method] = undescribed(call, [each.__doc__ for each in same])
+    assert {method: problem for method, problem in wrong.items() if problem} == {}
+
+
+def test_every_class_and_function_has_an_example() -> None:
+    lacking = {name for name, each in SUBJECTS.items() if "Example:" not in (each.__doc__ or "") and not is_error(each)}
+    assert lacking == set(NO_EXAMPLE)
+
+
+def test_arguments_that_are_not_described_are_found() -> None:
+    def function(size: int, seed: int) -> None:
+        """Do it.
+
+        Args:
+            size: Rows of a block.
+
+        Raises:
+            ValueError: seed: no argument.
+        """
+
+    assert undescribed(function, [function.__doc__]) == "describes ['size'], has ['seed', 'size']"
