@@ -54,6 +54,15 @@ def test_warnings_alone_are_no_failure(call: Call, recording: Path, monkeypatch:
     assert call("check", recording, "--json").json["sound"]
 
 
+def test_no_episodes_are_told(call: Call, tmp_path: Path) -> None:
+    path = tmp_path / "nothing"
+    with named("columns").create(path, penstock.Spec({"rewards": penstock.Field(np.dtype("f4"))}), {}):
+        pass
+    answer = call("check", path, "--json")
+    assert answer.code == 0
+    assert [(f["level"], f["message"][:11]) for f in answer.json["findings"]] == [("warning", "no episodes")]
+
+
 def test_values_of_any_format(call: Call, tmp_path: Path) -> None:
     spec = penstock.Spec(
         {

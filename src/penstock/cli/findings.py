@@ -69,6 +69,9 @@ def findings(source: Source, format: str, *, deep: bool) -> Iterator[Finding]:
 
     Each kind of thing is one finding for a column, with its count and first place. Memory: one block of episodes.
     """
+    if len(source) == 0:
+        yield Finding("warning", format, "no episodes: there is nothing to check; is this the format of the data?")
+        return
     chosen = _chosen(source, deep=deep)
     if len(chosen) < len(source):
         yield Finding(
