@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -239,7 +240,6 @@ def test_simulations_taken_apart(drive: ChunkedDataset, files: LocalDataManager,
 
 
 def test_a_scene_in_a_browser(seen: list[Any], tmp_path: Path) -> None:
-    pytest.importorskip("bokeh")
     from bokeh.plotting import output_file, save
 
     layout = visualize(3, seen)
@@ -251,6 +251,8 @@ def test_a_scene_in_a_browser(seen: list[Any], tmp_path: Path) -> None:
 
 
 def test_no_frame_is_no_scene_and_a_missing_bokeh_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(importlib.import_module("sys").modules, "bokeh", None)
+    with pytest.raises(DataError, match="one frame or more"):
+        visualize(0, [])
+    monkeypatch.setitem(sys.modules, "bokeh.models", None)
     with pytest.raises(ImportError, match=r"penstock\[bokeh\]"):
         visualize(0, [])

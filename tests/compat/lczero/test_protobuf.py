@@ -21,7 +21,6 @@ from penstock.compat.lczero.messages import CONFIG, FIELDS, METRICS, REQUEST, RE
 from penstock.errors import DataError, MissingExtraError, PlanError
 from tests.compat.lczero.conftest import GOLDEN, config_of, digests, split_config
 
-pytest.importorskip("google.protobuf")
 GOLDEN_MESSAGES = GOLDEN / "messages"
 # As the original's generated classes write them.
 ASK, SET_TO_NOTHING, RESET = b"\n\x00", b"\n\x02\x12\x00", b"\n\x02\x08\x01"

@@ -7,6 +7,7 @@ import warnings
 
 import h5py
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from penstock.core.episode import Episode
@@ -329,7 +330,6 @@ def test_checksums_are_a_matter_of_hdf5(tmp_path):
 
 
 def test_types_of_arrow_that_are_not_read(tmp_path):
-    pa = pytest.importorskip("pyarrow")
     with FORMAT.create(tmp_path / "a-v0", spec := simple_spec(), data_format="arrow") as writer:
         writer.write(simple_episode(spec, 3))
         writer.write(simple_episode(spec, 3))
