@@ -14,13 +14,14 @@ import penstock
 
 # Modules whose public names are all checked, besides the names that `penstock` exports.
 MODULES = (
+    "penstock.conversion.convert",
+    "penstock.conversion.report",
     "penstock.core.columns",
     "penstock.core.episode",
     "penstock.core.ragged",
     "penstock.core.selection",
     "penstock.core.spaces",
     "penstock.core.spec",
-    "penstock.errors",
     "penstock.data.dataset",
     "penstock.data.iter_dataset",
     "penstock.data.jigsaw",
@@ -30,6 +31,33 @@ MODULES = (
     "penstock.data.mix",
     "penstock.data.open",
     "penstock.data.records",
+    "penstock.errors",
+    "penstock.formats.base.format",
+    "penstock.formats.base.source",
+    "penstock.formats.base.writer",
+    "penstock.formats.memory",
+    "penstock.load.loader",
+    "penstock.plan.anchored",
+    "penstock.plan.base",
+    "penstock.plan.episodes",
+    "penstock.plan.nominal",
+    "penstock.plan.pack",
+    "penstock.plan.pairs",
+    "penstock.plan.repeat",
+    "penstock.plan.select",
+    "penstock.plan.sequences",
+    "penstock.plan.shard",
+    "penstock.plan.shuffle",
+    "penstock.plan.split",
+    "penstock.plan.steps",
+    "penstock.plan.target_pairs",
+    "penstock.plan.weights",
+    "penstock.plan.where",
+    "penstock.plan.windows",
+    "penstock.record.collector",
+    "penstock.record.hooks",
+    "penstock.record.rollout",
+    "penstock.record.vector",
 )
 
 # Why these classes and functions have no example.
@@ -37,37 +65,34 @@ NO_EXAMPLE = {
     **dict.fromkeys(
         (
             "penstock.data.map_dataset.Mapped",
-            "penstock.data.map_dataset.Stage",
             "penstock.data.map_dataset.Origin",
+            "penstock.data.map_dataset.Stage",
+            "penstock.data.measure.MeasuredSource",
+            "penstock.formats.base.source.Deferred",
         ),
-        "other classes make it; users do not",
+        "a part of a dataset or an episode, which users do not make",
     ),
-}
-# Names whose docstrings have no sections yet.
-TODO = {
-    "penstock.conversion.convert.convert",
-    "penstock.data.measure.MeasuredSource",
-    "penstock.formats.base.format.Format",
-    "penstock.formats.base.source.Source",
-    "penstock.formats.base.writer.Writer",
-    "penstock.formats.memory.MemorySource",
-    "penstock.load.loader.Loader",
-    "penstock.plan.nominal.Nominal",
-    "penstock.plan.pack.Pack",
-    "penstock.plan.pairs.Pairs",
-    "penstock.plan.repeat.Repeat",
-    "penstock.plan.sequences.Sequences",
-    "penstock.plan.shard.Shard",
-    "penstock.plan.shuffle.Shuffle",
-    "penstock.plan.split.Split",
-    "penstock.plan.steps.Steps",
-    "penstock.plan.target_pairs.TargetPairs",
-    "penstock.plan.where.Where",
-    "penstock.plan.windows.Windows",
-    "penstock.record.collector.Collector",
-    "penstock.record.rollout.rollout",
-    "penstock.record.rollout.rollout_vector",
-    "penstock.record.vector.VectorCollector",
+    **dict.fromkeys(
+        (
+            "penstock.plan.nominal.NominalPlan",
+            "penstock.plan.repeat.Repeated",
+            "penstock.plan.select.Selected",
+            "penstock.plan.select.Taken",
+            "penstock.plan.sequences.Whole",
+            "penstock.plan.shard.Share",
+            "penstock.plan.shuffle.Shuffled",
+        ),
+        "the plan of a transform, which has the example",
+    ),
+    **dict.fromkeys(
+        (
+            "penstock.formats.base.source.check_values",
+            "penstock.plan.base.check_ends",
+            "penstock.plan.base.settle",
+            "penstock.plan.select.check_takable",
+        ),
+        "a check of arguments, which returns nothing",
+    ),
 }
 
 ENTRY = re.compile(r"    (\w+): \S")
@@ -90,7 +115,6 @@ def exported() -> dict[str, Any]:
             if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
         ]
     named = {f"{each.__module__}.{each.__qualname__}": each for each in subjects if hasattr(each, "__qualname__")}
-    named = {name: each for name, each in named.items() if name not in TODO}
     return {name: each for name, each in named.items() if inspect.isclass(each) or inspect.isfunction(each)}
 
 

@@ -1,4 +1,4 @@
-"""`convert`: episodes of any source into a new dataset of any format that writes."""
+"""`convert`: write the episodes of any source to a new dataset in any writable format."""
 
 from __future__ import annotations
 
@@ -46,28 +46,45 @@ def convert(
     allow_empty: bool = False,
     on_episode: OnEpisode | None = None,
 ) -> Report:
-    """Write the episodes of `source` into a new dataset of `format` at `out`; the report lists what is not as it was.
+    """Convert a dataset to another format. The report lists every difference.
 
-    `source` is a path, an id, a `Source`, or an `EpisodeDataset`, of which the chosen episodes are written in their
-    order. `options` go to the format's writer. Columns in `drop` are left out, those in `rename` get other names
-    (`{"obs": "observations"}`). What the target has no place for is put into another form or left out, with a note.
-    What it needs and the source lacks is an error, unless `fill_missing` says to make it up: rewards of zero, no
-    terminations, truncations at last steps, a last observation twice. `on_episode(episodes, steps, bytes)` is called
-    with the totals so far.
+    Data that the target cannot store is stored in another form or left out, with a note in the report. Data that the
+    target needs and the source lacks is an error, unless `fill_missing` is set.
 
-    Called again after an interruption, it goes on where it stopped; the target carries a mark of source, episodes and
-    options. `overwrite` starts anew, and deletes nothing but what a conversion wrote.
+    An interrupted conversion continues when it is called again: the target stores its source, episodes and options.
+    Memory: some episodes.
 
-    A source of no episodes is a `DataError` that says why there are none, unless `allow_empty`.
+    Args:
+        source: A path, an id, a `Source`, or an `EpisodeDataset`, whose chosen episodes are written in their order.
+        out: Path of the new dataset.
+        format: Format of the new dataset. The default is `"columns"`.
+        options: Options of the format's writer. The default is none.
+        drop: Columns to leave out. The default is none.
+        rename: New names of columns, such as `{"obs": "observations"}`. The default is none.
+        fill_missing: Whether to fill in missing data: zero rewards, no terminations, a truncation at each last step,
+            and the last observation twice. The default is False.
+        overwrite: Whether to start over. This deletes only files that a conversion wrote. The default is False.
+        allow_empty: Whether the source may have no episodes. The default is False.
+        on_episode: Called as `on_episode(episodes, steps, bytes)` with the totals after each episode. The default is
+            None.
 
-    Raises `FileExistsError` if something else lies at `out`, `StateError` if it is of another conversion, `SpecError`
-    and `DataError` for what has no place, `LockedError` while another conversion to it runs. Memory: some episodes.
+    Returns:
+        Status, totals and notes.
 
-    >>> import penstock, tempfile
-    >>> data = penstock.from_arrays({"observations": np.zeros((7, 2)), "rewards": np.zeros(5)}, lengths=[2, 3])
-    >>> report = convert(data, Path(tempfile.mkdtemp()) / "out", format="webdataset")
-    >>> report.status, report.episodes, report.steps, report.notes
-    ('converted', 2, 5, ())
+    Raises:
+        FileExistsError: Other data exists at `out`.
+        StateError: `out` is the target of another conversion.
+        DataError: The source has no episodes, or the target cannot store a value or lacks needed data.
+        SpecError: The target cannot store a column.
+        LockedError: Another conversion to `out` is running.
+
+    Example:
+        >>> import numpy as np, penstock, tempfile
+        >>> from pathlib import Path
+        >>> data = penstock.from_arrays({"observations": np.zeros((7, 2)), "rewards": np.zeros(5)}, lengths=[2, 3])
+        >>> report = convert(data, Path(tempfile.mkdtemp()) / "out", format="webdataset")
+        >>> report.status, report.episodes, report.steps, report.notes
+        ('converted', 2, 5, ())
     """
     with ExitStack() as opened:
         data = _dataset(source, opened)
@@ -89,7 +106,7 @@ def convert(
 
 @dataclass(frozen=True, eq=False)
 class _Job:
-    """What is to be written: episodes of a dataset, each made by the draft."""
+    """Episodes of a dataset, and how to write them."""
 
     data: EpisodeDataset
     target: Target
@@ -100,7 +117,7 @@ class _Job:
     notes: dict[Note, None] = field(default_factory=dict[Note, None])
 
     def episode(self, number: int, episode: Episode) -> Episode:
-        """An episode as the target has it. Raises `DataError` naming the episode of the source."""
+        """An episode in the form of the target. Raises `DataError` with the number of the source's episode."""
         metadata, notes = of_episode(episode.metadata, self.target)
         self.notes.update(dict.fromkeys(notes))
         columns = self.draft.of(episode.columns, len(episode))
@@ -109,7 +126,7 @@ class _Job:
 
 @dataclass
 class _Tally:
-    """How far a conversion is. Bytes are those of columns."""
+    """Progress of a conversion. Bytes are the size of the columns."""
 
     episodes: int
     steps: int
@@ -124,7 +141,7 @@ def _dataset(source: Any, opened: ExitStack) -> EpisodeDataset:
 
 
 def _check_options(target: Target, options: Mapping[str, Any]) -> None:
-    """Refuse unknown options before anything is made."""
+    """Refuse unknown options before anything is written."""
     if target.options is not None and (wrong := sorted(options.keys() - set(target.options))):
         raise DataError(f"expected options of {target.name} among {list(target.options)}, got {wrong}")
 
@@ -158,7 +175,7 @@ def _job(
 
 
 def _begin(job: _Job, out: Path, entry: Format, options: Mapping[str, Any]) -> tuple[Writer, int]:
-    """The writer of the target, and how many episodes of this conversion it has. Raises `StateError` if of another."""
+    """The writer of the target, and its number of converted episodes. Raises `StateError` for another conversion."""
     sweep(out.parent)  # of conversions that were killed
     found = found_at(out, entry)
     if found is not None and _lengths(out, entry).size == 0:
@@ -197,13 +214,13 @@ def _run(job: _Job, out: Path, entry: Format, writer: Writer, done: int, on_epis
 
 
 def _bytes(width: Mapping[str, int], episodes: int, steps: int) -> int:
-    """Bytes of so many episodes' columns, ragged ones left aside."""
+    """Size of the columns of some episodes, without ragged ones."""
     rows = {"step": steps, "boundary": steps + episodes, "episode": episodes}
     return sum(width[align] * rows[align] for align in width)
 
 
 def _write(job: _Job, writer: Writer, tally: _Tally, on_episode: OnEpisode | None) -> None:
-    """The episodes that are left. Raises `DataError`, `SpecError` naming the episode of the source."""
+    """Write the remaining episodes. Errors name the episode of the source."""
     left = job.data.episodes.index[tally.episodes :].tolist()
 
     def made() -> Iterator[Episode]:

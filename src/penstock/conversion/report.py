@@ -1,4 +1,4 @@
-"""What a conversion tells: one note for everything that is not in the target as it was in the source."""
+"""`Report`: the result of a conversion, with one note for every difference between source and target."""
 
 from __future__ import annotations
 
@@ -11,8 +11,18 @@ Level = Literal["adapted", "inferred", "filled", "left out"]
 
 @dataclass(frozen=True)
 class Note:
-    """One difference: `adapted` (all values are there, in another form), `inferred` (a space that the source did not
-    have), `filled` (values that the source did not have) or `left out`. `what` is the column or entry."""
+    """One difference between source and target.
+
+    Args:
+        level: `"adapted"`: all values are stored, in another form. `"inferred"`: a space that the source lacks.
+            `"filled"`: values that the source lacks. `"left out"`: data that the target cannot store.
+        what: Column or metadata entry.
+        message: Explanation.
+
+    Example:
+        >>> Note("left out", "infos", "the format stores no infos").level
+        'left out'
+    """
 
     level: Level
     what: str
@@ -21,11 +31,21 @@ class Note:
 
 @dataclass(frozen=True)
 class Report:
-    """What a conversion did: `status` is `converted`, `resumed` (from episode `resumed_at` on) or `complete` (all was
-    there before). `episodes`, `steps` and `bytes` count the whole target: bytes of its columns, not of its files.
+    """Result of a conversion. Totals count the whole target.
 
-    >>> Report(Path("out"), "columns", "converted", 1, 10, 80, 0, ()).to_json()["status"]
-    'converted'
+    Args:
+        out: Path of the target.
+        format: Format of the target.
+        status: `"converted"`, `"resumed"` (from episode `resumed_at`), or `"complete"` (nothing was left to do).
+        episodes: Number of episodes.
+        steps: Number of steps.
+        bytes: Size of the columns, not of the files.
+        resumed_at: Number of episodes that an earlier call wrote.
+        notes: Differences between source and target.
+
+    Example:
+        >>> Report(Path("out"), "columns", "converted", 1, 10, 80, 0, ()).to_json()["status"]
+        'converted'
     """
 
     out: Path
@@ -38,5 +58,5 @@ class Report:
     notes: tuple[Note, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return plain data."""
         return {**asdict(self), "out": str(self.out), "notes": [asdict(note) for note in self.notes]}

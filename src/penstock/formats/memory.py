@@ -1,4 +1,4 @@
-"""Episodes that lie in memory, as a source."""
+"""`MemorySource`: episodes in memory as a source."""
 
 from __future__ import annotations
 
@@ -22,18 +22,27 @@ Int = npt.NDArray[np.int64]
 
 
 class MemorySource(Source):
-    """Whole columns in memory, cut into episodes by `offsets`.
+    """Columns in memory, cut into episodes by offsets.
 
-    `columns[path]` has as many rows as the alignment of its field asks for. Arrays are kept, not copied, if they
-    are C-contiguous; do not change them while they are read.
+    C-contiguous arrays are not copied. Do not change them while they are read.
 
-    Raises `SpecError` if a column's rows do not fit.
+    Args:
+        spec: Columns and spaces.
+        columns: Array of each column, with as many rows as the alignment of its field requires.
+        offsets: `[E + 1]` int64 first step row of each episode, and the end.
+        metadata: Metadata of the dataset. The default is none.
+        episode_metadata: Metadata of each episode. The default is none.
 
-    >>> from penstock.core.spec import Field
-    >>> spec = Spec({"rewards": Field(np.dtype("float64"))})
-    >>> source = MemorySource(spec, {"rewards": np.arange(5.0)}, np.array([0, 2, 5]))
-    >>> source.episode(1).rewards.tolist()
-    [2.0, 3.0, 4.0]
+    Raises:
+        SpecError: A column has a wrong number of rows, dtype or shape.
+
+    Example:
+        >>> import numpy as np
+        >>> from penstock.core.spec import Field
+        >>> spec = Spec({"rewards": Field(np.dtype("float64"))})
+        >>> source = MemorySource(spec, {"rewards": np.arange(5.0)}, np.array([0, 2, 5]))
+        >>> source.episode(1).rewards.tolist()
+        [2.0, 3.0, 4.0]
     """
 
     parses: ClassVar[bool] = False
@@ -60,9 +69,14 @@ class MemorySource(Source):
 
     @classmethod
     def from_episodes(cls, episodes: Iterable[Episode], metadata: Mapping[str, Any] | None = None) -> MemorySource:
-        """Gather episodes of one spec. Cost: one copy of every column.
+        """Copy episodes of one spec into columns.
 
-        Raises `SpecError` if specs differ, or no episode is given.
+        Args:
+            episodes: At least one episode.
+            metadata: Metadata of the dataset. The default is none.
+
+        Raises:
+            SpecError: Specs differ, or there is no episode.
         """
         held = list(episodes)
         if not held:
@@ -77,17 +91,17 @@ class MemorySource(Source):
 
     @property
     def spec(self) -> Spec:
-        """The columns and spaces."""
+        """Columns and spaces."""
         return self._spec
 
     @property
     def offsets(self) -> Int:
-        """`[E + 1]` int64 first step row of each episode, and the end."""
+        """First step row of each episode, and the end, `[E + 1]` int64."""
         return self._offsets
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What was handed in about the dataset."""
+        """Metadata of the dataset."""
         return self._metadata
 
     @property
@@ -102,19 +116,19 @@ class MemorySource(Source):
         return self._fingerprint
 
     def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
-        """One gather."""
+        """Read with one gather."""
         self._maps[column].gather(selection.start, selection.length, selection.at, out.reshape(-1).view(np.uint8))
 
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
-        """One gather of values."""
+        """Read with one gather of values."""
         return gather_ragged(self._ragged(column), selection)
 
     def value_offsets(self, column: str) -> Int:
-        """As they were handed in."""
+        """Return the offsets of the array."""
         return self._ragged(column).offsets
 
     def read_values(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
-        """One gather."""
+        """Read with one gather."""
         held = self._ragged(column)
         check_values(column, held.offsets, selection)
         values = self._values.get(column) or self._values.setdefault(
@@ -129,16 +143,24 @@ class MemorySource(Source):
         return held
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
-        """What was handed in about each episode."""
+        """Return copies of the metadata."""
         return [dict(self._episode_metadata[e]) for e in episodes]
 
 
 def gather_ragged(held: Ragged, selection: Selection) -> Ragged:
-    """The `n * L` rows of the selection's grid out of `held`; places that no span covers are empty rows.
+    """Gather the rows of a selection's grid from a `Ragged`.
 
-    >>> one = np.ones(1, np.int64)
-    >>> gather_ragged(Ragged.from_strings(["a", "b"]), Selection(one * 0, one, one, one, (1, 2))).strings()
-    ['', 'b']
+    Args:
+        held: Rows to read from.
+        selection: Rows, and their places in a grid of `n` by `L`.
+
+    Returns:
+        `n * L` rows. Places without a span are empty rows.
+
+    Example:
+        >>> one = np.ones(1, np.int64)
+        >>> gather_ragged(Ragged.from_strings(["a", "b"]), Selection(one * 0, one, one, one, (1, 2))).strings()
+        ['', 'b']
     """
     places = selection.shape[0] * selection.shape[1]
     rows = np.repeat(selection.start - offsets_of(selection.length)[:-1], selection.length)

@@ -1,4 +1,4 @@
-"""Records of other libraries as a source: whatever has `__len__` and `__getitem__`, read where it is."""
+"""Records of other libraries as a source: any object with `__len__` and `__getitem__`, read in place."""
 
 from __future__ import annotations
 
@@ -27,22 +27,29 @@ BLOCK = 4096  # records that are read at a time to find out the lengths of all
 
 
 class RandomAccess(Protocol):
-    """What a source of records has; Grain's `RandomAccessDataSource`, a list and a map-style torch dataset do."""
+    """Protocol of a source of records: Grain's `RandomAccessDataSource`, a list, or a map-style PyTorch dataset."""
 
     def __len__(self) -> int:
-        """How many records there are."""
+        """Return the number of records."""
         ...
 
     def __getitem__(self, index: int, /) -> Any:
-        """One record."""
+        """Return one record.
+
+        Args:
+            index: Number of the record.
+        """
         ...
 
 
 class MadeSource(Source):
-    """Records that are made when they are read, all columns at once: each is an episode of one step.
+    """Records that are computed when read, all columns at once. Each record is an episode of one step.
 
-    A subclass defines `make`. What was made of the last few sets of records is kept, so that reading the columns of a
-    batch one by one makes them once.
+    A subclass defines `make`. Results for the last few sets of records are cached, so that reading the columns of a
+    batch one by one computes the records once.
+
+    Args:
+        records: Number of records.
     """
 
     parses: ClassVar[bool] = False  # records are made by code of the user, whose errors stay what they are
@@ -53,7 +60,14 @@ class MadeSource(Source):
 
     @abstractmethod
     def make(self, numbers: Int) -> Columns:
-        """All columns of the records `[n]`, sorted, with a row a record, in the dtypes of the spec."""
+        """Compute all columns of some records.
+
+        Args:
+            numbers: `[n]` int64 record numbers, sorted.
+
+        Returns:
+            Columns with `n` rows, in the dtypes of the spec.
+        """
 
     @property
     def offsets(self) -> Int:
@@ -61,13 +75,13 @@ class MadeSource(Source):
         return self._offsets
 
     def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
-        """Its records made, and a gather."""
+        """Compute the records and gather."""
         numbers, chosen = _chosen(selection)
         rows = RowMap.of(np.asarray(self._made(numbers)[column]))
         rows.gather(chosen.start, chosen.length, chosen.at, out.reshape(-1).view(np.uint8))
 
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
-        """Its records made, and a gather."""
+        """Compute the records and gather."""
         numbers, chosen = _chosen(selection)
         held, rows = self._made(numbers)[column], chosen.rows().ravel()
         lengths = np.zeros(len(rows), np.int64)
@@ -75,7 +89,7 @@ class MadeSource(Source):
         return Ragged(held.take(rows[rows >= 0]).values, offsets_of(lengths))
 
     def read_values(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
-        """The records that hold the values made, and a gather."""
+        """Compute the records that contain the values, and gather."""
         offsets = self.value_offsets(column)
         check_values(column, offsets, selection)
         real = selection.length > 0

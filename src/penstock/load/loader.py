@@ -1,4 +1,4 @@
-"""The loader: batches in their exact order, prefetched by threads, resumable at the batch last consumed."""
+"""`Loader`: batches in an exact order, prefetched by threads, resumable at the last batch that was consumed."""
 
 from __future__ import annotations
 
@@ -21,39 +21,49 @@ T = TypeVar("T")
 
 
 class Loader:
-    """Iterates a dataset in batches; each `for` loop is one epoch, or the rest of one after `load_state_dict`.
+    """Iterate over a dataset in batches, with prefetching and exact resume.
 
-    `dataset` is a `MapDataset`, cut into batches of `batch_size` samples (the last of an epoch is short unless
-    `drop_last`), or an `IterDataset`, whose blocks are the batches.
+    Each `for` loop is one epoch, or the rest of an epoch after `load_state_dict`. Threads do not change the order or
+    the content of batches.
 
-    `batch_size` counts the samples of all ranks together: of a batch of `m` samples, rank `r` of `R` gets the rows
-    `r * m // R : (r + 1) * m // R`. Nothing has to divide evenly, and every rank gets as many batches; in a short last
-    batch a share may have no rows. `rank` and `world` are given, or found: in `torch.distributed` or `jax.distributed`
-    if initialised, else in the environment (`RANK`, `WORLD_SIZE`), else this process is alone.
+    `batch_size` counts the samples of all ranks together. Of a batch of `m` samples, rank `r` of `R` gets the rows
+    `r * m // R : (r + 1) * m // R`. No number has to divide evenly, and every rank gets the same number of batches. In
+    a short last batch, a rank may get no rows.
 
-    `threads` plan and fetch ahead (0 does it in the caller); `prefetch` is how many jobs of some thousand samples are
-    in flight, `threads + 1` by default. Left out, both set themselves: from one job on, one more each time that the
-    consumer waits, up to the cores. `memory` bounds the bytes in flight, and those kept to be used again; by default
-    1 GiB or a quarter of what is free. None of them changes the order or the content of the batches.
+    Every batch of a `MapDataset` has a `ticket`, an id of its rows for `why` and `skip`. A state is below 1 kB, and
+    loading it takes O(1). Batch size, number of ranks and threads may change between saving and loading.
 
-    Every batch of a `MapDataset` has a `ticket`, which `why` and `skip` take. `state_dict()` is below 1 kB and says
-    what the consumer has taken, whatever was prefetched; `load_state_dict` seeks in O(1). Batch size, ranks and threads
-    may change between the two.
+    Args:
+        dataset: A `MapDataset`, or an `IterDataset` whose blocks are the batches.
+        batch_size: Samples of a batch over all ranks, at least 1. Required for a `MapDataset`, and not allowed for an
+            `IterDataset`.
+        drop_last: Whether to drop a short last batch of an epoch. The default is False.
+        rank: Number of this process, 0 to `world - 1`. Give both `rank` and `world`, or neither. Default: from
+            `torch.distributed` or `jax.distributed` if initialised, then from `RANK` in the environment, then 0.
+        world: Number of processes. Default: as for `rank`, with `WORLD_SIZE`, then 1.
+        threads: Number of background threads. 0 loads in the calling thread. The default is the number of cores that
+            the process may use. An `IterDataset` has at most one thread.
+        prefetch: Most jobs in flight, each of some thousand samples, at least 1. The default is `threads + 1`. If
+            neither `threads` nor `prefetch` is given, the number starts at 1 and grows each time that the consumer
+            waits.
+        memory: Limit in bytes for data in flight and reused buffers. The default is 1 GiB, or a quarter of the free
+            memory if that is less.
+        allow_empty: Whether to allow datasets without a batch, for runs where some processes have no data. The default
+            is False.
 
-    A dataset that gives no batch is refused, and the message says why: no episode is long enough, a condition keeps
-    none, a share is empty. A stream that ends without a sample raises at its end. `allow_empty` allows both, for runs
-    in which some processes get nothing.
+    Raises:
+        PlanError: An argument is impossible, or the dataset has no batch. The message has the reason. A stream without
+            samples raises at its end.
+        WorkerError: In the loop, a batch cannot be loaded. `__cause__` is the original error.
 
-    Raises `PlanError` for impossible arguments and empty datasets; `WorkerError` out of the loop if a batch could not
-    be loaded.
-
-    >>> import numpy as np, penstock
-    >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-    >>> loader = Loader(data.samples(), batch_size=4, threads=1)
-    >>> [batch["rewards"].tolist() for batch in loader]
-    [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
-    >>> loader.state_dict()["position"]
-    6
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
+        >>> loader = Loader(data.samples(), batch_size=4, threads=1)
+        >>> [batch["rewards"].tolist() for batch in loader]
+        [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
+        >>> loader.state_dict()["position"]
+        6
     """
 
     def __init__(
@@ -77,9 +87,10 @@ class Loader:
         )
 
     def __len__(self) -> int:
-        """Batches in the whole epoch that is under way, or next, without what is skipped; as many on every rank.
+        """Return the number of batches of the current or next epoch, without skipped ones. It is equal on all ranks.
 
-        Raises `TypeError` for an `IterDataset`, whose length nobody knows.
+        Raises:
+            TypeError: The dataset is an `IterDataset`, whose length is unknown.
         """
         feed = self._cursor.feed
         if not isinstance(feed, PositionFeed):
@@ -89,90 +100,133 @@ class Loader:
 
     @property
     def even(self) -> bool:
-        """Whether every rank gets as many rows of every batch."""
+        """Whether every rank gets the same number of rows of every batch."""
         feed = self._cursor.feed
         return self.ranks.world == 1 or (
             isinstance(feed, PositionFeed) and feed.drop_last and feed.batch_size % self.ranks.world == 0
         )
 
     def __iter__(self) -> LoaderIterator[Batch]:
-        """The batches from the current state to the end of its epoch."""
+        """Iterate from the current state to the end of its epoch."""
         return self.through(_as_it_is, ahead=0)
 
     def through(self, hand_over: Callable[[Batch], T], *, ahead: int = 1) -> LoaderIterator[T]:
-        """The same batches, each passed through `hand_over` while the consumer still has the one `ahead` before it.
+        """Pass each batch through a function ahead of the consumer, for example to copy it to a device.
 
-        This is what copies to devices are made of. The state is that of the batch that the consumer has.
+        The state counts the batches that the consumer has received.
 
-        >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-        >>> list(Loader(data.samples(), batch_size=3).through(lambda batch: batch["rewards"].sum()))
-        [np.float64(3.0), np.float64(12.0)]
+        Args:
+            hand_over: Called with each batch, in order. Its results are yielded.
+            ahead: How many batches to pass before the consumer asks for them. The default is 1.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
+            >>> list(Loader(data.samples(), batch_size=3).through(lambda batch: batch["rewards"].sum()))
+            [np.float64(3.0), np.float64(12.0)]
         """
         return LoaderIterator(self._cursor, self.flow, self.stats, hand_over, ahead)
 
     def state_dict(self) -> State:
-        """Where the consumer stands: plain JSON values, below 1 kB with up to three dozen skipped ranges.
+        """Return the position of the consumer, without prefetched batches.
 
-        `position` is that of the next sample in the dataset's order, whatever the rank; each range takes some 20 bytes.
+        Returns:
+            Plain JSON values, below 1 kB with up to about 36 skipped ranges of some 20 bytes each. `position` is the
+            next sample in the order of the dataset, and is equal on all ranks.
+
+        Example:
+            >>> import penstock
+            >>> loader = Loader(penstock.from_arrays({"x": [1, 2, 3, 4]}, lengths=[4]).samples(), batch_size=2)
+            >>> first, state = next(iter(loader)), loader.state_dict()
+            >>> loader.load_state_dict(state)
+            >>> [batch["x"].tolist() for batch in loader]
+            [[3, 4]]
         """
         return self._cursor.saved()
 
     @loading_state
     def load_state_dict(self, state: State, grown: Grown = "refuse") -> None:
-        """Continue where `state` was taken, at the next `iter()`; a loop that is running goes on from there if it is in
-        the same epoch, and ends if not.
+        """Continue from a saved state at the next `iter()`. Cost: O(1).
 
-        Where episodes were appended to the data since, `grown` says what to do: `"refuse"` it; `"finish_epoch"`, the
-        rest of the epoch from the data as it was, and then the next epoch from all; or `"next_epoch"`, at once. Skipped
-        ranges are dropped with the order that they were positions of.
+        A running loop continues from the state if it is in the same epoch, and otherwise ends.
 
-        Raises `StateError` if it belongs to another dataset, plan or version, naming both. Cost: O(1).
+        Args:
+            state: Output of `state_dict`.
+            grown: What to do if episodes were appended since the state was saved. `"refuse"` raises. `"finish_epoch"`
+                finishes the epoch with the old data, and then uses all data. `"next_epoch"` starts the next epoch with
+                all data. Skipped ranges are dropped, because they are positions in the old order. The default is
+                `"refuse"`.
+
+        Raises:
+            StateError: The state belongs to another dataset, plan or version, or the data has grown and `grown` is
+                `"refuse"`.
         """
         self._cursor.load(state, grown)
 
     def skip(self, what: Skippable) -> None:
-        """Leave out the samples of a ticket, or those at positions `lo : hi` (a pair or a `range`), from here on.
+        """Leave samples out of the following batches, which keep their size.
 
-        Later batches are made of what remains, and keep their size. What was consumed already stays as it was. The
-        ranges are part of the state; all ranks have to skip the same. Cost: arithmetic in the number of ranges.
+        Batches that were already consumed do not change. The ranges are part of the state. All ranks must skip the same
+        samples.
 
-        Raises `StateError` for a ticket of another plan, `PlanError` for an `IterDataset` or an odd range.
+        Args:
+            what: A batch ticket, or positions as a pair `(lo, hi)` or a `range`.
 
-        >>> import numpy as np, penstock
-        >>> loader = Loader(penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples(), batch_size=2)
-        >>> loader.skip((1, 3))
-        >>> [batch["x"].tolist() for batch in loader]
-        [[0, 3], [4, 5]]
+        Raises:
+            StateError: The ticket belongs to another plan.
+            PlanError: The dataset is an `IterDataset`, or the range is impossible.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> loader = Loader(penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples(), batch_size=2)
+            >>> loader.skip((1, 3))
+            >>> [batch["x"].tolist() for batch in loader]
+            [[0, 3], [4, 5]]
         """
         self._cursor.skip(what)
 
     def why(self, ticket: Ticket | str, column: str | None = None) -> Why:
-        """Which episodes and rows a ticket names, of whatever rank and whether skipped or not, as a table.
+        """Return the episodes and rows of a batch as a table. Nothing is read; the rows are planned again.
 
-        `column` asks for the rows that this output was read from; by default those of the widest range of steps.
-        Raises `StateError` for a ticket of another plan. Cost: planning the rows anew; nothing is read.
+        Args:
+            ticket: Batch ticket of any rank, also of skipped samples.
+            column: Column whose rows to list. The default is the widest range of steps.
 
-        >>> import numpy as np, penstock
-        >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
-        >>> loader = Loader(data.samples(), batch_size=5)
-        >>> loader.why(next(iter(loader)).ticket).table["episode"].tolist()
-        [0, 0, 1, 1, 1]
+        Raises:
+            StateError: The ticket belongs to another plan.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
+            >>> loader = Loader(data.samples(), batch_size=5)
+            >>> loader.why(next(iter(loader)).ticket).table["episode"].tolist()
+            [0, 0, 1, 1, 1]
         """
         parsed = Ticket.parse(ticket)
         feed = self._cursor.owner(parsed)
         return why(feed.dataset, parsed, feed.skips, column)
 
     def explain(self, batches: int = 64) -> Explanation:
-        """Measure every stage on the next batches, beside what this machine's memory can do, and name the bottleneck.
+        """Measure every stage on the next batches and name the bottleneck.
 
-        Small batches are measured for 0.2 s at least, over several epochs if need be; where that is not enough, it says
-        so. The loader's state stays as it is. Cost: loads so many batches twice, and some 100 MB of memory for a while.
+        The report compares each stage with the memory bandwidth of this machine.
+
+        Small batches are measured for at least 0.2 s, over several epochs if needed. The report says if that was too
+        short. The state of the loader does not change. Cost: loads the batches twice, and uses some 100 MB of memory
+        meanwhile.
+
+        Args:
+            batches: Number of batches to measure. The default is 64.
         """
         return self.explain_through(None, batches)
 
     def explain_through(self, hand_over: Callable[[Batch], object] | None, batches: int) -> Explanation:
-        """As `explain`, with a `hand_over` such as `through` takes as a stage of its own."""
+        """Measure like `explain`, with one more stage.
+
+        Args:
+            hand_over: Function of that stage, as for `through`, or None.
+            batches: Number of batches to measure.
+        """
         return explain(self._cursor, self.flow, self.stats, batches, hand_over)
 
 

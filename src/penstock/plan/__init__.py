@@ -1,4 +1,4 @@
-"""Which rows, in which order: arithmetic on integers that knows no values."""
+"""Plans: which rows make up each sample, and in which order, from integers and without values."""
 
 from penstock.plan.base import (
     DerivedPlan,

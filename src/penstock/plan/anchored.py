@@ -1,4 +1,4 @@
-"""Samples at anchor steps: the arithmetic that `Steps`, `Windows` and `Pairs` share."""
+"""Samples at anchor steps: arithmetic for `Steps`, `Windows`, `Pairs` and `TargetPairs`."""
 
 from __future__ import annotations
 
@@ -26,15 +26,32 @@ EPISODE = View("episode", 0, 1)
 
 
 class Anchored(Plan):
-    """Sample `i` of an episode has its anchor at step `first + i * stride`, and reads each view from there.
+    """Plan whose sample `i` of an episode has its anchor at step `first + i * stride`, and reads each view from there.
 
-    With `pad="drop"` the anchors are the steps `t` in `0 : T` for which every view lies inside the episode; otherwise
-    `first` is 0, anchors run to the end, and what lies outside is padding. Views with `every > 1` need `"drop"`.
-    `masks` are named views, and so are `places`, of boundary rows, for marks of the kind `"place"`. `squeeze` drops the
-    step axis of every output, or of those it names. With `final`, the observation after the last step is an anchor too.
+    With `pad="drop"`, the anchors are the steps `t` in `0 : T` for which every view is inside the episode. Otherwise
+    `first` is 0, anchors continue to the end, and rows outside are padding. Views with `every > 1` need `"drop"`.
 
-    Cost: tables per episode when built; a call finds the episode of each position, then does arithmetic.
-    Raises `PlanError` if two outputs have one name.
+    Building it costs tables with a row for each episode. A call finds the episode of each position, then uses
+    arithmetic.
+
+    Args:
+        episodes: Table of episodes.
+        transform: The transform. Its `repr` becomes part of the fingerprint.
+        outputs: Name, column and view of each output.
+        masks: Names and views of the masks. The default is none.
+        places: Names and views (of boundary rows) of outputs of the kind `"place"`. The default is none.
+        squeeze: Whether to drop the step axis of every output, or the names of outputs to drop it of.
+        stride: Steps from one anchor to the next. The default is 1.
+        pad: `"drop"`, `"zero"` or `"repeat"`. The default is `"drop"`.
+        final: Whether the observation after the last step is also an anchor. The default is False.
+
+    Raises:
+        PlanError: Two outputs have one name.
+
+    Example:
+        >>> import penstock
+        >>> isinstance(penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples().plan, Anchored)
+        True
     """
 
     def __init__(
@@ -71,19 +88,19 @@ class Anchored(Plan):
 
     @property
     def steady(self) -> bool:
-        """Every epoch is the same."""
+        """True: every epoch has the same samples."""
         return True
 
     @property
     def periodic(self) -> bool:
-        """Every epoch is the same."""
+        """True: every epoch has the same order."""
         return True
 
     def __len__(self) -> int:
         return self._samples.n
 
     def why_empty(self) -> str:
-        """No episodes, or none that is long enough."""
+        """Whether there are no episodes, or none that is long enough."""
         return self._reason
 
     def resolve(self, positions: Int) -> tuple[Selection, ...]:
@@ -95,7 +112,7 @@ class Anchored(Plan):
         return tuple(self._select(view, source, rows[view.align], t, length) for view in self.views)
 
     def lengths(self, positions: Int) -> tuple[Int, ...]:
-        """The width of each view, where nothing is padded; otherwise what is left inside the episode."""
+        """Widths of the views without padding, or the parts of the views inside the episode."""
         if self.even is None:
             return super().lengths(positions)
         n = len(checked(self, positions))
@@ -103,7 +120,7 @@ class Anchored(Plan):
 
     @property
     def even(self) -> tuple[int, ...] | None:
-        """The width of each view, where nothing is padded."""
+        """Widths of the views without padding."""
         return tuple(len(view.steps) for view in self.views) if self._pad == "drop" else None
 
     def _select(self, view: View, source: Int, row: Int, t: Int, length: Int) -> Selection:
@@ -118,7 +135,7 @@ class Anchored(Plan):
 
 
 def _reason(episodes: Episodes, steps: int) -> str:
-    """Why no episode has room for a sample of so many steps."""
+    """Why no episode is long enough for a sample of so many steps."""
     if len(episodes) == 0:
         return episodes.reason
     longest = int(episodes.length.max())
@@ -126,8 +143,10 @@ def _reason(episodes: Episodes, steps: int) -> str:
 
 
 def _room(views: Sequence[View], least: int) -> tuple[int, int]:
-    """The first step that can be an anchor, and how many at the end cannot: at `least` -1, where all of them can and
-    the observation after them too."""
+    """First step that can be an anchor, and number of steps at the end that cannot.
+
+    `least` is -1 if all of them can, and the observation after them too.
+    """
     first = max([0, *(-view.steps[0] for view in views)])
     spare = max([least, *(view.steps[-1] - view.end for view in views)])
     return first, spare
@@ -140,14 +159,14 @@ def _whole(source: Int, start: Int, width: int) -> Selection:
 
 
 def _picked(source: Int, anchor: Int, steps: range) -> Selection:
-    """Single rows, `[n, L]`: those at `steps` from each anchor."""
+    """Single rows `[n, L]` at `steps` from each anchor."""
     n, width = len(anchor), len(steps)
     rows = (anchor[:, None] + np.array(steps)).ravel()
     return Selection(np.repeat(source, width), rows, np.ones(n * width, np.int64), np.arange(n * width), (n, width))
 
 
 def _clipped(source: Int, row: Int, t: Int, limit: Int, view: View) -> Selection:
-    """The part of each range inside `0 : limit`; samples with no such part have no span."""
+    """Part of each range inside `0 : limit`. Samples without such a part have no span."""
     n, width = len(t), view.hi - view.lo
     begin = np.clip(t + view.lo, 0, limit)
     length = np.clip(t + view.hi, 0, limit) - begin
@@ -159,7 +178,7 @@ def _clipped(source: Int, row: Int, t: Int, limit: Int, view: View) -> Selection
 
 
 def _repeated(real: Selection, source: Int, row: Int, t: Int, limit: Int, view: View) -> Selection:
-    """`real`, and for every place it leaves open a span of the nearest row."""
+    """`real`, and a span of the nearest row for every open place."""
     open_ = np.flatnonzero(~real.mask().ravel())
     i, step = open_ // real.shape[1], open_ % real.shape[1]
     nearest = np.clip(t[i] + view.lo + step, 0, limit[i] - 1)

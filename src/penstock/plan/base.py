@@ -1,4 +1,4 @@
-"""A plan: position `k` to a selection, by arithmetic alone; and the transforms that build plans."""
+"""`Plan`: positions to selections of rows, by arithmetic; and the base classes of transforms."""
 
 from __future__ import annotations
 
@@ -29,12 +29,23 @@ MarkKind = Literal[
 
 @dataclass(frozen=True)
 class View:
-    """Which rows of a sample a read wants: `range(lo, hi, every)`, counted from the sample's anchor step, in the row
-    space of `align`. For `"episode"` it is the one row of the sample's episode, and `lo, hi` are 0, 1.
+    """Rows of a sample that a read needs: `range(lo, hi, every)`, counted from the anchor step.
 
-    Rows lie inside their episode: `0 : T + end`, where `end` is 1 for boundary rows that may be the observation
-    after the last step, and 0 otherwise. `"values"` is the space of the values of one ragged `column`, laid end to
-    end: a row of that column is a range of them. `whole` views are as wide as the longest sample.
+    Rows stay inside their episode, `0 : T + end`.
+
+    Args:
+        align: Row space. `"episode"` is the one row of the episode, with `lo, hi` 0 and 1. `"values"` is the values of
+            one ragged `column`, concatenated.
+        lo: First row, relative to the anchor.
+        hi: Row after the last, relative to the anchor.
+        every: Step from row to row. The default is 1.
+        end: 1 if boundary rows may be the observation after the last step, and otherwise 0. The default is 0.
+        column: Ragged column of a `"values"` view. The default is `""`.
+        whole: Whether the view is as wide as the longest sample. The default is False.
+
+    Example:
+        >>> View("step", -1, 3, every=2).steps
+        range(-1, 3, 2)
     """
 
     align: RowSpace
@@ -47,22 +58,31 @@ class View:
 
     @property
     def steps(self) -> range:
-        """The rows, counted from the anchor."""
+        """Rows, relative to the anchor."""
         return range(self.lo, self.hi, self.every)
 
     @property
     def axis(self) -> tuple[int, int, int, int, str]:
-        """Views with one axis have as many rows as each other in every sample."""
+        """Key of the axis. Views with equal keys have equal numbers of rows in every sample."""
         return self.lo, self.hi, self.every, self.end, self.column
 
 
 @dataclass(frozen=True)
 class Read:
-    """One output column: `name` in the batch is `column` of the source, read through view number `view`.
+    """One output column.
 
-    `squeeze` drops the step axis, for views of one row where a batch is `[n, ...]` and not `[n, 1, ...]`. Padding is
-    `fill`, and a row that only marks the beginning of a sequence is `head`. Where sources have other names for it,
-    `columns` has one for each source, None for a source without it; it is empty where all have `column`.
+    Args:
+        name: Name in the batch.
+        column: Column of the source.
+        view: Number of the view to read through.
+        squeeze: Whether to drop the step axis of a view of one row. The default is False.
+        fill: Value of padding. The default is 0.
+        head: Value of a start row, see `Pack`. The default is 0.
+        columns: Column of each source, None for a source without it. The default is empty: all have `column`.
+
+    Example:
+        >>> Read("next_observations", "observations", 1).of(0)
+        'observations'
     """
 
     name: str
@@ -74,23 +94,42 @@ class Read:
     columns: tuple[str | None, ...] = ()
 
     def of(self, source: int) -> str | None:
-        """The column of one source."""
+        """Return the column of one source, or None.
+
+        Args:
+            source: Number of the source.
+        """
         return self.columns[source] if self.columns else self.column
 
 
 @dataclass(frozen=True)
 class Mark:
-    """An output that follows from the spans of view number `view`, and from no values.
+    """Output that is derived from the spans of a view, without values.
 
-    `"mask"` `[n, L]` bool: what is real. `"segment_ids"` `[n, L]` int32: which sequence of its pack a row belongs to,
-    from 1; 0 in padding. `"positions"` `[n, L]` int32: its place in that sequence; 0 in padding. `"lengths"`
-    `[n, width]` int32 rows of each sequence. `"cu_seqlens"` `[n, width + 1]` int32: their running sum from 0.
-    `"sources"` `[n, width]` int32: which source each sequence is from, -1 where there is none. `"source"` `[n]` int32:
-    the part of a mix that each sample was picked from, `having` being the first source of each part. `"origin"` `[n]`
-    int64: the first source of that part, or, in a mix of mixes, of the innermost part. `"present"` `[n]` bool: whether
-    the sample's source is one of `having`. `"place"` `[n, 2]` int64: the number that the sample's episode has in its
-    source, and the step in it of the sample's first row, -1 where it has none; the view is one of boundary rows, by
-    which the end of one episode differs from the begin of the next.
+    Kinds:
+
+    * `"mask"` `[n, L]` bool: True for real rows.
+    * `"segment_ids"` `[n, L]` int32: number of the row's sequence in its pack, from 1; 0 in padding.
+    * `"positions"` `[n, L]` int32: position of the row in its sequence; 0 in padding.
+    * `"lengths"` `[n, width]` int32: rows of each sequence.
+    * `"cu_seqlens"` `[n, width + 1]` int32: running sum of the lengths, from 0.
+    * `"sources"` `[n, width]` int32: source of each sequence, -1 without a sequence.
+    * `"source"` `[n]` int32: the part of a mix that each sample is from. `having` has the first source of each part.
+    * `"origin"` `[n]` int64: the first source of that part. In a mix of mixes, of the innermost part.
+    * `"present"` `[n]` bool: whether the sample's source is in `having`.
+    * `"place"` `[n, 2]` int64: number of the sample's episode in its source, and the step of its first row; -1 without
+      rows. The view must be one of boundary rows, which tell the end of an episode from the start of the next.
+
+    Args:
+        name: Name in the batch.
+        view: Number of the view.
+        kind: One of the kinds above. The default is `"mask"`.
+        width: Most sequences of a pack. The default is 0.
+        having: Numbers of sources. The default is empty.
+
+    Example:
+        >>> Mark("actions_mask", view=1).kind
+        'mask'
     """
 
     name: str
@@ -101,16 +140,20 @@ class Mark:
 
 
 class Plan(ABC):
-    """A pure function from positions to selections: `resolve(a ++ b) = resolve(a) ++ resolve(b)`.
+    """Pure function from positions to selections of rows. `resolve(a ++ b) = resolve(a) ++ resolve(b)`.
 
-    Positions count through the epochs: with epochs of one length, position `k` is sample `k % len` of epoch
-    `k // len`. Packs that are planned again in every epoch have epochs of unequal lengths; `start`, `sizes` and
-    `locate` hold for all plans. Planning is done for many positions at once (a few thousand or more): the cost of a
-    call is spread over them.
+    Positions continue through all epochs. With epochs of one length, position `k` is sample `k % len` of epoch
+    `k // len`. Packs that are planned again in every epoch have epochs of varying length; `start`, `sizes` and `locate`
+    work for all plans. Plan some thousand positions in one call, because each call has a fixed cost.
 
-    A subclass with epochs of one length defines `__len__`, and has `start`, `sizes`, `locate`, `anchor`, `uneven` and
-    `empty` from here. They depend on each other, so a class that replaces one of them has to define all of `EPOCHS`;
-    anything else raises `TypeError` when the class is created.
+    A subclass with epochs of one length defines `__len__` and inherits the other methods about epochs. These depend on
+    each other. A class that replaces one of them must define all of `EPOCHS`, or creating the class raises `TypeError`.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> plan = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3]).windows(2).plan
+        >>> len(plan), [selection.start.tolist() for selection in plan.resolve(np.array([0, 1, 2]))]
+        (3, [[0, 2, 3]])
     """
 
     views: tuple[View, ...]
@@ -141,66 +184,99 @@ class Plan(ABC):
 
     @property
     def periodic(self) -> bool:
-        """Whether every epoch has the same samples in the same order, so that each part of an epoch has them too."""
+        """Whether every epoch has the same samples in the same order."""
         return False
 
     @property
     def uneven(self) -> bool:
-        """Whether epochs may have unequal lengths."""
+        """Whether epochs may vary in length."""
         return False
 
     @property
     def empty(self) -> bool:
-        """Whether no epoch has samples. Where epochs have unequal lengths, some may have none and others some."""
+        """Whether no epoch has samples. If epochs vary in length, only some may be empty."""
         return len(self) == 0
 
     def anchor(self, epoch: int, start: int) -> None:
-        """Take it that an epoch begins at position `start`. Spares an uneven plan the epochs before."""
+        """Set the start of an epoch. A plan with epochs of varying length then need not plan the epochs before.
+
+        Args:
+            epoch: Number of the epoch.
+            start: Its first position.
+        """
 
     @property
     def even(self) -> tuple[int, ...] | None:
-        """The rows that every sample has in each view, padding not counted; None where samples differ."""
+        """Number of real rows of every sample in each view, or None if samples differ."""
         return None
 
     @abstractmethod
     def __len__(self) -> int:
-        """Samples in one epoch; in the first, where they differ."""
+        """Return the number of samples of an epoch, or of the first if epochs vary in length."""
 
     def start(self, epoch: int) -> int:
-        """The first position of an epoch."""
+        """Return the first position of an epoch.
+
+        Args:
+            epoch: Number of the epoch.
+        """
         return epoch * len(self)
 
     def sizes(self, epoch: Int) -> Int:
-        """`[n]` int64 samples in each of the epochs `[n]`."""
+        """Return the number of samples of epochs, `[n]` int64.
+
+        Args:
+            epoch: `[n]` int64 numbers of epochs.
+        """
         return np.full(len(epoch), len(self))
 
     def locate(self, k: Int) -> tuple[Int, Int]:
-        """`[n]` epoch of each position, and `[n]` place in it."""
+        """Return the epoch of each position, `[n]`, and its place in the epoch, `[n]`.
+
+        Args:
+            k: `[n]` int64 positions.
+        """
         return epochs(k, len(self))
 
     @abstractmethod
     def resolve(self, positions: Int) -> tuple[Selection, ...]:
-        """One `Selection` for each view, with the samples of `[n]` int64 `positions`, in their order.
+        """Return the rows of samples.
 
-        Raises `PlanError` for negative positions, and for any position of an empty plan.
+        Args:
+            positions: `[n]` int64 positions, 0 or more, in any order.
+
+        Returns:
+            One `Selection` for each view, with `n` samples in the order of `positions`.
+
+        Raises:
+            PlanError: A position is negative, or the plan is empty.
         """
 
     def lengths(self, positions: Int) -> tuple[Int, ...]:
-        """For each view the `[n]` int64 rows that the samples at `positions` have there, padding not counted."""
+        """Return the number of real rows of samples, `[n]` int64 for each view.
+
+        Args:
+            positions: `[n]` int64 positions.
+        """
         return tuple(real_rows(selection) for selection in self.resolve(positions))
 
     def length_table(self, view: int) -> Int | None:
-        """`[len(self)]` the lengths of all samples of the first epoch in a view, if the plan holds them."""
+        """Return the lengths of all samples of the first epoch, `[len(self)]`, or None if the plan does not store them.
+
+        Args:
+            view: Number of the view.
+        """
         return None
 
     def why_empty(self) -> str:
-        """Why an epoch has no samples, for messages; asked of empty plans alone."""
+        """Return why no epoch has samples, for messages. Call it only for empty plans."""
         return f"{type(self).__name__} has none"
 
     def rows(self) -> int:
-        """The rows of all samples of the first epoch, counted once for each axis. Cost: one pass over the lengths.
+        """Return the number of rows of the first epoch, counted once for each axis. Cost: one pass over the lengths.
 
-        Raises `PlanError` for a plan without end.
+        Raises:
+            PlanError: The plan has no end.
         """
         views = {
             self.views[read.view].axis: read.view for read in self.reads if self.views[read.view].align != "episode"
@@ -213,11 +289,22 @@ class Plan(ABC):
 
 
 class DerivedPlan(Plan):
-    """A plan whose samples are samples of the plan `upstream`, with fixed-length epochs of its own.
+    """Plan whose samples are samples of another plan, with a different fixed epoch length.
 
-    A subclass defines `__len__`, the samples of an epoch; `positions`, where they are in the plan below; and `steady`.
-    It states `periodic` too if its epochs are all in the same order. Views, reads and marks are those of the plan
-    below.
+    A subclass defines `__len__`, `positions` and `steady`, and `periodic` if all epochs have one order. Views, reads
+    and derived outputs are inherited from the plan below.
+
+    Args:
+        upstream: Plan below.
+        transform: The transform. Its `repr` becomes part of the fingerprint.
+
+    Example:
+        >>> import penstock
+        >>> from penstock.plan import DerivedPlan, Shard
+        >>> plan = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples().plan
+        >>> shard = Shard(0, 2).reorder(plan)
+        >>> isinstance(shard, DerivedPlan), len(shard)
+        (True, 2)
     """
 
     def __init__(self, upstream: Plan, transform: object) -> None:
@@ -227,110 +314,184 @@ class DerivedPlan(Plan):
         self._takes = f"{transform!r} keeps"
 
     def why_empty(self) -> str:
-        """What the plan below says, or that it has samples and this one takes none of them."""
+        """Return the reason of the plan below, or that this plan keeps none of its samples."""
         if self.upstream.empty:
             return self.upstream.why_empty()
         return f"{self._takes} none of {len(self.upstream):,} samples"
 
     @property
     def even(self) -> tuple[int, ...] | None:
-        """As the plan below."""
+        """Number of real rows of every sample in the plan below."""
         return self.upstream.even
 
     def lengths(self, positions: Int) -> tuple[Int, ...]:
-        """Those of the plan below, at its own positions."""
+        """Lengths from the plan below."""
         return self.upstream.lengths(self.positions(checked(self, positions)))
 
     def resolve(self, positions: Int) -> tuple[Selection, ...]:
-        """The selections of the plan below, at its own positions."""
+        """Selections from the plan below."""
         return self.upstream.resolve(self.positions(checked(self, positions)))
 
     @abstractmethod
     def positions(self, k: Int) -> Int:
-        """`[n]` int64 positions in the plan below for `[n]` positions `k >= 0` in this one (epochs count on)."""
+        """Return positions in the plan below, `[n]` int64. They continue through all epochs.
+
+        Args:
+            k: `[n]` int64 positions in this plan, 0 or more.
+        """
 
 
 class Reordered(DerivedPlan):
-    """A plan with the samples of the plan below in another order, which stays within each epoch.
+    """Plan with the samples of each epoch of another plan in another order.
 
-    `positions` is all that a subclass defines: a permutation of each epoch. Epochs may have unequal lengths, so it uses
-    `self.locate(k)` and `self.sizes(epoch)` instead of `len(self)`. Everything about epochs is that of the plan below:
-    where each begins, how long it is, and whether all have the same samples.
+    A subclass defines only `positions`, a permutation of each epoch. Epochs may vary in length, so it uses
+    `self.locate(k)` and `self.sizes(epoch)` instead of `len(self)`. Starts and sizes of epochs, and whether all have
+    the same samples, are those of the plan below.
+
+    Args:
+        upstream: Plan below.
+        transform: The transform. Its `repr` becomes part of the fingerprint.
+
+    Example:
+        >>> import penstock
+        >>> from penstock.plan import Reordered, Shuffle
+        >>> plan = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).samples().plan
+        >>> shuffled = Shuffle().reorder(plan)
+        >>> isinstance(shuffled, Reordered), len(shuffled)
+        (True, 3)
     """
 
     @property
     def steady(self) -> bool:
-        """As the plan below."""
+        """Whether every epoch has the same samples."""
         return self.upstream.steady
 
     @property
     def uneven(self) -> bool:
-        """As the plan below."""
+        """Whether epochs may vary in length."""
         return self.upstream.uneven
 
     @property
     def empty(self) -> bool:
-        """As the plan below."""
+        """Whether no epoch has samples."""
         return self.upstream.empty
 
     def anchor(self, epoch: int, start: int) -> None:
-        """Handed down."""
+        """Pass the start of an epoch to the plan below."""
         self.upstream.anchor(epoch, start)
 
     def __len__(self) -> int:
         return len(self.upstream)
 
     def start(self, epoch: int) -> int:
-        """As the plan below."""
+        """First position of an epoch, from the plan below."""
         return self.upstream.start(epoch)
 
     def sizes(self, epoch: Int) -> Int:
-        """As the plan below."""
+        """Sizes of epochs, from the plan below."""
         return self.upstream.sizes(epoch)
 
     def locate(self, k: Int) -> tuple[Int, Int]:
-        """As the plan below."""
+        """Epochs and places, from the plan below."""
         return self.upstream.locate(k)
 
 
 class EpisodeTransform(ABC):
-    """Episodes to episodes: `Where`, `Split`. A frozen dataclass."""
+    """Transform from episodes to episodes: `Where`, `Split`. A frozen dataclass.
+
+    Example:
+        >>> from penstock.plan import EpisodeTransform, Split
+        >>> isinstance(Split((0.9, 0.1)), EpisodeTransform)
+        True
+    """
 
     @abstractmethod
     def choose(self, episodes: Episodes) -> Episodes:
-        """The episodes that stay."""
+        """Return the chosen episodes.
+
+        Args:
+            episodes: Table of episodes.
+
+        Raises:
+            PlanError: The transform does not fit the episodes.
+        """
 
 
 class SampleTransform(ABC):
-    """Episodes to a plan: `Steps`, `Windows`, `Pairs`, `TargetPairs`, `Sequences`. A frozen dataclass; one a chain."""
+    """Transform from episodes to samples: `Steps`, `Windows`, `Pairs`, `TargetPairs`, `Sequences`. A frozen dataclass.
+
+    Example:
+        >>> from penstock.plan import SampleTransform, Windows
+        >>> isinstance(Windows(16), SampleTransform)
+        True
+    """
 
     @abstractmethod
     def plan(self, episodes: Episodes) -> Plan:
-        """The plan over these episodes."""
+        """Return the plan of the samples.
+
+        Args:
+            episodes: Table of episodes.
+
+        Raises:
+            PlanError: The transform does not fit the columns.
+        """
 
 
 class PlanTransform(ABC):
-    """Plan to plan: `Shuffle`, `Repeat`, `Shard`, `Pack`. A frozen dataclass."""
+    """Transform from plan to plan: `Shuffle`, `Repeat`, `Nominal`, `Shard`, `Pack`. A frozen dataclass.
+
+    Example:
+        >>> from penstock.plan import PlanTransform, Shuffle
+        >>> isinstance(Shuffle(seed=3), PlanTransform)
+        True
+    """
 
     @abstractmethod
     def reorder(self, plan: Plan) -> Plan:
-        """The reordered plan."""
+        """Return the transformed plan.
+
+        Args:
+            plan: Plan to transform.
+
+        Raises:
+            PlanError: The plan does not allow the transform.
+        """
 
 
 Transform = EpisodeTransform | SampleTransform | PlanTransform
 
 
 def chained(fingerprint: str, transform: object) -> str:
-    """The fingerprint of a transform on top of what has `fingerprint`.
+    """Return the fingerprint of a transformed object.
 
-    >>> chained("a", "Shuffle(seed=0)") == chained("a", "Shuffle(seed=1)")
-    False
+    Args:
+        fingerprint: Fingerprint before the transform.
+        transform: The transform; its `repr` is hashed.
+
+    Example:
+        >>> chained("a", "Shuffle(seed=0)") == chained("a", "Shuffle(seed=1)")
+        False
     """
     return hashlib.sha256(f"{fingerprint} {transform!r}".encode()).hexdigest()
 
 
 def checked(plan: Plan, positions: Int) -> Int:
-    """`[n]` positions as int64. Raises `PlanError` if one is negative, or if the plan is empty."""
+    """Return positions as a C-contiguous int64 array.
+
+    Args:
+        plan: Plan of the positions.
+        positions: `[n]` integers.
+
+    Raises:
+        PlanError: A position is negative, or the plan is empty.
+
+    Example:
+        >>> import penstock
+        >>> plan = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples().plan
+        >>> checked(plan, np.array([0, 1], "int32")).dtype
+        dtype('int64')
+    """
     k = np.ascontiguousarray(positions, np.int64)
     if len(k) and k.min() < 0:
         raise PlanError(f"expected positions of 0 or more, got {k.min()}")
@@ -340,7 +501,15 @@ def checked(plan: Plan, positions: Int) -> Int:
 
 
 def check_ends(plan: Plan, purpose: str) -> None:
-    """Raise `PlanError` for a plan without end, where all samples of an epoch would have to be gone through."""
+    """Raise an error for a plan without end.
+
+    Args:
+        plan: The plan.
+        purpose: What needs an end, for the message.
+
+    Raises:
+        PlanError: The plan has no end.
+    """
     if len(plan) > ENDLESS // 2:  # some whole epochs below may not fill 2^62 exactly
         raise PlanError(
             f"expected a plan with an end for {purpose}, got a mix that never stops; give mix() another stop, or call "
@@ -349,11 +518,15 @@ def check_ends(plan: Plan, purpose: str) -> None:
 
 
 def real_rows(selection: Selection) -> Int:
-    """`[n]` int64 rows of each sample that are real.
+    """Return the number of real rows of each sample, `[n]` int64.
 
-    >>> one = np.ones(2, np.int64)
-    >>> real_rows(Selection(one, one, one, np.array([0, 3]), (3, 2))).tolist()
-    [1, 1, 0]
+    Args:
+        selection: Rows of `n` samples.
+
+    Example:
+        >>> one = np.ones(2, np.int64)
+        >>> real_rows(Selection(one, one, one, np.array([0, 3]), (3, 2))).tolist()
+        [1, 1, 0]
     """
     sample, length = selection.at // selection.shape[1], selection.length
     if selection.real is not None:
@@ -362,10 +535,15 @@ def real_rows(selection: Selection) -> Int:
 
 
 def epochs(k: Int, n: int) -> tuple[Int, Int]:
-    """`[n]` epoch and `[n]` place in it of positions `k`, for epochs of `n` samples. Divides only if it must.
+    """Return epoch and place in it of each position, `[n]` and `[n]`. It divides only if necessary.
 
-    >>> [part.tolist() for part in epochs(np.array([1, 5, 6]), 3)]
-    [[0, 1, 2], [1, 2, 0]]
+    Args:
+        k: `[n]` int64 positions.
+        n: Samples of an epoch.
+
+    Example:
+        >>> [part.tolist() for part in epochs(np.array([1, 5, 6]), 3)]
+        [[0, 1, 2], [1, 2, 0]]
     """
     if len(k) == 0:
         return k, k
@@ -377,9 +555,21 @@ def epochs(k: Int, n: int) -> tuple[Int, Int]:
 
 
 def apply(start: Episodes | Plan, *transforms: Transform) -> Episodes | Plan:
-    """Apply transforms one after the other.
+    """Apply transforms in order.
 
-    Raises `PlanError` where one stands in a wrong place, naming it and what stands before it.
+    Args:
+        start: Episodes or a plan.
+        transforms: Transforms. Episode transforms come first, then one sample transform, then plan transforms.
+
+    Raises:
+        PlanError: A transform is in a wrong place. The message names it and the one before.
+
+    Example:
+        >>> import penstock
+        >>> from penstock.plan import Shuffle, Windows, apply
+        >>> episodes = penstock.from_arrays({"x": [1, 2, 3]}, lengths=[3]).episodes
+        >>> len(apply(episodes, Windows(2), Shuffle()))
+        2
     """
     stage: Episodes | Plan = start
     before: object = type(start).__name__
@@ -412,9 +602,16 @@ def _known(transform: object, before: object) -> None:
 
 
 def settle(transform: object, name: str, least: int, most: int | None = None) -> None:
-    """Turn one field of a frozen dataclass into a plain `int`, for its repr is part of fingerprints.
+    """Convert a field of a frozen dataclass to a plain `int`, because its repr is part of fingerprints.
 
-    Raises `PlanError` if it is no integer, or outside `least` to `most`.
+    Args:
+        transform: The dataclass.
+        name: Name of the field.
+        least: Smallest value.
+        most: Largest value. The default is None: no limit.
+
+    Raises:
+        PlanError: The value is not an integer, or is out of range.
     """
     value = getattr(transform, name)
     whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""The episodes that a plan may choose from: a dense table of integers, one row an episode."""
+"""`Episodes`: the table of episodes that a plan uses, one row for each."""
 
 from __future__ import annotations
 
@@ -31,17 +31,24 @@ def _no_extents(column: str) -> tuple[Int, Int]:
 
 @dataclass(frozen=True, eq=False)
 class Episodes:
-    """`[E]` episodes in their order: episode `index[e]` of source `source[e]`, whose `length[e]` steps begin at
-    step row `start[e]`. `aligns` tells the alignment of every column; `table` gives the metadata columns, one row
-    an episode, read only if a condition asks. `ragged` are the ragged columns of numbers with one row an episode;
-    `extents(column)` tells where the values of that row begin, `[E]`, and how many there are, `[E]`. `reason` says why
-    there are no episodes, where there are none.
+    """Dense table of `E` episodes, in order.
 
-    >>> from penstock.formats.memory import MemorySource
-    >>> from penstock.core.spec import Field, Spec
-    >>> spec = Spec({"rewards": Field(np.dtype("f8"))})
-    >>> Episodes.of(MemorySource(spec, {"rewards": np.zeros(5)}, np.array([0, 2, 5]))).length.tolist()
-    [2, 3]
+    Args:
+        source: `[E]` int64 number of each episode's source.
+        index: `[E]` int64 number of each episode in its source.
+        start: `[E]` int64 first step row of each episode.
+        length: `[E]` int64 steps of each episode.
+        aligns: Alignment of each column.
+        fingerprint: Digest of the episodes.
+        table: Returns the metadata columns, one row for each episode. It is called only if a condition needs them.
+        ragged: Names of the ragged numeric columns with one row for each episode.
+        extents: `extents(column)` returns the first value `[E]` and the number of values `[E]` of these rows.
+        reason: Why there are no episodes, for messages.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> penstock.from_arrays({"rewards": np.zeros(5)}, lengths=[2, 3]).episodes.length.tolist()
+        [2, 3]
     """
 
     source: Int
@@ -63,7 +70,15 @@ class Episodes:
     def of(cls, source: Source, first: int) -> Episodes | None: ...
     @classmethod
     def of(cls, source: Source, first: int | None = None) -> Episodes | None:
-        """All episodes of one source; or the `first` so many, None if the source cannot tell their fingerprint."""
+        """Return all episodes of a source, or the first ones.
+
+        Args:
+            source: The source.
+            first: Number of episodes. The default is None: all.
+
+        Returns:
+            The table, or None if the source does not know the fingerprint of its first episodes.
+        """
         n = len(source) if first is None else first
         fingerprint = source.fingerprint if first is None else source.fingerprint_of(first)
         if fingerprint is None:
@@ -91,11 +106,16 @@ class Episodes:
 
     @property
     def steps(self) -> int:
-        """How many steps all episodes have together."""
+        """Total number of steps."""
         return int(self.length.sum())
 
     def take(self, chosen: Int, why: str) -> Episodes:
-        """The chosen rows, in that order. `why` goes into the fingerprint, beside the rows themselves."""
+        """Return rows of the table.
+
+        Args:
+            chosen: `[n]` row numbers, in the new order.
+            why: The operation, which becomes part of the fingerprint together with the rows.
+        """
         rows = np.asarray(chosen, np.int64)
         known = _Taken(self, rows)
         digest = hashlib.sha256(f"{self.fingerprint} {why} ".encode() + rows.tobytes()).hexdigest()
@@ -113,14 +133,28 @@ class Episodes:
         )
 
     def columns(self, prefix: str) -> list[str]:
-        """The columns at or below `prefix`. Raises `PlanError` if there are none."""
+        """Return the columns at or below a path.
+
+        Args:
+            prefix: Path of a column or of a group of columns.
+
+        Raises:
+            PlanError: There are none.
+        """
         found = [path for path in self.aligns if under(prefix, path)]
         if not found:
             raise PlanError(f"expected a column among {list(self.aligns)}, got {prefix!r}")
         return found
 
     def boundary(self, prefix: str) -> list[str]:
-        """The columns at or below `prefix`, all of them boundary columns. Raises `PlanError` otherwise."""
+        """Return the columns at or below a path, which must be boundary columns.
+
+        Args:
+            prefix: Path of a column or of a group of columns.
+
+        Raises:
+            PlanError: There are none, or one is not a boundary column.
+        """
         found = self.columns(prefix)
         other = {path: self.aligns[path] for path in found if self.aligns[path] != "boundary"}
         if other:
@@ -130,7 +164,7 @@ class Episodes:
 
 @dataclass(frozen=True, eq=False)
 class _Known:
-    """What the source knows of its first `n` episodes."""
+    """Metadata and extents of the first `n` episodes of a source."""
 
     source: Source
     n: int
@@ -145,7 +179,7 @@ class _Known:
 
 @dataclass(frozen=True, eq=False)
 class _Taken:
-    """What is known of some rows of a table of episodes."""
+    """Metadata and extents of some rows of the table."""
 
     episodes: Episodes
     rows: Int

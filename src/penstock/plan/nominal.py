@@ -1,4 +1,4 @@
-"""`Nominal`: epochs of a length of one's choice."""
+"""`Nominal`: a fixed epoch length."""
 
 from __future__ import annotations
 
@@ -15,18 +15,23 @@ Int = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Nominal(PlanTransform):
-    """Epochs of `samples` samples, however many the plan below has; an epoch goes on where the one before it ended.
+    """Set a fixed epoch length. Each epoch continues where the last one ended.
 
-    So nothing is left out and nothing comes twice before its turn: after `j` epochs, exactly the first `j * samples`
-    positions below have been given. Over a mix that never stops, the shares are exact through all epochs. Shuffle
-    below it for a new order whenever the data are used up, above it for one within each nominal epoch.
+    After `j` epochs, exactly the first `j * samples` positions of the plan below were used. In a mix that never stops,
+    shares are exact over all epochs together. Shuffle before `Nominal` for a new order whenever the data is used up, or
+    after it for a new order in each fixed-length epoch.
 
-    Raises `PlanError` if `samples` is below 1, and over packs whose epochs have no one length.
+    Args:
+        samples: Samples of an epoch, at least 1.
 
-    >>> import numpy as np, penstock
-    >>> epochs = penstock.from_arrays({"x": np.arange(5)}, lengths=[5]).samples().apply(Nominal(3))
-    >>> [epochs.batch(np.arange(3 * e, 3 * e + 3))["x"].tolist() for e in range(3)]
-    [[0, 1, 2], [3, 4, 0], [1, 2, 3]]
+    Raises:
+        PlanError: `samples` is below 1, or the plan has epochs of varying length.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> epochs = penstock.from_arrays({"x": np.arange(5)}, lengths=[5]).samples().apply(Nominal(3))
+        >>> [epochs.batch(np.arange(3 * e, 3 * e + 3))["x"].tolist() for e in range(3)]
+        [[0, 1, 2], [3, 4, 0], [1, 2, 3]]
     """
 
     samples: int
@@ -35,12 +40,17 @@ class Nominal(PlanTransform):
         settle(self, "samples", 1)
 
     def reorder(self, plan: Plan) -> Plan:
-        """The same positions, counted in other epochs."""
+        """Return the plan with the fixed epoch length."""
         return NominalPlan(plan, self)
 
 
 class NominalPlan(DerivedPlan):
-    """What `Nominal` makes of a plan."""
+    """Plan of `Nominal`.
+
+    Args:
+        upstream: Plan whose positions it uses.
+        transform: The transform.
+    """
 
     def __init__(self, upstream: Plan, transform: Nominal) -> None:
         super().__init__(upstream, transform)
@@ -53,12 +63,12 @@ class NominalPlan(DerivedPlan):
 
     @property
     def steady(self) -> bool:
-        """Only where a nominal epoch is some whole epochs of a steady plan."""
+        """Whether an epoch is some whole epochs of a plan with the same samples every epoch."""
         return self.upstream.steady and self._whole
 
     @property
     def periodic(self) -> bool:
-        """Only where a nominal epoch is some whole epochs of a periodic plan."""
+        """Whether an epoch is some whole epochs of a plan with the same order every epoch."""
         return self.upstream.periodic and self._whole
 
     @property
@@ -66,5 +76,5 @@ class NominalPlan(DerivedPlan):
         return self._samples % max(len(self.upstream), 1) == 0
 
     def positions(self, k: Int) -> Int:
-        """The same ones."""
+        """The same positions."""
         return k

@@ -1,4 +1,4 @@
-"""`Pack`: several samples of unequal length in one row, planned from the lengths alone."""
+"""`Pack`: several samples of varying length in one row, planned from their lengths."""
 
 from __future__ import annotations
 
@@ -23,45 +23,60 @@ SEGMENTS: tuple[MarkKind, ...] = ("segment_ids", "positions", "lengths", "cu_seq
 
 @dataclass(frozen=True)
 class Pack(PlanTransform):
-    """Packs: each sample is several samples of the plan below, one after the other, in a row of `length` places.
+    """Pack several samples into rows of `length` places.
 
-    Columns are `[n, length, ...]`; `marks` tells what comes with them (see `penstock.plan.Mark`): by default
-    `segment_ids` and `positions`, int32 `[n, length]`. Padding within the samples below (of padded windows) is left
-    out first, and samples without any rows are in no pack; the `report` counts them. An episode column has one row a
-    sequence, `[n, S, ...]`, `S` being `max_sequences` or the most of a pack.
+    Columns become `[n, length, ...]`, with `segment_ids` and `positions` `[n, length]` int32 by default. Padding inside
+    the samples, as in padded windows, is removed first. Samples without rows are in no pack, and the `report` counts
+    them. An episode column has one row for each sequence, `[n, S, ...]`, with `S = max_sequences` or the most of any
+    pack.
 
-    Packed data is an ordinary plan: it has an exact length, random access, can be shuffled, mixed, and resumed.
+    Packs have an exact length and random access, and can be shuffled, mixed and resumed. Cost: one pass over the
+    lengths when the number of packs is first needed.
 
-    Arguments:
-        length: the limit of every column, or of each by name (`{"inputs": 1024, "targets": 256}`).
-        method: `"best_fit_decreasing"` plans windows of `window` samples drawn by a keyed permutation; which samples of
-            equal length go together changes every epoch, the number of packs does not. `"best_fit"`, `"first_fit"` and
-            `"next_fit"` take the samples in order and keep `open_bins` packs open, evicting the oldest, or all
-            (`flush="block"`), when a sample fits nowhere. `"random_fit"` takes them in a keyed order.
-            `"concat_split"` lays all end to end and cuts: no padding, but sequences are split.
-        overlong: what becomes of a sample longer than the limit: `"error"`, `"truncate_left"` (keeps the end),
-            `"truncate_right"` (keeps the beginning), `"split"`, `"drop"`, or `"own_pack"` (it is alone in a pack, and
-            rows are as wide as the longest such). Each is counted in the `report`. Default: `"error"`, and for
-            `"concat_split"` no sample is too long.
-        head: with `"concat_split"`, a value (or one by name, such as a BOS token) for a row in front of every part that
-            continues a sample; nothing is overwritten. None for no such row.
-        positions: whether positions of a part `"restart"` at 0 or `"continue"` where the part before ended.
-        align: sequences begin at multiples of this many places.
-        max_sequences: the most sequences in a pack.
-        pad: the value of padding, for all columns or by name; ids are 0 there whatever it is.
-        repack: plan every epoch anew from the order that the plan below has in it, as a mix always is. Epochs then have
-            unequal numbers of packs.
-        keep: `"memory"` holds about 4 bytes a sample and finds a pack in microseconds, `"recompute"` holds 8 bytes a
-            window and plans the window again, `"auto"` decides by size.
-        cache: a folder where plans are kept by fingerprint, so that the next start need not plan. Any number of
-            threads and processes may share it; a damaged plan is made again.
+    Args:
+        length: Places of a row, at least 1: one number for every column, or one by name, such as
+            `{"inputs": 1024, "targets": 256}`.
+        method: `"best_fit_decreasing"` packs windows of `window` samples, drawn by a keyed permutation. Which samples
+            of equal length share a pack changes every epoch; the number of packs does not. `"best_fit"`, `"first_fit"`
+            and `"next_fit"` use samples in order and keep `open_bins` packs open. `"random_fit"` uses a keyed order.
+            `"concat_split"` concatenates all samples and cuts: no padding, but sequences are split.
+        overlong: For a sample longer than the limit: `"error"`, `"truncate_left"` (keep the end), `"truncate_right"`
+            (keep the start), `"split"`, `"drop"`, or `"own_pack"` (a pack with this sample only; rows are as wide as
+            the longest). The `report` counts them. The default is `"error"`; with `"concat_split"` no sample is too
+            long.
+        head: With `"concat_split"`, the value of an extra row before every part that continues a sample, such as a BOS
+            token. One value, or one by column. The default is None: no such row.
+        positions: Whether positions of a part `"restart"` at 0 or `"continue"` after the part before. The default is
+            `"restart"`.
+        open_bins: Most open packs for `"best_fit"` and `"first_fit"`. Default: all of a window, or 1024 with
+            several limits.
+        flush: What to close when a sample fits in no open pack: the `"oldest"`, or all of them (`"block"`). The default
+            is `"oldest"`.
+        align: Start sequences at multiples of this many places. The default is 1.
+        max_sequences: Most sequences of a pack. The default is None: no limit.
+        window: Samples that are planned together, at least 1. The default is 65536.
+        seed: Seed of the keyed orders. The default is 0.
+        marks: Outputs to add, of `"segment_ids"`, `"positions"`, `"lengths"`, `"cu_seqlens"` and `"sources"`. See
+            `penstock.plan.Mark`.
+        pad: Value of padding, for all columns or by name. Derived outputs have 0 there. The default is 0.
+        repack: Whether to plan every epoch again from the order of the plan below, as packs of a mix always are. The
+            number of packs then varies between epochs. The default is False.
+        keep: `"memory"` stores the plan, about 4 bytes a sample, and finds a pack in microseconds. `"recompute"` stores
+            8 bytes a window and plans the window again. `"auto"` decides by size. The default is `"auto"`.
+        cache: Folder to store plans in, so that the next start does not plan again. Threads and processes may share it.
+            A damaged plan is made again. The default is None.
 
-    Raises `PlanError` for limits below 1, unknown columns or words, and, with `overlong="error"`, for the first sample
-    that is too long. Cost: one pass over the lengths when the number of packs is first asked for.
+    Raises:
+        PlanError: A limit is below 1, a column or word is unknown, or a sample is too long and `overlong` is `"error"`.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"tokens": np.arange(9)}, lengths=[4, 3, 2])
+        >>> packs = data.sequences().apply(Pack(6))
+        >>> len(packs), packs[:]["tokens"].shape
+        (2, (2, 6))
+
     Source: `docs/packing.md`.
-
-    >>> Pack(2048, overlong="split").length
-    2048
     """
 
     length: int | Mapping[str, int] | tuple[tuple[str, int], ...]
@@ -99,7 +114,11 @@ class Pack(PlanTransform):
         self.rule((2,))  # the words are checked here, before there is a plan
 
     def rule(self, capacity: tuple[int, ...]) -> Rule:
-        """How lengths become packs, for limits of each axis."""
+        """Return the packing rule.
+
+        Args:
+            capacity: Places of a row on each axis.
+        """
         return Rule(
             capacity,
             method=self.method,
@@ -113,14 +132,14 @@ class Pack(PlanTransform):
         )
 
     def reorder(self, plan: Plan) -> Plan:
-        """The plan of packs."""
+        """Return the plan of packs."""
         if any(mark.kind == "segment_ids" for mark in plan.marks):
             raise PlanError(f"expected samples that are not packed yet for {self!r}, got packs; pack once")
         pad, head = (self._values(plan, name) for name in ("pad", "head"))
         return Packed(plan, self, self._limits(plan), pad, head)
 
     def _limits(self, plan: Plan) -> dict[str, int]:
-        """The limit of every output that has rows."""
+        """Limit of every output that has rows."""
         names = [read.name for read in plan.reads if plan.views[read.view].align != "episode"]
         if not isinstance(self.length, tuple):
             return dict.fromkeys(names, cast(int, self.length))
@@ -134,7 +153,7 @@ class Pack(PlanTransform):
 
 
 def _by_name(what: str, given: Sequence[tuple[str, Any]], names: Sequence[str], *, required: bool) -> dict[str, Any]:
-    """The value of every name, from that given for it or for what it lies below."""
+    """Value of every name, from the given value for the name or for a prefix of it."""
     for prefix, _ in given:
         if not any(under(prefix, name) for name in names):
             raise PlanError(f"expected {what} for columns among {list(names)}, got {prefix!r}")

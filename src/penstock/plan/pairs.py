@@ -1,4 +1,4 @@
-"""`Pairs`: a step and a later one of the same episode."""
+"""`Pairs`: two steps of one episode as a sample."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from penstock.plan.episodes import Episodes
 
 @dataclass(frozen=True)
 class Pairs(SampleTransform):
-    """Steps `t` and `t + offset` of one episode: columns `[n, 2, ...]`, never across an episode's end.
+    """Pairs of steps `t` and `t + offset` of one episode, as samples `[n, 2, ...]`.
 
-    An episode of `T` steps has `T - offset` pairs. With `last`, only boundary columns (and episode columns) are
-    read, so that the observation after the last step can be a partner, and there are `T + 1 - offset`. For partners
-    under names of their own use `Windows(1, columns={"target": ("observations", k, k + 1)})`.
+    An episode of `T` steps has `T - offset` pairs, or `T + 1 - offset` with `last`. To read the second step under
+    another name, use `Windows(1, columns={"target": ("observations", k, k + 1)})`. Building the plan costs a running
+    sum over episodes.
 
-    Raises `PlanError` if `offset` is below 1, or if `last` is asked where there are no boundary columns.
-    Cost: a running sum over episodes when built.
+    Args:
+        offset: Steps from the first to the second, at least 1. The default is 1.
+        last: Whether the observation after the last step may be the second of a pair. Then only boundary and episode
+            columns are read. The default is False.
 
-    >>> import numpy as np
-    >>> from penstock.core.spec import Field, Spec
-    >>> from penstock.formats.memory import MemorySource
-    >>> spec = Spec({"rewards": Field(np.dtype("f4"))})
-    >>> source = MemorySource(spec, {"rewards": np.zeros(5, "f4")}, np.array([0, 2, 5]))
-    >>> (selection,) = Pairs().plan(Episodes.of(source)).resolve(np.arange(3))
-    >>> selection.start.tolist(), selection.shape
-    ([0, 2, 3], (3, 2))
+    Raises:
+        PlanError: `offset` is below 1, or `last` is set and there are no boundary columns.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
+        >>> data.cut(Pairs())[:]["rewards"].tolist()
+        [[0.0, 1.0], [2.0, 3.0], [3.0, 4.0]]
     """
 
     offset: int = 1
@@ -39,7 +41,7 @@ class Pairs(SampleTransform):
         settle(self, "offset", 1)
 
     def plan(self, episodes: Episodes) -> Plan:
-        """The plan of all pairs."""
+        """Return the plan of all pairs."""
         aligns: dict[str, Align] = {
             path: align for path, align in episodes.aligns.items() if align != "step" or not self.last
         }

@@ -1,4 +1,4 @@
-"""`Repeat`: several epochs as one."""
+"""`Repeat`: several epochs joined into one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,18 @@ MOST_PLANNED = 1000
 
 @dataclass(frozen=True)
 class Repeat(PlanTransform):
-    """`times` epochs of the plan below, one after the other, as one epoch.
+    """Join `times` epochs into one. A shuffle below has another order in each of them.
 
-    Epochs below count on, so what is shuffled there has another order each time. Raises `PlanError` if `times` is
-    below 1.
+    Args:
+        times: Number of epochs, at least 1.
 
-    >>> Repeat(3)
-    Repeat(times=3)
+    Raises:
+        PlanError: `times` is below 1, or the new epoch would have more than 2^62 samples.
+
+    Example:
+        >>> import penstock
+        >>> penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples().apply(Repeat(2))[:]["x"].tolist()
+        [1, 2, 1, 2]
     """
 
     times: int
@@ -32,12 +37,17 @@ class Repeat(PlanTransform):
         settle(self, "times", 1)
 
     def reorder(self, plan: Plan) -> Plan:
-        """The repeated plan."""
+        """Return the repeated plan."""
         return Repeated(plan, self)
 
 
 class Repeated(DerivedPlan):
-    """What `Repeat` makes of a plan: the same positions, with a longer epoch."""
+    """Plan of `Repeat`: the same positions, with longer epochs.
+
+    Args:
+        upstream: Plan to repeat.
+        transform: The transform.
+    """
 
     def __init__(self, upstream: Plan, transform: Repeat) -> None:
         super().__init__(upstream, transform)
@@ -55,47 +65,47 @@ class Repeated(DerivedPlan):
 
     @property
     def steady(self) -> bool:
-        """As the plan below."""
+        """Whether every epoch has the same samples."""
         return self.upstream.steady
 
     @property
     def periodic(self) -> bool:
-        """As the plan below."""
+        """Whether every epoch has the same order."""
         return self.upstream.periodic
 
     @property
     def uneven(self) -> bool:
-        """As the plan below."""
+        """Whether epochs vary in length."""
         return self.upstream.uneven
 
     @property
     def empty(self) -> bool:
-        """As the plan below."""
+        """Whether no epoch has samples."""
         return self.upstream.empty
 
     def __len__(self) -> int:
         return self.upstream.start(self._times)
 
     def start(self, epoch: int) -> int:
-        """Where the first of its epochs below begins."""
+        """Start of the first of the joined epochs."""
         return self.upstream.start(epoch * self._times)
 
     def anchor(self, epoch: int, start: int) -> None:
-        """The first of its epochs below begins there."""
+        """Set the start of the first of the joined epochs."""
         self.upstream.anchor(epoch * self._times, start)
 
     def sizes(self, epoch: Int) -> Int:
-        """What its epochs below have together."""
+        """Total size of the joined epochs."""
         if not self.upstream.uneven:
             return super().sizes(epoch)
         return np.array([self.start(e + 1) - self.start(e) for e in epoch.tolist()], np.int64)
 
     def locate(self, k: Int) -> tuple[Int, Int]:
-        """Through the epochs below."""
+        """Locate positions in the joined epochs."""
         epoch = self.upstream.locate(k)[0] // self._times
         begin = {e: self.start(e) for e in np.unique(epoch).tolist()}
         return epoch, k - np.array([begin[e] for e in epoch.tolist()], np.int64)
 
     def positions(self, k: Int) -> Int:
-        """The same ones: epoch `j` of this plan begins with epoch `j * times` of the one below."""
+        """The same positions: epoch `j` starts with epoch `j * times` of the repeated plan."""
         return k

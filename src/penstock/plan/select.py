@@ -1,4 +1,4 @@
-"""`Select`: some of the output columns; `Take`: some of the samples, by a table."""
+"""`Select`: some of the columns. `Take`: some of the samples, by a table."""
 
 from __future__ import annotations
 
@@ -17,18 +17,25 @@ Int = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Select(PlanTransform):
-    """Only the outputs at or below the names in `columns`; the others are not read. Marks stay.
+    """Keep only the columns at or below some names. Other columns are not read. Derived outputs, such as masks, stay.
 
-    Raises `SpecError` for a name that no output has.
+    Args:
+        columns: Names of columns, or prefixes of them.
 
-    >>> Select(("observations",))
-    Select(columns=('observations',))
+    Raises:
+        SpecError: There is no such column.
+
+    Example:
+        >>> import penstock
+        >>> data = penstock.from_arrays({"rewards": [1.0], "actions": [0]}, lengths=[1]).samples()
+        >>> list(data.apply(Select(("actions",)))[:])
+        ['actions']
     """
 
     columns: tuple[str, ...]
 
     def reorder(self, plan: Plan) -> Plan:
-        """The same samples with fewer columns."""
+        """Return the same samples with fewer columns."""
         for name in self.columns:
             if not any(under(name, read.name) for read in plan.reads):
                 raise SpecError(f"expected a column among {[r.name for r in plan.reads]}, got {name!r}")
@@ -36,7 +43,12 @@ class Select(PlanTransform):
 
 
 class Selected(Reordered):
-    """What `Select` makes of a plan."""
+    """Plan of `Select`.
+
+    Args:
+        upstream: Plan whose columns to select.
+        transform: The transform.
+    """
 
     def __init__(self, upstream: Plan, transform: Select) -> None:
         super().__init__(upstream, transform)
@@ -44,26 +56,33 @@ class Selected(Reordered):
 
     @property
     def periodic(self) -> bool:
-        """As the plan below."""
+        """Whether every epoch has the same order."""
         return self.upstream.periodic
 
     def length_table(self, view: int) -> Int | None:
-        """As the plan below."""
+        """Lengths of the plan below."""
         return self.upstream.length_table(view)
 
     def positions(self, k: Int) -> Int:
-        """The same ones."""
+        """The same positions."""
         return k
 
 
 @dataclass(frozen=True, eq=False)
 class Take(PlanTransform):
-    """The samples at `rows` `[n]` int64 of the first epoch, in that order, every epoch alike: shuffle afterwards.
+    """Take samples of the first epoch, in a given order that every epoch repeats. Shuffle afterwards.
 
-    Raises `PlanError` for rows outside the epoch, or on a plan whose epochs have other samples. Memory: 8 bytes each.
+    Args:
+        rows: `[n]` int64 positions. Memory: 8 bytes each.
 
-    >>> Take(np.array([2, 5]))
-    Take(n=2, sha256='26cfbb315c316a0b')
+    Raises:
+        PlanError: A position is out of range, or the epochs have different samples.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"x": [5, 6, 7]}, lengths=[3]).samples()
+        >>> data.apply(Take(np.array([2, 0])))[:]["x"].tolist()
+        [7, 5]
     """
 
     rows: Int = field(repr=False)
@@ -75,7 +94,7 @@ class Take(PlanTransform):
         return f"Take(n={len(self.rows)}, sha256={hashlib.sha256(self.rows.tobytes()).hexdigest()[:16]!r})"
 
     def reorder(self, plan: Plan) -> Plan:
-        """The plan of these samples alone."""
+        """Return the plan of these samples."""
         check_takable(plan, repr(self))
         if len(self.rows) and not (self.rows.min() >= 0 and self.rows.max() < len(plan)):
             raise PlanError(f"expected rows within 0:{len(plan)}, got {self.rows.min()}:{self.rows.max() + 1}")
@@ -83,7 +102,15 @@ class Take(PlanTransform):
 
 
 def check_takable(plan: Plan, what: str) -> None:
-    """Raise `PlanError` where the first epoch does not tell what samples there are, as `what` would have it."""
+    """Raise `PlanError` if the epochs of a plan have different samples.
+
+    Args:
+        plan: The plan to check.
+        what: Name of the operation, for the message.
+
+    Raises:
+        PlanError: The epochs have different samples.
+    """
     if not plan.steady:
         raise PlanError(
             f"expected {what} on a plan with the same samples every epoch, got one whose epochs differ, such as a mix "
@@ -92,7 +119,12 @@ def check_takable(plan: Plan, what: str) -> None:
 
 
 class Taken(DerivedPlan):
-    """What `Take` makes of a plan."""
+    """Plan of `Take`.
+
+    Args:
+        upstream: Plan to take samples from.
+        transform: The transform.
+    """
 
     def __init__(self, upstream: Plan, transform: Take) -> None:
         super().__init__(upstream, transform)
@@ -104,15 +136,15 @@ class Taken(DerivedPlan):
 
     @property
     def steady(self) -> bool:
-        """Every epoch is the table."""
+        """True: every epoch has the same samples."""
         return True
 
     @property
     def periodic(self) -> bool:
-        """Every epoch is the table."""
+        """True: every epoch has the same order."""
         return True
 
     def positions(self, k: Int) -> Int:
-        """Out of the table, in the first epoch below."""
+        """The positions of the table, in the first epoch below."""
         _, place = self.locate(k)
         return self._rows[place]

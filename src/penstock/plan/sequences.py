@@ -1,4 +1,4 @@
-"""`Sequences`: every episode whole, one a sample."""
+"""`Sequences`: every whole episode as a sample."""
 
 from __future__ import annotations
 
@@ -18,32 +18,38 @@ Int = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Sequences(SampleTransform):
-    """Whole episodes: columns `[n, L, ...]` with `L` the steps of the longest, shorter ones padded, and a `mask`.
+    """Whole episodes as samples `[n, L, ...]`, padded to the steps `L` of the longest, with a `mask`.
 
-    This is what `Pack` packs; unpacked it is mostly padding. Boundary columns are read at the steps `0 : T`, and with
-    `final` at `0 : T + 1`, under a mask of their own for each. A ragged column of numbers with one row an episode
-    (tokens of a document) becomes `[n, longest]`, with `<column>_mask`; other episode columns keep their one row.
+    `Pack` packs them; without packing they are mostly padding. A ragged numeric column with one row for each episode,
+    such as the tokens of a document, becomes `[n, longest]` with a `<column>_mask`. Other episode columns keep their
+    one row. Building the plan costs a table with a row for each episode.
 
-    Cost: a table per episode when built.
+    Args:
+        final: Whether boundary columns include the observation after the last step, with a separate mask. The default
+            is False.
 
-    >>> from penstock.core.spec import Field, Spec
-    >>> from penstock.formats.memory import MemorySource
-    >>> spec = Spec({"rewards": Field(np.dtype("f4"))})
-    >>> source = MemorySource(spec, {"rewards": np.zeros(9, "f4")}, np.array([0, 4, 9]))
-    >>> (selection,) = Sequences().plan(Episodes.of(source)).resolve(np.arange(2))
-    >>> selection.start.tolist(), selection.length.tolist(), selection.shape
-    ([0, 4], [4, 5], (2, 5))
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"rewards": np.arange(5)}, lengths=[2, 3])
+        >>> batch = data.cut(Sequences())[:]
+        >>> batch["rewards"].tolist(), batch["mask"].sum(axis=1).tolist()
+        ([[0, 1, 0], [2, 3, 4]], [2, 3])
     """
 
     final: bool = False
 
     def plan(self, episodes: Episodes) -> Plan:
-        """The plan of all episodes."""
+        """Return the plan of all episodes."""
         return Whole(episodes, self)
 
 
 class Whole(Plan):
-    """What `Sequences` makes of episodes."""
+    """Plan of `Sequences`.
+
+    Args:
+        episodes: Table of the episodes.
+        transform: The transform.
+    """
 
     def __init__(self, episodes: Episodes, transform: Sequences) -> None:
         self._episodes = episodes
@@ -83,33 +89,33 @@ class Whole(Plan):
 
     @property
     def steady(self) -> bool:
-        """Every epoch is the same."""
+        """True: every epoch has the same samples."""
         return True
 
     @property
     def periodic(self) -> bool:
-        """Every epoch is the same."""
+        """True: every epoch has the same order."""
         return True
 
     def __len__(self) -> int:
         return len(self._episodes)
 
     def why_empty(self) -> str:
-        """No episodes."""
+        """Why there are no episodes."""
         return self._episodes.reason
 
     def resolve(self, positions: Int) -> tuple[Selection, ...]:
-        """One span a sample and view, none where an episode is empty."""
+        """One span for each sample and view, and none for an empty episode."""
         _, e = self.locate(checked(self, positions))
         return tuple(self._select(number, view, e) for number, view in enumerate(self.views))
 
     def lengths(self, positions: Int) -> tuple[Int, ...]:
-        """Out of the table."""
+        """Rows of each sample in each view."""
         _, e = self.locate(checked(self, positions))
         return tuple(rows[e] for rows in self._rows)
 
     def length_table(self, view: int) -> Int:
-        """The table."""
+        """Rows of all samples in a view."""
         return self._rows[view]
 
     def _select(self, number: int, view: View, e: Int) -> Selection:

@@ -1,4 +1,4 @@
-"""`Shard`: one machine's share of a plan."""
+"""`Shard`: every `count`-th sample of a plan."""
 
 from __future__ import annotations
 
@@ -15,14 +15,24 @@ Int = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Shard(PlanTransform):
-    """Share `index` of `count`: position `j` of an epoch is position `j * count + index` of the epoch below.
+    """Keep every `count`-th sample: position `j` of an epoch is position `j * count + index` of the epoch below.
 
-    The shares `0 : count` hold every sample of an epoch exactly once; if the samples do not divide evenly, the first
-    shares have one more. A share of a shuffle has other samples in every epoch: packs of it are planned again in each.
-    Shuffle after `shard` for shares that keep their samples. Raises `PlanError` if `index` is not within `0 : count`.
+    The shards `0 : count` together have every sample exactly once. If samples do not divide evenly, the first shards
+    have one more. A shard of a shuffle has other samples in every epoch, so its packs are planned again in each.
+    Shuffle after `shard` to keep the samples of a shard fixed.
 
-    >>> Shard(index=1, count=4)
-    Shard(index=1, count=4)
+    Args:
+        index: Number of the shard, 0 to `count - 1`.
+        count: Number of shards, at least 1.
+
+    Raises:
+        PlanError: A number is out of range, or the plan has epochs of varying length.
+
+    Example:
+        >>> import penstock
+        >>> data = penstock.from_arrays({"x": [1, 2, 3, 4, 5]}, lengths=[5]).samples()
+        >>> [data.apply(Shard(index, count=2))[:]["x"].tolist() for index in (0, 1)]
+        [[1, 3, 5], [2, 4]]
     """
 
     index: int
@@ -33,12 +43,17 @@ class Shard(PlanTransform):
         settle(self, "index", 0, self.count - 1)
 
     def reorder(self, plan: Plan) -> Plan:
-        """The share of the plan."""
+        """Return the plan of the shard."""
         return Share(plan, self)
 
 
 class Share(DerivedPlan):
-    """What `Shard` makes of a plan."""
+    """Plan of `Shard`.
+
+    Args:
+        upstream: Plan to shard.
+        transform: The transform.
+    """
 
     def __init__(self, upstream: Plan, transform: Shard) -> None:
         super().__init__(upstream, transform)
@@ -51,12 +66,12 @@ class Share(DerivedPlan):
 
     @property
     def steady(self) -> bool:
-        """Only where the samples of this share keep their places in every epoch, or where it is the whole."""
+        """Whether the samples of this shard are the same in every epoch."""
         return self.upstream.periodic or (self.upstream.steady and self._count == 1)
 
     @property
     def periodic(self) -> bool:
-        """As the plan below."""
+        """Whether every epoch has the same order."""
         return self.upstream.periodic
 
     def positions(self, k: Int) -> Int:

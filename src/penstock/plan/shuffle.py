@@ -1,4 +1,4 @@
-"""`Shuffle`: another order every epoch, without a table."""
+"""`Shuffle`: a new order every epoch, computed without a table."""
 
 from __future__ import annotations
 
@@ -16,23 +16,34 @@ Int = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Shuffle(PlanTransform):
-    """A pseudo-random order of all samples, a new one every epoch: each sample exactly once, whatever the length.
+    """Shuffle all samples, in a new pseudo-random order every epoch.
 
-    The order is a function of `(seed, epoch, position)` alone, so nothing is stored and any part of it can be computed
-    anywhere.
+    The order is a function of seed, epoch and position, so it needs no memory and any part can be computed on its own.
+    Cost: some 20 ns for each position, and three times that with `block`.
 
-    Where rows are decoded in blocks, a global order would decode a block for each row. With `block` and `pool`, blocks
-    of `block` consecutive samples are permuted, and the samples of each `pool` blocks in a row are shuffled: every
-    block is read within one stretch of `pool * block` positions, which is the radius of the shuffle and what a cache
-    of `pool` blocks serves. The last block may be short.
+    Data that is decoded block by block makes a global shuffle slow: each row would decode a block. With `block` and
+    `pool`, the blocks are permuted, and the samples of each `pool` consecutive blocks are shuffled. Each block is then
+    needed within `pool * block` positions only, and a cache of `pool` blocks is enough. The last block may be short.
 
-    Arguments: `seed`, 0 to 2^64 - 1; `block` and `pool`, at least 1, both or neither.
-    Raises `PlanError` for other values, and for plans of more than 2^62 samples.
-    Cost: some 20 ns a position, three times that with `block`; no memory.
+    Args:
+        seed: 0 to 2^64 - 1. The default is 0.
+        block: Consecutive samples of a block, at least 1. The default is None: shuffle globally.
+        pool: Blocks to shuffle together, at least 1. Required with `block`.
 
-    >>> import numpy as np
-    >>> Shuffle(seed=1).order(np.arange(6), 6).tolist() == Shuffle(seed=1).order(np.arange(6, 12), 6).tolist()
-    False
+    Raises:
+        PlanError: A number is out of range, only one of `block` and `pool` is given, or an epoch has more than 2^62
+            samples.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples().apply(Shuffle(seed=1))
+        >>> sorted(data[:]["x"].tolist())
+        [0, 1, 2, 3, 4, 5]
+
+        Every epoch has another order:
+
+        >>> Shuffle(seed=1).order(np.arange(6), 6).tolist() == Shuffle(seed=1).order(np.arange(6, 12), 6).tolist()
+        False
     """
 
     seed: int = 0
@@ -48,25 +59,41 @@ class Shuffle(PlanTransform):
             settle(self, "pool", 1, LARGEST)
 
     def reorder(self, plan: Plan) -> Plan:
-        """The plan in shuffled order."""
+        """Return the plan in shuffled order."""
         return Shuffled(plan, self)
 
     def order(self, k: Int, n: int) -> Int:
-        """Where positions `k` of a sequence of epochs of `n` samples lie in the unshuffled sequence."""
+        """Return unshuffled positions, for epochs of `n` samples.
+
+        Args:
+            k: `[m]` int64 shuffled positions, 0 or more.
+            n: Samples of an epoch.
+        """
         if len(k) == 0:
             return k
         epoch, x = epochs(k, n)
         return epoch * n + self.within(epoch, x, np.full(len(x), n))
 
     def within(self, epoch: Int, x: Int, size: Int) -> Int:
-        """Where place `x[i]` of epoch `epoch[i]`, which has `size[i]` samples, lies in that epoch unshuffled."""
+        """Return unshuffled places inside epochs.
+
+        Args:
+            epoch: `[m]` int64 number of each epoch.
+            x: `[m]` int64 shuffled place in that epoch.
+            size: `[m]` int64 samples of that epoch.
+        """
         if self.block is None or self.pool is None:
             return permute(x, size, epoch, self.seed)
         return _pooled(x, epoch, size, np.minimum(self.block, size), self.pool, self.seed)
 
 
 class Shuffled(Reordered):
-    """What `Shuffle` makes of a plan."""
+    """Plan of `Shuffle`.
+
+    Args:
+        upstream: Plan to shuffle.
+        transform: The transform.
+    """
 
     def __init__(self, upstream: Plan, transform: Shuffle) -> None:
         super().__init__(upstream, transform)
@@ -75,16 +102,16 @@ class Shuffled(Reordered):
             raise PlanError(f"expected a plan of at most 2^62 samples to shuffle, got {len(upstream)}")
 
     def positions(self, k: Int) -> Int:
-        """Through the cipher of each epoch."""
+        """Apply the permutation of each epoch."""
         epoch, x = self.locate(k)
         return k - x + self._shuffle.within(epoch, x, self.sizes(epoch))
 
 
 def _pooled(x: Int, epoch: Int, n: Int, block: Int, blocks_a_pool: int, seed: int) -> Int:
-    """Blocks in permuted order, laid end to end and cut into pools of `pool` blocks; each pool shuffled.
+    """Permute the blocks, concatenate them, cut them into pools of `pool` blocks, and shuffle each pool.
 
-    The short block comes at some place `last` of that order. To keep arithmetic regular, everything behind its end
-    is counted as if it were whole: `missing` places further on.
+    The short block has some place `last` in that order. To keep arithmetic regular, everything after it is counted as
+    if it were whole: `missing` places later.
     """
     blocks = -(-n // block)
     missing = blocks * block - n

@@ -1,4 +1,4 @@
-"""`Split`: one part of the episodes, such as a training set, by a seeded draw."""
+"""`Split`: one part of a random split of the episodes, such as a training set."""
 
 from __future__ import annotations
 
@@ -17,23 +17,27 @@ from penstock.plan.episodes import Episodes
 
 @dataclass(frozen=True)
 class Split(EpisodeTransform):
-    """Part number `part` of the episodes, drawn without overlap; the parts of one seed hold every episode once.
+    """Choose one part of a random split of the episodes. The parts of one seed have every episode once.
 
-    `sizes` are fractions that add up to 1 (the parts differ from their exact share by less than one episode; the
-    largest remainders are rounded up), or integers, numbers of episodes that add up to no more than there are.
-    A part keeps the order of its episodes. Which episode goes where depends on the seed and the number of episodes.
+    A part keeps the order of its episodes. The split depends on the seed and the number of episodes. Cost: a
+    permutation of the episodes.
 
-    Raises `PlanError` for sizes that are none of both, or a part that is not there.
-    Cost: a permutation of the episodes.
+    Args:
+        sizes: Fractions that add up to 1, or numbers of episodes that add up to at most all. A part with a fraction
+            differs from its exact share by less than one episode; the largest remainders are rounded up. The default is
+            `(0.9, 0.1)`.
+        part: Number of the part to choose. The default is 0.
+        seed: 0 to 2^64 - 1. The default is 0.
 
-    >>> import numpy as np
-    >>> from penstock.core.spec import Field, Spec
-    >>> from penstock.formats.memory import MemorySource
-    >>> spec = Spec({"rewards": Field(np.dtype("f4"))})
-    >>> episodes = Episodes.of(MemorySource(spec, {"rewards": np.zeros(10, "f4")}, np.arange(11)))
-    >>> train, test = (Split((0.8, 0.2), part=part, seed=1).choose(episodes).index for part in (0, 1))
-    >>> len(train), len(test), sorted({*train.tolist(), *test.tolist()}) == list(range(10))
-    (8, 2, True)
+    Raises:
+        PlanError: The sizes are neither fractions nor integers, there are too few episodes, or there is no such part.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"rewards": np.zeros(10)}, lengths=[1] * 10)
+        >>> train, test = (data.choose(Split((0.8, 0.2), part, seed=1)) for part in (0, 1))
+        >>> len(train), len(test), sorted([*train.episodes.index, *test.episodes.index]) == list(range(10))
+        (8, 2, True)
     """
 
     sizes: tuple[float, ...] | tuple[int, ...] = (0.9, 0.1)
@@ -53,7 +57,7 @@ class Split(EpisodeTransform):
         settle(self, "seed", 0, (1 << 64) - 1)
 
     def choose(self, episodes: Episodes) -> Episodes:
-        """The episodes of the part."""
+        """Return the episodes of the part."""
         n = len(episodes)
         counts = self.counts(n)
         if sum(counts) > n:
@@ -64,10 +68,14 @@ class Split(EpisodeTransform):
         return episodes.take(e[(place >= begin) & (place < begin + counts[self.part])], repr(self))
 
     def counts(self, n: int) -> list[int]:
-        """How many of `n` episodes each part has.
+        """Return the number of episodes of each part.
 
-        >>> Split((0.5, 0.25, 0.25)).counts(7)
-        [3, 2, 2]
+        Args:
+            n: Number of all episodes.
+
+        Example:
+            >>> Split((0.5, 0.25, 0.25)).counts(7)
+            [3, 2, 2]
         """
         if all(isinstance(size, int) for size in self.sizes):
             return [int(size) for size in self.sizes]

@@ -1,4 +1,4 @@
-"""`Steps`: every step of every episode, one a sample."""
+"""`Steps`: every step of every episode as a sample."""
 
 from __future__ import annotations
 
@@ -11,30 +11,38 @@ from penstock.plan.episodes import Episodes
 
 @dataclass(frozen=True)
 class Steps(SampleTransform):
-    """Every step `t` in `0 : T` of every episode: columns `[n, ...]`.
+    """Every step of every episode, as samples `[n, ...]`.
 
-    Step columns are read at `t`, boundary columns at `t`, episode columns at their one row. With
-    `next_observations`, the batch also has the observations one row later, under that name.
+    Step columns and boundary columns are read at step `t`, and episode columns at their one row. Building the plan
+    costs a running sum over episodes.
 
-    Raises `PlanError` if `next_observations` is asked of a dataset that has no `observations`, or has such a column.
-    Cost: a running sum over episodes when built.
+    Args:
+        next_observations: Whether to add `next_observations`, the observations one row later. The default is False.
 
-    >>> import numpy as np
-    >>> from penstock.core.spec import Field, Spec
-    >>> from penstock.formats.memory import MemorySource
-    >>> spec = Spec({"observations": Field(np.dtype("f4"), (), "boundary"), "rewards": Field(np.dtype("f4"))})
-    >>> columns = {"observations": np.arange(7, dtype="f4"), "rewards": np.zeros(5, "f4")}
-    >>> plan = Steps(next_observations=True).plan(Episodes.of(MemorySource(spec, columns, np.array([0, 2, 5]))))
-    >>> len(plan), [read.name for read in plan.reads]
-    (5, ['observations', 'rewards', 'next_observations'])
-    >>> [selection.start.tolist() for selection in plan.resolve(np.arange(5))]
-    [[0, 1, 3, 4, 5], [0, 1, 2, 3, 4], [1, 2, 4, 5, 6]]
+    Raises:
+        PlanError: `next_observations` is set, and the dataset has no `observations` with T + 1 rows for T steps, or
+            has a column of that name.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"observations": np.arange(7), "rewards": np.zeros(5)}, lengths=[2, 3])
+        >>> batch = data.cut(Steps(next_observations=True))[:]
+        >>> batch["observations"].tolist(), batch["next_observations"].tolist()
+        ([0, 1, 3, 4, 5], [1, 2, 4, 5, 6])
+
+        The plan behind it:
+
+        >>> plan = Steps(next_observations=True).plan(data.episodes)
+        >>> len(plan), [read.name for read in plan.reads]
+        (5, ['observations', 'rewards', 'next_observations'])
+        >>> [selection.start.tolist() for selection in plan.resolve(np.arange(5))]
+        [[0, 1, 3, 4, 5], [0, 1, 2, 3, 4], [1, 2, 4, 5, 6]]
     """
 
     next_observations: bool = False
 
     def plan(self, episodes: Episodes) -> Plan:
-        """The plan of all steps."""
+        """Return the plan of all steps."""
         outputs: list[Output] = [
             (path, path, EPISODE if align == "episode" else View(align, 0, 1))
             for path, align in episodes.aligns.items()

@@ -1,4 +1,4 @@
-"""`TargetPairs`: what is shown, what is to be told from it, and what helps; for representation learning."""
+"""`TargetPairs`: a context, a target and extra context, for representation learning."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ NO_OFFSET: set[PairKind] = {"identity"}
 
 @dataclass(frozen=True)
 class TargetPairs(SampleTransform):
-    """Pairs of a `context` and a `target`, with an `extra_context` where the kind has one, never across episodes.
+    """Pairs of a `context` and a `target`, with an `extra_context` for some kinds. No pair crosses an episode's end.
 
-    With `k = offset`, for every step `t` (every `stride`-th) whose step `t + k` is in the same episode:
+    With `k = offset`, for every `stride`-th step `t` whose step `t + k` is in the same episode:
 
     | kind                | context | target              | extra_context |
     |---------------------|---------|---------------------|---------------|
@@ -43,25 +43,32 @@ class TargetPairs(SampleTransform):
     | `action_prediction` | obs t   | actions             |               |
     | `reward_prediction` | obs t   | rewards             |               |
 
-    Observations are `[n, ...]`; actions and rewards are those of the steps `t : t + k`, `[n, k, ...]`. Observations
-    that are a dict are one here too, `context/<leaf>`. `traj_ts_ids` `[n, 2]` int64 tells the number of the episode in
-    its source, and the step `t + k` of the target (`t` for `identity`). Every output has memory of its own.
+    Observations are `[n, ...]`. Actions and rewards of the steps `t : t + k` are `[n, k, ...]`. Dict observations stay
+    dicts: `context/<leaf>`. `traj_ts_ids` `[n, 2]` int64 has the number of the episode in its source, and the step
+    `t + k` of the target (`t` for `identity`). Outputs share no memory.
 
-    An episode of `T` steps has `T - k` pairs, and `T + 1 - k` with `last`, which goes on to the observation after the
-    last step (`identity`: `T`, or `T + 1`). `observations`, `actions` and `rewards` name the columns.
+    An episode of `T` steps has `T - k` pairs, or `T + 1 - k` with `last` (`identity`: `T`, or `T + 1`). Building the
+    plan costs a running sum over episodes, and nothing for each pair.
 
-    Raises `PlanError` for an unknown kind, an offset or stride below 1, an offset for `identity`, columns that are not
-    there, and `last` where an observation after the last step is read and there is none.
-    Cost: a running sum over episodes when built, nothing per pair.
+    Args:
+        kind: One of the kinds above.
+        offset: `k`, at least 1. The default is 1, and `identity` allows no other.
+        last: Whether to include the observation after the last step. The default is False.
+        stride: Steps from one pair to the next, at least 1. The default is 1.
+        observations: Name of the observation column. The default is `"observations"`.
+        actions: Name of the action column. The default is `"actions"`.
+        rewards: Name of the reward column. The default is `"rewards"`.
 
-    >>> from penstock.core.spec import Field, Spec
-    >>> from penstock.formats.memory import MemorySource
-    >>> import numpy as np
-    >>> spec = Spec({"observations": Field(np.dtype("f4"), (), "boundary"), "actions": Field(np.dtype("i8"))})
-    >>> columns = {"observations": np.arange(7, dtype="f4"), "actions": np.zeros(5, "i8")}
-    >>> plan = TargetPairs("dynamics").plan(Episodes.of(MemorySource(spec, columns, np.array([0, 2, 5]))))
-    >>> len(plan), [read.name for read in plan.reads]
-    (3, ['context', 'target', 'extra_context'])
+    Raises:
+        PlanError: The kind or a column is unknown, a number is out of range, or `last` needs an observation after the
+            last step that the dataset does not have.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"observations": np.arange(7), "actions": np.zeros(5, int)}, lengths=[2, 3])
+        >>> batch = data.cut(TargetPairs("dynamics"))[:]
+        >>> batch["context"].tolist(), batch["target"].tolist(), batch["extra_context"].shape
+        ([0, 3, 4], [1, 4, 5], (3, 1))
     """
 
     kind: PairKind
@@ -82,7 +89,7 @@ class TargetPairs(SampleTransform):
             raise PlanError(f"expected no offset for kind {self.kind!r}, got {self.offset}; 'temporal' has one")
 
     def plan(self, episodes: Episodes) -> Plan:
-        """The plan of all pairs."""
+        """Return the plan of all pairs."""
         outputs: list[Output] = []
         single: set[str] = set()
         for role, what in KINDS[self.kind].items():
@@ -103,7 +110,7 @@ class TargetPairs(SampleTransform):
         )
 
     def _outputs(self, role: Role, what: What, episodes: Episodes) -> list[Output]:
-        """What is read for one role: a column, or those below it under the same names."""
+        """Outputs of one role: a column, or the columns below it with the same names."""
         if what in ("actions", "rewards"):
             prefix = self.actions if what == "actions" else self.rewards
             aligns = self._columns(what, prefix, episodes)

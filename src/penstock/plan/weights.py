@@ -1,4 +1,4 @@
-"""Weights of a mix as exact shares: of samples, from sizes, of rows; and what came of them."""
+"""Weights of a mix as exact shares, and reports of the resulting shares."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ Weight = int | float | Fraction | Decimal | str
 
 
 def shares(weights: Sequence[Weight]) -> tuple[Fraction, ...]:
-    """The weights as fractions that add up to one, with nothing rounded.
+    """Return weights as exact fractions that add up to 1.
 
-    A float counts as the decimal number that it prints as: 0.1 is 1/10, not 3602879701896397/2^55, so that
-    `(0.5, 0.3, 0.2)` repeats after ten picks. Strings are numbers or fractions, such as `"1/3"`. A source with weight
-    zero is never picked.
+    A float counts as the decimal that it prints as: 0.1 is 1/10. `(0.5, 0.3, 0.2)` therefore repeats after ten samples.
 
-    Raises `PlanError` for negative, infinite or missing numbers, and where no weight is above zero.
+    Args:
+        weights: Numbers of 0 or more, or strings such as `"1/3"`. A dataset with weight 0 is never used.
 
-    >>> [str(share) for share in shares([0.5, 0.3, 0.2])]
-    ['1/2', '3/10', '1/5']
+    Raises:
+        PlanError: A weight is negative, infinite or missing, or no weight is above 0.
+
+    Example:
+        >>> [str(share) for share in shares([0.5, 0.3, 0.2])]
+        ['1/2', '3/10', '1/5']
     """
     exact = [_exact(weight, i) for i, weight in enumerate(weights)]
     total = sum(exact, Fraction(0))
@@ -34,14 +37,23 @@ def shares(weights: Sequence[Weight]) -> tuple[Fraction, ...]:
 
 
 def proportional(sizes: Sequence[int], maximum: int | None = None, temperature: float = 1) -> tuple[Fraction, ...]:
-    """Shares by size: `min(size, maximum) ** (1 / temperature)`; a high temperature evens them out.
+    """Return shares by size, `min(size, maximum) ** (1 / temperature)`.
 
-    Arguments: `sizes`, samples of each source; `maximum`, above which a source counts no more; `temperature`, above
-    zero. At temperature one the shares are exact. Raises `PlanError` for other values. Source: the rates of T5, section
-    3.5.2 of Raffel et al., "Exploring the Limits of Transfer Learning" (2020).
+    A high temperature makes the shares more equal. At temperature 1 they are exact.
 
-    >>> [str(share) for share in proportional([100, 300, 900], maximum=300)]
-    ['1/7', '3/7', '3/7']
+    Args:
+        sizes: Samples of each dataset.
+        maximum: Size above which a dataset does not count more. The default is None: no limit.
+        temperature: Above 0. The default is 1.
+
+    Raises:
+        PlanError: An argument is out of range.
+
+    Example:
+        >>> [str(share) for share in proportional([100, 300, 900], maximum=300)]
+        ['1/7', '3/7', '3/7']
+
+    Source: rates of T5, section 3.5.2 of Raffel et al., "Exploring the Limits of Transfer Learning" (2020).
     """
     if not (isfinite(temperature) and temperature > 0) or (maximum is not None and maximum < 1):
         raise PlanError(
@@ -52,12 +64,21 @@ def proportional(sizes: Sequence[int], maximum: int | None = None, temperature: 
 
 
 def nested(outer: Sequence[Weight], inner: Sequence[Sequence[Weight] | None]) -> tuple[Fraction, ...]:
-    """Shares of a mix of mixes, one after the other: each source has its share of its mix's share.
+    """Return the shares of a mix of mixes, flattened.
 
-    `inner[i]` are the weights inside part `i`, or None where that part is a single source.
+    Args:
+        outer: Weights of the parts.
+        inner: Weights inside each part, or None for a part that is a single dataset.
 
-    >>> [str(share) for share in nested([1, 1], [None, [1, 3]])]
-    ['1/2', '1/8', '3/8']
+    Returns:
+        For each dataset, its share of its part times the share of the part.
+
+    Raises:
+        PlanError: The lengths differ.
+
+    Example:
+        >>> [str(share) for share in nested([1, 1], [None, [1, 3]])]
+        ['1/2', '1/8', '3/8']
     """
     if len(outer) != len(inner):
         raise PlanError(f"expected as many inner weights as outer ones, got {len(inner)} for {len(outer)}")
@@ -66,13 +87,18 @@ def nested(outer: Sequence[Weight], inner: Sequence[Sequence[Weight] | None]) ->
 
 
 def per_sample(wanted: Sequence[Fraction], mean_rows: Sequence[Fraction]) -> tuple[Fraction, ...]:
-    """Shares of samples that give the `wanted` shares of rows (steps, tokens), exactly.
+    """Return shares of samples that result in exact shares of rows (steps, tokens).
 
-    `mean_rows` is rows by samples of each source, as `Fraction(rows, samples)`. A source that is wanted and has no
-    rows raises `PlanError`.
+    Args:
+        wanted: Share of rows of each dataset.
+        mean_rows: Mean rows of a sample of each dataset, as `Fraction(rows, samples)`.
 
-    >>> [str(share) for share in per_sample(shares([1, 1]), [Fraction(10), Fraction(40)])]
-    ['4/5', '1/5']
+    Raises:
+        PlanError: The lengths differ, or a dataset with a share has no rows.
+
+    Example:
+        >>> [str(share) for share in per_sample(shares([1, 1]), [Fraction(10), Fraction(40)])]
+        ['4/5', '1/5']
     """
     if len(wanted) != len(mean_rows):
         raise PlanError(f"expected the mean rows of {len(wanted)} sources, got {len(mean_rows)}")
@@ -86,9 +112,19 @@ def per_sample(wanted: Sequence[Fraction], mean_rows: Sequence[Fraction]) -> tup
 
 @dataclass(frozen=True)
 class Part:
-    """What one source gives to an epoch of a mix, and which share of it that is.
+    """Contribution of one dataset to an epoch of a mix.
 
-    `wanted` is the share in the unit that the weights were given in. `rows` is None where nobody counted them.
+    Args:
+        name: Name of the dataset.
+        wanted: Share, in the unit of the weights.
+        samples: Number of its samples.
+        share_of_samples: Its part of all samples.
+        rows: Number of its rows. The default is None: not counted.
+        share_of_rows: Its part of all rows. The default is None: not counted.
+
+    Example:
+        >>> Part("zeros", Fraction(1, 2), 5, 0.5).samples
+        5
     """
 
     name: str
@@ -101,12 +137,16 @@ class Part:
 
 @dataclass(frozen=True)
 class MixReport:
-    """What a mix gives, source by source; printed, it is a table.
+    """Contribution of each dataset to a mix. It prints as a table.
 
-    >>> print(MixReport.of(["a", "b"], shares([1, 1]), [5, 5], [50, 200]))
-    source  wanted  samples   share  rows   share
-    a       0.5000        5  0.5000    50  0.2000
-    b       0.5000        5  0.5000   200  0.8000
+    Args:
+        parts: One entry for each dataset.
+
+    Example:
+        >>> print(MixReport.of(["a", "b"], shares([1, 1]), [5, 5], [50, 200]))
+        source  wanted  samples   share  rows   share
+        a       0.5000        5  0.5000    50  0.2000
+        b       0.5000        5  0.5000   200  0.8000
     """
 
     parts: tuple[Part, ...]
@@ -115,7 +155,14 @@ class MixReport:
     def of(
         cls, names: Sequence[str], wanted: Sequence[Fraction], samples: Sequence[int], rows: Sequence[int] | None = None
     ) -> MixReport:
-        """The report of `samples` (and `rows`) that each source gives."""
+        """Make a report from counts.
+
+        Args:
+            names: Name of each dataset.
+            wanted: Share of each dataset.
+            samples: Samples of each dataset.
+            rows: Rows of each dataset. The default is None: not counted.
+        """
         many, long = sum(samples) or 1, sum(rows or ()) or 1
         return cls(
             tuple(
@@ -150,7 +197,7 @@ def _exact(weight: object, i: int) -> Fraction:
 
 
 def _fraction(weight: object) -> Fraction | None:
-    """The number, floats as they print; None for what is no finite number."""
+    """The number, floats as they print, or None for anything but a finite number."""
     if isinstance(weight, bool):
         return None
     if isinstance(weight, Rational):

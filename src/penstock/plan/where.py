@@ -1,4 +1,4 @@
-"""`Where`: the episodes that meet a condition on their metadata."""
+"""`Where`: the episodes whose metadata meet a condition."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ Bool = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Where(EpisodeTransform):
-    """The episodes for which `condition` holds, in their order, as a dense table with an honest length.
+    """Keep the episodes whose metadata meet a condition, in their order.
 
-    `condition` is an expression over the metadata columns, such as `"rewards_sum >= 100 and total_steps > 20"`:
-    comparisons, `and`, `or`, `not`, numbers, column names, and `+ - * / %` (in float64). A comparison with a missing
-    value is False. Or it is a function from the metadata `Columns` to `[E]` bool; then the fingerprint is that of the
-    chosen episodes.
+    The result is a dense table, so its length is exact. Cost: the metadata of every episode is read once.
 
-    Raises `PlanError` for anything else in the expression, unknown columns, and results that are not booleans.
-    Cost: the metadata of every episode, read once.
+    Args:
+        condition: An expression over the metadata columns, such as `"rewards_sum >= 100 and total_steps > 20"`, with
+            comparisons, `and`, `or`, `not`, numbers, column names, and `+ - * / %` (in float64). A comparison with a
+            missing value is False. Or a function from the metadata `Columns` to `[E]` bool; the chosen episodes are
+            then the fingerprint.
 
-    >>> import numpy as np
-    >>> from penstock.core.spec import Field, Spec
-    >>> from penstock.formats.memory import MemorySource
-    >>> spec = Spec({"rewards": Field(np.dtype("f4"))})
-    >>> source = MemorySource(spec, {"rewards": np.zeros(9, "f4")}, np.array([0, 2, 5, 9]))
-    >>> Where("total_steps > 2 and id % 2 == 0").choose(Episodes.of(source)).index.tolist()
-    [2]
+    Raises:
+        PlanError: The expression has an unknown column or operation, or the result is not boolean.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"rewards": np.zeros(9)}, lengths=[2, 3, 4])
+        >>> data.choose(Where("total_steps > 2 and id % 2 == 0")).episodes.index.tolist()
+        [2]
     """
 
     condition: str | Callable[[Columns], Any]
@@ -50,7 +51,7 @@ class Where(EpisodeTransform):
             raise PlanError(f"expected Where to have an expression or a function, got {self.condition!r}")
 
     def choose(self, episodes: Episodes) -> Episodes:
-        """The episodes that meet the condition."""
+        """Return the episodes that meet the condition."""
         table = episodes.table()
         if isinstance(self.condition, str):
             chosen, why = _evaluate(self.condition, table), repr(self)
@@ -138,7 +139,7 @@ def _truth(node: ast.expr, table: Columns) -> Bool:
 
 
 def _number(node: ast.expr, table: Columns) -> Any:
-    """A value to compare or calculate with; booleans count as 0 and 1."""
+    """Value to compare or calculate with. Booleans count as 0 and 1."""
     value = _value(node, table)
     return value.astype(np.int64) if value.dtype == np.bool_ else value
 
@@ -152,10 +153,20 @@ def _compare(op: ast.cmpop, left: Any, right: Any) -> Bool:
 
 @dataclass(frozen=True, eq=False)
 class TakeEpisodes(EpisodeTransform):
-    """The episodes in the given rows `[n]` int64 of the table, in that order."""
+    """Take rows of the episode table, in the given order.
+
+    Args:
+        rows: `[n]` int64 row numbers.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"rewards": np.zeros(5)}, lengths=[2, 3])
+        >>> data.choose(TakeEpisodes(np.array([1]))).steps
+        3
+    """
 
     rows: npt.NDArray[np.int64]
 
     def choose(self, episodes: Episodes) -> Episodes:
-        """Those rows."""
+        """Return these rows."""
         return episodes.take(self.rows, "take")

@@ -1,4 +1,4 @@
-"""`Windows`: stretches of consecutive steps, each column with the range it needs."""
+"""`Windows`: ranges of consecutive steps as samples."""
 
 from __future__ import annotations
 
@@ -18,33 +18,46 @@ Range = tuple[str, str, int, int]
 
 @dataclass(frozen=True)
 class Windows(SampleTransform):
-    """Windows around an anchor step `t`: columns `[n, L, ...]`, never across an episode's end.
+    """Windows of consecutive steps around an anchor step `t`, as samples `[n, L, ...]`.
 
-    A window is the `length` steps `t - past : t - past + length`, so `past` of them lie before the anchor. Step
-    columns and boundary columns are read at the same steps; episode columns have one row, `[n, ...]`.
+    No window crosses the end of an episode.
 
-    `columns` gives a column (or all columns below a prefix) a range `(lo, hi)` of its own, counted from the anchor;
-    `(column, lo, hi)` reads that column under another name. Two observations back and sixteen actions ahead:
-    `columns={"observations": (-1, 1), "actions": (0, 16)}`; next observations:
-    `columns={"next_observations": ("observations", 1, 17)}`. Boundary columns with a range of their own may reach
-    the observation after the last step.
+    A window has the steps `t - past : t - past + length`. Step and boundary columns are read at the same steps. Episode
+    columns have one row, `[n, ...]`. Building the plan costs a running sum over episodes, and nothing for each window.
 
-    `pad="drop"` takes as anchors, every `stride` steps from the first that fits, those steps for which every range
-    lies inside the episode. With `"zero"` and `"repeat"` the anchors are the steps `0, stride, ...`, and what lies
-    outside is zero, or the nearest row again; the batch then has a `mask` `[n, L]` of what is real, and an
-    `<output>_mask` for each range in `columns`.
+    Args:
+        length: Steps of a window, at least 1.
+        past: How many of these steps come before the anchor, 0 or more. The default is 0.
+        stride: Steps from one anchor to the next, at least 1. The default is 1.
+        pad: `"drop"` uses only anchors whose ranges are all inside the episode, starting with the first such step.
+            `"zero"` and `"repeat"` use the anchors `0, stride, ...`, and fill steps outside the episode with zeros or
+            the nearest row. They add a `mask` `[n, L]` that is True for real steps, and an `<output>_mask` for each
+            range in `columns`. The default is `"drop"`.
+        columns: Ranges of single columns, or of all columns below a prefix. `(lo, hi)` reads the steps `lo : hi`
+            counted from the anchor. `(column, lo, hi)` reads `column` under another name. Boundary columns with a range
+            may include the observation after the last step. The default is no such range.
 
-    Raises `PlanError` for an empty range, a length or stride below 1, unknown columns, and names that collide.
-    Cost: a running sum over episodes when built, nothing per window.
+    Raises:
+        PlanError: A range is empty, a number is out of range, a column is unknown, or two outputs have one name.
 
-    >>> import numpy as np
-    >>> from penstock.core.spec import Field, Spec
-    >>> from penstock.formats.memory import MemorySource
-    >>> spec = Spec({"rewards": Field(np.dtype("f4"))})
-    >>> source = MemorySource(spec, {"rewards": np.zeros(9, "f4")}, np.array([0, 4, 9]))
-    >>> (selection,) = Windows(3).plan(Episodes.of(source)).resolve(np.arange(5))
-    >>> selection.start.tolist(), selection.shape
-    ([0, 1, 4, 5, 6], (5, 3))
+    Example:
+        >>> import numpy as np, penstock
+        >>> columns = {"observations": np.arange(11), "actions": np.arange(9)}
+        >>> data = penstock.from_arrays(columns, lengths=[4, 5])
+        >>> data.cut(Windows(3))[:]["actions"].tolist()
+        [[0, 1, 2], [1, 2, 3], [4, 5, 6], [5, 6, 7], [6, 7, 8]]
+
+        Two observations back and three actions ahead:
+
+        >>> windows = data.cut(Windows(1, columns={"observations": (-1, 1), "actions": (0, 3)}))
+        >>> windows[0]["observations"].tolist(), windows[0]["actions"].tolist()
+        ([0, 1], [1, 2, 3])
+
+        Next observations:
+
+        >>> windows = data.cut(Windows(2, columns={"next_observations": ("observations", 1, 3)}))
+        >>> windows[0]["next_observations"].tolist()
+        [1, 2]
     """
 
     length: int
@@ -62,7 +75,7 @@ class Windows(SampleTransform):
         object.__setattr__(self, "columns", _ranges(given))
 
     def plan(self, episodes: Episodes) -> Plan:
-        """The plan of all windows."""
+        """Return the plan of all windows."""
         lo, hi = -self.past, self.length - self.past
         outputs, masks = _own_outputs(cast("tuple[Range, ...]", self.columns), episodes)
         named = {name for name, _, _ in outputs}
@@ -95,7 +108,7 @@ def _ranges(given: Iterable[tuple[str, tuple[Any, ...]]]) -> tuple[Range, ...]:
 
 
 def _own_outputs(ranges: Iterable[Range], episodes: Episodes) -> tuple[list[Output], list[tuple[str, View]]]:
-    """Outputs and masks of the ranges; where prefixes nest, a column belongs to the longest."""
+    """Outputs and masks of the ranges. Where prefixes nest, a column belongs to the longest."""
     outputs: dict[str, Output] = {}
     masks: list[tuple[str, View]] = []
     for output, column, lo, hi in sorted(ranges, key=lambda r: (-len(r[0]), r)):

@@ -1,4 +1,4 @@
-"""From environments to episodes: collectors for single and vectorised environments, their hooks and a driver."""
+"""Record episodes from environments: collectors for single and vectorised environments, hooks, and rollouts."""
 
 from penstock.errors import require
 

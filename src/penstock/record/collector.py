@@ -1,4 +1,4 @@
-"""Recording from a single environment."""
+"""`Collector`: record episodes from a single environment."""
 
 from __future__ import annotations
 
@@ -22,34 +22,59 @@ RESERVED = ("observations", "actions", "rewards", "terminations", "truncations",
 
 
 class Collector(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment that records what happens in it: every episode is written the moment it ends.
+    """Environment wrapper that records episodes. Every episode is written when it ends.
 
-    Use it as the environment itself. `target` is a path (a dataset is created there in `format`), an open `Writer`
-    (yours to close), or a function that makes a writer from a `Spec`.
+    Use it in place of the environment. Cost: about 1 us for each step.
 
-    - `metadata`: stored about the dataset, beside `env_spec`.
-    - `record_infos`: False; True or "error" (every info has the columns of the first, anything else is a `DataError`);
-      or "union" (missing values are filled, `infos_mask/...` says where). `info_example` is an info with keys that may
-      come later than the first episode.
-    - `on_step`: a hook that changes what is recorded or adds to it, see `StepData`.
-    - `episode_metadata`: what to store beside an episode, by default statistics of its rewards.
-    - `seed`: of the generator that draws a seed for every reset that is given none; `autoseed=False` draws none.
-    - `nan`, `outside`: "error", "warn" or "keep" values that are not finite, or not in their space. Looked at when the
-      episode closes.
-    - `dtypes`: "error", or "cast" to round observations and actions to the dtype of their space.
-    - `unfinished`: whether `close` has the open episode "save"d, truncated, or "drop"ped.
+    Args:
+        env: Environment to record.
+        target: Path of a new dataset, an open `Writer` (which you close), or a function from a `Spec` to a `Writer`.
+        format: Format of a new dataset. The default is `"columns"`.
+        metadata: Metadata of the dataset, in addition to `env_spec`. The default is none.
+        record_infos: False: no infos. True or `"error"`: every info must have the columns of the first. `"union"`:
+            missing values are filled, and `infos_mask/...` is True for recorded ones. The default is False.
+        info_example: An info with keys that may first appear after the first episode. The default is None.
+        on_step: Hook that changes or adds to the recorded data, see `StepData`. The default is None.
+        episode_metadata: Function from an `Episode` to its metadata. The default is statistics of its rewards.
+        seed: Seed of the generator that draws a seed for every reset without one. The default is None: a random seed.
+        autoseed: Whether to draw these seeds. The default is True.
+        nan: What to do with values that are not finite, when the episode ends: `"error"`, `"warn"` or `"keep"`. The
+            default is `"error"`.
+        outside: The same for values outside their space. The default is `"warn"`.
+        dtypes: `"cast"` rounds observations and actions to the dtype of their space; `"error"` refuses other dtypes.
+            The default is `"error"`.
+        unfinished: What `close` does with an open episode: `"save"` it as truncated, or `"drop"` it. The default is
+            `"save"`.
 
-    Raises `SpecError` for a space that has no columns, `FileExistsError` if the path is taken; while stepping
-    `DataError` for values that cannot be recorded and `OSError` for a full disk (see `flush`). Cost: about 1 us a step.
+    Raises:
+        SpecError: A space has no columns.
+        FileExistsError: The path exists.
+        DataError: While stepping, a value cannot be recorded.
+        OSError: While stepping, the disk is full. See `flush`.
 
-    >>> from penstock.record.memory import MemoryWriter
-    >>> env = Collector(gymnasium.make("CartPole-v1"), writer := MemoryWriter(), seed=0)
-    >>> observation, info = env.reset()
-    >>> for _ in range(3):
-    ...     _ = env.step(1)
-    >>> env.close()
-    >>> writer.episodes[0]
-    Episode(id=0, steps=3, columns=['observations', 'actions', 'rewards', 'terminations', 'truncations'])
+    Example:
+        >>> import gymnasium, penstock, tempfile
+        >>> path = f"{tempfile.mkdtemp()}/cartpole"
+        >>> with Collector(gymnasium.make("CartPole-v1"), path, seed=0) as env:
+        ...     for _ in range(2):
+        ...         observation, info = env.reset()
+        ...         done = False
+        ...         while not done:
+        ...             observation, reward, terminated, truncated, info = env.step(1)
+        ...             done = terminated or truncated
+        >>> len(penstock.open(path))
+        2
+
+        Episodes in memory:
+
+        >>> from penstock.record.memory import MemoryWriter
+        >>> env = Collector(gymnasium.make("CartPole-v1"), writer := MemoryWriter(), seed=0)
+        >>> observation, info = env.reset()
+        >>> for _ in range(3):
+        ...     _ = env.step(1)
+        >>> env.close()
+        >>> writer.episodes[0]
+        Episode(id=0, steps=3, columns=['observations', 'actions', 'rewards', 'terminations', 'truncations'])
     """
 
     def __init__(
@@ -86,26 +111,34 @@ class Collector(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @property
     def episodes(self) -> int:
-        """How many episodes have been written."""
+        """Number of written episodes."""
         return self._sink.episodes
 
     @property
     def steps(self) -> int:
-        """How many steps the written episodes have."""
+        """Total number of steps of the written episodes."""
         return self._sink.steps
 
     @property
     def pending(self) -> int:
-        """How many closed episodes wait in memory because writing them failed."""
+        """Number of closed episodes that wait in memory because writing failed."""
         return len(self._sink.pending)
 
     @property
     def dataset_spec(self) -> Spec:
-        """The columns of the dataset; what infos and extras add is final once the first episode is closed."""
+        """Columns of the dataset. Columns of infos and extras are final after the first episode."""
         return self._sink.spec or self._make_spec()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode; one that is open is closed as truncated. The seed and the options are stored with it."""
+        """Start an episode. An open episode is saved as truncated. Seed and options are stored with the new one.
+
+        Args:
+            seed: Seed of the environment. The default is None: draw one, or none without `autoseed`.
+            options: Options of the environment. The default is None.
+
+        Returns:
+            Observation and info of the environment.
+        """
         self._end_unfinished()
         if seed is not None:
             seed = int(seed)  # environments take no NumPy integers
@@ -123,10 +156,17 @@ class Collector(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Step the environment and record it. Returns what the environment returned, whatever a hook changed.
+        """Step the environment and record it.
 
-        Raises `DataError` if no episode is open, or for an action, before the environment moves; if what the
-        environment gave cannot be recorded, the episode ends with the step before.
+        Args:
+            action: Action for the environment.
+
+        Returns:
+            The result of the environment, without the changes of a hook.
+
+        Raises:
+            DataError: No episode is open, or the action cannot be recorded; the environment did not step then. Or the
+                result cannot be recorded; the episode then ends with the step before.
         """
         if not self._open:
             raise DataError("expected reset() before step(): no episode is open, the last one has ended or failed")
@@ -150,10 +190,13 @@ class Collector(gymnasium.Wrapper[Any, Any, Any, Any]):
         return result
 
     def truncate(self) -> None:
-        """Close the open episode here as truncated, and save it.
+        """End the open episode here as truncated, and save it.
 
-        Stepping on starts an episode with the last observation (its metadata says `continued`); `reset` starts afresh.
-        An episode without steps stays open. Raises `DataError` if no episode is open.
+        The next `step` starts an episode with the last observation, and its metadata has `continued`. `reset` starts a
+        fresh one. An episode without steps stays open.
+
+        Raises:
+            DataError: No episode is open.
         """
         if not self._open:
             raise DataError("expected an open episode to truncate, got none; call reset() first")
@@ -161,13 +204,18 @@ class Collector(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._end(False, True, carry=True)
 
     def flush(self) -> None:
-        """Write the episodes that a full disk kept in memory. Raises what the writer raises; try again later."""
+        """Write the episodes that wait in memory because writing failed, for example on a full disk.
+
+        Raises:
+            OSError: Writing failed again. Call `flush` later.
+        """
         self._sink.flush()
 
     def close(self) -> None:
-        """Save or drop the open episode, close the writer if it was made here, and the environment in any case.
+        """Save or drop the open episode, close the writer unless it was passed in, and close the environment.
 
-        If the disk is full, the error is raised and `close` can be called again.
+        Raises:
+            OSError: Writing failed. `close` can be called again.
         """
         try:
             if self._unfinished == "save":
@@ -186,7 +234,7 @@ class Collector(gymnasium.Wrapper[Any, Any, Any, Any]):
             self._infos.store(0, info)
 
     def _record_hooked(self, hook: StepHook, action: Any, result: tuple[Any, ...]) -> bool:
-        """Record a step as the hook wants it; whether an episode is open afterwards."""
+        """Record a step as changed by the hook. Return whether an episode is still open."""
         observation, reward, terminated, truncated, info = result
         buffer, i = self._buffer, self._buffer.steps
         data = hook(StepData(self.env, observation, info, action, reward, terminated, truncated))

@@ -1,4 +1,4 @@
-"""The places where a user's function takes part in recording, and what it is handed."""
+"""Hooks of users in a recording, and the data that they get."""
 
 from __future__ import annotations
 
@@ -15,12 +15,29 @@ from penstock.core.episode import Episode
 
 @dataclass(slots=True)
 class StepData:
-    """What one `reset` or `step` gave, before it is recorded; a step hook changes it in place or returns another.
+    """Data of one `reset` or `step` before it is recorded. A hook changes it in place or returns another.
 
-    At a reset `action` and `reward` are None and `is_reset` is True. `extras` is a dict, nested at will, of further
-    values to record: `{"state": {"qpos": ...}}`. A key that is there at the reset has T + 1 rows, one that comes only
-    with steps has T. Setting `terminated` or `truncated` ends the recorded episode; if the environment goes on,
-    the next episode starts with the same observation.
+    Setting `terminated` or `truncated` ends the recorded episode. If the environment continues, the next episode starts
+    with the same observation.
+
+    Args:
+        env: The environment.
+        observation: Observation after the reset or step.
+        info: Info of the reset or step.
+        action: Action of the step, or None at a reset.
+        reward: Reward of the step, or None at a reset.
+        terminated: Whether the environment terminated. The default is False.
+        truncated: Whether the episode was truncated. The default is False.
+        is_reset: Whether this is a reset. The default is False.
+        extras: More values to record, a dict that may be nested: `{"state": {"qpos": ...}}`. A key that exists at the
+            reset has T + 1 rows; other keys have T. The default is empty.
+
+    Example:
+        >>> def add_time(data: StepData) -> StepData:
+        ...     data.extras["time"] = 0.0 if data.is_reset else 1.0
+        ...     return data
+        >>> add_time(StepData(None, 1, {}, is_reset=True)).extras
+        {'time': 0.0}
     """
 
     env: Any
@@ -40,12 +57,21 @@ EpisodeMetadata = Callable[[Episode], Mapping[str, Any]]
 
 
 def reward_statistics(episode: Episode) -> dict[str, float]:
-    """`rewards_sum`, `_mean`, `_std`, `_max` and `_min` of an episode: what is stored beside it unless told otherwise.
+    """Return sum, mean, standard deviation, maximum and minimum of the rewards of an episode.
 
-    >>> from penstock.core.spec import Field, Spec
-    >>> spec = Spec({"rewards": Field(np.dtype("float64"))})
-    >>> reward_statistics(Episode(spec, {"rewards": np.array([1.0, 3.0])}))["rewards_mean"]
-    2.0
+    Collectors store these as metadata by default.
+
+    Args:
+        episode: A recorded episode.
+
+    Returns:
+        `rewards_sum`, `rewards_mean`, `rewards_std`, `rewards_max` and `rewards_min`.
+
+    Example:
+        >>> from penstock.core.spec import Field, Spec
+        >>> spec = Spec({"rewards": Field(np.dtype("float64"))})
+        >>> reward_statistics(Episode(spec, {"rewards": np.array([1.0, 3.0])}))["rewards_mean"]
+        2.0
     """
     rewards = episode.rewards
     high, low = float(np.maximum.reduce(rewards)), float(np.minimum.reduce(rewards))
@@ -68,20 +94,24 @@ _TAME = 1e140
 
 
 def _sum_and_deviation(rewards: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """What `sum()` and `std()` give, at a third of their cost: the ufuncs themselves."""
+    """The results of `sum()` and `std()` at a third of their cost, by calling the ufuncs."""
     total = np.add.reduce(rewards)
     apart = rewards - total / len(rewards)
     return float(total), math.sqrt(np.add.reduce(apart * apart) / len(rewards))
 
 
 def seed_stream(seed: int | None) -> Iterator[int]:
-    """Seeds for resets, `0 <= s < 2**31`, none twice in 2**31; the same for the same `seed`, fresh ones for None.
+    """Yield distinct seeds for resets, `0 <= s < 2**31`.
 
-    31 bits, because many simulators take no more.
+    No seed repeats within 2**31. Many simulators accept no more than 31 bits.
 
-    >>> a, b = seed_stream(7), seed_stream(7)
-    >>> [next(a) for _ in range(3)] == [next(b) for _ in range(3)]
-    True
+    Args:
+        seed: Seed of the stream. Equal seeds yield equal streams; None yields a random one.
+
+    Example:
+        >>> a, b = seed_stream(7), seed_stream(7)
+        >>> [next(a) for _ in range(3)] == [next(b) for _ in range(3)]
+        True
     """
     at, stride = (int(i) for i in np.random.default_rng(seed).integers(0, 2**31, 2))
     while True:

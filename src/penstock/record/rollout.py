@@ -1,4 +1,4 @@
-"""Driving environments with a policy, or at random."""
+"""`rollout`: run environments with a policy, or with random actions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,17 @@ EpisodeReport = Callable[[int, float, int], object]
 
 @dataclass
 class Rollout:
-    """What was driven: the return and the length of every finished episode, and all steps, unfinished ones included."""
+    """Returns and lengths of finished episodes, and the number of all steps.
+
+    Args:
+        returns: Return of each finished episode.
+        lengths: Number of steps of each finished episode.
+        steps: Number of steps, with those of unfinished episodes.
+
+    Example:
+        >>> Rollout(returns=[9.0], lengths=[9], steps=12).episodes
+        1
+    """
 
     returns: list[float] = field(default_factory=list[float])
     lengths: list[int] = field(default_factory=list[int])
@@ -27,7 +37,7 @@ class Rollout:
 
     @property
     def episodes(self) -> int:
-        """How many episodes were finished."""
+        """Number of finished episodes."""
         return len(self.returns)
 
 
@@ -40,16 +50,28 @@ def rollout(
     seed: int | None = None,
     on_episode: EpisodeReport | None = None,
 ) -> Rollout:
-    """Drive `env` until so many `episodes` are finished or so many `steps` done, whichever comes first.
+    """Run an environment until a number of episodes or steps is reached, whichever comes first.
 
-    `policy` maps an observation to an action; without one, actions are drawn from the action space. With a `seed`,
-    the action space and every reset are seeded from it. `on_episode(number, return, length)` is called after each.
-    An episode that `steps` cuts short stays open.
+    Wrap the environment in a `Collector` to record the episodes.
 
-    Raises `DataError` if neither limit is given.
+    Args:
+        env: Environment to run.
+        policy: Function from an observation to an action. The default is None: random actions.
+        episodes: Number of episodes to finish. The default is None: no limit.
+        steps: Number of steps. The last episode may stay open. The default is None: no limit.
+        seed: Seed of the action space and of every reset. The default is None: not seeded.
+        on_episode: Called as `on_episode(number, return, length)` after each episode. The default is None.
 
-    >>> rollout(gymnasium.make("CartPole-v1"), lambda observation: 1, episodes=2, seed=0).episodes
-    2
+    Returns:
+        Returns and lengths of the finished episodes.
+
+    Raises:
+        DataError: There is no limit.
+
+    Example:
+        >>> import gymnasium
+        >>> rollout(gymnasium.make("CartPole-v1"), lambda observation: 1, episodes=2, seed=0).episodes
+        2
     """
     enough, limit = _limits(episodes, steps)
     act = _policy(env.action_space, policy, seed)
@@ -77,14 +99,26 @@ def rollout_vector(
     seed: int | None = None,
     on_episode: EpisodeReport | None = None,
 ) -> Rollout:
-    """`rollout` for vectorised environments: `policy` maps a batch of observations to a batch of actions.
+    """Run a vector environment until a number of episodes or steps is reached, whichever comes first.
 
-    `steps` counts the steps of all environments together, without those that only reset one.
+    Args:
+        envs: Vector environment to run.
+        policy: Function from a batch of observations to a batch of actions. The default is None: random actions.
+        episodes: Number of episodes to finish, over all environments. The default is None: no limit.
+        steps: Number of steps over all environments, without steps that only reset one. The default is None: no limit.
+        seed: Seed of the action space and of the first reset. The default is None: not seeded.
+        on_episode: Called as `on_episode(number, return, length)` after each episode. The default is None.
 
-    Raises `DataError` if neither limit is given.
+    Returns:
+        Returns and lengths of the finished episodes.
 
-    >>> rollout_vector(gymnasium.make_vec("CartPole-v1", 2), steps=100, seed=0).steps
-    100
+    Raises:
+        DataError: There is no limit.
+
+    Example:
+        >>> import gymnasium
+        >>> rollout_vector(gymnasium.make_vec("CartPole-v1", 2), steps=100, seed=0).steps
+        100
     """
     enough, limit = _limits(episodes, steps)
     act = _policy(envs.action_space, policy, seed)

@@ -1,4 +1,4 @@
-"""Recording from a vectorised environment."""
+"""`VectorCollector`: record episodes from a vectorised environment."""
 
 from __future__ import annotations
 
@@ -24,32 +24,53 @@ Mask = npt.NDArray[np.bool_]
 
 
 class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
-    """A vectorised environment that records: each episode of each environment is written the moment it ends.
+    """Vector environment wrapper that records. Each episode of each environment is written when it ends.
 
-    Use it as the environment itself. All autoreset modes are recorded right: every episode has T + 1 observations,
-    its last is the one before the reset, and the step by which an environment is reset is no step of any episode.
-    Where the environment's metadata lacks its `autoreset_mode`, pass it. The other arguments are `Collector`'s.
+    Use it in place of the environment. It handles all autoreset modes: every episode has T + 1 observations, the last
+    one is from before the reset, and a step that only resets an environment is in no episode.
 
-    In SAME_STEP mode, environments that reuse their arrays overwrite the last observation and info of an episode. The
-    environments of a `SyncVectorEnv` are made to return copies at their ends. Of other vector environments,
-    `overwritten` says what happens to an episode whose last observation or info is that of the next reset:
-    "error" (default) does not save it and raises `DataError`, "warn" saves it, "keep" does not look.
+    The metadata of an episode has `env`, the number of its environment. `stream_seed` and `stream_episode` identify the
+    episode by the seed of a reset and the number of episodes since. The first one also has `seed`. Environments that
+    take one seed together have `vector_seed` instead of `stream_seed`.
 
-    The metadata of an episode says `env`, its environment, and `stream_seed` with `stream_episode`: it is that many
-    episodes after the reset with that seed (`seed` too, where it is the first). Environments that take one seed for
-    all of them have `vector_seed` in the place of `stream_seed`.
+    Cost: a few assignments for each step of all environments together. Recording infos costs a loop over environments.
 
-    Raises what `Collector` raises, and `SpecError` for an unknown autoreset mode. Cost: a few assignments a step for
-    all environments together; infos, where recorded, cost a loop over environments.
+    Args:
+        env: Vector environment to record.
+        target: Path of a new dataset, an open `Writer` (which you close), or a function from a `Spec` to a `Writer`.
+        format: Format of a new dataset. The default is `"columns"`.
+        metadata: Metadata of the dataset, in addition to `env_spec`. The default is none.
+        record_infos: False, True, `"error"` or `"union"`, as in `Collector`. The default is False.
+        info_example: An info with keys that may first appear after the first episode. The default is None.
+        episode_metadata: Function from an `Episode` to its metadata. The default is statistics of its rewards.
+        seed: Seed of the generator that draws seeds for resets without one. The default is None: a random seed.
+        autoseed: Whether to draw these seeds. The default is True.
+        nan: What to do with values that are not finite: `"error"`, `"warn"` or `"keep"`. The default is `"error"`.
+        outside: The same for values outside their space. The default is `"warn"`.
+        overwritten: What to do with an episode whose last observation or info equals the one of the next reset, which
+            happens in SAME_STEP mode if an environment reuses its arrays. `"error"` does not save it and raises,
+            `"warn"` saves it, `"keep"` does not check. A `SyncVectorEnv` needs no check, because its environments are
+            made to return copies. The default is `"error"`.
+        dtypes: `"error"` or `"cast"`, as in `Collector`. The default is `"error"`.
+        unfinished: What `close` does with open episodes: `"save"` them as truncated, or `"drop"` them. The default is
+            `"save"`.
+        autoreset_mode: Autoreset mode of `env`. The default is None: read it from the metadata of `env`.
 
-    >>> import gymnasium
-    >>> from penstock.record.memory import MemoryWriter
-    >>> with VectorCollector(gymnasium.make_vec("CartPole-v1", 2), writer := MemoryWriter(), seed=0) as envs:
-    ...     _ = envs.reset()
-    ...     for _ in range(20):
-    ...         _ = envs.step(np.ones(2, np.int64))
-    >>> writer.episodes[0].metadata["env"], bool(writer.episodes[0].terminations[-1])
-    (0, True)
+    Raises:
+        SpecError: A space has no columns, or the autoreset mode is unknown.
+        FileExistsError: The path exists.
+        DataError: While stepping, a value cannot be recorded, or an episode was overwritten.
+        OSError: While stepping, the disk is full. See `flush`.
+
+    Example:
+        >>> import gymnasium, numpy as np
+        >>> from penstock.record.memory import MemoryWriter
+        >>> with VectorCollector(gymnasium.make_vec("CartPole-v1", 2), writer := MemoryWriter(), seed=0) as envs:
+        ...     _ = envs.reset()
+        ...     for _ in range(20):
+        ...         _ = envs.step(np.ones(2, np.int64))
+        >>> writer.episodes[0].metadata["env"], bool(writer.episodes[0].terminations[-1])
+        (0, True)
     """
 
     def __init__(
@@ -89,30 +110,40 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
 
     @property
     def episodes(self) -> int:
-        """How many episodes have been written."""
+        """Number of written episodes."""
         return self._sink.episodes
 
     @property
     def steps(self) -> int:
-        """How many steps the written episodes have."""
+        """Total number of steps of the written episodes."""
         return self._sink.steps
 
     @property
     def pending(self) -> int:
-        """How many closed episodes wait in memory because writing them failed."""
+        """Number of closed episodes that wait in memory because writing failed."""
         return len(self._sink.pending)
 
     @property
     def dataset_spec(self) -> Spec:
-        """The columns of the dataset; what infos add is final once the first episode is closed."""
+        """Columns of the dataset. Columns of infos are final after the first episode."""
         return self._sink.spec or self._make_spec()
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode in every environment, or in those of `options["reset_mask"]`; open ones are truncated.
+        """Start an episode in every environment, or in some. Open episodes there are saved as truncated.
 
-        Raises `DataError` for a mask where a whole reset is needed first.
+        Args:
+            seed: Seed for the environments, or a list with one for each. The default is None: draw them, or none
+                without `autoseed`.
+            options: Options of the environments. `options["reset_mask"]`, `[num_envs]` bool, selects the environments
+                to reset. The default is None: all.
+
+        Returns:
+            Observations and infos of the environments.
+
+        Raises:
+            DataError: There is a mask, and all environments must be reset first.
         """
         mask = np.ones(self.num_envs, np.bool_)
         if options is not None and "reset_mask" in options:
@@ -136,8 +167,15 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all environments and record it.
 
-        Raises `DataError` if a reset is needed first, or for actions, before the environments move; if what they
-        gave cannot be recorded, all open episodes end with the step before.
+        Args:
+            actions: Batch of actions.
+
+        Returns:
+            The result of the environments.
+
+        Raises:
+            DataError: A reset is needed first, or an action cannot be recorded; the environments did not step then. Or
+                the result cannot be recorded; all open episodes then end with the step before.
         """
         self._require_open()
         buffer, i = self._buffer, self._buffer.row
@@ -162,8 +200,17 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
         return result
 
     def truncate(self, mask: Mask | None = None) -> None:
-        """Close the open episodes (of the environments of a mask) here as truncated; the next ones start with the
-        last observation, and say `continued`. Episodes without steps stay open."""
+        """End open episodes here as truncated, and save them.
+
+        The next episodes start with the last observation, and their metadata has `continued`. Episodes without steps
+        stay open.
+
+        Args:
+            mask: `[num_envs]` bool, environments whose episodes to end. The default is None: all.
+
+        Raises:
+            DataError: No episode is open.
+        """
         if not self._ready:
             raise DataError("expected open episodes to truncate, got none; call reset() first")
         closed: list[tuple[int, dict[str, Array]]] = []
@@ -176,13 +223,21 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
             self._about[k] = {**before[k], "continued": True}
 
     def flush(self) -> None:
-        """Write the episodes that a full disk kept in memory. Raises what the writer raises; try again later."""
+        """Write the episodes that wait in memory because writing failed, for example on a full disk.
+
+        Raises:
+            OSError: Writing failed again. Call `flush` later.
+        """
         self._sink.flush()
 
     def close(self, **kwargs: Any) -> None:
-        """Save or drop the open episodes, close the writer if it was made here, and the environments in any case.
+        """Save or drop open episodes, close the writer unless it was passed in, and close the environments.
 
-        If the disk is full, the error is raised and `close` can be called again.
+        Args:
+            kwargs: Keyword arguments for `close` of the environments.
+
+        Raises:
+            OSError: Writing failed. `close` can be called again.
         """
         try:
             every = np.ones(self.num_envs, np.bool_)
@@ -222,7 +277,7 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
                 self._infos[k].store(0, parts[k])
 
     def _restart(self, k: int, row: int) -> None:
-        """An episode that the environment itself begins."""
+        """Start an episode that the environment itself began."""
         self._buffer.start[k] = row
         self._about[k] = self._next_about(k)
 
@@ -232,7 +287,7 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
         return {"env": k, **kept, **count}
 
     def _store_infos(self, infos: dict[str, Any], ended: list[int], row: int) -> list[dict[str, Any]]:
-        """Store the infos that belong to the open episodes; returns those of each environment."""
+        """Store the infos of the open episodes, and return the infos of each environment."""
         if not self._infos:
             return []
         outer = {key: value for key, value in infos.items() if key not in _FINAL}
@@ -256,7 +311,7 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
     def _go_on(
         self, closed: list[tuple[int, dict[str, Array]]], infos: dict[str, Any], parts: list[dict[str, Any]]
     ) -> dict[int, DataError]:
-        """Bring the environments whose episodes were cut to where they stand now. Returns episodes not to be saved."""
+        """Continue the environments whose episodes ended. Return errors of episodes that must not be saved."""
         refused: dict[int, DataError] = {}
         for k, columns in closed:
             if self._mode is AutoresetMode.SAME_STEP:
@@ -288,7 +343,7 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
         return self._buffer.set_final(columns, final)
 
     def _save(self, closed: list[tuple[int, dict[str, Array]]], errors: Mapping[int, DataError] | None = None) -> None:
-        """Write episodes in the order of their environments; one that a check refuses does not hold up the others."""
+        """Write episodes in the order of their environments. A refused episode does not delay the others."""
         refused: list[DataError] = list((errors or {}).values())
         for k, columns in closed:
             try:

@@ -1,4 +1,4 @@
-"""A format: it recognises what lies at a path, opens it, and writes it; and the registry that finds formats."""
+"""`Format`: how one kind of dataset is recognised, opened and written; and the registry of formats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,17 @@ from penstock.formats.base.writer import Writer
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a check found: `level` says how bad, `where` the place, `message` what was expected and found."""
+    """One result of a check.
+
+    Args:
+        level: `"error"` or `"warning"`.
+        where: Place in the dataset.
+        message: The expected and the actual content.
+
+    Example:
+        >>> Finding("warning", "episode 3", "expected finite rewards, got NaN").level
+        'warning'
+    """
 
     level: Literal["error", "warning"]
     where: str
@@ -31,13 +41,18 @@ class Finding:
 
 
 class Format(ABC):
-    """How one kind of dataset is recognised, opened, checked and written. Stateless.
+    """How one kind of dataset is recognised, opened, checked and written. Formats are stateless.
 
-    A new format is a folder in `penstock/formats/` whose package has `FORMAT = MyFormat()`, or an entry point in
-    the group `penstock.formats` that names such an object.
+    A format is a folder in `penstock/formats/` whose package has `FORMAT = MyFormat()`, or an entry point in the group
+    `penstock.formats` that names such an object.
 
-    Whatever the methods raise because of the data becomes a `FormatError` with the path (`core/boundary.py`). A
-    `TypeError` that names an option the caller gave stays one.
+    Errors that the data causes in these methods become `FormatError` with the path (`core/boundary.py`). A `TypeError`
+    about an option of the caller stays a `TypeError`.
+
+    Example:
+        >>> from penstock.formats.base.format import available
+        >>> "minari" in available(), available()["columns"].name
+        (True, 'columns')
     """
 
     name: ClassVar[str]
@@ -51,38 +66,89 @@ class Format(ABC):
 
     @abstractmethod
     def recognises(self, path: Path) -> bool:
-        """Whether the content at `path` (not its name alone) is this format's. Cheap; raises nothing but `FormatError`
-        for content that cannot be looked at, and `OSError`."""
+        """Return whether the data at a path has this format, from its content and not only its name. This is cheap.
+
+        Args:
+            path: Existing file or folder.
+
+        Raises:
+            FormatError: The content cannot be inspected.
+            OSError: The file cannot be read.
+        """
 
     @abstractmethod
     def open(self, path: Path, **options: Any) -> Source:
-        """Open for reading. Raises `FormatError` for damaged data, `TypeError` for an unknown option."""
+        """Open a dataset for reading.
+
+        Args:
+            path: File or folder.
+            options: Options of the format.
+
+        Raises:
+            FormatError: The data is damaged.
+            TypeError: An option is unknown.
+        """
 
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> Writer:
-        """Create an empty dataset and open it for writing. Raises `FileExistsError` if something lies there."""
+        """Create an empty dataset and open it for writing.
+
+        Args:
+            path: File or folder to create.
+            spec: Columns and spaces.
+            metadata: Metadata of the dataset. The default is none.
+            options: Options of the format.
+
+        Raises:
+            FileExistsError: The path exists.
+            FormatError: The format cannot write.
+        """
         raise FormatError(
             f"the format {self.name!r} is read-only here: cannot create {spec} {metadata} {options}", path=path
         )
 
     def append(self, path: Path, **options: Any) -> Writer:
-        """Open an existing dataset for writing more episodes."""
+        """Open an existing dataset for appending episodes.
+
+        Args:
+            path: File or folder.
+            options: Options of the format.
+
+        Raises:
+            FormatError: The format cannot append.
+        """
         raise FormatError(f"the format {self.name!r} is read-only here: cannot append {options}", path=path)
 
     def locate(self, name: str) -> Path | None:
-        """The path of a dataset known to this format by an id, or None."""
+        """Return the path of a dataset by its id, or None.
+
+        Args:
+            name: Id of the dataset.
+        """
         return None
 
     def check(self, path: Path) -> Iterator[Finding]:
-        """Look for damage in detail; yields nothing for a sound dataset. May take options of `open` by keyword."""
+        """Search for damage in detail. Yield nothing for an undamaged dataset. It may accept options of `open`.
+
+        Args:
+            path: File or folder.
+
+        Raises:
+            FormatError: The format has no detailed check.
+        """
         raise FormatError(f"the format {self.name!r} has no detailed check", path=path)
 
     def opening_checks(self, path: Path, **options: Any) -> bool:
-        """Whether `check` looks at nothing that `open` does not, so that whoever opens the data need not call it."""
+        """Return whether `open` already checks everything that `check` does.
+
+        Args:
+            path: File or folder.
+            options: Options of `open`.
+        """
         return type(self).check is Format.check
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method whose first argument is a path, behind the boundary of errors."""
+    """Wrap a method whose first argument is a path, so that errors of the data become `FormatError`."""
 
     through = _through if method.__name__ == "check" else None  # findings are looked for as they are asked for
 
@@ -110,9 +176,16 @@ def _through(findings: Iterator[Finding], path: Path) -> Iterator[Finding]:
 
 @cache
 def available() -> dict[str, Format]:
-    """Every format by name: the folders of `penstock.formats` first, then the entry points `penstock.formats`.
+    """Return every format by name: folders of `penstock.formats` first, then entry points `penstock.formats`.
 
-    Cost: imports each format's package once (their heavy libraries stay unloaded).
+    Cost: imports the package of each format once, without its heavy libraries.
+
+    Raises:
+        FormatError: An entry point does not name a `Format`.
+
+    Example:
+        >>> {"columns", "minari", "webdataset"} <= available().keys()
+        True
     """
     found: dict[str, Format] = {}
     for module in pkgutil.iter_modules(formats.__path__):
@@ -128,7 +201,18 @@ def available() -> dict[str, Format]:
 
 
 def named(name: str) -> Format:
-    """The format of that name. Raises `UnknownFormatError` listing those there are."""
+    """Return a format by name.
+
+    Args:
+        name: Name of the format.
+
+    Raises:
+        UnknownFormatError: There is no such format. The message lists all.
+
+    Example:
+        >>> named("columns").name
+        'columns'
+    """
     try:
         return available()[name]
     except KeyError:
@@ -136,9 +220,21 @@ def named(name: str) -> Format:
 
 
 def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:
-    """The format and path of what lies at a path, or of what a format knows by that id.
+    """Return the format and path of a dataset, by path or id.
 
-    Raises `FileNotFoundError` if there is nothing, `UnknownFormatError` if no format recognises it.
+    Args:
+        location: File, folder, or id of a dataset that a format knows.
+
+    Raises:
+        FileNotFoundError: Nothing exists there, and no format knows that id.
+        UnknownFormatError: No format recognises the data.
+
+    Example:
+        >>> import penstock, tempfile
+        >>> data = penstock.from_arrays({"rewards": [0.0, 1.0]}, lengths=[2])
+        >>> report = penstock.convert(data, f"{tempfile.mkdtemp()}/demo")
+        >>> recognise(report.out)[0].name
+        'columns'
     """
     path = Path(location)
     if not path.exists():

@@ -1,4 +1,4 @@
-"""A source: it has the values of a dataset and decides nothing."""
+"""`Source`: a dataset opened for reading."""
 
 from __future__ import annotations
 
@@ -37,13 +37,19 @@ LEAST_STEP_BYTES = 64  # a step counts for as much at least, for ragged columns 
 class Source(ABC):
     """A dataset opened for reading: E episodes whose steps are numbered by global rows.
 
-    Episode `e` owns step rows `offsets[e] : offsets[e + 1]`, boundary rows `offsets[e] + e : offsets[e + 1] + e + 1`
-    (one more a episode), and episode row `e`. Row numbers are never reused. Reads may be called from any number of
-    threads, and after a fork.
+    Episode `e` has the step rows `offsets[e] : offsets[e + 1]`, the boundary rows
+    `offsets[e] + e : offsets[e + 1] + e + 1` (one more for each episode), and the episode row `e`. Row numbers are
+    never reused. Reading is safe from any number of threads, and after a fork.
 
-    A format implements `read_array` and `read_ragged`, each for one column; everything else follows. Whatever a
-    subclass's methods raise because of the data becomes `FormatError` with path and column (`core/boundary.py`), unless
-    the class says `parses = False`, as sources do that call functions of the user.
+    A format implements `read_array` and `read_ragged`, each for one column. Everything else has a default. Errors that
+    the data causes in a subclass become `FormatError` with path and column (`core/boundary.py`). Sources that call
+    functions of users set `parses = False` to keep their errors.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> source = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3]).source
+        >>> len(source), source.offsets.tolist(), source.episode(1).rewards.tolist()
+        (2, [0, 2, 5], [2.0, 3.0, 4.0])
     """
 
     parses: ClassVar[bool] = True
@@ -58,51 +64,74 @@ class Source(ABC):
     @property
     @abstractmethod
     def spec(self) -> Spec:
-        """The columns and spaces."""
+        """Columns and spaces."""
 
     @property
     @abstractmethod
     def offsets(self) -> Int:
-        """`[E + 1]` int64 first step row of each episode, and the end."""
+        """First step row of each episode, and the end, `[E + 1]` int64."""
 
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """A digest that changes whenever what would be read changes."""
+        """Digest that changes whenever the data changes."""
 
     def fingerprint_of(self, episodes: int) -> str | None:
-        """What `fingerprint` was when there were only the first `episodes`; None if that cannot be told."""
+        """Return the fingerprint of an earlier, shorter dataset, or None if it is unknown.
+
+        Args:
+            episodes: Number of episodes of the earlier dataset.
+        """
         return self.fingerprint if episodes == len(self) else None
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What is stored about the whole dataset."""
+        """Metadata of the whole dataset."""
         return {}
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The step rows that can be read, `[lo, hi)`; a growing source moves it to the right."""
+        """Readable step rows, `[lo, hi)`. A growing source moves them to the right."""
         return int(self.offsets[0]), int(self.offsets[-1])
 
     @property
     def blocks(self) -> Int | None:
-        """`[B + 1]` int64 step rows that cut the rows into blocks decoded together, or None where any row is cheap."""
+        """Bounds of blocks of rows decoded together, `[B + 1]` int64 step rows, or None if any row is cheap."""
         return None
 
     @abstractmethod
     def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
-        """Fill the covered places of `out` `[n * L, *shape]` (C-contiguous); the others stay as they are."""
+        """Read rows of an array column.
+
+        Args:
+            column: Path of the column.
+            selection: Rows to read, and their places.
+            out: `[n * L, *shape]`, C-contiguous. Covered places are filled; the others keep their values.
+        """
 
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
-        """The `n * L` rows of the grid, those not covered empty. Needed only where the spec has ragged columns."""
+        """Read rows of a ragged column. Only sources with ragged columns need this method.
+
+        Args:
+            column: Path of the column.
+            selection: Rows to read, and their places.
+
+        Returns:
+            The `n * L` rows of the grid. Places without a span are empty rows.
+        """
         raise KeyError(
             f"{type(self).__name__} has no ragged column {column!r} (selection of {len(selection.at)} spans)"
         )
 
     def value_offsets(self, column: str) -> Int:
-        """`[rows + 1]` int64: row `r` of a ragged column has the values `offsets[r] : offsets[r + 1]` of all.
+        """Return the offsets of a ragged column.
 
-        Cost: here one pass over the column; a source that stores offsets has them at hand.
+        Args:
+            column: Path of the column.
+
+        Returns:
+            `[rows + 1]` int64. Row `r` has the values `offsets[r] : offsets[r + 1]`. Cost: one pass over the column,
+            unless the source stores offsets.
         """
         field = self.spec[column]
         rows = int(self.rows(field.align)[-1])
@@ -110,9 +139,15 @@ class Source(ABC):
         return offsets_of(np.concatenate(lengths) if lengths else [])
 
     def read_values(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
-        """Fill the covered places of `out` `[n * L]` with values of a ragged column, numbered as by `value_offsets`.
+        """Read values of a ragged column.
 
-        Raises `ExpiredRowError` for values that there are not. Cost: here the rows that hold them are read whole.
+        Args:
+            column: Path of the column.
+            selection: Values to read, numbered as in `value_offsets`, and their places.
+            out: `[n * L]`. Covered places are filled; the others keep their values.
+
+        Raises:
+            ExpiredRowError: A value is out of range.
         """
         offsets = self.value_offsets(column)
         check_values(column, offsets, selection)
@@ -128,15 +163,19 @@ class Source(ABC):
         return self.read_ragged(column, _span(first, last))
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
-        """What is stored about each of the given episodes (seed, options, statistics, anything else)."""
+        """Return the metadata of episodes, such as seed, options and statistics.
+
+        Args:
+            episodes: Numbers of the episodes.
+        """
         return [{} for _ in episodes]
 
     def refresh(self) -> bool:
-        """Take in what was appended since; True if the extent moved. A finished source never moves."""
+        """Read episodes that were appended since. Return True if there are any."""
         return False
 
     def close(self) -> None:
-        """Release files. Reading afterwards is an error."""
+        """Close the files. Reading afterwards is an error."""
 
     def __enter__(self) -> Source:
         return self
@@ -149,17 +188,27 @@ class Source(ABC):
 
     @property
     def steps(self) -> int:
-        """How many steps all episodes have together."""
+        """Total number of steps."""
         lo, hi = self.extent
         return hi - lo
 
     def rows(self, align: Align) -> Int:
-        """`[E + 1]` int64 first row of each episode, and the end, in the row space of one alignment."""
+        """Return the first row of each episode, and the end, `[E + 1]` int64.
+
+        Args:
+            align: Row space: `"step"`, `"boundary"` or `"episode"`.
+        """
         e = np.arange(len(self.offsets))
         return {"step": self.offsets, "boundary": self.offsets + e, "episode": e}[align]
 
     def rows_between(self, align: Align, first: int, last: int) -> Int:
-        """`[last - first + 1]` int64: the part `first : last + 1` of `rows(align)`, at the cost of that part alone."""
+        """Return a part of `rows(align)`, at the cost of that part, `[last - first + 1]` int64.
+
+        Args:
+            align: Row space: `"step"`, `"boundary"` or `"episode"`.
+            first: First entry.
+            last: Last entry, which is included.
+        """
         e = np.arange(first, last + 1)
         if align == "episode":
             return e
@@ -167,7 +216,12 @@ class Source(ABC):
         return offsets + e if align == "boundary" else offsets
 
     def episode_rows(self, align: Align, e: int) -> tuple[int, int]:
-        """First row of episode `e` and the first after it, in the row space of one alignment. Cost: O(1)."""
+        """Return the first row of an episode and the row after its last. Cost: O(1).
+
+        Args:
+            align: Row space: `"step"`, `"boundary"` or `"episode"`.
+            e: Number of the episode.
+        """
         if align == "episode":
             return e, e + 1
         extra = e if align == "boundary" else 0
@@ -175,9 +229,18 @@ class Source(ABC):
         return start + extra, stop + extra + (align == "boundary")
 
     def read(self, columns: Sequence[str], selection: Selection) -> dict[str, Array]:
-        """Read columns of one alignment into a grid: `[n, L, *shape]` arrays and `[n, L]` ragged ones, padding zero.
+        """Read columns of one alignment.
 
-        Raises `ExpiredRowError` for rows outside the extent, `KeyError` for an unknown column.
+        Args:
+            columns: Paths of the columns.
+            selection: Rows to read, and their places.
+
+        Returns:
+            Arrays `[n, L, *shape]`, and ragged ones `[n, L]`. Padding is zero.
+
+        Raises:
+            ExpiredRowError: A row is outside the extent.
+            KeyError: A column is unknown.
         """
         return {column: self._read(column, self.spec[column], selection) for column in columns}
 
@@ -191,7 +254,15 @@ class Source(ABC):
         return out.reshape(*selection.shape, *field.shape)
 
     def check(self, align: Align, selection: Selection) -> None:
-        """Raise `ExpiredRowError` if a span lies outside the rows of this alignment."""
+        """Raise an error if a span is outside the rows of an alignment.
+
+        Args:
+            align: Row space: `"step"`, `"boundary"` or `"episode"`.
+            selection: Spans to check.
+
+        Raises:
+            ExpiredRowError: A span is out of range.
+        """
         if len(selection.start) == 0:
             return
         first, end = self.episode_rows(align, 0)[0] if len(self) else 0, self.episode_rows(align, len(self))[0]
@@ -200,7 +271,14 @@ class Source(ABC):
             raise ExpiredRowError(f"expected {align} rows within {first}:{end}, got {lo}:{hi}")
 
     def episode(self, e: int) -> Episode:
-        """Episode `e` whole, with its metadata; negative numbers count from the end. Raises `IndexError`."""
+        """Read one whole episode with its metadata.
+
+        Args:
+            e: Number of the episode. Negative numbers count from the end.
+
+        Raises:
+            IndexError: There is no such episode.
+        """
         offsets, spec = self.offsets, self.spec
         n = len(offsets) - 1
         if not -n <= e < n:
@@ -220,9 +298,13 @@ class Source(ABC):
         return out
 
     def episodes(self, order: Iterable[int] | None = None) -> Iterator[Episode]:
-        """Every episode, or those of `order`, one after the other; numbers that follow one another are read together.
+        """Iterate over episodes. Consecutive numbers are read together.
 
-        Memory: about 4 MiB, or one episode. An array that is kept may keep what was read with it.
+        Args:
+            order: Numbers of the episodes. The default is None: all.
+
+        Returns:
+            An iterator. Memory: about 4 MiB, or one episode. Keeping an array may keep arrays that were read with it.
         """
         bytes_a_step = sum(field.row_bytes for field in self.spec.values())
         budget = max(BLOCK_BYTES // max(bytes_a_step, LEAST_STEP_BYTES), 1)
@@ -230,7 +312,7 @@ class Source(ABC):
             yield from [self.episode(first)] if first == last else self._block(first, last)
 
     def _block(self, first: int, last: int) -> Iterator[Episode]:
-        """Episodes `first` to `last`, out of one read of every column."""
+        """Episodes `first` to `last`, from one read of every column."""
         ends: dict[Align, list[int]] = {}
         spans: dict[Align, Selection] = {}
         for align in ALIGNS:
@@ -244,10 +326,12 @@ class Source(ABC):
             yield Episode.trusted(self.spec, columns, first + i, Deferred(self, first + i))
 
     def table(self) -> Columns:
-        """One row an episode: `id`, `total_steps`, and every metadata entry that is a number in some episode.
+        """Return ids, lengths and numeric metadata as columns with a row for each episode.
 
-        Entries are float64 with NaN where an episode lacks them, or int64 where all have an integer. Cost: reads
-        the metadata of every episode once, no values.
+        Returns:
+            `id`, `total_steps`, and every metadata entry that is a number in some episode. An entry is int64 if all
+            episodes have an integer, and otherwise float64 with NaN where it is missing. Cost: reads all metadata, no
+            values.
         """
         stored = self.episode_metadata(range(len(self)))
         table: dict[str, Any] = {"id": np.arange(len(self)), "total_steps": np.diff(self.offsets)}
@@ -260,7 +344,12 @@ class Source(ABC):
 
 @final
 class Deferred(Mapping[str, Any]):
-    """The metadata of one episode, read when it is first looked at."""
+    """Metadata of one episode, read at first use.
+
+    Args:
+        source: Source of the episode.
+        episode: Number of the episode.
+    """
 
     __slots__ = ("_episode", "_held", "_source")
 
@@ -290,7 +379,7 @@ class Deferred(Mapping[str, Any]):
 
 
 def _guarded(member: Any) -> Any:
-    """A method, or a property, behind the boundary of errors."""
+    """Wrap a method or property, so that errors of the data become `FormatError`."""
     if isinstance(member, property):
         return property(_guarded(member.fget))
     if not callable(member):  # a cached property, or a value
@@ -309,7 +398,7 @@ def _guarded(member: Any) -> Any:
 
 
 def _refusal(source: Source, name: str, args: tuple[Any, ...], error: Exception) -> Exception | None:
-    """What is raised instead of an error of a source's method; None for the error itself."""
+    """The error to raise instead of an error of a source's method, or None to keep it."""
     if name == "__init__":
         return refusal(error, args[0] if args and isinstance(args[0], str | PathLike) else None)
     if isinstance(error, PenstockError) or not args:
@@ -331,7 +420,16 @@ def _refusal(source: Source, name: str, args: tuple[Any, ...], error: Exception)
 
 
 def check_values(column: str, offsets: Int, selection: Selection) -> None:
-    """Raise `ExpiredRowError` if a span lies outside the values of a ragged column."""
+    """Raise an error if a span is outside the values of a ragged column.
+
+    Args:
+        column: Name of the column, for the message.
+        offsets: Offsets of the column.
+        selection: Spans to check.
+
+    Raises:
+        ExpiredRowError: A span is out of range.
+    """
     if len(selection.start) == 0:
         return
     lo, hi = int(selection.start.min()), int((selection.start + selection.length).max())
@@ -340,7 +438,7 @@ def check_values(column: str, offsets: Int, selection: Selection) -> None:
 
 
 def _runs(order: Iterable[int], offsets: Int, budget: int) -> Iterator[tuple[int, int]]:
-    """First and last of each run of numbers that follow one another and have at most `budget` steps together."""
+    """First and last number of each run of consecutive episodes with at most `budget` steps."""
     first = last = end = -1  # `end` is the last step row that the run may reach
     for e in order:
         stop = int(offsets[e + 1])
@@ -378,7 +476,7 @@ def _number_column(values: list[Any]) -> npt.NDArray[Any]:
 
 
 def _float(value: Any) -> float:
-    """A number as float; infinite where it is larger than any, as JSON's integers may be."""
+    """A number as float. Integers beyond the range of floats, which JSON allows, become infinite."""
     try:
         return float(value)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""A writer: it takes closed episodes and makes each of them last."""
+"""`Writer`: a dataset opened for appending episodes."""
 
 from __future__ import annotations
 
@@ -10,31 +10,59 @@ from penstock.core.episode import Episode
 
 
 class Writer(ABC):
-    """A dataset opened for appending. An episode handed to `write` is saved when the call returns: killing the
-    process afterwards does not lose it, and killing it before leaves the dataset as it was.
+    """A dataset opened for appending.
 
-    Usable as a context manager. One writer is used by one thread.
+    `write` returns after the episode is saved. Killing the process later does not lose it, and killing it earlier
+    leaves the dataset unchanged. A writer is a context manager. Use one writer from one thread.
+
+    Example:
+        >>> import numpy as np, penstock, tempfile
+        >>> from pathlib import Path
+        >>> from penstock.formats.base.format import named
+        >>> episode = penstock.from_arrays({"rewards": np.arange(2.0)}, lengths=[2])[0]
+        >>> with named("columns").create(Path(tempfile.mkdtemp()) / "demo", episode.spec) as writer:
+        ...     writer.write(episode)
+        0
     """
 
     @abstractmethod
     def write(self, episode: Episode) -> int:
-        """Save one episode; returns its number in the dataset.
+        """Save one episode.
 
-        Raises `SpecError` if its columns are not the dataset's, `DataError` for values the format has no place for,
-        and `OSError` if the disk is full; the dataset is then as it was before the call.
+        Args:
+            episode: Episode with the columns of the dataset.
+
+        Returns:
+            The number of the episode in the dataset.
+
+        Raises:
+            SpecError: The columns differ from the dataset's.
+            DataError: The format cannot store a value.
+            OSError: The disk is full. After any of these errors, the dataset is unchanged.
         """
 
     def write_all(self, episodes: Iterable[Episode]) -> list[int]:
-        """Save several episodes, by formats that can with one commit for all. Memory: one episode at a time."""
+        """Save several episodes, with one commit if the format can. Memory: one episode at a time.
+
+        Args:
+            episodes: Episodes with the columns of the dataset.
+
+        Returns:
+            The numbers of the episodes in the dataset.
+        """
         return [self.write(episode) for episode in episodes]
 
     @abstractmethod
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries of the dataset's metadata, atomically."""
+        """Add or replace entries of the dataset's metadata, atomically.
+
+        Args:
+            metadata: New entries.
+        """
 
     @abstractmethod
     def close(self) -> None:
-        """Finish: what was written is flushed to the disk itself. Closing twice is fine."""
+        """Flush everything to the disk and close the files. A second call does nothing."""
 
     def __enter__(self) -> Writer:
         return self
