@@ -233,7 +233,10 @@ def required(data_manager: DataManager | str | Path, key: str) -> Path:
 def load_metadata(path: str | Path) -> dict[str, Any]:
     """The dataset's `meta.json`. Raises `FormatError` for what is no JSON object."""
     with parsing(path):
-        meta = json.loads(Path(path).read_bytes())
+        try:
+            meta = json.loads(Path(path).read_bytes())
+        except ValueError as error:
+            raise FormatError(f"expected JSON, got {error}") from error
     if not isinstance(meta, dict):
         raise FormatError(f"expected a JSON object, got {type(meta).__name__}", path=path)
     return meta
@@ -241,8 +244,10 @@ def load_metadata(path: str | Path) -> dict[str, Any]:
 
 def matrix_of(meta: Mapping[str, Any], name: str) -> npt.NDArray[np.float64]:
     """The 4 by 4 matrix `name` of the dataset's metadata. Raises `FormatError` where it is none."""
-    with parsing(where=name):
+    try:
         matrix = np.array(meta[name], np.float64)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise FormatError(f"expected a matrix of 4 by 4 numbers, got {meta.get(name)!r}", where=name) from error
     if matrix.shape != (4, 4) or not np.all(np.isfinite(matrix)):
         raise FormatError(f"expected a matrix of 4 by 4 numbers, got {matrix.tolist()}", where=name)
     return matrix
