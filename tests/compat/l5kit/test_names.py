@@ -100,6 +100,11 @@ NAMES = {
     "sampling.agent_sampling": "get_agent_context compute_agent_velocity get_relative_poses generate_agent_sample",
     "sampling.agent_sampling_vectorized": "generate_agent_sample_vectorized",
     "sampling.slicing": "get_history_slice get_future_slice",
+    "simulation": "",
+    "simulation.dataset": "SimulationConfig SimulationDataset",
+    "simulation.unroll": "TrajectoryStateIndices UnrollInputOutput ClosedLoopSimulatorModes SimulationOutputCLE "
+    "SimulationOutput ClosedLoopSimulator",
+    "simulation.utils": "insert_agent disable_agents get_frames_subset",
     "vectorization": "",
     "vectorization.vectorizer": "Vectorizer",
     "vectorization.vectorizer_builder": "build_vectorizer",
@@ -117,7 +122,7 @@ NAMES = {
     "visualization.visualizer.zarr_utils": "COLORS zarr_to_visualizer_scene simulation_out_to_visualizer_scene "
     "episode_out_to_visualizer_scene_gym_cle",
 }
-NOT_OFFERED = ("data.proto", "environment", "planning", "prediction", "simulation")
+NOT_OFFERED = ("data.proto", "environment", "planning", "prediction")
 
 
 @pytest.mark.parametrize("path", NAMES)

@@ -16,6 +16,7 @@ from penstock.core.spec import Field, Spec
 from penstock.data.map_dataset import MapDataset
 from penstock.domains.driving.logs import Logs, NoSuchRowError, Timeline, checked, scene_logs
 from penstock.domains.driving.perturbation import Perturbation
+from penstock.domains.driving.sampling import Sampling
 from penstock.formats.memory import MemorySource
 from penstock.plan.episodes import Episodes
 from penstock.plan.steps import Steps
@@ -118,6 +119,24 @@ class DrivingDataset(MapDataset, ABC):
         """`[n]` the samples of a frame of the dataset. Raises `NoSuchRowError`."""
         frame = checked(frame_idx, len(self.timeline), "frame")
         return np.arange(*np.searchsorted(self.rows, [frame, frame + 1]))
+
+
+class EgoSamples(DrivingDataset, ABC):
+    """A dataset with one sample for every frame, the ego's; simulations make it again of logs that they change."""
+
+    @property
+    @abstractmethod
+    def sampling(self) -> Sampling:
+        """What a sample has."""
+
+    @abstractmethod
+    def agent_samples(self, rows: Int) -> Columns:
+        """Return the samples of the observations in `[n]` rows of the agents. Raises `NoSuchRowError`."""
+
+    def with_logs(self, logs: Logs, **options: Any) -> Self:
+        """Return the same dataset over other logs; `options` replace keywords it was made with. Cost: reads frames."""
+        kind: Any = type(self)
+        return kind(self.cfg, logs, **{**self._given(slice(0, 0)), **options})
 
 
 def described(logs: Logs, *parts: object) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.columns import Columns
-from penstock.domains.driving.dataset import DrivingDataset, Sampled, described, lights_of, merged
+from penstock.domains.driving.dataset import DrivingDataset, EgoSamples, Sampled, described, lights_of, merged
 from penstock.domains.driving.logs import TRACK_BYTES, Logs, Timeline
 from penstock.domains.driving.perturbation import Perturbation
 from penstock.domains.driving.pictures import SCENE_BYTES, ImageType, Pictures
@@ -68,7 +68,7 @@ class RasterDataset(DrivingDataset):
         return self._pictured(*self.sampler.agents(np.array([self.sampler.find(frame, track_id)])))
 
 
-class EgoDataset(RasterDataset):
+class EgoDataset(RasterDataset, EgoSamples):
     """One sample for every frame of `logs`: where the ego was and will be, and a raster around it.
 
     `cfg` is a configuration of l5kit (`model_params`, `raster_params`); `logs` any dataset with the four arrays, such
@@ -111,6 +111,15 @@ class EgoDataset(RasterDataset):
         }
         rows = np.arange(len(timeline))
         super().__init__(cfg, logs, timeline, rows, timeline.offsets, rasterizer, perturbation, options)
+
+    @property
+    def sampling(self) -> Sampling:
+        """What a sample has."""
+        return self.sampler.sampling
+
+    def agent_samples(self, rows: Int) -> Columns:
+        """Return the samples of the observations in `[n]` rows of the agents. Raises `NoSuchRowError`."""
+        return self._pictured(*self.sampler.agents(rows))
 
     def _make(self, rows: Int, positions: Int) -> Columns:
         return self._pictured(*self.sampler.ego(rows, positions))

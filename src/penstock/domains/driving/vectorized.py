@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.columns import Columns
-from penstock.domains.driving.dataset import DrivingDataset, Sampled, described, lights_of
+from penstock.domains.driving.dataset import DrivingDataset, EgoSamples, Sampled, described, lights_of
 from penstock.domains.driving.logs import EGO_LABEL, TRACK_BYTES, Logs, NoSuchRowError, Timeline
 from penstock.domains.driving.mask import MIN_FUTURE, MIN_HISTORY, Thresholds, agents_mask, chosen
 from penstock.domains.driving.perturbation import Perturbation
@@ -27,7 +27,7 @@ VALID_AGENTS = 50
 """The least room for the agents of a scene that are evaluated."""
 
 
-class EgoDatasetVectorized(DrivingDataset):
+class EgoDatasetVectorized(EgoSamples):
     """One vector sample for every frame: the ego, the agents around it, and the map.
 
     `cfg` is a configuration of l5kit (`model_params`, `raster_params`, `data_generation_params`).
@@ -72,6 +72,15 @@ class EgoDatasetVectorized(DrivingDataset):
 
     def _make(self, rows: Int, positions: Int) -> Columns:
         return self.sampler.ego(rows, positions)
+
+    @property
+    def sampling(self) -> Sampling:
+        """What a sample has."""
+        return self.sampler.sampler.sampling
+
+    def agent_samples(self, rows: Int) -> Columns:
+        """Return the samples of the observations in `[n]` rows of the agents. Raises `NoSuchRowError`."""
+        return self.sampler.agents(rows)
 
     def _one(self, frame: int, track_id: int | None) -> Columns:
         if track_id is None or track_id == -1:

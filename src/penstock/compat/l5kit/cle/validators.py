@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
 from penstock.compat.l5kit.cle.metrics import SupportsMetricCompute
+from penstock.domains.driving.simulation import TrajectoryStateIndices
 from penstock.errors import DataError, require
 
 __all__ = [
@@ -22,7 +23,6 @@ __all__ = [
 ]
 
 Tensor = Any
-_TIME = 6  # the column of the ego's states
 
 
 class ValidatorOutput(NamedTuple):
@@ -113,7 +113,7 @@ class RangeValidator(SupportsMetricValidate):
             outside |= result > self.max_value
         outside = outside.reshape(len(outside), -1).any(dim=1)  # of [T] and of [T, 1]
         if self.validation_duration_s > 0.0:
-            times = simulation_output.simulated_ego_states[:, _TIME]
+            times = simulation_output.simulated_ego_states[:, TrajectoryStateIndices.TIME]
             steps = times.clone()
             steps[1:] -= times[:-1]
             steps = steps[: len(outside)]

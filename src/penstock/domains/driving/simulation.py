@@ -1,0 +1,354 @@
+"""Closed-loop simulation: models drive the ego and cars around it through recorded scenes, many scenes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.columns import Columns
+from penstock.domains.driving.dataset import DrivingDataset, EgoSamples
+from penstock.domains.driving.ego import RasterDataset
+from penstock.domains.driving.geometry import rotation33_as_yaw, transform_points, yaw_as_rotation33
+from penstock.domains.driving.logs import EGO_LABEL, Arrays, Logs, NoSuchRowError, scene_logs
+from penstock.domains.driving.vectorized import EgoAgentDatasetVectorized
+from penstock.errors import DataError
+from penstock.formats.l5kit.columns import intervals
+from penstock.formats.l5kit.dtypes import AGENT_DTYPE
+
+Int = npt.NDArray[np.int64]
+Any1 = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+
+CAR = EGO_LABEL
+STEP_SECONDS = 0.1  # from frame to frame, as in the original
+_FIELDS = {"agents": "agent_index_interval", "tl_faces": "traffic_light_faces_index_interval"}
+
+
+class TrajectoryStateIndices(IntEnum):
+    """The columns of the ego's states: metres, radians, metres a second, and so on; the time is in seconds."""
+
+    X = 0
+    Y = 1
+    THETA = 2
+    SPEED = 3
+    ACCELERATION = 4
+    CURVATURE = 5
+    TIME = 6
+
+
+@dataclass
+class SimulationConfig:
+    """What is simulated.
+
+    Args:
+        use_ego_gt: Whether the ego drives as recorded, not as a model says.
+        use_agents_gt: Whether agents move as recorded, not as a model says.
+        disable_new_agents: Whether agents that are not controlled in the first frame are removed from all frames.
+        distance_th_far: A car that is controlled stays so while it is nearer to the ego than this, in metres.
+        distance_th_close: A car comes to be controlled when it is nearer to the ego than this, in metres.
+        start_frame_index: First frame of each scene that is simulated. Samples do not see the frames before it.
+        num_simulation_steps: Frames that are simulated; None is all up to the end of the shortest scene.
+        show_info: Whether a bar on the terminal shows how far the simulation is.
+    """
+
+    use_ego_gt: bool = False
+    use_agents_gt: bool = False
+    disable_new_agents: bool = False
+    distance_th_far: float = 30.0
+    distance_th_close: float = 15.0
+    start_frame_index: int = 0
+    num_simulation_steps: int | None = None
+    show_info: bool = False
+
+
+class Simulation:
+    """Scenes that are simulated together, frame by frame.
+
+    `ego(t)` and `agents(t)` make the samples of frame `t` of all scenes, one batch each, from the simulated rows; a
+    model turns them into `positions` `[n, T, 2]` and `yaws` `[n, T, 1]`, as seen from each sample. `move_ego` and
+    `move_agents` put the first of these steps into the next frame. `simulated` and `recorded` have the rows of each
+    scene, by its number.
+
+    Args:
+        dataset: Says how samples are made: an `EgoDataset` or `EgoDatasetVectorized` without perturbation.
+        scenes: Logs of one scene each, by number.
+        config: What is simulated.
+
+    Raises:
+        DataError: There is no scene, logs have another number of scenes than one, a scene is too short, or the dataset
+            cannot be simulated.
+
+    Cost: a call of `ego` or `agents` copies the frames that its samples look at, and sorts their agents by track:
+    a few milliseconds a scene.
+
+    Example:
+        >>> from penstock.domains.driving.ego import EgoDataset
+        >>> from penstock.formats.l5kit.dtypes import FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
+        >>> rows = {1: SCENE_DTYPE, 4: FRAME_DTYPE}, {1: AGENT_DTYPE, 0: TL_FACE_DTYPE}
+        >>> logs = Arrays(*(np.zeros(n, dtype) for part in rows for n, dtype in part.items()))
+        >>> logs.scenes["frame_index_interval"], logs.frames["ego_rotation"] = [0, 4], np.eye(3)
+        >>> logs.frames["agent_index_interval"] = [[0, 1], [1, 1], [1, 1], [1, 1]]
+        >>> logs.agents["label_probabilities"][:, CAR], logs.agents["centroid"] = 1, [8, 0]
+        >>> raster = {"raster_size": (9, 9), "pixel_size": (1, 1), "ego_center": (0.5, 0.5)}
+        >>> raster |= {"filter_agents_threshold": 0.5, "set_origin_to_bottom": True}
+        >>> model = {"history_num_frames": 1, "future_num_frames": 2, "step_time": 0.1}
+        >>> dataset = EgoDataset({"raster_params": raster, "model_params": model}, logs)
+        >>> simulation = Simulation.of(dataset, [0], SimulationConfig())
+        >>> for t in range(len(simulation) - 1):
+        ...     for samples, move in (
+        ...         (simulation.agents(t), simulation.move_agents),
+        ...         (simulation.ego(t), simulation.move_ego),
+        ...     ):
+        ...         ahead = np.tile([[2.0, 0.0]], (samples.n, 1, 1))
+        ...         move(t + 1, samples, {"positions": ahead, "yaws": np.zeros((samples.n, 1, 1))})
+        >>> simulation.simulated[0].frames["ego_translation"][:, 0].tolist()
+        [0.0, 2.0, 4.0, 6.0]
+        >>> simulation.simulated[0].agents["centroid"][:, 0].tolist()
+        [8.0, 10.0, 12.0, 14.0]
+    """
+
+    def __init__(self, dataset: DrivingDataset, scenes: Mapping[int, Logs], config: SimulationConfig) -> None:
+        if isinstance(dataset, EgoAgentDatasetVectorized) or not isinstance(dataset, EgoSamples):
+            kind = type(dataset).__name__
+            raise DataError(f"expected an EgoDataset or EgoDatasetVectorized to simulate, got {kind}")
+        if getattr(dataset, "perturbation", None) is not None:
+            raise DataError("expected a dataset without perturbation to simulate; make it again without one")
+        if not scenes:
+            raise DataError("expected one scene or more to simulate, got none")
+        several = [number for number, logs in scenes.items() if len(logs.scenes) != 1]
+        if several:
+            number = several[0]
+            raise DataError(f"expected logs of one scene each, got {len(scenes[number].scenes)} as scene {number}")
+        self.dataset, self.config = dataset, config
+        # Few samples are drawn of each frame, so rasters prepare nothing for others.
+        self._options = {"scene_bytes": 0} if isinstance(dataset, RasterDataset) else {}
+        whole = {number: scene_logs(logs, 0) for number, logs in scenes.items()}
+        first, last = _range(config, min(len(logs.frames) for logs in whole.values()))
+        self.simulated = {number: windows([logs], first, last) for number, logs in whole.items()}
+        self._controlled = {number: np.zeros(0, np.uint64) for number in whole}
+        if config.disable_new_agents:
+            for number, logs in self.simulated.items():
+                hide_others(logs.agents, logs.agents["track_id"][self._near(number, 0)])
+        self.recorded = {
+            number: Arrays(logs.scenes.copy(), logs.frames.copy(), logs.agents.copy(), logs.tl_faces.copy())
+            for number, logs in self.simulated.items()
+        }
+
+    @classmethod
+    def of(cls, dataset: DrivingDataset, scenes: Sequence[int], config: SimulationConfig) -> Simulation:
+        """Simulate some scenes of a dataset. Raises `DataError` for a scene twice, or one that is not there."""
+        numbers, count = [int(number) for number in scenes], dataset.timeline.scenes
+        if len(set(numbers)) != len(numbers):
+            raise DataError(f"expected each scene once, got {numbers}")
+        absent = [number for number in numbers if not 0 <= number < count]
+        if absent:
+            raise DataError(f"expected scenes within 0:{count}, got {absent[0]}")
+        return cls(dataset, {number: scene_logs(dataset.dataset, number) for number in numbers}, config)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.simulated.values())).frames)
+
+    def ego(self, frame: int) -> Columns:
+        """Return the samples of the ego in a frame, one a scene in the order of `simulated`.
+
+        `scene_index` and `frame_index` count as the simulation does. Raises `NoSuchRowError`.
+        """
+        dataset, begin = self._around(frame)
+        rows = dataset.timeline.offsets[:-1] + (frame - begin)
+        return self._numbered(dataset.batch(rows), np.array(list(self.simulated)), begin)
+
+    def agents(self, frame: int) -> Columns:
+        """Return the samples of the agents in a frame that are controlled, scene by scene; there may be none.
+
+        Those are cars near to the ego, by the two distances of the configuration. A car that was among those of the
+        last call for its scene counts as controlled. Raises `NoSuchRowError`.
+        """
+        dataset, begin = self._around(frame)
+        first = dataset.timeline.agents[dataset.timeline.offsets[:-1] + (frame - begin)]
+        near = [self._near(number, frame) for number in self.simulated]
+        for (number, logs), rows in zip(self.simulated.items(), near, strict=True):
+            self._controlled[number] = logs.agents["track_id"][rows]
+        in_frame = [
+            start + rows - int(logs.frames["agent_index_interval"][frame, 0])
+            for start, rows, logs in zip(first.tolist(), near, self.simulated.values(), strict=True)
+        ]
+        scene = np.repeat(list(self.simulated), [len(rows) for rows in near])
+        return self._numbered(dataset.agent_samples(np.concatenate(in_frame)), scene, begin)
+
+    def move_ego(self, frame: int, samples: Columns, outputs: Mapping[str, Any1]) -> None:
+        """Put the ego of each scene into a frame, as a model moves `samples`. Raises as `set_ego` and `sent` do."""
+        self.set_ego(frame, *sent(samples, outputs))
+
+    def move_agents(self, frame: int, samples: Columns, outputs: Mapping[str, Any1]) -> None:
+        """Put agents into a frame, where a model sent them from `samples`. Raises as `set_agents` and `sent`."""
+        rows, scene = agent_rows(samples, outputs), np.asarray(samples["scene_index"])
+        for number in np.unique(scene).tolist():
+            self.set_agents(frame, number, rows[scene == number])
+
+    def set_ego(self, frame: int, positions: Floats, yaws: Floats) -> None:
+        """Set the ego's `positions` `[S, 2]` and `yaws` `[S]` in a frame of the `S` scenes; its height stays.
+
+        Raises `DataError` for other shapes, `NoSuchRowError` for a frame that is not there.
+        """
+        self._check(frame)
+        count = len(self.simulated)
+        if np.shape(positions) != (count, 2) or np.shape(yaws) != (count,):
+            got = f"{list(np.shape(positions))} and {list(np.shape(yaws))}"
+            raise DataError(f"expected positions [{count}, 2] and yaws [{count}] for {count} scenes, got {got}")
+        for logs, position, yaw in zip(self.simulated.values(), positions, yaws, strict=True):
+            logs.frames["ego_translation"][frame, :2] = position
+            logs.frames["ego_rotation"][frame] = yaw_as_rotation33(yaw)
+
+    def set_agents(self, frame: int, scene: int, agents: Any1) -> None:
+        """Set rows of agents in a frame of a scene: those of tracks that are there are replaced, others are added.
+
+        Raises `DataError` for a track twice, `NoSuchRowError` for a scene or frame that is not there.
+        """
+        self._check(frame)
+        if scene not in self.simulated:
+            raise NoSuchRowError(f"expected a scene among {list(self.simulated)}, got {scene}")
+        self.simulated[scene] = with_agents(self.simulated[scene], frame, agents)
+
+    def _check(self, frame: int) -> None:
+        if not 0 <= frame < len(self):
+            raise NoSuchRowError(f"expected a frame within 0:{len(self)} of the simulation, got {frame}")
+
+    def _around(self, frame: int) -> tuple[EgoSamples, int]:
+        """The dataset of the frames that samples of a frame look at, in all scenes, and the first of these frames."""
+        self._check(frame)
+        sampling = self.dataset.sampling
+        begin, end = max(frame - sampling.history, 0), min(frame + sampling.future + 1, len(self))
+        return self.dataset.with_logs(windows(list(self.simulated.values()), begin, end), **self._options), begin
+
+    def _numbered(self, samples: Columns, scene: Int, begin: int) -> Columns:
+        """Samples whose scenes and frames are numbered as in the simulation."""
+        numbers = {"scene_index": scene.astype(np.int64)}
+        if "frame_index" in samples:
+            numbers["frame_index"] = np.asarray(samples["frame_index"]) + begin
+        return samples.merged(numbers)
+
+    def _near(self, scene: int, frame: int) -> Int:
+        """The rows of the agents of a frame that are controlled; of a track twice in the frame the first counts."""
+        logs, config = self.simulated[scene], self.config
+        first, last = logs.frames["agent_index_interval"][frame].tolist()
+        agents = logs.agents[first:last]
+        away = np.linalg.norm(agents["centroid"] - logs.frames["ego_translation"][frame, :2], axis=1)
+        known = np.isin(agents["track_id"], self._controlled[scene])
+        near = away < np.where(known, config.distance_th_far, config.distance_th_close)
+        near &= agents["label_probabilities"][:, CAR] > self.dataset.sampling.threshold
+        rows = np.flatnonzero(near)
+        return first + rows[np.sort(np.unique(agents["track_id"][rows], return_index=True)[1])]
+
+
+def sent(samples: Columns, outputs: Mapping[str, Any1]) -> tuple[Floats, Floats]:
+    """Return where a model sends samples in its first step: `[n, 2]` metres and `[n]` radians in the world.
+
+    Args:
+        samples: `n` samples with `world_from_agent` and `yaw`.
+        outputs: `positions` `[n, T, 2]` metres and `yaws` `[n, T, 1]` radians, as seen from each sample.
+
+    Raises:
+        DataError: Outputs are missing, have other shapes, or are not finite.
+    """
+    n = samples.n
+    for name, axes in (("positions", 2), ("yaws", 1)):
+        if name not in outputs:
+            raise DataError(f"expected {name} among the outputs of the model, got {sorted(outputs)}")
+        shape = outputs[name].shape
+        if len(shape) != 3 or shape[0] != n or shape[1] < 1 or shape[2] != axes:
+            raise DataError(f"expected {name} [{n}, T, {axes}] of the model for {n} samples, got {list(shape)}")
+        if not np.isfinite(outputs[name][:, 0]).all():
+            raise DataError(f"expected finite {name} of the model, got others")
+    positions: Any = transform_points(outputs["positions"][:, :1], np.asarray(samples["world_from_agent"]))[:, 0]
+    return positions, samples["yaw"] + outputs["yaws"][:, 0, 0]
+
+
+def agent_rows(samples: Columns, outputs: Mapping[str, Any1]) -> Any1:
+    """Return `[n]` rows of agents where a model sends them: cars of the same track and size. Raises as `sent` does."""
+    positions, yaws = sent(samples, outputs)
+    rows = np.zeros(len(yaws), AGENT_DTYPE)
+    rows["centroid"], rows["yaw"] = positions, yaws
+    rows["track_id"], rows["extent"] = samples["track_id"], samples["extent"]
+    rows["label_probabilities"][:, CAR] = 1
+    return rows
+
+
+def windows(scenes: Sequence[Arrays], first: int, last: int) -> Arrays:
+    """Return frames `first:last` of scenes as one dataset: copies, with intervals that count from 0.
+
+    Args:
+        scenes: Rows of one scene each, whose intervals follow one another as those of `scene_logs` do.
+        first: First frame, in each scene.
+        last: The frame behind the last, in each scene.
+    """
+    frames = np.concatenate([logs.frames[first:last] for logs in scenes])
+    rows: dict[str, Any1] = {}
+    for name, field in _FIELDS.items():
+        spans = [(logs, *logs.frames[field][[first, last - 1], [0, 1]].tolist()) for logs in scenes]
+        rows[name] = np.concatenate([getattr(logs, name)[begin:end] for logs, begin, end in spans])
+        frames[field] = intervals(frames[field][:, 1] - frames[field][:, 0])
+    heads = np.concatenate([logs.scenes for logs in scenes])
+    heads["frame_index_interval"] = intervals(np.full(len(scenes), last - first))
+    heads["start_time"] = frames["timestamp"][:: last - first]
+    heads["end_time"] = frames["timestamp"][last - first - 1 :: last - first]
+    return Arrays(heads, frames, rows["agents"], rows["tl_faces"])
+
+
+def with_agents(logs: Arrays, frame: int, agents: Any1) -> Arrays:
+    """Put agents into a frame of a scene.
+
+    Args:
+        logs: Rows of one scene. Frames, and agents whose tracks are in the frame, are changed in place.
+        frame: Number of the frame.
+        agents: Rows of agents, each of another track. Those of new tracks come behind the others of the frame.
+
+    Returns:
+        The rows with all agents.
+
+    Raises:
+        DataError: A track occurs twice.
+    """
+    names = agents["track_id"]
+    if len(np.unique(names)) != len(names):
+        raise DataError(f"expected each track once to put into frame {frame}, got {names.tolist()}")
+    first, last = logs.frames["agent_index_interval"][frame].tolist()
+    known, here, given = np.intersect1d(logs.agents["track_id"][first:last], names, return_indices=True)
+    logs.agents[first + here] = agents[given]
+    added = agents[~np.isin(names, known)]
+    if not len(added):
+        return logs
+    logs.frames["agent_index_interval"][frame, 1] += len(added)
+    logs.frames["agent_index_interval"][frame + 1 :] += len(added)
+    return replace(logs, agents=np.concatenate([logs.agents[:last], added, logs.agents[last:]]))
+
+
+def ego_states(frames: Any1) -> npt.NDArray[np.float32]:
+    """Return `[T, 7]` where the ego is in frames, by `TrajectoryStateIndices`; what frames do not say is 0."""
+    states = np.zeros((len(frames), len(TrajectoryStateIndices)), np.float32)
+    states[:, : TrajectoryStateIndices.THETA] = frames["ego_translation"][:, :2]
+    states[:, TrajectoryStateIndices.THETA] = rotation33_as_yaw(frames["ego_rotation"])
+    states[:, TrajectoryStateIndices.TIME] = STEP_SECONDS * np.arange(len(frames))
+    return states
+
+
+def hide_others(agents: Any1, kept: npt.NDArray[np.uint64]) -> None:
+    """Make agents of other tracks than `kept` invisible in place: at the origin, without size, as l5kit does."""
+    hidden = ~np.isin(agents["track_id"], kept)
+    for field in ("centroid", "yaw", "extent"):
+        agents[field][hidden] = 0
+    agents["label_probabilities"][hidden] = -1
+
+
+def _range(config: SimulationConfig, length: int) -> tuple[int, int]:
+    """The first frame that is simulated, and the one behind the last, of scenes of `length` frames or more."""
+    first, steps = config.start_frame_index, config.num_simulation_steps
+    last = length if steps is None else first + steps
+    if not 0 <= first < last <= length:
+        wanted = "all frames" if steps is None else f"{steps} frames"
+        raise DataError(f"expected scenes with {wanted} from frame {first} on, got one of {length} frames")
+    return first, last
