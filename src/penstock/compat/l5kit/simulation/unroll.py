@@ -12,6 +12,7 @@ from rich.progress import track
 
 from penstock.compat.l5kit.dataset.utils import move_to_numpy
 from penstock.compat.l5kit.simulation.dataset import SimulationConfig, SimulationDataset
+from penstock.compat.l5kit.simulation.utils import chunked
 from penstock.core.columns import Columns
 from penstock.domains.driving.dataset import EgoSamples
 from penstock.domains.driving.simulation import TrajectoryStateIndices, ego_states
@@ -104,8 +105,11 @@ class SimulationOutput(SimulationOutputCLE):
         agents_ins_outs: Mapping[int, list[list[UnrollInputOutput]]],
     ) -> None:
         super().__init__(scene_id, sim_dataset, ego_ins_outs, agents_ins_outs)
-        self.recorded_dataset = sim_dataset.recorded_scene_dataset_batch[scene_id]
-        self.simulated_dataset = sim_dataset.scene_dataset_batch[scene_id]
+        simulation = sim_dataset.simulation
+        self.recorded_dataset, self.simulated_dataset = (
+            sim_dataset.dataset.with_logs(chunked(scenes[scene_id]))
+            for scenes in (simulation.recorded, simulation.simulated)
+        )
 
 
 class ClosedLoopSimulator:
