@@ -1,4 +1,4 @@
-"""Blocks of columns, one after the other: what an iterator over them is, and what makes one."""
+"""Iterators over blocks of columns, with a state."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ IteratorState = dict[str, Any]
 
 
 class BlockIterator(ABC):
-    """An iterator over blocks of columns that can say where it stands and go there.
+    """Iterator over blocks of columns whose position can be saved and restored.
 
-    Threads that share one are served in turn, each block once. A forked process gets a `WorkerError`.
+    Threads may share one; each block is yielded once. A forked process gets a `WorkerError`.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Have `__next__` of a subclass wait for its turn, and guard what it loads."""
+        """Make `__next__` of a subclass thread-safe, and check the states that it loads."""
         super().__init_subclass__(**options)
         if "__next__" in cls.__dict__:
             setattr(cls, "__next__", _in_turn(cls.__dict__["__next__"]))  # noqa: B010  a wrapper has other parameters
@@ -36,15 +36,22 @@ class BlockIterator(ABC):
 
     @abstractmethod
     def __next__(self) -> Columns:
-        """The next block, of any number of rows."""
+        """Return the next block, with any number of rows."""
 
     @abstractmethod
     def state_dict(self) -> IteratorState:
-        """Where it stands, as plain JSON values: what comes next is what an iterator that loads this gives next."""
+        """Return the position as plain JSON values. An iterator that loads it continues with the next block."""
 
     @abstractmethod
     def load_state_dict(self, state: IteratorState) -> None:
-        """Go there. Raises `StateError` for a state of another kind of iterator."""
+        """Continue from a saved state.
+
+        Args:
+            state: Output of `state_dict`.
+
+        Raises:
+            StateError: The state belongs to another kind of iterator.
+        """
 
 
 def _in_turn(advance: Callable[[Any], Columns]) -> Callable[[Any], Columns]:
@@ -59,23 +66,27 @@ def _in_turn(advance: Callable[[Any], Columns]) -> Callable[[Any], Columns]:
 
 
 class Origin(Protocol):
-    """Makes fresh iterators, and knows what they are over."""
+    """Makes new iterators over the same blocks."""
 
     @property
     def fingerprint(self) -> str:
-        """A digest of data and order."""
+        """Digest of data and order."""
         ...
 
     def __call__(self) -> BlockIterator:
-        """A fresh iterator, at the start."""
+        """Return a new iterator, at the start."""
         ...
 
 
 def concatenated(parts: list[Columns]) -> Columns:
-    """The rows of all parts, one after the other; a single part is not copied.
+    """Concatenate the rows of columns. A single part is not copied.
 
-    >>> concatenated([Columns({"a": np.zeros(2)}), Columns({"a": np.ones(1)})])["a"].tolist()
-    [0.0, 0.0, 1.0]
+    Args:
+        parts: Columns with equal paths.
+
+    Example:
+        >>> concatenated([Columns({"a": np.zeros(2)}), Columns({"a": np.ones(1)})])["a"].tolist()
+        [0.0, 0.0, 1.0]
     """
     if len(parts) == 1:
         return parts[0]

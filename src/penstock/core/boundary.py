@@ -1,16 +1,17 @@
-"""The boundary of errors: what a parser raises becomes `FormatError`, what a bad state causes `StateError`.
+"""Boundary of errors: unexpected errors of a parser become `FormatError`, and of a saved state `StateError`.
 
-Parsers check what they know to be dangerous. What they did not think of ends as an `AttributeError`, a `RecursionError`
-or an error of a library's own class, which a caller cannot catch by name. So every public entrance to data has one
-guard around it, and the guard decides by the class of the error alone:
+Parsers check for known dangers. An unexpected kind of damage causes an `AttributeError`, a `RecursionError` or an error
+class of a library, which a caller cannot catch by name. So every public function that reads data has one guard. The
+guard decides by the class of the error:
 
-* errors of penstock pass; a `FormatError` without a file gets one;
-* errors of the system pass (a missing file, a refused permission, a full disk): the data are not at fault;
-* a missing library and a warning made an error pass;
-* everything else is about the data: a `FormatError` with path and place, the original as `__cause__`.
+* Errors of penstock pass. A `FormatError` without a file gets one.
+* Errors of the system pass (a missing file, a refused permission, a full disk), because the data is not the cause.
+* Missing libraries, and warnings raised as errors, pass.
+* All other errors are about the data: they become a `FormatError` with path and place, and the original is
+  `__cause__`.
 
-`Source` and `Format` guard the methods of their subclasses, `BlockIterator` guards `load_state_dict`; other functions
-use `parsing`, `loading_state` or `parsing_state`. No guard may be around a function of the user.
+`Source` and `Format` guard the methods of their subclasses, and `BlockIterator` guards `load_state_dict`. Other
+functions use `parsing`, `loading_state` or `parsing_state`. Do not guard functions of users.
 """
 
 from __future__ import annotations
@@ -32,10 +33,14 @@ _OF_DATA = {errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP, errno.EOVERFLOW, errn
 
 
 def is_of_data(error: Exception) -> bool:
-    """Whether an error speaks of the data that were parsed, and not of the system or of this program.
+    """Return whether an error is about parsed data, and not about the system or this program.
 
-    >>> is_of_data(KeyError("shape")), is_of_data(FileNotFoundError(2, "gone")), is_of_data(OSError("bad magic"))
-    (True, False, True)
+    Args:
+        error: The error.
+
+    Example:
+        >>> is_of_data(KeyError("shape")), is_of_data(FileNotFoundError(2, "gone")), is_of_data(OSError("bad magic"))
+        (True, False, True)
     """
     if isinstance(error, OSError) and not isinstance(error, PenstockError):
         # Libraries (Arrow, gzip, Pillow) raise OSErrors without a number, or of a class of their own, for damaged data.
@@ -45,7 +50,19 @@ def is_of_data(error: Exception) -> bool:
 
 
 def refusal(error: Exception, path: object = None, where: str | None = None) -> FormatError | None:
-    """The `FormatError` to raise instead of an error; None if it is raised as it is, now with the path it lacked."""
+    """Return the `FormatError` to raise instead of an error, or None to keep the error.
+
+    A `FormatError` without a path gets the path.
+
+    Args:
+        error: The error.
+        path: The file. The default is None: unknown.
+        where: Place in the file. The default is None: unknown.
+
+    Example:
+        >>> refusal(KeyError("shape"), "meta.json").path
+        'meta.json'
+    """
     if is_of_data(error):
         message = f"expected data that can be read, got {_told(error)}; compare the file with its origin"
         return FormatError(message, path=path, where=where)
@@ -57,8 +74,14 @@ def refusal(error: Exception, path: object = None, where: str | None = None) -> 
 
 
 def is_of_call(error: Exception, options: Iterable[str] = ()) -> bool:
-    """Whether an error that a guard caught speaks of how the guarded function was called: arguments that do not fit its
-    parameters, or a `TypeError` that names one of the `options` which the caller gave."""
+    """Return whether an error is about the call of a guarded function.
+
+    Such an error is about arguments that do not fit the parameters, or is a `TypeError` that names one of the options.
+
+    Args:
+        error: The error that a guard caught.
+        options: Options of the caller. The default is none.
+    """
     raised = error.__traceback__
     if raised is not None and raised.tb_next is None:  # the call itself: nothing of the function ran
         return True
@@ -69,10 +92,18 @@ def is_of_call(error: Exception, options: Iterable[str] = ()) -> bool:
 def parsing(path: object = None, where: str | None = None) -> Generator[None]:
     """Guard a block, or as a decorator a function, that parses data.
 
-    >>> with parsing("meta.json"):
-    ...     {}["shape"]
-    Traceback (most recent call last):
-    penstock.errors.FormatError: expected data that can be read, got KeyError: 'shape'; ... - in meta.json
+    Args:
+        path: The file. The default is None: unknown.
+        where: Place in the file. The default is None: unknown.
+
+    Raises:
+        FormatError: The block raises an error about the data.
+
+    Example:
+        >>> with parsing("meta.json"):
+        ...     {}["shape"]
+        Traceback (most recent call last):
+        penstock.errors.FormatError: expected data that can be read, got KeyError: 'shape'; ... - in meta.json
     """
     try:
         yield
@@ -84,12 +115,19 @@ def parsing(path: object = None, where: str | None = None) -> Generator[None]:
 
 @contextmanager
 def parsing_state(what: str) -> Generator[None]:
-    """Guard a block that takes a saved state apart: whatever a damaged one makes it raise becomes `StateError`.
+    """Guard a block that parses a saved state.
 
-    >>> with parsing_state("counter"):
-    ...     int({"count": []}["count"])
-    Traceback (most recent call last):
-    penstock.errors.StateError: expected the state of a counter, got one that raises TypeError: int() argument must ...
+    Args:
+        what: Name of the object, for the message.
+
+    Raises:
+        StateError: The block raises an error about the state.
+
+    Example:
+        >>> with parsing_state("counter"):
+        ...     int({"count": []}["count"])
+        Traceback (most recent call last):
+        penstock.errors.StateError: expected the state of a counter, got one that raises TypeError: int() ...
     """
     try:
         yield
@@ -100,7 +138,11 @@ def parsing_state(what: str) -> Generator[None]:
 
 
 def loading_state(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Guard a method that takes a saved state, as `parsing_state` does; arguments that do not fit stay `TypeError`."""
+    """Guard a method that loads a saved state, like `parsing_state`. Wrong arguments stay a `TypeError`.
+
+    Args:
+        method: The method.
+    """
 
     @wraps(method)
     def guarded(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:

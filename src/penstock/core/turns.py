@@ -1,4 +1,4 @@
-"""Locks where a process may fork: some are free in the child, and iterators refuse to go on there."""
+"""Locks for processes that may fork."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from penstock.errors import WorkerError
 
 
 class ForkSafeLock:
-    """A reentrant lock that is free in a forked process, even if a thread of the parent held it at the fork.
+    """Reentrant lock that is free in a forked process, even if a thread of the parent had it.
 
-    That thread does not exist in the child, so nobody would ever release the lock there. What the lock protects must be
-    usable in whatever state such a thread left it.
+    That thread does not exist in the child, so it would never release the lock. The protected data must stay usable in
+    any state that such a thread left.
 
-    >>> with ForkSafeLock() as lock, lock:
-    ...     pass
+    Example:
+        >>> with ForkSafeLock() as lock, lock:
+        ...     pass
     """
 
     __slots__ = ("__weakref__", "_lock")
@@ -27,7 +28,7 @@ class ForkSafeLock:
         _LOCKS.add(self)
 
     def renew(self) -> None:
-        """Replace the lock by a free one."""
+        """Replace the lock with a free one."""
         self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -50,13 +51,20 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class Turns:
-    """A lock for the threads of the process that made it: `with turns` lets one in after the other.
+    """Lock for the threads of one process: `with turns` admits one thread at a time.
 
-    In a forked process it raises `WorkerError`. The threads that an iterator relies on do not survive a fork, and a
-    thread of the parent may have held the lock, so waiting would never end.
+    In a forked process it raises `WorkerError`. The threads of an iterator do not survive a fork. A thread of the
+    parent may have had the lock, and waiting would then never end.
 
-    >>> with Turns("this iterator"):
-    ...     pass
+    Args:
+        what: Name of the protected object, for the message.
+
+    Raises:
+        WorkerError: The process was forked from the one that made the lock.
+
+    Example:
+        >>> with Turns("this iterator"):
+        ...     pass
     """
 
     __slots__ = ("_lock", "_process", "_what")

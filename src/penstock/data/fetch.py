@@ -1,4 +1,4 @@
-"""Selections to columns: one gather per column, from one source or many."""
+"""Read selections into columns: one gather for each column, from one or several sources."""
 
 from __future__ import annotations
 
@@ -20,9 +20,14 @@ from penstock.plan.base import Plan, Read
 
 
 class Fetch:
-    """Reads what a plan's selections name. Stateless between calls, and safe in any number of threads.
+    """Reader of the selections of a plan. It is stateless between calls, and thread-safe.
 
-    Raises `SpecError` if two sources disagree about a column.
+    Args:
+        sources: Opened datasets, in the order in which the plan numbers them.
+        plan: The plan.
+
+    Raises:
+        SpecError: Two sources have different fields for a column.
     """
 
     def __init__(self, sources: Sequence[Source], plan: Plan) -> None:
@@ -41,17 +46,23 @@ class Fetch:
         self._begins: dict[int, npt.NDArray[np.int64]] = {}
 
     def row_bytes(self) -> int:
-        """About how many bytes one sample takes; ragged columns count as one value a row."""
+        """Return the approximate bytes of one sample. A ragged row counts as one value."""
         widths = [len(view.steps) for view in self.plan.views]
         return sum(f.row_bytes * widths[r.view] for r, f in zip(self.reads, self.fields, strict=True))
 
     def __call__(self, selections: Sequence[Selection], empty: Empty = np.empty) -> Columns:
-        """One row a sample: `[n, L, *shape]` columns, `[n, *shape]` where the plan squeezes, and the plan's marks.
+        """Read the columns of samples.
 
-        `empty(shape, dtype)` allocates the columns.
+        Args:
+            selections: One selection for each view of the plan, with `n` samples.
+            empty: Allocates each column, `empty(shape, dtype)`. The default is `numpy.empty`.
 
-        Raises `ExpiredRowError` for rows that a source no longer has, `FormatError` for a file that was truncated since
-        it was mapped.
+        Returns:
+            Columns `[n, L, *shape]`, or `[n, *shape]` where the plan squeezes, and derived outputs.
+
+        Raises:
+            ExpiredRowError: A source has dropped a row.
+            FormatError: A file was truncated after it was mapped.
         """
         parts = [self._parts(selection) for selection in selections]
         self._check(parts)
@@ -64,7 +75,7 @@ class Fetch:
         return Columns.of_flat(batch, selections[0].shape[0] if selections else 0)
 
     def _begin(self, source: int) -> npt.NDArray[np.int64]:
-        """The first boundary row of each episode; found once, for a plan names no episode that came later."""
+        """First boundary row of each episode, computed once. A plan names no episode that was appended later."""
         if source not in self._begins:
             self._begins[source] = self.sources[source].rows("boundary")
         return self._begins[source]
@@ -103,7 +114,7 @@ class Fetch:
 
 
 def _zero_gaps(selection: Selection, out: npt.NDArray[Any]) -> None:
-    """What no span covers becomes zero; packs are nearly full, so that is little."""
+    """Set places without a span to zero. Packs are nearly full, so these are few."""
     if out.size:
         row_bytes = out.dtype.itemsize * (out.size // len(out))
         kernels().zero_gaps(selection.at, selection.length, row_bytes, out.reshape(-1).view(np.uint8))

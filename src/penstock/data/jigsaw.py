@@ -121,7 +121,7 @@ class Jigsaw:
 
     @staticmethod
     def permutations(count: int, n_tiles: int = 9, seed: int = 0) -> npt.NDArray[np.uint8]:
-        """Draw permutations that differ in as many places as possible.
+        """Draw permutations that differ in many places.
 
         The first is drawn at random. Each next one is the candidate that differs most from the most similar chosen one.
         Ties go to the candidate that differs most from all chosen ones. Candidates are all permutations of up to 9

@@ -1,4 +1,4 @@
-"""Counter-based randomness: one key a sample, a function of seed and position alone."""
+"""Counter-based randomness: one key for each sample, a function of seed and position."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ import numpy.typing as npt
 
 
 def keys(seed: int, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """`[n]` uint64 keys for `[n]` int64 positions: SplitMix64 of the position, on a stream chosen by `seed`.
+    """Return random keys by SplitMix64 of the position, on a stream chosen by the seed. Cost: some nanoseconds a key.
 
-    Seeds are taken modulo 2^64. Cost: some nanoseconds a key. Source: Steele, Lea and Flood, "Fast splittable
-    pseudorandom number generators" (2014), the mixing constants as published.
+    Args:
+        seed: Seed, modulo 2^64.
+        positions: `[n]` int64 positions.
 
-    >>> int(keys(0, np.array([7]))[0]) == int(keys(0, np.array([3, 7]))[1])
-    True
+    Returns:
+        `[n]` uint64.
+
+    Example:
+        >>> int(keys(0, np.array([7]))[0]) == int(keys(0, np.array([3, 7]))[1])
+        True
+
+    Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014), with the published
+    constants.
     """
     stream = _mixed(np.array([seed % (1 << 64)], np.uint64) + np.uint64(0x9E3779B97F4A7C15))
     steps = positions.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)

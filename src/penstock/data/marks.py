@@ -1,4 +1,4 @@
-"""What a batch carries besides columns: masks, segment ids and positions, drawn from the spans of a selection."""
+"""Outputs derived from the spans of a selection: masks, segment ids, positions."""
 
 from __future__ import annotations
 
@@ -24,13 +24,22 @@ def _no_begins(source: int) -> Int:
 
 
 def marked(mark: Mark, selection: Selection, empty: Empty = np.empty, begins: Begins = _no_begins) -> npt.NDArray[Any]:
-    """The array of a mark, as `Mark` describes it, in memory from `empty(shape, dtype)`. Cost: one pass over the array;
-    a search among the `begins` of episodes for each sample where the mark is a `"place"`.
+    """Compute a derived output, as `Mark` describes it.
 
-    >>> two = np.array([0, 2])
-    >>> pack = Selection(two, two, two * 0 + 2, two, (1, 5), None, np.array([1, 2]), two * 0)
-    >>> marked(Mark("ids", 0, "segment_ids"), pack).tolist(), marked(Mark("cu", 0, "cu_seqlens", 3), pack).tolist()
-    ([[1, 1, 2, 2, 0]], [[0, 2, 4, 4]])
+    Args:
+        mark: The output.
+        selection: Rows of the samples.
+        empty: Allocates the array, `empty(shape, dtype)`. The default is `numpy.empty`.
+        begins: Returns the first rows of the episodes of a source. Only the kind `"place"` needs it.
+
+    Returns:
+        The array. Cost: one pass over it, and for `"place"` a search for each sample.
+
+    Example:
+        >>> two = np.array([0, 2])
+        >>> pack = Selection(two, two, two * 0 + 2, two, (1, 5), None, np.array([1, 2]), two * 0)
+        >>> marked(Mark("ids", 0, "segment_ids"), pack).tolist(), marked(Mark("cu", 0, "cu_seqlens", 3), pack).tolist()
+        ([[1, 1, 2, 2, 0]], [[0, 2, 4, 4]])
     """
     if mark.kind == "segment_ids":
         return _painted(selection, _segment(selection), 0, empty)
@@ -69,12 +78,17 @@ def _source(mark: Mark, selection: Selection) -> npt.NDArray[Any]:
 
 
 def part_of(mark: Mark, origin: Int) -> npt.NDArray[np.int32]:
-    """`[n]` number of the part in a mark of the kind `"source"`, by the `"origin"` `[n]` of each sample."""
+    """Return the number of each sample's part of a mix, `[n]`.
+
+    Args:
+        mark: Output of the kind `"source"`.
+        origin: `[n]` int64 origin of each sample.
+    """
     return (np.searchsorted(mark.having, origin, side="right") - 1).astype(np.int32)
 
 
 def _origin(_: Mark, selection: Selection) -> Int:
-    """By the pick, for samples without rows have no spans that tell a source."""
+    """Origin of each sample. It needs the field `origin`, because samples without rows have no spans."""
     if selection.origin is None:
         raise PlanError("expected the selection of a mix, which picked each of its samples, got another one")
     return selection.origin

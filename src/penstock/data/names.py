@@ -1,4 +1,4 @@
-"""What a function is called in messages."""
+"""Names of functions for messages."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from typing import Any
 
 
 def name_of(fn: Callable[..., Any]) -> str:
-    """The module and the qualified name of a function; of an object that is called, what it prints as, or its class.
+    """Return the module and qualified name of a function, or the `repr` or class of another callable.
 
-    >>> name_of(len), name_of(partial(int, base=2))
-    ('builtins.len', "builtins.int(*(), **{'base': 2})")
+    Args:
+        fn: Any callable.
+
+    Example:
+        >>> name_of(len), name_of(partial(int, base=2))
+        ('builtins.len', "builtins.int(*(), **{'base': 2})")
     """
     if isinstance(fn, partial):
         return f"{name_of(fn.func)}(*{fn.args!r}, **{fn.keywords!r})"

@@ -1,4 +1,4 @@
-"""Memory of batches that nobody holds any more, used again."""
+"""Reuse of the memory of released batches."""
 
 from __future__ import annotations
 
@@ -15,21 +15,24 @@ _UNUSED = 3  # references to a held block that no array uses: the list's, the lo
 
 
 class Recycler:
-    """Hands out uninitialised arrays, in memory that was handed out before where nothing refers to it any more.
+    """Allocator of uninitialised arrays that reuses memory without references. Thread-safe.
 
-    Fresh memory of the kernel is zeroed page by page on first use, which takes as long as copying a batch into it. An
-    array is known to be free by the count of references to its block, so it may be kept, sliced or shared with a
-    framework for as long as anyone likes. At most `limit` bytes are held; thread-safe.
+    The kernel zeroes new memory page by page at first use, which takes as long as copying a batch. A block is free when
+    its reference count says so. An array may therefore be kept, sliced or shared with a framework for any time.
 
-    >>> recycler = Recycler(1 << 24)
-    >>> first = recycler.empty((1 << 20,), np.dtype("u1"))
-    >>> address, part = first.ctypes.data, first[5:]
-    >>> del first
-    >>> recycler.empty((1 << 20,), np.dtype("u1")).ctypes.data == address  # `part` still holds it
-    False
-    >>> del part
-    >>> recycler.empty((1 << 20,), np.dtype("u1")).ctypes.data == address
-    True
+    Args:
+        limit: Most bytes to keep.
+
+    Example:
+        >>> recycler = Recycler(1 << 24)
+        >>> first = recycler.empty((1 << 20,), np.dtype("u1"))
+        >>> address, part = first.ctypes.data, first[5:]
+        >>> del first
+        >>> recycler.empty((1 << 20,), np.dtype("u1")).ctypes.data == address  # `part` still refers to it
+        False
+        >>> del part
+        >>> recycler.empty((1 << 20,), np.dtype("u1")).ctypes.data == address
+        True
     """
 
     def __init__(self, limit: int) -> None:
@@ -41,14 +44,23 @@ class Recycler:
         return Recycler, (self._limit,)
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-        """As `np.empty(shape, dtype)`."""
+        """Return an uninitialised array, like `np.empty`.
+
+        Args:
+            shape: Shape of the array.
+            dtype: Dtype of the array.
+        """
         size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
         if size < LEAST:
             return np.empty(shape, dtype)
         return self._block(size)[:size].view(dtype).reshape(shape)
 
     def raise_limit(self, limit: int) -> None:
-        """Hold `limit` bytes from now on, if that is more than before."""
+        """Raise the limit, if the new one is higher.
+
+        Args:
+            limit: Most bytes to keep.
+        """
         with self._lock:
             self._limit = max(self._limit, limit)
 
@@ -63,7 +75,7 @@ class Recycler:
             return fresh
 
     def _make_room(self, size: int) -> bool:
-        """Forget the oldest blocks, used or not, until `size` more bytes may be held."""
+        """Forget the oldest blocks until `size` more bytes fit."""
         while self._held and sum(block.nbytes for block in self._held) + size > self._limit:
             self._held.pop(0)
         return size <= self._limit

@@ -1,4 +1,4 @@
-"""What a stream is packed by, and the sequences of its blocks as the packer sees them."""
+"""Options of a stream pack, and the sequences of its blocks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONGEST = 1 << 31  # positions are int32
 
 @dataclass(frozen=True)
 class PackOptions:
-    """The arguments of `IterDataset.pack`. Raises `PlanError` for impossible ones."""
+    """Arguments of `IterDataset.pack`. Raises `PlanError` if they are impossible."""
 
     length: int | Mapping[str, int]
     open_bins: int
@@ -56,24 +56,33 @@ class PackOptions:
 
     @property
     def most(self) -> int:
-        """Sequences in a row."""
+        """Most sequences of a row."""
         return _LONGEST - 1 if self.max_sequences is None else self.max_sequences
 
     @property
     def age(self) -> int:
-        """Packs that may be opened after one that is open. No more packs can go before it than those and `open_bins`
-        others, which were open when it was opened."""
+        """Most packs to open after one that is open.
+
+        Only these, and the `open_bins` others that were open before, can be returned before it.
+        """
         return 7 * self.open_bins if self.max_age is None else self.max_age - self.open_bins
 
     @property
     def key(self) -> str:
-        """What the order of the packs, and their values, follow from."""
+        """Options that determine the order and the values of packs."""
         length, pad = (sorted(v.items()) if isinstance(v, Mapping) else v for v in (self.length, self.pad))
         bounds = (self.open_bins, self.age, self.most, self.rows)
         return repr((length, *bounds, self.overlong, self.positions, pad, self.keep))
 
     def axes(self, block: Columns) -> tuple[Axis, ...]:
-        """The axes that columns are packed along, one or one a column. Raises `SpecError` if they are not as asked."""
+        """Return the axes that columns are packed along: one for all, or one for each column.
+
+        Args:
+            block: First block of the stream.
+
+        Raises:
+            SpecError: The columns do not fit the options.
+        """
         ragged = [path for path, array in block.flat.items() if isinstance(array, Ragged)]
         length = self.length
         axes = _apart(length) if isinstance(length, Mapping) else (Axis("", int(length), tuple(ragged)),)
@@ -91,7 +100,15 @@ class PackOptions:
         return axes
 
     def padding(self, path: str, dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
-        """The value of padding as the column has it. Raises `PlanError` if the column cannot hold it."""
+        """Return the value of padding in the dtype of a column.
+
+        Args:
+            path: Path of the column.
+            dtype: Dtype of the column.
+
+        Raises:
+            PlanError: The dtype cannot represent the value.
+        """
         value = self.pad.get(path, 0) if isinstance(self.pad, Mapping) else self.pad
         try:
             held = np.asarray(value).astype(dtype)
@@ -105,7 +122,7 @@ class PackOptions:
 
 @dataclass(frozen=True)
 class Axis:
-    """Columns that are packed together, because their sequences have equal lengths: `capacity` places a row."""
+    """Columns that are packed together, because their sequences have equal lengths. A row has `capacity` places."""
 
     name: str
     capacity: int
@@ -113,7 +130,7 @@ class Axis:
 
     @property
     def marks(self) -> tuple[str, str]:
-        """What segment ids and positions are called."""
+        """Names of the segment ids and positions."""
         before = f"{self.name}_" if self.name else ""
         return f"{before}segment_ids", f"{before}positions"
 
@@ -131,7 +148,7 @@ def _apart(lengths: Mapping[str, int]) -> tuple[Axis, ...]:
 
 @dataclass(frozen=True)
 class Passed:
-    """What went into a packer: `sequences`, of them `empty` and `overlong` ones, and `lost` values of those."""
+    """Counts of a packer: all `sequences`, the `empty` and `overlong` ones, and the `lost` values of overlong ones."""
 
     sequences: int = 0
     empty: int = 0
@@ -141,9 +158,12 @@ class Passed:
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """The `n` sequences of a block that are packed: `sizes` `[n, A]` along each axis, `starts` `[n, A]` of their values
-    in the columns of the axis, `skipped` `[n, A]` values of the same sequence in parts before, and `row` `[n]` of the
-    block."""
+    """The `n` packed sequences of a block.
+
+    `sizes` `[n, A]` are their lengths along each axis, `starts` `[n, A]` the positions of their values in the columns
+    of the axis, `skipped` `[n, A]` the values of the same sequence in earlier parts, and `row` `[n]` their rows in the
+    block.
+    """
 
     sizes: Int
     starts: Int
@@ -152,9 +172,15 @@ class Items:
 
 
 def row_lengths(block: Columns, axes: tuple[Axis, ...], first: int) -> Int:
-    """`[rows, A]` length of every row along each axis. `first` is the number of the first row in the stream.
+    """Return the length of every row along each axis, `[rows, A]`.
 
-    Raises `DataError` if columns that are packed together differ.
+    Args:
+        block: The block.
+        axes: The axes.
+        first: Number of the block's first row in the stream, for messages.
+
+    Raises:
+        DataError: Columns that are packed together have different lengths.
     """
     for axis in axes:
         lead = block[axis.columns[0]].offsets
@@ -169,9 +195,16 @@ def row_lengths(block: Columns, axes: tuple[Axis, ...], first: int) -> Int:
 
 
 def items_of(lengths: Int, axes: tuple[Axis, ...], overlong: Overlong, before: Passed) -> tuple[Items, Passed]:
-    """The sequences of a block whose rows have `lengths` `[rows, A]`, and what has passed with them.
+    """Return the sequences of a block, and the updated counts.
 
-    Raises `DataError` for one that is too long, where that is an error.
+    Args:
+        lengths: `[rows, A]` length of every row along each axis.
+        axes: The axes.
+        overlong: What to do with a sequence that is too long.
+        before: Counts before the block.
+
+    Raises:
+        DataError: A sequence is too long, and `overlong` is `"error"`.
     """
     capacity = np.array([axis.capacity for axis in axes], np.int64)
     row = np.arange(len(lengths))
@@ -204,7 +237,7 @@ def _begins(lengths: Int) -> Int:
 
 
 def _parts(sizes: Int, capacity: Int) -> tuple[Int, Int, Int]:
-    """Row and sizes of the parts, and what is skipped before: part `p` has the `p`-th `capacity` values of an axis."""
+    """Row, sizes and skipped values of each part. Part `p` has the `p`-th `capacity` values of an axis."""
     counts = np.maximum(np.max(-(-sizes // capacity), axis=1), 1)
     row = np.repeat(np.arange(len(sizes)), counts)
     skipped = (np.arange(len(row)) - np.repeat(_begins(counts), counts))[:, None] * capacity

@@ -1,4 +1,4 @@
-"""Packing a stream of sequences of unknown lengths, with a state that says where they come from and holds none."""
+"""Packing of a stream of sequences with unknown lengths. Its state stores their origin and no values."""
 
 from __future__ import annotations
 
@@ -33,25 +33,27 @@ RECYCLED_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class StreamPack:
-    """Makes the iterators of `IterDataset.pack`."""
+    """Factory of the iterators of `IterDataset.pack`."""
 
     upstream: Origin
     options: PackOptions
 
     @property
     def fingerprint(self) -> str:
-        """A digest of the stream, and how it is packed."""
+        """Digest of the stream and the options."""
         return f"{self.upstream.fingerprint}/pack{self.options.key}"
 
     def __call__(self) -> PackIterator:
-        """A fresh iterator, at the start."""
+        """Return a new iterator, at the start."""
         return PackIterator(self.upstream(), self.options, self.upstream.fingerprint)
 
 
 @dataclass(eq=False)
 class _Held:
-    """A block that has sequences which are not out: the state and what had passed before it, its items, and of each
-    the serial of its pack and its flags. The first `taken` are packed."""
+    """A block with waiting sequences: the state and counts before it, its items, and the pack and flags of each item.
+
+    The first `taken` items are packed.
+    """
 
     before: IteratorState
     passed: Passed
@@ -67,16 +69,16 @@ class _Held:
 
     @property
     def out(self) -> bool:
-        """Whether nothing of it waits."""
+        """Whether no item waits."""
         return self.taken == len(self.flags) and bool(np.all(self.flags & OUT))
 
 
 class PackIterator(BlockIterator):
-    """Gives blocks of packs; see `IterDataset.pack`.
+    """Iterator over blocks of packs; see `IterDataset.pack`.
 
-    A state is that of the stream before the oldest block which has a sequence that waits, and for each sequence from
-    there on whether it is out and whether it opened its pack (compressed, a few hundred bytes to some kB). The packs
-    that are open follow from that: see `penstock.kernels.stream_reference.repack_stream`.
+    A state is the state of the stream before the oldest block with a waiting sequence. It also stores, for each
+    sequence since, whether it was returned and whether it opened its pack (compressed, some hundred bytes to some kB).
+    The open packs follow from these flags: see `penstock.kernels.stream_reference.repack_stream`.
     """
 
     def __init__(self, upstream: BlockIterator, options: PackOptions, fingerprint: str) -> None:
@@ -106,7 +108,7 @@ class PackIterator(BlockIterator):
         return columns
 
     def _closed(self) -> Int:
-        """The serials of the next packs, at most as many as a block has."""
+        """Serial numbers of the next packs, at most a block of them."""
         closed, done = np.empty(self._options.rows, np.int64), 0
         while done < len(closed):
             block = self._untaken()
@@ -129,14 +131,14 @@ class PackIterator(BlockIterator):
         return kernels().pack_stream(self._open, sizes, final, pack, flags, closed)
 
     def _untaken(self) -> _Held | None:
-        """The block with the next sequence; None at the end of the stream."""
+        """The block with the next sequence, or None at the end of the stream."""
         while not self._held or self._held[-1].taken == len(self._held[-1].flags):
             if not self._read():
                 return None
         return self._held[-1]
 
     def _read(self) -> bool:
-        """Take in one block, or some small ones. False at the end of the stream."""
+        """Read one block, or several small ones. Return False at the end of the stream."""
         if self._ended:
             return False
         before = self._upstream.state_dict()
@@ -162,7 +164,7 @@ class PackIterator(BlockIterator):
         return not self._ended or bool(parts)
 
     def _begin(self, block: Columns) -> None:
-        """What follows from the first block: the axes, and with them the packs."""
+        """Set the axes and the packs from the first block."""
         if self._axes:
             return
         self._axes = axes = self._options.axes(block)
@@ -188,7 +190,7 @@ class PackIterator(BlockIterator):
         self.passed = passed
 
     def _columns(self, blocks: Sequence[_Held], chosen: Int, row: Int, n: int) -> Columns:
-        """Rows out of the `chosen` items of the blocks, which go to the rows `row`, in that order."""
+        """Columns of the `chosen` items of the blocks. Their places are the rows `row`, in that order."""
         cuts = offsets_of([len(block.flags) for block in blocks])
         block = np.searchsorted(cuts, chosen, side="right") - 1
         sizes, starts, skipped, rows = (
@@ -217,8 +219,7 @@ class PackIterator(BlockIterator):
     def _gathered(
         self, path: str, blocks: Sequence[_Held], block: Int, start: Int, length: Int, at: Int, shape: tuple[int, int]
     ) -> npt.NDArray[Any]:
-        """The values of one column as `[n, capacity, ...]`, in the machine's order of bytes. Padding is a block of its
-        own, read like the others."""
+        """Values of one column, `[n, capacity, ...]`, in native byte order. Padding is read from one more block."""
         held = [b.columns[path].values for b in blocks]
         values = [np.ascontiguousarray(v, v.dtype.newbyteorder("=")) for v in held]
         inner, dtype = values[0].shape[1:], values[0].dtype
@@ -242,7 +243,7 @@ class PackIterator(BlockIterator):
         return out.reshape(*shape, *inner)
 
     def state_dict(self) -> IteratorState:
-        """Where it stands. Cost: 10 ns a sequence since the oldest that waits."""
+        """Return the position. Cost: 10 ns for each sequence since the oldest waiting one."""
         if self._to_restore is not None:
             return self._to_restore
         first = self._held[0] if self._held else None
@@ -256,14 +257,14 @@ class PackIterator(BlockIterator):
         }
 
     def load_state_dict(self, state: IteratorState) -> None:
-        """Go there; what waited is read again with the next block. Raises `StateError` for a foreign state."""
+        """Continue from a saved state. The next block reads the waiting sequences again."""
         passed, flags = _checked(state)
         self._upstream.load_state_dict(state["upstream"])
         self._start(passed)
         self._to_restore = state if len(flags) else None
 
     def _restore(self) -> None:
-        """Read again what waits, and bring back the packs that are open."""
+        """Read the waiting sequences again, and restore the open packs."""
         if self._to_restore is None:
             return
         _, flags = _checked(self._to_restore)
@@ -280,8 +281,10 @@ class PackIterator(BlockIterator):
 
 
 def _members(blocks: Sequence[_Held], closed: Int) -> tuple[Int, Int]:
-    """The items of packs that are closed, counted over all blocks, in the order of packs and then of the stream; and
-    which of the packs each is in. They are out from then on."""
+    """Items of closed packs, in the order of packs and then of the stream, and the pack of each.
+
+    Items are counted over all blocks. They are marked as returned.
+    """
     lo, hi = int(closed.min()), int(closed.max())
     place = np.full(hi - lo + 2, -1)
     place[closed - lo] = np.arange(len(closed))

@@ -28,7 +28,7 @@ class MemorySource(Source):
 
     Args:
         spec: Columns and spaces.
-        columns: Array of each column, with as many rows as the alignment of its field requires.
+        columns: Array of each column, with the number of rows that the alignment of its field requires.
         offsets: `[E + 1]` int64 first step row of each episode, and the end.
         metadata: Metadata of the dataset. The default is none.
         episode_metadata: Metadata of each episode. The default is none.

@@ -106,23 +106,30 @@ class MadeSource(Source):
 
 
 class RecordSource(MadeSource):
-    """Records of any `source` with `__len__` and `__getitem__`, whose items are dicts (nested; a tuple counts as a dict
-    with the keys "0", "1", ...) of numbers, arrays, lists of numbers, text and bytes.
+    """Source of the records of any object with `__len__` and `__getitem__`.
 
-    A record is an episode of one step. Numbers and arrays of one shape are columns of steps. Arrays whose first axes
-    differ in length, bytes (as uint8) and text are ragged columns aligned with episodes; lengths are only known once
-    all records were read, which happens when they are first asked for. What is what is told by the first 16 records.
+    Records are dicts (nested; a tuple counts as a dict with the keys "0", "1", and so on) of numbers, arrays, lists of
+    numbers, text and bytes. Each record is an episode of one step. Numbers and arrays of one shape are step columns.
+    Arrays whose first axes vary in length, bytes (as uint8) and text are ragged columns aligned with episodes. Their
+    lengths are known after all records were read, which happens when they are first needed. The first 16 records define
+    the columns.
 
-    Arguments: `columns`, the names of those that are wanted, or a mapping of their names to a `Field` for what the
-    first records do not tell; `fingerprint`, which names the data: it has to be another one when the data change.
-    Without one it is made of the source's `repr` and length. `source` is called from any number of threads.
+    Args:
+        source: The records. It is called from several threads.
+        columns: Names of the columns to read, or a mapping to `Field` where the first records do not show it. The
+            default is None: every column of the first records.
+        fingerprint: Text that identifies the data, and changes whenever the data changes. The default is None: made
+            from the `repr` and length of `source`.
 
-    Raises `SpecError`, when opened or when read, for records that do not fit, with their number. Cost: a call of
-    `source[i]` for every record that is read (or one of `source.__getitems__` for many, where it has that).
+    Raises:
+        SpecError: A record does not fit, when opened or when read. The message has its number.
 
-    >>> source = RecordSource([{"x": 1, "words": [1, 2]}, {"x": 2, "words": [3]}])
-    >>> {path: field.kind for path, field in source.spec.items()}, source.value_offsets("words").tolist()
-    ({'x': 'array', 'words': 'ragged'}, [0, 2, 3])
+    Example:
+        >>> source = RecordSource([{"x": 1, "words": [1, 2]}, {"x": 2, "words": [3]}])
+        >>> {path: field.kind for path, field in source.spec.items()}, source.value_offsets("words").tolist()
+        ({'x': 'array', 'words': 'ragged'}, [0, 2, 3])
+
+    Cost: a call of `source[i]` for every record that is read, or of `source.__getitems__` for many, if it exists.
     """
 
     def __init__(

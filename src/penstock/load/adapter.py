@@ -1,4 +1,4 @@
-"""What the adapters of the frameworks share: a loader whose batches are handed over in another form."""
+"""`Adapter`: base class of loaders that convert batches for a framework."""
 
 from __future__ import annotations
 
@@ -18,9 +18,13 @@ T = TypeVar("T")
 
 
 class Adapter(ABC, Generic[T]):
-    """A `Loader` whose batches take another form, made `ahead` batches before the consumer asks for them.
+    """A `Loader` whose batches are converted `ahead` batches before the consumer asks for them.
 
-    State, tickets and skipped ranges are the loader's: those of the batch that the consumer has, not of one under way.
+    State, tickets and skipped ranges count the batches that the consumer has received.
+
+    Args:
+        loader: Loads the batches.
+        ahead: Number of batches to convert in advance.
     """
 
     def __init__(self, loader: Loader, ahead: int) -> None:
@@ -28,7 +32,11 @@ class Adapter(ABC, Generic[T]):
 
     @abstractmethod
     def hand_over(self, batch: Batch) -> T:
-        """The batch in its other form."""
+        """Convert a batch.
+
+        Args:
+            batch: Batch of the loader.
+        """
 
     def __len__(self) -> int:
         return len(self.loader)
@@ -38,26 +46,55 @@ class Adapter(ABC, Generic[T]):
 
     @property
     def stats(self) -> LoaderStats:
-        """As `Loader.stats`."""
+        """Counts and times, as in `Loader.stats`."""
         return self.loader.stats
 
     def state_dict(self) -> State:
-        """As `Loader.state_dict`."""
+        """Return the position of the consumer, as `Loader.state_dict` does."""
         return self.loader.state_dict()
 
     @loading_state
     def load_state_dict(self, state: State, grown: Grown = "refuse") -> None:
-        """As `Loader.load_state_dict`."""
+        """Continue from a saved state, as `Loader.load_state_dict` does.
+
+        Args:
+            state: Output of `state_dict`.
+            grown: What to do if episodes were appended since: `"refuse"`, `"finish_epoch"` or `"next_epoch"`. The
+                default is `"refuse"`.
+
+        Raises:
+            StateError: The state belongs to another dataset, plan or version.
+        """
         self.loader.load_state_dict(state, grown)
 
     def skip(self, what: Skippable) -> None:
-        """As `Loader.skip`."""
+        """Leave samples out of the following batches, as `Loader.skip` does.
+
+        Args:
+            what: A batch ticket, or positions as a pair `(lo, hi)` or a `range`.
+
+        Raises:
+            StateError: The ticket belongs to another plan.
+            PlanError: The dataset is an `IterDataset`, or the range is impossible.
+        """
         self.loader.skip(what)
 
     def why(self, ticket: Ticket | str, column: str | None = None) -> Why:
-        """As `Loader.why`."""
+        """Return the episodes and rows of a batch, as `Loader.why` does.
+
+        Args:
+            ticket: Batch ticket of any rank.
+            column: Column whose rows to list. The default is the widest range of steps.
+
+        Raises:
+            StateError: The ticket belongs to another plan.
+        """
         return self.loader.why(ticket, column)
 
     def explain(self, batches: int = 64) -> Explanation:
-        """As `Loader.explain`, with the hand-over as a stage of its own."""
+        """Measure every stage, as `Loader.explain` does, with the conversion as one more stage.
+
+        Args:
+            batches: Number of batches to measure. The default is 64.
+        """
         return self.loader.explain_through(self.hand_over, batches)

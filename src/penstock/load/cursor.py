@@ -1,4 +1,4 @@
-"""Where a loader stands, and the rules by which a saved state is taken."""
+"""Position of a loader in its dataset, and the rules for loading a saved state."""
 
 from __future__ import annotations
 
@@ -21,9 +21,13 @@ Skippable = Ticket | str | range | tuple[int, int]
 
 
 class Cursor:
-    """What a loader gives next: a feed, a state of it, and the feed that follows once the epoch under way has ended.
+    """Current feed of a loader, its state, and the feed to use after the current epoch.
 
-    `turn` counts the changes that are not steps forward, so that a running iterator notices them.
+    `turn` counts the changes other than steps forward, so that a running iterator notices them.
+
+    Args:
+        feed: Feed of the whole dataset.
+        allow_empty: Whether the dataset may have no batch. The default is False.
     """
 
     def __init__(self, feed: Feed, *, allow_empty: bool = False) -> None:
@@ -44,17 +48,25 @@ class Cursor:
         self.__dict__.update(state, _changing=ForkSafeLock())
 
     def saved(self) -> State:
-        """The state to save."""
+        """Return the state to save."""
         _, feed, state = self.place()
         return saved(feed, state)
 
     def place(self) -> tuple[int, Feed, State]:
-        """The turn, the feed and its state, as they belong together."""
+        """Return turn, feed and state, read together."""
         with self._changing:
             return self.turn, self.feed, self.state
 
     def move(self, state: State, turn: int | None = None) -> bool:
-        """The consumer takes the batch that brought this state; False, and nothing happens, if `turn` is over."""
+        """Set the state after the consumer received a batch.
+
+        Args:
+            state: State of that batch.
+            turn: Turn of the iterator. The default is None: do not check.
+
+        Returns:
+            False, without any change, if the turn has passed.
+        """
         with self._changing:
             if turn not in (None, self.turn):
                 return False
@@ -63,10 +75,14 @@ class Cursor:
             return True
 
     def ended(self, began: State, samples: int) -> None:
-        """The epoch has been given to its end, from the state `began` on and with so many samples.
+        """Handle the end of an epoch. A position continues in the next epoch, and a stream starts again.
 
-        A position runs on into the next epoch by itself; a stream begins again. Raises `PlanError` if a whole stream
-        had no sample, unless that is allowed.
+        Args:
+            began: State at which the iterator started.
+            samples: Number of samples it yielded.
+
+        Raises:
+            PlanError: A whole stream had no samples, and this is not allowed.
         """
         if isinstance(self.feed, BlockFeed):
             self.state = self.feed.start()
@@ -77,7 +93,15 @@ class Cursor:
                 )
 
     def load(self, saved: State, grown: Grown) -> None:
-        """Take a saved state. Raises `StateError` and changes nothing if it does not belong here."""
+        """Load a saved state. Nothing changes if it is refused.
+
+        Args:
+            saved: Output of `saved`.
+            grown: What to do if episodes were appended since.
+
+        Raises:
+            StateError: The state belongs to another dataset, plan or version.
+        """
         if grown not in get_args(Grown):
             raise PlanError(f"expected grown to be one of {get_args(Grown)}, got {grown!r}")
         rest = dict(saved)
@@ -97,7 +121,15 @@ class Cursor:
             self.turn += 1
 
     def skip(self, what: Skippable) -> None:
-        """Leave out positions from here on. Raises `StateError` for a foreign ticket, `PlanError` for an odd range."""
+        """Leave out positions from here on.
+
+        Args:
+            what: A batch ticket, or positions as a pair `(lo, hi)` or a `range`.
+
+        Raises:
+            StateError: The ticket belongs to another plan.
+            PlanError: The dataset has no positions, or the range is impossible.
+        """
         with self._changing:
             if not isinstance(self.feed, PositionFeed):
                 raise PlanError("expected a MapDataset to skip positions of, got an IterDataset, whose rows have none")
@@ -107,7 +139,14 @@ class Cursor:
                 self.turn += 1
 
     def owner(self, ticket: Ticket) -> PositionFeed:
-        """The feed whose plan a ticket names. Raises `StateError` for a foreign one."""
+        """Return the feed whose plan a ticket names.
+
+        Args:
+            ticket: A batch ticket.
+
+        Raises:
+            StateError: The ticket belongs to another plan.
+        """
         feeds = [feed for feed in (self.feed, self._whole) if isinstance(feed, PositionFeed)]
         if not feeds:
             raise StateError("expected a loader of a MapDataset, got one of an IterDataset, which has no tickets")
@@ -116,7 +155,7 @@ class Cursor:
         return found
 
     def _earlier(self, rest: State, fingerprint: object) -> PositionFeed:
-        """The feed of the dataset as it was when the state was saved. Raises `StateError` if it was another."""
+        """The feed of the dataset at the time when the state was saved. Raises `StateError` for another dataset."""
         whole = self._whole
         counts = rest.get("episodes")
         if isinstance(whole, PositionFeed) and _is_counts(counts, len(whole.dataset.sources)):
@@ -129,7 +168,7 @@ class Cursor:
         )
 
     def _continue(self, earlier: PositionFeed, rest: State, grown: Grown) -> None:
-        """Go on after the data has grown, by rule."""
+        """Continue after the data has grown, as `grown` says."""
         feed, state = earlier.resumed(rest)
         whole = self._whole
         assert isinstance(whole, PositionFeed)  # `_earlier` gave one
@@ -143,7 +182,7 @@ class Cursor:
             self._begin(epoch + begun)
 
     def _settle(self) -> None:
-        """Over to the whole dataset, once the epoch over its earlier extent has been taken."""
+        """Switch to the whole dataset after the epoch over the earlier data."""
         if self._last is not None and self.feed.epoch(self.state) != self._last:
             self._begin(self._last + 1)
 
@@ -154,12 +193,17 @@ class Cursor:
 
 
 def saved(feed: Feed, state: State) -> State:
-    """What is saved of a feed and its state."""
+    """Return the state to save for a feed.
+
+    Args:
+        feed: The feed.
+        state: Its state.
+    """
     return {"version": VERSION, "fingerprint": feed.fingerprint, **feed.about(state), **state}
 
 
 def _next_epoch(feed: PositionFeed, position: int) -> tuple[int, bool]:
-    """The epoch that a feed gives next, and whether some of it has been given already."""
+    """Next epoch of a feed, and whether it has already begun."""
     plan, stretch = feed.dataset.plan, feed.stretch(position)
     if plan.empty:
         return 0, False

@@ -1,4 +1,4 @@
-"""The engine of a loader: jobs on threads, in their order, as many at once as the consumer needs and memory allows."""
+"""Run the jobs of a loader on threads, in order, within limits of jobs and memory."""
 
 from __future__ import annotations
 
@@ -26,13 +26,18 @@ LEAST_MEMORY = 1 << 24
 
 @dataclass
 class LoaderStats:
-    """What a loader has done: batches and samples given out, and how long the consumer waited for them.
+    """Counts and times of a loader.
 
-    `jobs` counts the jobs that batches were cut from. `elapsed` counts seconds between the first request and the last
-    delivery of each epoch, `waited` those of them spent inside the loader.
+    Args:
+        batches: Batches that the consumer received.
+        samples: Samples that the consumer received.
+        jobs: Jobs that the batches were cut from.
+        elapsed: Seconds from the first request to the last delivery of each epoch.
+        waited: Part of these seconds that the consumer waited for the loader.
 
-    >>> LoaderStats(batches=2, samples=512, elapsed=4.0, waited=1.0).waiting_share
-    0.25
+    Example:
+        >>> LoaderStats(batches=2, samples=512, elapsed=4.0, waited=1.0).waiting_share
+        0.25
     """
 
     batches: int = 0
@@ -43,27 +48,34 @@ class LoaderStats:
 
     @property
     def waiting_share(self) -> float:
-        """The part of the time that the consumer waited, 0 to 1."""
+        """Fraction of the time that the consumer waited, 0 to 1."""
         return self.waited / self.elapsed if self.elapsed else 0.0
 
     @property
     def rate(self) -> float:
-        """Samples a second, the consumer's own work included."""
+        """Samples a second, with the consumer's own work."""
         return self.samples / self.elapsed if self.elapsed else 0.0
 
 
 class Flow:
-    """How many jobs may be in flight: `width` of them, of at most `memory` bytes together, one at least.
+    """Limits for jobs in flight: at most `width` jobs and `memory` bytes, but always one job.
 
-    What is not given sets itself: `threads` up to the cores, `memory` by what is free; and `width` begins at 1 and
-    grows by one each time that the consumer has to wait, up to `most`. Where `threads` or `prefetch` are given, `width`
-    is `prefetch` (by default `threads + 1`) from the beginning.
+    If neither `threads` nor `prefetch` is given, `width` starts at 1 and grows by one each time that the consumer
+    waits, up to `most`. Otherwise `width` is `prefetch`.
 
-    Raises `PlanError` for impossible numbers.
+    Args:
+        threads: Number of threads. The default None is the number of cores.
+        prefetch: Most jobs in flight. The default None is `threads + 1`.
+        memory: Bytes. The default None is 1 GiB, or a quarter of the free memory if that is less.
+        limit: Most threads. The default is None: no limit.
 
-    >>> flow = Flow(threads=None, prefetch=None, memory=1 << 20, limit=2)
-    >>> flow.width, [flow.waited() for _ in range(5)] and flow.width
-    (1, 3)
+    Raises:
+        PlanError: A number is out of range.
+
+    Example:
+        >>> flow = Flow(threads=None, prefetch=None, memory=1 << 20, limit=2)
+        >>> flow.width, [flow.waited() for _ in range(5)] and flow.width
+        (1, 3)
     """
 
     def __init__(self, threads: int | None, prefetch: int | None, memory: int | None, limit: int | None = None) -> None:
@@ -78,23 +90,39 @@ class Flow:
         self.width = 1 if threads is None and prefetch is None else self.most
 
     def waited(self) -> None:
-        """The consumer came before the next batch was ready."""
+        """Count that the consumer asked before the next batch was ready."""
         self.width = min(self.width + 1, self.most)
 
     def has_room(self, jobs: int, held: int, nbytes: int) -> bool:
-        """Whether a job of `nbytes` may begin while `jobs` with `held` bytes are in flight."""
+        """Return whether another job may start.
+
+        Args:
+            jobs: Jobs in flight.
+            held: Their bytes.
+            nbytes: Bytes of the new job.
+        """
         return jobs == 0 or (jobs < self.width and held + nbytes <= self.memory)
 
 
 def cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use.
+
+    Example:
+        >>> cores() >= 1
+        True
+    """
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def free_memory() -> int:
-    """Bytes that could be had without swapping, as the system estimates them; all its memory where it does not."""
+    """Return the free memory in bytes, as the system estimates it, or all memory if it does not.
+
+    Example:
+        >>> free_memory() > 0
+        True
+    """
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
@@ -104,11 +132,17 @@ def free_memory() -> int:
 
 
 class LoaderIterator(Iterator[T]):
-    """One epoch of a loader. Leaving it early (`close`, or garbage collection) stops its threads.
+    """Iterator over one epoch of a loader. Closing or deleting it stops its threads.
 
-    Every batch goes through `hand_over`, `ahead` batches before the consumer asks for it. Threads that share the
-    iterator are served in turn, each batch once. A forked process gets a `WorkerError`. After an error or an interrupt,
-    the next batch is the one that the consumer did not get.
+    Threads may share the iterator; each batch is yielded once. A forked process gets a `WorkerError`. After an error or
+    an interrupt, the next batch is the one that the consumer did not get.
+
+    Args:
+        cursor: Position of the loader.
+        flow: Limits for jobs in flight.
+        stats: Counts to update.
+        hand_over: Function to pass every batch through.
+        ahead: How many batches to pass before the consumer asks for them.
     """
 
     def __init__(
@@ -162,7 +196,7 @@ class LoaderIterator(Iterator[T]):
         raise StopIteration
 
     def _begin(self) -> int:
-        """Forget what was prefetched, and go on from where the consumer stands, if that is in the same epoch."""
+        """Forget prefetched batches, and continue from the consumer's position if that is in the same epoch."""
         self._forget()
         self._turn, feed, state = self._cursor.place()
         self._jobs = feed.jobs(state) if feed.epoch(state) == self._epoch else iter(())
@@ -218,7 +252,7 @@ class LoaderIterator(Iterator[T]):
             self._job = next(self._jobs, None)
 
     def _submitted(self, job: Job) -> Future[Batches] | None:
-        """The job on its way to a thread; None where the interpreter is exiting."""
+        """Send a job to a thread. Return None if the interpreter is exiting."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._flow.threads, "penstock-loader")
             # Not `__del__`: it may run in any thread, with any lock held, and late at exit.
@@ -240,7 +274,7 @@ class LoaderIterator(Iterator[T]):
         self._last = now
 
     def _stop(self, *, wait: bool) -> None:
-        """End the threads, once they have finished what they work on."""
+        """Stop the threads after their current work."""
         if self._abandon is not None:
             self._abandon.detach()
         pool, self._pool, self._abandon = self._pool, None, None
@@ -248,8 +282,10 @@ class LoaderIterator(Iterator[T]):
             pool.shutdown(wait=wait, cancel_futures=True)
 
     def close(self) -> None:
-        """Cancel what is prefetched and end the threads; a batch that another thread waits for is given first. Closing
-        twice is fine."""
+        """Cancel prefetched jobs and stop the threads. Another thread that waits for a batch gets it first.
+
+        A second call does nothing.
+        """
         if self._turns.elsewhere:
             self._closed = True
             return
@@ -260,7 +296,9 @@ class LoaderIterator(Iterator[T]):
 
 
 def _abandoned(pool: ThreadPoolExecutor, process: int) -> None:
-    """End the threads of an iterator that nobody has any more. They are not waited for: whatever thread collects
-    garbage may hold what they need."""
+    """Stop the threads of a deleted iterator, without waiting.
+
+    The thread that collects garbage may own a lock that they need.
+    """
     if os.getpid() == process:
         pool.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,4 @@
-"""Where a loader's time goes: every stage measured, beside what the machine can do."""
+"""Time of each stage of a loader, compared with the memory bandwidth of the machine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,18 @@ FULL_SPEED = 0.6  # of memcpy or gather: a stage that is as fast is bound by mem
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage, on one thread: how long it took for `samples` and the `nbytes` that it gave."""
+    """Time of one stage on one thread.
+
+    Args:
+        name: Name of the stage.
+        seconds: Total time.
+        samples: Samples that went through it.
+        nbytes: Bytes of its results.
+
+    Example:
+        >>> Stage("read", 2.0, 100, 4000).rate
+        50.0
+    """
 
     name: str
     seconds: float
@@ -49,18 +60,30 @@ class Stage:
 
     @property
     def speed(self) -> float:
-        """Bytes a second; 0 for stages that move none."""
+        """Bytes a second, or 0 for a stage that moves none."""
         return self.nbytes / self.seconds if self.seconds else 0.0
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What `Loader.explain` measured. `print` shows it as a table.
+    """Result of `Loader.explain`. `print` shows it as a table.
 
-    `stages` on one thread, in their order; `roofline` of this machine in the same call; `delivered` samples a second of
-    the whole engine with a consumer that does nothing, on up to `threads` threads, and the `jobs` in flight then;
-    `waiting_share`, the part of the time that the real consumer has waited so far. The last two are None where too
-    little was measured: less than 0.2 s, or fewer than 8 jobs.
+    Args:
+        stages: Times of the stages on one thread, in order.
+        roofline: Memory bandwidth of this machine, measured in the same call.
+        delivered: Samples a second of the whole loader with a consumer that does nothing. None if the measurement took
+            less than 0.2 s or fewer than 8 jobs.
+        threads: Most threads of the loader.
+        cores: Cores that the process may use.
+        jobs: Jobs in flight at the end.
+        waiting_share: Fraction of the time that the real consumer has waited so far. None if too little was measured.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"x": np.zeros((1000, 8))}, lengths=[1000]).samples()
+        >>> explanation = penstock.Loader(data, batch_size=100, threads=1).explain(8)
+        >>> explanation.bottleneck.name in {stage.name for stage in explanation.stages}
+        True
     """
 
     stages: tuple[Stage, ...]
@@ -73,12 +96,12 @@ class Explanation:
 
     @property
     def bottleneck(self) -> Stage:
-        """The stage that takes longest."""
+        """The slowest stage."""
         return max(self.stages, key=lambda stage: stage.seconds)
 
     @property
     def sentence(self) -> str:
-        """The bottleneck, how far it is from what the machine can do, and what would help."""
+        """The bottleneck, its distance from the bandwidth of the machine, and what would help."""
         stage = self.bottleneck
         if self._seconds < LEAST_SECONDS:
             took = f"{stage.samples:,} samples took {1000 * self._seconds:.1f} ms"
@@ -144,10 +167,20 @@ def explain(
     hand_over: Callable[[Batch], object] | None,
     clock: Clock = time.perf_counter,
 ) -> Explanation:
-    """Measure at least the next `batches` batches of a cursor, stage by stage and all together, without moving it.
+    """Measure the next batches of a cursor, stage by stage and all together, without moving it.
 
-    Small batches are measured until they took `LEAST_SECONDS`, over several epochs if need be. `clock` gives seconds.
-    Raises `PlanError` if there are none.
+    Small batches are measured for at least `LEAST_SECONDS`, over several epochs if needed.
+
+    Args:
+        cursor: Position of the loader.
+        flow: Limits of the loader.
+        stats: Counts of the loader.
+        batches: Fewest batches to measure.
+        hand_over: Function of one more stage, or None.
+        clock: Returns seconds. The default is `time.perf_counter`.
+
+    Raises:
+        PlanError: There are no batches.
     """
     if batches < 1:
         raise PlanError(f"expected at least one batch to measure, got {batches}")
@@ -164,7 +197,7 @@ def explain(
 
 
 class _Meter:
-    """Adds up seconds, samples and bytes by stage."""
+    """Sums of seconds, samples and bytes by stage."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -172,11 +205,11 @@ class _Meter:
 
     @property
     def seconds(self) -> float:
-        """Of all stages so far."""
+        """Total of all stages."""
         return sum(seconds for seconds, _, _ in self._held.values())
 
     def timed(self, name: str, work: Callable[[], Any]) -> Any:
-        """Do the work, and count it for a stage."""
+        """Do the work, and count its time for a stage."""
         begin = self._clock()
         result = work()
         passed = self._clock() - begin
@@ -185,16 +218,16 @@ class _Meter:
         return result
 
     def count(self, samples: int) -> None:
-        """So many samples have gone through every stage."""
+        """Count samples that went through every stage."""
         self._held = {name: (s, n + samples, nbytes) for name, (s, n, nbytes) in self._held.items()}
 
     def stages(self) -> tuple[Stage, ...]:
-        """In the order in which they were first timed."""
+        """The stages, in the order of their first use."""
         return tuple(Stage(name, *measured) for name, measured in self._held.items())
 
 
 def _nbytes(result: object) -> int:
-    """What a stage gave: columns, or batches with their states."""
+    """Bytes of a stage's result: columns, or batches with their states."""
     if isinstance(result, Columns):
         return result.nbytes
     if isinstance(result, list):
@@ -207,7 +240,7 @@ def _enough(seconds: float, jobs: int, least_jobs: int) -> bool:
 
 
 def _stage_by_stage(cursor: Cursor, batches: int, meter: _Meter, hand_over: Callable[[Batch], object] | None) -> None:
-    """Do the jobs of at least so many batches, here and on one thread, one epoch after the other."""
+    """Do the jobs of these batches in this thread, epoch by epoch."""
     done = jobs = 0
     while True:
         began, samples = cursor.state, 0
@@ -234,8 +267,7 @@ def _stage_by_stage(cursor: Cursor, batches: int, meter: _Meter, hand_over: Call
 def _together(
     cursor: Cursor, flow: Flow, batches: int, hand_over: Callable[[Batch], object] | None, clock: Clock
 ) -> tuple[float | None, int]:
-    """Samples a second that the engine delivers, None where too little was measured; and how many jobs it had in flight
-    in the end."""
+    """Samples a second of the whole loader, None if too little was measured; and its jobs in flight at the end."""
     stats, first, begin = LoaderStats(), LoaderStats(), None
     with closing(_endless(cursor, flow, stats, hand_over or _nothing)) as given:
         for _ in given:
@@ -253,7 +285,7 @@ def _together(
 
 
 def _endless(cursor: Cursor, flow: Flow, stats: LoaderStats, hand_over: Callable[[Batch], Any]) -> Generator[Any]:
-    """The batches of one epoch after the other, until one has none."""
+    """Yield the batches of epoch after epoch, until one is empty."""
     before = -1
     while stats.batches > before:
         before = stats.batches

@@ -1,4 +1,4 @@
-"""What the loader's threads work on: jobs in the order of their batches, which give batches and states."""
+"""Jobs for the threads of a loader, in the order of their batches, with the state of each batch."""
 
 from __future__ import annotations
 
@@ -36,16 +36,18 @@ COUNTED_SOURCES = 16  # a state says how many episodes each source has, if there
 
 @dataclass(frozen=True)
 class Job:
-    """Work for one thread: a call that gives some batches, and about how many bytes they take.
+    """Work for one thread, which results in some batches. No batches end the epoch.
 
-    The call does each of its stages through the function that it is given. No batches end the epoch.
+    Args:
+        work: Called with a function that times each stage; returns the batches.
+        nbytes: Approximate bytes of the batches. The default is 0.
     """
 
     work: Callable[[Timed], Batches]
     nbytes: int = 0
 
     def run(self) -> Batches:
-        """The batches, each with the state that says it was consumed."""
+        """Return the batches, each with the state after the consumer received it."""
         return self.work(_untimed)
 
 
@@ -58,33 +60,59 @@ class Feed(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """A digest of data and order."""
+        """Digest of data and order."""
         ...
 
     def start(self) -> State:
-        """The state before the first batch."""
+        """Return the state before the first batch."""
         ...
 
     def epoch(self, state: State) -> int | None:
-        """Which epoch `jobs` gives from `state` on; None if there is none to give, or nobody counts them."""
+        """Return the epoch that `jobs` yields from a state on, or None if there is none or epochs are not counted.
+
+        Args:
+            state: A state.
+        """
         ...
 
     def jobs(self, state: State) -> Iterator[Job]:
-        """The jobs from `state` to the end of its epoch."""
+        """Yield the jobs from a state to the end of its epoch.
+
+        Args:
+            state: A state.
+        """
         ...
 
     def about(self, state: State) -> State:
-        """What a saved state says besides where the consumer stands."""
+        """Return additional fields of a saved state.
+
+        Args:
+            state: A state.
+        """
         ...
 
     def resumed(self, saved: State) -> tuple[Feed, State]:
-        """The feed and the state that were saved as `{**about(state), **state}`. Raises `StateError` for others."""
+        """Return the feed and the state of a saved state, `{**about(state), **state}`.
+
+        Args:
+            saved: The saved state.
+
+        Raises:
+            StateError: The state belongs to another feed.
+        """
         ...
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """What there is to give of an epoch: the kept samples `lo : hi`, and the position `after` the epoch."""
+    """Remaining samples of an epoch.
+
+    Args:
+        epoch: Number of the epoch.
+        lo: First kept sample.
+        hi: Kept sample after the last.
+        after: Position after the epoch.
+    """
 
     epoch: int
     lo: int
@@ -93,23 +121,40 @@ class Stretch:
 
 
 class RowSize:
-    """Bytes that one sample takes: estimated, until a job has been measured. Ragged columns are known no earlier."""
+    """Bytes of one sample: estimated at first, and measured with each job. Ragged columns need the measurement.
+
+    Args:
+        estimate: Estimated bytes.
+    """
 
     def __init__(self, estimate: int) -> None:
         self.nbytes, self.measured = max(estimate, 1), False
 
     def measure(self, block: Columns) -> None:
-        """Take a block into account; the largest mean counts."""
+        """Measure a block. The largest mean counts.
+
+        Args:
+            block: Columns of some samples.
+        """
         if block.n:
             self.nbytes, self.measured = max(self.nbytes, -(-block.nbytes // block.n)), True
 
 
 @dataclass(frozen=True)
 class PositionFeed:
-    """Feeds a `MapDataset`: state `{"position": p}`, the samples before position `p` of its order having been consumed.
+    """Feed of a `MapDataset`. State `{"position": p}`: the consumer has the samples before position `p`.
 
-    Samples are counted in two ways: a *position* counts all, a *kept* number those that are not skipped. Batches are
-    cut from the kept samples of an epoch, and each rank takes its share of every batch.
+    Samples have two numbers: a *position* counts all of them, a *kept* number those that are not skipped. Batches are
+    cut from the kept samples of an epoch, and each rank takes its rows of every batch.
+
+    Args:
+        dataset: The dataset.
+        batch_size: Samples of a batch over all ranks.
+        drop_last: Whether to drop a short last batch.
+        ranks: Rank and world of this process.
+        memory: Bytes of buffers to keep for reuse.
+        skips: Skipped positions.
+        episodes: Number of episodes of each source, or None if all.
     """
 
     dataset: MapDataset
@@ -133,22 +178,30 @@ class PositionFeed:
 
     @property
     def fingerprint(self) -> str:
-        """The dataset's."""
+        """Fingerprint of the dataset."""
         return self.dataset.fingerprint
 
     def start(self) -> State:
-        """Position 0."""
+        """Return the state at position 0."""
         return {"position": 0}
 
     def batches(self, epoch: int) -> int:
-        """Batches in an epoch from its start, which are as many for every rank."""
+        """Return the number of batches of a whole epoch, which is equal on all ranks.
+
+        Args:
+            epoch: Number of the epoch.
+        """
         if self.dataset.plan.empty:
             return 0
         lo, hi = (self.skips.kept_before(self.dataset.plan.start(e)) for e in (epoch, epoch + 1))
         return (hi - lo) // self.batch_size if self.drop_last else -(-(hi - lo) // self.batch_size)
 
     def stretch(self, position: int) -> Stretch | None:
-        """What is given from a position on: the rest of its epoch, or a later one if that has no batch left."""
+        """Return the rest of an epoch from a position on, or a later epoch if the rest has no batch.
+
+        Args:
+            position: A position.
+        """
         if self.dataset.plan.empty:
             return None
         # Each range touches two epochs in part; whole ones are alike, except for those of unequal lengths.
@@ -160,7 +213,11 @@ class PositionFeed:
         return None
 
     def rest(self, position: int) -> Stretch:
-        """What there is from a position on of its epoch, or of the next one that is not skipped to its end."""
+        """Return the rest of an epoch from a position on, or the next epoch that is not skipped to its end.
+
+        Args:
+            position: A position.
+        """
         plan, skips = self.dataset.plan, self.skips
         lo = skips.kept_before(position)
         epoch = int(plan.locate(np.array([skips.position(lo)]))[0][0])
@@ -169,16 +226,31 @@ class PositionFeed:
         return Stretch(epoch, lo, hi - (hi - lo) % self.batch_size if self.drop_last else hi, after)
 
     def batch(self, stretch: Stretch, lo: int) -> tuple[Batch, State]:
-        """The one batch whose samples, of all ranks, begin with the kept sample `lo` of a stretch."""
+        """Load one batch.
+
+        Args:
+            stretch: Samples of the epoch.
+            lo: First kept sample of the batch, over all ranks.
+        """
         return self._load(lo, min(lo + self.batch_size, stretch.hi), stretch, _untimed)[0]
 
     def epoch(self, state: State) -> int | None:
-        """By the plan."""
+        """Return the epoch of a state.
+
+        Args:
+            state: A state.
+        """
         stretch = self.stretch(int(state["position"]))
         return stretch and stretch.epoch
 
     def jobs(self, state: State) -> Iterator[Job]:
-        """One job for about `PLAN_BLOCK` positions; the first is one batch, which also measures what a row takes."""
+        """Yield a job for about `PLAN_BLOCK` positions each.
+
+        The first job is one batch, to measure the size of a row.
+
+        Args:
+            state: A state.
+        """
         stretch = self.stretch(int(state["position"]))
         if stretch is None:
             return
@@ -217,7 +289,15 @@ class PositionFeed:
         return stretch.after if hi == stretch.hi else self.skips.position(hi)
 
     def shares(self, lo: int, hi: int) -> tuple[Int, Int]:
-        """`[n]` kept numbers of this rank's rows of the batches of `lo : hi`, and `[batches + 1]` where each begins."""
+        """Return the rows of this rank.
+
+        Args:
+            lo: First kept sample.
+            hi: Kept sample after the last.
+
+        Returns:
+            `[n]` kept numbers of the rows, and `[batches + 1]` start of each batch among them.
+        """
         first = np.arange(lo, hi, self.batch_size)
         begin, end = self.ranks.share(np.minimum(self.batch_size, hi - first))
         cuts = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - begin)])
@@ -237,8 +317,14 @@ class PositionFeed:
         return batches
 
     def about(self, state: State) -> State:
-        """Which positions are skipped, how many episodes each source had, and, where epochs are uneven, the one under
-        way with its first position, so that those before it need not be planned again."""
+        """Return the skipped positions and the number of episodes of each source.
+
+        If epochs vary in length, also the current epoch and its first position, so that earlier epochs need no
+        planning.
+
+        Args:
+            state: A state.
+        """
         counts = list(self.episodes or ())
         told: State = {"episodes": counts} if len(counts) <= COUNTED_SOURCES else {}
         plan = self.dataset.plan
@@ -248,7 +334,14 @@ class PositionFeed:
         return {"skipped": self.skips.to_json(), **told}
 
     def resumed(self, saved: State) -> tuple[PositionFeed, State]:
-        """A position within `0 : 2^62`, and ranges to skip."""
+        """Return the feed with the skipped ranges, and a position within `0 : 2^62`.
+
+        Args:
+            saved: The saved state.
+
+        Raises:
+            StateError: The state belongs to another feed.
+        """
         rest = {**saved}
         rest.pop("episodes", None)
         epoch = rest.pop("epoch", None)
@@ -268,7 +361,11 @@ class PositionFeed:
                 raise StateError(f"expected an epoch and its first position in a state, got {told!r}")
 
     def skipping(self, skips: Skips) -> PositionFeed:
-        """The same feed, leaving out other positions."""
+        """Return the same feed with other skipped positions.
+
+        Args:
+            skips: Skipped positions.
+        """
         return replace(self, skips=skips)
 
 
@@ -278,35 +375,58 @@ def _is_position(value: object) -> bool:
 
 @dataclass(frozen=True)
 class BlockFeed:
-    """Feeds an `IterDataset`, block by block, on one thread; the state is its iterator's."""
+    """Feed of an `IterDataset`, block by block, on one thread. Its state is the state of the iterator.
+
+    Args:
+        dataset: The dataset.
+    """
 
     dataset: IterDataset
 
     @property
     def fingerprint(self) -> str:
-        """The dataset's."""
+        """Fingerprint of the dataset."""
         return self.dataset.fingerprint
 
     def start(self) -> State:
-        """A fresh iterator's state."""
+        """Return the state of a new iterator."""
         return iter(self.dataset).state_dict()
 
     def epoch(self, state: State) -> None:
-        """Nobody counts them."""
+        """Return None: epochs are not counted.
+
+        Args:
+            state: A state.
+        """
 
     def jobs(self, state: State) -> Iterator[Job]:
-        """One job a block."""
+        """Yield one job for each block.
+
+        Args:
+            state: A state.
+        """
         iterator = iter(self.dataset)
         iterator.load_state_dict(state)
         while True:
             yield Job(lambda timed: timed("blocks", lambda: _next_block(iterator)))
 
     def about(self, state: State) -> State:
-        """Nothing."""
+        """Return no fields.
+
+        Args:
+            state: A state.
+        """
         return {}
 
     def resumed(self, saved: State) -> tuple[BlockFeed, State]:
-        """A state that a fresh iterator takes."""
+        """Return this feed, and the state after a new iterator has accepted it.
+
+        Args:
+            saved: The saved state.
+
+        Raises:
+            StateError: The state belongs to another feed.
+        """
         iter(self.dataset).load_state_dict(saved)
         return self, saved
 

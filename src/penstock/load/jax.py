@@ -1,4 +1,4 @@
-"""Batches as JAX arrays: on the default device, or laid out over devices and processes by a sharding."""
+"""Batches as JAX arrays, on one device or sharded over devices and processes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,18 @@ else:
 
 
 class JaxArrays(dict[str, Any]):
-    """A batch as nested dicts of JAX arrays, with the `ticket` of its rows; None where there is none.
+    """A batch as nested dicts of JAX arrays, with a `ticket`.
 
-    It is a pytree as a dict is one. The ticket is no part of it, so that a new one compiles nothing anew.
+    It is a pytree like a dict. The ticket is not part of the pytree, so a new ticket causes no compilation.
+
+    Args:
+        tree: Nested dict of arrays. The default is empty.
+        ticket: Batch ticket. The default is None: no ticket.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> JaxArrays({"x": jnp.zeros(2)})["x"].shape
+        (2,)
     """
 
     def __init__(self, tree: Mapping[str, Any] = {}, ticket: Ticket | None = None) -> None:
@@ -44,16 +53,24 @@ jax.tree_util.register_pytree_with_keys(JaxArrays, _flattened, _restored)
 
 
 def to_jax(columns: Columns, sharding: jax.sharding.Sharding | None = None) -> JaxArrays:
-    """A batch as nested dicts of JAX arrays, in JAX's own precision (64-bit types are halved unless it is told not to).
+    """Convert a batch to nested dicts of JAX arrays.
 
-    With a `sharding` the rows of all processes together are one global array, each process giving its own; then their
-    number must divide evenly over processes and shards. Without one, a `Ragged` column becomes
-    `{"values": ..., "offsets": ...}`.
+    JAX halves 64-bit types unless `jax_enable_x64` is set.
 
-    Raises `SpecError` for ragged columns under a sharding, and what JAX raises for rows that do not divide.
+    Args:
+        columns: The batch.
+        sharding: Sharding of global arrays. The rows of all processes together are one array, and their number must
+            divide evenly over processes and shards. The default is None: the default device. A `Ragged` column then
+            becomes `{"values": ..., "offsets": ...}`.
 
-    >>> to_jax(Columns({"observations": {"x": np.zeros((2, 3), "f4")}}))["observations"]["x"].shape
-    (2, 3)
+    Raises:
+        SpecError: There is a sharding, and a column is ragged.
+        ValueError: JAX cannot divide the rows.
+
+    Example:
+        >>> import numpy as np
+        >>> to_jax(Columns({"observations": {"x": np.zeros((2, 3), "f4")}}))["observations"]["x"].shape
+        (2, 3)
     """
     arrays = {path: _array(path, array, sharding) for path, array in columns.flat.items()}
     return JaxArrays(nest(arrays), columns.ticket if isinstance(columns, Batch) and columns.has_ticket else None)
@@ -72,18 +89,24 @@ def _array(path: str, array: Any, sharding: jax.sharding.Sharding | None) -> Any
 
 
 class JaxLoader(Adapter[JaxArrays]):
-    """A `Loader` whose batches are nested dicts of JAX arrays, handed over one batch ahead of the consumer.
+    """A `Loader` whose batches are nested dicts of JAX arrays, converted one batch ahead of the consumer.
 
-    With a `sharding` every array is global: it has the rows of the whole batch, and each process loads its own share.
-    JAX wants shares of one size there, so with several processes the loader must have `drop_last`, and a `batch_size`
-    that they divide. Each batch has the `ticket` of the rows that this process loaded.
+    With a sharding, every array is global: each process loads its own rows of the whole batch. Each batch has the
+    `ticket` of the rows that this process loaded.
 
-    Raises `PlanError` where shares would differ.
+    Args:
+        loader: Loads the batches. For a sharding over several processes it needs `drop_last`, and a `batch_size` that
+            they divide.
+        sharding: Sharding of the arrays. The default is None: the default device.
 
-    >>> import penstock
-    >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-    >>> [float(batch["rewards"].sum()) for batch in JaxLoader(Loader(data.samples(), batch_size=3))]
-    [3.0, 12.0]
+    Raises:
+        PlanError: Processes would load different numbers of rows.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
+        >>> [float(batch["rewards"].sum()) for batch in JaxLoader(Loader(data.samples(), batch_size=3))]
+        [3.0, 12.0]
     """
 
     def __init__(self, loader: Loader, sharding: jax.sharding.Sharding | None = None) -> None:
@@ -96,5 +119,5 @@ class JaxLoader(Adapter[JaxArrays]):
         self.sharding = sharding
 
     def hand_over(self, batch: Batch) -> JaxArrays:
-        """The batch as JAX arrays."""
+        """Return the batch as JAX arrays."""
         return to_jax(batch, self.sharding)

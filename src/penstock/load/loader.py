@@ -148,7 +148,7 @@ class Loader:
     def load_state_dict(self, state: State, grown: Grown = "refuse") -> None:
         """Continue from a saved state at the next `iter()`. Cost: O(1).
 
-        A running loop continues from the state if it is in the same epoch, and otherwise ends.
+        A running loop continues from the state if the epoch is the same, and otherwise ends.
 
         Args:
             state: Output of `state_dict`.

@@ -1,4 +1,4 @@
-"""Tables for people, as text."""
+"""Tables as text."""
 
 from __future__ import annotations
 
@@ -7,10 +7,15 @@ from typing import Any
 
 
 def printed(renderable: Any, width: int = 140) -> str:
-    """What rich prints of something, without colours.
+    """Return the output of rich for an object, without colours.
 
-    >>> printed("two words")
-    'two words'
+    Args:
+        renderable: Object that rich can print.
+        width: Columns of the terminal. The default is 140.
+
+    Example:
+        >>> printed("two words")
+        'two words'
     """
     from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""Which share of every batch is mine: rank and world, given or found."""
+"""Rank and world of this process, and its rows of every batch."""
 
 from __future__ import annotations
 
@@ -19,15 +19,22 @@ Int = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Ranks:
-    """One of `world` processes that share every batch: number `rank`, and where that was `found` ("" if given).
+    """Rank of this process among `world` processes that share every batch.
 
-    Of a batch of `m` samples, rank `r` of `R` has the rows `r * m // R : (r + 1) * m // R`: contiguous shares that
-    differ by one row at most, together the batch in its order, for any `m` and `R`.
+    Of a batch of `m` samples, rank `r` of `R` has the rows `r * m // R : (r + 1) * m // R`. Numbers of rows differ by
+    at most one, for any `m` and `R`.
 
-    Raises `PlanError` unless `0 <= rank < world`.
+    Args:
+        rank: 0 to `world - 1`. The default is 0.
+        world: Number of processes. The default is 1.
+        found: Where the numbers come from, or `""` if they were given. The default is `""`.
 
-    >>> [tuple(int(edge) for edge in Ranks(r, 3).share(np.array(7))) for r in range(3)]
-    [(0, 2), (2, 4), (4, 7)]
+    Raises:
+        PlanError: The rank is out of range.
+
+    Example:
+        >>> [tuple(int(edge) for edge in Ranks(r, 3).share(np.array(7))) for r in range(3)]
+        [(0, 2), (2, 4), (4, 7)]
     """
 
     rank: int = 0
@@ -40,14 +47,27 @@ class Ranks:
             raise PlanError(f"expected a rank within 0:{self.world}, got {self.rank}{where}")
 
     def share(self, samples: Int) -> tuple[Int, Int]:
-        """First row of the share, and the first after it, of batches of so many samples."""
+        """Return the first row of this rank, and the row after its last.
+
+        Args:
+            samples: Samples of each batch.
+        """
         return self.rank * samples // self.world, (self.rank + 1) * samples // self.world
 
 
 def ranks(rank: int | None, world: int | None) -> Ranks:
-    """The ranks that are given, or else those found by `find`.
+    """Return the given ranks, or detect them with `find`.
 
-    Raises `PlanError` if only one of the two is given.
+    Args:
+        rank: Number of this process, or None.
+        world: Number of processes, or None.
+
+    Raises:
+        PlanError: Only one of the two is given.
+
+    Example:
+        >>> ranks(1, 4)
+        Ranks(rank=1, world=4, found='')
     """
     if rank is None and world is None:
         return find()
@@ -57,10 +77,14 @@ def ranks(rank: int | None, world: int | None) -> Ranks:
 
 
 def find() -> Ranks:
-    """Rank and world of this process: those of `torch.distributed` if it is initialised, else those of JAX if
-    `jax.distributed` is, else the environment's `RANK` and `WORLD_SIZE`, else one process alone.
+    """Detect rank and world of this process.
 
-    Neither library is imported, and no JAX backend started unless its processes are already joined.
+    The first of these applies: `torch.distributed` if it is initialised, `jax.distributed` if it is initialised, `RANK`
+    and `WORLD_SIZE` in the environment, or a single process. This imports neither library, and starts no JAX backend.
+
+    Example:
+        >>> 0 <= find().rank < find().world
+        True
     """
     return _torch_ranks() or _jax_ranks() or _environment_ranks() or Ranks()
 
@@ -93,7 +117,16 @@ def _environment_ranks() -> Ranks | None:
 
 
 def check_ranks(plan: Plan, batch_size: int, shares: Ranks) -> None:
-    """Raise `PlanError` for a batch with fewer samples than ranks, and for a plan that was cut into shares already."""
+    """Check that ranks can share the batches of a plan.
+
+    Args:
+        plan: The plan.
+        batch_size: Samples of a batch over all ranks.
+        shares: Ranks.
+
+    Raises:
+        PlanError: A batch has fewer samples than ranks, or the plan is already a shard.
+    """
     if batch_size < shares.world:
         raise PlanError(
             f"expected a batch_size of at least 1 for each of {shares.world} ranks, got {batch_size} in all; "

@@ -1,4 +1,4 @@
-"""What this machine's memory can do: the yardsticks that a loader's stages are held against."""
+"""Memory bandwidth of this machine, to compare the stages of a loader with."""
 
 from __future__ import annotations
 
@@ -18,14 +18,27 @@ REPEATS = 5
 
 @dataclass(frozen=True)
 class Roofline:
-    """Bytes a second on one thread: `memcpy` into memory in use, and a `gather` of rows of one size at random."""
+    """Bytes a second on one thread.
+
+    Args:
+        memcpy: Speed of a copy into memory that is in use.
+        gather: Speed of a gather of random rows of one size.
+
+    Example:
+        >>> Roofline(memcpy=1e10, gather=5e9).memcpy
+        10000000000.0
+    """
 
     memcpy: float
     gather: float
 
 
 def measure_roofline(row_bytes: int) -> Roofline:
-    """Measure both here and now, for rows of so many bytes. Cost: 200 MB and some tenths of a second."""
+    """Measure the memory bandwidth. Cost: 200 MB and some tenths of a second.
+
+    Args:
+        row_bytes: Bytes of a row for the gather.
+    """
     source, out = np.ones(COPIED, np.uint8), np.empty(COPIED, np.uint8)
     memcpy = COPIED / _best(lambda: np.copyto(out, source))
     return Roofline(memcpy, _gather(max(1, min(row_bytes, COPIED)), out))
@@ -41,7 +54,7 @@ def _gather(row_bytes: int, out: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> 
 
 
 def _best(work: Callable[[], object]) -> float:
-    """Seconds of the fastest of some calls, after one that is not counted."""
+    """Seconds of the fastest call, after one that is not counted."""
     work()
     return min(_seconds(work) for _ in range(REPEATS))
 

@@ -1,4 +1,4 @@
-"""Which part of a mix a source belongs to, and what share that part has."""
+"""Parts of a mix, and their shares, by source."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ Int = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """For every source the name of its part (`outer/inner` for mixes of mixes), and `share` `[n, sources]`: the part of
-    all samples that the mix wants from there, at each of `n` positions.
+    """Part and share of every source of a mix.
+
+    Args:
+        names: Name of each source's part, `outer/inner` for mixes of mixes.
+        share: `[n, sources]` float64, the fraction of all samples that the mix takes from each part, at `n` positions.
     """
 
     names: tuple[str, ...]
@@ -25,15 +28,20 @@ class Shares:
 
 
 def shares_of(plan: Plan, positions: Int) -> Shares | None:
-    """The parts of the mix that a plan is made of, None if there is none.
+    """Return the parts of the mix in a plan, or None if there is no mix.
 
-    Shares that change on the way are those at each position, unless what lies between hides it (packs, and mixes within
-    mixes): then those at the begin.
+    Shares that change are the shares at each position. Packs and mixes of mixes hide the position; then they are the
+    shares at the start.
 
-    >>> import numpy as np, penstock
-    >>> data = penstock.from_arrays({"x": np.zeros(4)}, lengths=[4]).samples()
-    >>> shares_of(data.plan, np.arange(2)) is None
-    True
+    Args:
+        plan: The plan.
+        positions: `[n]` int64 positions.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"x": np.zeros(4)}, lengths=[4]).samples()
+        >>> shares_of(data.plan, np.arange(2)) is None
+        True
     """
     found = _found(plan, positions)
     if found is None:
@@ -43,7 +51,7 @@ def shares_of(plan: Plan, positions: Int) -> Shares | None:
 
 
 def _found(plan: Plan, k: Int | None) -> Shares | None:
-    """The shares at positions `k`, or one row of those at the begin if nobody knows where that is."""
+    """Shares at positions `k`, or one row with the shares at the start if the position is unknown."""
     if isinstance(plan, Mixed):
         return _of_mix(plan, k)
     upstream: Plan | None = getattr(plan, "upstream", None)
@@ -67,12 +75,16 @@ def _of_mix(mix: Mixed, k: Int | None) -> Shares:
 
 
 def plans_below(plan: Plan) -> Sequence[Plan]:
-    """The plans that a plan is made of, one step down.
+    """Return the plans directly below a plan.
 
-    >>> import numpy as np, penstock
-    >>> data = penstock.from_arrays({"x": np.zeros(4)}, lengths=[4]).samples()
-    >>> plans_below(data.shuffle().plan) == [data.plan]
-    True
+    Args:
+        plan: The plan.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"x": np.zeros(4)}, lengths=[4]).samples()
+        >>> plans_below(data.shuffle().plan) == [data.plan]
+        True
     """
     if isinstance(plan, Mixed):
         return [part.plan for part in plan.parts]

@@ -1,4 +1,4 @@
-"""Positions that are left out: ranges, and the arithmetic that counts around them."""
+"""Ranges of skipped positions, and arithmetic on the positions that remain."""
 
 from __future__ import annotations
 
@@ -14,14 +14,21 @@ LARGEST = (1 << 62) - 1  # of a position; sums of two stay within int64
 
 
 class Skips:
-    """Sorted ranges of positions that are left out; what remains is counted from 0, as `kept`.
+    """Sorted ranges of skipped positions. The other positions are *kept*, and counted from 0.
 
-    Given in any order, overlapping or not. Raises `StateError` for a range that is empty or leaves `0 : 2^62`.
-    Cost: each question a binary search over the ranges.
+    Each method costs a binary search over the ranges.
 
-    >>> skips = Skips([(2, 4), (3, 6)])
-    >>> skips.ranges, skips.kept_before(7), skips.positions(np.arange(4)).tolist()
-    ([(2, 6)], 3, [0, 1, 6, 7])
+    Args:
+        ranges: `(lo, hi)` of each range, in any order, overlapping or not. The default is none.
+
+    Raises:
+        StateError: A range is empty, or not inside `0 : 2^62`.
+
+    Example:
+        >>> import numpy as np
+        >>> skips = Skips([(2, 4), (3, 6)])
+        >>> skips.ranges, skips.kept_before(7), skips.positions(np.arange(4)).tolist()
+        ([(2, 6)], 3, [0, 1, 6, 7])
     """
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
@@ -43,11 +50,20 @@ class Skips:
         return f"Skips({self.ranges})"
 
     def with_range(self, lo: int, hi: int) -> Skips:
-        """These, and one range more."""
+        """Return the ranges with one more.
+
+        Args:
+            lo: First position.
+            hi: Position after the last.
+        """
         return Skips([*self.ranges, (lo, hi)])
 
     def kept_before(self, position: int) -> int:
-        """How many of the positions before this one are kept."""
+        """Return the number of kept positions before a position.
+
+        Args:
+            position: A position.
+        """
         i = int(self._first.searchsorted(position))
         if i == 0:
             return position
@@ -55,33 +71,53 @@ class Skips:
         return position - int(self._skipped[i - 1]) - (min(position, hi) - lo)
 
     def positions(self, kept: Int) -> Int:
-        """`[n]` the positions that are number `kept` `[n]` of those kept."""
+        """Return positions by their kept number, `[n]` int64.
+
+        Args:
+            kept: `[n]` int64 kept numbers.
+        """
         return kept + self._skipped[self._kept.searchsorted(kept, side="right")] if self.ranges else kept
 
     def position(self, kept: int) -> int:
-        """The position that is number `kept` of those kept."""
+        """Return one position by its kept number.
+
+        Args:
+            kept: Kept number.
+        """
         return int(self.positions(np.array([kept]))[0])
 
     def covers(self, positions: Int) -> npt.NDArray[np.bool_]:
-        """`[n]` bool, whether each position is left out."""
+        """Return whether each position is skipped, `[n]` bool.
+
+        Args:
+            positions: `[n]` int64 positions.
+        """
         ends = np.array(self.ranges, np.int64).reshape(-1, 2)[:, 1]
         i = self._first.searchsorted(positions, side="right")
         return (i > 0) & (positions < np.concatenate([np.zeros(1, np.int64), ends])[i])
 
     def to_json(self) -> list[list[int]]:
-        """`[first, count]` of each range.
+        """Return `[first, count]` of each range.
 
-        >>> Skips([(2, 6)]).to_json()
-        [[2, 4]]
+        Example:
+            >>> Skips([(2, 6)]).to_json()
+            [[2, 4]]
         """
         return [[lo, hi - lo] for lo, hi in self.ranges]
 
     @classmethod
     def from_json(cls, value: object) -> Skips:
-        """The inverse of `to_json`. Raises `StateError` for anything else.
+        """Make skips from the output of `to_json`.
 
-        >>> Skips.from_json([[2, 4]]).ranges
-        [(2, 6)]
+        Args:
+            value: Any value.
+
+        Raises:
+            StateError: The value is not a list of ranges.
+
+        Example:
+            >>> Skips.from_json([[2, 4]]).ranges
+            [(2, 6)]
         """
         pairs = [_pair(entry) for entry in value] if isinstance(value, list) else None
         if pairs is None:

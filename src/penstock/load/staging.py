@@ -1,4 +1,4 @@
-"""Page-locked memory on the way to a device, used again and again."""
+"""Page-locked buffers for copies to a device."""
 
 from __future__ import annotations
 
@@ -16,14 +16,23 @@ SLOTS = 3  # batches whose copies may be under way: one being filled, one on its
 
 
 class Staging:
-    """Copies tensors to a device through a ring of buffers, each filled again once the copy out of it has ended.
+    """Copy tensors to a device through a ring of reused buffers.
 
-    Locking pages takes longer than the copy itself, so it is done once. Without `pin` the buffers are plain memory.
-    Raises `RuntimeError` where page-locked memory is not to be had.
+    A buffer is filled again after the copy from it has finished. Locking pages takes longer than the copy, so it is
+    done once.
 
-    >>> staging = Staging(torch.device("cpu"), pin=False)
-    >>> staging.copied({"x": torch.arange(3)})["x"]
-    tensor([0, 1, 2])
+    Args:
+        device: Target device.
+        pin: Whether to lock the pages of the buffers.
+        slots: Number of batches in the ring.
+
+    Raises:
+        RuntimeError: Page-locked memory is not available.
+
+    Example:
+        >>> staging = Staging(torch.device("cpu"), pin=False)
+        >>> staging.copied({"x": torch.arange(3)})["x"]
+        tensor([0, 1, 2])
     """
 
     def __init__(self, device: torch.device, *, pin: bool, slots: int = SLOTS) -> None:
@@ -32,7 +41,11 @@ class Staging:
         self._turn = 0
 
     def copied(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The tensors on the device, there once the current stream has come so far. Waits for a slot to be free."""
+        """Return the tensors on the device, in the order of the current stream. Waits for a free buffer.
+
+        Args:
+            tensors: Tensors in host memory, by path.
+        """
         slot = self._slots[self._turn]
         self._turn = (self._turn + 1) % len(self._slots)
         slot.wait()
@@ -42,7 +55,7 @@ class Staging:
 
 
 class _Slot:
-    """The buffers of one batch, by path, and the event after which they are free."""
+    """Buffers of one batch by path, and the event after which they are free."""
 
     def __init__(self, pin: bool) -> None:
         self._pin = pin
@@ -65,7 +78,7 @@ class _Slot:
             self._done.record(torch.cuda.current_stream(device))
 
     def _room(self, path: str, nbytes: int) -> torch.Tensor:
-        """`[nbytes]` uint8 of the buffer of a column, which grows as the column does."""
+        """`[nbytes]` uint8 of a column's buffer, which grows when needed."""
         held = self._held.get(path)
         if held is None or len(held) < nbytes:
             held = self._held[path] = torch.empty(nbytes, dtype=torch.uint8, pin_memory=self._pin)

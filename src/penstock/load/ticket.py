@@ -1,4 +1,4 @@
-"""Tickets: 16 bytes that name the rows behind a batch, and the batch that carries one."""
+"""`Ticket`: an id of 16 bytes for the rows of a batch. `Batch`: columns with a ticket."""
 
 from __future__ import annotations
 
@@ -19,16 +19,23 @@ LAST = (1 << 62) - 1
 
 @dataclass(frozen=True)
 class Ticket:
-    """The positions `position : position + count` of the plan whose fingerprint begins with the 8 digits `digest`.
+    """Id of the rows of a batch: the positions `position : position + count` of one plan.
 
-    Positions count the samples of the dataset's order from its first epoch on. As bytes a ticket has 16: position,
-    count and digest, most significant byte first; printed, 32 hexadecimal digits.
+    Positions count the samples of the dataset's order from its first epoch on. As bytes, a ticket is position (8),
+    count (4) and digest (4), big-endian. It prints as 32 hexadecimal digits.
 
-    Raises `StateError` for numbers that do not fit.
+    Args:
+        position: First position, 0 to 2^62 - 1.
+        count: Number of positions, 0 to 2^32 - 1.
+        digest: First 8 hexadecimal digits of the plan's fingerprint.
 
-    >>> ticket = Ticket(4096, 64, "0123abcd")
-    >>> str(ticket), Ticket.parse(str(ticket)) == ticket
-    ('0000000000001000000000400123abcd', True)
+    Raises:
+        StateError: A value is out of range.
+
+    Example:
+        >>> ticket = Ticket(4096, 64, "0123abcd")
+        >>> str(ticket), Ticket.parse(str(ticket)) == ticket
+        ('0000000000001000000000400123abcd', True)
     """
 
     position: int
@@ -51,12 +58,19 @@ class Ticket:
 
     @property
     def stop(self) -> int:
-        """The position after the last."""
+        """Position after the last."""
         return self.position + self.count
 
     @classmethod
     def parse(cls, ticket: Ticket | str | bytes) -> Ticket:
-        """A ticket out of its 32 digits or 16 bytes. Raises `StateError` for anything else."""
+        """Make a ticket from its digits or bytes.
+
+        Args:
+            ticket: 32 hexadecimal digits, 16 bytes, or a ticket.
+
+        Raises:
+            StateError: The value is not a ticket.
+        """
         if isinstance(ticket, Ticket):
             return ticket
         data: Any = ticket
@@ -74,10 +88,16 @@ class Ticket:
 
 
 class Batch(Columns):
-    """`Columns` with the `ticket` of the rows that they hold.
+    """`Columns` with the batch ticket of their rows.
 
-    >>> Batch.of(Columns({"x": [1, 2]}), Ticket(0, 2, "0123abcd")).ticket.count
-    2
+    Args:
+        tree: Arrays by path, as for `Columns`.
+        n: Number of rows. The default is the length of the first array.
+        ticket: The ticket. The default is None: the rows have no positions.
+
+    Example:
+        >>> Batch.of(Columns({"x": [1, 2]}), Ticket(0, 2, "0123abcd")).ticket.count
+        2
     """
 
     __slots__ = ("_ticket",)
@@ -90,19 +110,24 @@ class Batch(Columns):
 
     @classmethod
     def of(cls, columns: Columns, ticket: Ticket | None) -> Batch:
-        """The same columns with a ticket; None where rows have no position."""
+        """Return columns with a ticket.
+
+        Args:
+            columns: The columns.
+            ticket: The ticket, or None if the rows have no positions.
+        """
         batch = cls.__new__(cls)
         batch.flat, batch.n, batch._ticket = columns.flat, columns.n, ticket
         return batch
 
     @property
     def has_ticket(self) -> bool:
-        """Whether its rows have positions."""
+        """Whether the rows have positions."""
         return self._ticket is not None
 
     @property
     def ticket(self) -> Ticket:
-        """Names the rows of this batch. Raises `StateError` for a block of an `IterDataset`, which has no positions."""
+        """Ticket of the rows. Raises `StateError` for a block of an `IterDataset`, which has no positions."""
         if self._ticket is None:
             raise StateError(
                 "expected a batch of a MapDataset, got a block of an IterDataset, whose rows have no position and no "

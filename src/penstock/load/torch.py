@@ -32,7 +32,16 @@ else:
 
 
 class Tensors(dict[str, Any]):
-    """A batch as nested dicts of tensors, with the `ticket` of its rows; None where there is none."""
+    """A batch as nested dicts of tensors, with a `ticket`.
+
+    Args:
+        tree: Nested dict of tensors. The default is empty.
+        ticket: Batch ticket. The default is None: no ticket.
+
+    Example:
+        >>> Tensors({"x": torch.zeros(2)})["x"].shape
+        torch.Size([2])
+    """
 
     def __init__(self, tree: Mapping[str, Any] = {}, ticket: Ticket | None = None) -> None:
         super().__init__(tree)
@@ -40,26 +49,39 @@ class Tensors(dict[str, Any]):
 
 
 def to_torch(columns: Columns, device: str | torch.device | None = None, *, pin: bool = False) -> Tensors:
-    """A batch as nested dicts of tensors, sharing memory with the arrays where no device is named.
+    """Convert a batch to nested dicts of tensors.
 
-    A `Ragged` column becomes `{"values": ..., "offsets": ...}`. With `pin` the tensors are copied to page-locked memory
-    first, so that the copy to `device` overlaps with other work; it then returns before the copy has ended, in the
-    order of the current stream, as `torch.Tensor.to(non_blocking=True)` does.
+    A `Ragged` column becomes `{"values": ..., "offsets": ...}`. Without a device, the tensors share memory with the
+    arrays.
 
-    Raises `RuntimeError` where the device or page-locked memory is not there.
+    Args:
+        columns: The batch.
+        device: Device to copy to. The default is None: no copy.
+        pin: Whether to copy to page-locked memory first, so that the copy to the device overlaps with other work. The
+            function then returns before the copy has finished, in the order of the current stream, as
+            `torch.Tensor.to(non_blocking=True)` does. The default is False.
 
-    >>> to_torch(Columns({"observations": {"x": np.zeros((2, 3), "f4")}}))["observations"]["x"].shape
-    torch.Size([2, 3])
+    Raises:
+        RuntimeError: The device or page-locked memory is not available.
+
+    Example:
+        >>> import numpy as np
+        >>> to_torch(Columns({"observations": {"x": np.zeros((2, 3), "f4")}}))["observations"]["x"].shape
+        torch.Size([2, 3])
     """
     tensors = {path: _moved(tensor, device, pin) for path, tensor in shared(columns).items()}
     return Tensors(nest(tensors), columns.ticket if isinstance(columns, Batch) and columns.has_ticket else None)
 
 
 def shared(columns: Columns) -> dict[str, torch.Tensor]:
-    """Tensors by path, on the memory of the arrays; a `Ragged` column gives `<path>/values` and `<path>/offsets`.
+    """Return tensors by path that share memory with the arrays.
 
-    >>> list(shared(Columns({"t": Ragged.from_strings(["ab"])})))
-    ['t/values', 't/offsets']
+    Args:
+        columns: The batch. A `Ragged` column becomes `<path>/values` and `<path>/offsets`.
+
+    Example:
+        >>> list(shared(Columns({"t": Ragged.from_strings(["ab"])})))
+        ['t/values', 't/offsets']
     """
     flat: dict[str, torch.Tensor] = {}
     for path, array in columns.flat.items():
@@ -85,16 +107,21 @@ def _moved(tensor: torch.Tensor, device: str | torch.device | None, pin: bool) -
 
 
 class TorchLoader(Adapter[Tensors]):
-    """A `Loader` whose batches are nested dicts of tensors on a device, copied one batch ahead of the consumer.
+    """A `Loader` whose batches are nested dicts of tensors, copied to a device one batch ahead of the consumer.
 
-    `pin` defaults to True exactly when `device` is a CUDA device. Copies then go through page-locked memory that is
-    used again, in the order of the current stream. Each batch has its `ticket`. The state is the loader's: that of the
-    batch that the consumer has, not of the one under way.
+    Each batch has a `ticket`. The state counts the batches that the consumer has received.
 
-    >>> import penstock
-    >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-    >>> [batch["rewards"].sum().item() for batch in TorchLoader(Loader(data.samples(), batch_size=3))]
-    [3.0, 12.0]
+    Args:
+        loader: Loads the batches.
+        device: Device to copy to. The default is None: no copy.
+        pin: Whether to copy through reused page-locked memory, in the order of the current stream. The default is True
+            for CUDA devices and False otherwise.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
+        >>> [batch["rewards"].sum().item() for batch in TorchLoader(Loader(data.samples(), batch_size=3))]
+        [3.0, 12.0]
     """
 
     def __init__(self, loader: Loader, device: str | torch.device | None = None, *, pin: bool | None = None) -> None:
@@ -104,24 +131,36 @@ class TorchLoader(Adapter[Tensors]):
         self._staging = Staging(self.device, pin=True) if self.pin and self.device is not None else None
 
     def hand_over(self, batch: Batch) -> Tensors:
-        """The batch as tensors, its copy begun."""
+        """Return the batch as tensors, after starting the copy."""
         if self._staging is None:
             return to_torch(batch, self.device, pin=self.pin)
         return Tensors(nest(self._staging.copied(shared(batch))), batch.ticket if batch.has_ticket else None)
 
 
 class TorchDataset(torch.utils.data.Dataset[Tensors]):
-    """A map-style dataset whose item is a whole batch: `DataLoader(TorchDataset(ds, 256), batch_size=None)`.
+    """Map-style dataset of whole batches, for `DataLoader(TorchDataset(ds, 256), batch_size=None)`.
 
-    Item `b` holds this rank's share of batch `b` of one epoch. A `sampler` of PyTorch may reorder batches; the order of
-    samples is the dataset's own `shuffle`. `epoch` chooses whose order it is. `batch_size`, `rank`, `world` and
-    `allow_empty` are as in `Loader`.
+    Item `b` is this rank's part of batch `b` of one epoch. A `sampler` of PyTorch may reorder batches. To shuffle
+    samples, shuffle the dataset.
 
-    >>> import penstock
-    >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-    >>> batches = torch.utils.data.DataLoader(TorchDataset(data.samples(), 4), batch_size=None)
-    >>> [batch["rewards"].tolist() for batch in batches]
-    [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
+    Args:
+        dataset: The dataset.
+        batch_size: Samples of a batch over all ranks, at least 1.
+        drop_last: Whether to drop a short last batch. The default is False.
+        epoch: Epoch whose order to use. The default is 0.
+        rank: Number of this process, detected by default as in `Loader`.
+        world: Number of processes, detected by default as in `Loader`.
+        allow_empty: Whether to allow a dataset without a batch. The default is False.
+
+    Raises:
+        PlanError: An argument is impossible, or the dataset has no batch.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
+        >>> batches = torch.utils.data.DataLoader(TorchDataset(data.samples(), 4), batch_size=None)
+        >>> [batch["rewards"].tolist() for batch in batches]
+        [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
     """
 
     def __init__(
@@ -146,7 +185,14 @@ class TorchDataset(torch.utils.data.Dataset[Tensors]):
         return self._feed.batches(self.epoch)
 
     def __getitem__(self, b: int) -> Tensors:
-        """Batch `b`. Raises `IndexError` beyond the last."""
+        """Load one batch.
+
+        Args:
+            b: Number of the batch.
+
+        Raises:
+            IndexError: There is no such batch.
+        """
         if not 0 <= b < len(self):
             raise IndexError(f"expected a batch within 0:{len(self)}, got {b}")
         rest = self._feed.rest(self._feed.dataset.plan.start(self.epoch))
@@ -154,17 +200,25 @@ class TorchDataset(torch.utils.data.Dataset[Tensors]):
 
 
 class TorchSamples(torch.utils.data.Dataset[dict[str, Any]]):
-    """A map-style dataset whose item is one sample, for trainers that bring a sampler of their own.
+    """Map-style dataset of samples, for trainers that use their own sampler.
 
-    Batches are fetched whole and come as `Tensors` already, so the loader has nothing to collate:
-    `DataLoader(samples, batch_size=64, sampler=..., collate_fn=samples.collate)`. Who keeps to the dataset's own order
-    has exact resume and ranks from `TorchStream` or `TorchLoader` instead.
+    Batches are read in one call and are already `Tensors`, so there is nothing to collate:
+    `DataLoader(samples, batch_size=64, sampler=..., collate_fn=samples.collate)`. With the order of the dataset,
+    `TorchStream` and `TorchLoader` have exact resume and ranks instead.
 
-    >>> import penstock
-    >>> samples = TorchSamples(penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6]).samples())
-    >>> batches = torch.utils.data.DataLoader(samples, batch_size=4, collate_fn=samples.collate)
-    >>> [batch["rewards"].tolist() for batch in batches]
-    [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
+    Args:
+        dataset: The dataset.
+        allow_empty: Whether to allow a dataset without samples. The default is False.
+
+    Raises:
+        PlanError: The dataset has no samples.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> samples = TorchSamples(penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6]).samples())
+        >>> batches = torch.utils.data.DataLoader(samples, batch_size=4, collate_fn=samples.collate)
+        >>> [batch["rewards"].tolist() for batch in batches]
+        [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
     """
 
     def __init__(self, dataset: MapDataset, *, allow_empty: bool = False) -> None:
@@ -176,40 +230,64 @@ class TorchSamples(torch.utils.data.Dataset[dict[str, Any]]):
         return len(self.dataset)
 
     def __getitem__(self, i: int) -> dict[str, Any]:
-        """Sample `i` as nested dicts. Raises `IndexError`."""
+        """Read one sample as nested dicts.
+
+        Args:
+            i: Number of the sample.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
         return self.dataset[i]
 
     def __getitems__(self, numbers: Sequence[int]) -> Tensors:
-        """The samples of a batch, in one fetch."""
+        """Read the samples of a batch in one call.
+
+        Args:
+            numbers: Numbers of the samples.
+        """
         return to_torch(self.dataset[list(numbers)])
 
     @staticmethod
     def collate(batch: Tensors) -> Tensors:
-        """What `__getitems__` gave, as it is."""
+        """Return the output of `__getitems__` unchanged.
+
+        Args:
+            batch: Tensors of a batch.
+        """
         return batch
 
 
 class TorchStream(_Iterable):
-    """An iterable dataset of whole batches that can be saved and resumed, for `DataLoader(batch_size=None)` and for
-    `torchdata`'s `StatefulDataLoader`.
+    """Iterable dataset of whole batches with exact resume.
 
-    Worker `w` of `W` loads batches `w`, `w + W`, ...; the loader takes them in turn, so the order is the same for any
-    `num_workers`. Of each batch it loads the share of this rank; `batch_size`, `rank`, `world` and
-    `allow_empty` are as in `Loader`.
+    Use it with `DataLoader(batch_size=None)` or `torchdata`'s `StatefulDataLoader`. Worker `w` of `W` loads the batches
+    `w`, `w + W`, and so on. The loader takes them in turn, so the order is the same for any `num_workers`.
 
-    Each `iter()` is one epoch, the next one counting on. Workers that are started anew for every epoch cannot know how
-    many there were: call `set_epoch` before each, or keep them (`persistent_workers=True`).
+    Each `iter()` is one epoch, and the next `iter()` is the next epoch. Workers that are restarted for every epoch
+    cannot count epochs: call `set_epoch` before each, or keep the workers (`persistent_workers=True`).
 
-    The iterator has `state_dict` and `load_state_dict`, which is the protocol that `StatefulDataLoader` asks of a
-    dataset's iterator. That protocol keeps the number of workers; to change it, take `stream_state` of what
-    `StatefulDataLoader.state_dict` gave: it is the state of a `Loader`, which a new stream of any number of workers and
-    ranks takes in `load_state_dict`, as does a `Loader`.
+    The iterator has `state_dict` and `load_state_dict`, as `StatefulDataLoader` requires. Its state needs the same
+    number of workers. To change the number, pass the loader's state through `stream_state`. The result is a `Loader`
+    state, which `load_state_dict` of a `Loader` or of a new stream accepts for any number of workers and ranks.
 
-    >>> import penstock
-    >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
-    >>> stream = TorchStream(data.samples(), 4)
-    >>> [batch["rewards"].tolist() for batch in torch.utils.data.DataLoader(stream, batch_size=None)]
-    [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
+    Args:
+        dataset: The dataset.
+        batch_size: Samples of a batch over all ranks, at least 1.
+        drop_last: Whether to drop a short last batch. The default is False.
+        rank: Number of this process, detected by default as in `Loader`.
+        world: Number of processes, detected by default as in `Loader`.
+        allow_empty: Whether to allow a dataset without a batch. The default is False.
+
+    Raises:
+        PlanError: An argument is impossible, or the dataset has no batch.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"rewards": np.arange(6.0)}, lengths=[6])
+        >>> stream = TorchStream(data.samples(), 4)
+        >>> [batch["rewards"].tolist() for batch in torch.utils.data.DataLoader(stream, batch_size=None)]
+        [[0.0, 1.0, 2.0, 3.0], [4.0, 5.0]]
     """
 
     def __init__(
@@ -227,7 +305,7 @@ class TorchStream(_Iterable):
 
     @property
     def feed(self) -> PositionFeed:
-        """What cuts the order into batches."""
+        """Feed that cuts the order into batches."""
         feed = self.cursor.feed
         assert isinstance(feed, PositionFeed)  # `__init__` gave one
         return feed
@@ -241,21 +319,40 @@ class TorchStream(_Iterable):
         return TorchStreamIterator(self, *((0, 1) if info is None else (info.id, info.num_workers)))
 
     def set_epoch(self, epoch: int) -> None:
-        """Begin the next `iter()` with an epoch."""
+        """Set the epoch of the next `iter()`.
+
+        Args:
+            epoch: Number of the epoch.
+        """
         self.cursor.state = {"position": self.feed.dataset.plan.start(epoch)}
 
     def state_dict(self) -> State:
-        """Where the next `iter()` begins, as `Loader.state_dict`."""
+        """Return the position of the next `iter()`, as `Loader.state_dict` does."""
         return self.cursor.saved()
 
     @loading_state
     def load_state_dict(self, state: State, grown: Grown = "refuse") -> None:
-        """Begin the next `iter()` where a `Loader` or `stream_state` says, as `Loader.load_state_dict` does."""
+        """Start the next `iter()` at the state of a `Loader`, or of `stream_state`.
+
+        Args:
+            state: The state.
+            grown: What to do if episodes were appended since, as in `Loader.load_state_dict`. The default is
+                `"refuse"`.
+
+        Raises:
+            StateError: The state belongs to another dataset, plan or version.
+        """
         self.cursor.load(state, grown)
 
 
 class TorchStreamIterator(Iterator[Tensors]):
-    """One epoch of a `TorchStream` in one worker; its state says which batch of that worker is next."""
+    """Iterator over one epoch of a `TorchStream` in one worker. Its state is the next batch of that worker.
+
+    Args:
+        stream: The stream.
+        worker: Number of the worker.
+        workers: Number of workers.
+    """
 
     def __init__(self, stream: TorchStream, worker: int, workers: int) -> None:
         self._stream, self._worker, self._workers = stream, worker, workers
@@ -277,7 +374,7 @@ class TorchStreamIterator(Iterator[Tensors]):
         return to_torch(batch)
 
     def state_dict(self) -> State:
-        """A loader's state at the next batch of this worker, with the epoch and the number of workers."""
+        """Return a `Loader` state at the next batch of this worker, with the epoch and the number of workers."""
         over = self._next >= self._stretch.hi
         position = self._stretch.after if over else self._feed.skips.position(self._next)
         where = {"position": position, "epoch": self._stretch.epoch, "workers": self._workers}
@@ -285,7 +382,14 @@ class TorchStreamIterator(Iterator[Tensors]):
 
     @loading_state
     def load_state_dict(self, state: State) -> None:
-        """Go there. Raises `StateError` for a state of other data or of another number of workers."""
+        """Continue from a saved state.
+
+        Args:
+            state: Output of `state_dict`.
+
+        Raises:
+            StateError: The state belongs to other data, or to another number of workers.
+        """
         rest_of_state = dict(state)
         epoch, workers = rest_of_state.pop("epoch", None), rest_of_state.pop("workers", 1)
         if workers not in (1, self._workers):
@@ -304,15 +408,20 @@ class TorchStreamIterator(Iterator[Tensors]):
 
 
 def stream_state(loader_state: Mapping[str, Any]) -> State:
-    """The state of a `Loader` that stands where a `StatefulDataLoader` over a `TorchStream` stood when it was saved.
+    """Return a `Loader` state from the state of a `StatefulDataLoader` over a `TorchStream`.
 
-    Raises `StateError` if there is no such stream in it, or if batches were given since the last snapshot.
+    Args:
+        loader_state: Output of `StatefulDataLoader.state_dict`.
 
-    >>> import penstock
-    >>> stream = TorchStream(penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples(), 4)
-    >>> iterator = iter(stream)
-    >>> stream_state(iterator.state_dict())["position"], next(iterator)["x"].tolist()
-    (0, [0, 1, 2, 3])
+    Raises:
+        StateError: There is no such stream, or batches were yielded since the last snapshot.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> stream = TorchStream(penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples(), 4)
+        >>> iterator = iter(stream)
+        >>> stream_state(iterator.state_dict())["position"], next(iterator)["x"].tolist()
+        (0, [0, 1, 2, 3])
     """
     if behind := loader_state.get("_steps_since_snapshot"):
         raise StateError(

@@ -1,4 +1,4 @@
-"""What is behind a batch: episodes, files and rows, found again from a ticket."""
+"""Episodes, files and rows of a batch, found from its ticket."""
 
 from __future__ import annotations
 
@@ -30,14 +30,26 @@ SHOWN = 64  # lines of a table that is printed
 
 @dataclass(frozen=True, eq=False)
 class Why:
-    """What a ticket names: the stretches of rows of one `view`, one line each, in the order of the batch.
+    """Result of `Loader.why`: one line for each range of rows, in the order of the batch. `print` shows it as a table.
 
-    `table` has the columns `position`, `epoch`, `source` and `episode` (numbers), `first_row` and `rows` (in the row
-    space of the view, as the source numbers them), `step` (the first row, counted from the begin of its episode),
-    `segment` (which sequence of its pack; 1 elsewhere), `share` (the part of all samples that a mix wants from there; 1
-    elsewhere), and `skipped` (whether the loader leaves the position out now). `sources` are the names of the sources,
-    `parts` those of the parts of a mix that they belong to. Positions without any real row have no line. `print` shows
-    all that says something.
+    Positions without any real row have no line.
+
+    Args:
+        ticket: The batch ticket.
+        view: View whose rows are listed.
+        table: Columns `position`, `epoch`, `source` and `episode` (numbers), `first_row` and `rows` (in the row space
+            of the view), `step` (first row, counted from the start of its episode), `segment` (number of the sequence
+            in its pack; 1 without packs), `share` (fraction of all samples that a mix takes from there; 1 without a
+            mix), and `skipped` (whether the loader skips the position now).
+        sources: Names of the sources.
+        parts: Names of the parts of a mix that the sources belong to. The default is empty.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
+        >>> loader = penstock.Loader(data.samples(), batch_size=5)
+        >>> loader.why(next(iter(loader)).ticket).table["step"].tolist()
+        [0, 1, 0, 1, 2]
     """
 
     ticket: Ticket
@@ -69,7 +81,7 @@ class Why:
 
     @cached_property
     def _hidden(self) -> set[str]:
-        """Columns that say nothing here."""
+        """Columns without information for this table."""
         plain = {"segment": 1, "share": 1, "skipped": False}
         return {name for name, value in plain.items() if np.all(self.table[name] == value)}
 
@@ -83,7 +95,17 @@ class Why:
 
 
 def why(dataset: MapDataset, ticket: Ticket, skips: Skips, column: str | None = None) -> Why:
-    """The rows of a dataset that a ticket names, as told by `Loader.why`. Raises `PlanError` for an unknown column."""
+    """Return the rows of a batch.
+
+    Args:
+        dataset: The dataset.
+        ticket: The batch ticket.
+        skips: Skipped positions of the loader.
+        column: Column whose rows to list. The default is the widest range of steps.
+
+    Raises:
+        PlanError: The column is unknown.
+    """
     number = _view(dataset, column)
     view = dataset.plan.views[number]
     positions = _positions(ticket, skips)
@@ -99,7 +121,7 @@ def why(dataset: MapDataset, ticket: Ticket, skips: Skips, column: str | None = 
 
 
 def _positions(ticket: Ticket, skips: Skips) -> Int:
-    """The positions of a ticket; without those skipped, if they are too many to be listed."""
+    """The positions of a ticket, without skipped ones if they are too many to list."""
     if ticket.count <= LISTED:
         return np.arange(ticket.position, ticket.stop)
     lo, hi = skips.kept_before(ticket.position), skips.kept_before(ticket.stop)
@@ -112,7 +134,7 @@ def _positions(ticket: Ticket, skips: Skips) -> Int:
 
 
 def _view(dataset: MapDataset, column: str | None) -> int:
-    """The view of an output, or the one that tells most: of steps rather than boundaries, and the widest of those."""
+    """The view of a column, or by default the widest range, of steps rather than boundaries."""
     reads, views = dataset.plan.reads, dataset.plan.views
     if column is not None:
         found = [read.view for read in reads if read.name == column]
@@ -124,7 +146,7 @@ def _view(dataset: MapDataset, column: str | None) -> int:
 
 
 def _lines(dataset: MapDataset, selection: Selection, number: int) -> dict[str, npt.NDArray[Any]]:
-    """The real spans of a selection; those whose rows go on in the same sequence of the same sample are one line."""
+    """The real spans of a selection. Spans with consecutive rows of one sequence of one sample are one line."""
     if selection.real is not None:
         selection = _real(selection)
     segment = np.ones_like(selection.at) if selection.segment is None else selection.segment
@@ -147,7 +169,7 @@ def _lines(dataset: MapDataset, selection: Selection, number: int) -> dict[str, 
 
 
 def _real(selection: Selection) -> Selection:
-    """Without the spans that repeat an edge. A range without any real row keeps none."""
+    """The selection without spans that repeat an edge. A range without any real row keeps none."""
     kept = np.flatnonzero(np.asarray(selection.real))
     segment, position = (None if extra is None else extra[kept] for extra in (selection.segment, selection.position))
     source, start, length, at = (a[kept] for a in (selection.source, selection.start, selection.length, selection.at))
@@ -177,6 +199,6 @@ def _first_rows(dataset: MapDataset, source: int, number: int) -> Int:
 
 
 def _name(source: Source) -> str:
-    """Where a source lies, or what it is."""
+    """Path of a source, or its type."""
     places = (getattr(source, name, None) for name in ("path", "folder"))
     return next((str(place) for place in places if isinstance(place, str | Path)), type(source).__name__)

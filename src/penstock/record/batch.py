@@ -1,4 +1,4 @@
-"""The open episodes of a vectorised environment, kept as the batches that the environment gives."""
+"""Buffer for the open episodes of a vectorised environment, stored as batches."""
 
 from __future__ import annotations
 
@@ -28,10 +28,16 @@ CLOSED = -1
 
 
 class BatchBuffer:
-    """One row a vector step, `n` environments wide: storing costs the same for any `n`, cutting is per episode.
+    """One row for each vector step, `n` environments wide. Storing costs the same for any `n`; cutting is per episode.
 
-    Boundary row `row` is where all environments stand. The open episode of environment `k` began at boundary row
-    `start[k]`, or none is open (`CLOSED`). Memory: `n` times the longest open episode, times up to four.
+    Boundary row `row` is the current row of all environments. The open episode of environment `k` starts at boundary
+    row `start[k]`, or is `CLOSED`. Memory: `n` times the longest open episode, times up to four.
+
+    Args:
+        observation_space: Space of one observation.
+        action_space: Space of one action.
+        n: Number of environments.
+        cast: Which other dtypes are accepted. The default is `"python"`: Python numbers.
     """
 
     def __init__(
@@ -53,12 +59,21 @@ class BatchBuffer:
         self.store_reward = self._rewards.store
 
     def begin(self, observations: Any) -> None:
-        """Start an episode in every environment."""
+        """Start an episode in every environment.
+
+        Args:
+            observations: Batch of first observations.
+        """
         self.row, self.start = 0, [0] * self.n
         self.store_observation(0, observations)
 
     def begin_some(self, observations: Any, mask: npt.NDArray[np.bool_]) -> None:
-        """Start an episode in the environments of the mask, where all of them stand."""
+        """Start an episode in some environments, at the current row.
+
+        Args:
+            observations: Batch of observations.
+            mask: `[n]` bool, environments to start.
+        """
         self.store_observation(self.row + 1, observations)
         for column in self._observations.values():
             column.merge(self.row, mask)
@@ -66,20 +81,35 @@ class BatchBuffer:
             self.start[k] = self.row
 
     def steps(self, k: int) -> int:
-        """How many steps the open episode of an environment has; 0 if none is open."""
+        """Return the number of steps of an open episode, or 0 if none is open.
+
+        Args:
+            k: Number of the environment.
+        """
         return max(self.row - self.start[k], 0) if self.start[k] != CLOSED else 0
 
     def cut(self, k: int, terminated: bool, truncated: bool) -> dict[str, Array]:
-        """The columns of the open episode of environment `k`."""
+        """Return the columns of an open episode.
+
+        Args:
+            k: Number of the environment.
+            terminated: Whether it terminated at the last step.
+            truncated: Whether it was truncated at the last step.
+        """
         lo, hi = self.start[k], self.row
         columns: dict[str, Array] = {path: c.cut(lo, hi + 1, k) for path, c in self._observations.items()}
         columns.update({path: c.cut(lo, hi, k) for path, c in self._actions.items()})
         return {**columns, "rewards": self._rewards.cut(lo, hi, k), **ends(hi - lo, terminated, truncated)}
 
     def set_final(self, columns: dict[str, Array], observation: Any) -> dict[str, Any]:
-        """Put the last observation of an episode in place of the one that the batch held: the next episode's first.
+        """Replace the last observation of an episode, where the batch has the first observation of the next.
 
-        Returns the next episode's first observation by path.
+        Args:
+            columns: Columns of the episode.
+            observation: Its last observation.
+
+        Returns:
+            The first observation of the next episode, by path.
         """
         self._store_final(0, observation)
         following: dict[str, Any] = {}
@@ -94,7 +124,7 @@ class BatchBuffer:
         return following
 
     def make_room(self) -> None:
-        """Once the rows fill the room, drop those before the oldest open episode, or double the room."""
+        """If the buffer is full, drop rows before the oldest open episode, or double the buffer."""
         if self.row + 1 < self._room:
             return
         oldest = min([start for start in self.start if start != CLOSED], default=self.row)
@@ -108,12 +138,18 @@ class BatchBuffer:
 
 
 def split_infos(infos: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
-    """The info of each of `n` environments out of a vector environment's: those of key `k` where `_k` is True.
+    """Split the infos of a vector environment. Environment `k` has the keys whose `_key` is True for it.
 
-    Raises `DataError` for a value that has no entry for each environment.
+    Args:
+        infos: Infos of the vector environment.
+        n: Number of environments.
 
-    >>> split_infos({"lives": np.array([3, 0]), "_lives": np.array([True, False])}, 2)
-    [{'lives': np.int64(3)}, {}]
+    Raises:
+        DataError: A value does not have an entry for each environment.
+
+    Example:
+        >>> split_infos({"lives": np.array([3, 0]), "_lives": np.array([True, False])}, 2)
+        [{'lives': np.int64(3)}, {}]
     """
     parts: list[dict[str, Any]] = [{} for _ in range(n)]
     for key, values in infos.items():

@@ -1,7 +1,7 @@
-"""Buffers that one open episode, or the open episodes of a vectorised environment, are written into step by step.
+"""Buffers for open episodes, written step by step.
 
-A value is copied when it is stored, so that an environment may reuse its arrays. Storing is one assignment into a
-buffer that doubles: what a space needs is looked up once, when the buffer is made, never per step.
+A value is copied when it is stored, so an environment may reuse its arrays. Storing is one assignment into a buffer
+that doubles. Spaces are inspected once, when the buffer is made, and not at each step.
 """
 
 from __future__ import annotations
@@ -32,12 +32,19 @@ _NATIVE: dict[np.dtype[Any], type] = {np.dtype("f8"): float, np.dtype("i8"): int
 
 
 class ArrayColumn:
-    """Rows of one dtype and shape; `cast` says which other dtypes are taken.
+    """Growing column of arrays with one dtype and shape.
 
-    >>> column = ArrayColumn("observations", np.dtype("float32"), (2,))
-    >>> column.store(0, np.ones(2, "float32"))
-    >>> column.take(1)
-    array([[1., 1.]], dtype=float32)
+    Args:
+        path: Path of the column, for messages.
+        dtype: Dtype of a row.
+        shape: Shape of a row.
+        cast: Which other dtypes are accepted. The default is `"python"`: Python numbers.
+
+    Example:
+        >>> column = ArrayColumn("observations", np.dtype("float32"), (2,))
+        >>> column.store(0, np.ones(2, "float32"))
+        >>> column.take(1)
+        array([[1., 1.]], dtype=float32)
     """
 
     __slots__ = ("array", "cast", "dtype", "path", "shape")
@@ -47,7 +54,15 @@ class ArrayColumn:
         self.array: Row = np.empty((FIRST_ROWS, *shape), dtype)
 
     def store(self, i: int, value: Any) -> None:
-        """Copy `value` into row `i`. Raises `DataError` if its dtype or shape is another."""
+        """Copy a value into a row.
+
+        Args:
+            i: Number of the row.
+            value: Array of the column's dtype and shape.
+
+        Raises:
+            DataError: The dtype or shape is different.
+        """
         if type(value) is not np.ndarray or value.dtype is not self.dtype or value.shape != self.shape:
             value = self.fit(i, value)
         try:
@@ -57,7 +72,15 @@ class ArrayColumn:
             self.array[i] = value
 
     def fit(self, i: int, value: Any) -> Row:
-        """`value` as an array of this column's dtype and shape. Raises `DataError` if it cannot be."""
+        """Return a value as an array of the column's dtype and shape.
+
+        Args:
+            i: Number of the row, for the message.
+            value: The value.
+
+        Raises:
+            DataError: The value does not fit.
+        """
         array = _as_array(self.path, i, value)
         if array.shape != self.shape:
             raise DataError(f"expected {self.path} of shape {self.shape}, got {array.shape} - at row {i}")
@@ -77,14 +100,23 @@ class ArrayColumn:
         return np.can_cast(array.dtype, self.dtype, "same_kind")  # never a float for an int
 
     def reserve(self, rows: int) -> None:
-        """Room for `rows`, at least doubled. Cost: one copy of what is held."""
+        """Reserve rows, at least twice the current number. Cost: one copy of the buffer.
+
+        Args:
+            rows: Number of rows.
+        """
         if rows > len(self.array):
             grown = np.empty((max(rows, 2 * len(self.array)), *self.shape), self.dtype)
             grown[: len(self.array)] = self.array
             self.array = grown
 
     def take(self, n: int, carry: bool = False) -> Row:
-        """The first `n` rows, which are the caller's; the next episode starts with the last of them if `carry`."""
+        """Return the first rows, which then belong to the caller.
+
+        Args:
+            n: Number of rows.
+            carry: Whether the next episode starts with the last of them. The default is False.
+        """
         self.reserve(n)
         taken = self.array[:n]
         if taken.nbytes <= HANDOVER_BYTES:
@@ -96,25 +128,47 @@ class ArrayColumn:
         return taken
 
     def cut(self, lo: int, hi: int, env: int) -> Row:
-        """A copy of rows `lo:hi` of one environment, where a row holds a batch of them."""
+        """Return a copy of rows of one environment, for a column of batches.
+
+        Args:
+            lo: First row.
+            hi: Row after the last.
+            env: Number of the environment.
+        """
         return self.array[lo:hi, env].copy()
 
     def merge(self, row: int, mask: npt.NDArray[np.bool_]) -> None:
-        """Take over the values of row `row + 1` in row `row`, for the environments of the mask."""
+        """Copy values of row `row + 1` to row `row`, for some environments.
+
+        Args:
+            row: Number of the row.
+            mask: `[n]` bool, environments to copy.
+        """
         self.array[row, mask] = self.array[row + 1, mask]
 
     def shift(self, lo: int, hi: int) -> None:
-        """Move rows `lo:hi` to the front."""
+        """Move rows to the front.
+
+        Args:
+            lo: First row.
+            hi: Row after the last.
+        """
         self.array[: hi - lo] = self.array[lo:hi]
 
 
 class ScalarColumn(ArrayColumn):
-    """Rows that are one number each.
+    """Growing column of numbers.
 
-    >>> column = ScalarColumn("rewards", np.dtype("float64"), cast="any")
-    >>> column.store(0, 1)
-    >>> column.take(1)
-    array([1.])
+    Args:
+        path: Path of the column, for messages.
+        dtype: Dtype of a row.
+        cast: Which other dtypes are accepted. The default is `"python"`: Python numbers.
+
+    Example:
+        >>> column = ScalarColumn("rewards", np.dtype("float64"), cast="any")
+        >>> column.store(0, 1)
+        >>> column.take(1)
+        array([1.])
     """
 
     __slots__ = ("natives",)
@@ -124,7 +178,7 @@ class ScalarColumn(ArrayColumn):
         self.natives = (_NATIVE.get(dtype, dtype.type), dtype.type)
 
     def store(self, i: int, value: Any) -> None:
-        """Put `value` into row `i`. Raises `DataError` if it is no number of the column's dtype."""
+        """Copy a number into a row. Raises `DataError` if its dtype does not fit."""
         if type(value) not in self.natives:
             value = self.fit(i, value)
         try:
@@ -137,12 +191,16 @@ class ScalarColumn(ArrayColumn):
 
 
 class TextColumn:
-    """Rows that are strings.
+    """Growing column of strings.
 
-    >>> column = TextColumn("observations")
-    >>> column.store(0, "go left")
-    >>> column.take(1).strings()
-    ['go left']
+    Args:
+        path: Path of the column, for messages.
+
+    Example:
+        >>> column = TextColumn("observations")
+        >>> column.store(0, "go left")
+        >>> column.take(1).strings()
+        ['go left']
     """
 
     __slots__ = ("path", "values")
@@ -152,17 +210,34 @@ class TextColumn:
         self.values: list[str] = []
 
     def store(self, i: int, value: Any) -> None:
-        """Put `value` into row `i`; rows left out before it are empty. Raises `DataError` if it is not text."""
+        """Store a string in a row. Skipped rows before it are empty.
+
+        Args:
+            i: Number of the row.
+            value: A string.
+
+        Raises:
+            DataError: The value is not a string.
+        """
         if len(self.values) < i:
             self.reserve(i)
         self.values[i:] = (_as_text(self.path, i, value),)
 
     def reserve(self, rows: int) -> None:
-        """Fill up to `rows` with empty strings."""
+        """Append empty strings.
+
+        Args:
+            rows: Number of rows afterwards.
+        """
         self.values.extend([""] * (rows - len(self.values)))
 
     def take(self, n: int, carry: bool = False) -> Ragged:
-        """The first `n` rows; the next episode starts with the last of them if `carry`."""
+        """Return the first rows.
+
+        Args:
+            n: Number of rows.
+            carry: Whether the next episode starts with the last of them. The default is False.
+        """
         self.reserve(n)
         taken = self.values[:n]
         self.values = taken[-1:] if carry else []
@@ -170,7 +245,12 @@ class TextColumn:
 
 
 class TextBatchColumn:
-    """Rows that are a string for each of `n` environments."""
+    """Growing column with a string for each of `n` environments.
+
+    Args:
+        path: Path of the column, for messages.
+        n: Number of environments.
+    """
 
     __slots__ = ("n", "path", "values")
 
@@ -179,22 +259,43 @@ class TextBatchColumn:
         self.values: list[tuple[str, ...]] = []
 
     def store(self, i: int, value: Any) -> None:
-        """Put the strings of all environments into row `i`."""
+        """Store the strings of all environments in a row.
+
+        Args:
+            i: Number of the row.
+            value: `[n]` strings.
+        """
         if not isinstance(value, (tuple, list, np.ndarray)) or len(value) != self.n:
             raise DataError(f"expected {self.path} as {self.n} strings, got {_short(value)} - at row {i}")
         self.values[i:] = (tuple(_as_text(self.path, i, text) for text in value),)
 
     def cut(self, lo: int, hi: int, env: int) -> Ragged:
-        """Rows `lo:hi` of one environment."""
+        """Return rows of one environment.
+
+        Args:
+            lo: First row.
+            hi: Row after the last.
+            env: Number of the environment.
+        """
         return Ragged.from_strings(row[env] for row in self.values[lo:hi])
 
     def merge(self, row: int, mask: npt.NDArray[np.bool_]) -> None:
-        """Take over the strings of row `row + 1` in row `row`, for the environments of the mask."""
+        """Copy strings of row `row + 1` to row `row`, for some environments.
+
+        Args:
+            row: Number of the row.
+            mask: `[n]` bool, environments to copy.
+        """
         old, new = self.values[row], self.values[row + 1]
         self.values[row] = tuple(b if takes else a for a, b, takes in zip(old, new, mask, strict=True))
 
     def shift(self, lo: int, hi: int) -> None:
-        """Move rows `lo:hi` to the front."""
+        """Move rows to the front.
+
+        Args:
+            lo: First row.
+            hi: Row after the last.
+        """
         self.values = self.values[lo:hi]
 
 
@@ -204,21 +305,41 @@ AnyColumn = TypeVar("AnyColumn", Column, BatchColumn)
 
 
 def column_for(path: str, field: Field, cast: Cast = "python") -> Column:
-    """An empty column for the rows of a field."""
+    """Make an empty column for a field.
+
+    Args:
+        path: Path of the column.
+        field: Dtype, shape and kind of a row.
+        cast: Which other dtypes are accepted.
+    """
     if field.kind == "text":
         return TextColumn(path)
     return ArrayColumn(path, field.dtype, field.shape, cast) if field.shape else ScalarColumn(path, field.dtype, cast)
 
 
 def batch_column_for(path: str, field: Field, n: int, cast: Cast = "python") -> BatchColumn:
-    """An empty column whose rows hold the rows of `n` environments side by side."""
+    """Make an empty column for a field, with the rows of `n` environments in each row.
+
+    Args:
+        path: Path of the column.
+        field: Dtype, shape and kind of a row of one environment.
+        n: Number of environments.
+        cast: Which other dtypes are accepted.
+    """
     return TextBatchColumn(path, n) if field.kind == "text" else ArrayColumn(path, field.dtype, (n, *field.shape), cast)
 
 
 def storer(
     space: spaces.Space, path: str, make: Callable[[str, Field], AnyColumn], columns: dict[str, AnyColumn]
 ) -> Store:
-    """A function that stores a whole value of `space`, and (in `columns`) the column of every leaf that it fills."""
+    """Return a function that stores a whole value of a space, and add the column of every leaf to `columns`.
+
+    Args:
+        space: The space.
+        path: Path of the value.
+        make: Makes the column of a leaf.
+        columns: Columns by path, to add to.
+    """
     match space:
         case spaces.Dict():
             keys = {key: storer(inner, f"{path}/{key}", make, columns) for key, inner in space.spaces.items()}
@@ -253,12 +374,17 @@ def _tuple_storer(path: str, stores: list[Store]) -> Store:
 
 
 class EpisodeBuffer:
-    """The columns of one open episode.
+    """Columns of one open episode.
 
-    `store_observation(0, first)` begins; step `i` is `store_action(i, ...)` before the environment moves,
-    `store_reward(i, ...)` and `store_observation(i + 1, ...)` after, and then `steps = i + 1`: a step that failed
-    half-way is overwritten by the next. `take` closes: terminations and truncations are made there, for only the
-    last row of either can be True.
+    `store_observation(0, first)` starts an episode. Step `i` is `store_action(i, ...)` before the environment steps,
+    then `store_reward(i, ...)` and `store_observation(i + 1, ...)`, and finally `steps = i + 1`. An incomplete step is
+    thus overwritten by the next. `take` closes the episode and adds terminations and truncations, of which only the
+    last row can be True.
+
+    Args:
+        observation_space: Space of an observation.
+        action_space: Space of an action.
+        cast: Which other dtypes are accepted. The default is `"python"`: Python numbers.
     """
 
     __slots__ = ("_actions", "_observations", "_reward", "steps", "store_action", "store_observation", "store_reward")
@@ -276,7 +402,13 @@ class EpisodeBuffer:
         self.store_reward = self._reward.store
 
     def take(self, terminated: bool, truncated: bool, carry: bool = False) -> dict[str, Array]:
-        """The columns of the episode; with `carry` the next one begins with its last observation."""
+        """Return the columns of the episode.
+
+        Args:
+            terminated: Whether it terminated at the last step.
+            truncated: Whether it was truncated at the last step.
+            carry: Whether the next episode starts with the last observation. The default is False.
+        """
         n, self.steps = self.steps, 0
         columns: dict[str, Array] = {path: c.take(n + 1, carry) for path, c in self._observations.items()}
         columns.update({path: c.take(n) for path, c in self._actions.items()})
@@ -284,10 +416,16 @@ class EpisodeBuffer:
 
 
 def ends(n: int, terminated: bool, truncated: bool) -> dict[str, Array]:
-    """The columns `terminations` and `truncations` of an episode of `n` steps.
+    """Return the columns `terminations` and `truncations` of an episode.
 
-    >>> ends(2, True, False)["terminations"].tolist()
-    [False, True]
+    Args:
+        n: Number of steps.
+        terminated: Whether it terminated at the last step.
+        truncated: Whether it was truncated at the last step.
+
+    Example:
+        >>> ends(2, True, False)["terminations"].tolist()
+        [False, True]
     """
     columns = {"terminations": np.zeros(n, np.bool_), "truncations": np.zeros(n, np.bool_)}
     columns["terminations"][-1:], columns["truncations"][-1:] = terminated, truncated

@@ -1,4 +1,4 @@
-"""What is looked at when an episode closes: finite values, and members of the spaces. Whole columns at a time."""
+"""Checks of a closed episode: finite values, and members of the spaces. They test whole columns."""
 
 from __future__ import annotations
 
@@ -18,20 +18,26 @@ Verdict = Literal["error", "warn", "keep"]
 
 
 class RecordingWarning(UserWarning):
-    """Something recorded looks wrong; said once a column and kind."""
+    """A recorded value looks wrong. It is issued once for each column and kind."""
 
 
 class Checks:
-    """Looks at closed episodes: `nan` decides about NaN and infinity, `outside` about values outside their space.
+    """Check closed episodes for values that are not finite, or outside their space.
 
-    Raises `DataError` for "error", warns once a column with `RecordingWarning` for "warn". Cost: two passes over the
-    columns, without temporaries where nothing is found.
+    Cost: two passes over the columns, without temporaries for valid data.
 
-    >>> from penstock.core.spec import Field
-    >>> spec = Spec({"rewards": Field(np.dtype("float64"))})
-    >>> Checks(spec, nan="error", outside="keep")(3, {"rewards": np.array([0.0, np.nan])})
-    Traceback (most recent call last):
-    penstock.errors.DataError: expected finite rewards, got nan - at row 1 of episode 3; ...
+    Args:
+        spec: Columns and spaces of the dataset.
+        nan: For NaN and infinity: `"error"` raises `DataError`, `"warn"` issues `RecordingWarning` once a column,
+            `"keep"` does not check.
+        outside: The same for values outside their space.
+
+    Example:
+        >>> from penstock.core.spec import Field
+        >>> spec = Spec({"rewards": Field(np.dtype("float64"))})
+        >>> Checks(spec, nan="error", outside="keep")(3, {"rewards": np.array([0.0, np.nan])})
+        Traceback (most recent call last):
+        penstock.errors.DataError: expected finite rewards, got nan - at row 1 of episode 3; ...
     """
 
     def __init__(self, spec: Spec, nan: Verdict, outside: Verdict) -> None:
@@ -44,7 +50,12 @@ class Checks:
         self._leaves.append(_leaf("rewards", Box(np.array(-np.inf), np.array(np.inf), np.dtype(np.float64))))
 
     def __call__(self, number: int, columns: dict[str, Array]) -> None:
-        """Look at one episode, whose number in the dataset is for the message."""
+        """Check one episode.
+
+        Args:
+            number: Number of the episode in the dataset, for messages.
+            columns: Columns of the episode.
+        """
         for leaf in self._leaves:
             values = columns[leaf.path]
             if isinstance(values, Ragged) or not leaf.holds(values):
@@ -91,7 +102,7 @@ class Checks:
 
 @dataclass(frozen=True, slots=True)
 class _Leaf:
-    """A column, its space, and the finite bounds that most episodes keep to; None where there are none to compare."""
+    """A column, its space, and its finite bounds, or None without bounds to compare."""
 
     path: str
     space: Space
@@ -99,7 +110,7 @@ class _Leaf:
     high: Any
 
     def holds(self, values: npt.NDArray[Any]) -> bool:
-        """Whether all rows are surely finite members; one pass for the least, one for the greatest."""
+        """Whether all rows are certainly finite members, from one pass for the minimum and one for the maximum."""
         if self.low is None:
             return False
         least, greatest = np.minimum.reduce(values), np.maximum.reduce(values)  # NaN is passed on, and fails

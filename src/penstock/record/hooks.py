@@ -103,7 +103,7 @@ def _sum_and_deviation(rewards: npt.NDArray[np.float64]) -> tuple[float, float]:
 def seed_stream(seed: int | None) -> Iterator[int]:
     """Yield distinct seeds for resets, `0 <= s < 2**31`.
 
-    No seed repeats within 2**31. Many simulators accept no more than 31 bits.
+    No seed repeats within 2**31. Many simulators accept only 31 bits.
 
     Args:
         seed: Seed of the stream. Equal seeds yield equal streams; None yields a random one.

@@ -1,11 +1,11 @@
-"""Columns whose names are known only when values come: infos, and the extra groups that a step hook adds.
+"""Columns for values with unknown names: infos, and extras of a step hook.
 
-Policy "error": the first dict decides; a later one with another key, shape or dtype is an error. Policy "union":
-every key seen by the end of the first episode is a column; where a step lacks it, the value is NaN, 0, False or ""
-and its mask column is False there. Arrays whose shape varies in the first episode are filled up to the largest, and a
-column says which shape each had.
+With the policy `"error"`, the first dict defines the columns, and another key, shape or dtype is an error. With
+`"union"`, every key of the first episode is a column. A step without the key has NaN, 0, False or "", and False in the
+mask column. Arrays of varying shape in the first episode are padded to the largest, with a column for the shape of
+each.
 
-A key with "/" is a path, as in the files of the Minari standard, and a list of strings is a column of text an item.
+A key with "/" is a path, as in files of the Minari standard. A list of strings has a text column for each item.
 """
 
 from __future__ import annotations
@@ -31,14 +31,19 @@ _EXAMPLE = "columns are fixed by the first episode: pass info_example with every
 
 
 class InfoSchema:
-    """The columns of all infos of a dataset: open until `fix`, from then on what every episode has.
+    """Columns of all infos of a dataset. `fix` makes them final.
 
-    `prefix` is the path that they lie below ("" for none), `align` their rows, `reserved` first keys that are taken.
+    Args:
+        policy: `"error"` or `"union"`.
+        prefix: Path above all columns, or `""`. The default is `"infos"`.
+        align: Alignment of the columns. The default is `"boundary"`.
+        reserved: First keys that are not allowed. The default is none.
 
-    >>> schema = InfoSchema("error")
-    >>> InfoColumns(schema).store(0, {"lives": 3})
-    >>> schema.fields["infos/lives"].dtype
-    dtype('int64')
+    Example:
+        >>> schema = InfoSchema("error")
+        >>> InfoColumns(schema).store(0, {"lives": 3})
+        >>> schema.fields["infos/lives"].dtype
+        dtype('int64')
     """
 
     def __init__(
@@ -52,7 +57,7 @@ class InfoSchema:
         self.fixed = False
 
     def all_fields(self) -> dict[str, Field]:
-        """The fields with their masks."""
+        """Return the fields and their masks."""
         if self.policy == "error":
             return dict(self.fields)
         masks = {self.mask(path): Field(np.dtype(np.bool_), (), self.align) for path in self.fields}
@@ -61,19 +66,36 @@ class InfoSchema:
         return self.fields | masks | shapes
 
     def mask(self, path: str) -> str:
-        """The path of the column that says where `path` was given.
+        """Return the path of the mask of a column.
 
-        >>> InfoSchema("union").mask("infos/lives")
-        'infos_mask/lives'
+        Args:
+            path: Path of the column.
+
+        Example:
+            >>> InfoSchema("union").mask("infos/lives")
+            'infos_mask/lives'
         """
         return MASK + path.removeprefix(self.prefix)
 
     def shape(self, path: str) -> str:
-        """The path of the column that says what shape `path` had."""
+        """Return the path of the column with the shapes of a column.
+
+        Args:
+            path: Path of the column.
+        """
         return SHAPE + path.removeprefix(self.prefix)
 
     def add(self, path: str, i: int, value: Any) -> Field:
-        """A new column for a value that comes up in row `i`. Raises `DataError` if it is too late, or no such value."""
+        """Add a column.
+
+        Args:
+            path: Path of the column.
+            i: Row of its first value.
+            value: Its first value.
+
+        Raises:
+            DataError: The columns are final, or the value cannot be a column.
+        """
         if path in self.fields:  # another environment's infos decided it
             return self.fields[path]
         if self.fixed:
@@ -85,25 +107,39 @@ class InfoSchema:
         return self.fields[path]
 
     def unknown(self, i: int, path: str) -> DataError:
-        """The error for a row with a column too many."""
+        """Return the error for a row with an unknown column.
+
+        Args:
+            i: Number of the row.
+            path: Path of the column.
+        """
         return DataError(
             f"expected {self.prefix or 'extras'} with the columns {list(self.fields)}, got {path} too - at row {i}; "
             + (_TOLERATE if self.policy == "error" else _EXAMPLE)
         )
 
     def missing(self, i: int, path: str) -> DataError:
-        """The error for a row that lacks a column."""
+        """Return the error for a row without a column.
+
+        Args:
+            i: Number of the row.
+            path: Path of the column.
+        """
         return DataError(f"expected a value for {path}, got none - at row {i}; {_TOLERATE}")
 
 
 class InfoColumns:
-    """The infos of one open episode, in columns of a schema that may be shared with others.
+    """Infos of one open episode, as columns of a schema. Several may share a schema.
 
-    >>> infos = InfoColumns(InfoSchema("union"))
-    >>> infos.store(0, {})
-    >>> infos.store(1, {"speed": 0.5})
-    >>> infos.take(2)
-    {'infos/speed': array([nan, 0.5]), 'infos_mask/speed': array([False,  True])}
+    Args:
+        schema: The columns.
+
+    Example:
+        >>> infos = InfoColumns(InfoSchema("union"))
+        >>> infos.store(0, {})
+        >>> infos.store(1, {"speed": 0.5})
+        >>> infos.take(2)
+        {'infos/speed': array([nan, 0.5]), 'infos_mask/speed': array([False,  True])}
     """
 
     def __init__(self, schema: InfoSchema) -> None:
@@ -113,7 +149,15 @@ class InfoColumns:
         self._root = _Node(self, schema.prefix)
 
     def store(self, i: int, info: Any) -> None:
-        """Put one info dict into row `i`. Raises `DataError` if the policy does not allow it."""
+        """Store an info in a row.
+
+        Args:
+            i: Number of the row.
+            info: The info, a dict.
+
+        Raises:
+            DataError: The policy does not allow it.
+        """
         schema = self.schema
         if i == 0:
             for leaf in self._leaves.values():
@@ -125,9 +169,11 @@ class InfoColumns:
                 raise schema.missing(i, next(path for path in schema.fields if path not in self._leaves))
 
     def take(self, n: int, carry: bool = False) -> dict[str, Array]:
-        """The first `n` rows of every column of the schema; with `carry` the last of them starts the next episode.
+        """Return the first rows of every column. The columns of the first episode become final for the dataset.
 
-        The columns of a first episode are final for the dataset.
+        Args:
+            n: Number of rows.
+            carry: Whether the next episode starts with the last of them. The default is False.
         """
         columns: dict[str, Array] = {}
         for path, field in self.schema.fields.items():
@@ -137,13 +183,22 @@ class InfoColumns:
         return columns
 
     def leaf(self, path: str, field: Field) -> _Leaf:
-        """The new column of one path."""
+        """Make the column of a path.
+
+        Args:
+            path: Path of the column.
+            field: Its dtype, shape and kind.
+        """
         kind = _MaskedLeaf if self.schema.policy == "union" else _Leaf
         self._leaves[path] = kind(self.schema, path, column_for(path, field, "exact"))
         return self._leaves[path]
 
     def has(self, key: str) -> bool:
-        """Whether the schema has a column at or below a first key."""
+        """Return whether there is a column at or below a first key.
+
+        Args:
+            key: The first key of a path.
+        """
         return any(child == key or child.startswith(f"{key}/") for child in self._root.children)
 
 
@@ -203,7 +258,7 @@ class _Node:
 
 
 class _Texts(_Node):
-    """A list of strings, each item of which is a column of text."""
+    """A list of strings, with a text column for each item."""
 
     __slots__ = ()
 
@@ -214,7 +269,7 @@ class _Texts(_Node):
 
 
 class _Leaf:
-    """One column, every row of which is given."""
+    """One column with a value in every row."""
 
     __slots__ = ("column", "path", "rows", "schema", "store")
 
@@ -224,7 +279,7 @@ class _Leaf:
         self.store = column.store
 
     def clear(self) -> None:
-        """Forget an episode that was never taken."""
+        """Forget an episode that was not taken."""
         self.rows.clear()
         if isinstance(self.column, TextColumn):
             self.column.values.clear()
@@ -234,7 +289,7 @@ class _Leaf:
 
 
 class _MaskedLeaf(_Leaf):
-    """One column that rows may lack, and whose arrays may have several shapes."""
+    """One column with optional rows, whose arrays may have several shapes."""
 
     __slots__ = ("shapes",)
 
@@ -258,7 +313,7 @@ class _MaskedLeaf(_Leaf):
         self.rows.append(i)
 
     def _widened(self, column: ArrayColumn, i: int, value: Any) -> Any:
-        """`value` in a dtype that the column has, after widening the column if that is still possible."""
+        """`value` in the column's dtype, after widening the column if that is still possible."""
         if isinstance(value, str) or (type(value) is float and column.dtype == np.float64):
             return value
         dtype = field_of(self.path, i, value, self.schema.align).dtype
@@ -273,7 +328,7 @@ class _MaskedLeaf(_Leaf):
         return np.asarray(value).astype(common)
 
     def _reshaped(self, column: ArrayColumn, i: int, value: Any) -> Any:
-        """`value` filled up to the shape of the column, which grows as long as the first episode is open."""
+        """`value` padded to the shape of the column, which grows until the end of the first episode."""
         array = np.asarray(value)
         if column.shape != self.schema.fields[self.path].shape:  # another environment's rows are larger
             self._grow(column, self.schema.fields[self.path].shape)
@@ -296,7 +351,7 @@ class _MaskedLeaf(_Leaf):
         return row
 
     def _grow(self, column: ArrayColumn, shape: tuple[int, ...]) -> None:
-        """Fill the rows up that are there, and have the dataset's column be of this shape."""
+        """Pad the existing rows, and set the new shape of the dataset's column."""
         field = self.schema.fields[self.path]
         grown = np.full((len(column.array), *shape), np.nan if column.dtype.kind in "fc" else 0, column.dtype)
         grown[(slice(None), *map(slice, column.shape))] = column.array
@@ -330,29 +385,41 @@ class _MaskedLeaf(_Leaf):
 
 
 def is_texts(value: Any) -> bool:
-    """Whether a value is a list of strings, of which there is one at least.
+    """Return whether a value is a list, tuple or 1-D array of at least one string.
 
-    >>> is_texts(["a", "b"]), is_texts(np.array(["a"])), is_texts("ab"), is_texts([]), is_texts([1])
-    (True, True, False, False, False)
+    Args:
+        value: Any value.
+
+    Example:
+        >>> is_texts(["a", "b"]), is_texts(np.array(["a"])), is_texts("ab"), is_texts([]), is_texts([1])
+        (True, True, False, False, False)
     """
     listed = isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim == 1)
     return listed and len(value) > 0 and all(isinstance(item, str) for item in value)
 
 
 def _is_nothing(value: Any, policy: Policy) -> bool:
-    """Whether a value that no column is known for says nothing about one."""
+    """Whether a value without a known column gives no information about one."""
     if isinstance(value, dict):
         return not value
     return policy == "union" and (value is None or (isinstance(value, (list, tuple)) and not value))
 
 
 def field_of(path: str, i: int, value: Any, align: Align) -> Field:
-    """The field of a column that starts with `value`: a number, an array or list of numbers, or a string.
+    """Return the field of a column from its first value.
 
-    Raises `DataError` for anything else.
+    Args:
+        path: Path of the column, for messages.
+        i: Number of the row, for messages.
+        value: A number, an array or list of numbers, or a string.
+        align: Alignment of the column.
 
-    >>> field_of("infos/x", 0, np.zeros(3, "float32"), "boundary").shape
-    (3,)
+    Raises:
+        DataError: The value cannot be a column.
+
+    Example:
+        >>> field_of("infos/x", 0, np.zeros(3, "float32"), "boundary").shape
+        (3,)
     """
     if isinstance(value, str):
         return Field(np.dtype(np.uint8), (), align, "text")
@@ -369,12 +436,19 @@ def field_of(path: str, i: int, value: Any, align: Align) -> Field:
 
 
 def make_infos(record: bool | Policy, example: Mapping[str, Any] | None) -> InfoSchema | None:
-    """The schema for an argument `record_infos`, with the columns of an example; None if infos are not recorded.
+    """Return the schema for an argument `record_infos`, or None if infos are not recorded.
 
-    Raises `DataError` for an example with values that have no column, `SpecError` for another argument.
+    Args:
+        record: False, True, `"error"` or `"union"`.
+        example: An info whose keys become columns, or None.
 
-    >>> list(make_infos("union", {"goal": "door"}).all_fields())
-    ['infos/goal', 'infos_mask/goal']
+    Raises:
+        DataError: A value of the example cannot be a column.
+        SpecError: `record` is another value.
+
+    Example:
+        >>> list(make_infos("union", {"goal": "door"}).all_fields())
+        ['infos/goal', 'infos_mask/goal']
     """
     if record is False:
         if example is not None:

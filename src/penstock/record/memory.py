@@ -1,4 +1,4 @@
-"""A writer that keeps episodes in memory: for short recordings, and to look at what a collector does."""
+"""`MemoryWriter`: a writer that stores episodes in memory, for short recordings and tests."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from penstock.formats.base.writer import Writer
 
 
 class MemoryWriter(Writer):
-    """Keeps what is written in the list `episodes`, and the dataset's metadata in `metadata`.
+    """Writer that stores episodes in the list `episodes`, and the dataset's metadata in `metadata`.
 
-    >>> writer = MemoryWriter()
-    >>> writer.episodes
-    []
+    Example:
+        >>> import numpy as np, penstock
+        >>> writer = MemoryWriter()
+        >>> writer.write(penstock.from_arrays({"rewards": np.arange(2.0)}, lengths=[2])[0])
+        0
+        >>> writer.episodes
+        [Episode(id=0, steps=2, columns=['rewards'])]
     """
 
     def __init__(self) -> None:
@@ -22,7 +26,7 @@ class MemoryWriter(Writer):
         self.metadata: dict[str, Any] = {}
 
     def write(self, episode: Episode) -> int:
-        """Keep one episode, not copied; returns its number."""
+        """Store one episode without a copy, and return its number."""
         self.episodes.append(episode)
         return len(self.episodes) - 1
 
@@ -31,4 +35,4 @@ class MemoryWriter(Writer):
         self.metadata.update(metadata)
 
     def close(self) -> None:
-        """Nothing to do: the episodes stay."""
+        """Do nothing. The episodes stay in memory."""

@@ -24,7 +24,7 @@ class Rollout:
     Args:
         returns: Return of each finished episode.
         lengths: Number of steps of each finished episode.
-        steps: Number of steps, with those of unfinished episodes.
+        steps: Number of all steps, also of unfinished episodes.
 
     Example:
         >>> Rollout(returns=[9.0], lengths=[9], steps=12).episodes

@@ -1,8 +1,8 @@
-"""Last observations in SAME_STEP mode, where an environment is reset before anybody sees how its episode ended.
+"""Last observations in SAME_STEP mode, where an environment resets before a wrapper sees the end of its episode.
 
-An environment that reuses its arrays, or its info dict, overwrites the last observation by the first of the next
-episode in that reset. `copy_before_reset` prevents it where the environments are in this process. Elsewhere
-(`AsyncVectorEnv`, environments of other libraries) the values come when it is too late: `OverwriteCheck` compares them.
+An environment that reuses its arrays, or its info dict, then overwrites the last observation with the first of the next
+episode. `copy_before_reset` prevents this for environments in this process. For others (`AsyncVectorEnv`, environments
+of other libraries), `OverwriteCheck` detects it by comparing values.
 """
 
 from __future__ import annotations
@@ -25,10 +25,15 @@ INFO_NBYTES = 8  # numbers in infos that changed to those of the reset: fewer by
 
 
 def copy_before_reset(envs: VectorEnv[Any, Any, Any]) -> bool:
-    """Have the environments of a `SyncVectorEnv` return copies when an episode ends.
+    """Make the environments of a `SyncVectorEnv` return copies when an episode ends. Cost: one copy an episode.
 
-    The `step` of each environment is replaced on the object itself, so that `envs.envs` keeps its members. Returns
-    False for vector environments of other kinds, which are left alone. Cost: one copy an episode.
+    The `step` of each environment object is replaced, so `envs.envs` keeps its members.
+
+    Args:
+        envs: Vector environment.
+
+    Returns:
+        False for other vector environments, which are not changed.
     """
     vector = envs.unwrapped
     if not isinstance(vector, SyncVectorEnv):
@@ -47,7 +52,7 @@ def _copying_step(step: Callable[[Any], tuple[Any, ...]], action: Any) -> tuple[
 
 
 def _copied(value: Any) -> Any:
-    """Copies of the arrays and containers; anything else, which a copy could break, is passed on."""
+    """Copies of arrays and containers. Other objects, which a copy could break, are returned unchanged."""
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(value, dict):
@@ -56,11 +61,17 @@ def _copied(value: Any) -> Any:
 
 
 def pick_final(values: Any, space: spaces.Space, k: int) -> Any:
-    """The last observation of environment `k`: from an array of observations, or from a batch of the space's form.
+    """Return the last observation of one environment.
 
-    >>> space = spaces.Dict({"x": spaces.Discrete(9)})
-    >>> pick_final({"x": np.array([3, 4])}, space, 1), pick_final([None, {"x": 4}], space, 1)
-    ({'x': np.int64(4)}, {'x': 4})
+    Args:
+        values: Array of observations, or a batch in the structure of the space.
+        space: Space of one observation.
+        k: Number of the environment.
+
+    Example:
+        >>> space = spaces.Dict({"x": spaces.Discrete(9)})
+        >>> pick_final({"x": np.array([3, 4])}, space, 1), pick_final([None, {"x": 4}], space, 1)
+        ({'x': np.int64(4)}, {'x': 4})
     """
     if isinstance(space, spaces.Dict) and isinstance(values, Mapping):
         return {key: pick_final(values[key], inner, k) for key, inner in space.spaces.items()}
@@ -70,18 +81,22 @@ def pick_final(values: Any, space: spaces.Space, k: int) -> Any:
 
 
 class OverwriteCheck:
-    """Whether last rows are those of the next episode, as they are where an environment reuses its arrays.
+    """Detect last rows that an environment overwrote with the first row of the next episode.
 
-    A leaf is suspect if it changed in the last step to exactly the value that it has after the reset. One unequal
-    pair clears a leaf of an environment for good, since a reused array would never show one. Equal arrays of
-    at least 64 bytes, and of several floats, are an overwrite at once. Others may be equal by chance: the first is
-    a warning and the second in a row an overwrite.
+    A leaf is suspect if it changed in the last step to exactly its value after the reset. One unequal pair clears a
+    leaf of an environment for all time, because a reused array is always equal. Equal arrays of at least 64 bytes, and
+    of several floats, are an overwrite at once. Others may be equal by chance: the first is a warning, and the second
+    in a row is an overwrite.
 
-    >>> check = OverwriteCheck("error")
-    >>> rows = {"observations": np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])}
-    >>> check(0, "observations", rows, {"observations": np.array([0.5, 0.6])})
-    Traceback (most recent call last):
-    penstock.errors.DataError: expected last observations that differ from the first of the next episode, got ...
+    Args:
+        verdict: `"error"` raises `DataError`, `"warn"` issues a warning, `"keep"` does not check.
+
+    Example:
+        >>> check = OverwriteCheck("error")
+        >>> rows = {"observations": np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])}
+        >>> check(0, "observations", rows, {"observations": np.array([0.5, 0.6])})
+        Traceback (most recent call last):
+        penstock.errors.DataError: expected last observations that differ from the first of the next episode, got ...
     """
 
     def __init__(self, verdict: Verdict) -> None:
@@ -90,9 +105,16 @@ class OverwriteCheck:
         self._warned = False
 
     def __call__(self, k: int, group: str, columns: Mapping[str, Array], following: Mapping[str, Any]) -> None:
-        """Compare the last rows of a closed episode of environment `k` with the values after its reset, by path.
+        """Compare the last rows of a closed episode with the values after the reset.
 
-        Raises `DataError` for rows that are surely overwritten, with the verdict "error".
+        Args:
+            k: Number of the environment.
+            group: `"observations"` or `"infos"`.
+            columns: Columns of the episode.
+            following: Values after the reset, by path.
+
+        Raises:
+            DataError: Rows were overwritten, and the verdict is `"error"`.
         """
         leaves = [_Leaf(path, columns[path], value) for path, value in following.items() if path in columns]
         if self._verdict == "keep" or not leaves:
@@ -106,7 +128,7 @@ class OverwriteCheck:
             self._report(k, group, suspects, certain)
 
     def _all_equal(self, k: int, group: str, leaves: list[_Leaf]) -> bool:
-        """Whether all that the environment returned is the same: one object that it reuses for everything."""
+        """Whether all values of the environment are equal, as with one object that it reuses for everything."""
         changed = group == "observations" or sum(leaf.nbytes for leaf in leaves if leaf.moved) >= INFO_NBYTES
         return self._counts(k, group + "/", all(leaf.equal for leaf in leaves), changed)
 
@@ -133,7 +155,7 @@ class OverwriteCheck:
 
 
 class _Leaf:
-    """One column of a closed episode next to the value that it has after the reset."""
+    """One column of a closed episode, and its value after the reset."""
 
     def __init__(self, path: str, rows: Array, following: Any) -> None:
         self.path = path
@@ -158,10 +180,15 @@ def _value_bits(rows: Array, value: Any) -> bytes:
 
 
 def flat_infos(info: Mapping[str, Any], prefix: str = "infos") -> dict[str, Any]:
-    """The leaves of nested infos by path, without those that are None.
+    """Return the leaves of nested infos by path, without None.
 
-    >>> flat_infos({"a": 1, "b": {"c": 2, "d": None}})
-    {'infos/a': 1, 'infos/b/c': 2}
+    Args:
+        info: The infos.
+        prefix: Path above all leaves. The default is `"infos"`.
+
+    Example:
+        >>> flat_infos({"a": 1, "b": {"c": 2, "d": None}})
+        {'infos/a': 1, 'infos/b/c': 2}
     """
     leaves: dict[str, Any] = {}
     for key, value in info.items():

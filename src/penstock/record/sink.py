@@ -1,4 +1,4 @@
-"""Where closed episodes go: a writer, made when the columns of the dataset are known."""
+"""Check and write closed episodes."""
 
 from __future__ import annotations
 
@@ -28,13 +28,23 @@ Target = str | os.PathLike[str] | Writer | Callable[[Spec], Writer]
 
 
 class Sink:
-    """Checks, describes and writes episodes; what could not be written for want of space waits in `pending`.
+    """Check, describe and write episodes. Episodes that could not be written wait in `pending`.
 
-    `target` is a path (a dataset of `format` is created there), a writer, or a function that makes one from the spec.
-    The writer is the sink's to close unless it was handed in.
+    The folder of a path is created at once. The writer is created with the first episode. `close` closes it unless it
+    was passed in.
 
-    The folder of a path is made. Raises `FileExistsError` at once if something lies at the path, another `OSError` if
-    its folder cannot be written, `SpecError` for a target of another type.
+    Args:
+        target: Path of a new dataset, a writer, or a function from a spec to a writer.
+        format: Format of a new dataset.
+        metadata: Metadata of the dataset.
+        describe: Returns the metadata of an episode, or None.
+        nan: Verdict on values that are not finite.
+        outside: Verdict on values outside their space.
+
+    Raises:
+        FileExistsError: The path exists.
+        OSError: The folder cannot be written.
+        SpecError: The target has another type.
     """
 
     def __init__(
@@ -58,13 +68,19 @@ class Sink:
 
     @property
     def spec(self) -> Spec | None:
-        """The columns of the dataset, None before the first episode."""
+        """Columns of the dataset, or None before the first episode."""
         return self._spec
 
     def add(self, make_spec: Callable[[], Spec], columns: dict[str, Array], metadata: Mapping[str, Any]) -> None:
-        """Check one episode, describe it and line it up for `flush`.
+        """Check and describe one episode, and queue it for `flush`.
 
-        Raises `DataError`, and drops the episode, if a check says so.
+        Args:
+            make_spec: Returns the columns of the dataset.
+            columns: Columns of the episode.
+            metadata: Metadata of the episode.
+
+        Raises:
+            DataError: A check fails. The episode is dropped.
         """
         if self._spec is None or self._check is None:
             self._spec = make_spec()
@@ -78,9 +94,9 @@ class Sink:
         self.pending.append(episode)
 
     def flush(self) -> None:
-        """Write what is pending, oldest first. An episode that the format refuses for good is dropped.
+        """Write pending episodes, oldest first. Errors of the writer pass through.
 
-        Raises what the writer raises.
+        An episode that the format cannot store is dropped.
         """
         while self.pending:
             episode = self.pending[0]
@@ -94,13 +110,17 @@ class Sink:
             self.steps += len(episode)
 
     def writer(self, spec: Spec) -> Writer:
-        """The writer, made at first use."""
+        """Return the writer, which is made at first use.
+
+        Args:
+            spec: Columns of the dataset.
+        """
         if self._writer is None:
             self._writer = self._make(spec)
         return self._writer
 
     def close(self) -> None:
-        """Write what is pending and close the writer if it was made here."""
+        """Write pending episodes, and close the writer unless it was passed in."""
         self.flush()
         if self._owned and self._writer is not None:
             self._writer.close()
@@ -122,10 +142,15 @@ def _maker(target: Any, name: str, metadata: Mapping[str, Any]) -> Callable[[Spe
 
 
 def environment_metadata(env: Any, metadata: Mapping[str, Any] | None) -> dict[str, Any]:
-    """`metadata` and, where the environment has a spec that JSON can hold, `env_spec` (its JSON text).
+    """Return metadata with `env_spec`, the spec of the environment as JSON text, if it has one.
 
-    >>> environment_metadata(object(), {"author": "me"})
-    {'author': 'me'}
+    Args:
+        env: The environment.
+        metadata: More metadata, or None.
+
+    Example:
+        >>> environment_metadata(object(), {"author": "me"})
+        {'author': 'me'}
     """
     spec = getattr(env, "spec", None)
     if spec is None:
@@ -138,21 +163,32 @@ def environment_metadata(env: Any, metadata: Mapping[str, Any] | None) -> dict[s
 
 
 def about_reset(seed: int | None, options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What an episode's metadata says about the reset it began with; entries that are None are left out.
+    """Return the metadata of a reset, without None.
 
-    >>> about_reset(3, None)
-    {'seed': 3}
+    Args:
+        seed: Seed of the reset, or None.
+        options: Options of the reset, or None.
+
+    Example:
+        >>> about_reset(3, None)
+        {'seed': 3}
     """
     about: dict[str, Any] = {} if seed is None else {"seed": int(seed)}
     return about if options is None else {**about, "options": copy.deepcopy(options)}
 
 
 def make_spec(observation_space: Space, action_space: Space, schemas: Iterable[InfoSchema]) -> Spec:
-    """The spec of a recording: the standard's columns, then those of the schemas.
+    """Return the spec of a recording: columns of the Minari standard, then columns of the schemas.
 
-    >>> from penstock.core.spaces import Discrete
-    >>> list(make_spec(Discrete(2), Discrete(3), []))
-    ['observations', 'actions', 'rewards', 'terminations', 'truncations']
+    Args:
+        observation_space: Space of the observations.
+        action_space: Space of the actions.
+        schemas: Schemas of infos and extras.
+
+    Example:
+        >>> from penstock.core.spaces import Discrete
+        >>> list(make_spec(Discrete(2), Discrete(3), []))
+        ['observations', 'actions', 'rewards', 'terminations', 'truncations']
     """
     fields = {
         **space_fields(observation_space, "observations", "boundary"),

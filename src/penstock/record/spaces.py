@@ -1,4 +1,4 @@
-"""Gymnasium's spaces as ours and back, and the columns that the values of a space need."""
+"""Convert Gymnasium's spaces to penstock's and back, and list the columns of a space."""
 
 from __future__ import annotations
 
@@ -16,13 +16,17 @@ GymSpace = gymnasium.Space[Any]
 
 
 def from_gymnasium(space: GymSpace) -> spaces.Space:
-    """The plain-data twin of a Gymnasium space; `to_gymnasium` gives back an equal space.
+    """Convert a Gymnasium space. `to_gymnasium` converts it back to an equal space. Cost: one copy of the bounds.
 
-    Raises `SpecError` for spaces without a fixed set of columns (`Graph`, `Sequence`, `OneOf`, spaces of your own).
-    Cost: one copy of the bounds.
+    Args:
+        space: Gymnasium space.
 
-    >>> from_gymnasium(gymnasium.spaces.Discrete(4, start=1))
-    Discrete(n=4, start=1)
+    Raises:
+        SpecError: The space has no fixed set of columns (`Graph`, `Sequence`, `OneOf`, custom spaces).
+
+    Example:
+        >>> from_gymnasium(gymnasium.spaces.Discrete(4, start=1))
+        Discrete(n=4, start=1)
     """
     for kind, convert in _FROM.items():
         if isinstance(space, kind):
@@ -34,10 +38,17 @@ def from_gymnasium(space: GymSpace) -> spaces.Space:
 
 
 def to_gymnasium(space: spaces.Space) -> GymSpace:
-    """The Gymnasium space of one of ours. Raises `SpecError` for a space type it does not know.
+    """Convert a space to Gymnasium.
 
-    >>> to_gymnasium(spaces.MultiBinary(3))
-    MultiBinary(3)
+    Args:
+        space: Space of penstock.
+
+    Raises:
+        SpecError: The type of the space is unknown.
+
+    Example:
+        >>> to_gymnasium(spaces.MultiBinary(3))
+        MultiBinary(3)
     """
     convert = _TO.get(type(space))
     if convert is None:
@@ -46,10 +57,18 @@ def to_gymnasium(space: spaces.Space) -> GymSpace:
 
 
 def leaf_field(space: spaces.Space, align: Align) -> Field:
-    """The field of a leaf space's column. Raises `SpecError` for a composite space.
+    """Return the field of a leaf space's column.
 
-    >>> leaf_field(spaces.MultiBinary((2, 3)), "step").shape
-    (2, 3)
+    Args:
+        space: Leaf space.
+        align: Alignment of the column.
+
+    Raises:
+        SpecError: The space is composite.
+
+    Example:
+        >>> leaf_field(spaces.MultiBinary((2, 3)), "step").shape
+        (2, 3)
     """
     match space:
         case spaces.Discrete():
@@ -65,10 +84,16 @@ def leaf_field(space: spaces.Space, align: Align) -> Field:
 
 
 def space_fields(space: spaces.Space, prefix: str, align: Align) -> dict[str, Field]:
-    """The fields of all leaves of `space`, by their paths below `prefix`.
+    """Return the fields of all leaves of a space, by path.
 
-    >>> list(space_fields(spaces.Dict({"x": spaces.Discrete(2)}), "observations", "boundary"))
-    ['observations/x']
+    Args:
+        space: Any space.
+        prefix: Path above all leaves.
+        align: Alignment of the columns.
+
+    Example:
+        >>> list(space_fields(spaces.Dict({"x": spaces.Discrete(2)}), "observations", "boundary"))
+        ['observations/x']
     """
     return {f"{prefix}/{path}" if path else prefix: leaf_field(leaf, align) for path, leaf in space.leaves()}
 
