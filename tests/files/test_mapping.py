@@ -232,13 +232,17 @@ def test_a_loader_over_a_file_that_was_truncated_names_it(tmp_path: Path, made: 
         assert len(list(loader)) == 2
 
 
-@pytest.fixture
-def few_files() -> Iterator[int]:
+@pytest.fixture(params=[0, 200])
+def few_files(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
+    """A process that may open 24 files more, and has few or many files open already."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    others = [os.open(tmp_path, os.O_RDONLY) for _ in range(request.param)]
     limit = open_files() + 24
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, before[1]))
     yield limit
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    for fd in others:
+        os.close(fd)
 
 
 def columns(number: int) -> penstock.EpisodeDataset:

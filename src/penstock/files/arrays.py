@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.files.checked import read_checked, write_checked
-from penstock.files.locks import StrPath
+from penstock.files.descriptors import StrPath
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

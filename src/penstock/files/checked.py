@@ -10,7 +10,7 @@ import hashlib
 import os
 from typing import Any
 
-from penstock.files.locks import StrPath
+from penstock.files.descriptors import StrPath, open_descriptor
 from penstock.files.replace import write_atomic
 
 _DIGEST = 32
@@ -46,7 +46,7 @@ def read_checked(path: StrPath, magic: bytes, key: str, *, limit: int = 1 << 32)
         (b'9', None)
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = open_descriptor(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         with open(fd, "rb") as file:
             if os.fstat(fd).st_size > limit:
                 return None

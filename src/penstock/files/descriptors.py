@@ -14,7 +14,27 @@ from pathlib import Path
 
 from penstock.errors import FormatError, UnsafeDataError
 
+StrPath = str | os.PathLike[str]
+
 POOLED = 256  # descriptors of pooled files in a process, where `ulimit -n` allows four times as many
+
+
+def open_descriptor(path: StrPath, flags: int, mode: int = 0o666) -> int:
+    """Open a file or folder as `os.open` does and return its descriptor, which child processes do not inherit.
+
+    Where the process has as many files open as it may have, idle descriptors of pooled files are closed first.
+
+    Raises:
+        OSError: It cannot be opened. Where too many files are open, the message names `ulimit -n`.
+    """
+    while True:
+        try:
+            return os.open(path, flags | os.O_CLOEXEC, mode)
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+            if not _POOL.close_idle():
+                raise _too_many_files(path) from error
 
 
 def open_regular(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False) -> int:
@@ -33,12 +53,10 @@ def open_regular(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False) 
     """
     links = 0 if follow else os.O_NOFOLLOW
     try:
-        fd = os.open(path, flags | links | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+        fd = open_descriptor(path, flags | links | os.O_NONBLOCK, 0o644)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FormatError("expected a file, found none", path=path) from error
     except OSError as error:
-        if error.errno == errno.EMFILE:
-            raise too_many_files(path) from error
         if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
             raise UnsafeDataError("expected a regular file, got a link, folder, device or pipe", path=path) from error
         raise
@@ -46,13 +64,6 @@ def open_regular(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False) 
         os.close(fd)
         raise UnsafeDataError("expected a regular file, got a folder, device or pipe", path=path)
     return fd
-
-
-def too_many_files(path: Path) -> OSError:
-    """The error of a process that has as many files open as it may have."""
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    message = f"{os.strerror(errno.EMFILE)}: this process may have {limit}; raise the limit with `ulimit -n`"
-    return OSError(errno.EMFILE, message, str(path))
 
 
 @contextmanager
@@ -63,6 +74,12 @@ def opened(path: Path, flags: int = os.O_RDONLY, *, follow: bool = False) -> Gen
         yield fd
     finally:
         os.close(fd)
+
+
+def _too_many_files(path: StrPath) -> OSError:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    message = f"{os.strerror(errno.EMFILE)}: this process may have {limit}; raise the limit with `ulimit -n`"
+    return OSError(errno.EMFILE, message, os.fspath(path))
 
 
 class PooledFile:
@@ -110,7 +127,7 @@ class _Pool:
 
     def renew(self) -> None:
         """Take a new lock, in a process that was forked off while a thread may have held the old one."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # opening a file may close an idle one
 
     def take(self, file: PooledFile) -> int:
         with self._lock:
@@ -133,18 +150,19 @@ class _Pool:
             if file.fd >= 0:
                 self._close(file)
 
+    def close_idle(self) -> bool:
+        """Close the idle file used longest ago; False if no file is idle."""
+        with self._lock:
+            if not self._idle:
+                return False
+            self._close(self._idle.popitem(last=False)[0])
+            return True
+
     def _opened(self, file: PooledFile) -> int:
         limit = min(POOLED, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
-        while self._idle and self._open >= limit:
-            self._close(self._idle.popitem(last=False)[0])
-        while True:
-            try:
-                fd = open_regular(file.path, file.flags)
-                break
-            except OSError as error:
-                if error.errno != errno.EMFILE or not self._idle:
-                    raise
-                self._close(self._idle.popitem(last=False)[0])  # others in this process have the rest
+        while self._open >= limit and self.close_idle():
+            pass
+        fd = open_regular(file.path, file.flags)
         found = os.fstat(fd)
         if file.identity not in (None, (found.st_dev, found.st_ino)):
             os.close(fd)

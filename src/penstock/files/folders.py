@@ -8,7 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from penstock.files.locks import StrPath
+from penstock.files.descriptors import StrPath, open_descriptor
 from penstock.files.rename import move, put_in_place
 from penstock.files.replace import Durability, sync
 from penstock.files.scratch import NEW, OLD, make_scratch, sweep_once
@@ -88,6 +88,6 @@ def _install(made: Path, target: Path, scratch: Path, *, overwrite: bool) -> Non
 def _make(path: str) -> int:
     os.mkdir(path, 0o700)
     try:
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return open_descriptor(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
         raise FileExistsError(path) from None  # swept before it was locked: another name is taken

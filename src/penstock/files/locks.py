@@ -8,8 +8,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from penstock.errors import LockedError
-
-StrPath = str | os.PathLike[str]
+from penstock.files.descriptors import StrPath, open_descriptor
 
 
 def try_lock(fd: int, *, shared: bool = False) -> bool:
@@ -81,7 +80,7 @@ def open_locked(
     """
     while True:
         links = 0 if follow else os.O_NOFOLLOW
-        fd = os.open(path, flags | links | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
+        fd = open_descriptor(path, flags | links | os.O_NONBLOCK)
         try:
             lock(fd, path if name is None else name, shared=shared, wait=wait, holder=holder)
             if is_at(fd, path, follow=follow):

@@ -8,7 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock.errors import FormatError, LockedError
-from penstock.files.locks import StrPath, open_locked, unlock
+from penstock.files.descriptors import StrPath
+from penstock.files.locks import open_locked, unlock
 from penstock.files.replace import write_atomic
 
 

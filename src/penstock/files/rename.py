@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from penstock.files.locks import StrPath
+from penstock.files.descriptors import StrPath
 
 _NOREPLACE, _EXCHANGE = 1, 2  # RENAME_NOREPLACE and RENAME_EXCHANGE of linux/fs.h
 _AT_FDCWD = -100  # paths are relative to the working directory

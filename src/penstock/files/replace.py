@@ -8,7 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from penstock.files.locks import StrPath, unlock
+from penstock.files.descriptors import StrPath, open_descriptor
+from penstock.files.locks import unlock
 from penstock.files.rename import move
 from penstock.files.scratch import make_scratch, sweep_once
 
@@ -70,7 +71,7 @@ def write_atomic(path: StrPath, *parts: Any, durable: Durability = "none", overw
 def sync(*paths: StrPath) -> None:
     """Flush the bytes of files, or the names in folders, to the disk itself."""
     for path in paths:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_descriptor(path, os.O_RDONLY)
         try:
             os.fsync(fd)
         finally:
@@ -78,4 +79,4 @@ def sync(*paths: StrPath) -> None:
 
 
 def _make(path: str) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    return open_descriptor(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW)

@@ -18,7 +18,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from penstock.files.locks import StrPath, is_at, try_lock
+from penstock.files.descriptors import StrPath, open_descriptor
+from penstock.files.locks import is_at, try_lock
 from penstock.files.rename import move
 
 NEW, OLD = "new", "old"  # in a scratch folder: what will take the place of another, and what was replaced
@@ -85,7 +86,7 @@ def _remove_if_left(path: Path) -> None:
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         return
     flags = os.O_RDONLY if stat.S_ISDIR(mode) else os.O_RDWR
-    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    fd = open_descriptor(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         if try_lock(fd) and is_at(fd, path):
             if stat.S_ISDIR(mode):

@@ -10,6 +10,8 @@ from collections import Counter, deque
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.files.descriptors import open_descriptor
+
 HEAD = 4096  # bytes at either end of a file that tell its contents: the end of a gzip member has its checksum
 
 
@@ -207,7 +209,7 @@ class FileRegister:
 
 def _digest(path: Path) -> bytes:
     """A digest of both ends. Raises `OSError`, also for what has become no regular file meanwhile."""
-    with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+    with open(open_descriptor(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if not modes.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "expected a regular file", str(path))
         head = file.read(HEAD)

@@ -21,6 +21,7 @@ from penstock.containers.hdf5.superblock import NEW, encode_superblock
 from penstock.containers.hdf5.tail import Tail, write_all
 from penstock.errors import DataError, LockedError
 from penstock.files import sync
+from penstock.files.descriptors import open_descriptor
 
 FIRST_BYTES = 4096  # more than an empty file takes
 
@@ -65,7 +66,7 @@ class Appender:
 
     @classmethod
     def _open(cls, path: str, flags: int, *, fsync: bool, wait: bool) -> Self:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o666)
+        fd = open_descriptor(path, os.O_RDWR | flags)
         try:
             holder = lock_for_writing(path, fd, wait=wait)
             try:

@@ -15,6 +15,7 @@ from penstock.containers.tar.header import BLOCK, ZERO, padded
 from penstock.containers.tar.walk import NAME, walk
 from penstock.errors import DataError, FormatError
 from penstock.files import atomic_file
+from penstock.files.descriptors import open_descriptor
 from penstock.files.mapping import map_file
 
 Piece = bytes | memoryview
@@ -122,7 +123,7 @@ class TarAppender:
     def __init__(self, path: Path, end: int | None = None) -> None:
         self.path = path
         self._end = ends(path) if end is None else end
-        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._fd = open_descriptor(path, os.O_RDWR | os.O_NOFOLLOW)
 
     @classmethod
     def create(cls, path: Path, first: bytes = b"") -> TarAppender:

@@ -25,7 +25,7 @@ from penstock.containers.zarr.metadata import (
 from penstock.containers.zarr.rows import as_bytes
 from penstock.containers.zarr.stores import DirectoryStore
 from penstock.errors import DataError, SpecError, require
-from penstock.files import write_atomic
+from penstock.files import sync, write_atomic
 
 CODECS = ("blosc", "zlib", "gzip", "bz2", "lzma", "lz4", "zstd")
 
@@ -117,12 +117,7 @@ class ArrayWriter:
 
     def sync(self) -> None:
         """Flush what was written to the disk itself."""
-        for path in [*self._written, self.folder / ARRAY, self.folder]:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+        sync(*self._written, self.folder / ARRAY, self.folder)
         self._written.clear()
 
     def close(self) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.files.descriptors import open_descriptor
 from penstock.formats.lc0.errors import ChunkError, Reason
 
 LIMIT = 64
@@ -86,7 +87,7 @@ class Descriptors:
 
     def _opened(self, key: tuple[Path, Identity]) -> _Open:
         """Opened while others read; if another thread was quicker, its descriptor."""
-        fd = os.open(key[0], os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = open_descriptor(key[0], os.O_RDONLY | os.O_NONBLOCK)
         with self._lock:
             held = self._open.setdefault(key, _Open(fd))
             held.users += 1

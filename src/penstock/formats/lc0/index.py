@@ -19,6 +19,7 @@ from penstock.containers.gunzip import MAGIC, begins
 from penstock.containers.tar.header import BLOCK, EXTENDED, FOLDER, REGULAR, ZERO, parse
 from penstock.containers.tar.walk import Member, TornError, entry
 from penstock.errors import FormatError
+from penstock.files.descriptors import open_descriptor
 from penstock.formats.lc0.descriptors import Identity
 from penstock.formats.lc0.errors import ChunkError, Reason
 from penstock.formats.lc0.upgrade import plausible
@@ -54,7 +55,7 @@ def indexed(path: Path) -> Index | None:
     A file whose name ends with `.gz` or `.tar` and that is neither gzip, records nor tar is damaged. Raises
     `ChunkError` for one (`empty`, `not_gzip`, `archive`), and `OSError`. Cost: one small read, and one a member, 1 µs.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    fd = open_descriptor(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return None
@@ -76,7 +77,7 @@ def indexed(path: Path) -> Index | None:
 def begins_with_record(path: Path) -> bool:
     """Whether the first chunk of the file at `path` begins like a record. Never raises. Cost: a few small reads."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = open_descriptor(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return False
     try:
