@@ -25,8 +25,8 @@ check: .venv/dev.stamp ## lint, format, types
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-fuzz: .venv/dev.stamp ## edited files of every format, for MINUTES=5 a format; FORMAT=lc0 takes one
-	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(if $(FORMAT),--format $(FORMAT),--all)
+fuzz: .venv/dev.stamp ## edited files of every format, for MINUTES=5 a format, in JOBS=2 processes; FORMAT=lc0 takes one
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --jobs $(JOBS) $(if $(FORMAT),--format $(FORMAT),--all)
 
 bounds: .venv/dev.stamp ## tests of all that calls kernels, with every index of compiled code checked: an hour
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.build/numba-bounds $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \

@@ -20,6 +20,7 @@ from tests.fuzz.targets import Files, Target
 CPU_SECONDS = 20
 SPARE_MEMORY = 3 << 30  # beyond what the process maps when it starts
 SOURCE = "/penstock/"
+MISSING = ("no library", "MissingExtraError")  # outcomes of unedited files whose reading needs an optional library
 
 
 class TooLongError(BaseException):
@@ -81,11 +82,11 @@ def judged(target: Target, seed: int, folder: Path, expected: str | None = None)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of zipfile, about names that come twice
             write(edited_files(target, seed), folder)
-    except OSError:  # names that no file can have
-        return Outcome("no files")
+    except (ImportError, OSError) as error:  # the latter for names that no file can have
+        return Outcome("no library" if isinstance(error, ImportError) else "no files", message=str(error))
     rng = random.Random(seed)
     try:
-        with limited(), warnings.catch_warnings():
+        with limited(CPU_SECONDS if seed else 0), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of ours, about what is left out
             warnings.simplefilter("error", RuntimeWarning)  # of NumPy, about numbers that do not fit
             digest, reported = target.read(folder, rng)
@@ -111,14 +112,15 @@ def limit_memory() -> None:
 
 
 @contextmanager
-def limited() -> Generator[None]:
-    """Raise `TooLongError` after some seconds of this process's time."""
+def limited(seconds: float) -> Generator[None]:
+    """Raise `TooLongError` after some seconds of this process's time; 0 is no limit, for files whose first reading
+    compiles kernels."""
 
     def ring(_: int, __: FrameType | None) -> None:
         raise TooLongError
 
     before = signal.signal(signal.SIGPROF, ring)
-    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:

@@ -17,7 +17,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 
 import penstock
@@ -143,10 +142,6 @@ def values(data: penstock.EpisodeDataset) -> Iterator[bytes]:
         samples[np.arange(0, len(samples), max(len(samples) // 50, 1))]
         data.windows(3, pad="zero")[np.array([0, len(samples) - 1])]
     _ = source.fingerprint
-
-
-def _parts(array: Any) -> tuple[Any, ...]:
-    return (array.values, array.offsets) if isinstance(array, Ragged) else (array,)
 
 
 def example(format: str, which: Any, **options: Any) -> Callable[[Path], object]:
@@ -289,9 +284,7 @@ def columns() -> Iterator[Target]:
     for which, options in ((FLAT, {}), (RAGGED, {}), (RAGGED, {"compression": 3, "block_steps": 4}), (TEXT, {})):
         make = example("columns", which, **options)
         name = which.name + "".join(str(v) for v in options.values())
-        yield Target(
-            "columns", name, make, read, lambda data, rng: edited(data, rng) if data[:1] == b"{" else records(data, rng)
-        )
+        yield Target("columns", name, make, read, _json_or_raw)
 
 
 def _json_or_raw(data: bytes, rng: Random) -> bytes:
@@ -319,7 +312,7 @@ def plain(compressed: bool) -> Callable[[Path], object]:
     """Arrays in an archive."""
 
     def make(folder: Path) -> None:
-        arrays = {
+        arrays: dict[str, Any] = {
             "obs": np.zeros((11, 3), "f4"),
             "acts": np.arange(10),
             "rewards": np.ones(10),
@@ -332,6 +325,8 @@ def plain(compressed: bool) -> Callable[[Path], object]:
 
 def robomimic(folder: Path) -> None:
     """A group a demonstration."""
+    import h5py
+
     with h5py.File(folder / "low_dim.hdf5", "w") as file:
         data = file.create_group("data")
         data.attrs["env_args"] = json.dumps({"env_name": "Lift", "type": 1, "env_kwargs": {"horizon": 400}})
@@ -347,6 +342,8 @@ def robomimic(folder: Path) -> None:
 
 def d4rl(folder: Path) -> None:
     """One dataset a column."""
+    import h5py
+
     with h5py.File(folder / "walker.hdf5", "w") as file:
         file["observations"], file["actions"], file["rewards"] = np.zeros((9, 4)), np.zeros((9, 2)), np.ones(9)
         file["terminals"], file["timeouts"] = np.arange(9) == 4, np.arange(9) == 8

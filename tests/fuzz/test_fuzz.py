@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import random
+import sys
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from penstock.errors import FormatError
 from tests.fuzz import cases
+from tests.fuzz.__main__ import Run, main, processes, table
 from tests.fuzz.edits import edited, odd_tree, protobuf, tar_header
 from tests.fuzz.targets import Target, bytes_of, targets
 
@@ -96,3 +99,47 @@ def test_edits_of_structure_keep_it() -> None:
     assert len(lengths) > 3
     trees = {repr(odd_tree({"a": [1, {"b": "x"}], "c": 2.5}, random.Random(seed))) for seed in range(50)}
     assert len(trees) > 30
+
+
+def test_targets_without_their_library_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def no_library(folder: Path) -> None:
+        import_module("penstock_no_such_library")
+
+    found = cases.judged(Target("made", "up", no_library, lambda folder, rng: ("", False)), 0, tmp_path / "x")
+    assert found.kind in cases.MISSING
+    run = Run(tmp_path)
+    for _ in range(2):
+        run.take({"key": "made/up", "seed": 0}, found.kind, found.place, found.message)
+    assert capsys.readouterr().out == "left out: made/up, No module named 'penstock_no_such_library'\n"
+    assert not run.findings
+    assert list(run.missing) == ["made/up"]
+
+
+def test_unedited_files_that_cannot_be_read_are_a_finding(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.take({"key": "textproto/config", "seed": 0}, "other values", "", "digest")
+    assert not run.findings
+    assert not run.kinds
+    run.take({"key": "textproto/config", "seed": 0}, "FormatError", "reader.py:3", "torn")
+    assert list(run.findings) == ["unedited files of textproto/config are not read: reader.py:3"]
+    assert (tmp_path / "textproto-config-0" / "traceback.txt").read_text() == "torn"
+
+
+def test_processes_are_shared_by_the_number_of_targets() -> None:
+    sizes = {"lc0": 11, "journal": 1, "demos": 14}
+    assert processes(sizes, 1) == {"lc0": 1, "journal": 1, "demos": 1}
+    assert processes(sizes, 6) == {"lc0": 2, "journal": 1, "demos": 3}
+
+
+def test_a_run_over_all_formats_ends_with_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["fuzz", "--all", "--minutes", "0", "--jobs", "2", "--out", str(tmp_path)])
+    assert main() == 0
+    lines = capsys.readouterr().out.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("format "))
+    formats = list(dict.fromkeys(target.format for target in targets().values()))
+    assert [line.split()[0] for line in lines[start + 1 :]] == [*formats, "all"]
+    run = Run(tmp_path)
+    run.take({"key": "textproto/config", "seed": 5}, "finding", "reader.py:3", "torn")
+    assert table({"textproto": run}).splitlines()[1].split() == ["textproto", "1", "1", "finding", "1"]
