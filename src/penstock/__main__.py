@@ -5,4 +5,4 @@ from __future__ import annotations
 from penstock.cli.main import app
 
 if __name__ == "__main__":
-    app(prog_name="python -m penstock")
+    app(prog_name="penstock")  # the name that shell completion is installed for

@@ -36,7 +36,7 @@ def call(monkeypatch: pytest.MonkeyPatch) -> Call:
     monkeypatch.setenv("NO_COLOR", "1")
 
     def run(*arguments: object) -> Answer:
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments], prog_name="penstock")
         if result.exception and not isinstance(result.exception, SystemExit):
             raise result.exception
         return Answer(result.exit_code, result.stdout, result.stderr)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 import penstock
-from penstock.cli.main import COMMANDS
-from penstock.errors import UnknownFormatError
+from penstock.cli.failure import described
+from penstock.cli.main import COMMANDS, app
+from penstock.errors import DataError, FormatError, UnknownFormatError
 from tests.cli.conftest import Call
 
 
@@ -57,9 +60,108 @@ def test_what_cannot_be_opened_is_one_line_and_code_2(call: Call, name: str, tmp
 
 @pytest.mark.parametrize("name", ["info", "check"])
 def test_nothing_at_the_path_is_code_2(call: Call, name: str, tmp_path: Path) -> None:
-    answer = call(name, tmp_path / "nothing", "--json")
+    answer = call(name, tmp_path / "nothing")
     assert (answer.code, answer.out) == (2, "")
     assert answer.err.startswith("FileNotFoundError: nothing at")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "where", "hint"),
+    [
+        (("info", "nothing"), "FileNotFoundError", None, None),
+        (("info", "EMPTY"), "UnknownFormatError", "EMPTY", None),
+        (("info",), "MissingParameter", "penstock info", "penstock info --help lists all options"),
+        (("info", "EMPTY", "--form", "x"), "NoSuchOption", "penstock info", "penstock info --help lists all options"),
+        (("infos",), "UsageError", "penstock", "penstock --help lists all options"),
+        (("--deep",), "NoSuchOption", "penstock", "penstock --help lists all options"),
+        (("record", "toy/reach"), "BadParameter", "penstock record", "penstock record --help lists all options"),
+    ],
+)
+def test_errors_under_json_are_one_object(
+    call: Call, tmp_path: Path, arguments: tuple[str, ...], error: str, where: str | None, hint: str | None
+) -> None:
+    given = [str(tmp_path) if argument == "EMPTY" else argument for argument in arguments]
+    answer = call(*given, "--json")
+    assert (answer.code, answer.err) == (2, "")
+    assert answer.json.keys() == {"error", "what", "where", "hint"}
+    expected = str(tmp_path) if where == "EMPTY" else where
+    assert (answer.json["error"], answer.json["where"], answer.json["hint"]) == (error, expected, hint)
+    assert answer.json["what"]
+
+
+def test_the_hint_is_the_part_of_a_message_that_says_what_to_do() -> None:
+    error = FormatError("expected 3 rows, got 2; copy the file; or read it in parts", path="a.tar", where="row 2")
+    assert described(error) == {
+        "error": "FormatError",
+        "what": "expected 3 rows, got 2",
+        "where": "row 2 in a.tar",
+        "hint": "copy the file; or read it in parts",
+    }
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
+@pytest.mark.parametrize("width", [80, 30])
+def test_help_fits_the_terminal(call: Call, monkeypatch: pytest.MonkeyPatch, command: list[str], width: int) -> None:
+    wide = set(re.findall(r"--[a-z][a-z-]+", call(*command, "--help").out))
+    monkeypatch.setenv("COLUMNS", str(width))
+    answer = call(*command, "--help")
+    assert max(map(len, answer.out.splitlines())) <= width
+    assert set(re.findall(r"--[a-z][a-z-]+", answer.out)) == wide
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [("penstock in", ["info", "index"]), ("penstock info --fr", ["--from"]), ("penstock info x --from le", [])],
+)
+def test_shells_complete_commands_and_options(words: str, found: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"_PENSTOCK_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    if words.count(" ") == 1:
+        monkeypatch.setattr("pkgutil.resolve_name", None)  # no command is imported
+    answer = CliRunner().invoke(app, [], env=environment, prog_name="penstock")
+    assert (answer.exit_code, answer.stdout.split()) == (0, found)
+
+
+def test_shells_complete_names_of_formats() -> None:
+    environment = {"_PENSTOCK_COMPLETE": "complete_bash", "COMP_WORDS": "penstock info --from l", "COMP_CWORD": "3"}
+    assert CliRunner().invoke(app, [], env=environment, prog_name="penstock").stdout.split() == ["l5kit", "lc0"]
+
+
+def test_completion_is_installed_for_a_shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")  # the shell is named instead
+    answer = CliRunner().invoke(app, ["--install-completion", "bash"], prog_name="penstock")
+    assert answer.exit_code == 0, answer.output
+    script = tmp_path / ".bash_completions" / "penstock.sh"
+    assert "_PENSTOCK_COMPLETE=complete_bash" in script.read_text("utf-8")
+    assert str(script) in (tmp_path / ".bashrc").read_text("utf-8")
+
+
+def refuse(observation: object) -> object:
+    raise DataError(f"no action for a {type(observation).__name__}")
+
+
+def on_screen(written: str) -> list[str]:
+    """The lines of a terminal after some output: line feeds, carriage returns, cursor up, erased lines."""
+    lines, row = [""], 0
+    for text in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n]|[^\x1b\r\n]+", written):
+        if text == "\n":
+            row += 1
+            lines += [""] * (row == len(lines))
+        elif text.endswith("A") and text.startswith("\x1b"):
+            row -= 1
+        elif text == "\x1b[2K":
+            lines[row] = ""
+        elif text[0] not in "\x1b\r":
+            lines[row] = text
+    return [line for line in lines if line.strip()]
+
+
+def test_an_error_leaves_no_progress_bar(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")  # for rich, whatever pytest captures is a terminal
+    answer = call("record", "toy/reach", "-o", tmp_path / "out", "--policy", f"{__name__}:refuse")
+    assert "0/10" in answer.err
+    assert (answer.code, len(on_screen(answer.err))) == (2, 1)
+    assert "DataError: no action" in on_screen(answer.err)[0]
 
 
 def test_debug_keeps_the_traceback(call: Call, tmp_path: Path) -> None:

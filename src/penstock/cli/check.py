@@ -10,10 +10,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console, RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from penstock.cli.findings import findings as of_any
+from penstock.cli.fitted import Fitted
 from penstock.cli.options import From, Opening, opened, pairs, placed, refuse
 from penstock.cli.show import Json, print_json
 from penstock.errors import FormatError
@@ -48,7 +49,7 @@ def check(
         listed = [asdict(finding) for finding in findings]
         print_json({"path": str(path), "format": found.name, "sound": sound, "findings": listed})
     else:
-        Console(soft_wrap=True).print(render(found.name, path, findings))
+        Console(soft_wrap=not findings).print(render(found.name, path, findings))
     if not sound:
         raise typer.Exit(1)
 
@@ -78,7 +79,7 @@ def render(name: str, path: Path, findings: list[Finding]) -> RenderableType:
     """The findings for people: a table, or one line if there are none."""
     if not findings:
         return Text(f"{path} is sound ({name})", style="green")
-    table = Table("level", "where", "message", title=f"{path} ({name})", title_justify="left")
+    table = Table(Column("where", overflow="fold"), "level", "message", title=f"{path} ({name})", title_justify="left")
     for finding in findings:
-        table.add_row(Text(finding.level, style=STYLES[finding.level]), Text(finding.where), Text(finding.message))
-    return table
+        table.add_row(Text(finding.where), Text(finding.level, style=STYLES[finding.level]), Text(finding.message))
+    return Fitted(table)

@@ -11,7 +11,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.options import Episodes, From, Opening, Where, chosen, opened, pairs
+from penstock.cli.fitted import Fitted
+from penstock.cli.options import Episodes, From, Opening, Where, chosen, format_names, opened, pairs
 from penstock.cli.show import Json, counted, print_json, size
 from penstock.conversion.convert import convert as convert_data
 from penstock.conversion.report import Report
@@ -26,7 +27,12 @@ def convert(
     location: Annotated[str, typer.Argument(metavar="IN", help="A path, or an id that a format knows.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="Where it is written; nothing else may lie there.")],
     to: Annotated[
-        str | None, typer.Option("--to", help="A format that writes; webdataset for *.tar, else columns.")
+        str | None,
+        typer.Option(
+            "--to",
+            help="A format that writes; webdataset for *.tar, else columns.",
+            autocompletion=format_names,
+        ),
     ] = None,
     option: Annotated[
         list[str] | None,
@@ -91,7 +97,7 @@ def render(report: Report) -> RenderableType:
     table = Table("", "what", "how", box=None, header_style="bold", pad_edge=False)
     for note in report.notes:
         table.add_row(Text(note.level, style=STYLES[note.level]), Text(note.what), Text(note.message))
-    return Group(line, table)
+    return Group(line, Fitted(table))
 
 
 def _progress(quiet: bool) -> Progress:

@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from penstock.cli.fitted import Fitted
 from penstock.cli.show import Json, print_json
 from penstock.formats.base.format import Format, available
 
@@ -26,7 +27,7 @@ def formats(as_json: Json = False) -> None:
     for entry in listed:
         marks = ("yes" if entry[ability] else "-" for ability in ("writes", "appends", "checks"))
         table.add_row(entry["name"], *marks, entry["description"])
-    Console().print(table)
+    Console().print(Fitted(table))
 
 
 def describe(entry: Format) -> dict[str, Any]:

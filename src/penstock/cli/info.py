@@ -11,9 +11,10 @@ import numpy.typing as npt
 import typer
 from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
+from penstock.cli.fitted import Fitted
 from penstock.cli.options import From, Opening, opened
 from penstock.cli.show import Json, counted, plain, print_json, size, sparkline, spread
 from penstock.core.selection import Selection
@@ -139,7 +140,7 @@ def render(summary: Mapping[str, Any], lengths: npt.NDArray[np.int64], returns: 
     return Panel(Group(*parts), title=title, title_align="left", border_style="cyan", expand=False)
 
 
-def _head(summary: Mapping[str, Any], lengths: npt.NDArray[np.int64], returns: Float | None) -> Table:
+def _head(summary: Mapping[str, Any], lengths: npt.NDArray[np.int64], returns: Float | None) -> RenderableType:
     grid = _pairs()
     grid.add_row("path", Text(summary["path"]))
     grid.add_row("format", Text(_format(summary)))
@@ -149,7 +150,7 @@ def _head(summary: Mapping[str, Any], lengths: npt.NDArray[np.int64], returns: F
             grid.add_row(name, _spread_text(summary[name], values))
     for name in ("observation", "action"):
         grid.add_row(f"{name}s from", Text(space_text(summary[f"{name}_space"])))
-    return grid
+    return Fitted(grid)
 
 
 def _format(summary: Mapping[str, Any]) -> str:
@@ -187,24 +188,33 @@ def _bounds(space: Mapping[str, Any]) -> str:
     return f"{low.min():.4g} .. {high.max():.4g}" if low.size else "an empty shape"
 
 
-def _columns(fields: Mapping[str, Mapping[str, Any]]) -> Table:
-    table = Table("column", "dtype", "shape", "align", "kind", box=None, header_style="bold", pad_edge=False)
+def _columns(fields: Mapping[str, Mapping[str, Any]]) -> RenderableType:
+    table = Table(
+        Column("column", overflow="fold"),
+        "dtype",
+        "shape",
+        "align",
+        "kind",
+        box=None,
+        header_style="bold",
+        pad_edge=False,
+    )
     for path, field in fields.items():
         dtype, shape = str(np.dtype(field["dtype"])), "x".join(map(str, field["shape"])) or "-"
         table.add_row(Text(path, style="cyan"), dtype, shape, field["align"], field["kind"])
-    return table
+    return Fitted(table)
 
 
-def _metadata(metadata: Mapping[str, Any]) -> Table:
+def _metadata(metadata: Mapping[str, Any]) -> RenderableType:
     grid = _pairs()
     for key, value in metadata.items():
         text = str(value)
         grid.add_row(Text(key), Text(text if len(text) <= METADATA_WIDTH else text[:METADATA_WIDTH] + "..."))
-    return grid
+    return Fitted(grid)
 
 
 def _pairs() -> Table:
     grid = Table.grid(padding=(0, 2))
-    grid.add_column(style="bold")
+    grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     return grid

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
+from penstock.cli.fitted import Fitted
 from penstock.cli.show import Json, print_json
 from penstock.cli.stages import as_json, table
 from penstock.compat.lczero import DataLoader, DataLoaderConfig, load_config
@@ -198,7 +199,7 @@ def _run(
                 before = pipeline.metrics()
             if picture is not None and now - shown["time"] >= SHOWN:
                 shown = pipeline.metrics()
-                picture.update(table(window.add(shown), shown), refresh=True)
+                picture.update(Fitted(table(window.add(shown), shown)), refresh=True)
             if n == batches or (bench is not None and now - begun - first >= bench):
                 break
     return before, pipeline.metrics(), first
@@ -258,7 +259,7 @@ def _report(
         print_json({**summary, "examples": [list(example) for example in examples]})
         return
     speed = f"{summary['batches_per_s']:,.1f} batches/s, {summary['frames_per_s']:,.0f} frames/s"
-    console.print(table(before, after, title=f"{speed}; first batch after {first:.2f} s"))
+    console.print(Fitted(table(before, after, title=f"{speed}; first batch after {first:.2f} s")))
     for reason, n in counts.items():
         name, _, message = next(example for example in reversed(examples) if example[1] == reason)
         console.print(f"{n:,} chunks or files could not be used: {reason}, the last {name}: {message}", highlight=False)

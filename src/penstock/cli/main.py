@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import pkgutil
+import shutil
+import textwrap
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.text import Text
 from typer.core import TyperCommand, TyperGroup
 
 import penstock
-from penstock.errors import PenstockError
+from penstock.cli.failure import reported
 
 COMMANDS = {
     "info": ("penstock.cli.info:info", "What a dataset holds: columns, spaces, episodes, returns, metadata."),
@@ -44,7 +45,17 @@ COMMANDS = {
     "demo": ("penstock.cli.demo.command:demo", "Record, train, stop, resume and evaluate, from end to end."),
 }
 
+PANELS = 60  # columns of a terminal that panels of help need
 EXAMPLE = "Example: penstock info ./cartpole --json"
+
+
+class Described(TyperCommand):
+    """A command whose help fits narrow terminals too."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help: in panels, or as plain lines on a narrow terminal."""
+        if not written_narrow(self, ctx, formatter):
+            super().format_help(ctx, formatter)
 
 
 class Deferred(TyperCommand):
@@ -55,31 +66,67 @@ class Deferred(TyperCommand):
         self._target = target
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """The context of the real command, which is imported here."""
+        """The context of the real command, which is imported here. Shell completion uses it too."""
         app = typer.Typer(add_completion=False)
-        app.command(self.name)(pkgutil.resolve_name(self._target))
+        function = pkgutil.resolve_name(self._target)
+        paragraphs = (inspect.getdoc(function) or "").split("\n\n")
+        summary = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+        app.command(self.name, cls=Described, help=summary)(function)
         return typer.main.get_command(app).make_context(info_name, args, parent, **extra)
 
 
 class Commands(TyperGroup):
-    """All commands; what penstock or the file system refuses becomes one red line and exit code 2."""
+    """All commands. What penstock, the file system or the command line refuses is reported, and the exit code is 2."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = {name: Deferred(name, *about) for name, about in COMMANDS.items()}
 
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """The context. Whether errors are JSON is read here, before anything can be wrong."""
+        as_json = "--json" in args
+        with reported(as_json=as_json, debug=False):
+            context = super().make_context(info_name, args, parent, **extra)
+        context.meta[__name__] = as_json
+        return context
+
     def invoke(self, ctx: Any) -> Any:
         """Run one command. With `--debug` errors keep their traceback."""
-        try:
+        with reported(as_json=ctx.meta[__name__], debug=ctx.params["debug"]):
             return super().invoke(ctx)
-        except (PenstockError, OSError) as error:
-            if ctx.params["debug"]:
-                raise
-            Console(stderr=True, soft_wrap=True).print(Text(f"{type(error).__name__}: {error}", style="red"))
-            raise typer.Exit(2) from error
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the help: in panels, or as plain lines on a narrow terminal."""
+        if not written_narrow(self, ctx, formatter):
+            super().format_help(ctx, formatter)
 
 
-app = typer.Typer(cls=Commands, add_completion=False, no_args_is_help=True)
+def written_narrow(command: Any, ctx: Any, formatter: Any) -> bool:
+    """Write the help of a command as plain lines, and return True, if the terminal is too narrow for panels."""
+    width = shutil.get_terminal_size().columns
+    if width >= PANELS:
+        return False
+
+    def write(text: str, indent: int = 0) -> None:
+        lines = textwrap.wrap(text, width - indent, break_on_hyphens=False)
+        formatter.write("".join(" " * indent + line + "\n" for line in lines))
+
+    write(" ".join(ctx.get_usage().split()))
+    paragraphs = (text for text in (command.help, command.epilog) if text)
+    for paragraph in "\n\n".join(paragraphs).split("\n\n"):
+        formatter.write("\n")
+        write(paragraph)
+    options = [record for param in command.get_params(ctx) if (record := param.get_help_record(ctx))]
+    commands = [(name, inner.help) for name, inner in getattr(command, "commands", {}).items()]
+    for records in (options, commands):
+        formatter.write("\n")
+        for name, summary in records:
+            write(name)
+            write(summary, 4)
+    return True
+
+
+app = typer.Typer(cls=Commands, no_args_is_help=True)
 
 
 def _print_version(wanted: bool) -> None:

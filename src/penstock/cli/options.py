@@ -12,7 +12,7 @@ import typer
 
 from penstock.data.dataset import EpisodeDataset
 from penstock.errors import DataError, FormatError
-from penstock.formats.base.format import Format, named, recognise
+from penstock.formats.base.format import Format, available, named, recognise
 from penstock.formats.base.source import Source
 
 UNITS = {
@@ -23,7 +23,17 @@ UNITS = {
 Opening = Annotated[
     list[str] | None, typer.Option("--open", metavar="KEY=VALUE", help="An option of the reader; can be repeated.")
 ]
-From = Annotated[str | None, typer.Option("--from", help="The format of the source; told by content by default.")]
+
+
+def format_names() -> list[str]:
+    """Names of the formats, for shell completion."""
+    return list(available())
+
+
+From = Annotated[
+    str | None,
+    typer.Option("--from", help="The format of the source; told by content by default.", autocompletion=format_names),
+]
 Where = Annotated[
     str | None, typer.Option("--where", help="Only episodes whose metadata meet this, as 'total_steps > 100'.")
 ]

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from penstock.cli.options import pairs
+from penstock.cli.options import format_names, pairs
 from penstock.cli.show import Json, counted, print_json, spread
 from penstock.conversion.targets import target_of
 from penstock.core.spec import Spec
@@ -46,7 +46,9 @@ def record(
         Path | None, typer.Option("--out", "-o", help="Where the dataset is created; nothing may lie there.")
     ] = None,
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="How many episodes.")] = 10,
-    format: Annotated[str, typer.Option("--format", help="A format that writes, see `penstock formats`.")] = "columns",
+    format: Annotated[
+        str, typer.Option("--format", help="A format that writes, see `penstock formats`.", autocompletion=format_names)
+    ] = "columns",
     option: Annotated[
         list[str] | None, typer.Option("--option", "-O", metavar="KEY=VALUE", help="For the writer, as layout=seed.")
     ] = None,
@@ -175,4 +177,4 @@ def _policy(name: str) -> Policy | None:
 
 def _progress(quiet: bool) -> Progress:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), disable=quiet)
+    return Progress(*columns, console=Console(stderr=True), disable=quiet, transient=True)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Protocol, cast
 import typer
 from rich.console import Console
 
+from penstock.cli.fitted import Fitted
 from penstock.cli.show import Json, print_json
 from penstock.errors import PlanError
 from penstock.load.ticket import Ticket
@@ -53,7 +54,7 @@ def why(
         about = {"position": parsed.position, "count": parsed.count, "plan": parsed.digest}
         print_json({"ticket": str(parsed), **about, "sources": found.sources, "parts": found.parts, "rows": lines})
     else:
-        Console().print(found)
+        Console().print(Fitted(found.__rich__()))
 
 
 def find_loader(place: str) -> Explains:

@@ -72,7 +72,12 @@ class Why:
         table = Table(title=title, title_justify="left")
         shown = [name for name in self.table if name not in self._hidden]
         for name in shown:
-            table.add_column(name.replace("_", " "), justify="left" if name == "source" else "right")
+            named = name == "source"
+            table.add_column(
+                name.replace("_", " "),
+                justify="left" if named else "right",
+                overflow="fold" if named else "ellipsis",
+            )
         for i in range(min(len(self), SHOWN)):
             table.add_row(*(Text(self._cell(name, i)) for name in shown))
         if len(self) > SHOWN:

@@ -15,6 +15,7 @@ from rich.text import Text
 import penstock
 from penstock.cli.demo.encoder import Learned, Lessons, Probe, interrupted, probe
 from penstock.cli.demo.shards import ImageTask, looked_at, pairs, record
+from penstock.cli.fitted import Fitted
 from penstock.cli.info import bytes_at
 from penstock.cli.show import size, sparkline
 from penstock.core.spaces import Discrete
@@ -84,7 +85,7 @@ def table(found: Pictures) -> RenderableType:
     losses = sparkline(found.learned.losses, 16)
     shown.add_row(f"toy/{found.task.name}", steps, held, losses, right, f"{r2['untrained']} > {r2['trained']}")
     marks = (Text("yes ", "green") if holds else Text("NO  ", "bold red") for holds in found.checks.values())
-    return Group(shown, *(mark + Text(check) for mark, check in zip(marks, found.checks, strict=True)), Text())
+    return Group(Fitted(shown), *(mark + Text(check) for mark, check in zip(marks, found.checks, strict=True)), Text())
 
 
 def draw(found: Pictures, file: Path) -> None:

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.demo.road import Result
+from penstock.cli.fitted import Fitted
 from penstock.cli.info import bytes_at
 from penstock.cli.show import size, sparkline
 from penstock.errors import require
@@ -22,7 +23,7 @@ PLAYERS = {"random": "#9aa0a6", "clone": "#00897b", "expert": "#f9a825"}
 
 def tables(results: Sequence[Result]) -> RenderableType:
     """What was recorded, what was learned, and what the checks say, a row a task."""
-    return Group(_recorded(results), Text(), _learned(results), Text(), _checked(results))
+    return Group(Fitted(_recorded(results)), Text(), Fitted(_learned(results)), Text(), Fitted(_checked(results)))
 
 
 def _recorded(results: Sequence[Result]) -> Table:
