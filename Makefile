@@ -20,9 +20,10 @@ demo: .venv/run.stamp ## record, train, stop, resume, compare: the whole road in
 test: .venv/dev.stamp ## every test, the examples in docstrings, README and docs
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --doctest-modules src tests README.md CONTRIBUTING.md docs
 
-check: .venv/dev.stamp ## lint, format, types
+check: .venv/dev.stamp ## lint, format, plain English, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/plain.py
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
 fuzz: .venv/dev.stamp ## edited files of every format, for MINUTES=5 a format, in JOBS=2 processes; FORMAT=lc0 takes one

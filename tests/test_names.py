@@ -1,0 +1,85 @@
+"""One meaning a name: the name of a public class occurs once in `src/`, outside the compatibility packages."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "src" / "penstock"
+
+# Names that still have several meanings. Entries are only removed.
+SEVERAL_MEANINGS = {
+    "Archive",
+    "ArrayColumn",
+    "Atari",
+    "Axis",
+    "Batch",
+    "Collector",
+    "Column",
+    "Cursor",
+    "Deferred",
+    "Demos",
+    "DmControl",
+    "Episodes",
+    "Feed",
+    "Found",
+    "Header",
+    "Index",
+    "Job",
+    "Layout",
+    "Leaf",
+    "Magical",
+    "Mark",
+    "Member",
+    "Node",
+    "NpyWriter",
+    "OpenPacks",
+    "Origin",
+    "Pack",
+    "Part",
+    "Pictures",
+    "Pieces",
+    "Plan",
+    "Procgen",
+    "Readable",
+    "Reader",
+    "Recorded",
+    "Rejected",
+    "Report",
+    "Rows",
+    "Runs",
+    "Section",
+    "Seen",
+    "Share",
+    "Stage",
+    "Steps",
+    "Store",
+    "Stored",
+    "Taken",
+    "Tally",
+    "Targets",
+    "Task",
+    "Template",
+    "View",
+}
+
+
+def class_names() -> dict[str, list[str]]:
+    """Return where each class is, by its name without underscores."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for file in sorted(PACKAGE.rglob("*.py")):
+        if "compat" not in file.relative_to(PACKAGE).parts:
+            classes = [node for node in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(node, ast.ClassDef)]
+            for node in classes:
+                places[node.name.lstrip("_")].append(f"{file.relative_to(PACKAGE)}:{node.lineno} {node.name}")
+    return places
+
+
+def test_each_public_class_has_a_name_of_its_own() -> None:
+    clashes = {
+        name: where
+        for name, where in class_names().items()
+        if len(where) > 1 and any(not place.split()[1].startswith("_") for place in where)
+    }
+    assert {name: where for name, where in clashes.items() if name not in SEVERAL_MEANINGS} == {}
