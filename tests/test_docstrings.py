@@ -35,6 +35,8 @@ MODULES = (
     "penstock.data.open",
     "penstock.data.records",
     "penstock.errors",
+    "penstock.flow.limits",
+    "penstock.flow.ordered_map",
     "penstock.formats.base.format",
     "penstock.formats.base.source",
     "penstock.formats.base.writer",

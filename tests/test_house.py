@@ -1,5 +1,7 @@
 """The rules of the house: which room sees which, what an import costs, how big things are, what is public."""
 
+# pyright: basic
+
 from __future__ import annotations
 
 import ast
@@ -27,20 +29,21 @@ SEES: dict[str, tuple[str, ...]] = {
     "core": ("errors",),
     "files": ("errors",),
     "kernels": GROUND,
-    "containers": (*GROUND, "kernels"),
+    "flow": GROUND,
+    "containers": (*GROUND, "kernels", "flow"),
     "formats": (),
     "formats.base": (*GROUND, "kernels", "formats"),
     "formats.memory": (*GROUND, "kernels", "formats.base"),
     "formats.records": (*GROUND, "kernels", "containers", "formats.base"),
     "formats.columns": (*GROUND, "kernels", "containers", "formats.base"),
     "formats.minari": (*GROUND, "kernels", "containers", "formats.base"),
-    "formats.webdataset": (*GROUND, "kernels", "containers", "formats.base"),
+    "formats.webdataset": (*GROUND, "flow", "kernels", "containers", "formats.base"),
     "formats.demos": (*GROUND, "kernels", "containers", "formats.base", "formats.memory"),
     "formats.lc0": (*GROUND, "kernels", "containers", "formats.base"),
     "formats.l5kit": (*GROUND, "kernels", "containers", "formats.base"),
     "envs": (*GROUND, "containers"),
-    "plan": (*GROUND, "kernels", "formats.base"),
-    "live": (*GROUND, "kernels", "plan", "formats.base"),
+    "plan": (*GROUND, "flow", "kernels", "formats.base"),
+    "live": (*GROUND, "flow", "kernels", "plan", "formats.base"),
     "record": (*GROUND, "formats.base"),
     "data": (*GROUND, "kernels", "plan", "formats.base", "formats.memory", "formats.records"),
     "domains": (
@@ -55,7 +58,7 @@ SEES: dict[str, tuple[str, ...]] = {
         "live",
         "data",
     ),
-    "load": (*GROUND, "kernels", "plan", "formats.base", "data"),
+    "load": (*GROUND, "flow", "kernels", "plan", "formats.base", "data"),
     "conversion": (*GROUND, "formats.base", "data"),
     "testing": (*GROUND, "kernels", "plan", "formats.base", "formats.memory", "data"),
 }

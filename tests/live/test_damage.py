@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import DataError, FormatError, PlanError, WorkerError
+from penstock.flow.queue import QueueClosed
 from penstock.formats.base.chunks import Wanted
 from penstock.live.catalog import ChunkCatalog, SourceGone
 from penstock.live.chunk_sources import ChunkSourceLoader
@@ -18,7 +19,6 @@ from penstock.live.directory import FilePathProvider
 from penstock.live.hooks import Hooks, Rejected
 from penstock.live.journal import Arrival
 from penstock.live.pipeline import LiveOptions, LivePipeline
-from penstock.live.queue import QueueClosed
 from tests.live.files import Games, Opener, frames_of, named, names, records, write
 
 FILES = [[0, 1, 2], [10], [20, 21], [30, 31, 32, 33]]

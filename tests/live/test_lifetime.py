@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 
 from penstock.errors import WorkerError
+from penstock.flow.limits import PrefetchLimits
+from penstock.flow.ordered_map import OrderedMap
+from penstock.flow.queue import QueueClosed
 from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.directory import FilePathProvider
 from penstock.live.journal import Journal
 from penstock.live.options import LiveOptions
 from penstock.live.pipeline import LivePipeline
-from penstock.live.queue import QueueClosed
-from penstock.live.stage import OrderedMap
 from tests.live.files import Opener, frames_of, named, names
 
 FILES = [[0, 1, 2], [10], [20, 21], [30, 31, 32, 33]]
@@ -142,7 +143,7 @@ def test_a_forked_process_is_told_that_the_threads_are_not_there(tmp_path: Path)
             assert message.startswith(f"WorkerError: expected the process {os.getpid()}, which made this pipeline, got")
         assert in_child(lambda: use("stop")) == "stop gives None"
         next(pipeline)
-    with OrderedMap(str, iter(range(5))) as numbers:
+    with OrderedMap(str, iter(range(5)), PrefetchLimits(1)) as numbers:
         next(numbers)
         assert in_child(lambda: next(numbers)).startswith("WorkerError: expected the process")
         assert list(numbers) == ["1", "2", "3", "4"]
@@ -164,7 +165,7 @@ def test_a_forked_process_makes_its_own(tmp_path: Path) -> None:
 
 
 def test_a_stage_that_is_used_in_another_process_says_so() -> None:
-    numbers = OrderedMap(str, [1])
+    numbers = OrderedMap(str, [1], PrefetchLimits(1))
     numbers._home._pid += 1  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(WorkerError, match="threads do not survive a fork"):
         numbers.get()

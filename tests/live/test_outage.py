@@ -1,5 +1,7 @@
 """A disk that is away for a while, files that are deleted, and what is no file: runs that follow wait, others end."""
 
+# pyright: basic
+
 from __future__ import annotations
 
 import logging
@@ -16,6 +18,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import DataError
+from penstock.flow.queue import QueueClosed
 from penstock.formats.base.chunks import Wanted
 from penstock.live import feed as feed_module
 from penstock.live.chunk_sources import ChunkSourceLoader
@@ -23,7 +26,6 @@ from penstock.live.directory import FilePathProvider
 from penstock.live.journal import Journal
 from penstock.live.options import LiveOptions
 from penstock.live.pipeline import LivePipeline
-from penstock.live.queue import QueueClosed
 from tests.live.files import Games, Opener, frames_of, named, names, write
 
 FILES = [[0, 1, 2], [10], [20, 21], [30, 31, 32, 33]]

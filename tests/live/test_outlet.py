@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from penstock.errors import PlanError
+from penstock.flow.metrics import StageMetrics
+from penstock.flow.queue import Overflow, QueueClosed
 from penstock.live.block import Block
-from penstock.live.metrics import StageMetrics
 from penstock.live.options import LiveOptions
 from penstock.live.outlet import Outlet
 from penstock.live.pipeline import LivePipeline
-from penstock.live.queue import Overflow, QueueClosed
 from penstock.live.sampler import Batch
 from penstock.live.tensors import Decoded
 from tests.live.files import frames_of, named, names

@@ -11,12 +11,12 @@ import pytest
 
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.errors import DataError, StateError
+from penstock.flow.queue import QueueClosed
 from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.directory import FilePathProvider
 from penstock.live.hooks import Hooks, Rejected
 from penstock.live.journal import Journal
 from penstock.live.pipeline import LiveOptions, LivePipeline
-from penstock.live.queue import QueueClosed
 from penstock.live.splitter import ChunkSourceSplitter
 from tests.live.files import Opener, frames_of, named, names
 

@@ -1,5 +1,7 @@
 """The window of the newest chunks: against a plain model, its journal, anchors, uses, and bad use."""
 
+# pyright: basic
+
 from __future__ import annotations
 
 import threading
@@ -13,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import PlanError, StateError
+from penstock.flow.queue import QueueClosed
 from penstock.live.hanse import HanseSampling
 from penstock.live.journal import Arrival, Journal, Move, read_journal
 from penstock.live.pool import OPEN, REJECTED, Draws, ShufflingChunkPool
-from penstock.live.queue import QueueClosed
 
 ACTIONS = st.lists(st.tuples(st.sampled_from(["in", "draw"]), st.integers(1, 6)), min_size=1, max_size=30)
 
@@ -212,7 +214,7 @@ def test_a_journal_that_was_cut_goes_on_and_takes_moves_back(tmp_path: Path) -> 
 def test_bad_use_is_refused() -> None:
     for bad in ({"size": 0}, {"passes": 0}):
         with pytest.raises(PlanError):
-            ShufflingChunkPool(**bad)
+            ShufflingChunkPool(**bad)  # pyright: ignore[reportArgumentType]
     with pytest.raises(PlanError):
         HanseSampling(-1)
     replay = ShufflingChunkPool(replay=[Move(0, 5, arrival(0, 1))])

@@ -1,88 +1,53 @@
 """The engine: what is in flight, how it grows, and what happens to it when the consumer changes its mind."""
 
+# pyright: basic
+
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from penstock.core.ragged import Ragged
 from penstock.data import MapDataset, from_arrays
-from penstock.errors import PlanError, WorkerError
+from penstock.errors import WorkerError
+from penstock.flow import limits as limits_module
+from penstock.flow.limits import PrefetchLimits
 from penstock.load import Loader
-from penstock.load import engine as engine_module
-from penstock.load.engine import Flow, cores, free_memory
 from penstock.load.feed import TINY_BLOCK
+from penstock.load.ticket import Batch
 
 
 def dataset(n: int = 50_000, width: int = 1) -> MapDataset:
     return from_arrays({"x": np.arange(n * width).reshape(n, width)}, lengths=[n]).samples()
 
 
-def test_what_is_left_out_sets_itself(monkeypatch):
-    monkeypatch.setattr(engine_module, "cores", lambda: 6)
-    monkeypatch.setattr(engine_module, "free_memory", lambda: 100 << 20)
-    flow = Flow(None, None, None)
-    assert (flow.threads, flow.width, flow.most, flow.memory) == (6, 1, 7, 25 << 20)
-    for _ in range(20):
-        flow.waited()
-    assert flow.width == 7
-    monkeypatch.setattr(engine_module, "free_memory", lambda: 100 << 30)
-    assert Flow(None, None, None).memory == 1 << 30
-    monkeypatch.setattr(engine_module, "free_memory", lambda: 0)
-    assert Flow(None, None, None).memory == 1 << 24
-
-
-def test_what_is_given_is_kept():
-    for given, expected in (((3, None), (3, 4)), ((3, 2), (3, 2)), ((0, None), (0, 1)), ((5, None, None, 1), (1, 2))):
-        flow = Flow(*given, *[None] * (3 - len(given)))
-        assert (flow.threads, flow.width) == expected
-        flow.waited()
-        assert flow.width == expected[1]
-    assert Flow(None, 5, None).width == 5
-
-
-def test_room_is_counted_in_jobs_and_bytes():
-    flow = Flow(2, 3, 100)
-    assert flow.has_room(0, 0, 1000)  # one job always
-    assert flow.has_room(2, 60, 40)
-    assert not flow.has_room(2, 61, 40)
-    assert not flow.has_room(3, 0, 1)
-
-
-def test_impossible_flows():
-    for given in ((-1, None, None), (1, 0, None), (1, 1, 0)):
-        with pytest.raises(PlanError):
-            Flow(*given)
-
-
-def test_the_machine_is_asked():
-    assert cores() >= 1
-    assert free_memory() > 1 << 20
-
-
-def test_no_more_jobs_are_begun_than_fit_in_memory():
+def test_no_more_jobs_are_begun_than_fit_in_memory() -> None:
     loader = Loader(dataset(4000, width=128), 100, threads=4, prefetch=4, memory=250_000)  # 1 kB a row
     iterator = iter(loader)
     for _ in range(10):
         assert next(iterator).n == 100
-        assert 1 <= len(iterator._pending) <= 4
-        assert sum(job.nbytes for job, _ in iterator._pending) <= 250_000
+        jobs: Any = iterator._jobs
+        with jobs._lock:
+            assert jobs._begun - jobs._given <= 4
+            assert jobs._done_bytes + jobs._work_bytes <= 250_000
     iterator.close()
 
 
-@pytest.mark.parametrize(("ready", "width"), [(False, 4), (True, 1)])
-def test_one_job_more_is_begun_each_time_that_the_consumer_waits(monkeypatch, ready, width):
-    monkeypatch.setattr(engine_module, "cores", lambda: 3)
-    monkeypatch.setattr(engine_module.Future, "done", lambda _: ready)
-    loader = Loader(dataset(), 100)
-    assert (loader.flow.width, loader.flow.threads) == (1, 3)
+def test_one_job_more_is_begun_each_time_that_the_consumer_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits_module, "cores", lambda: 3)
+    waits, waited = threading.Event(), PrefetchLimits.waited
+    monkeypatch.setattr(PrefetchLimits, "waited", lambda limits: (waited(limits), waits.set())[0])
+    loader = Loader(dataset().map(lambda columns: columns if waits.wait() else {}), 5000)
+    assert (loader.limits.width, loader.limits.threads) == (1, 3)
     assert sum(batch.n for batch in loader) == 50_000
-    assert loader.flow.width == width
+    assert loader.limits.width > 1
 
 
-def test_the_first_job_is_one_batch_and_later_ones_are_blocks():
+def test_the_first_job_is_one_batch_and_later_ones_are_blocks() -> None:
     feed = Loader(dataset(), 64, threads=0)._cursor.feed
     jobs = feed.jobs({"position": 0})
     first = next(jobs)
@@ -91,7 +56,7 @@ def test_the_first_job_is_one_batch_and_later_ones_are_blocks():
     assert next(jobs).nbytes == TINY_BLOCK * 8
 
 
-def test_ragged_rows_are_bounded_by_what_was_measured():
+def test_ragged_rows_are_bounded_by_what_was_measured() -> None:
     rows = [np.zeros(10_000, np.uint8)] * 500
     data = from_arrays({"image": Ragged.from_rows(rows)}, lengths=[500]).samples()
     feed = Loader(data, 10, threads=0, memory=4_000_000)._cursor.feed
@@ -101,7 +66,7 @@ def test_ragged_rows_are_bounded_by_what_was_measured():
         assert sum(batch.nbytes for batch, _ in job.run()) <= 1_000_000
 
 
-def test_each_rank_plans_as_many_of_its_own_rows_a_job():
+def test_each_rank_plans_as_many_of_its_own_rows_a_job() -> None:
     feed = Loader(dataset(), 64, rank=0, world=2, threads=0)._cursor.feed
     jobs = feed.jobs({"position": 0})
     next(jobs).run()
@@ -109,7 +74,7 @@ def test_each_rank_plans_as_many_of_its_own_rows_a_job():
 
 
 @pytest.mark.parametrize("threads", [0, 2])
-def test_loading_a_state_in_a_loop_goes_on_from_there(threads):
+def test_loading_a_state_in_a_loop_goes_on_from_there(threads: int) -> None:
     loader = Loader(dataset(1000), 100, threads=threads)
     states, seen = [], []
     for batch in loader:
@@ -120,7 +85,7 @@ def test_loading_a_state_in_a_loop_goes_on_from_there(threads):
     assert seen == [0, 100, 200, 300, 400, 500, 200, 300, 400, 500, 600, 700, 800, 900]
 
 
-def test_loading_a_state_of_another_epoch_ends_the_loop():
+def test_loading_a_state_of_another_epoch_ends_the_loop() -> None:
     loader = Loader(dataset(1000), 100, threads=1)
     seen = []
     for batch in loader:
@@ -133,11 +98,11 @@ def test_loading_a_state_of_another_epoch_ends_the_loop():
 
 @pytest.mark.parametrize("ahead", [0, 1, 5])
 @pytest.mark.parametrize("threads", [0, 2])
-def test_batches_are_handed_over_ahead_and_the_state_is_the_consumers(ahead, threads):
+def test_batches_are_handed_over_ahead_and_the_state_is_the_consumers(ahead: int, threads: int) -> None:
     loader = Loader(dataset(1000), 100, threads=threads)
     handed: list[int] = []
 
-    def hand_over(batch):
+    def hand_over(batch: Batch) -> Any:
         handed.append(batch.ticket.position)
         return batch.ticket.position
 
@@ -149,7 +114,7 @@ def test_batches_are_handed_over_ahead_and_the_state_is_the_consumers(ahead, thr
     assert loader.stats.samples == 1000
 
 
-def test_skipping_takes_back_what_was_handed_over_ahead():
+def test_skipping_takes_back_what_was_handed_over_ahead() -> None:
     loader = Loader(dataset(1000), 100, threads=1)
     seen = []
     for position in loader.through(lambda batch: batch.ticket.position, ahead=3):
@@ -159,17 +124,17 @@ def test_skipping_takes_back_what_was_handed_over_ahead():
     assert seen == [0, 100, 900]
 
 
-def test_a_closed_iterator_gives_nothing_more():
+def test_a_closed_iterator_gives_nothing_more() -> None:
     iterator = iter(Loader(dataset(1000), 100, threads=1))
     next(iterator)
     iterator.close()
     assert next(iterator, None) is None
 
 
-def test_an_error_in_the_hand_over_leaves_the_state_before_it():
+def test_an_error_in_the_hand_over_leaves_the_state_before_it() -> None:
     loader = Loader(dataset(1000), 100, threads=1)
 
-    def hand_over(batch):
+    def hand_over(batch: Batch) -> Any:
         if batch.ticket.position == 300:
             raise WorkerError("the device is gone")
         return batch
@@ -180,7 +145,7 @@ def test_an_error_in_the_hand_over_leaves_the_state_before_it():
     assert loader.state_dict()["position"] == 300
 
 
-def test_memory_of_consumed_batches_is_used_again():
+def test_memory_of_consumed_batches_is_used_again() -> None:
     loader = Loader(dataset(40_000, width=64), 1000, threads=0)
     addresses = {batch["x"].ctypes.data for batch in loader}
     assert len(addresses) <= 16
@@ -188,7 +153,7 @@ def test_memory_of_consumed_batches_is_used_again():
     assert [int(x[0, 0]) for x in held] == list(range(0, 40_000 * 64, 64_000))
 
 
-def test_streams_end_however_much_was_asked_in_advance():
+def test_streams_end_however_much_was_asked_in_advance() -> None:
     make: Callable[[], Loader] = lambda: Loader(dataset(100).iterate(10), threads=4, prefetch=30)  # noqa: E731
     loader = make()
     assert [len(list(loader)) for _ in range(2)] == [10, 10]

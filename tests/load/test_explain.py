@@ -1,5 +1,7 @@
 """`Loader.explain`: what it measures, what it says, and that nothing moves."""
 
+# pyright: basic
+
 from __future__ import annotations
 
 import itertools
@@ -29,15 +31,16 @@ def test_every_stage_is_measured_and_the_state_stays():
     loader = Loader(dataset().map(lambda c: Columns({"x": c["x"] * 2})), 128)
     next(iter(loader))
     assert loader.stats.jobs == 1
-    before, stats, width = json.dumps(loader.state_dict()), replace(loader.stats), loader.flow.width
+    before, stats, width = json.dumps(loader.state_dict()), replace(loader.stats), loader.limits.width
     told = loader.explain(batches=40)
     assert json.dumps(loader.state_dict()) == before
-    assert (loader.stats, loader.flow.width) == (stats, width)
+    assert (loader.stats, loader.limits.width) == (stats, width)
     assert [stage.name for stage in told.stages] == ["plan", "fetch", "map"]
     assert len({stage.samples for stage in told.stages}) == 1
     assert told.stages[0].samples >= 40 * 128
     assert told.stages[1].nbytes == told.stages[1].samples * (4 * 8 * 8)
     assert all(stage.seconds > 0 for stage in told.stages)
+    assert told.delivered is not None
     assert told.delivered > 0
     assert told.waiting_share is None  # one batch says nothing
     text = str(told)
@@ -109,7 +112,7 @@ def ticking(step: float) -> Callable[[], float]:
 def test_small_batches_are_measured_for_long_enough(samples: int, threads: int):
     loader = Loader(dataset(samples + 3), 4, threads=threads)
     # A tick a batch: whatever was prefetched, the engine delivers 4 samples in 10 ms.
-    told = explain(loader._cursor, loader.flow, loader.stats, 2, None, ticking(0.01))
+    told = explain(loader._cursor, loader.limits, loader.stats, 2, None, ticking(0.01))
     assert told.delivered == pytest.approx(400, rel=0.05)
     assert sum(stage.seconds for stage in told.stages) >= 0.2
     assert "of the time" in told.sentence
@@ -120,11 +123,11 @@ def test_small_batches_are_measured_for_long_enough(samples: int, threads: int):
 def test_too_little_is_not_judged(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(explain_module, "MOST_JOBS", 9)
     loader = Loader(dataset(90), 4, threads=1)
-    told = explain(loader._cursor, loader.flow, loader.stats, 2, None, ticking(1e-6))
+    told = explain(loader._cursor, loader.limits, loader.stats, 2, None, ticking(1e-6))
     assert told.delivered is None
     assert told.sentence.startswith("not enough measured yet: ")
     assert " ".join(str(told).split()).count("not enough measured yet") == 3
-    still = explain(loader._cursor, loader.flow, loader.stats, 2, None, lambda: 0.0)
+    still = explain(loader._cursor, loader.limits, loader.stats, 2, None, lambda: 0.0)
     assert still.delivered is None
     assert "not enough measured yet" in str(still)
 
@@ -140,7 +143,7 @@ def test_too_little_is_not_judged(monkeypatch: pytest.MonkeyPatch):
 )
 def test_waiting_is_judged_once_it_was_measured(stats: LoaderStats, share: float | None):
     loader = Loader(dataset(90), 4, threads=0)
-    assert explain(loader._cursor, loader.flow, stats, 1, None, ticking(0.1)).waiting_share == share
+    assert explain(loader._cursor, loader.limits, stats, 1, None, ticking(0.1)).waiting_share == share
 
 
 def test_the_roofline_is_measured_for_rows_of_any_size():

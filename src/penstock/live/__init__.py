@@ -26,17 +26,14 @@ if TYPE_CHECKING:
     from penstock.live.pipeline import LivePipeline
     from penstock.live.pool import ShufflingChunkPool
     from penstock.live.position_store import PositionStore
-    from penstock.live.queue import BlockQueue, QueueClosed
     from penstock.live.sampler import ShufflingFrameSampler
     from penstock.live.source_chunks import EpisodeInlet
     from penstock.live.splitter import ChunkSourceSplitter
-    from penstock.live.stage import OrderedMap
     from penstock.live.stream_shuffler import StreamShuffler
     from penstock.live.tensors import TensorGenerator
     from penstock.live.unpacker import ChunkUnpacker
 
 __all__ = [
-    "BlockQueue",
     "ChunkSourceLoader",
     "ChunkSourceSplitter",
     "ChunkStages",
@@ -51,9 +48,7 @@ __all__ = [
     "LiveOptions",
     "LivePipeline",
     "MetricsEndpoint",
-    "OrderedMap",
     "PositionStore",
-    "QueueClosed",
     "Rejected",
     "ShufflingChunkPool",
     "ShufflingFrameSampler",
@@ -66,7 +61,6 @@ __all__ = [
 
 # The module of each, in this package.
 _HOME = {
-    "BlockQueue": "queue",
     "ChunkSourceLoader": "chunk_sources",
     "ChunkSourceSplitter": "splitter",
     "ChunkStages": "chunk_stages",
@@ -81,9 +75,7 @@ _HOME = {
     "LiveOptions": "options",
     "LivePipeline": "pipeline",
     "MetricsEndpoint": "endpoint",
-    "OrderedMap": "stage",
     "PositionStore": "position_store",
-    "QueueClosed": "queue",
     "Rejected": "hooks",
     "ShufflingChunkPool": "pool",
     "ShufflingFrameSampler": "sampler",

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import FormatError
+from penstock.flow.metrics import idle
+from penstock.flow.queue import SLICE, QueueClosed
 from penstock.formats.base.chunks import ChunkSource, Wanted, WantedOfEach
 from penstock.live.journal import Arrival
-from penstock.live.metrics import idle
-from penstock.live.queue import SLICE, QueueClosed
 
 AGAIN = 3  # attempts after one that failed; so many renames of a file may fall into one read
 

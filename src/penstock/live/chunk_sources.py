@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import FormatError
+from penstock.flow.limits import PrefetchLimits
+from penstock.flow.metrics import StageMetrics
+from penstock.flow.ordered_map import OrderedMap
 from penstock.formats.base.chunks import ChunkSource, Opener, Wanted, WantedOfEach
 from penstock.live.catalog import SourceGone, may_pass
 from penstock.live.directory import FilePathProvider
 from penstock.live.identity import FoundFile
 from penstock.live.journal import Arrival
-from penstock.live.metrics import StageMetrics
-from penstock.live.stage import OrderedMap
 
 Opened = tuple[Arrival, ChunkSource]
 
@@ -128,7 +129,7 @@ class ChunkSourceLoader(Inlet):
         """As `Inlet.newest`."""
         names = [name for name in self.provider.scan() if self._is_news(name)]
         found = (file for name in names if (file := self.provider.take(name)) is not None)
-        with OrderedMap(self._open_found, found, self._threads, ahead=self._threads) as results:
+        with OrderedMap(self._open_found, found, PrefetchLimits(self._threads, self._threads)) as results:
             yield from (result for result in results if result is not None)
 
     def poll(self) -> list[Opened]:
@@ -220,7 +221,7 @@ class ChunkSourceLoader(Inlet):
         return dict(self.provider.counts)
 
     def _open_all(self, found: Iterable[FoundFile]) -> Iterator[Opened]:
-        with OrderedMap(self._open_found, found, self._threads) as results:
+        with OrderedMap(self._open_found, found, PrefetchLimits(self._threads, 2 * self._threads + 2)) as results:
             yield from (result for result in results if result is not None)
 
     def _is_news(self, name: str) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from penstock.flow.metrics import StageMetrics
 from penstock.live.hooks import Frames, Rejected
-from penstock.live.metrics import StageMetrics
 
 Transform = Callable[[Frames, str], Frames | Rejected]
 

@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from penstock.core.ragged import Array, offsets_of
 from penstock.errors import DataError
+from penstock.flow.metrics import StageMetrics
+from penstock.flow.queue import QueueClosed
 from penstock.formats.base.chunks import Wanted
 from penstock.live.account import ChunkAccount, Outcome
 from penstock.live.block import Block, Part
@@ -23,10 +25,8 @@ from penstock.live.chunk_sources import reason_of
 from penstock.live.failures import EmptyError, LostError, RejectedError, outcome_of
 from penstock.live.hanse import Float, HanseSampling
 from penstock.live.hooks import Frames, Hooks, Rejected
-from penstock.live.metrics import StageMetrics
 from penstock.live.pool import OPEN, REJECTED, Draws
 from penstock.live.position_store import PositionStore
-from penstock.live.queue import QueueClosed
 from penstock.live.unpacker import ChunkUnpacker, one_use
 
 Int = npt.NDArray[np.int64]

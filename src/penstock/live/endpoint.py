@@ -28,7 +28,7 @@ COUNTED = ("puts", "gets", "drops", "waited_seconds")
 class MetricsEndpoint:
     """Serves the figures of a running pipeline at `/metrics`, in Prometheus' text format.
 
-    `snapshot` gives them, as `penstock.live.metrics.Metrics.snapshot` does; it is called once a request, by a thread of
+    `snapshot` gives them, as `penstock.flow.metrics.Metrics.snapshot` does; it is called once a request, by a thread of
     the server's. `port` 0 takes a free one, `port` of the object tells which. By default only this machine can connect.
     A context manager. Needs the extra `metrics`. Raises `MissingExtraError`, and `OSError` for a port that is taken.
 
@@ -117,7 +117,7 @@ def _queue_family(core: Any, name: str, about: str) -> Any:
 
 
 def look(url: str, timeout: float = 5.0) -> dict[str, Any]:
-    """The snapshot behind an endpoint: `time` and `stages`, as `penstock.live.metrics.Metrics.snapshot` has them.
+    """The snapshot behind an endpoint: `time` and `stages`, as `penstock.flow.metrics.Metrics.snapshot` has them.
 
     `url` may be a port, `host:port` or an address. Needs the extra `metrics`. Raises `OSError` where nobody answers,
     and `FormatError` for an answer of something else.

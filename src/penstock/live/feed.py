@@ -13,6 +13,9 @@ import numpy.typing as npt
 
 from penstock.core.boundary import loading_state
 from penstock.errors import DataError, StateError
+from penstock.flow.limits import PrefetchLimits
+from penstock.flow.metrics import Metrics
+from penstock.flow.ordered_map import OrderedMap
 from penstock.formats.base.chunks import ChunkSource
 from penstock.live.account import ChunkAccount, Outcome
 from penstock.live.block import Block
@@ -26,12 +29,10 @@ from penstock.live.hanse import HanseSampling
 from penstock.live.hooks import Hooks
 from penstock.live.intake import Intake
 from penstock.live.journal import Arrival, Journal
-from penstock.live.metrics import Metrics
 from penstock.live.options import LiveOptions, Stream
 from penstock.live.pool import Draws, ShufflingChunkPool
 from penstock.live.position_store import PositionStore
 from penstock.live.splitter import SplitPart
-from penstock.live.stage import OrderedMap
 from penstock.live.tally import Barren, Tally
 from penstock.live.unpacker import ChunkUnpacker
 
@@ -109,13 +110,14 @@ class Feed:
             self._catalog, unpacker, hooks, self._hanse, stage, self._store, account=self.account, gone=gone
         )
         self.maps: list[OrderedMap[Any, Any]] = []
+        limits = PrefetchLimits(n, 2 * n + 2, o.nbytes)
         if self._hanse is None:
-            unpacked = OrderedMap(self._reader.read, self._draws(), n, nbytes=o.nbytes, metrics=stage)
+            unpacked = OrderedMap(self._reader.read, self._draws(), limits, metrics=stage)
         else:
             loading = self._metrics.stage(f"chunk_loading{self._suffix}", n)
-            loaded = OrderedMap(self._reader.load, self._draws(), n, nbytes=o.nbytes, metrics=loading)
+            loaded = OrderedMap(self._reader.load, self._draws(), limits, metrics=loading)
             self.maps.append(loaded)
-            unpacked = OrderedMap(self._reader.unpack, self._decide(loaded), n, nbytes=o.nbytes, metrics=stage)
+            unpacked = OrderedMap(self._reader.unpack, self._decide(loaded), limits, metrics=stage)
         self._unpacked: OrderedMap[Any, Unpacked] = unpacked
         self.maps.append(unpacked)
 

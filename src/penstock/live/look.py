@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from penstock.flow.metrics import rates
 from penstock.live.account import FIGURES
-from penstock.live.metrics import rates
 
 WAITS = 0.1  # of the time that the consumer waits for a batch: less, and it is the limit, whatever the stages do
 BUSY = 0.5  # of its threads' time: less, and no stage is the limit
@@ -72,7 +72,7 @@ class StageFigures:
 
 
 def figures(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[StageFigures]:
-    """What each stage did between two snapshots (`penstock.live.metrics.Metrics.snapshot`), from files to batches.
+    """What each stage did between two snapshots (`penstock.flow.metrics.Metrics.snapshot`), from files to batches.
 
     >>> stage = {"threads": 1, "counts": {"frames": 5}, "busy": 0.0, "queue": {}, "gauges": {}}
     >>> after = {"time": 2.0, "stages": {"pool": {**stage, "busy": 0.5, "counts": {"frames": 25}}}}

@@ -10,16 +10,17 @@ from typing import Any, Protocol
 import numpy as np
 
 from penstock.errors import PlanError
+from penstock.flow.limits import PrefetchLimits
+from penstock.flow.metrics import Metrics
+from penstock.flow.ordered_map import OrderedMap
 from penstock.live.account import FIGURES
 from penstock.live.block import Block, Part
 from penstock.live.chunks import Unpacked, joined
 from penstock.live.feed import Feed
 from penstock.live.intake import Intake
 from penstock.live.join import Joiner
-from penstock.live.metrics import Metrics
 from penstock.live.options import LiveOptions, Stream
 from penstock.live.sampler import Batch, Int, Place, ShufflingFrameSampler
-from penstock.live.stage import OrderedMap
 
 TOGETHER = 32  # chunks that are read together for a state
 STREAM = 48  # bits of a chunk's number in its own pool; above them is the number of the stream
@@ -172,7 +173,7 @@ class StreamMixer:
             return [(np.concatenate([index for index, _ in found]), blocks[0])] if len(blocks) == 1 else found
 
         lost = len(chunk)
-        with OrderedMap(read, pieces, self._threads) as results:
+        with OrderedMap(read, pieces, PrefetchLimits(self._threads, 2 * self._threads + 2)) as results:
             for result in results:
                 yield from result
                 lost -= sum(len(index) for index, _ in result)

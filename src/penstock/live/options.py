@@ -9,12 +9,12 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from penstock.errors import PlanError
+from penstock.flow.queue import Overflow
 from penstock.live.account import MaxLost, check_max_lost
 from penstock.live.chunk_sources import Inlet
 from penstock.live.hooks import Hooks
 from penstock.live.join import Stop
 from penstock.live.journal import Journal, Move
-from penstock.live.queue import Overflow
 from penstock.live.seeds import key
 from penstock.live.splitter import SplitPart
 from penstock.plan.weights import Weight

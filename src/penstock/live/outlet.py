@@ -6,8 +6,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from penstock.live.metrics import StageMetrics
-from penstock.live.queue import BlockQueue, Overflow, QueueClosed
+from penstock.flow.metrics import StageMetrics
+from penstock.flow.queue import BlockQueue, Overflow, QueueClosed
 from penstock.live.sampler import Batch
 from penstock.live.tensors import Decoded
 

@@ -11,20 +11,21 @@ from typing import Any
 
 from penstock.core.boundary import loading_state
 from penstock.errors import PlanError, StateError
+from penstock.flow.limits import PrefetchLimits, cores
+from penstock.flow.metrics import Metrics
+from penstock.flow.ordered_map import OrderedMap
+from penstock.flow.process import HomeProcess
 from penstock.live.chunk_sources import Inlet
 from penstock.live.chunk_stages import ChunkStages
 from penstock.live.hooks import Hooks
 from penstock.live.journal import Journal, Move
-from penstock.live.metrics import Metrics
 from penstock.live.mixer import StreamMixer
 from penstock.live.options import LiveOptions, Stream
 from penstock.live.outlet import Outlet
 from penstock.live.pool import ShufflingChunkPool
-from penstock.live.process import HomeProcess
 from penstock.live.sampler import Batch
 from penstock.live.seal import check_seal, sealed
 from penstock.live.splitter import SplitPart
-from penstock.live.stage import OrderedMap
 from penstock.live.tensors import Arrays, Decode, Decoded, TensorGenerator
 from penstock.plan.weights import shares
 
@@ -78,7 +79,7 @@ class LivePipeline(Iterator[Arrays]):
         replay: Sequence[Move] | None = None,
     ) -> None:
         self.options = options = options or LiveOptions()
-        self._threads = options.threads or min(4, os.cpu_count() or 1)
+        self._threads = options.threads or min(4, cores())
         if isinstance(inlet, Inlet | SplitPart):
             streams = [Stream(inlet, journal=journal, replay=replay)]
         elif journal is not None or replay is not None or not inlet:
@@ -104,8 +105,8 @@ class LivePipeline(Iterator[Arrays]):
         metrics = self._metrics.stage("tensor_generator", n)
         tensors = TensorGenerator(decode, references=o.references, buffers=o.prefetch + n + 1, metrics=metrics)
         if o.overflow == "block":
-            ahead = max(o.prefetch, n)
-            return OrderedMap(tensors.decode, mixer.batches(), n, ahead=ahead, nbytes=o.nbytes, metrics=metrics)
+            limits = PrefetchLimits(n, max(o.prefetch, n), o.nbytes)
+            return OrderedMap(tensors.decode, mixer.batches(), limits, metrics=metrics)
         metrics.threads = 1
         return Outlet(mixer.batches(), tensors.decode, o.overflow, o.prefetch, o.nbytes, mixer.sampler.dropped, metrics)
 
@@ -192,7 +193,7 @@ class LivePipeline(Iterator[Arrays]):
         return sum(intake.poll() for intake in self._mixer.intakes)
 
     def metrics(self) -> dict[str, Any]:
-        """Plain values of all stages: see `penstock.live.metrics.Metrics.snapshot`."""
+        """Plain values of all stages: see `penstock.flow.metrics.Metrics.snapshot`."""
         self._home.check()
         for feed in self._feeds:
             feed.gauges()

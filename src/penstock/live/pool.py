@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from penstock.core.boundary import loading_state
 from penstock.errors import PlanError, StateError
+from penstock.flow.queue import QueueClosed, wait_until
 from penstock.live.hanse import Float, HanseSampling
 from penstock.live.journal import Arrival, Journal, Move
-from penstock.live.queue import QueueClosed, wait_until
 from penstock.live.stream_shuffler import StreamShuffler
 
 Int = npt.NDArray[np.int64]

@@ -12,8 +12,8 @@ import numpy as np
 
 from penstock.core.boundary import parsing_state
 from penstock.errors import PlanError, StateError
+from penstock.flow.metrics import StageMetrics
 from penstock.live.block import Block
-from penstock.live.metrics import StageMetrics
 from penstock.live.reservoir import Reservoir
 from penstock.live.restoring import Fetch, Int, Place, Restoring
 

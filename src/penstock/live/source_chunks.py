@@ -12,12 +12,12 @@ from penstock.core.ragged import Array, Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec
 from penstock.errors import SpecError
+from penstock.flow.metrics import StageMetrics
 from penstock.formats.base.chunks import ChunkSource, Wanted, chosen
 from penstock.formats.base.source import Source
 from penstock.live.catalog import SourceGone
 from penstock.live.chunk_sources import Inlet, Opened
 from penstock.live.journal import Arrival
-from penstock.live.metrics import StageMetrics
 
 
 class RowLayout:

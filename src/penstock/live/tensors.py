@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.ragged import Array
-from penstock.live.metrics import StageMetrics
+from penstock.flow.metrics import StageMetrics
 from penstock.live.sampler import Batch
 
 Arrays = dict[str, Any]

@@ -11,8 +11,9 @@ from typing import Any
 
 from penstock.core.columns import Columns
 from penstock.errors import PlanError
+from penstock.flow.limits import PrefetchLimits, cores
 from penstock.load.cursor import Cursor
-from penstock.load.engine import Flow, LoaderIterator, LoaderStats, cores
+from penstock.load.engine import LoaderIterator, LoaderStats
 from penstock.load.printed import printed
 from penstock.load.roofline import Roofline, measure_roofline
 from penstock.load.ticket import Batch
@@ -161,7 +162,7 @@ class Explanation:
 
 def explain(
     cursor: Cursor,
-    flow: Flow,
+    limits: PrefetchLimits,
     stats: LoaderStats,
     batches: int,
     hand_over: Callable[[Batch], object] | None,
@@ -173,7 +174,7 @@ def explain(
 
     Args:
         cursor: Position of the loader.
-        flow: Limits of the loader.
+        limits: Limits of the loader.
         stats: Counts of the loader.
         batches: Fewest batches to measure.
         hand_over: Function of one more stage, or None.
@@ -189,11 +190,11 @@ def explain(
     stages = meter.stages()
     if not stages or stages[0].samples == 0:
         raise PlanError("expected a loader with samples to give, got none; check the dataset's filters")
-    delivered, width = _together(after, copy.copy(flow), batches, hand_over, clock)
+    delivered, width = _together(after, copy.copy(limits), batches, hand_over, clock)
     measured = stats.jobs >= LEAST_JOBS and stats.elapsed >= LEAST_SECONDS
     waiting = stats.waiting_share if measured else None
     roofline = measure_roofline(max(stage.nbytes // stage.samples for stage in stages))
-    return Explanation(stages, roofline, delivered, max(flow.threads, 1), cores(), width, waiting)
+    return Explanation(stages, roofline, delivered, max(limits.threads, 1), cores(), width, waiting)
 
 
 class _Meter:
@@ -265,31 +266,33 @@ def _stage_by_stage(cursor: Cursor, batches: int, meter: _Meter, hand_over: Call
 
 
 def _together(
-    cursor: Cursor, flow: Flow, batches: int, hand_over: Callable[[Batch], object] | None, clock: Clock
+    cursor: Cursor, limits: PrefetchLimits, batches: int, hand_over: Callable[[Batch], object] | None, clock: Clock
 ) -> tuple[float | None, int]:
     """Samples a second of the whole loader, None if too little was measured; and its jobs in flight at the end."""
     stats, first, begin = LoaderStats(), LoaderStats(), None
-    with closing(_endless(cursor, flow, stats, hand_over or _nothing)) as given:
+    with closing(_endless(cursor, limits, stats, hand_over or _nothing)) as given:
         for _ in given:
             if begin is None:  # until threads and memory are there
-                if stats.batches >= batches // 2 and stats.jobs > flow.width:
+                if stats.batches >= batches // 2 and stats.jobs > limits.width:
                     begin, first = clock(), replace(stats)
                 continue
             seconds, jobs = clock() - begin, stats.jobs - first.jobs
             if stats.batches - first.batches >= batches - batches // 2 and _enough(
-                seconds, jobs, max(LEAST_JOBS, 2 * flow.width)
+                seconds, jobs, max(LEAST_JOBS, 2 * limits.width)
             ):
                 rate = (stats.samples - first.samples) / seconds if seconds >= LEAST_SECONDS else None
-                return rate, flow.width
-    return None, flow.width
+                return rate, limits.width
+    return None, limits.width
 
 
-def _endless(cursor: Cursor, flow: Flow, stats: LoaderStats, hand_over: Callable[[Batch], Any]) -> Generator[Any]:
+def _endless(
+    cursor: Cursor, limits: PrefetchLimits, stats: LoaderStats, hand_over: Callable[[Batch], Any]
+) -> Generator[Any]:
     """Yield the batches of epoch after epoch, until one is empty."""
     before = -1
     while stats.batches > before:
         before = stats.batches
-        with closing(LoaderIterator(cursor, flow, stats, hand_over, 1)) as iterator:
+        with closing(LoaderIterator(cursor, limits, stats, hand_over, 1)) as iterator:
             yield from iterator
 
 

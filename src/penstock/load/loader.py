@@ -9,8 +9,9 @@ from penstock.core.boundary import loading_state
 from penstock.data.iter_dataset import IterDataset
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import PlanError
+from penstock.flow.limits import PrefetchLimits
 from penstock.load.cursor import Cursor, Grown, Skippable
-from penstock.load.engine import Flow, LoaderIterator, LoaderStats
+from penstock.load.engine import LoaderIterator, LoaderStats
 from penstock.load.explain import Explanation, explain
 from penstock.load.feed import BlockFeed, Feed, PositionFeed, State
 from penstock.load.ranks import Ranks, check_ranks, ranks
@@ -80,10 +81,10 @@ class Loader:
         allow_empty: bool = False,
     ) -> None:
         self.ranks = ranks(rank, world)
-        self.flow = Flow(threads, prefetch, memory, 1 if isinstance(dataset, IterDataset) else None)
+        self.limits = PrefetchLimits(threads, prefetch, memory, 1 if isinstance(dataset, IterDataset) else None)
         self.stats = LoaderStats()
         self._cursor = Cursor(
-            _feed(dataset, batch_size, drop_last, self.ranks, self.flow.memory), allow_empty=allow_empty
+            _feed(dataset, batch_size, drop_last, self.ranks, self.limits.memory), allow_empty=allow_empty
         )
 
     def __len__(self) -> int:
@@ -125,7 +126,7 @@ class Loader:
             >>> list(Loader(data.samples(), batch_size=3).through(lambda batch: batch["rewards"].sum()))
             [np.float64(3.0), np.float64(12.0)]
         """
-        return LoaderIterator(self._cursor, self.flow, self.stats, hand_over, ahead)
+        return LoaderIterator(self._cursor, self.limits, self.stats, hand_over, ahead)
 
     def state_dict(self) -> State:
         """Return the position of the consumer, without prefetched batches.
@@ -227,7 +228,7 @@ class Loader:
             hand_over: Function of that stage, as for `through`, or None.
             batches: Number of batches to measure.
         """
-        return explain(self._cursor, self.flow, self.stats, batches, hand_over)
+        return explain(self._cursor, self.limits, self.stats, batches, hand_over)
 
 
 def _as_it_is(batch: Batch) -> Batch:

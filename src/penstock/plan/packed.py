@@ -20,6 +20,7 @@ from penstock.core.selection import Selection
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, PlanError, StateError
 from penstock.files import read_checked, write_checked
+from penstock.flow.limits import cores
 from penstock.plan.base import Mark, Plan, Read, View, chained, check_ends, checked
 from penstock.plan.packing.even import EvenIndex
 from penstock.plan.packing.index import PackIndex, PackReport, Pieces
@@ -244,7 +245,7 @@ class Packed(Plan):
         if path is not None and (raw := read_checked(path, _CACHED, name)) is not None:
             with suppress(FormatError, StateError):  # of another version, for instance
                 return PackIndex.from_bytes(bytes(raw), lengths, self._rule, n=n)
-        threads = os.cpu_count() or 1
+        threads = cores()
         index = PackIndex(
             lengths,
             self._rule,

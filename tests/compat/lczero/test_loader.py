@@ -20,7 +20,7 @@ from penstock.compat.lczero import (
 from penstock.compat.lczero.history import History
 from penstock.domains.chess.tensors import FIVE, ChessTensors
 from penstock.errors import DataError, FormatError, PlanError, StateError
-from penstock.live.queue import QueueClosed
+from penstock.flow.queue import QueueClosed
 from tests.compat.lczero.conftest import GOLDEN, batches_of, config_of, counted, digests, expected, split_config
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any, Literal
@@ -21,11 +20,12 @@ from penstock.domains.chess.rescore import Rescorer
 from penstock.domains.chess.tensors import ChessTensors
 from penstock.domains.chess.validate import REFERENCE, Fault
 from penstock.errors import PlanError
+from penstock.flow.limits import cores
+from penstock.flow.queue import Overflow
 from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.hooks import Hooks
 from penstock.live.journal import Journal, read_journal
 from penstock.live.pipeline import LiveOptions, LivePipeline, Stream
-from penstock.live.queue import Overflow
 from penstock.live.splitter import ChunkSourceSplitter, SplitPart
 
 AUTO = 4  # threads for reading, and for decoding, on a machine with as many processors
@@ -164,7 +164,7 @@ def _faults(config: ChunkValidatorConfig) -> Set[Fault]:
 def _threads(branch: Branch) -> int:
     """Threads for reading, and as many for decoding: as many as there are processors, up to 4, or what a stage asks
     for if that is more. What a stage has by default asks for nothing."""
-    asked = [min(AUTO, os.cpu_count() or 1)]
+    asked = [min(AUTO, cores())]
     for options in [branch.tensors, *(options for feed in branch.feeds for options in _of_chunks(feed))]:
         for field in dataclasses.fields(options):
             value = getattr(options, field.name)

@@ -1,68 +1,65 @@
-"""Archives that are unpacked by a thread of their own, some way ahead of who reads them."""
+"""Archives that a thread unpacks ahead of the reader."""
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import IO
 
 from penstock.containers.tar.compress import PIECE, opened
+from penstock.flow.limits import PrefetchLimits
+from penstock.flow.ordered_map import OrderedMap
+from penstock.flow.queue import QueueClosed
 
 
 class Ahead:
-    """The unpacked bytes of what `open` opens, at most `limit` and two pieces (of 1 MiB) of them ahead of `read`. The
-    thread ends with the file, or once it was told to `close`.
+    """File of the unpacked bytes of an archive, which a thread reads ahead.
 
-    >>> file = Ahead(lambda: __import__("io").BytesIO(b"frame"), "a.tar", limit=4)
-    >>> file.read(4), file.read(4), file.read(4)
-    (b'fram', b'e', b'')
+    The thread ends with the file, or after `close`.
+
+    Args:
+        open: Opens the archive. It is called by the thread.
+        path: Name of the archive, for messages.
+        limit: Bytes to unpack ahead. Two pieces of 1 MiB may come on top.
+
+    Example:
+        >>> file = Ahead(lambda: __import__("io").BytesIO(b"frame"), "a.tar", limit=4)
+        >>> file.read(4), file.read(4), file.read(4)
+        (b'fram', b'e', b'')
     """
 
     def __init__(self, open: Callable[[], IO[bytes]], path: object, limit: int) -> None:
-        self._open, self._path, self._limit = open, path, limit
-        self._parts: deque[bytes] = deque()
-        self._held = 0
-        self._ended, self._failed = False, list[BaseException]()
-        self._changed = threading.Condition()
-        self._part = memoryview(b"")  # the one that is being read
-        threading.Thread(target=self._fill, name=f"unpacking {path}", daemon=True).start()
+        # The reading itself is the source of the map: it has to go forward, so it is one thread's work.
+        limits = PrefetchLimits(1, max(1, limit), limit)
+        self._pieces = OrderedMap(_as_it_is, _pieces(open, path), limits, weigh=len, name=f"unpacking {path}")
+        self._pieces.start()
+        self._piece = memoryview(b"")  # what is left of the piece that is being read
 
     def read(self, n: int) -> bytes:
-        """At most `n` bytes, none at the end. Raises what opening and reading raise, behind what was read before."""
-        if not self._part:
-            with self._changed:
-                self._changed.wait_for(lambda: self._parts or self._ended)
-                if self._parts:
-                    self._part = memoryview(self._parts.popleft())
-                    self._held -= len(self._part)
-                    self._changed.notify_all()
-                elif self._failed:
-                    raise self._failed[0]
-        found, self._part = self._part[:n], self._part[n:]
+        """Return at most `n` bytes, and none at the end.
+
+        Raises:
+            Exception: Whatever opening and reading raise, after the bytes before it.
+        """
+        if not self._piece:
+            try:
+                self._piece = memoryview(self._pieces.get())
+            except (StopIteration, QueueClosed):
+                return b""
+        found, self._piece = self._piece[:n], self._piece[n:]
         return bytes(found)
 
     def close(self) -> None:
-        """Let go of what was read, and have the thread end."""
-        with self._changed:
-            self._ended, self._part = True, memoryview(b"")
-            self._parts.clear()
-            self._changed.notify_all()
+        """Release what was unpacked, and end the thread."""
+        self._piece = memoryview(b"")
+        self._pieces.close()
 
-    def _fill(self) -> None:
-        try:
-            with self._open() as file:
-                reader = opened(file, self._path)
-                while part := reader.read(PIECE):
-                    with self._changed:
-                        self._changed.wait_for(lambda: self._held < self._limit or self._ended)
-                        if self._ended:
-                            return
-                        self._parts.append(part)
-                        self._held += len(part)
-                        self._changed.notify_all()
-        except BaseException as error:  # noqa: BLE001 - whoever reads gets it
-            self._failed.append(error)
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
+
+def _pieces(open: Callable[[], IO[bytes]], path: object) -> Generator[bytes]:
+    with open() as file:
+        reader = opened(file, path)
+        while piece := reader.read(PIECE):
+            yield piece
+
+
+def _as_it_is(piece: bytes) -> bytes:
+    return piece

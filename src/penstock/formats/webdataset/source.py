@@ -22,6 +22,7 @@ from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec
 from penstock.errors import DamageWarning, FormatError
+from penstock.flow.limits import cores
 from penstock.formats.base.source import Source, check_values
 from penstock.formats.webdataset import cache as unpacked
 from penstock.formats.webdataset import general, index, own, seed
@@ -278,7 +279,7 @@ def _mapped(
     def one(shard: Path) -> Bytes:
         return unpacked.plain(shard, cache, limit, torn=torn)
 
-    with ThreadPoolExecutor(min(len(shards), os.cpu_count() or 1)) as threads:
+    with ThreadPoolExecutor(min(len(shards), cores())) as threads:
         return list(threads.map(one, shards))
 
 

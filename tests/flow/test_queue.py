@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import PlanError
-from penstock.live.queue import BlockQueue, QueueClosed
+from penstock.flow.queue import BlockQueue, QueueClosed
 
 
 class Heavy:
