@@ -1,4 +1,4 @@
-"""What a pipeline counts while it runs, and rates from two looks at it."""
+"""Counts and times of the stages of a pipeline, and rates between two snapshots of them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ EXAMPLES = 100  # failures that are kept by name
 class StageMetrics:
     """Counts of one stage. Written once a block, under a lock; read without one.
 
-    `busy` are seconds of work of all its `threads` together, those of work that is not done yet included; `counts` are
-    by name, failures as `failed.<reason>`;
-    `gauges` are the last values; `queue` gives the figures of the queue behind it; `samples` are statistics of values.
+    `busy` is the time in seconds that all its `threads` together worked, with unfinished work; `counts` are by name,
+    failures as `failed.<reason>`; `gauges` are the last values; `queue` returns the figures of the queue after the
+    stage; `samples` are statistics of values.
 
     >>> stage = StageMetrics("loader", threads=2)
     >>> stage.add(chunks=3)
@@ -49,7 +49,7 @@ class StageMetrics:
     def failed(self, reason: str, name: str, message: str, n: int = 1) -> None:
         """Count what failed by its reason, and keep its name and message among the last hundred.
 
-        The log has the first of each reason, and one more whenever there are twice as many.
+        The log has the first failure of each reason, and another one each time that their number has doubled.
         """
         with self._lock:
             before = self.counts[f"failed.{reason}"]
@@ -130,7 +130,7 @@ class StageMetrics:
 
 @contextmanager
 def idle() -> Generator[None]:
-    """Wait for something in the midst of work: the time is not that of the stage whose work this thread does."""
+    """Wait for something in the midst of work: the time does not count for the stage that this thread works for."""
     stage: StageMetrics | None = getattr(_WORKING, "stage", None)
     if stage is None:
         yield
@@ -145,7 +145,7 @@ def idle() -> Generator[None]:
 def snapshot(stages: Sequence[StageMetrics], clock: Callable[[], float]) -> tuple[float, list[dict[str, Any]]]:
     """The time, and plain values of each of several stages at that time.
 
-    All are held while the clock is read: were it read before or behind, a stage could seem busier than its threads.
+    All locks are taken while the clock is read. Read before or after, a stage could seem busier than its threads.
     """
     queues = [dict(stage.queue()) for stage in stages]
     with ExitStack() as held:

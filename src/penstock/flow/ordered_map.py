@@ -1,6 +1,6 @@
 """`OrderedMap`: a function over a stream by several threads, results in the order of the stream.
 
-What it computes: `fn(item)` for each item of a source. Loaders, live stages and archives that are unpacked ahead all
+It computes `fn(item)` for each item of a source. Loaders, live stages and archives that are unpacked ahead all
 run on this class.
 
 Invariants, all guarded by `_lock`:
@@ -10,19 +10,18 @@ Invariants, all guarded by `_lock`:
 * *Bounds.* `_begun - _given` items are ahead of the consumer. A thread reserves a place (`_begun`) before it takes an
   item, so at most `limits.width` items were taken and not yet received. Bytes are bounded too: by `weigh(item)` where
   that is given, else by the mean of the results so far. Without `weigh` the first results may exceed the bound, because
-  nothing is known about them. One item always gets through, whatever it weighs.
-* *Progress.* The item that the consumer waits for is never held back: room for bytes is granted at once to the item
-  with number `_given`.
+  nothing is known about them. One item always gets through, also one above the bound.
+* *Progress.* The item that the consumer waits for never waits for room: its bytes are granted at once.
 
 Ownership: the map owns its threads, and the generator that it reads from, if the source is one: the last thread closes
 it. The map does not close another kind of source. Threads refer to the map, and not to the object that uses it. So a
 deleted user can `abandon` the map from a finalizer, which takes no lock.
 
 Ends: an error of the source or of `fn` is stored under its number, raised there, and closes the map. `close` wakes
-everyone; threads finish the item in work. Threads are daemons and wake every `SLICE` seconds, so a map that was
-abandoned ends by itself.
+everyone; threads finish the item in work. Threads are daemons and wake every `SLICE` seconds, so an
+abandoned map ends too.
 
-Fork: a forked process has no threads, and a lock may be held by a thread that it does not have. `get` raises
+Fork: a forked process has no threads, and a vanished thread may own a lock. `get` raises
 `WorkerError` there before it touches a lock.
 
 Exit of the interpreter: threads that are not daemons run to their end first, and may use maps until then. Then all maps
@@ -120,7 +119,7 @@ class OrderedMap(Generic[T, R]):
             timeout: Seconds to wait. The default None waits for ever.
 
         Raises:
-            StopIteration: There are no more items.
+            StopIteration: All results were returned.
             TimeoutError: No result came in time.
             QueueClosed: The map was closed.
             WorkerError: The process was forked from the one that made the map.
@@ -163,7 +162,7 @@ class OrderedMap(Generic[T, R]):
         self.join()
 
     def close(self, error: BaseException | None = None) -> None:
-        """Start no more work, forget finished results, and wake everyone who waits.
+        """Start no further work, forget finished results, and wake everyone who waits.
 
         Args:
             error: What `get` raises from now on. The default None raises `QueueClosed`.
@@ -339,7 +338,7 @@ class OrderedMap(Generic[T, R]):
             return result
 
     def _end_at(self, items: int) -> None:
-        """There are no more items, or an error ends the map before them."""
+        """Set the number of items, after the last one or at an error."""
         with self._lock:
             self._end = items if self._end is None else min(items, self._end)
             self._results.notify_all()

@@ -1,4 +1,4 @@
-"""`HomeProcess`: which process something with threads belongs to."""
+"""`HomeProcess`: the process that an object with threads belongs to."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from penstock.errors import WorkerError
 
 
 class HomeProcess:
-    """The process that made something with threads, which a forked child has a copy of without the threads.
+    """The process that made an object with threads. A forked child has a copy of the object without the threads.
 
-    To wait for these threads would take for ever, and their locks may be held by nobody: the child is told instead.
+    The child would wait for the threads, and for their locks, for ever. So it gets an error.
 
     Args:
-        what: What was made, for the message.
+        what: Name of the object, for the message.
 
     Example:
         >>> home = HomeProcess("pipeline")

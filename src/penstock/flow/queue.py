@@ -1,4 +1,9 @@
-"""`BlockQueue`: what stages hand over, bounded by items and bytes; it closes when the last producer is gone."""
+"""`BlockQueue`: items between threads, bounded by number and bytes. It closes when the last producer has closed.
+
+Invariants, guarded by one condition: `puts == gets + drops + fill`; the items that wait weigh `held_bytes`, and more
+than `limit` only if a single item does. The queue owns the items until `get` returns them. A closed queue still returns
+the items that wait, unless it was closed with an error. Waits are cut into slices, so that signals interrupt them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +28,7 @@ class QueueClosed(PenstockError, RuntimeError):
 class WaitingTime:
     """Seconds during which at least one thread waited for something; a context manager around each wait.
 
-    It is entered and left under the lock of whatever is waited for, and may be read without.
+    Enter and leave it with the lock of the object that the thread waits for. Reading needs no lock.
 
     >>> now = iter([10.0, 13.0, 20.0, 21.0, 25.0])
     >>> waiting = WaitingTime(lambda: next(now))
@@ -94,14 +99,14 @@ class BlockQueue(Generic[T]):
         return self._closed
 
     def stats(self) -> dict[str, float]:
-        """Counts so far: `puts`, `gets`, `drops`; what it holds now: `fill`, `capacity`, `nbytes`; and
-        `waited_seconds`, during which somebody waited to get something."""
+        """Return the counts `puts`, `gets` and `drops`, the present `fill`, `capacity` and `nbytes`, and
+        `waited_seconds`, the time during which at least one thread waited in `get`."""
         counts = {"puts": self.puts, "gets": self.gets, "drops": self.drops}
         held = {"fill": len(self._held), "capacity": self.capacity, "nbytes": self.held_bytes}
         return {**counts, **held, "waited_seconds": self._waiting.seconds}
 
     def producer(self) -> Producer[T]:
-        """A token to put things with. The queue closes when the last one that was given out is closed."""
+        """Return a token to put items with. The queue closes when the last token is closed."""
         with self._changed:
             self._check_open()
             self._producers += 1
@@ -157,7 +162,7 @@ class BlockQueue(Generic[T]):
             yield item
 
     def close(self, error: BaseException | None = None) -> None:
-        """Let nothing more in. What is held can still be got, unless there is an `error`, which `get` then raises."""
+        """Refuse further items. Waiting items can still be got, unless there is an `error`, which `get` then raises."""
         with self._changed:
             self._closed = True
             self._error = self._error or error
