@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check -c constrain
 # torch comes first and by its exact version, so that no later requirement can bring another build of it.
 TORCH := torch==2.13.0
 
-.PHONY: help demo test check fuzz bounds bench peers live docs clean
+.PHONY: help demo test check fuzz bounds figures docs clean
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -33,34 +33,8 @@ bounds: .venv/dev.stamp ## tests of all that calls kernels, with every index of 
 	NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/.build/numba-bounds $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile \
 		tests/kernels tests/plan tests/data tests/containers tests/domains
 
-bench: .venv/dev.stamp .build/reference.stamp ## every measurement of the README, the original beside it: half an hour
-	$(BIN)/python benchmarks/import_time.py
-	$(BIN)/python benchmarks/gather.py
-	$(BIN)/python benchmarks/plan.py
-	$(BIN)/python benchmarks/minari.py --reference-python $(REFERENCE)
-	$(BIN)/python benchmarks/collect.py --reference-python $(REFERENCE)
-	$(BIN)/python benchmarks/cross_read_minari.py --reference-python $(REFERENCE)
-	$(BIN)/python benchmarks/kill_recording.py
-
-peers: .venv/dev.stamp .build/peers.stamp ## mixing, packing and resuming, measured with seven other loaders beside: half an hour
-	$(BIN)/python benchmarks/packing.py --peer $(PEERS)
-	$(BIN)/python benchmarks/mixing.py --peer $(PEERS)
-	$(BIN)/python benchmarks/stream_packing.py --peer $(PEERS)
-	$(BIN)/python benchmarks/tiny_batches.py --peer $(PEERS)
-	$(BIN)/python benchmarks/loader.py
-	$(BIN)/python benchmarks/shards.py --peer $(PEERS)
-	$(BIN)/python benchmarks/kill_reshape_replay.py --rivals $(PEERS)
-	$(BIN)/python benchmarks/cross_read_shards.py --peer $(PEERS)
-
-live: .venv/dev.stamp ## training games and driving logs, measured on the files of the tests: ten minutes
-	$(BIN)/python benchmarks/chess_frames.py tests/golden/lc0/tar
-	$(BIN)/python benchmarks/lc0.py tests/golden/lc0/tar
-	$(BIN)/python benchmarks/lc0_kill.py tests/golden/lc0/tar
-	$(BIN)/python benchmarks/lc0_soak.py tests/golden/lc0/tar --minutes 3
-	$(BIN)/python benchmarks/rasters.py tests/golden/l5kit
-	$(BIN)/python benchmarks/rasters_device.py tests/golden/l5kit
-	$(BIN)/python benchmarks/driving.py tests/golden/l5kit/single.zarr \
-		--map tests/golden/l5kit/semantic_map.pb --meta tests/golden/l5kit/meta.json
+figures: .venv/dev.stamp .build/reference.stamp .build/peers.stamp ## measure every figure of README and docs, other libraries as well
+	$(BIN)/python benchmarks/measure.py --peers
 
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
@@ -76,7 +50,8 @@ docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	$(PYTHON) -m venv .build/peers
 	$(PEERS) -m pip install -qq --disable-pip-version-check $(TORCH)
 	$(PEERS) -m pip install -qq --disable-pip-version-check grain==0.2.18 jax torchdata==0.11.0 litdata==0.2.76 \
-		mosaicml-streaming==0.13.0 webdataset==1.0.2 datasets==5.0.1
+		mosaicml-streaming==0.13.0 webdataset==1.0.2 datasets==5.0.1 zarr==2.18.7 numcodecs==0.15.1
+	$(PEERS) -m pip install -qq --disable-pip-version-check --no-deps trl==1.16.0 axolotl==0.19.0
 	@touch $@
 
 clean: ## remove the environment and everything built

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import importlib
+import re
 import time
 import zlib
 from collections.abc import Callable
@@ -22,9 +23,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 
 from penstock.domains.chess.compact import decode, encode
+from penstock.domains.chess.rescore import Rescorer
 from penstock.domains.chess.tensors import ChessTensors
 from penstock.formats.lc0 import open_chunks
 from penstock.formats.lc0.records import FRAME
@@ -57,8 +60,10 @@ def fastest(calls: Calls, repeats: int = 9) -> dict[str, float]:
     return best
 
 
-def show(title: str, n: int, times: dict[str, float], base: str) -> None:
+def show(short: str, title: str, n: int, times: dict[str, float], base: str) -> None:
     """Rates, and each as a ratio to `base`."""
+    for name, seconds in times.items():
+        figures.record(f"{short}." + "_".join(re.findall(r"\w+", name)), times[base] / seconds, "x")
     print(f"\n{title}")
     for name, seconds in times.items():
         print(f"  {name:<44} {n / seconds / 1e3:9.0f} k frames/s   {times[base] / seconds:6.2f} x {base}")
@@ -89,14 +94,18 @@ def of_encoding(chunks: list[Any]) -> None:
         f"{n} frames in {len(chunks)} games: {size:.0f} bytes a compact row, {FRAME.itemsize / size:.1f} times smaller"
     )
     print(f"gzip of the same games: {sum(map(len, blobs)) / n:.0f} bytes a frame")
+    figures.record("row", size, "B")
+    figures.record("row.smaller", FRAME.itemsize / size, "x")
+    rescorer = Rescorer()
     held, out = [np.empty_like(chunk) for chunk in chunks], max(chunks, key=len).copy()
     calls: Calls = {
         "copy of the frames": lambda: [np.copyto(out[: len(chunk)], chunk) for chunk in chunks],
         "encode": lambda: [encode(chunk) for chunk in chunks],
         "encode, frames in the cache": lambda: [encode(chunks[0]) for _ in range(n // len(chunks[0]))],
+        "check and rescore": lambda: [rescorer(chunk) for chunk in chunks],
         "decode to frames": lambda: [decode(row, into) for row, into in zip(rows, held, strict=True)],
     }
-    show("frames and compact rows, one thread", n, fastest(calls | inflaters(blobs), 5), "inflate by zlib")
+    show("games", "frames and compact rows, one thread", n, fastest(calls | inflaters(blobs), 5), "inflate by zlib")
 
 
 def of_expansion(frames: Any, planes: Any, batch: int) -> None:
@@ -120,7 +129,9 @@ def of_expansion(frames: Any, planes: Any, batch: int) -> None:
         }
         times = fastest(calls)
     size = sum(array.nbytes for array in buffers[0].values()) // batch
-    show(f"batches of {batch}, planes of {planes}, {size} bytes a position", 4 * batch, times, next(iter(calls)))
+    show(
+        planes, f"batches of {batch}, planes of {planes}, {size} bytes a position", 4 * batch, times, next(iter(calls))
+    )
 
 
 def of_torch(frames: Any, batch: int) -> None:
@@ -130,7 +141,7 @@ def of_torch(frames: Any, batch: int) -> None:
     wanted = ChessTensors()
     rows, into, device = encode(frames[:batch]), wanted.buffers(batch), TorchTensors(wanted)
     calls: Calls = {"kernel": lambda: wanted.decode(rows, into), "torch operations": lambda: device(rows)}
-    show(f"a batch of {batch} by the operations for devices, on the CPU", batch, fastest(calls), "kernel")
+    show("torch", f"a batch of {batch} by the operations for devices, on the CPU", batch, fastest(calls), "kernel")
 
 
 def main() -> None:

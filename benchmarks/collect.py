@@ -1,7 +1,5 @@
 """What recording costs over the bare loop, against Minari's DataCollector in the same run.
 
-Claim: at most 2 us a step and 0.1 ms an episode for CartPole, where the reference costs 18 us and 1.9 ms.
-
     python benchmarks/collect.py --reference-python /path/to/python/with/minari
 
 The cost of a step is measured where episodes never end, the cost of an episode is what remains where they do
@@ -11,26 +9,31 @@ The cost of a step is measured where episodes never end, the cost of an episode 
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 ENDLESS = 10**9
+Runs = list[tuple[dict[str, float], dict[str, float]]]  # a round each: endless, with episodes
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 def cartpole(endless: bool):
     import gymnasium
 
-    env = gymnasium.make("CartPole-v1", max_episode_steps=ENDLESS if endless else 500)
+    env: Any = gymnasium.make("CartPole-v1", max_episode_steps=ENDLESS if endless else 500)
     if endless:
         env.unwrapped.x_threshold = env.unwrapped.theta_threshold_radians = np.inf
         env.unwrapped.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float32)  # none is outside
@@ -46,7 +49,7 @@ def cheetah(endless: bool):
 ENVIRONMENTS = {"CartPole-v1": cartpole, "HalfCheetah-v5": cheetah}
 
 
-def loop(env, steps: int, clock) -> dict[str, float]:
+def loop(env: Any, steps: int, clock: Any) -> dict[str, float]:
     """Drive with actions drawn beforehand; seconds and finished episodes."""
     env.action_space.seed(0)
     actions = [env.action_space.sample() for _ in range(steps)]
@@ -61,32 +64,31 @@ def loop(env, steps: int, clock) -> dict[str, float]:
     return {"seconds": clock() - start, "episodes": episodes, "steps": steps}
 
 
-def record_bare(env, _: Path):
+def record_bare(env: Any, _: Path) -> Any:
     return env
 
 
-def record_memory(env, _: Path):
+def record_memory(env: Any, _: Path) -> Any:
     from penstock.record.collector import Collector
     from penstock.record.memory import MemoryWriter
 
     return Collector(env, MemoryWriter(), seed=0)
 
 
-def record_columns(env, folder: Path):
+def record_columns(env: Any, folder: Path) -> Any:
     from penstock.record.collector import Collector
 
     return Collector(env, folder / "columns", seed=0)
 
 
-def record_minari(env, folder: Path):
+def record_minari(env: Any, folder: Path) -> Any:
     from penstock.record.collector import Collector
 
     return Collector(env, folder / "minari", format="minari", seed=0)
 
 
-def record_reference(env, folder: Path):
-    import minari
-
+def record_reference(env: Any, folder: Path) -> Any:
+    minari: Any = importlib.import_module("minari")
     os.environ["MINARI_DATASETS_PATH"] = str(folder)
     return minari.DataCollector(env)
 
@@ -107,14 +109,14 @@ def measure(variant: str, name: str, endless: bool, steps: int, clock: str) -> d
         return loop(env, steps, CLOCKS[clock])
 
 
-def measure_elsewhere(python: str, *arguments) -> dict[str, float]:
+def measure_elsewhere(python: str, *arguments: Any) -> dict[str, float]:
     """The same in another interpreter, where the reference is installed (-P: benchmarks/minari.py is not it)."""
     command = [python, "-P", "-W", "ignore", __file__, "--worker", json.dumps(arguments)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def rounds(name: str, options) -> dict[str, list[tuple[dict, dict]]]:
+def rounds(name: str, options: argparse.Namespace) -> dict[str, Runs]:
     """For each variant, a pair of measurements (endless, with episodes) a round."""
     here = [variant for variant in VARIANTS if not variant.startswith("reference")]
     if not has_format("columns"):
@@ -122,15 +124,12 @@ def rounds(name: str, options) -> dict[str, list[tuple[dict, dict]]]:
     if not has_format("minari"):
         here.remove("penstock, minari hdf5")
     elsewhere = ["reference's bare", "reference"] if options.reference_python else []
-    found: dict[str, list] = {variant: [] for variant in (*here, *elsewhere)}
+    found: dict[str, Runs] = {variant: [] for variant in (*here, *elsewhere)}
     for _ in range(options.rounds):
         for variant, pairs in found.items():
-            pair = []
-            for endless in (True, False):
-                arguments = (variant, name, endless, options.steps, options.clock)
-                run = measure if variant in here else lambda *a: measure_elsewhere(options.reference_python, *a)
-                pair.append(run(*arguments))
-            pairs.append(tuple(pair))
+            run = measure if variant in here else partial(measure_elsewhere, options.reference_python)
+            endless, ending = (run(variant, name, kind, options.steps, options.clock) for kind in (True, False))
+            pairs.append((endless, ending))
     return found
 
 
@@ -140,17 +139,28 @@ def has_format(name: str) -> bool:
     return name in available()
 
 
-def table(name: str, found: dict[str, list[tuple[dict, dict]]]) -> None:
+def table(name: str, found: dict[str, Runs]) -> None:
+    import figures  # not on top: the reference's interpreter runs this file without its folder
+
     print(f"\n{name}: over the bare loop of the same round")
     print(f"{'':24} {'us/step':>9} {'+ us/step':>10} {'+ us/episode':>13} {'all, ratio':>11}")
     for variant, pairs in found.items():
         bare = found["reference's bare" if variant == "reference" else "bare"]
         rows = [overhead(mine, base) for mine, base in zip(pairs, bare, strict=True)]
         total, step, episode, ratio = (statistics.median(column) for column in zip(*rows, strict=True))
+        for figure, value, unit in (
+            ("all", total / 1e6, "s"),
+            ("step", step / 1e6, "s"),
+            ("episode", episode / 1e6, "s"),
+            ("ratio", ratio, "x"),
+        ):
+            figures.record("_".join(re.findall(r"\w+", f"{name} {variant}")) + f".{figure}", value, unit)
         print(f"{variant:24} {total:9.2f} {step:10.2f} {episode:13.1f} {ratio:10.2f}x")
 
 
-def overhead(mine: tuple[dict, dict], bare: tuple[dict, dict]) -> tuple[float, float, float, float]:
+def overhead(
+    mine: tuple[dict[str, float], dict[str, float]], bare: tuple[dict[str, float], dict[str, float]]
+) -> tuple[float, float, float, float]:
     """Microseconds a step in all, more a step, more an episode, and the ratio of loops with episodes."""
     per_step = [1e6 * run["seconds"] / run["steps"] for run in (*mine, *bare)]
     step = per_step[0] - per_step[2]
@@ -158,7 +168,7 @@ def overhead(mine: tuple[dict, dict], bare: tuple[dict, dict]) -> tuple[float, f
     return per_step[1], step, episode, per_step[1] / per_step[3]
 
 
-def vector(options, n: int = 16) -> None:
+def vector(options: argparse.Namespace, n: int = 16) -> None:
     """Sixteen CartPoles at once: more for a step of one of them."""
     import gymnasium
 
@@ -177,6 +187,9 @@ def vector(options, n: int = 16) -> None:
 
     pairs = [(run(False), run(True)) for _ in range(options.rounds)]
     bare, ours = (statistics.median(column) for column in zip(*pairs, strict=True))
+    import figures
+
+    figures.record("vector.step", (ours - bare) / 1e6, "s")
     print(f"\nCartPole-v1 x {n}, vectorised: bare {bare:.2f} us, recorded {ours:.2f} us for a step of one environment")
 
 

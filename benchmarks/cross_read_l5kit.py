@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import json
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 
 NAMES = ("scenes", "frames", "agents", "traffic_light_faces")
@@ -43,9 +45,8 @@ def digest(rows: Any) -> list[Any]:
 
 def child(task: dict[str, Any]) -> None:
     """In the peer: digest logs, write one again with other settings, or measure reads."""
-    import numcodecs
-    import zarr
-
+    numcodecs: Any = importlib.import_module("numcodecs")
+    zarr: Any = importlib.import_module("zarr")
     if task["do"] == "digest":
         groups = [zarr.open_group(path, "r") for path in task["paths"]]
         print(json.dumps([{name: digest(group[name][:]) for name in NAMES if name in group} for group in groups]))
@@ -156,6 +157,8 @@ def both_ways(peer: str, log: Path, root: Path) -> int:
         print(
             f"zarr {version}, read by us:", "equal" if found == expected else f"OTHERS {found}", Path(path).suffix, kind
         )
+    figures.record("compared", len(ours) + len(theirs), "count")
+    figures.record("equal", len(ours) + len(theirs) - wrong, "count")
     return wrong
 
 
@@ -181,6 +184,8 @@ def speeds(peer: str, log: Path, root: Path) -> None:
     found["zarr 2"] = ask(peer, {"do": "measure", "log": str(root / "long.zarr")})
     flat = np.load(root / "flat" / "agents.npy", mmap_mode="r")
     found["numpy.load(mmap)"] = measured(Copied(flat), n)
+    for what, name in (("agents[i]", "row"), ("agents[i:i+900]", "rows"), ("agents[:]", "all")):
+        figures.record(f"{name}.ratio", found["zarr 2"][what] / found["ours"][what], "x")
     for name, times in found.items():
         print(f"{name:20}", {what: round(value, 1) for what, value in times.items()})
 
@@ -196,7 +201,7 @@ class Copied:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--peer")
     parser.add_argument("--log", type=Path)
     parser.add_argument("--child", type=json.loads)

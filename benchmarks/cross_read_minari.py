@@ -11,19 +11,22 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
+import importlib.metadata
 import json
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 EPISODES, STEPS = 3, (5, 1, 9)
 
 
-def digest(value):
+def digest(value: Any) -> Any:
     """A digest of nested observations: dicts, tuples, lists of text, arrays."""
     if isinstance(value, dict):
         return {key: digest(inner) for key, inner in sorted(value.items())}
@@ -41,7 +44,7 @@ def digest(value):
 # --------------------------------------------------------------------------------------- in the reference's process
 
 
-def spaces():
+def spaces() -> Any:
     from gymnasium import spaces as s
 
     f4 = np.float32
@@ -66,7 +69,7 @@ def spaces():
     }
 
 
-def stacked(space, samples):
+def stacked(space: Any, samples: Any) -> Any:
     from gymnasium import spaces as s
 
     if isinstance(space, s.Dict):
@@ -76,8 +79,8 @@ def stacked(space, samples):
     return list(samples) if isinstance(space, s.Text) else np.stack(samples)
 
 
-def buffers(space):
-    from minari.data_collector import EpisodeBuffer
+def buffers(space: Any) -> Any:
+    from minari.data_collector import EpisodeBuffer  # pyright: ignore[reportMissingImports]
 
     space.seed(1)
     rng = np.random.default_rng(2)
@@ -97,10 +100,10 @@ def buffers(space):
         )
 
 
-def reference_write():
+def reference_write() -> Any:
     import warnings
 
-    import minari
+    minari: Any = importlib.import_module("minari")
 
     warnings.simplefilter("ignore")
     for name, space in spaces().items():
@@ -111,10 +114,10 @@ def reference_write():
             )  # fmt: skip
 
 
-def reference_read(ids):
+def reference_read(ids: Any) -> Any:
     import warnings
 
-    import minari
+    minari: Any = importlib.import_module("minari")
 
     warnings.simplefilter("ignore")
     found = {}
@@ -126,8 +129,8 @@ def reference_read(ids):
     return found
 
 
-def describe(dataset):
-    from minari.serialization import serialize_space
+def describe(dataset: Any) -> Any:
+    from minari.serialization import serialize_space  # pyright: ignore[reportMissingImports]
 
     metadata = list(dataset.storage.get_episode_metadata(range(dataset.total_episodes)))
     return {
@@ -151,13 +154,14 @@ ARRAYS = ("observations", "actions", "rewards", "terminations", "truncations")
 # ------------------------------------------------------------------------------------------------------- in our own
 
 
-def ours(path):
+def ours(path: Any) -> Any:
     from penstock.formats.minari import FORMAT
 
     try:
         with FORMAT.open(path) as source:
+            spec: Any = source.spec
             return {
-                "spaces": [source.spec.observation_space.to_json(), source.spec.action_space.to_json()],
+                "spaces": [space.to_json() for space in (spec.observation_space, spec.action_space)],
                 "totals": [source.metadata["total_episodes"], source.metadata["total_steps"]],
                 "metadata": {k: source.metadata.get(k) for k in ("algorithm_name", "data_format")},
                 "episodes": [our_episode(episode) for episode in source.episodes()],
@@ -166,10 +170,10 @@ def ours(path):
         return {"error": f"{type(error).__name__}: {error}"}
 
 
-def our_episode(episode):
+def our_episode(episode: Any) -> Any:
     from penstock.core.ragged import Ragged
 
-    def plain(value):
+    def plain(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: plain(inner) for key, inner in value.items()}
         if isinstance(value, tuple):
@@ -188,7 +192,7 @@ ENV_SPEC = (  # Minari 0.4 does not load a dataset without one
 )
 
 
-def rewrite(path, target, entries=None, **options):
+def rewrite(path: Any, target: Any, entries: Any = None, **options: Any) -> Any:
     from penstock.formats.minari import FORMAT
 
     with FORMAT.open(path) as source:
@@ -197,7 +201,7 @@ def rewrite(path, target, entries=None, **options):
             writer.write_all(source.episodes())
 
 
-def differences(left, right, ignore=()):
+def differences(left: Any, right: Any, ignore: Any = ()) -> Any:
     if "error" in left or "error" in right:
         return [left.get("error") or right.get("error")]
     found = [key for key in ("spaces", "totals") if canonical(left[key]) != canonical(right[key])]
@@ -206,14 +210,14 @@ def differences(left, right, ignore=()):
     return found
 
 
-def canonical(value):
+def canonical(value: Any) -> Any:
     """Order and characters of a Text's charset do not matter."""
     if isinstance(value, dict):
         return {k: "".join(sorted(v)) if k == "charset" else canonical(v) for k, v in value.items()}
     return [canonical(v) for v in value] if isinstance(value, list) else value
 
 
-def run(python, root, mode, *arguments):
+def run(python: Any, root: Any, mode: Any, *arguments: Any) -> Any:
     environment = {**os.environ, "MINARI_DATASETS_PATH": str(root)}
     command = [python, "-P", __file__, "--mode", mode, *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -222,7 +226,9 @@ def run(python, root, mode, *arguments):
     return done.stdout
 
 
-def compare(python, legacy):
+def compare(python: Any, legacy: Any) -> Any:
+    import figures  # not on top: the reference's interpreter runs this file without its folder
+
     from penstock.formats.minari import root as listing
 
     wrong = 0
@@ -246,17 +252,19 @@ def compare(python, legacy):
         for dataset_id, way, found in rows:
             print(f"{way:24} {dataset_id:36} {'equal' if not found else ', '.join(map(str, found))[:160]}")
             wrong += bool(found)
+    figures.record("compared", len(rows), "count")
+    figures.record("equal", len(rows) - wrong, "count")
     print(f"{len(rows) - wrong} of {len(rows)} equal")
     return wrong
 
 
-def read_back(python, top, ids):
+def read_back(python: Any, top: Any, ids: Any) -> Any:
     (top / "ids.json").write_text(json.dumps(ids))
     run(python, top, "read", str(top / "ids.json"), str(top / "found.json"))
     return json.loads((top / "found.json").read_text())
 
 
-def copied(top, ids):
+def copied(top: Any, ids: Any) -> Any:
     copies = {}
     for dataset_id in ids:
         for back in ("hdf5", "arrow", "parquet"):
@@ -266,7 +274,7 @@ def copied(top, ids):
     return copies
 
 
-def legacy_copies(top, ids):
+def legacy_copies(top: Any, ids: Any) -> Any:
     copies = {}
     for dataset_id in ids:
         target = f"legacy-{dataset_id.split('/hdf5-')[1]}"
@@ -275,9 +283,9 @@ def legacy_copies(top, ids):
     return copies
 
 
-def legacy_read(ids):
-    import minari
-    from minari.serialization import serialize_space
+def legacy_read(ids: Any) -> Any:
+    minari: Any = importlib.import_module("minari")
+    from minari.serialization import serialize_space  # pyright: ignore[reportMissingImports]
 
     found = {}
     for dataset_id in ids:
@@ -301,7 +309,7 @@ def legacy_read(ids):
     return found
 
 
-def main():
+def main() -> Any:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--reference-python")
     parser.add_argument("--legacy-python")
@@ -313,8 +321,6 @@ def main():
     if options.mode == "write":
         reference_write()
     else:
-        import importlib.metadata
-
         read = legacy_read if importlib.metadata.version("minari").startswith("0.4") else reference_read
         Path(options.files[1]).write_text(json.dumps(read(json.loads(Path(options.files[0]).read_text()))))
     return 0

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import io
 import json
 import subprocess
@@ -20,6 +21,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 
 LONG = "accélération/" + "x" * 120
@@ -41,7 +43,7 @@ def child(paths: list[str]) -> None:
     """In the peer: every sample of the archives, decoded by the library, as a line of JSON."""
     import warnings
 
-    import webdataset as wds
+    wds: Any = importlib.import_module("webdataset")
 
     warnings.simplefilter("ignore")
     print(json.dumps({"version": wds.__version__ if hasattr(wds, "__version__") else "0.1"}))
@@ -125,7 +127,7 @@ def main() -> int:
     if arguments.child:
         child(arguments.child)
         return 0
-    wrong = 0
+    wrong = compared = 0
     with tempfile.TemporaryDirectory() as name:
         for what, path, samples in cases(Path(name)):
             for peer in arguments.peer:
@@ -133,7 +135,10 @@ def main() -> int:
                 same = json.loads(json.dumps(samples)) == sorted(found)
                 verdict = "equal" if same else f"DIFFERS: {error or f'{len(found)} of {len(samples)} samples'}"
                 wrong += not same
+                compared += 1
                 print(f"webdataset {version:<8}{what:<34}{len(found):>4} samples  {verdict}")
+    figures.record("compared", compared, "count")
+    figures.record("equal", compared - wrong, "count")
     return int(wrong > 0)
 
 

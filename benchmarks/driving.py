@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 
 import penstock
@@ -135,6 +136,7 @@ def masked(logs: Arrays) -> None:
     spare = np.empty_like(logs.agents)
     times = fastest({"mask": lambda: agents_mask(logs), "copy": lambda: np.copyto(spare, logs.agents)}, 3)
     rate = len(logs.agents) / times["mask"]
+    figures.record("mask", rate, "/s")
     print(f"{'mask':>8} {rate / 1e6:10.1f} M observations/s, {times['mask'] / times['copy']:.1f} x the time of a copy")
 
 
@@ -158,6 +160,9 @@ def sampled(name: str, data: Any, rows: np.ndarray, loop: Callable[[], object] |
     rate, copy = rows.size / times["batches"], rows.shape[1] / times["copied"]
     nbytes = sum(values.nbytes for values in first) // rows.shape[1]
     beside = "" if loop is None else f", {rate * times['loop'] / loops:8.1f} x a plain loop"
+    figures.record(name, rate, "/s")
+    if loop is not None:
+        figures.record(f"{name}.loop", rate * times["loop"] / loops, "x")
     print(f"{name:>8} {rate:10,.0f} samples/s of {nbytes:,} B, {copy / rate:6.1f} x the time of a copy{beside}")
 
 

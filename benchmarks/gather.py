@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import figures
 import numpy as np
 
 from penstock.core.selection import Selection
@@ -69,6 +70,9 @@ def windows_of_three_columns(steps: int) -> None:
 
     ours, numpys = best(block), best(fancy)
     size = sum(a.nbytes for a in columns.values()) / 1e6
+    name = "windows.cached" if size < 100 else "windows.memory"
+    figures.record(name, BLOCK / ours, "/s")
+    figures.record(f"{name}.numpy", numpys / ours, "x")
     line(f"windows of 16 x 3 columns, {size:,.0f} MB", f"{BLOCK / ours / 1e6:.2f} M windows/s", numpys / ours)
 
 
@@ -81,6 +85,8 @@ def records(row_bytes: int, megabytes: int) -> None:
     ours = best(lambda i: rows.gather(picks[i], one, at, out))
     others = [rng.integers(0, len(array), BLOCK) for _ in range(31)]
     numpys = best(lambda i: np.take(array, others[i], axis=0, out=out, mode="clip"))
+    figures.record(f"rows.{row_bytes}.{megabytes}", BLOCK / ours, "/s")
+    figures.record(f"rows.{row_bytes}.{megabytes}.numpy", numpys / ours, "x")
     line(f"single rows of {row_bytes} bytes, {megabytes} MB", f"{BLOCK / ours / 1e6:.2f} M rows/s", numpys / ours)
 
 
@@ -88,6 +94,7 @@ def overhead() -> None:
     rows = RowMap.of(np.zeros((100, 8), np.uint8))
     one, out = np.ones(1, np.int64), np.zeros((1, 8), np.uint8)
     seconds = best(lambda _: [rows.gather(one, one, one - 1, out) for _ in range(1000)]) / 1000
+    figures.record("call", seconds, "s")
     line("one call for one row", f"{seconds * 1e6:.2f} us")
 
 
@@ -105,6 +112,8 @@ def tiled(name: str, steps: int, row_shape: tuple[int, ...], tile: tuple[int, ..
     one, at, out = np.ones(256, np.int64), np.arange(256), np.zeros((256, tiles.row_bytes), np.uint8)
     ours = best(lambda i: tiles.gather(picks[i], one, at, out))
     numpys = best(lambda i: np.take(dense, picks[i], axis=0, out=out, mode="clip"))
+    figures.record(f"tiles.{row_shape[0]}", 256 / ours, "/s")
+    figures.record(f"tiles.{row_shape[0]}.numpy", numpys / ours, "x")
     line(name, f"{256 / ours / 1e3:.0f} k rows/s, {256 * tiles.row_bytes / ours / 1e9:.1f} GB/s", numpys / ours)
 
 

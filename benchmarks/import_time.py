@@ -6,13 +6,15 @@ import subprocess
 import sys
 import time
 
+import figures
+
 RUNS = 7
 CODES = {
-    "python alone": "pass",
-    "import penstock": "import penstock",
-    "penstock.Columns": "import penstock; penstock.Columns",
-    "penstock.open": "import penstock; penstock.open",
-    "penstock --help": "import sys; sys.argv[1:] = ['--help']; from penstock.cli.main import main; main()",
+    "python": "pass",
+    "import": "import penstock",
+    "columns": "import penstock; penstock.Columns",
+    "open": "import penstock; penstock.open",
+    "help": "import sys; sys.argv[1:] = ['--help']; from penstock.cli.main import main; main()",
 }
 
 
@@ -24,7 +26,9 @@ def seconds(code: str) -> float:
 
 def main() -> None:
     for name, code in CODES.items():
-        print(f"{name:20} {1000 * min(seconds(code) for _ in range(RUNS)):6.0f} ms")
+        best = min(seconds(code) for _ in range(RUNS))
+        figures.record(name, best, "s")
+        print(f"{name:10} {1000 * best:6.0f} ms   {code}")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import figures
 import numpy as np
 
 from penstock.formats.base.format import Format, named
@@ -112,6 +113,8 @@ def show(tallies: list[Tally]) -> None:
     for t in tallies:
         found = t.reported - t.lost
         cells = (t.format, t.kills, t.reported, found, t.lost, t.unequal, t.unopened, t.unreported)
+        for name, value in (("kills", t.kills), ("saved", t.reported), ("lost", t.lost + t.unequal)):
+            figures.record(f"{t.format}.{name}", value, "count")
         print(" | ".join(f"{cell:>12}" for cell in (*cells, f"{t.seconds / max(t.kills, 1) * 1e3:.1f}")))
 
 

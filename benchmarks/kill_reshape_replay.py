@@ -9,9 +9,10 @@ Four datasets of four kinds (column store, Minari HDF5, Arrow and Parquet) are w
 cut into windows of 16, shuffled, mixed 0.4 / 0.3 / 0.2 / 0.1, packed into rows of 64 steps and shuffled again. One
 process reads the stream without interruption, as the reference. Then ranks, each a process with its own number of
 threads, read it in legs; at random moments one of them is killed with SIGKILL, all stop, and the next leg resumes from
-the last checkpoint: what any rank had at the batch where it was taken. Every rank writes the rows it consumed to a
-file; put together, their SHA-256 must be the reference's. `--rivals` runs the rivals' scripts of `benchmarks/rivals`
-with the given interpreter. Exit code 1 if anything differs.
+the last checkpoint: what any rank had at the batch where it was taken. Only a rank that SIGKILL ended counts as killed,
+and legs go on until as many were as asked for. Every rank writes the rows it consumed to a file; put together, their
+SHA-256 must be the reference's. `--rivals` runs the scripts of `benchmarks/rivals` with the given interpreter, and
+nothing else. Exit code 1 if anything differs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -30,6 +30,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 
 import penstock
@@ -43,8 +44,12 @@ from penstock.data.map_dataset import MapDataset
 from penstock.formats.base.format import named
 from penstock.formats.base.source import Source
 
-KINDS = (("store", "columns", {}), ("hdf5", "minari", {}), ("arrow", "minari", {"data_format": "arrow"}),
-         ("parquet", "minari", {"data_format": "parquet"}))  # fmt: skip
+KINDS: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("store", "columns", {}),
+    ("hdf5", "minari", {}),
+    ("arrow", "minari", {"data_format": "arrow"}),
+    ("parquet", "minari", {"data_format": "parquet"}),
+)
 EPISODES = (420, 300, 260, 160)
 WEIGHTS = {"store": 0.4, "hdf5": 0.3, "arrow": 0.2, "parquet": 0.1}
 RANKS = (1, 8, 5, 12)
@@ -126,14 +131,18 @@ def replace(path: Path, data: bytes) -> None:
     held.replace(path)
 
 
-def leg(folder: Path, out: Path, state: Path | None, first: int, last: int, world: int, rng: Any, kill: bool) -> Path:
-    """Ranks `0 : world` from `first` on; gives the state that they all reached, or the last one before a kill."""
+def leg(
+    folder: Path, out: Path, state: Path | None, first: int, last: int, world: int, rng: Any, kill: bool
+) -> tuple[Path, bool]:
+    """Ranks `0 : world` from `first` on; the state that they all reached (or the last one before a kill), and whether
+    the rank that was to be killed was still running."""
     processes = [
         subprocess.Popen([sys.executable, __file__, "--worker", "--folder", str(folder), "--out", str(out), "--state",
             str(state or "-"), "--rank", str(rank), "--world", str(world), "--threads", str(rng.integers(4)),
             "--first", str(first), "--last", str(last)])
         for rank in range(world)
     ]  # fmt: skip
+    victim = None
     if kill:
         victim = processes[int(rng.integers(world))]
         wanted = out / f"{int(rng.integers(first, last))}.{processes.index(victim)}"
@@ -143,15 +152,16 @@ def leg(folder: Path, out: Path, state: Path | None, first: int, last: int, worl
         for process in processes:
             process.kill()
     codes = [process.wait() for process in processes]
+    killed = victim is not None and victim.returncode == -signal.SIGKILL
     if not kill and any(codes):
         raise SystemExit(f"a rank ended with {codes}")
     reached = [n for n in range(last, first, -1) if all((out / f"state.{n}.{r}").exists() for r in range(world))]
     if not reached:
-        return state or out / "none"
+        return state or out / "none", killed
     states = {(out / f"state.{reached[0]}.{rank}").read_bytes() for rank in range(world)}
     if len(states) > 1:
         raise SystemExit(f"ranks differ in their state at batch {reached[0]}")
-    return out / f"state.{reached[0]}.0"
+    return out / f"state.{reached[0]}.0", killed
 
 
 def number_of(state: Path) -> int:
@@ -166,10 +176,13 @@ def interrupted(folder: Path, out: Path, batches: int, kills: int, rng: Any) -> 
     while done < batches:
         world = RANKS[(done * 2 * len(RANKS) // batches) % len(RANKS)]
         last = min(done + int(rng.integers(10, 2 * batches // 8)), batches)
-        kill = killed < kills and bool(rng.random() < 0.6)
-        killed += kill
-        state = leg(folder, out, state, done, last, world, rng, kill)
-        reached = number_of(state)
+        kill = killed < kills and (last == batches or bool(rng.random() < 0.6))
+        before = state
+        state, was_killed = leg(folder, out, state, done, last, world, rng, kill)
+        killed += was_killed
+        if number_of(state) == batches and killed < kills:  # all were faster than the kill: this leg comes again
+            state = before
+        reached = 0 if state is None else number_of(state)
         state = None if reached == 0 else state
         shapes.update(dict.fromkeys(range(done, reached), world))
         done = reached
@@ -240,6 +253,9 @@ def main() -> int:
     if arguments.worker:
         worker(arguments)
         return 0
+    if arguments.rivals:
+        rivals(arguments.rivals)
+        return 0
     rng = np.random.default_rng(arguments.seed)
     with tempfile.TemporaryDirectory() as held:
         folder, out = Path(held) / "data", Path(held) / "out"
@@ -259,9 +275,11 @@ def main() -> int:
     windows, took = resuming(arguments.planned, 200, arguments.seed)
     print(f"{windows:.2e} planned windows: from state to batch p50 {np.median(took) * 1e3:.1f} ms, "
           f"p99 {np.quantile(took, 0.99) * 1e3:.1f} ms")  # fmt: skip
-    if arguments.rivals:
-        rivals(arguments.rivals)
-    return int(digests[0] != digests[1] or size >= 1000)
+    for name, value in (("kills", killed), ("lost", lost), ("repeated", repeated), ("windows", windows)):
+        figures.record(name, value, "count")
+    figures.record("state", size, "B")
+    figures.record("resume", float(np.quantile(took, 0.99)), "s")
+    return int(digests[0] != digests[1] or size >= 1000 or killed != arguments.kills)
 
 
 def ids_of(rows: list[bytes]) -> set[int]:
@@ -271,7 +289,11 @@ def ids_of(rows: list[bytes]) -> set[int]:
 def rivals(python: str) -> None:
     for script in sorted((Path(__file__).parent / "rivals").glob("with_*.py")):
         with tempfile.TemporaryDirectory() as held:
-            subprocess.run([python, str(script), "--out", f"{held}/result.json"], check=False, env={**os.environ})
+            subprocess.run([python, str(script), "--out", f"{held}/result.json"], check=False)
+            rows = json.loads(Path(held, "result.json").read_text())
+            passed = sum(row["verdict"] == "passes" for row in rows)
+            figures.record(f"{script.stem.removeprefix('with_')}.passed", passed, "count")
+            figures.record(f"{script.stem.removeprefix('with_')}.tried", len(rows), "count")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import re
 import resource
 import statistics
 import subprocess
@@ -28,6 +29,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 
 FRAME = 8356  # bytes of a record of version 6
@@ -94,7 +96,7 @@ def ours(directory: str, seconds: float, case: dict[str, Any]) -> dict[str, floa
     from penstock.domains.chess.rescore import Rescorer
 
     named = {"hanse": ("hanse_gamma", 1.0), "rescore": ("rescorer", Rescorer())}
-    options = dict(named.get(name, (name, value)) for name, value in case.items())
+    options: dict[str, Any] = dict(named.get(name, (name, value)) for name, value in case.items())
     begun = time.perf_counter()
     with chess_pipeline(directory, **options) as batches:
         next(batches)
@@ -142,6 +144,7 @@ def start(stored: list[bytes], folder: Path) -> None:
         arguments = (str(folder), "--seconds", "1", "--case", json.dumps({**case, "window": window}))
         runs = [run for _ in range(3) if (run := child(sys.executable, __file__, *arguments)) is not None]
         first = statistics.median(run["first_s"] for run in runs)
+        figures.record(f"start.{window}", first, "s")
         print(f"200 k games in 20 archives, a window of {window:,}: first batch after {first:.2f} s", flush=True)
 
 
@@ -160,7 +163,7 @@ def compare(name: str, case: dict[str, Any], directory: str, args: argparse.Name
     peers = {"original": case, "original, tuned": {**case, "tuned": True}} if args.peer and "ahead" not in case else {}
     found: dict[str, list[dict[str, float]]] = {}
     yards: list[dict[str, float]] = []
-    rival = str(Path(__file__).parent / "rivals" / "with_lczero.py")
+    rival = str(Path(__file__).parent / "rivals" / "lczero_original.py")
     for _ in range(args.runs):
         yards.append(yardsticks(stored))
         mine = child(sys.executable, __file__, directory, "--case", json.dumps(case), "--seconds", str(args.seconds))
@@ -174,6 +177,11 @@ def compare(name: str, case: dict[str, Any], directory: str, args: argparse.Name
     yard = {key: statistics.median(one[key] for one in yards) for key in yards[0]}
     speeds = {who: statistics.median(run["frames_per_s"] for run in runs) for who, runs in found.items()}
     print(f"{name}  (zlib {yard['zlib'] / 1e9:.2f} GB/s, copy {yard['copy'] / 1e9:.2f} GB/s)")
+    if "penstock" in speeds:
+        short = re.sub(r"\W+", "_", name)
+        figures.record(short, speeds["penstock"], "/s")
+        figures.record(f"{short}.cpu", statistics.median(run["cpu_us"] for run in found["penstock"]) / 1e6, "s")
+        figures.record(f"{short}.zlib", speeds["penstock"] * FRAME / yard["zlib"], "x")
     for who, speed in speeds.items():
         first = statistics.median(run["first_s"] for run in found[who])
         cpu = statistics.median(run["cpu_us"] for run in found[who])
@@ -187,7 +195,7 @@ def compare(name: str, case: dict[str, Any], directory: str, args: argparse.Name
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("directory")
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--runs", type=int, default=3)
@@ -201,6 +209,7 @@ def main() -> None:
         print(json.dumps(memory(args.directory) if case == "memory" else ours(args.directory, args.seconds, case)))
         return
     stored = chunks_of(Path(args.directory))
+    figures.record("games", len(stored), "count")
     with tempfile.TemporaryDirectory() as folder:
         without_small_endings(stored, Path(folder))
         for name, case in CASES.items():
@@ -211,6 +220,8 @@ def main() -> None:
             start(stored, Path(folder) / "start")
     if args.only is None or args.only in "memory":
         found = child(sys.executable, __file__, args.directory, "--case", '"memory"')
+        if found is not None:
+            figures.record("memory", found["with_1m_gb"] * 1e9, "B")
         print(f"1 M shuffled positions: {found}")
 
 

@@ -21,6 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 
 RESERVOIR, BATCH = 2_000, 64
@@ -73,7 +74,7 @@ def killed(directory: str, folder: Path, delay: float | None, threads: int) -> N
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("directory")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)
@@ -98,6 +99,8 @@ def main() -> None:
             distinct = len(np.unique(seen, axis=0))
             twice += len(seen) - distinct
             missing += wanted - distinct
+    for name, value in (("kills", kills), ("passes", passes), ("twice", twice), ("missing", missing)):
+        figures.record(name, value, "count")
     print(f"{kills} kills in {passes} passes of {wanted:,} positions: {twice} came twice, {missing} never came")
     sys.exit(1 if twice or missing else 0)
 

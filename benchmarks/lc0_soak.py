@@ -30,6 +30,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 
 LARGEST = 60  # files at a time
@@ -182,7 +183,7 @@ def read(batches: Any, until: float, answer: Any) -> tuple[Counter[tuple[int, in
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("directory")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=0)
@@ -225,6 +226,9 @@ def main() -> None:
     provider = stopped["stages"]["file_path_provider"]
     print(f"changes {changes}; provider {provider['counts']}; failures {failures}")
     print(f"{sum(seen.values()):,} positions, {len(seen):,} distinct")
+    figures.record("changes", sum(changes.values()), "count")
+    figures.record("lost", len(lost), "count")
+    figures.record("failed", sum(not holds for holds in checks.values()), "count")
     for check, holds in checks.items():
         print(f"{'ok  ' if holds else 'FAIL'} {check}")
     sys.exit(0 if all(checks.values()) else 1)

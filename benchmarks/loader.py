@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
+import figures
 import numpy as np
 import torch
 
@@ -62,7 +63,9 @@ def throughput() -> None:
     for name, data in (("tiny records, shuffled", tiny), ("windows of 16 x 3 columns, shuffled", wide)):
         for threads in (0, 1, None):
             loader = penstock.Loader(data, BATCH, threads=threads)
-            line(f"{name}, threads={threads}", f"{rate(loader, lambda b: b.n):,.0f}/s")
+            reached = rate(loader, lambda b: b.n)
+            figures.record(f"{name.split()[0]}.{'auto' if threads is None else threads}", reached, "/s")
+            line(f"{name}, threads={threads}", f"{reached:,.0f}/s")
     rank = penstock.Loader(tiny, 8 * BATCH, rank=3, world=8, threads=0)
     line("tiny records, one rank of eight, its own rows", f"{rate(rank, lambda b: b.n):,.0f}/s")
     skipping = penstock.Loader(tiny, BATCH, threads=0)
@@ -111,22 +114,28 @@ def resume() -> None:
     data = penstock.EpisodeDataset(Flat(spec, steps)).samples().shuffle(seed=0)
     state = penstock.Loader(data, BATCH).state_dict()
     times: list[float] = []
+    loader = penstock.Loader(data, BATCH, threads=0)
     for k in np.random.default_rng(0).integers(0, 10**10, 200).tolist():
         begin = time.perf_counter()
         loader = penstock.Loader(data, BATCH, threads=0)
         loader.load_state_dict({**state, "position": k})
         next(iter(loader))
         times.append(time.perf_counter() - begin)
+    figures.record("resume", float(np.quantile(times, 0.99)), "s")
+    figures.record("state", len(json.dumps(loader.state_dict())), "B")
     line("resume at one of 10^9 samples and the first batch, p99", f"{np.quantile(times, 0.99) * 1e3:.2f} ms")
     line("state", f"{len(json.dumps(loader.state_dict()))} bytes")
     for i in range(36):
         loader.skip((10**9 + i * 5000, 10**9 + i * 5000 + 256))
+    figures.record("state.skipped", len(json.dumps(loader.state_dict())), "B")
     line("state with 36 ranges skipped", f"{len(json.dumps(loader.state_dict()))} bytes")
     tickets = [batch.ticket for batch in islice(loader, 50)]
     begin = time.perf_counter()
     for ticket in tickets:
         loader.why(ticket)
-    line("why, a ticket of 256 samples", f"{(time.perf_counter() - begin) / len(tickets) * 1e3:.2f} ms")
+    seconds = (time.perf_counter() - begin) / len(tickets)
+    figures.record("why", seconds, "s")
+    line("why, a ticket of 256 samples", f"{seconds * 1e3:.2f} ms")
 
 
 class Flat(penstock.MemorySource):

@@ -3,7 +3,7 @@
     python benchmarks/minari.py --reference-python PATH [--scale 1.0] [--seconds 2] [--out DIR]
 
 `PATH` is a Python that has `minari[all]==0.5.4` and Pillow; its figures come from `minari_reference.py`, run beside.
-Backs the claims of the README's table "Minari": iterating, one episode by index, random batches of transitions and
+Backs the tables "Minari" of the page on benchmarks: iterating, one episode by index, random batches of transitions and
 windows, images, writing, and the bytes a short episode costs.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent))
+import figures
 import minari_reference
 
 import penstock
@@ -57,6 +59,11 @@ class Row:
         return "" if not self.peer else f"{self.ours / self.peer:,.1f} x"
 
 
+def named_figure(what: str) -> str:
+    """The figure's name of a row: `iterate our store` of `cheetah: iterate our store` is `iterate_our_store`."""
+    return "_".join(re.findall(r"\w+", what.partition(":")[2]))
+
+
 class Reference:
     """A running interpreter with the reference in it, asked one task at a time."""
 
@@ -81,6 +88,18 @@ class Reference:
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
+
+
+def record(row: Row, name: str) -> Row:
+    """Record a row's figure and its ratios to Minari and NumPy; return the row."""
+    unit = "B" if row.unit.startswith("bytes") else "/s"
+    figures.record(name, row.ours, unit)
+    if row.peer:
+        figures.record(f"{name}.reference", row.peer, unit)
+        figures.record(f"{name}.ratio", row.ours / row.peer, "x")
+    if row.numpy:
+        figures.record(f"{name}.numpy", row.ours / row.numpy, "x")
+    return row
 
 
 def spec_of(kind: str) -> penstock.Spec:
@@ -215,7 +234,7 @@ def measure(kind: str, reference: Reference, folder: Path, scale: float, seconds
     opened = {"our store": penstock.open(store), "our HDF5": penstock.open(hdf5), "its HDF5": penstock.open(theirs)}
     peer = {
         task: reference.ask(act="read", kind=kind, task=task, data_format="hdf5", seconds=seconds)["rate"]
-        for task in ("iterate", "episode", "transition")
+        for task in ("iterate", "episode", "transition", "window")
     }
     order = np.random.default_rng(0).integers(0, n, 200 if kind == "image" else 2000).tolist()
     samples = 1 << 14 if kind == "image" else 1 << 18
@@ -250,7 +269,7 @@ def measure(kind: str, reference: Reference, folder: Path, scale: float, seconds
             yield Row(
                 f"{kind}: windows 256x16, {label}, {threads} thr.",
                 rate(lambda windows=windows, threads=threads: batches(windows, samples // 16, 16, threads), seconds),
-                peer["transition"],
+                peer["window"],
                 "steps/s",
                 ">= 100 k" if kind == "image" else ">= 2 M",
                 numpy[1],
@@ -283,6 +302,7 @@ def main() -> None:
         for kind in asked.kinds:
             for row in measure(kind, reference, folder, asked.scale, asked.seconds):
                 peer = "" if row.peer is None else f"{row.peer:,.0f}"
+                record(row, named_figure(row.what))
                 table.add_row(row.what, f"{row.ours:,.0f}", peer, row.ratio, *row.beside, row.unit, row.aim)
                 print(row.what, f"{row.ours:,.0f}", peer, row.ratio, *row.beside, file=sys.stderr, flush=True)
     finally:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+WINDOW = 16  # steps
 
-def episodes(kind: str, scale: float):
+
+def episodes(kind: str, scale: float) -> Iterator[Any]:
     rng = np.random.default_rng(0)
     count, steps = {"cheetah": (1000, 1000), "small": (5000, 20), "image": (50, 500)}[kind]
     for _ in range(max(int(count * scale), 2)):
@@ -23,8 +28,8 @@ def episodes(kind: str, scale: float):
         yield observations, actions, rng.normal(size=steps)
 
 
-def buffers(kind: str, scale: float):
-    from minari.data_collector import EpisodeBuffer
+def buffers(kind: str, scale: float) -> list[Any]:
+    from minari.data_collector import EpisodeBuffer  # pyright: ignore[reportMissingImports]
 
     made = []
     for observations, actions, rewards in episodes(kind, scale):
@@ -45,7 +50,7 @@ def buffers(kind: str, scale: float):
     return made
 
 
-def spaces(kind: str):
+def spaces(kind: str) -> Any:
     from gymnasium.spaces import Box, Discrete
 
     if kind == "image":
@@ -54,10 +59,10 @@ def spaces(kind: str):
     return Box(-np.inf, np.inf, (width,), np.float64), Box(-np.inf, np.inf, (6,), np.float32)
 
 
-def write(kind: str, scale: float, data_format: str) -> dict:
+def write(kind: str, scale: float, data_format: str) -> dict[str, float]:
     import warnings
 
-    import minari
+    minari: Any = importlib.import_module("minari")
 
     warnings.simplefilter("ignore")
     held = buffers(kind, scale)
@@ -76,8 +81,8 @@ def write(kind: str, scale: float, data_format: str) -> dict:
     return {"seconds": seconds, "steps": sum(len(b.rewards) for b in held), "episodes": len(held)}
 
 
-def read(kind: str, task: str, data_format: str, seconds: float) -> dict:
-    import minari
+def read(kind: str, task: str, data_format: str, seconds: float) -> dict[str, float]:
+    minari: Any = importlib.import_module("minari")
 
     dataset = minari.load_dataset(f"bench/{kind}-{data_format}-v0")
     rng = np.random.default_rng(1)
@@ -95,6 +100,12 @@ def read(kind: str, task: str, data_format: str, seconds: float) -> dict:
             step = int(rng.integers(len(episode.rewards)))
             _ = episode.observations[step], episode.actions[step], episode.rewards[step], episode.observations[step + 1]
             done += 1
+        elif task == "window":
+            episode = dataset[int(rng.integers(total))]
+            start = int(rng.integers(len(episode.rewards) - WINDOW + 1))
+            steps = slice(start, start + WINDOW)
+            _ = episode.observations[steps], episode.actions[steps], episode.rewards[steps]
+            done += WINDOW
     return {"rate": done / (time.perf_counter() - begun), "seconds": passed}
 
 

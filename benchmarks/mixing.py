@@ -19,6 +19,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+import figures
 import numba
 import numpy as np
 
@@ -123,7 +124,11 @@ def main() -> None:
             rate = rates(make, sources)
             line = f"{name:<14}{sources:>5} sources: built in {rate['built']:.3f} s, bound {rate['bound']:.3f}, "
             line += f"{rate['in order'] / 1e6:6.1f} M picks/s in order, {rate['at random'] / 1e6:6.1f} at random"
+            short = name.split()[0]
+            figures.record(f"{short}.{sources}", rate["in order"], "/s")
+            figures.record(f"{short}.{sources}.random", rate["at random"], "/s")
             if theirs and make is whole:
+                figures.record(f"grain.{sources}", rate["in order"] / theirs[i], "x")
                 line += f"; grain {theirs[i] / 1e3:.1f} k/s, ratio {rate['in order'] / theirs[i]:,.0f}"
             if make is whole:
                 line += f"; greedy {greedy_rate(sources) / 1e6:.2f} M/s"

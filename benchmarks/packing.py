@@ -5,11 +5,11 @@ equal quality; of a million, packs stay within 0.01 % (log-normal), 0.2 % (unifo
 bound; 10^9 lengths need no memory beyond themselves and a running sum of packs; any pack is microseconds away where
 plans are kept, and the planning of one window where they are not.
 
-    python benchmarks/packing.py [--n 2000000] [--billion] [--trl path/to/trl/data_utils.py]
-        [--axolotl path/to/axolotl/utils/samplers/multipack.py] [--peer python/with/grain] [--rows 100000]
+    python benchmarks/packing.py [--n 2000000] [--rows 100000] [--peer PYTHON]
+    python benchmarks/packing.py --billion
 
-TRL's and axolotl's packers are read from their source files, for their imports are heavy; a row says so where one is
-not given. TRL packs whole tables, so it is given tables without values worth copying: one byte a token. Grain runs in
+PYTHON has grain, TRL and axolotl. TRL's and axolotl's packers are read from their source files, for their imports are
+heavy. TRL packs whole tables, so it is given tables without values worth copying: one byte a token. Grain runs in
 an interpreter of its own, within the same run. Finished rows are int32 tokens with segment ids and positions, shuffled,
 in batches of 256 on one thread; ours include the planning.
 """
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import importlib
 import json
 import resource
 import subprocess
@@ -28,6 +29,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+import figures
 import numpy as np
 
 import penstock
@@ -62,12 +64,12 @@ def trl_packer(path: str) -> Callable[[Any, int], Any]:
     """TRL's best fit decreasing, taken out of its file."""
     import pyarrow as pa
     import pyarrow.compute as pc
-    import pyarrow.types
 
+    importlib.import_module("pyarrow.types")
     names = ("_SegmentTree", "_pack_bfd", "_check_if_columns_can_be_packed")
     tree = ast.parse(Path(path).read_text())
     tree.body = [node for node in tree.body if getattr(node, "name", "") in names]
-    scope: dict[str, Any] = {"pa": pa, "pc": pc, "np": np, "pyarrow": pyarrow}
+    scope: dict[str, Any] = {"pa": pa, "pc": pc, "np": np, "pyarrow": importlib.import_module("pyarrow")}
     scope |= {"Literal": Literal, "deque": deque, "defaultdict": defaultdict}
     exec(compile(tree, path, "exec"), scope)  # noqa: S102 - a file that the caller names
 
@@ -95,6 +97,24 @@ def axolotl_packer(path: str) -> Callable[[Any, int], Any]:
     return pack
 
 
+def packers(python: str) -> dict[str, Callable[[Any, int], Any]]:
+    """TRL's and axolotl's packers, from the files that an interpreter has."""
+    code = (
+        "import importlib.util as u; print(*(u.find_spec(n).submodule_search_locations[0] for n in ('trl', 'axolotl')))"
+    )
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
+    trl, axolotl = done.stdout.split()
+    return {
+        "trl": trl_packer(f"{trl}/data_utils.py"),
+        "axolotl": axolotl_packer(f"{axolotl}/utils/samplers/multipack.py"),
+    }
+
+
+def short(name: str) -> str:
+    """The figure's name of an input: `log-normal` of `a log-normal`."""
+    return name.split()[1]
+
+
 def row(name: str, speed: float, unit: str, *notes: str) -> None:
     print(f"  {name:<44}{speed:>12,.1f} {unit:<10}{'  '.join(notes)}")
 
@@ -114,6 +134,9 @@ def plans(name: str, lengths: Any, capacity: int, peers: dict[str, Callable[[Any
         packs = len(index)
         took = seconds(lambda k=keep: len(PackIndex(lengths, Rule((capacity,)), keep=k)))
         size = f"{index.nbytes / n:.3f} bytes a length"
+        figures.record(f"{keep}.{short(name)}", n / took, "/s")
+        figures.record(f"{keep}.{short(name)}.above", 100 * (packs / bound - 1), "%")
+        figures.record(f"{keep}.{short(name)}.bytes", index.nbytes / n, "B")
         row(f"best fit decreasing, keep={keep}", n / took / 1e6, "M/s", excess(packs, bound), size)
     for method in ("random_fit", "best_fit", "first_fit", "next_fit", "concat_split"):
         packs = len(PackIndex(lengths, Rule((capacity,), method), keep="recompute"))
@@ -125,7 +148,10 @@ def plans(name: str, lengths: Any, capacity: int, peers: dict[str, Callable[[Any
     ours = len(PackIndex(some, rule, window=None))
     for who, pack in peers.items():
         theirs = seconds(lambda c=capacity, p=pack: p(some, c), 1)
-        row(who, len(some) / theirs / 1e6, "M/s", f"{len(pack(some, capacity)):,} packs, ours {ours:,}")
+        packs = len(pack(some, capacity))
+        figures.record(f"{who}.{short(name)}.ratio", theirs / kept, "x")
+        figures.record(f"{who}.{short(name)}.more", 100 * (packs / ours - 1), "%")
+        row(f"{who}, 100 000 at once", len(some) / theirs / 1e6, "M/s", f"{packs:,} packs, ours {ours:,}")
         row("  ours is faster, packs kept / counted", theirs / kept, "times", f"/ {theirs / counted:,.0f} times")
 
 
@@ -149,9 +175,13 @@ def finished(name: str, lengths: Any, capacity: int, peer: str | None) -> None:
     took = seconds(ours)
     print(f"\nFinished rows, {name}: {len(lengths):,} sequences, {offsets[-1]:,} tokens")
     row("penstock", offsets[-1] / took / 1e6, "Mtok/s", f"{packs:,} packs")
+    figures.record(f"rows.{short(name)}", offsets[-1] / took, "/s")
     for run in peer_runs(peer, values, offsets, capacity) if peer else []:
         row(run["name"], offsets[-1] / run["seconds"] / 1e6, "Mtok/s", f"{run['packs']:,} packs")
         row("  ours is faster", run["seconds"] / took, "times")
+        kind = run["name"].split()[1].rstrip(",").lower()
+        figures.record(f"{kind}.{short(name)}.ratio", run["seconds"] / took, "x")
+        figures.record(f"{kind}.{short(name)}.more", 100 * (run["packs"] / packs - 1), "%")
 
 
 def peer_runs(python: str, values: Any, offsets: Any, capacity: int) -> list[dict[str, Any]]:
@@ -168,13 +198,17 @@ def access(lengths: Any, capacity: int) -> None:
     rng = np.random.default_rng(1)
     index = PackIndex(lengths, Rule((capacity,)), keep="memory")
     packs = rng.integers(0, len(index), 4096)
-    row("4096 packs at once, kept", seconds(lambda: index.pieces(packs), 10) / len(packs) * 1e6, "us/pack")
+    together = seconds(lambda: index.pieces(packs), 10) / len(packs)
+    figures.record("access.together", together, "s")
+    row("4096 packs at once, kept", together * 1e6, "us/pack")
     one = [seconds(lambda k=k: index.pieces([k]), 5) for k in packs[:200].tolist()]
+    figures.record("access.alone", float(np.median(one)), "s")
     row("one pack, kept", float(np.median(one)) * 1e6, "us/pack")
     for window in (4096, 65536):
         again = PackIndex(lengths, Rule((capacity,)), keep="recompute", window=window)
         first = np.linspace(0, len(again) - 1, min(60, len(lengths) // window)).astype(int)
         took = [seconds(lambda k=k, i=again: i.pieces([k]), 1) for k in first.tolist()]
+        figures.record(f"access.window.{window}", float(np.median(took)), "s")
         fast = f"fastest {min(took) * 1e6:,.0f}"
         row(f"one pack, window of {window} planned again", float(np.median(took)) * 1e6, "us/pack", fast)
     for name, plan in (("recompute", PackIndex(lengths, index.rule, keep="recompute")), ("memory", index)):
@@ -190,6 +224,9 @@ def billion(capacity: int) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     took = seconds(lambda: len(index), 1)
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    figures.record("seconds", took, "s")
+    figures.record("plan", index.nbytes, "B")
+    figures.record("more", grown * 1e6, "B")
     print("\n10^9 lengths, 10^7 drawn and repeated")
     row("counted", n / took / 1e6, "M/s", f"{took:.1f} s, {grown:.0f} MB more, plan {index.nbytes:,} bytes")
 
@@ -197,26 +234,20 @@ def billion(capacity: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--n", type=int, default=2_000_000)
-    parser.add_argument("--billion", action="store_true")
-    parser.add_argument("--trl", help="the file of TRL's packer")
-    parser.add_argument("--axolotl", help="the file of axolotl's packer")
-    parser.add_argument("--peer", help="a Python with grain, and jax beside it")
+    parser.add_argument("--billion", action="store_true", help="plan 10^9 lengths, and nothing else")
+    parser.add_argument("--peer", help="a Python with grain, jax, TRL and axolotl")
     parser.add_argument("--rows", type=int, default=100_000, help="sequences that finished rows are made of")
     options = parser.parse_args()
-    given, peers = inputs(options.n), dict[str, Callable[[Any, int], Any]]()
-    if options.trl:
-        peers["TRL, 100 000 at once"] = trl_packer(options.trl)
-    if options.axolotl:
-        peers["axolotl first fit, 100 000 at once"] = axolotl_packer(options.axolotl)
-    for name in ("trl", "axolotl", "peer"):
-        print(f"--{name}: {getattr(options, name) or 'not given'}")
+    if options.billion:
+        billion(2048)
+        return
+    given = inputs(options.n)
+    peers = packers(options.peer) if options.peer else {}
     for name, (lengths, capacity) in given.items():
         plans(name, lengths, capacity, peers)
     access(*given["a log-normal"])
     for name, (lengths, capacity) in given.items():
         finished(name, lengths[: options.rows], capacity, options.peer)
-    if options.billion:
-        billion(2048)
 
 
 if __name__ == "__main__":

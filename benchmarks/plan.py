@@ -13,8 +13,10 @@ import time
 import tracemalloc
 from collections.abc import Callable
 
+import figures
 import numpy as np
 
+from penstock.core.spec import Align
 from penstock.plan import Episodes, Plan, Shuffle, Steps, Windows
 
 BLOCK = 4096
@@ -34,7 +36,7 @@ def best(call: Callable[[int], object], repeats: int = 40) -> float:
 def many_episodes(count: int) -> Episodes:
     lengths = np.random.default_rng(0).integers(515, 1515, count)
     start = np.cumsum(lengths) - lengths
-    aligns = {"observations": "boundary", "actions": "step", "rewards": "step"}
+    aligns: dict[str, Align] = {"observations": "boundary", "actions": "step", "rewards": "step"}
     return Episodes(np.zeros(count, np.int64), np.arange(count), start, lengths, aligns, "benchmark")
 
 
@@ -50,6 +52,9 @@ def main() -> None:
     seconds = time.perf_counter() - begin
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
+    figures.record("windows", len(windows), "count")
+    figures.record("built", seconds, "s")
+    figures.record("bytes", held, "B")
     print(f"{len(windows):,} windows of {len(episodes):,} episodes: built in {seconds:.3f} s, {held / 1e6:.0f} MB")
 
     n = len(windows)
@@ -73,12 +78,9 @@ def main() -> None:
     for name, shuffle in shuffles.items():
         row(name, best(lambda i, s=shuffle: s.order(np.arange(i * BLOCK, (i + 1) * BLOCK), n)), BLOCK, "position")
     shuffled = Shuffle(1).reorder(windows)
-    row(
-        "windows of 16, shuffled",
-        best(lambda i: shuffled.resolve(np.arange(i * BLOCK, (i + 1) * BLOCK))),
-        BLOCK,
-        "sample",
-    )
+    resolving = best(lambda i: shuffled.resolve(np.arange(i * BLOCK, (i + 1) * BLOCK)))
+    figures.record("shuffled", resolving / BLOCK, "s")
+    row("windows of 16, shuffled", resolving, BLOCK, "sample")
     selection = plans["windows of 16, pad zero"].resolve(scattered[0])[0]
     row("mask", best(lambda _: selection.mask()), BLOCK, "sample")
     row("samples(256, 512) of a block", best(lambda _: selection.samples(256, 512)), 1, "call")

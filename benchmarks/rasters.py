@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import cv2
+import figures
 import numpy as np
 
 from penstock.domains.driving.ego import EgoDataset
@@ -121,6 +122,11 @@ def measure(folder: Path, map_type: str, source: L5KitSource, scenes: Scenes, ro
             best[name] = min(best[name], seconds(work, clock))
     if "satellite" in map_type or not calls:
         best["calls"] = float("nan")
+    for name, seconds_ in best.items():
+        if not np.isnan(seconds_) and "thread" not in name:
+            figures.record(f"{map_type}.{name}", BATCH / seconds_, "/s")
+    figures.record(f"{map_type}.of_calls", best["calls"] / best["dataset"], "x")
+    figures.record(f"{map_type}.of_copy", best["copy"] / best["dataset"], "x")
     row = [f"{map_type:16}", *(f"{BATCH / best[name]:9.0f}" for name in works)]
     ratios = [best["calls"] / best["uint8"], best["copy"] / best["uint8"], best["1 thread"] / best["2 threads"]]
     print(*row, *(f"{ratio:9.2f}" for ratio in ratios), flush=True)

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+import figures
 import numpy as np
 import torch
 from rasters import HISTORY, config
@@ -123,6 +124,7 @@ def main() -> None:
         f"{options.map_type}, batches of {batch}, {options.threads} threads, {work.ready[0].nbytes // batch} bytes each"
     )
     for name, took in best.items():
+        figures.record(name, count * batch / took, "/s")
         print(f"{name:8} {count * batch / took:12.0f} rasters/s")
     if not small:
         print(f"goal: {GOAL} rasters/s drawn:", "reached" if count * batch / best["draw"] >= GOAL else "not reached")

@@ -18,15 +18,20 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import figures
 import numpy as np
+
+if TYPE_CHECKING:
+    from penstock import Episode
 
 STEPS = 100  # of an episode
 BATCH = 256
 SHARDS = 4
 
 
-def episodes(frames: int, seed: int) -> Iterator[object]:
+def episodes(frames: int, seed: int) -> Iterator[Episode]:
     from penstock import Episode, Field, Spec
 
     flag = Field(np.dtype("bool"))
@@ -58,7 +63,11 @@ def write(folder: Path, frames: int, seed: int, compression: str | None = None) 
 
     held = list(episodes(frames, seed))
     begin = time.perf_counter()
-    options = {"layout": "seed", "shard_episodes": frames // SHARDS, "shard_bytes": frames // SHARDS * 60_000}
+    options: dict[str, Any] = {
+        "layout": "seed",
+        "shard_episodes": frames // SHARDS,
+        "shard_bytes": frames // SHARDS * 60_000,
+    }
     with FORMAT.create(
         folder, held[0].spec, {"env_cfg": {"benchmark_name": "none"}}, compression=compression, **options
     ) as w:
@@ -93,7 +102,10 @@ def peer(interpreter: str, script: str, *words: object) -> float:
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
 
-def say(what: str, rate: float, unit: str, theirs: float | None = None) -> None:
+def say(name: str, what: str, rate: float, unit: str, theirs: float | None = None) -> None:
+    figures.record(name, rate, "/s")
+    if theirs is not None:
+        figures.record(f"{name}.ratio", rate / theirs, "x")
     ratio = "" if theirs is None else f"{rate / theirs:>8.1f} x of {theirs:,.0f}"
     print(f"{what:<44}{rate:>12,.0f} {unit}{ratio}", flush=True)
 
@@ -113,25 +125,25 @@ def main() -> None:
         folders = [root / "a", root / "b"]
         write(root / "warm", STEPS * SHARDS, 0)
         written = max(write(f, frames, i) for i, f in enumerate(folders))
-        say("written", written, "frames/s", rival("webdataset_write.py", frames // 5, root / "peer.tar"))
+        say("written", "written", written, "frames/s", rival("webdataset_write.py", frames // 5, root / "peer.tar"))
         pairs([root / "warm"], index=False)  # loads the kernels
         theirs = rival("webdataset_pairs.py", 0, *folders)
         opened, first, _ = pairs(folders, index=False)
-        say("opened without an index", 2 * frames / opened, "frames/s", theirs)
-        say("pairs, opening and first epoch", first, "/s", theirs)
+        say("opened", "opened without an index", 2 * frames / opened, "frames/s", theirs)
+        say("first", "pairs, opening and first epoch", first, "/s", theirs)
         pairs(folders)
         opened, _, warm = pairs(folders)
-        say("opened with an index", 2 * frames / opened, "frames/s", theirs)
-        say("pairs, later epochs", warm, "/s", theirs)
-        say("the same, two workers there", warm, "/s", rival("webdataset_pairs.py", 2, *folders))
+        say("reopened", "opened with an index", 2 * frames / opened, "frames/s", theirs)
+        say("later", "pairs, later epochs", warm, "/s", theirs)
+        say("workers", "the same, two workers there", warm, "/s", rival("webdataset_pairs.py", 2, *folders))
         packed = [root / "c", root / "d"]
         for i, folder in enumerate(packed):
             write(folder, frames // 5, i, "gzip")
         theirs = rival("webdataset_pairs.py", 0, *packed)
         _, first, warm = pairs(packed, cache=root / "cache", index=False)
-        say("gzip: pairs, unpacking and first epoch", first, "/s", theirs)
-        say("gzip: pairs, later epochs", warm, "/s", theirs)
-        say("gzip: steps streamed, buffer of 1 024", streamed(packed), "/s", theirs)
+        say("gzip.first", "gzip: pairs, unpacking and first epoch", first, "/s", theirs)
+        say("gzip.later", "gzip: pairs, later epochs", warm, "/s", theirs)
+        say("gzip.streamed", "gzip: steps streamed, buffer of 1 024", streamed(packed), "/s", theirs)
 
 
 def streamed(paths: list[Path]) -> float:

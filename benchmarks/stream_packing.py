@@ -14,6 +14,7 @@ table has medians. Excess is packs above the lower bound of Martello and Toth ("
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import statistics
 import subprocess
@@ -23,6 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import figures
 import numpy as np
 
 CAPACITY = {"a": 2048, "b": 1024, "c": 8192}
@@ -100,7 +102,7 @@ def penstock_run(values: Any, offsets: Any, capacity: int, bins: int) -> dict[st
 
 
 def grain_run(values: Any, offsets: Any, capacity: int, bins: int, packer: str) -> dict[str, float]:
-    import grain
+    grain = importlib.import_module("grain")
 
     class Source:
         def __len__(self) -> int:
@@ -147,11 +149,18 @@ def report(case: str, n: int, rounds: int, peer: str | None) -> None:
         np.save(folder / "values.npy", values)
         np.save(folder / "offsets.npy", offsets)
         for _ in range(rounds):
-            runs = [["penstock", bins, penstock_run(values, offsets, CAPACITY[case], bins)] for bins in BINS]
+            runs: list[Any] = [["penstock", bins, penstock_run(values, offsets, CAPACITY[case], bins)] for bins in BINS]
             for who, bins, run in runs + (ask_peer(peer, folder, case) if peer else []):
                 found.setdefault((who, bins), []).append(run)
+    ours: dict[int, float] = {}
     for (who, bins), runs in found.items():
         seconds, last = statistics.median(run["seconds"] for run in runs), runs[-1]
+        ours.setdefault(bins, seconds)
+        short = f"{who.split()[-1].lower()}.{case}.{bins}"
+        figures.record(short, n / seconds, "/s")
+        figures.record(f"{short}.above", 100 * (last["packs"] / bound - 1), "%")
+        figures.record(f"{short}.state", last["state_bytes"], "B")
+        figures.record(f"{short}.ratio", seconds / ours[bins], "x")
         print(
             f"{case}  {who:16} {bins:5} open {n / seconds / 1e3:8.1f} k sequences/s {offsets[-1] / seconds / 1e6:8.1f} "
             f"M tokens/s  efficiency {offsets[-1] / last['packs'] / CAPACITY[case]:.4f}  "

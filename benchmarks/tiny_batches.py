@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+import figures
 import numpy as np
 
 RECORDS = 200_000
@@ -87,7 +89,7 @@ class Windows(Records):
 
 
 def grain_batches(source: Records, threads: int | None) -> Iterable[Any]:
-    import grain.python as grain
+    import grain.python as grain  # pyright: ignore[reportMissingImports]
 
     options = grain.ReadOptions() if threads is None else grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)
     return grain.MapDataset.source(source).shuffle(seed=SEED).batch(BATCH).to_iter_dataset(options)
@@ -142,6 +144,9 @@ def case(name: str, count: int, windows: bool, peer: str | None) -> None:
         rows |= json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
     print(f"{name}, {size:,.0f} MB, batches of {BATCH}")
     for who, samples in rows.items():
+        kind = "windows" if windows else "records"
+        figures.record(f"{kind}.{'_'.join(re.findall('[A-Za-z0-9]+', who))}", samples, "/s")
+        figures.record(f"{kind}.{'_'.join(re.findall('[A-Za-z0-9]+', who))}.ratio", mine / samples, "x")
         print(f"  {who:<30}{samples:>14,.0f} samples/s{mine / samples:>9.2f} x as fast is penstock")
 
 

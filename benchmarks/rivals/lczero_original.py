@@ -1,4 +1,4 @@
-"""The original loader of Leela Chess Zero, timed: `python with_lczero.py MODULE_FOLDER DIRECTORY SECONDS CASE`.
+"""The original loader of Leela Chess Zero, timed: `python lczero_original.py MODULE_FOLDER DIRECTORY SECONDS CASE`.
 
 MODULE_FOLDER has its built extension module `_lczero_training`. Prints one JSON object. Its configuration is written
 here as protocol buffers on the wire, so that nothing else of it is needed.
@@ -70,7 +70,7 @@ def config(directory: str, case: dict[str, Any]) -> bytes:
 def main() -> None:
     folder, directory, seconds, case = sys.argv[1], sys.argv[2], float(sys.argv[3]), json.loads(sys.argv[4])
     sys.path.insert(0, folder)
-    import _lczero_training
+    import _lczero_training  # pyright: ignore[reportMissingImports]
 
     begun = time.perf_counter()
     loader = _lczero_training.DataLoader(config(directory, case))

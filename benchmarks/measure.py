@@ -1,0 +1,170 @@
+"""Run the benchmarks, and compare what they measure with the figures that the README and the docs quote.
+
+    python benchmarks/measure.py [--only NAME ...] [--peers] [--keep] [--list]
+
+Every figure on a page has a command in COMMANDS that reproduces it. The table has, for each quotation: the page, the
+figure, the quoted value, the value measured now, and their ratio. `OFF` marks a value that differs by more than a
+third; the exit code is 1 then, or if a command fails. Benchmarks compared with other libraries need `--peers` and the
+environments that `make figures` installs in `.build`. `--keep` writes `figures.json` and the quotations in the pages
+after each command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import figures
+from figures import Figure, Quotation
+
+REFERENCE = ".build/reference/bin/python"
+PEERS = ".build/peers/bin/python"
+GAMES = "benchmarks/data/lc0/games"
+DRIVES = "tests/golden/l5kit"
+
+
+@dataclass(frozen=True)
+class Command:
+    """A benchmark with its arguments. It needs other libraries where it names their interpreter."""
+
+    name: str
+    words: str
+
+    @property
+    def text(self) -> str:
+        """The command as a page shows it."""
+        return f"python benchmarks/{self.words}"
+
+    @property
+    def needs_peers(self) -> bool:
+        return ".build/" in self.words
+
+
+COMMANDS = (
+    Command("import_time", "import_time.py"),
+    Command("gather", "gather.py"),
+    Command("plan", "plan.py"),
+    Command("cheetah", f"minari.py --kinds cheetah --seconds 0.5 --reference-python {REFERENCE}"),
+    Command("small", f"minari.py --kinds small --seconds 0.5 --reference-python {REFERENCE}"),
+    Command("image", f"minari.py --kinds image --seconds 0.5 --reference-python {REFERENCE}"),
+    Command("collect", f"collect.py --steps 20000 --rounds 5 --reference-python {REFERENCE}"),
+    Command("cross_read_minari", f"cross_read_minari.py --reference-python {REFERENCE}"),
+    Command("kill_recording", "kill_recording.py --kills 100"),
+    Command("packing", f"packing.py --n 1000000 --rows 10000 --peer {PEERS}"),
+    Command("billion", "packing.py --billion"),
+    Command("mixing", f"mixing.py --peer {PEERS}"),
+    Command("stream_packing", f"stream_packing.py --rounds 1 --sequences 100000 --peer {PEERS}"),
+    Command("tiny_batches", f"tiny_batches.py --small --peer {PEERS}"),
+    Command("loader", "loader.py"),
+    Command("shards", f"shards.py --small --peer {PEERS}"),
+    Command("cross_read_shards", f"cross_read_shards.py --peer {PEERS}"),
+    Command("kill_reshape", "kill_reshape_replay.py --batches 160 --kills 8"),
+    Command("rivals", f"kill_reshape_replay.py --rivals {PEERS}"),
+    Command("chess_frames", f"chess_frames.py {GAMES}"),
+    Command("lc0", f"lc0.py {GAMES} --seconds 3 --runs 1"),
+    Command("lc0_kill", f"lc0_kill.py {GAMES}"),
+    Command("lc0_soak", f"lc0_soak.py {GAMES} --minutes 1"),
+    Command("driving", f"driving.py {DRIVES}/single.zarr --map {DRIVES}/semantic_map.pb --meta {DRIVES}/meta.json"),
+    Command("rasters", f"rasters.py {DRIVES}"),
+    Command("rasters_device", f"rasters_device.py {DRIVES}"),
+    Command("cross_read_l5kit", f"cross_read_l5kit.py --peer {PEERS}"),
+)
+
+
+def chosen(only: Iterable[str], peers: bool) -> list[Command]:
+    """Return the commands to run: those named, or all, without other libraries' if they are not asked for."""
+    names = set(only)
+    if unknown := names - {command.name for command in COMMANDS}:
+        raise SystemExit(f"no command is named {', '.join(sorted(unknown))}; --list shows all names")
+    if names:
+        return [command for command in COMMANDS if command.name in names]
+    return [command for command in COMMANDS if peers or not command.needs_peers]
+
+
+def run(command: Command) -> tuple[int, dict[str, Figure], figures.Run]:
+    """Run a command between two measurements of the yardsticks; return its exit code and figures."""
+    print(f"\n$ {command.text}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "figures"
+        path.touch()
+        before = figures.yardsticks()
+        words = [str(figures.ROOT / "benchmarks" / command.words.split()[0]), *command.words.split()[1:]]
+        code = subprocess.run(
+            [sys.executable, *words], cwd=figures.ROOT, env={**os.environ, figures.RECORDS: str(path)}, check=False
+        ).returncode
+        zlib, memcpy = (max(pair) for pair in zip(before, figures.yardsticks(), strict=True))
+        found = figures.recorded(path, command.name)
+    return code, found, figures.Run(command.text, figures.machine(), round(zlib), round(memcpy, 1))
+
+
+def keep(command: Command, found: Mapping[str, Figure], made: figures.Run) -> None:
+    """Replace the figures of a command in `figures.json` and in the pages."""
+    stored, runs = figures.load()
+    stored = {name: figure for name, figure in stored.items() if figure.run != command.name} | dict(found)
+    runs[command.name] = made
+    figures.save(stored, runs)
+    for page in figures.pages():
+        figures.requote(page, dict(found) | figures.of_runs({command.name: made}))
+
+
+def compared(
+    quotations: Iterable[Quotation], stored: Mapping[str, Figure], found: Mapping[str, Figure], ran: Iterable[str]
+) -> list[tuple[str, bool]]:
+    """Return a line for each quotation whose command ran, and whether it is off."""
+    rows: list[tuple[str, bool]] = []
+    for quotation in quotations:
+        run_name, _, rest = quotation.name.partition(".")
+        if run_name not in set(ran) or rest == "run":
+            continue
+        old, new = stored.get(quotation.name), found.get(quotation.name)
+        head = f"{quotation.page.name:16} {quotation.name:52} {quotation.text:>12}"
+        if old is None or new is None:
+            rows.append((f"{head} {'not stored' if old is None else 'not measured':>12} {'':>7}  OFF", True))
+            continue
+        off = figures.is_off(old.value, new.value) or quotation.text != figures.shown(old)
+        numbers = isinstance(old.value, float | int) and isinstance(new.value, float | int) and old.value != 0
+        ratio = f"{float(new.value) / float(old.value):.2f}" if numbers else ""
+        rows.append((f"{head} {figures.shown(new):>12} {ratio:>7}{'  OFF' if off else ''}", off))
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=[], metavar="NAME", help="run these commands alone")
+    parser.add_argument("--peers", action="store_true", help="run the commands that need other libraries, too")
+    parser.add_argument("--keep", action="store_true", help="write figures.json and the pages")
+    parser.add_argument("--list", action="store_true", help="print all commands and end")
+    options = parser.parse_args()
+    if options.list:
+        for command in COMMANDS:
+            print(f"{command.name:18} {command.text}")
+        return 0
+    stored, _ = figures.load()
+    before = [quotation for page in figures.pages() for quotation in figures.quotations(page)]
+    found: dict[str, Figure] = {}
+    failed: list[str] = []
+    commands = chosen(options.only, options.peers)
+    for command in commands:
+        code, measured, made = run(command)
+        found |= measured
+        if code != 0:
+            failed.append(f"{command.text} ended with exit code {code}")
+        elif options.keep:
+            keep(command, measured, made)
+    rows = compared(before, stored, found, [command.name for command in commands])
+    print(f"\n{'page':16} {'figure':52} {'quoted':>12} {'measured':>12} {'ratio':>7}")
+    print("\n".join(line for line, _ in rows))
+    print("\n".join(failed))
+    off = sum(is_off for _, is_off in rows)
+    print(f"{off} of {len(rows)} figures are off by more than a third")
+    return int(off > 0 or bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
