@@ -27,7 +27,7 @@ GROUND = ("errors", "core", "files")
 SEES: dict[str, tuple[str, ...]] = {
     "errors": (),
     "core": ("errors",),
-    "files": ("errors",),
+    "files": ("errors", "core"),
     "kernels": GROUND,
     "flow": GROUND,
     "containers": (*GROUND, "kernels", "flow"),
@@ -141,6 +141,24 @@ def test_own_modules_are_imported_on_top() -> None:
     assert inside == []
 
 
+ARRAY_TYPES = {
+    ast.unparse(node.value)
+    for node in parsed(PACKAGE / "core/arrays.py").body
+    if isinstance(node, ast.AnnAssign) and node.value
+}
+
+
+def test_array_types_are_named_once() -> None:
+    wrong = [
+        f"{file.relative_to(ROOT)}:{node.lineno} names {ast.unparse(node.value)}"
+        for file in FILES
+        if room_of(module_of(file)) not in ("kernels", "load", "live")
+        for node in parsed(file).body
+        if isinstance(node, ast.Assign) and ast.unparse(node.value) in ARRAY_TYPES
+    ]
+    assert wrong == []
+
+
 # Calls that replace, rename, lock or map files, and make temporary ones. They occur in `files/` alone.
 FILE_CALLS = {
     "os": {"replace", "rename", "renames", "link"},
@@ -237,7 +255,7 @@ def test_public_names_agree() -> None:
     guarded = next(node for node in tree.body if isinstance(node, ast.If))
     typed = {a.name for node in guarded.body if isinstance(node, ast.ImportFrom) for a in node.names}
     assert penstock.__all__ == sorted(penstock.__all__)
-    assert set(penstock.__all__) == set(penstock._HOME) == typed
+    assert set(penstock.__all__) == set(vars(penstock)["_HOME"]) == typed
     assert set(penstock.__all__) <= set(dir(penstock))
 
 

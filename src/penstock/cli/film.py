@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import numpy.typing as npt
 import typer
 from rich.console import Console
 
@@ -14,6 +13,7 @@ from penstock.cli.frames import Color, is_picture, pictures
 from penstock.cli.options import From, Opening, opened
 from penstock.cli.show import Json, print_json
 from penstock.cli.strip import COLORS, Curve, Frame, sheet
+from penstock.core.arrays import AnyArray, FloatArray, IntArray
 from penstock.core.columns import under
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
@@ -125,14 +125,14 @@ def _column(spec: Spec, asked: str | None) -> str:
     return (observed or usable)[0]
 
 
-def _chosen(n: int, count: int, every: int | None) -> npt.NDArray[np.int64]:
+def _chosen(n: int, count: int, every: int | None) -> IntArray:
     """`[k]` rows that are shown, the first and the last among them where they are spread."""
     if every is not None:
         return np.arange(0, n, every)
     return np.unique(np.rint(np.linspace(0, n - 1, min(count, n))).astype(np.int64))
 
 
-def _numbers(episode: Episode, name: str) -> npt.NDArray[np.float64] | None:
+def _numbers(episode: Episode, name: str) -> FloatArray | None:
     """A column of one number a step."""
     array = episode.columns.get(name)
     if (
@@ -186,7 +186,7 @@ def _rest(episode: Episode, marks: tuple[int, ...]) -> list[Curve]:
     return found
 
 
-def _curve(name: str, rows: npt.NDArray[Any], end: int, marks: tuple[int, ...] = (), *, stairs: bool = False) -> Curve:
+def _curve(name: str, rows: AnyArray, end: int, marks: tuple[int, ...] = (), *, stairs: bool = False) -> Curve:
     """All dimensions of a column that have a colour of their own."""
     values = rows.reshape(len(rows), -1).astype(np.float64)
     shown = values[:, : len(COLORS)]

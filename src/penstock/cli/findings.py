@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.cli.show import counted
 from penstock.conversion.scan import equal
+from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.columns import under
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
@@ -46,7 +46,7 @@ class Tally:
 
     counts: dict[tuple[str, str], Count] = field(default_factory=dict[tuple[str, str], Count])
 
-    def add(self, kind: str, column: str, bad: npt.NDArray[np.bool_], episode: int) -> None:
+    def add(self, kind: str, column: str, bad: BoolArray, episode: int) -> None:
         """Count the rows of an episode that are bad."""
         if n := int(np.count_nonzero(bad)):
             where = f"episode {episode}/{column} row {int(np.argmax(bad))}" if column else f"episode {episode}"
@@ -92,7 +92,7 @@ def findings(source: Source, format: str, *, deep: bool) -> Iterator[Finding]:
             yield Finding(level, count.where, message)
 
 
-def _chosen(source: Source, *, deep: bool) -> npt.NDArray[np.int64]:
+def _chosen(source: Source, *, deep: bool) -> IntArray:
     """`[k]` episodes that are looked at."""
     everything = np.arange(len(source))
     width = sum(column.row_bytes for column in source.spec.values())
@@ -142,12 +142,12 @@ def _ends(episode: Episode, tally: Tally) -> None:
         tally.add("open", "", ~_any(list(flags.values()))[-1:], episode.id)
 
 
-def _rows(bad: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _rows(bad: BoolArray) -> BoolArray:
     """`[n]` whether anything in a row is."""
     return np.asarray(bad.reshape(len(bad), -1).any(axis=1))
 
 
-def _any(flags: Sequence[npt.NDArray[np.bool_]]) -> npt.NDArray[np.bool_]:
+def _any(flags: Sequence[BoolArray]) -> BoolArray:
     return np.asarray(np.logical_or.reduce(flags))
 
 

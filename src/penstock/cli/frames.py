@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-Bytes = npt.NDArray[np.uint8]
+from penstock.core.arrays import AnyArray, ByteArray
+
 Color = Literal["RGB", "GRAY"] | None
 
 SIDE = 8  # smaller arrays are no pictures
@@ -27,7 +27,7 @@ def is_picture(shape: tuple[int, ...]) -> bool:
     return len(shape) == 3 and _channel_axis(shape) is not None
 
 
-def pictures(rows: npt.NDArray[Any], color: Color = None) -> Bytes:
+def pictures(rows: AnyArray, color: Color = None) -> ByteArray:
     """`[n, S, H, W, 3]` uint8 pictures of `[n, *shape]` rows: S of each, the newest last.
 
     `color` tells three channels of gray from RGB, and a stack of gray from one of RGB. Four channels without it are
@@ -60,7 +60,7 @@ def _channel_axis(shape: tuple[int, ...]) -> int | None:
     return min(fitting, key=lambda axis: shape[axis], default=None)
 
 
-def _scaled(rows: npt.NDArray[Any]) -> Bytes:
+def _scaled(rows: AnyArray) -> ByteArray:
     """Values as 0 to 255."""
     if rows.dtype == np.uint8:
         return rows
@@ -75,6 +75,6 @@ def _scaled(rows: npt.NDArray[Any]) -> Bytes:
     return np.rint(values).astype(np.uint8)
 
 
-def _rgb(stack: Bytes) -> Bytes:
+def _rgb(stack: ByteArray) -> ByteArray:
     """`[n, S, H, W, 1 or 3]` as `[n, S, H, W, 3]`."""
     return np.ascontiguousarray(np.broadcast_to(stack, (*stack.shape[:-1], 3)))

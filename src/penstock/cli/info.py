@@ -17,6 +17,7 @@ from rich.text import Text
 from penstock.cli.fitted import Fitted
 from penstock.cli.options import From, Opening, opened
 from penstock.cli.show import Json, counted, plain, print_json, size, sparkline, spread
+from penstock.core.arrays import FloatArray, IntArray
 from penstock.core.selection import Selection
 from penstock.errors import PenstockError
 from penstock.formats.base.format import Format, recognise
@@ -26,8 +27,6 @@ from penstock.formats.webdataset.shards import shards_of
 
 BLOCK = 1 << 20  # rewards are read so many rows at a time
 METADATA_WIDTH = 300
-
-Float = npt.NDArray[np.float64]
 
 
 def info(
@@ -67,7 +66,7 @@ def _nothing(location: str, found: Format, path: Path) -> str:
 
 
 def summarise(
-    found: Format, path: Path, source: Source, lengths: npt.NDArray[np.int64], returns: Float | None
+    found: Format, path: Path, source: Source, lengths: IntArray, returns: FloatArray | None
 ) -> dict[str, Any]:
     """Everything that `info` tells, as plain data."""
     spec = source.spec.to_json()
@@ -99,7 +98,7 @@ def layout(found: Format, path: Path, source: Source) -> str | None:
     return " ".join(str(part) for part in (backend, told) if part is not None) or None
 
 
-def episode_returns(source: Source) -> Float | None:
+def episode_returns(source: Source) -> FloatArray | None:
     """`[E]` sum of the rewards of every episode, or None if there is no column of one reward a step.
 
     Cost: reads the rewards once, a block of rows at a time.
@@ -114,7 +113,7 @@ def episode_returns(source: Source) -> Float | None:
     return returns
 
 
-def _reward_blocks(source: Source) -> Iterator[tuple[int, Float]]:
+def _reward_blocks(source: Source) -> Iterator[tuple[int, FloatArray]]:
     first, end = source.extent
     one = np.ones(1, np.int64)
     for lo in range(first, end, BLOCK):
@@ -131,7 +130,7 @@ def bytes_at(path: Path) -> int:
     return sum(file.stat().st_size for file in files)
 
 
-def render(summary: Mapping[str, Any], lengths: npt.NDArray[np.int64], returns: Float | None) -> RenderableType:
+def render(summary: Mapping[str, Any], lengths: IntArray, returns: FloatArray | None) -> RenderableType:
     """The summary for people."""
     parts: list[RenderableType] = [_head(summary, lengths, returns), Text(), _columns(summary["columns"])]
     if summary["metadata"]:
@@ -140,7 +139,7 @@ def render(summary: Mapping[str, Any], lengths: npt.NDArray[np.int64], returns: 
     return Panel(Group(*parts), title=title, title_align="left", border_style="cyan", expand=False)
 
 
-def _head(summary: Mapping[str, Any], lengths: npt.NDArray[np.int64], returns: Float | None) -> RenderableType:
+def _head(summary: Mapping[str, Any], lengths: IntArray, returns: FloatArray | None) -> RenderableType:
     grid = _pairs()
     grid.add_row("path", Text(summary["path"]))
     grid.add_row("format", Text(_format(summary)))

@@ -16,12 +16,12 @@ from penstock.containers.tar import Members, TarAppender, member, walk
 from penstock.containers.tar.compress import Compression, pack
 from penstock.containers.tar.writer import Piece
 from penstock.conversion.convert import convert
+from penstock.core.arrays import ByteArray
 from penstock.errors import DataError, FormatError
 from penstock.files import move, scratch_folder
 from penstock.formats.base.format import recognise
 from penstock.formats.webdataset import own, seed
 from penstock.formats.webdataset.cache import plain
-from penstock.formats.webdataset.places import Bytes
 from penstock.formats.webdataset.samples import META, grouped
 from penstock.formats.webdataset.shards import SUFFIXES
 from penstock.formats.webdataset.source import ShardSource
@@ -172,7 +172,7 @@ class _Shards:
 
 
 def _head(
-    source: ShardSource, buffers: Sequence[Bytes], members: Sequence[Members]
+    source: ShardSource, buffers: Sequence[ByteArray], members: Sequence[Members]
 ) -> tuple[bytes, Callable[[str], bool]]:
     """What every archive begins with, and which members of the old ones that is."""
     if source.layout == own.NAME:
@@ -194,7 +194,7 @@ def _head(
 
 
 def _groups(
-    source: ShardSource, buffers: Sequence[Bytes], members: Sequence[Members], described: Callable[[str], bool]
+    source: ShardSource, buffers: Sequence[ByteArray], members: Sequence[Members], described: Callable[[str], bool]
 ) -> Iterator[list[Piece]]:
     """The members of every episode, as they lie in the old archives; what belongs to none is with the one before."""
     seen: dict[bytes, int] = {}
@@ -236,7 +236,9 @@ def _runs(key: Sequence[bytes], keep: Sequence[int], lengths: Iterator[int], *, 
         yield run
 
 
-def _piece(data: Bytes, held: Members, i: int, end: int, key: bytes, shard: int, seen: dict[bytes, int]) -> list[Piece]:
+def _piece(
+    data: ByteArray, held: Members, i: int, end: int, key: bytes, shard: int, seen: dict[bytes, int]
+) -> list[Piece]:
     """Member `i` as it lies there, or under a key of its own if a sample of another archive has its key."""
     first = seen.setdefault(key, shard)
     if not key or first == shard:

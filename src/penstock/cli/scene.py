@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.cli.strip import COLORS, FAINT, GAP, GRID, INK, LINE, MARGIN, PAPER
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.domains.driving.geometry import box_corners
 from penstock.domains.driving.logs import EGO_EXTENT, Arrays, Timeline, Tracks
 from penstock.domains.driving.map import MapAPI
@@ -17,7 +17,6 @@ from penstock.domains.driving.rasterize.cull import Near
 from penstock.domains.driving.tables import Predictions
 from penstock.errors import require
 
-Floats = npt.NDArray[Any]
 Color = tuple[int, int, int]
 
 FINE = 2  # drawn so many times as large, and made smaller
@@ -137,7 +136,7 @@ class Drive:
         pen.line(ego[: frame + 1], EGO, 1.6)
         pen.dots(ego[frame + 1 : frame + 1 + self.ahead : 2], TARGET, 1.6)
 
-    def _agents(self, pen: Pen, rows: npt.NDArray[np.int64]) -> dict[str, int]:
+    def _agents(self, pen: Pen, rows: IntArray) -> dict[str, int]:
         """Boxes, and lines to where those of interest will be; how many there are of each kind."""
         tracks, places = self.tracks, self.tracks.place[rows]
         counts: dict[str, int] = {}
@@ -153,7 +152,7 @@ class Drive:
             counts[name] = len(mine)
         return {name: counts[name] for name in [*(name for name, _, _ in KINDS), "others"]}
 
-    def _predicted(self, pen: Pen, frame: int, rows: npt.NDArray[np.int64]) -> None:
+    def _predicted(self, pen: Pen, frame: int, rows: IntArray) -> None:
         """Modes that have any confidence, the most probable darkest."""
         if self.predictions is None:
             return
@@ -176,7 +175,7 @@ class Pen:
     """Draws in metres on a square of `side` pixels, `meters` wide, around `center`."""
 
     draw: Any
-    center: Floats
+    center: AnyArray
     side: int
     meters: float
 
@@ -185,26 +184,26 @@ class Pen:
         """Pixels of a line of width 1: more in larger pictures."""
         return FINE * max(self.side / FINE / 320, 1) ** 0.5
 
-    def at(self, points: Floats) -> Floats:
+    def at(self, points: AnyArray) -> AnyArray:
         """`[..., 2]` pixels of points of the world."""
         return (points - self.center) * [1, -1] * (self.side / self.meters) + self.side / 2
 
-    def polygon(self, pixels: Floats, color: Color) -> None:
+    def polygon(self, pixels: AnyArray, color: Color) -> None:
         """Filled."""
         self.draw.polygon(pixels.ravel().tolist(), fill=color)
 
-    def line(self, pixels: Floats, color: Color, width: float) -> None:
+    def line(self, pixels: AnyArray, color: Color, width: float) -> None:
         """Through all points, if there are two."""
         if len(pixels) > 1:
             self.draw.line(pixels.ravel().tolist(), fill=color, width=max(round(width * self.unit), 1), joint="curve")
 
-    def dots(self, pixels: Floats, color: Color, radius: float) -> None:
+    def dots(self, pixels: AnyArray, color: Color, radius: float) -> None:
         """A disc at each point."""
         for x, y in pixels.tolist():
             r = radius * self.unit
             self.draw.ellipse((x - r, y - r, x + r, y + r), fill=color)
 
-    def boxes(self, xy: Floats, extent: Floats, yaw: Floats, color: Color, solid: bool) -> None:
+    def boxes(self, xy: AnyArray, extent: AnyArray, yaw: AnyArray, color: Color, solid: bool) -> None:
         """Outlines, or filled with a nose that says where they look."""
         corners = self.at(box_corners(xy, extent, yaw))
         for box, middle in zip(corners, self.at(xy), strict=True):

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from penstock.cli.frames import Bytes
+from penstock.core.arrays import AnyArray, ByteArray
 from penstock.errors import require
 
 PAPER, INK, FAINT, GRID = (250, 250, 248), (38, 42, 48), (128, 134, 142), (226, 228, 230)
@@ -29,7 +28,7 @@ LEAST, MOST = 112, 320  # side of a frame
 class Frame:
     """One picture of the strip `[S, H, W, 3]`, and the lines below it."""
 
-    pictures: Bytes
+    pictures: ByteArray
     caption: tuple[str, ...]
 
 
@@ -40,8 +39,8 @@ class Curve:
     At each of `marks` there is a line upright."""
 
     title: str
-    at: npt.NDArray[Any]
-    values: npt.NDArray[Any]
+    at: AnyArray
+    values: AnyArray
     names: tuple[str, ...] = ()
     end: int = 1
     stairs: bool = False
@@ -159,14 +158,14 @@ def _legend(draw: Any, curve: Curve, font: Any, right: int) -> None:
         right -= int(draw.textlength(text, font=font)) + 10 * FINE
 
 
-def _ends(values: npt.NDArray[Any]) -> tuple[float, float]:
+def _ends(values: AnyArray) -> tuple[float, float]:
     """Least and greatest value, apart from one another."""
     finite = values[np.isfinite(values)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
-def _points(x: npt.NDArray[Any], y: npt.NDArray[Any], *, stairs: bool) -> list[list[tuple[float, float]]]:
+def _points(x: AnyArray, y: AnyArray, *, stairs: bool) -> list[list[tuple[float, float]]]:
     """The points of a line, cut where a value is missing."""
     runs: list[list[tuple[float, float]]] = [[]]
     for a, b in zip(x.tolist(), y.tolist(), strict=True):

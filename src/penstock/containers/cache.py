@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
-import numpy.typing as npt
+from penstock.core.arrays import AnyArray
 
 
 class Cache:
@@ -65,7 +65,7 @@ class Cache:
             mine.set()
         return value
 
-    def array(self, key: Hashable, make: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    def array(self, key: Hashable, make: Callable[[], AnyArray]) -> AnyArray:
         """`get` of an array, whose size is that of its values.
 
         >>> import numpy as np
@@ -73,7 +73,7 @@ class Cache:
         [0, 1, 2]
         """
 
-        def sized() -> tuple[npt.NDArray[Any], int]:
+        def sized() -> tuple[AnyArray, int]:
             made = make()
             return made, made.nbytes
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.pickle import loads
+from penstock.core.arrays import AnyArray
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.files.mapping import map_file
 
@@ -79,7 +79,7 @@ def header_of(raw: bytes, *, path: object, where: str | None = None) -> Header:
     return Header(dtype, shape, fortran == b"True", begin + length)
 
 
-def array_of(raw: bytes, *, path: object, where: str | None = None, objects: bool = False) -> npt.NDArray[Any]:
+def array_of(raw: bytes, *, path: object, where: str | None = None, objects: bool = False) -> AnyArray:
     """The array in the bytes of an `.npy` file, a view of them, read-only. With `objects`, it may hold some, which are
     read as plain values from a pickle that nothing of is run.
 
@@ -106,7 +106,7 @@ def array_of(raw: bytes, *, path: object, where: str | None = None, objects: boo
     return flat.reshape(header.shape, order="F" if header.fortran else "C")
 
 
-def map_array(path: Path) -> npt.NDArray[Any]:
+def map_array(path: Path) -> AnyArray:
     """Map the array of an `.npy` file of numbers, read-only; it costs no memory of its own, and processes share it.
 
     Raises `FormatError` where the shape does not fit the bytes, and for objects.
@@ -121,9 +121,7 @@ def map_array(path: Path) -> npt.NDArray[Any]:
     return raw[header.at :].view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
 
 
-def objects_of(
-    payload: bytes | memoryview, header: Header, *, path: object, where: str | None = None
-) -> npt.NDArray[Any]:
+def objects_of(payload: bytes | memoryview, header: Header, *, path: object, where: str | None = None) -> AnyArray:
     """The array of objects, as plain values, in what follows a header. Raises what `array_of` does."""
     value = loads(payload, path=path, where=f"of {where}" if where else "")
     same = isinstance(value, np.ndarray) and value.dtype.hasobject and value.shape == header.shape
@@ -134,7 +132,7 @@ def objects_of(
     return value
 
 
-def _nothing(header: Header, path: object, where: str | None) -> npt.NDArray[Any]:
+def _nothing(header: Header, path: object, where: str | None) -> AnyArray:
     try:
         return np.zeros(header.shape, header.dtype)
     except (ValueError, MemoryError) as error:

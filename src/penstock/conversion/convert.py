@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.conversion.adapt import adapt
 from penstock.conversion.draft import Draft
@@ -20,6 +19,7 @@ from penstock.conversion.report import Note, Report
 from penstock.conversion.scan import Scan
 from penstock.conversion.spaces import fitting, known
 from penstock.conversion.targets import Target, target_of
+from penstock.core.arrays import IntArray
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.data.dataset import EpisodeDataset
@@ -196,7 +196,7 @@ def _begin(job: _Job, out: Path, entry: Format, options: Mapping[str, Any]) -> t
     return entry.append(out, **{name: options[name] for name in job.target.kept if name in options}), done
 
 
-def _lengths(out: Path, entry: Format) -> npt.NDArray[np.int64]:
+def _lengths(out: Path, entry: Format) -> IntArray:
     with entry.open(out) as source:
         return np.diff(source.offsets)
 

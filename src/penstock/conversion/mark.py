@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock import files
 from penstock.conversion.metadata import MARK
 from penstock.conversion.targets import Target
+from penstock.core.arrays import IntArray
 from penstock.errors import DataError, PenstockError, StateError
 from penstock.formats.base.format import Format, recognise
 
@@ -35,7 +35,7 @@ class Mark:
     total: int
 
     @classmethod
-    def of(cls, fingerprint: str, episodes: npt.NDArray[np.int64], how: Mapping[str, Any]) -> Mark:
+    def of(cls, fingerprint: str, episodes: IntArray, how: Mapping[str, Any]) -> Mark:
         """The mark of one conversion."""
         order = hashlib.sha256(np.ascontiguousarray(episodes, "<i8").tobytes()).hexdigest()
         told = hashlib.sha256(json.dumps(how, sort_keys=True, default=str).encode()).hexdigest()

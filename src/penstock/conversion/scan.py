@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.formats.base.pieces import cut, expand
 from penstock.formats.base.source import ROWS, Source
-
-Int = npt.NDArray[np.int64]
 
 BYTES = 8 << 20  # of next observations that are compared at a time
 LENGTHS = "_lengths"
@@ -25,9 +22,9 @@ class Scan:
     `names` says by which name of the source a renamed column goes.
     """
 
-    def __init__(self, source: Source, episodes: Int, names: Mapping[str, str]) -> None:
+    def __init__(self, source: Source, episodes: IntArray, names: Mapping[str, str]) -> None:
         self._source, self._episodes, self._names = source, episodes, names
-        self.lengths: Int = np.diff(source.offsets)[episodes]
+        self.lengths: IntArray = np.diff(source.offsets)[episodes]
 
     def longest(self, column: str) -> int:
         """Values in the longest row of a ragged column. Cost: that of `value_offsets`."""
@@ -36,19 +33,19 @@ class Scan:
         rows = expand(first[self._episodes], first[self._episodes + 1] - first[self._episodes])
         return int(np.diff(self._source.value_offsets(name))[rows].max(initial=0))
 
-    def unfinished(self) -> Int:
+    def unfinished(self) -> IntArray:
         """`[k]` numbers of the episodes of which no flag is set at the last step. Cost: one row an episode."""
         ends = self._ends("terminations", "truncations", "dones")
         chosen = self._episodes[self.lengths > 0]
         return chosen[~np.logical_or.reduce(ends)] if ends else chosen[:0]
 
-    def ended_twice(self) -> Int:
+    def ended_twice(self) -> IntArray:
         """`[k]` numbers of the episodes that were terminated and truncated at the last step. Cost: as above."""
         ends = self._ends("terminations", "truncations")
         chosen = self._episodes[self.lengths > 0]
         return chosen[np.logical_and.reduce(ends)] if len(ends) == 2 else chosen[:0]
 
-    def _ends(self, *names: str) -> list[npt.NDArray[np.bool_]]:
+    def _ends(self, *names: str) -> list[BoolArray]:
         """The last flags of every episode that has steps, of the columns that there are."""
         chosen = self._episodes[self.lengths > 0]
         present = [named for name in names if (named := self._named(name)) in self._source.spec]
@@ -70,7 +67,7 @@ class Scan:
         cuts = offsets_of(self.lengths)
         return all(self._same(later, now, cuts, lo, size) for lo in range(0, int(cuts[-1]), size))
 
-    def _same(self, later: str, now: str, cuts: Int, lo: int, size: int) -> bool:
+    def _same(self, later: str, now: str, cuts: IntArray, lo: int, size: int) -> bool:
         """Whether that is so in steps `lo : lo + size` of those of the chosen episodes, which begin at `cuts`."""
         zero = np.zeros(1, np.int64)
         n = min(size, int(cuts[-1]) - lo)
@@ -89,7 +86,7 @@ class Scan:
         return self._names.get(column, column)
 
 
-def equal(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def equal(one: AnyArray, other: AnyArray) -> BoolArray:
     """Whether values are equal, element by element; NaN is equal to NaN.
 
     >>> equal(np.array([1, np.nan]), np.array([2, np.nan])).tolist()

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.core.ragged import Array, Ragged
 from penstock.errors import SpecError
 
@@ -99,7 +99,7 @@ class Columns(Mapping[str, Any]):
         """
         return nest(self.flat)
 
-    def take(self, rows: npt.NDArray[np.int64] | slice) -> Columns:
+    def take(self, rows: IntArray | slice) -> Columns:
         """Take rows of every column. An index array copies them; a slice of arrays does not.
 
         Args:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.errors import SpecError
 
 
@@ -34,8 +35,8 @@ class Ragged:
         (3, ['go', '', 'left'])
     """
 
-    values: npt.NDArray[Any]
-    offsets: npt.NDArray[np.int64]
+    values: AnyArray
+    offsets: IntArray
     grid: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -111,11 +112,11 @@ class Ragged:
         return self.values.nbytes + self.offsets.nbytes
 
     @property
-    def lengths(self) -> npt.NDArray[np.int64]:
+    def lengths(self) -> IntArray:
         """Length of each row, `[n]` int64."""
         return np.diff(self.offsets)
 
-    def __getitem__(self, index: int | slice | npt.NDArray[Any]) -> Any:
+    def __getitem__(self, index: int | slice | AnyArray) -> Any:
         """Return the values of one row for an integer, and a `Ragged` for a slice or an index array.
 
         Args:
@@ -130,7 +131,7 @@ class Ragged:
             return self.values[self.offsets[numbers] : self.offsets[numbers + 1]]
         return self.take(numbers)
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Ragged:
+    def take(self, rows: IntArray) -> Ragged:
         """Take rows, with one gather of the values.
 
         Args:
@@ -189,10 +190,10 @@ class Ragged:
         return Ragged(values, offsets_of(lengths), (sum(map(len, parts)), *inner.pop()))
 
 
-Array = npt.NDArray[Any] | Ragged
+Array = AnyArray | Ragged
 
 
-def offsets_of(lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
+def offsets_of(lengths: npt.ArrayLike) -> IntArray:
     """Return the running sum of lengths, starting at 0, `[n + 1]` int64.
 
     Args:
@@ -208,5 +209,5 @@ def offsets_of(lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
     return offsets
 
 
-def _ends(offsets: npt.NDArray[np.int64]) -> str:
+def _ends(offsets: IntArray) -> str:
     return "" if len(offsets) == 0 else f"from {offsets[0]} to {offsets[-1]}"

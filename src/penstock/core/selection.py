@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Int = npt.NDArray[np.int64]
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -42,23 +40,23 @@ class Selection:
         [[1, 1, 1, 0], [1, 1, 1, 0]]
     """
 
-    source: Int
-    start: Int
-    length: Int
-    at: Int
+    source: IntArray
+    start: IntArray
+    length: IntArray
+    at: IntArray
     shape: tuple[int, int]
-    real: npt.NDArray[np.bool_] | None = None
-    segment: Int | None = None
-    position: Int | None = None
-    headed: npt.NDArray[np.bool_] | None = None
-    origin: Int | None = None
+    real: BoolArray | None = None
+    segment: IntArray | None = None
+    position: IntArray | None = None
+    headed: BoolArray | None = None
+    origin: IntArray | None = None
 
     @property
     def complete(self) -> bool:
         """Whether the spans cover the whole grid, so that a reader may fill uninitialised memory."""
         return int(self.length.sum()) == self.shape[0] * self.shape[1]
 
-    def mask(self) -> npt.NDArray[np.bool_]:
+    def mask(self) -> BoolArray:
         """Return `[n, L]` bool, True for real rows and False for padding."""
         n, width = self.shape
         at, length = self.at, self.length
@@ -73,7 +71,7 @@ class Selection:
         np.add.at(edges, at + length, -1)
         return (np.cumsum(edges[:-1], dtype=np.int8) > 0).reshape(self.shape)
 
-    def rows(self) -> Int:
+    def rows(self) -> IntArray:
         """Return `[n, L]` int64 row numbers, -1 for padding.
 
         Example:
@@ -109,7 +107,7 @@ class Selection:
         """
         return self.spans(self.source == source)
 
-    def spans(self, chosen: npt.NDArray[Any]) -> Selection:
+    def spans(self, chosen: AnyArray) -> Selection:
         """Return some of the spans, in the same grid.
 
         Args:
@@ -131,7 +129,7 @@ class Selection:
         spans = [order[a:b] for a, b in zip(first.tolist(), cuts, strict=True)]
         return [(number, self.spans(rows)) for number, rows in zip(numbers.tolist(), spans, strict=True)]
 
-    def _part(self, chosen: slice | npt.NDArray[Any], samples: slice, first: int) -> Selection:
+    def _part(self, chosen: slice | AnyArray, samples: slice, first: int) -> Selection:
         segment, position = (None if extra is None else extra[chosen] for extra in (self.segment, self.position))
         real, headed = (None if extra is None else extra[chosen] for extra in (self.real, self.headed))
         at = self.at[chosen] - first if first else self.at[chosen]

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, BoolArray
 from penstock.core.ragged import Array, Ragged
 from penstock.errors import SpecError
 
@@ -41,7 +42,7 @@ class Space(ABC):
         """Return the JSON of the Minari standard, as a plain dict."""
 
     @abstractmethod
-    def contains(self, rows: Array) -> npt.NDArray[np.bool_]:
+    def contains(self, rows: Array) -> BoolArray:
         """Return which rows are members of the space.
 
         Args:
@@ -111,8 +112,8 @@ class Box(Space):
         Box(0, 255, (3, 84, 84), uint8)
     """
 
-    low: npt.NDArray[Any]
-    high: npt.NDArray[Any]
+    low: AnyArray
+    high: AnyArray
     dtype: np.dtype[Any]
 
     type: ClassVar[str] = "Box"
@@ -138,7 +139,7 @@ class Box(Space):
         bounds = {"low": self.low.tolist(), "high": self.high.tolist()}
         return {"type": "Box", "dtype": str(self.dtype), "shape": list(self.shape), **bounds}
 
-    def contains(self, rows: Array) -> npt.NDArray[np.bool_]:
+    def contains(self, rows: Array) -> BoolArray:
         """Return which rows have the shape and are within the bounds. NaN is not."""
         values = np.asarray(rows)
         if values.shape[1:] != self.shape:
@@ -177,7 +178,7 @@ class Discrete(Space):
         """Return the JSON of the Minari standard."""
         return {"type": "Discrete", "dtype": str(self.dtype), "start": int(self.start), "n": int(self.n)}
 
-    def contains(self, rows: Array) -> npt.NDArray[np.bool_]:
+    def contains(self, rows: Array) -> BoolArray:
         """Return which rows are in the range."""
         values = np.asarray(rows)
         return (values >= self.start) & (values < self.start + self.n)
@@ -201,8 +202,8 @@ class MultiDiscrete(Space):
         [True, False]
     """
 
-    nvec: npt.NDArray[Any]
-    start: npt.NDArray[Any] | None = None
+    nvec: AnyArray
+    start: AnyArray | None = None
     dtype: np.dtype[Any] = INT64
 
     type: ClassVar[str] = "MultiDiscrete"
@@ -226,7 +227,7 @@ class MultiDiscrete(Space):
         numbers = {"nvec": self.nvec.tolist(), "start": np.asarray(self.start).tolist()}
         return {"type": "MultiDiscrete", "dtype": str(self.dtype), **numbers}
 
-    def contains(self, rows: Array) -> npt.NDArray[np.bool_]:
+    def contains(self, rows: Array) -> BoolArray:
         """Return which rows have the shape and are in the ranges."""
         values = np.asarray(rows)
         if values.shape[1:] != self.shape:
@@ -260,7 +261,7 @@ class MultiBinary(Space):
         """Return the JSON of the Minari standard."""
         return {"type": "MultiBinary", "n": list(self.n) if isinstance(self.n, tuple) else int(self.n)}
 
-    def contains(self, rows: Array) -> npt.NDArray[np.bool_]:
+    def contains(self, rows: Array) -> BoolArray:
         """Return which rows have the shape and only zeros and ones."""
         values = np.asarray(rows)
         if values.shape[1:] != self.shape:
@@ -293,7 +294,7 @@ class Text(Space):
         lengths = {"max_length": int(self.max_length), "min_length": int(self.min_length)}
         return {"type": "Text", **lengths, "charset": _in_order(self.charset)}
 
-    def contains(self, rows: Array) -> npt.NDArray[np.bool_]:
+    def contains(self, rows: Array) -> BoolArray:
         """Return which rows have an allowed length and only allowed characters."""
         if not isinstance(rows, Ragged):
             return np.zeros(len(rows), np.bool_)
@@ -327,7 +328,7 @@ class Tuple(Space):
         for i, space in enumerate(self.spaces):
             yield from _below(str(i), space)
 
-    def contains(self, rows: Array) -> npt.NDArray[np.bool_]:
+    def contains(self, rows: Array) -> BoolArray:
         """Raise `SpecError`: ask the leaves."""
         raise SpecError("a Tuple has no column of its own; ask each of its leaves")
 
@@ -367,7 +368,7 @@ class Dict(Space):
         for key, space in self.spaces.items():
             yield from _below(key, space)
 
-    def contains(self, rows: Array) -> npt.NDArray[np.bool_]:
+    def contains(self, rows: Array) -> BoolArray:
         """Raise `SpecError`: ask the leaves."""
         raise SpecError("a Dict has no column of its own; ask each of its leaves")
 
@@ -473,17 +474,17 @@ def _below(key: str, space: Space) -> Iterator[tuple[str, Space]]:
         yield (f"{key}/{path}" if path else key), leaf
 
 
-def _every(inside: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def _every(inside: AnyArray) -> BoolArray:
     """Whether all cells of each row are inside, `[n]` bool."""
     return np.logical_and.reduce(inside.reshape(len(inside), -1), axis=1)
 
 
-def _one_number(bound: npt.NDArray[Any]) -> Any:
+def _one_number(bound: AnyArray) -> Any:
     """The common number of all cells, or the cells."""
     return bound.flat[0].item() if bound.size and (bound == bound.flat[0]).all() else bound
 
 
-def _cells(bound: npt.NDArray[Any]) -> str:
+def _cells(bound: AnyArray) -> str:
     """JSON of a bound. If all cells have equal bits, the number is formatted once."""
     one = bound.reshape(-1)[:1]
     if not bound.size or bound.tobytes() != one.tobytes() * bound.size:
@@ -494,7 +495,7 @@ def _cells(bound: npt.NDArray[Any]) -> str:
     return text
 
 
-def _span(bound: npt.NDArray[Any]) -> str:
+def _span(bound: AnyArray) -> str:
     """A bound in few words: its one value, or the smallest and the largest."""
     if not bound.size:
         return "none"
@@ -537,7 +538,7 @@ def _read_box(data: Mapping[str, Any]) -> Space:
     return Box(_bound(data["low"], dtype, shape), _bound(data["high"], dtype, shape), dtype)
 
 
-def _bound(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def _bound(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> AnyArray:
     """Bound of a box, `shape`. A single number is the bound of every cell."""
     bound = np.asarray(value, dtype)
     if bound.size == 0 and 0 in shape and bound.shape == shape[: bound.ndim]:

@@ -8,8 +8,8 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.columns import Columns, flatten
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged, offsets_of
@@ -159,7 +159,7 @@ class EpisodeDataset:
         chosen = (*self._chosen, transform)
         return EpisodeDataset(self.source, transform.choose(self.episodes), chosen=chosen)
 
-    def where(self, condition: str | Callable[[Columns], npt.NDArray[np.bool_]]) -> EpisodeDataset:
+    def where(self, condition: str | Callable[[Columns], BoolArray]) -> EpisodeDataset:
         """Keep the episodes whose metadata meet a condition. See `penstock.plan.Where`.
 
         Args:
@@ -198,7 +198,7 @@ class EpisodeDataset:
         """
         return tuple(self.choose(Split(fractions, part, seed)) for part in range(len(fractions)))
 
-    def take(self, episodes: Sequence[int] | npt.NDArray[np.int64]) -> EpisodeDataset:
+    def take(self, episodes: Sequence[int] | IntArray) -> EpisodeDataset:
         """Take episodes by number.
 
         Args:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.columns import Columns
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
@@ -43,7 +42,7 @@ class Fetch:
             for number, source in enumerate(self.sources)
             if (column := read.of(number)) is not None
         }
-        self._begins: dict[int, npt.NDArray[np.int64]] = {}
+        self._begins: dict[int, IntArray] = {}
 
     def row_bytes(self) -> int:
         """Return the approximate bytes of one sample. A ragged row counts as one value."""
@@ -74,7 +73,7 @@ class Fetch:
             batch[mark.name] = marked(mark, selections[mark.view], empty, self._begin)
         return Columns.of_flat(batch, selections[0].shape[0] if selections else 0)
 
-    def _begin(self, source: int) -> npt.NDArray[np.int64]:
+    def _begin(self, source: int) -> IntArray:
         """First boundary row of each episode, computed once. A plan names no episode that was appended later."""
         if source not in self._begins:
             self._begins[source] = self.sources[source].rows("boundary")
@@ -113,7 +112,7 @@ class Fetch:
         return out.reshape(n, length, *field.shape)
 
 
-def _zero_gaps(selection: Selection, out: npt.NDArray[Any]) -> None:
+def _zero_gaps(selection: Selection, out: AnyArray) -> None:
     """Set places without a span to zero. Packs are nearly full, so these are few."""
     if out.size:
         row_bytes = out.dtype.itemsize * (out.size // len(out))

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray
 from penstock.core.ragged import Ragged
 from penstock.data.names import name_of
 from penstock.errors import FingerprintWarning, PlanError
@@ -243,7 +243,7 @@ class _Digester:
         parts = [cls, made, args, state, list(items or ()), [part for pair in pairs or () for part in pair]]
         return _hash("object", *(self.of(part, place or _name(cls)) for part in parts))
 
-    def _array(self, array: npt.NDArray[Any], cls: type, place: str) -> bytes:
+    def _array(self, array: AnyArray, cls: type, place: str) -> bytes:
         self._bytes -= array.nbytes
         if self._bytes < 0:
             return self._uncovered(array, place, f"more than {MOST_BYTES >> 20} MB")
@@ -307,7 +307,7 @@ def _installed(top: str) -> bool:
     return any(file and any(Path(file).resolve().is_relative_to(f) for f in folders) for file in files)
 
 
-def _array_of(value: Any) -> npt.NDArray[Any] | None:
+def _array_of(value: Any) -> AnyArray | None:
     """Values of an array of NumPy, PyTorch or JAX, or None for other objects and unavailable values."""
     if isinstance(value, np.ndarray | np.generic):
         return np.asarray(value)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import BoolArray
 from penstock.core.blocks import BlockIterator, IteratorState, Origin, concatenated
 from penstock.core.columns import Columns
 from penstock.data.function_digest import FunctionDigest
@@ -47,9 +47,7 @@ class IterDataset:
         """Digest of data, order and stages."""
         return self._origin.fingerprint
 
-    def filter(
-        self, condition: Callable[[Columns], npt.NDArray[np.bool_]], *, version: str | int | None = None
-    ) -> IterDataset:
+    def filter(self, condition: Callable[[Columns], BoolArray], *, version: str | int | None = None) -> IterDataset:
         """Keep the rows that meet a condition.
 
         Args:
@@ -173,7 +171,7 @@ class IterDataset:
 
 @dataclass(frozen=True)
 class _Kept:
-    condition: Callable[[Columns], npt.NDArray[np.bool_]]
+    condition: Callable[[Columns], BoolArray]
 
     def __call__(self, columns: Columns) -> Columns:
         keep = np.asarray(self.condition(columns))

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, ByteArray, IntArray, UInt64Array
 from penstock.core.columns import Columns
 from penstock.errors import FormatError, PlanError, SpecError
-
-Int = npt.NDArray[np.int64]
 
 LISTED = 9  # tiles of which all orders are candidates; of more tiles some are drawn
 DRAWN = 1 << 17
@@ -86,10 +85,10 @@ class Jigsaw:
         return f"Jigsaw({told}, n_tiles={self.n_tiles}, gap={self.gap}, column={self.column!r})"
 
     @property
-    def _orders(self) -> Int:
+    def _orders(self) -> IntArray:
         return np.asarray(self.table)
 
-    def __call__(self, columns: Columns, keys: npt.NDArray[np.uint64]) -> Columns:
+    def __call__(self, columns: Columns, keys: UInt64Array) -> Columns:
         """Return the columns with `context` and `target`.
 
         Args:
@@ -100,7 +99,7 @@ class Jigsaw:
         context = self._shuffled(np.asarray(columns[self.column]), self._orders[target])
         return columns.merged({"context": context, "target": target[:, None]})
 
-    def _shuffled(self, images: npt.NDArray[Any], order: Int) -> npt.NDArray[Any]:
+    def _shuffled(self, images: AnyArray, order: IntArray) -> AnyArray:
         """`[n, C, s * h, s * w]`: the tile of cell `order[i, j]` at place `j` of image `i`."""
         side = isqrt(self.n_tiles)
         if images.ndim != 4 or min(images.shape[2:]) // side <= self.gap:
@@ -120,7 +119,7 @@ class Jigsaw:
         return out.reshape(n, channels, side * h, side * w)
 
     @staticmethod
-    def permutations(count: int, n_tiles: int = 9, seed: int = 0) -> npt.NDArray[np.uint8]:
+    def permutations(count: int, n_tiles: int = 9, seed: int = 0) -> ByteArray:
         """Draw permutations that differ in many places.
 
         The first is drawn at random. Each next one is the candidate that differs most from the most similar chosen one.
@@ -161,7 +160,7 @@ class Jigsaw:
         return np.ascontiguousarray(candidates[:, chosen].T)
 
 
-def _candidates(n_tiles: int, rng: np.random.Generator) -> npt.NDArray[np.uint8]:
+def _candidates(n_tiles: int, rng: np.random.Generator) -> ByteArray:
     """`[n_tiles, M]` distinct orders, a column each."""
     if n_tiles <= LISTED:
         orders = np.fromiter(chain.from_iterable(permutations(range(n_tiles))), np.uint8)
@@ -179,7 +178,7 @@ def _loaded(path: str | PathLike[str]) -> Any:
         ) from None
 
 
-def _checked(table: Any, n_tiles: int, path: str | PathLike[str] | None) -> Int:
+def _checked(table: Any, n_tiles: int, path: str | PathLike[str] | None) -> IntArray:
     """`[P, n_tiles]` int64, every row an order of `0 : n_tiles`."""
     if not isinstance(table, np.ndarray) or table.dtype.kind not in "iu" or table.ndim != 2 or not table.size:
         raise FormatError(f"expected orders [P, {n_tiles}] of integers, got {_told(table)}", path=path)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
+
+from penstock.core.arrays import IntArray, UInt64Array
 
 
-def keys(seed: int, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+def keys(seed: int, positions: IntArray) -> UInt64Array:
     """Return random keys by SplitMix64 of the position, on a stream chosen by the seed. Cost: some nanoseconds a key.
 
     Args:
@@ -28,7 +29,7 @@ def keys(seed: int, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
     return _mixed(stream + steps)
 
 
-def _mixed(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def _mixed(z: UInt64Array) -> UInt64Array:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))

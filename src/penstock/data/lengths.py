@@ -11,13 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.errors import FormatError, StateError
 from penstock.files.locks import lock, open_locked
 from penstock.files.rename import move
-
-Int = npt.NDArray[np.int64]
 
 KIND = "penstock-lengths-1"
 _BEGIN = b'{"kind": "penstock-lengths-1", '  # of the header
@@ -25,7 +23,7 @@ LONGEST_HEADER = 1 << 20
 _CHECK = 4  # bytes of the checksum at the end
 
 
-def read_lengths(path: str | os.PathLike[str], *, fingerprint: str | None = None) -> dict[str, Int]:
+def read_lengths(path: str | os.PathLike[str], *, fingerprint: str | None = None) -> dict[str, IntArray]:
     """Read the lengths of sequences that a finished pass wrote.
 
     `IterDataset.pack(lengths=...)` and `measure(cache=...)` write such files.
@@ -66,7 +64,7 @@ def read_lengths(path: str | os.PathLike[str], *, fingerprint: str | None = None
     return {column: table[:, c].copy() for c, column in enumerate(columns)}
 
 
-def _first_negative(table: Int) -> int:
+def _first_negative(table: IntArray) -> int:
     return int(np.argmax(np.any(table < 0, axis=1)))
 
 
@@ -131,7 +129,7 @@ class LengthsFile:
         size = os.stat(self._path).st_size - _CHECK if self.finished else os.fstat(self._file).st_size
         return (size - len(self._header)) // self._width
 
-    def write(self, row: int, lengths: Int) -> None:
+    def write(self, row: int, lengths: IntArray) -> None:
         """Write lengths of consecutive sequences.
 
         Args:
@@ -154,7 +152,7 @@ class LengthsFile:
             written = os.pwrite(self._file, data, at)
             data, at = data[written:], at + written
 
-    def read(self, first: int, last: int) -> Int:
+    def read(self, first: int, last: int) -> IntArray:
         """Read known lengths.
 
         Args:

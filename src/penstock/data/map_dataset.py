@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, overload
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.blocks import BlockIterator, IteratorState
 from penstock.core.columns import Columns
 from penstock.core.selection import Selection
@@ -27,7 +27,6 @@ from penstock.plan.select import Select, Take, check_takable
 from penstock.plan.shard import Shard
 from penstock.plan.shuffle import Shuffle
 
-Int = npt.NDArray[np.int64]
 MapFn = Callable[..., Mapping[str, Any]]
 
 BLOCK = 4096  # samples of a scan that are read at a time, and how many bytes of them
@@ -59,7 +58,7 @@ class Mapped:
         """Digest of the function, and the seed."""
         return f"map({self._digest.text}, seed={self.seed})"
 
-    def __call__(self, columns: Columns, positions: Int) -> Columns:
+    def __call__(self, columns: Columns, positions: IntArray) -> Columns:
         """Apply the function, and check that the number of rows stays the same."""
         result = self.fn(columns) if self.seed is None else self.fn(columns, keys(self.seed, positions))
         mapped = result if isinstance(result, Columns) else Columns(result)
@@ -81,7 +80,7 @@ class Stage(Protocol):
         """Digest that differs between functions that compute different values."""
         ...
 
-    def __call__(self, columns: Columns, positions: Int) -> Columns:
+    def __call__(self, columns: Columns, positions: IntArray) -> Columns:
         """Return the new columns.
 
         Args:
@@ -146,7 +145,7 @@ class MapDataset:
     @overload
     def __getitem__(self, index: int) -> dict[str, Any]: ...
     @overload
-    def __getitem__(self, index: slice | Sequence[int] | Int) -> Columns: ...
+    def __getitem__(self, index: slice | Sequence[int] | IntArray) -> Columns: ...
     def __getitem__(self, index: Any) -> Any:
         """Read one record for an integer, or `Columns` for a slice, list or array.
 
@@ -183,7 +182,7 @@ class MapDataset:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return (self[i] for i in range(len(self)))
 
-    def batch(self, positions: Int) -> Columns:
+    def batch(self, positions: IntArray) -> Columns:
         """Read samples by position and apply the map functions.
 
         Args:
@@ -205,7 +204,7 @@ class MapDataset:
         positions = np.asarray(positions, np.int64)
         return self.mapped(self.read(self.resolve(positions)), positions)
 
-    def resolve(self, positions: Int) -> tuple[Selection, ...]:
+    def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
         """Plan samples without reading them.
 
         Args:
@@ -230,7 +229,7 @@ class MapDataset:
         """
         return self._fetch(selections, empty)
 
-    def mapped(self, columns: Columns, positions: Int) -> Columns:
+    def mapped(self, columns: Columns, positions: IntArray) -> Columns:
         """Apply the map functions to columns.
 
         Args:
@@ -373,7 +372,7 @@ class MapDataset:
         """
         return self.apply(Select(columns))
 
-    def where(self, condition: Callable[[Columns], npt.NDArray[np.bool_]], *, progress: bool = False) -> MapDataset:
+    def where(self, condition: Callable[[Columns], BoolArray], *, progress: bool = False) -> MapDataset:
         """Keep the samples whose values meet a condition.
 
         The first epoch is scanned once. The result has an exact length and can be shuffled, mixed and packed. Shuffle
@@ -395,7 +394,7 @@ class MapDataset:
         """
         check_takable(self.plan, "where")
         size = max(1, min(BLOCK, BLOCK_BYTES // max(self.row_bytes(), 1)))
-        kept: list[Int] = []
+        kept: list[IntArray] = []
         blocks = range(0, len(self), size)
         for lo in _tracked(blocks) if progress else blocks:
             k = np.arange(lo, min(lo + size, len(self)))
@@ -493,7 +492,7 @@ class MapDataset:
         return IterDataset(walk)
 
 
-def _positions(chosen: range) -> Int:
+def _positions(chosen: range) -> IntArray:
     """Return the numbers of a range as `[n]` int64. Its step may be larger than int64."""
     if len(chosen) > LONGEST_SLICE:
         raise PlanError(f"expected a slice of at most {LONGEST_SLICE} samples, got {len(chosen)}; read it in parts")

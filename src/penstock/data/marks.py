@@ -6,24 +6,23 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, Int32Array, IntArray
 from penstock.core.selection import Selection
 from penstock.errors import PlanError
 from penstock.kernels.dispatch import kernels
 from penstock.plan.base import Mark
 
-Int = npt.NDArray[np.int64]
-Empty = Callable[[tuple[int, ...], np.dtype[Any]], npt.NDArray[Any]]
-Begins = Callable[[int], Int]
+Empty = Callable[[tuple[int, ...], np.dtype[Any]], AnyArray]
+Begins = Callable[[int], IntArray]
 """Of a source by number: the first boundary row of each of its episodes, `[E + 1]` with the end."""
 
 
-def _no_begins(source: int) -> Int:
+def _no_begins(source: int) -> IntArray:
     raise ValueError(f"expected the first rows of the episodes of source {source}, got none")
 
 
-def marked(mark: Mark, selection: Selection, empty: Empty = np.empty, begins: Begins = _no_begins) -> npt.NDArray[Any]:
+def marked(mark: Mark, selection: Selection, empty: Empty = np.empty, begins: Begins = _no_begins) -> AnyArray:
     """Compute a derived output, as `Mark` describes it.
 
     Args:
@@ -50,34 +49,34 @@ def marked(mark: Mark, selection: Selection, empty: Empty = np.empty, begins: Be
     return _DRAW[mark.kind](mark, selection)
 
 
-def _mask(_: Mark, selection: Selection) -> npt.NDArray[Any]:
+def _mask(_: Mark, selection: Selection) -> AnyArray:
     return selection.mask()
 
 
-def _lengths(mark: Mark, selection: Selection) -> npt.NDArray[Any]:
+def _lengths(mark: Mark, selection: Selection) -> AnyArray:
     lengths = np.zeros((selection.shape[0], mark.width), np.int32)
     rows = selection.length if selection.headed is None else selection.length + selection.headed
     np.add.at(lengths, (_sample(selection), _segment(selection) - 1), rows.astype(np.int32))
     return lengths
 
 
-def _cu_seqlens(mark: Mark, selection: Selection) -> npt.NDArray[Any]:
+def _cu_seqlens(mark: Mark, selection: Selection) -> AnyArray:
     sums = np.zeros((selection.shape[0], mark.width + 1), np.int32)
     np.cumsum(_lengths(mark, selection), axis=1, out=sums[:, 1:])
     return sums
 
 
-def _sources(mark: Mark, selection: Selection) -> npt.NDArray[Any]:
+def _sources(mark: Mark, selection: Selection) -> AnyArray:
     sources = np.full((selection.shape[0], mark.width), -1, np.int32)
     sources[_sample(selection), _segment(selection) - 1] = selection.source
     return sources
 
 
-def _source(mark: Mark, selection: Selection) -> npt.NDArray[Any]:
+def _source(mark: Mark, selection: Selection) -> AnyArray:
     return part_of(mark, _origin(mark, selection))
 
 
-def part_of(mark: Mark, origin: Int) -> npt.NDArray[np.int32]:
+def part_of(mark: Mark, origin: IntArray) -> Int32Array:
     """Return the number of each sample's part of a mix, `[n]`.
 
     Args:
@@ -87,21 +86,21 @@ def part_of(mark: Mark, origin: Int) -> npt.NDArray[np.int32]:
     return (np.searchsorted(mark.having, origin, side="right") - 1).astype(np.int32)
 
 
-def _origin(_: Mark, selection: Selection) -> Int:
+def _origin(_: Mark, selection: Selection) -> IntArray:
     """Origin of each sample. It needs the field `origin`, because samples without rows have no spans."""
     if selection.origin is None:
         raise PlanError("expected the selection of a mix, which picked each of its samples, got another one")
     return selection.origin
 
 
-def _present(mark: Mark, selection: Selection) -> npt.NDArray[Any]:
+def _present(mark: Mark, selection: Selection) -> AnyArray:
     present = np.isin(_origin(mark, selection), mark.having)
     present[_sample(selection)] = False  # where there are spans they decide: a pack may be from several sources
     present[_sample(selection)[np.isin(selection.source, mark.having)]] = True
     return present
 
 
-def _place(selection: Selection, empty: Empty, begins: Begins) -> Int:
+def _place(selection: Selection, empty: Empty, begins: Begins) -> IntArray:
     out = empty((selection.shape[0], 2), np.dtype(np.int64))
     out[:] = -1
     for number, part in selection.by_source():
@@ -112,21 +111,21 @@ def _place(selection: Selection, empty: Empty, begins: Begins) -> Int:
     return out
 
 
-def _sample(selection: Selection) -> Int:
+def _sample(selection: Selection) -> IntArray:
     return selection.at // selection.shape[1]
 
 
-def _segment(selection: Selection) -> Int:
+def _segment(selection: Selection) -> IntArray:
     return np.ones_like(selection.at) if selection.segment is None else selection.segment
 
 
-def _position(selection: Selection) -> Int:
+def _position(selection: Selection) -> IntArray:
     if selection.position is not None:
         return selection.position
     return selection.at - _sample(selection) * selection.shape[1]
 
 
-def _painted(selection: Selection, value: Int, slope: int, empty: Empty) -> npt.NDArray[np.int32]:
+def _painted(selection: Selection, value: IntArray, slope: int, empty: Empty) -> Int32Array:
     out = empty((selection.shape[0] * selection.shape[1],), np.dtype(np.int32))
     at, length = selection.at, selection.length
     if selection.headed is not None:

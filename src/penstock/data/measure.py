@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.blocks import concatenated
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged, offsets_of
@@ -22,7 +22,6 @@ from penstock.data.names import name_of
 from penstock.errors import DataError, PlanError, SpecError
 from penstock.formats.records import MadeSource
 
-Int = npt.NDArray[np.int64]
 Records = Callable[[Columns], Mapping[str, Any]]
 
 
@@ -79,7 +78,7 @@ def measure(
 
 def _lengths(
     records: _Records, ragged: list[str], cache: str | os.PathLike[str] | None, name: str, progress: bool
-) -> dict[str, Int]:
+) -> dict[str, IntArray]:
     """Return the lengths of every record: from the cache where they are known, and otherwise from one pass."""
     n = len(records.dataset)
     if not ragged:
@@ -106,7 +105,7 @@ class _Records:
         first = self._called(np.zeros(1, np.int64))
         self.spec = Spec({path: _field(path, array) for path, array in first.flat.items()})
 
-    def __call__(self, numbers: Int) -> Columns:
+    def __call__(self, numbers: IntArray) -> Columns:
         """Columns of the records `[n]`, in that order, with `block` records for each call."""
         parts = [self._called(numbers[i : i + self.block]) for i in range(0, len(numbers), self.block)]
         for i, part in enumerate(parts):
@@ -120,7 +119,7 @@ class _Records:
             found = self(np.arange(at, min(at + self.block, n)))
             yield at, np.stack([found[path].lengths for path in ragged], axis=1)
 
-    def _called(self, numbers: Int) -> Columns:
+    def _called(self, numbers: IntArray) -> Columns:
         made = self.fn(self.dataset.batch(numbers))
         columns = made if isinstance(made, Columns) else Columns(made)
         if columns.n != len(numbers):
@@ -147,7 +146,9 @@ class MeasuredSource(MadeSource):
         lengths: `[n]` int64 for each ragged column.
     """
 
-    def __init__(self, dataset: MapDataset, fn: Records, block: int, name: str, lengths: Mapping[str, Int]) -> None:
+    def __init__(
+        self, dataset: MapDataset, fn: Records, block: int, name: str, lengths: Mapping[str, IntArray]
+    ) -> None:
         super().__init__(len(dataset))
         self._records, self._name, self._lengths = _Records(dataset, fn, block), name, dict(lengths)
         self._values = {path: offsets_of(held) for path, held in self._lengths.items()}
@@ -170,11 +171,11 @@ class MeasuredSource(MadeSource):
         """Digest of the data, the function and all lengths."""
         return self._fingerprint
 
-    def value_offsets(self, column: str) -> Int:
+    def value_offsets(self, column: str) -> IntArray:
         """Return the measured offsets, without a read."""
         return self._values[column]
 
-    def make(self, numbers: Int) -> Columns:
+    def make(self, numbers: IntArray) -> Columns:
         """Call the function for these records, and check the lengths."""
         if len(numbers) == 0:
             return self._records(np.zeros(1, np.int64)).take(np.zeros(0, np.int64))
@@ -190,7 +191,7 @@ class MeasuredSource(MadeSource):
         return made
 
 
-def _field(path: str, array: npt.NDArray[Any] | Ragged) -> Field:
+def _field(path: str, array: AnyArray | Ragged) -> Field:
     if isinstance(array, Ragged):
         if len(array.shape) != 1:
             raise SpecError(f"expected {path} as one sequence of numbers a record, got {array.shape} of {array.dtype}")

@@ -8,8 +8,8 @@ from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.core.blocks import concatenated
 from penstock.core.columns import Columns
 from penstock.data.map_dataset import MapDataset, Stage
@@ -20,7 +20,6 @@ from penstock.plan.mixed import ORIGIN, Mixed, Part
 from penstock.plan.schedule import Course, Stop
 from penstock.plan.weights import Weight, per_sample, shares
 
-Int = npt.NDArray[np.int64]
 Weights = Mapping[str, Weight] | Sequence[Weight]
 Unit = Literal["samples", "packs", "steps", "tokens"]
 
@@ -147,7 +146,7 @@ class _Functions:
         """Fingerprints of the functions."""
         return repr([stage.fingerprint for stage in self.stages])
 
-    def __call__(self, columns: Columns, origin: Int, positions: Int) -> Columns:
+    def __call__(self, columns: Columns, origin: IntArray, positions: IntArray) -> Columns:
         inner = origin - self.first
         given: dict[str, Any] = {mark.name: part_of(mark, inner) for mark in self.labels}
         if any(isinstance(stage, _Routed) for stage in self.stages):
@@ -170,7 +169,7 @@ class _Routed:
         """Fingerprints of the functions of all datasets."""
         return repr([each.fingerprint for each in self.parts])
 
-    def __call__(self, columns: Columns, positions: Int) -> Columns:
+    def __call__(self, columns: Columns, positions: IntArray) -> Columns:
         origin = columns[ORIGIN]
         own = {} if self.label is None else {self.label: columns[self.label]}
         others = _without(columns, [ORIGIN, *own])

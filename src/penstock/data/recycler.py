@@ -6,8 +6,8 @@ import sys
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, ByteArray
 from penstock.core.turns import ForkSafeLock
 
 LEAST = 1 << 18  # smaller arrays come from the allocator's own free lists, without page faults
@@ -37,13 +37,13 @@ class Recycler:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._held: list[npt.NDArray[np.uint8]] = []
+        self._held: list[ByteArray] = []
         self._lock = ForkSafeLock()
 
     def __reduce__(self) -> tuple[type[Recycler], tuple[int]]:
         return Recycler, (self._limit,)
 
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> AnyArray:
         """Return an uninitialised array, like `np.empty`.
 
         Args:
@@ -64,7 +64,7 @@ class Recycler:
         with self._lock:
             self._limit = max(self._limit, limit)
 
-    def _block(self, size: int) -> npt.NDArray[np.uint8]:
+    def _block(self, size: int) -> ByteArray:
         with self._lock:
             for block in self._held:
                 if size <= block.nbytes <= 2 * size and sys.getrefcount(block) == _UNUSED:

@@ -10,11 +10,11 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
 from penstock.errors import DataError, PlanError, SpecError
 
-Int = npt.NDArray[np.int64]
 Overlong = Literal["error", "truncate_left", "truncate_right", "split", "drop"]
 Positions = Literal["restart", "continue"]
 
@@ -165,13 +165,13 @@ class Items:
     block.
     """
 
-    sizes: Int
-    starts: Int
-    skipped: Int
-    row: Int
+    sizes: IntArray
+    starts: IntArray
+    skipped: IntArray
+    row: IntArray
 
 
-def row_lengths(block: Columns, axes: tuple[Axis, ...], first: int) -> Int:
+def row_lengths(block: Columns, axes: tuple[Axis, ...], first: int) -> IntArray:
     """Return the length of every row along each axis, `[rows, A]`.
 
     Args:
@@ -194,7 +194,7 @@ def row_lengths(block: Columns, axes: tuple[Axis, ...], first: int) -> Int:
     return np.stack([block[axis.columns[0]].lengths for axis in axes], axis=1)
 
 
-def items_of(lengths: Int, axes: tuple[Axis, ...], overlong: Overlong, before: Passed) -> tuple[Items, Passed]:
+def items_of(lengths: IntArray, axes: tuple[Axis, ...], overlong: Overlong, before: Passed) -> tuple[Items, Passed]:
     """Return the sequences of a block, and the updated counts.
 
     Args:
@@ -232,11 +232,11 @@ def items_of(lengths: Int, axes: tuple[Axis, ...], overlong: Overlong, before: P
     return Items(np.ascontiguousarray(sizes[real]), starts[real], skipped[real], row[real]), passed
 
 
-def _begins(lengths: Int) -> Int:
+def _begins(lengths: IntArray) -> IntArray:
     return np.cumsum(lengths) - lengths
 
 
-def _parts(sizes: Int, capacity: Int) -> tuple[Int, Int, Int]:
+def _parts(sizes: IntArray, capacity: IntArray) -> tuple[IntArray, IntArray, IntArray]:
     """Row, sizes and skipped values of each part. Part `p` has the `p`-th `capacity` values of an axis."""
     counts = np.maximum(np.max(-(-sizes // capacity), axis=1), 1)
     row = np.repeat(np.arange(len(sizes)), counts)
@@ -244,7 +244,7 @@ def _parts(sizes: Int, capacity: Int) -> tuple[Int, Int, Int]:
     return row, np.clip(sizes[row] - skipped, 0, capacity), skipped
 
 
-def _refuse(row: int, lengths: Int, axes: tuple[Axis, ...], first: int) -> None:
+def _refuse(row: int, lengths: IntArray, axes: tuple[Axis, ...], first: int) -> None:
     axis, found = next((a, n) for a, n in zip(axes, lengths[row].tolist(), strict=True) if n > a.capacity)
     raise DataError(
         f"expected at most {axis.capacity} {axis.columns[0]}, got {found} at sequence {first + row}; `overlong` can "

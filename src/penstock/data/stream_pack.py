@@ -10,8 +10,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.blocks import BlockIterator, IteratorState, Origin, concatenated
 from penstock.core.boundary import parsing_state
 from penstock.core.columns import Columns
@@ -23,8 +23,6 @@ from penstock.errors import SpecError, StateError
 from penstock.kernels.dispatch import kernels
 from penstock.kernels.rows import RowMap
 from penstock.kernels.stream_reference import FAR, OPENED, OUT
-
-Int = npt.NDArray[np.int64]
 
 _FLAGS = (OUT, OPENED, FAR)
 LEAST = 1024  # rows that are read at a time: smaller blocks are joined, so that none is too small to be worth a call
@@ -59,8 +57,8 @@ class _Held:
     passed: Passed
     columns: Columns
     items: Items
-    pack: Int = field(init=False)
-    flags: npt.NDArray[np.uint8] = field(init=False)
+    pack: IntArray = field(init=False)
+    flags: ByteArray = field(init=False)
     taken: int = 0
 
     def __post_init__(self) -> None:
@@ -107,7 +105,7 @@ class PackIterator(BlockIterator):
             self._held.popleft()
         return columns
 
-    def _closed(self) -> Int:
+    def _closed(self) -> IntArray:
         """Serial numbers of the next packs, at most a block of them."""
         closed, done = np.empty(self._options.rows, np.int64), 0
         while done < len(closed):
@@ -120,13 +118,13 @@ class PackIterator(BlockIterator):
             block.taken, done = at + taken, done + more
         return closed[:done]
 
-    def _rest(self, closed: Int) -> int:
+    def _rest(self, closed: IntArray) -> int:
         none = np.zeros(0, np.int64)
         sizes = np.zeros((0, len(self._axes)), np.int64)
         return self._pack(sizes, closed, none, none.astype(np.uint8), final=True)[1]
 
     def _pack(
-        self, sizes: Int, closed: Int, pack: Int, flags: npt.NDArray[np.uint8], final: bool = False
+        self, sizes: IntArray, closed: IntArray, pack: IntArray, flags: ByteArray, final: bool = False
     ) -> tuple[int, int]:
         return kernels().pack_stream(self._open, sizes, final, pack, flags, closed)
 
@@ -189,7 +187,7 @@ class PackIterator(BlockIterator):
         self._held.append(_Held(before, self.passed, columns, items))
         self.passed = passed
 
-    def _columns(self, blocks: Sequence[_Held], chosen: Int, row: Int, n: int) -> Columns:
+    def _columns(self, blocks: Sequence[_Held], chosen: IntArray, row: IntArray, n: int) -> Columns:
         """Columns of the `chosen` items of the blocks. Their places are the rows `row`, in that order."""
         cuts = offsets_of([len(block.flags) for block in blocks])
         block = np.searchsorted(cuts, chosen, side="right") - 1
@@ -217,8 +215,15 @@ class PackIterator(BlockIterator):
         return Columns.of_flat(columns, n)
 
     def _gathered(
-        self, path: str, blocks: Sequence[_Held], block: Int, start: Int, length: Int, at: Int, shape: tuple[int, int]
-    ) -> npt.NDArray[Any]:
+        self,
+        path: str,
+        blocks: Sequence[_Held],
+        block: IntArray,
+        start: IntArray,
+        length: IntArray,
+        at: IntArray,
+        shape: tuple[int, int],
+    ) -> AnyArray:
         """Values of one column, `[n, capacity, ...]`, in native byte order. Padding is read from one more block."""
         held = [b.columns[path].values for b in blocks]
         values = [np.ascontiguousarray(v, v.dtype.newbyteorder("=")) for v in held]
@@ -280,7 +285,7 @@ class PackIterator(BlockIterator):
                 raise StateError("expected the sequences that the state was saved with; the stream has changed since")
 
 
-def _members(blocks: Sequence[_Held], closed: Int) -> tuple[Int, Int]:
+def _members(blocks: Sequence[_Held], closed: IntArray) -> tuple[IntArray, IntArray]:
     """Items of closed packs, in the order of packs and then of the stream, and the pack of each.
 
     Items are counted over all blocks. They are marked as returned.
@@ -300,7 +305,7 @@ def _members(blocks: Sequence[_Held], closed: Int) -> tuple[Int, Int]:
     return chosen[order], row[chosen][order]
 
 
-def _checked(state: IteratorState) -> tuple[Passed, npt.NDArray[np.uint8]]:
+def _checked(state: IteratorState) -> tuple[Passed, ByteArray]:
     names = {"upstream", "passed", "taken", "flags"}
     if set(state) != names or type(state["taken"]) is not int or state["taken"] < 0:
         raise StateError(f"expected a state with {sorted(names)}, got {sorted(state)}")
@@ -315,6 +320,6 @@ def _checked(state: IteratorState) -> tuple[Passed, npt.NDArray[np.uint8]]:
     return counted, (bits * np.array(_FLAGS, np.uint8)[:, None]).sum(axis=0, dtype=np.uint8)
 
 
-def _planes(flags: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
+def _planes(flags: ByteArray) -> ByteArray:
     """`[3, bytes]`: one bit a sequence for each flag."""
     return np.packbits(np.stack([flags & flag for flag in _FLAGS]).astype(np.bool_), axis=1)

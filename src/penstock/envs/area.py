@@ -5,15 +5,13 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
-Image = npt.NDArray[np.uint8]
-Floats = npt.NDArray[np.float32]
+from penstock.core.arrays import Float32Array, ImageArray, IntArray
 
 _LUMA = np.array([9798, 19235, 3735], np.float32)  # 2**15 times the weights of red, green and blue
 
 
-def gray(picture: Image) -> Image:
+def gray(picture: ImageArray) -> ImageArray:
     """`[height, width, 3]` uint8 -> `[height, width]` uint8, the weighted mean of red, green and blue.
 
     All sums are integers below 2**24, hence exact in float32 in any order. Equals OpenCV 5's `COLOR_RGB2GRAY`.
@@ -27,7 +25,7 @@ def gray(picture: Image) -> Image:
     return luma.astype(np.uint8).reshape(picture.shape[:2])
 
 
-def shrink(picture: Image, height: int, width: int) -> Image:
+def shrink(picture: ImageArray, height: int, width: int) -> ImageArray:
     """`[h, w]` uint8 -> `[height, width]` uint8: each pixel the mean of the area that it covers, half to even.
 
     `h` and `w` are larger than `height` and `width`. Equals OpenCV's `INTER_AREA`: float32, along rows first, each sum
@@ -43,7 +41,7 @@ def shrink(picture: Image, height: int, width: int) -> Image:
     return np.rint(down, out=down).astype(np.uint8)
 
 
-def box_mean(picture: Image, side: int) -> Image:
+def box_mean(picture: ImageArray, side: int) -> ImageArray:
     """`[h, w, c]` uint8 -> `[h / side, w / side, c]` uint8, the mean of squares of `side` by `side`, half to even.
 
     `side` is a power of two, at most 16, that divides both edges.
@@ -61,7 +59,7 @@ def box_mean(picture: Image, side: int) -> Image:
 
 
 @lru_cache
-def _taps(n: int, m: int) -> tuple[npt.NDArray[np.int64], Floats]:
+def _taps(n: int, m: int) -> tuple[IntArray, Float32Array]:
     """`[taps, m]`: which of `n` cells lie in each of `m`, and with what share of it; unused taps weigh nothing."""
     scale = n / m
     begin = np.arange(m) * scale
@@ -74,7 +72,7 @@ def _taps(n: int, m: int) -> tuple[npt.NDArray[np.int64], Floats]:
     return np.minimum(cells, n - 1)[used], weights[used].astype(np.float32)
 
 
-def _weighted(values: Floats, cells: npt.NDArray[np.int64], weights: Floats) -> Floats:
+def _weighted(values: Float32Array, cells: IntArray, weights: Float32Array) -> Float32Array:
     """`[n, k]` -> `[m, k]`: whole rows are gathered, for that is what memory is fast at."""
     total = values[cells[0]] * weights[0][:, None]
     for tap in range(1, len(cells)):

@@ -6,22 +6,21 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import ImageArray
 from penstock.envs.area import gray, shrink
 from penstock.envs.atari import SIZE, STACK
 from penstock.envs.config import EnvConfig
 from penstock.envs.wrappers import FrameStack
 from penstock.errors import DataError, require
 
-Image = npt.NDArray[np.uint8]
 Played = tuple[float, bool, bool, dict[str, Any]]  # reward, terminated, truncated, info
 
 NOOP, FIRE, SECOND = 0, 1, 2
 NOOPS, REPEAT = 30, 4
 
 
-class AtariEnv(gymnasium.Env[Image, Any]):
+class AtariEnv(gymnasium.Env[ImageArray, Any]):
     """One game, a frame `[1, 84, 84]` an observation; what it does equals Stable-Baselines3's `AtariWrapper`.
 
     The emulator draws only the two frames of a step that are looked at. One difference: a seed begins a new game even
@@ -48,7 +47,9 @@ class AtariEnv(gymnasium.Env[Image, Any]):
         self.action_space = self._game.action_space
         self.observation_space = gymnasium.spaces.Box(0, 255, (1, SIZE, SIZE), np.uint8)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Image, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ImageArray, dict[str, Any]]:
         """Begin a game, or go on after a lost life."""
         picture, info = self._resume() if seed is None and not self._over else self._begin(seed)
         if self._waits:
@@ -59,7 +60,7 @@ class AtariEnv(gymnasium.Env[Image, Any]):
                     self._resume() if not self._over else self._begin(seed)
         return self._small(picture), info
 
-    def step(self, action: Any) -> tuple[Image, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[ImageArray, float, bool, bool, dict[str, Any]]:
         """Four frames with one action. Raises `DataError` for an action that the game does not have."""
         if not self.action_space.contains(action):
             raise DataError(f"expected an action in {self.action_space}, got {action!r}")
@@ -70,7 +71,7 @@ class AtariEnv(gymnasium.Env[Image, Any]):
         """`[height, width, 3]` uint8: the console's screen."""
         return self._ale.getScreenRGB()
 
-    def _begin(self, seed: int | None) -> tuple[Image, dict[str, Any]]:
+    def _begin(self, seed: int | None) -> tuple[ImageArray, dict[str, Any]]:
         """A new game, and nothing done in it for a while."""
         self._over = False
         _, info = self._game.reset(seed=seed)
@@ -81,7 +82,7 @@ class AtariEnv(gymnasium.Env[Image, Any]):
         self._lives = self._ale.lives()
         return self._ale.getScreenRGB(), info
 
-    def _resume(self) -> tuple[Image, dict[str, Any]]:
+    def _resume(self) -> tuple[ImageArray, dict[str, Any]]:
         """The same game, with a life less."""
         _, terminated, truncated, info = self._skip(NOOP)
         if terminated or truncated:
@@ -109,11 +110,11 @@ class AtariEnv(gymnasium.Env[Image, Any]):
                 break
         return reward, terminated, truncated, info
 
-    def _brighter(self) -> Image:
+    def _brighter(self) -> ImageArray:
         """Sprites may be drawn in every second frame only."""
         return np.maximum(*self._screens)
 
-    def _small(self, picture: Image) -> Image:
+    def _small(self, picture: ImageArray) -> ImageArray:
         return shrink(gray(picture), SIZE, SIZE)[None]
 
 

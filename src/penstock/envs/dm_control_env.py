@@ -8,20 +8,19 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import Float32Array, FloatArray, ImageArray
 from penstock.envs.config import EnvConfig
 from penstock.envs.dm_control import SIZE, repeats, suite_task
 from penstock.envs.wrappers import FrameStack
 from penstock.errors import DataError, require
 
-Image = npt.NDArray[np.uint8]
-Action = npt.NDArray[np.float32]
+Action = Float32Array
 
 LARGE = 480  # pixels, of `render`
 
 
-class DmControlEnv(gymnasium.Env[Image, Action]):
+class DmControlEnv(gymnasium.Env[ImageArray, Action]):
     """One task of the suite, a frame `[3, 100, 100]` an observation.
 
     Without a display, MuJoCo draws by EGL: where the environment variable `MUJOCO_GL` is not set, it is set to `egl` in
@@ -51,7 +50,9 @@ class DmControlEnv(gymnasium.Env[Image, Action]):
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, spec.shape, np.float32)
         self.observation_space = gymnasium.spaces.Box(0, 255, (3, SIZE, SIZE), np.uint8)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Image, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ImageArray, dict[str, Any]]:
         """Begin an episode. Without a seed, the first one is drawn from the operating system."""
         super().reset(seed=seed)
         if seed is not None or self._fresh:
@@ -62,7 +63,7 @@ class DmControlEnv(gymnasium.Env[Image, Action]):
         self._over = False
         return self._picture(), {"internal_state": self._state(), "discount": 1.0}
 
-    def step(self, action: Action) -> tuple[Image, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Action) -> tuple[ImageArray, float, bool, bool, dict[str, Any]]:
         """One action, repeated. Raises `DataError` for one of another shape or beyond -1 and 1, or without a reset."""
         if self._over:
             raise DataError("expected a reset before a step, for there is no episode under way")
@@ -94,10 +95,10 @@ class DmControlEnv(gymnasium.Env[Image, Action]):
         domain, task = self._task
         return self._suite.load(domain, task, task_kwargs={"random": short})
 
-    def _state(self) -> npt.NDArray[np.float64]:
+    def _state(self) -> FloatArray:
         return self._loaded.physics.get_state().copy()
 
-    def _picture(self) -> Image:
+    def _picture(self) -> ImageArray:
         return np.ascontiguousarray(self._loaded.physics.render(SIZE, SIZE, camera_id=0).transpose(2, 0, 1))
 
 

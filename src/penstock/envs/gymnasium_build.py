@@ -7,15 +7,14 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 from gymnasium.wrappers import AddRenderObservation
 
+from penstock.core.arrays import ImageArray
 from penstock.envs.area import shrink
 from penstock.envs.config import EnvConfig
 from penstock.envs.wrappers import ChannelsFirst, FrameStack
 from penstock.errors import DataError
 
-Image = npt.NDArray[np.uint8]
 Env = gymnasium.Env[Any, Any]
 
 
@@ -37,7 +36,7 @@ def _pictures(name: str, size: int | None) -> Env:
     return ChannelsFirst(env) if size is None or mujoco else Scaled(env, size)
 
 
-class Scaled(gymnasium.ObservationWrapper[Image, Any, Image]):
+class Scaled(gymnasium.ObservationWrapper[ImageArray, Any, ImageArray]):
     """Images `[height, width, 3]` become `[3, size, size]`: each pixel is the mean of the area it covers.
 
     Raises `DataError` for a size that is not smaller than the images.
@@ -50,6 +49,6 @@ class Scaled(gymnasium.ObservationWrapper[Image, Any, Image]):
             raise DataError(f"expected env_cfg.gymnasium_size below the height and width {shape[:2]}, got {size}")
         self.observation_space = gymnasium.spaces.Box(0, 255, (3, size, size), np.uint8)
 
-    def observation(self, observation: Image) -> Image:
+    def observation(self, observation: ImageArray) -> ImageArray:
         """The image in its new size."""
         return np.stack([shrink(observation[..., c], self._size, self._size) for c in range(3)])

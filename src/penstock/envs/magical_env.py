@@ -7,8 +7,8 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import ImageArray
 from penstock.core.spaces import Box, Dict, Space
 from penstock.envs.area import box_mean
 from penstock.envs.config import EnvConfig
@@ -16,8 +16,7 @@ from penstock.envs.magical import ACTIONS, NATIVE, SMALL, Magical, full_name, pr
 from penstock.envs.magical_shim import context_kept, load
 from penstock.errors import DataError
 
-Image = npt.NDArray[np.uint8]
-Observation = Image | dict[str, Image]
+Observation = ImageArray | dict[str, ImageArray]
 
 
 class MagicalEnv(gymnasium.Env[Observation, Any]):
@@ -41,8 +40,8 @@ class MagicalEnv(gymnasium.Env[Observation, Any]):
         self._task: Any = load().make(full_name(config.task_name))
         np.random.set_state(legacy)
         self._fresh = True
-        self._pictures = {view: deque[Image](maxlen=depth) for view, depth in self._preproc.views.items()}
-        self._latest: dict[str, Image] = {}
+        self._pictures = {view: deque[ImageArray](maxlen=depth) for view, depth in self._preproc.views.items()}
+        self._latest: dict[str, ImageArray] = {}
         self.render_mode = "rgb_array"
         self.observation_space = _gymnasium_space(Magical().spaces(config)[0])
         self.action_space = gymnasium.spaces.Discrete(ACTIONS)
@@ -83,7 +82,7 @@ class MagicalEnv(gymnasium.Env[Observation, Any]):
         with context_kept():
             self._task.close()
 
-    def _small(self) -> dict[str, Image]:
+    def _small(self) -> dict[str, ImageArray]:
         if not self._preproc.small:
             return {view: np.ascontiguousarray(self._latest[view]) for view in self._pictures}
         return {view: box_mean(self._latest[view], NATIVE // SMALL) for view in self._pictures}

@@ -7,16 +7,14 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import ImageArray
 from penstock.envs.config import EnvConfig
 from penstock.envs.minecraft import BOUND, CODE, SIZE, full_name
 from penstock.errors import DataError
 
-Image = npt.NDArray[np.uint8]
 
-
-class MinecraftEnv(gymnasium.Env[Image, Any]):
+class MinecraftEnv(gymnasium.Env[ImageArray, Any]):
     """One task, a frame `[3, 64, 64]` an observation. `limit`: steps after which an episode is truncated, or None."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 (Gymnasium's type)
@@ -30,7 +28,9 @@ class MinecraftEnv(gymnasium.Env[Image, Any]):
         self.action_space = gymnasium.spaces.Box(-BOUND, BOUND, (CODE,), np.float32)
         self.observation_space = gymnasium.spaces.Box(0, 255, (3, SIZE, SIZE), np.uint8)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Image, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ImageArray, dict[str, Any]]:
         """Begin an episode in a world; the seed is the world's."""
         super().reset(seed=seed)
         if seed is not None:
@@ -39,7 +39,7 @@ class MinecraftEnv(gymnasium.Env[Image, Any]):
         self._frame = self._task.reset()["pov"]
         return self._picture(), {}
 
-    def step(self, action: Any) -> tuple[Image, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[ImageArray, float, bool, bool, dict[str, Any]]:
         """One tick of the game. Raises `DataError` for a vector of another shape or beyond the bounds."""
         vector = np.asarray(action, np.float32)
         if not self.action_space.contains(vector):
@@ -59,7 +59,7 @@ class MinecraftEnv(gymnasium.Env[Image, Any]):
         """End the game."""
         self._task.close()
 
-    def _picture(self) -> Image:
+    def _picture(self) -> ImageArray:
         return np.ascontiguousarray(self._frame.transpose(2, 0, 1))
 
 

@@ -6,17 +6,15 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import ImageArray
 from penstock.envs.config import EnvConfig
 from penstock.envs.procgen import ACTIONS, SIZE
 from penstock.envs.wrappers import FrameStack
 from penstock.errors import DataError, require
 
-Image = npt.NDArray[np.uint8]
 
-
-class ProcgenEnv(gymnasium.Env[Image, Any]):
+class ProcgenEnv(gymnasium.Env[ImageArray, Any]):
     """One game, a frame `[3, 64, 64]` an observation: procgen's vector of games, of length one.
 
     A reset with a seed, or in mid-episode, makes the game anew, for procgen takes its seed there and has no other way
@@ -35,7 +33,9 @@ class ProcgenEnv(gymnasium.Env[Image, Any]):
         self.action_space = gymnasium.spaces.Discrete(ACTIONS)
         self.observation_space = gymnasium.spaces.Box(0, 255, (3, SIZE, SIZE), np.uint8)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Image, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ImageArray, dict[str, Any]]:
         """Begin an episode."""
         super().reset(seed=seed)
         if seed is not None or not self._waiting:
@@ -47,7 +47,7 @@ class ProcgenEnv(gymnasium.Env[Image, Any]):
         self._waiting = False
         return self._frame.copy(), {}
 
-    def step(self, action: Any) -> tuple[Image, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[ImageArray, float, bool, bool, dict[str, Any]]:
         """One step. Raises `DataError` for an action that there is not, or without a reset."""
         if not self.action_space.contains(action):
             raise DataError(f"expected an action in {self.action_space}, got {action!r}")
@@ -74,5 +74,5 @@ def build(config: EnvConfig) -> gymnasium.Env[Any, Any]:
     return FrameStack(ProcgenEnv(config.task_name), config.procgen_frame_stack, start="zero")
 
 
-def _picture(seen: Any) -> Image:
+def _picture(seen: Any) -> ImageArray:
     return np.ascontiguousarray(seen["rgb"][0].transpose(2, 0, 1))

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, ByteArray, Float32Array, FloatArray, IntArray
 from penstock.core.spaces import Box, Discrete, Space
 from penstock.envs.benchmark import Benchmark, Context
 from penstock.envs.config import EnvConfig
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SIZE = 32
 AGENT, BOX, RING, PREY = 0.085, 0.09, 0.12, 0.065  # radii
-Expert = Callable[[npt.NDArray[np.uint8]], npt.NDArray[Any]]
+Expert = Callable[[ByteArray], AnyArray]
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def expert(name: str) -> Expert:
     return _EXPERTS[name]
 
 
-def _discrete(observation: npt.NDArray[np.uint8], color: tuple[int, int, int], moves: int) -> npt.NDArray[np.int64]:
+def _discrete(observation: ByteArray, color: tuple[int, int, int], moves: int) -> IntArray:
     """The move that leads closest to what has that colour; rest if it cannot be seen."""
     frame = observation[..., -3:, :, :]
     away = np.nan_to_num(find(frame, color) - find(frame, WHITE))
@@ -105,7 +105,7 @@ def _discrete(observation: npt.NDArray[np.uint8], color: tuple[int, int, int], m
     return left.argmin(axis=-1)
 
 
-def _push(observation: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
+def _push(observation: ByteArray) -> Float32Array:
     """Walk around the box to the side away from the ring, then straight through it."""
     frame = observation[..., -3:, :, :]
     agent, box, ring = (find(frame, color) for color in (WHITE, CORAL, GOLD))
@@ -123,7 +123,7 @@ def _push(observation: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
     return np.clip(np.nan_to_num(_unit(way)), -1, 1).astype(np.float32)
 
 
-def _unit(vectors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _unit(vectors: FloatArray) -> FloatArray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-9)
 
 

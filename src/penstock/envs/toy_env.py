@@ -6,19 +6,18 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import ImageArray
 from penstock.core.spaces import Box, Discrete
 from penstock.envs import toy
 from penstock.envs.config import EnvConfig
 from penstock.envs.toy_scene import CORAL, FLOORS, GOLD, TEAL, WHITE, Point, Shape, draw
 from penstock.envs.wrappers import FrameStack
 
-Image = npt.NDArray[np.uint8]
-Step = tuple[Image, float, bool, bool, dict[str, Any]]
+Step = tuple[ImageArray, float, bool, bool, dict[str, Any]]
 
 
-class ToyEnv(gymnasium.Env[Image, Any]):
+class ToyEnv(gymnasium.Env[ImageArray, Any]):
     """One task of the benchmark `toy`; a seed decides all of it. `render` draws the same scene larger.
 
     Raises `DataError` for an unknown task.
@@ -44,7 +43,9 @@ class ToyEnv(gymnasium.Env[Image, Any]):
         self._agent = self._target = self._box = self._heading = np.zeros(2)
         self._floor = self._steps = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Image, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[ImageArray, dict[str, Any]]:
         """Place everything anew, apart from each other."""
         super().reset(seed=seed)
         draw_point = self.np_random.uniform
@@ -103,7 +104,7 @@ class ToyEnv(gymnasium.Env[Image, Any]):
             places["box"] = self._box
         return {**{name: place.astype(np.float32) for name, place in places.items()}, "floor": self._floor}
 
-    def _picture(self, size: int) -> Image:
+    def _picture(self, size: int) -> ImageArray:
         agent = Shape("disc", self._agent, toy.AGENT, WHITE)
         if self._name == "chase":
             return draw([Shape("disc", self._target, toy.PREY, TEAL), agent], self._floor, size)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
-Point = npt.NDArray[np.float64]
-Pixels = npt.NDArray[np.float32]
+from penstock.core.arrays import AnyArray, ByteArray, Float32Array, FloatArray
+
+Point = FloatArray
 Kind = Literal["disc", "ring", "square"]
 
 WHITE, GOLD, CORAL, TEAL = (246, 246, 240), (255, 200, 60), (240, 96, 84), (70, 214, 190)
@@ -29,7 +29,7 @@ class Shape:
     color: tuple[int, int, int]
 
 
-def draw(shapes: Sequence[Shape], floor: int, size: int) -> npt.NDArray[np.uint8]:
+def draw(shapes: Sequence[Shape], floor: int, size: int) -> ByteArray:
     """`[3, size, size]` uint8: the floor of that number, and the shapes on it, the last on top.
 
     Cost: some ten microseconds a shape at 32 pixels.
@@ -43,7 +43,7 @@ def draw(shapes: Sequence[Shape], floor: int, size: int) -> npt.NDArray[np.uint8
     return (canvas + np.float32(0.5)).astype(np.uint8)
 
 
-def find(images: npt.NDArray[np.uint8], color: tuple[int, int, int]) -> Point:
+def find(images: ByteArray, color: tuple[int, int, int]) -> Point:
     """`[..., 2]` float64: the centres of what has that colour in images `[..., 3, size, size]`; NaN where nothing has.
 
     >>> find(draw([Shape("disc", np.array([0.25, 0.5]), 0.1, CORAL)], 0, 32), CORAL).round(2).tolist()
@@ -59,7 +59,7 @@ def find(images: npt.NDArray[np.uint8], color: tuple[int, int, int]) -> Point:
     return np.stack([x, y], axis=-1)
 
 
-def _shade(canvas: Pixels, shape: Shape) -> None:
+def _shade(canvas: Float32Array, shape: Shape) -> None:
     """A soft shadow, then the shape itself, blended into the part of the canvas `[3, size, size]` around it."""
     size = canvas.shape[-1]
     low = np.maximum(((shape.center - 1.5 * shape.radius) * size).astype(int), 0)
@@ -74,7 +74,7 @@ def _shade(canvas: Pixels, shape: Shape) -> None:
     patch += covered * (np.array(shape.color, np.float32)[:, None, None] - patch)
 
 
-def _distance(shape: Shape, x: Pixels, y: Pixels) -> npt.NDArray[Any]:
+def _distance(shape: Shape, x: Float32Array, y: Float32Array) -> AnyArray:
     """Signed distances from the outline, negative inside, of the points of a grid."""
     dx, dy, radius = x - np.float32(shape.center[0]), y - np.float32(shape.center[1]), shape.radius
     if shape.kind == "square":  # with round corners
@@ -86,7 +86,7 @@ def _distance(shape: Shape, x: Pixels, y: Pixels) -> npt.NDArray[Any]:
 
 
 @lru_cache(maxsize=64)
-def _floor(number: int, size: int) -> Pixels:
+def _floor(number: int, size: int) -> Float32Array:
     """`[3, size, size]` float32: faint tiles, lighter towards the top."""
     at = np.arange(size) * TILES // size
     tiles = np.where((at + at[:, None]) % 2 == 0, 1.0, 1.16)

@@ -6,15 +6,14 @@ from typing import Any, Literal
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray
 from penstock.errors import SpecError
 
-Image = npt.NDArray[Any]
 Start = Literal["zero", "repeat"]
 
 
-class ChannelsFirst(gymnasium.ObservationWrapper[Image, Any, Image]):
+class ChannelsFirst(gymnasium.ObservationWrapper[AnyArray, Any, AnyArray]):
     """Images `[height, width, channels]` become `[channels, height, width]`, in memory too.
 
     Raises `SpecError` for observations that are no such images.
@@ -30,12 +29,12 @@ class ChannelsFirst(gymnasium.ObservationWrapper[Image, Any, Image]):
         low, high = (np.ascontiguousarray(bound.transpose(2, 0, 1)) for bound in (box.low, box.high))
         self.observation_space = gymnasium.spaces.Box(low, high, low.shape, low.dtype.type)
 
-    def observation(self, observation: Image) -> Image:
+    def observation(self, observation: AnyArray) -> AnyArray:
         """The image in its new order, a copy."""
         return np.ascontiguousarray(observation.transpose(2, 0, 1))
 
 
-class FrameStack(gymnasium.Wrapper[Image, Any, Image, Any]):
+class FrameStack(gymnasium.Wrapper[AnyArray, Any, AnyArray, Any]):
     """The last `n` frames `[channels, height, width]` as one, `[n * channels, height, width]`, oldest first.
 
     What stands before the first frame of an episode: black with `start="zero"`, as Stable-Baselines3 does it, or the
@@ -59,21 +58,23 @@ class FrameStack(gymnasium.Wrapper[Image, Any, Image, Any]):
         self._n, self._start = n, start
         self._frames = np.zeros((n, *box.shape), low.dtype)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Image, dict[str, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[AnyArray, dict[str, Any]]:
         """Begin an episode: a stack of its first frame."""
         frame, info = self.env.reset(seed=seed, options=options)
         self._frames = np.zeros_like(self._frames) if self._start == "zero" else np.repeat(frame[None], self._n, axis=0)
         self._frames[-1] = frame
         return self._stacked(), info
 
-    def step(self, action: Any) -> tuple[Image, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[AnyArray, Any, bool, bool, dict[str, Any]]:
         """One step: the oldest frame leaves the stack."""
         frame, reward, terminated, truncated, info = self.env.step(action)
         self._frames[:-1] = self._frames[1:]
         self._frames[-1] = frame
         return self._stacked(), reward, terminated, truncated, info
 
-    def _stacked(self) -> Image:
+    def _stacked(self) -> AnyArray:
         return self._frames.reshape(self.observation_space.shape).copy()  # type: ignore[arg-type]
 
 

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray
 from penstock.files.checked import read_checked, write_checked
 from penstock.files.descriptors import StrPath
 
-Arrays = Mapping[str, npt.NDArray[Any]]
+Arrays = Mapping[str, AnyArray]
 
 
 def write_arrays(path: StrPath, magic: bytes, key: str, header: Mapping[str, Any], arrays: Arrays) -> None:
@@ -27,7 +27,7 @@ def write_arrays(path: StrPath, magic: bytes, key: str, header: Mapping[str, Any
     write_checked(path, magic, key, len(raw).to_bytes(8, "little"), raw, *parts)
 
 
-def read_arrays(path: StrPath, magic: bytes, key: str) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]] | None:
+def read_arrays(path: StrPath, magic: bytes, key: str) -> tuple[dict[str, Any], dict[str, AnyArray]] | None:
     """Read what `write_arrays` wrote under this key, arrays read-only; None where `read_checked` says so.
 
     Example:
@@ -48,8 +48,8 @@ def read_arrays(path: StrPath, magic: bytes, key: str) -> tuple[dict[str, Any], 
         return None  # something else of the same magic
 
 
-def _arrays(content: memoryview, begin: int, listed: list[Any]) -> dict[str, npt.NDArray[Any]]:
-    arrays: dict[str, npt.NDArray[Any]] = {}
+def _arrays(content: memoryview, begin: int, listed: list[Any]) -> dict[str, AnyArray]:
+    arrays: dict[str, AnyArray] = {}
     for name, code, shape in listed:
         dtype, count = np.dtype(code), int(np.prod(shape, dtype=np.int64))
         if dtype.hasobject or count < 0:

@@ -22,13 +22,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import ByteArray, IntArray
 from penstock.errors import FormatError
 from penstock.files.descriptors import open_regular
-
-Bytes = npt.NDArray[np.uint8]
-Int = npt.NDArray[np.int64]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -94,7 +91,7 @@ class MappedFile:
         return found.st_size if (found.st_dev, found.st_ino) == self._identity else self.size
 
 
-def map_file(path: str | os.PathLike[str], size: int | None = None, *, follow: bool = True) -> Bytes:
+def map_file(path: str | os.PathLike[str], size: int | None = None, *, follow: bool = True) -> ByteArray:
     """Map a regular file.
 
     Args:
@@ -124,7 +121,7 @@ def map_file(path: str | os.PathLike[str], size: int | None = None, *, follow: b
         os.close(fd)
 
 
-def map_descriptor(fd: int, path: Path, size: int | None = None) -> Bytes:
+def map_descriptor(fd: int, path: Path, size: int | None = None) -> ByteArray:
     """Map a file that is open as `fd`, which may be closed afterwards; else as `map_file`."""
     found = os.fstat(fd).st_size
     wanted = found if size is None else size
@@ -144,7 +141,7 @@ def mapping_of(buffer: Any) -> MappedFile | None:
     return buffer
 
 
-def check_mapped(*buffers: Bytes | memoryview) -> None:
+def check_mapped(*buffers: ByteArray | memoryview) -> None:
     """Raise `FormatError` if the file behind one of these contiguous buffers has fewer bytes now than the buffer shows.
 
     To be called before mapped bytes are read where no gather of `RowMap` or `TileMap` does so.
@@ -163,7 +160,7 @@ class MappedFiles:
 
     __slots__ = ("_file", "_files", "_size", "_until")
 
-    def __init__(self, buffers: Sequence[Bytes]) -> None:
+    def __init__(self, buffers: Sequence[ByteArray]) -> None:
         numbers: dict[MappedFile, int] = {}
         self._file: list[int] = []  # by buffer, -1 for other memory
         self._size: list[int] = []  # by file, how many of its bytes are in use
@@ -178,7 +175,7 @@ class MappedFiles:
     def __len__(self) -> int:
         return len(self._files)
 
-    def check(self, buffers: Int | None = None) -> None:
+    def check(self, buffers: IntArray | None = None) -> None:
         """Raise `FormatError` if one of them was truncated; with `buffers`, of those behind these buffer numbers."""
         if buffers is not None:
             for number in {self._file[i] for i in buffers.tolist()} - {-1}:
@@ -190,7 +187,7 @@ class MappedFiles:
             self._until = end + max(BELIEVED, (end - begin) / SHARE)
 
 
-def _end(buffer: Bytes | memoryview, file: MappedFile) -> int:
+def _end(buffer: ByteArray | memoryview, file: MappedFile) -> int:
     """How many bytes of the file have to be there for the buffer to be read."""
     shown = np.asarray(buffer)
     return shown.__array_interface__["data"][0] + shown.nbytes - file.address if shown.nbytes else 0

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
@@ -17,8 +17,6 @@ from penstock.errors import SpecError
 from penstock.formats.base.source import Source, check_values
 from penstock.kernels.digest import digest_of
 from penstock.kernels.rows import RowMap
-
-Int = npt.NDArray[np.int64]
 
 
 class MemorySource(Source):
@@ -51,7 +49,7 @@ class MemorySource(Source):
         self,
         spec: Spec,
         columns: Mapping[str, Array],
-        offsets: Int,
+        offsets: IntArray,
         metadata: Mapping[str, Any] | None = None,
         episode_metadata: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
@@ -95,7 +93,7 @@ class MemorySource(Source):
         return self._spec
 
     @property
-    def offsets(self) -> Int:
+    def offsets(self) -> IntArray:
         """First step row of each episode, and the end, `[E + 1]` int64."""
         return self._offsets
 
@@ -115,7 +113,7 @@ class MemorySource(Source):
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
 
-    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         """Read with one gather."""
         self._maps[column].gather(selection.start, selection.length, selection.at, out.reshape(-1).view(np.uint8))
 
@@ -123,11 +121,11 @@ class MemorySource(Source):
         """Read with one gather of values."""
         return gather_ragged(self._ragged(column), selection)
 
-    def value_offsets(self, column: str) -> Int:
+    def value_offsets(self, column: str) -> IntArray:
         """Return the offsets of the array."""
         return self._ragged(column).offsets
 
-    def read_values(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read_values(self, column: str, selection: Selection, out: AnyArray) -> None:
         """Read with one gather."""
         held = self._ragged(column)
         check_values(column, held.offsets, selection)

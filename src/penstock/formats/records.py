@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.cache import Cache
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.columns import SEPARATOR, Columns
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
@@ -18,8 +18,6 @@ from penstock.core.spec import Field, Spec
 from penstock.errors import SpecError
 from penstock.formats.base.source import Source, check_values
 from penstock.kernels.rows import RowMap
-
-Int = npt.NDArray[np.int64]
 
 KEPT = 8  # sets of records that are kept, so that all columns of a batch cost one look at its records
 FIRST = 16  # records that are looked at to find out what there is
@@ -59,7 +57,7 @@ class MadeSource(Source):
         self._kept = Cache(KEPT)
 
     @abstractmethod
-    def make(self, numbers: Int) -> Columns:
+    def make(self, numbers: IntArray) -> Columns:
         """Compute all columns of some records.
 
         Args:
@@ -70,11 +68,11 @@ class MadeSource(Source):
         """
 
     @property
-    def offsets(self) -> Int:
+    def offsets(self) -> IntArray:
         """`[n + 1]` int64: every record is an episode of one step."""
         return self._offsets
 
-    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         """Compute the records and gather."""
         numbers, chosen = _chosen(selection)
         rows = RowMap.of(np.asarray(self._made(numbers)[column]))
@@ -88,7 +86,7 @@ class MadeSource(Source):
         lengths[rows >= 0] = held.lengths[rows[rows >= 0]]
         return Ragged(held.take(rows[rows >= 0]).values, offsets_of(lengths))
 
-    def read_values(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read_values(self, column: str, selection: Selection, out: AnyArray) -> None:
         """Compute the records that contain the values, and gather."""
         offsets = self.value_offsets(column)
         check_values(column, offsets, selection)
@@ -101,7 +99,7 @@ class MadeSource(Source):
         values = RowMap.of(np.ascontiguousarray(made.values))
         values.gather(begin, length, selection.at[real], out.reshape(-1).view(np.uint8))
 
-    def _made(self, numbers: Int) -> Columns:
+    def _made(self, numbers: IntArray) -> Columns:
         return self._kept.get(numbers.tobytes(), lambda: (self.make(numbers), 1))
 
 
@@ -141,7 +139,7 @@ class RecordSource(MadeSource):
         super().__init__(len(source))
         self._source, self._named = source, fingerprint
         self._spec = _spec(source, columns)
-        self._values: dict[str, Int] = {}
+        self._values: dict[str, IntArray] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._source, dict(self._spec.fields), self._named)
@@ -157,12 +155,12 @@ class RecordSource(MadeSource):
         named = f"{len(self)} {self._source!r}" if self._named is None else self._named
         return hashlib.sha256(f"{self._spec.fingerprint} {named}".encode()).hexdigest()
 
-    def make(self, numbers: Int) -> Columns:
+    def make(self, numbers: IntArray) -> Columns:
         """Every record asked for, and checked."""
         held = [dict(_leaves(item, number)) for number, item in self._items(numbers)]
         return Columns({path: _column(path, field, held, numbers) for path, field in self._spec.items()}, len(numbers))
 
-    def value_offsets(self, column: str) -> Int:
+    def value_offsets(self, column: str) -> IntArray:
         """`[n + 1]` int64 where the values of each record begin. Cost: the first time, all records are read."""
         if not self._spec[column].ragged:
             raise KeyError(f"column {column!r} is not ragged")
@@ -174,7 +172,7 @@ class RecordSource(MadeSource):
             self._values = {path: offsets_of(found) for path, found in lengths.items()}
         return self._values[column]
 
-    def _items(self, numbers: Int) -> Iterator[tuple[int, Any]]:
+    def _items(self, numbers: IntArray) -> Iterator[tuple[int, Any]]:
         order = numbers.tolist()
         many = getattr(self._source, "__getitems__", None)
         return zip(order, many(order) if many and order else (self._source[i] for i in order), strict=True)
@@ -210,7 +208,7 @@ def _field(path: str, values: list[Any]) -> Field:
     return Field(dtype, values[0].shape[1:], "episode", "ragged")
 
 
-def _column(path: str, field: Field, records: Sequence[Mapping[str, Any]], numbers: Int) -> Array:
+def _column(path: str, field: Field, records: Sequence[Mapping[str, Any]], numbers: IntArray) -> Array:
     values = [_leaf(path, record, number) for record, number in zip(records, numbers.tolist(), strict=True)]
     for value, number in zip(values, numbers.tolist(), strict=True):
         _check(path, field, value, number)
@@ -275,7 +273,7 @@ def _leaves(item: Any, number: int, before: str = "") -> Iterator[tuple[str, Any
             yield path, value
 
 
-def _chosen(selection: Selection) -> tuple[Int, Selection]:
+def _chosen(selection: Selection) -> tuple[IntArray, Selection]:
     """The records that are read, sorted, and the selection of them among those."""
     numbers = _numbers(selection.start, selection.length)
     start = np.searchsorted(numbers, selection.start)
@@ -283,7 +281,7 @@ def _chosen(selection: Selection) -> tuple[Int, Selection]:
     return numbers, Selection(selection.source, start, selection.length, selection.at, selection.shape)
 
 
-def _numbers(first: Int, count: Int) -> Int:
+def _numbers(first: IntArray, count: IntArray) -> IntArray:
     """`[m]` the numbers in the ranges `first : first + count`, each once, sorted."""
     places = offsets_of(count)
     return np.unique(np.arange(places[-1]) + np.repeat(first - places[:-1], count))

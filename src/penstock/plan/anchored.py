@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.core.columns import under
 from penstock.core.selection import Selection
 from penstock.errors import PlanError
@@ -16,7 +16,6 @@ from penstock.kernels.locate import Groups
 from penstock.plan.base import Mark, Plan, Read, View, chained, checked
 from penstock.plan.episodes import Episodes
 
-Int = npt.NDArray[np.int64]
 Pad = Literal["drop", "zero", "repeat"]
 Output = tuple[str, str, View]
 """Name in the batch, column of the source, and the rows it is read from."""
@@ -103,7 +102,7 @@ class Anchored(Plan):
         """Whether there are no episodes, or none that is long enough."""
         return self._reason
 
-    def resolve(self, positions: Int) -> tuple[Selection, ...]:
+    def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
         """Find episode and anchor step `t` of each position, then the rows of every view."""
         _, place = self.locate(checked(self, positions))
         i, source, index, start, length = self._samples.locate(place)
@@ -111,7 +110,7 @@ class Anchored(Plan):
         rows = {"step": start, "boundary": start + index, "episode": index}
         return tuple(self._select(view, source, rows[view.align], t, length) for view in self.views)
 
-    def lengths(self, positions: Int) -> tuple[Int, ...]:
+    def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:
         """Widths of the views without padding, or the parts of the views inside the episode."""
         if self.even is None:
             return super().lengths(positions)
@@ -123,7 +122,7 @@ class Anchored(Plan):
         """Widths of the views without padding."""
         return tuple(len(view.steps) for view in self.views) if self._pad == "drop" else None
 
-    def _select(self, view: View, source: Int, row: Int, t: Int, length: Int) -> Selection:
+    def _select(self, view: View, source: IntArray, row: IntArray, t: IntArray, length: IntArray) -> Selection:
         if view.align == "episode":
             return _whole(source, row, 1)
         if view.every > 1:
@@ -152,20 +151,20 @@ def _room(views: Sequence[View], least: int) -> tuple[int, int]:
     return first, spare
 
 
-def _whole(source: Int, start: Int, width: int) -> Selection:
+def _whole(source: IntArray, start: IntArray, width: int) -> Selection:
     """One span of `width` rows a sample."""
     n = len(start)
     return Selection(source, start, np.full(n, width), np.arange(0, n * width, width), (n, width))
 
 
-def _picked(source: Int, anchor: Int, steps: range) -> Selection:
+def _picked(source: IntArray, anchor: IntArray, steps: range) -> Selection:
     """Single rows `[n, L]` at `steps` from each anchor."""
     n, width = len(anchor), len(steps)
     rows = (anchor[:, None] + np.array(steps)).ravel()
     return Selection(np.repeat(source, width), rows, np.ones(n * width, np.int64), np.arange(n * width), (n, width))
 
 
-def _clipped(source: Int, row: Int, t: Int, limit: Int, view: View) -> Selection:
+def _clipped(source: IntArray, row: IntArray, t: IntArray, limit: IntArray, view: View) -> Selection:
     """Part of each range inside `0 : limit`. Samples without such a part have no span."""
     n, width = len(t), view.hi - view.lo
     begin = np.clip(t + view.lo, 0, limit)
@@ -177,14 +176,14 @@ def _clipped(source: Int, row: Int, t: Int, limit: Int, view: View) -> Selection
     return Selection(source[held], (row + begin)[held], length[held], at[held], (n, width))
 
 
-def _repeated(real: Selection, source: Int, row: Int, t: Int, limit: Int, view: View) -> Selection:
+def _repeated(real: Selection, source: IntArray, row: IntArray, t: IntArray, limit: IntArray, view: View) -> Selection:
     """`real`, and a span of the nearest row for every open place."""
     open_ = np.flatnonzero(~real.mask().ravel())
     i, step = open_ // real.shape[1], open_ % real.shape[1]
     nearest = np.clip(t[i] + view.lo + step, 0, limit[i] - 1)
     order = np.argsort(np.concatenate([real.at, open_]), kind="stable")
 
-    def merged(held: Int, added: Int) -> Int:
+    def merged(held: IntArray, added: IntArray) -> IntArray:
         return np.concatenate([held, added])[order]
 
     return Selection(

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.core.selection import Selection
 from penstock.core.spec import Align
 from penstock.errors import PlanError
 from penstock.plan.episodes import Episodes
 
-Int = npt.NDArray[np.int64]
 BLOCK = 1 << 16  # samples whose lengths are looked at together
 ENDLESS = 1 << 62
 """The length of a plan that never ends, and the most samples of any epoch."""
@@ -222,7 +221,7 @@ class Plan(ABC):
         """
         return epoch * len(self)
 
-    def sizes(self, epoch: Int) -> Int:
+    def sizes(self, epoch: IntArray) -> IntArray:
         """Return the number of samples of epochs, `[n]` int64.
 
         Args:
@@ -230,7 +229,7 @@ class Plan(ABC):
         """
         return np.full(len(epoch), len(self))
 
-    def locate(self, k: Int) -> tuple[Int, Int]:
+    def locate(self, k: IntArray) -> tuple[IntArray, IntArray]:
         """Return the epoch of each position, `[n]`, and its place in the epoch, `[n]`.
 
         Args:
@@ -239,7 +238,7 @@ class Plan(ABC):
         return epochs(k, len(self))
 
     @abstractmethod
-    def resolve(self, positions: Int) -> tuple[Selection, ...]:
+    def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
         """Return the rows of samples.
 
         Args:
@@ -252,7 +251,7 @@ class Plan(ABC):
             PlanError: A position is negative, or the plan is empty.
         """
 
-    def lengths(self, positions: Int) -> tuple[Int, ...]:
+    def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:
         """Return the number of real rows of samples, `[n]` int64 for each view.
 
         Args:
@@ -260,7 +259,7 @@ class Plan(ABC):
         """
         return tuple(real_rows(selection) for selection in self.resolve(positions))
 
-    def length_table(self, view: int) -> Int | None:
+    def length_table(self, view: int) -> IntArray | None:
         """Return the lengths of all samples of the first epoch, `[len(self)]`, or None if the plan does not store them.
 
         Args:
@@ -324,16 +323,16 @@ class DerivedPlan(Plan):
         """Number of real rows of every sample in the plan below."""
         return self.upstream.even
 
-    def lengths(self, positions: Int) -> tuple[Int, ...]:
+    def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:
         """Lengths from the plan below."""
         return self.upstream.lengths(self.positions(checked(self, positions)))
 
-    def resolve(self, positions: Int) -> tuple[Selection, ...]:
+    def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
         """Selections from the plan below."""
         return self.upstream.resolve(self.positions(checked(self, positions)))
 
     @abstractmethod
-    def positions(self, k: Int) -> Int:
+    def positions(self, k: IntArray) -> IntArray:
         """Return positions in the plan below, `[n]` int64. They continue through all epochs.
 
         Args:
@@ -387,11 +386,11 @@ class Reordered(DerivedPlan):
         """First position of an epoch, from the plan below."""
         return self.upstream.start(epoch)
 
-    def sizes(self, epoch: Int) -> Int:
+    def sizes(self, epoch: IntArray) -> IntArray:
         """Sizes of epochs, from the plan below."""
         return self.upstream.sizes(epoch)
 
-    def locate(self, k: Int) -> tuple[Int, Int]:
+    def locate(self, k: IntArray) -> tuple[IntArray, IntArray]:
         """Epochs and places, from the plan below."""
         return self.upstream.locate(k)
 
@@ -476,7 +475,7 @@ def chained(fingerprint: str, transform: object) -> str:
     return hashlib.sha256(f"{fingerprint} {transform!r}".encode()).hexdigest()
 
 
-def checked(plan: Plan, positions: Int) -> Int:
+def checked(plan: Plan, positions: IntArray) -> IntArray:
     """Return positions as a C-contiguous int64 array.
 
     Args:
@@ -517,7 +516,7 @@ def check_ends(plan: Plan, purpose: str) -> None:
         )
 
 
-def real_rows(selection: Selection) -> Int:
+def real_rows(selection: Selection) -> IntArray:
     """Return the number of real rows of each sample, `[n]` int64.
 
     Args:
@@ -534,7 +533,7 @@ def real_rows(selection: Selection) -> Int:
     return np.bincount(sample, length, selection.shape[0]).astype(np.int64)
 
 
-def epochs(k: Int, n: int) -> tuple[Int, Int]:
+def epochs(k: IntArray, n: int) -> tuple[IntArray, IntArray]:
     """Return epoch and place in it of each position, `[n]` and `[n]`. It divides only if necessary.
 
     Args:

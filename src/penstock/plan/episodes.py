@@ -8,24 +8,21 @@ from dataclasses import dataclass, field
 from typing import overload
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns, under
 from penstock.core.spec import Align
 from penstock.errors import PlanError
 from penstock.formats.base.source import Source
 
-Int = npt.NDArray[np.int64]
-
-
-Extents = Callable[[str], tuple[Int, Int]]
+Extents = Callable[[str], tuple[IntArray, IntArray]]
 
 
 def _empty_table() -> Columns:
     return Columns({})
 
 
-def _no_extents(column: str) -> tuple[Int, Int]:
+def _no_extents(column: str) -> tuple[IntArray, IntArray]:
     raise KeyError(f"no ragged column {column!r}")
 
 
@@ -51,10 +48,10 @@ class Episodes:
         [2, 3]
     """
 
-    source: Int
-    index: Int
-    start: Int
-    length: Int
+    source: IntArray
+    index: IntArray
+    start: IntArray
+    length: IntArray
     aligns: Mapping[str, Align]
     fingerprint: str
     table: Callable[[], Columns] = field(default=_empty_table, repr=False)
@@ -109,7 +106,7 @@ class Episodes:
         """Total number of steps."""
         return int(self.length.sum())
 
-    def take(self, chosen: Int, why: str) -> Episodes:
+    def take(self, chosen: IntArray, why: str) -> Episodes:
         """Return rows of the table.
 
         Args:
@@ -172,7 +169,7 @@ class _Known:
     def table(self) -> Columns:
         return self.source.table().take(slice(0, self.n))
 
-    def extents(self, column: str) -> tuple[Int, Int]:
+    def extents(self, column: str) -> tuple[IntArray, IntArray]:
         cuts = self.source.value_offsets(column)[: self.n + 1]
         return cuts[:-1], np.diff(cuts)
 
@@ -182,11 +179,11 @@ class _Taken:
     """Metadata and extents of some rows of the table."""
 
     episodes: Episodes
-    rows: Int
+    rows: IntArray
 
     def table(self) -> Columns:
         return self.episodes.table().take(self.rows)
 
-    def extents(self, column: str) -> tuple[Int, Int]:
+    def extents(self, column: str) -> tuple[IntArray, IntArray]:
         start, length = self.episodes.extents(column)
         return start[self.rows], length[self.rows]

@@ -12,13 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.arrays import IntArray, UInt32Array
 from penstock.core.ragged import offsets_of
 from penstock.errors import PlanError
 from penstock.kernels.dispatch import kernels
 from penstock.plan.targets import ONE, Targets
-
-Int = npt.NDArray[np.int64]
-Table = npt.NDArray[np.uint32]
 
 LIMIT = 1 << 20
 """Picks in the longest table; it takes 8 bytes a pick."""
@@ -40,11 +38,11 @@ class Order(ABC):
     2^62. That is for rounding in trees; tables are exact."""
 
     @abstractmethod
-    def picks(self, k: Int, source: Int, rank: Int) -> None:
+    def picks(self, k: IntArray, source: IntArray, rank: IntArray) -> None:
         """Fill `[n]` source, and how many picks it had before, of picks `k >= 0`."""
 
     @abstractmethod
-    def counts(self, k: int) -> Int:
+    def counts(self, k: int) -> IntArray:
         """`[D]` picks of each source among the first `k`."""
 
     @abstractmethod
@@ -67,7 +65,7 @@ class FairTable(Order):
     Cost: 0.4 us a pick in the table to build; memory 8 bytes a pick, and as much again for `counts` and `place`.
     """
 
-    def __init__(self, at: Int, target: Int) -> None:
+    def __init__(self, at: IntArray, target: IntArray) -> None:
         """The order of targets `[B, D]` in `UNIT`s at picks `at[B]`, from 0 to the length of the table."""
         used = max(int(np.count_nonzero(target[-1])), 2)
         slack = UNIT // (2 * used - 2)
@@ -96,11 +94,11 @@ class FairTable(Order):
         table = cls(at, target)
         return table if table._unfold(folds) else None
 
-    def picks(self, k: Int, source: Int, rank: Int) -> None:
+    def picks(self, k: IntArray, source: IntArray, rank: IntArray) -> None:
         """From the table."""
         kernels().mix_table(k, self.table, self.segments, self.base, self.step, source, rank)
 
-    def counts(self, k: int) -> Int:
+    def counts(self, k: int) -> IntArray:
         """What came before the segment, whole turns, and a search in the places of each source."""
         g = int(np.searchsorted(self.segments[:, 0], k, side="right")) - 1
         begin, first, period = self.segments[g].tolist()
@@ -116,7 +114,7 @@ class FairTable(Order):
         places, cuts = self._places
         return begin + turn * period + int(places[cuts[source] + j - turn * step - int(self.base[g, source])]) - first
 
-    def _lay(self, segments: Sequence[tuple[int, int, int, Int, Int]]) -> None:
+    def _lay(self, segments: Sequence[tuple[int, int, int, IntArray, IntArray]]) -> None:
         """Segments as the kernel reads them: begin, place, period, base, step."""
         self.segments = np.array([segment[:3] for segment in segments], np.int64)
         self.base, self.step = (np.stack([segment[i] for segment in segments]).astype(np.int64) for i in (3, 4))
@@ -124,7 +122,7 @@ class FairTable(Order):
     def _unfold(self, folds: Sequence[Fold]) -> bool:
         """Repeat a period of each stretch that has been shortened; False where none gave the exact parts."""
         shift, base, none = 0, self._total * 0, self._total * 0
-        segments: list[tuple[int, int, int, Int, Int]] = [(0, 0, ENDLESS, none, none)]
+        segments: list[tuple[int, int, int, IntArray, IntArray]] = [(0, 0, ENDLESS, none, none)]
         for fold in folds:
             if fold.left_out == 0:
                 continue
@@ -140,21 +138,21 @@ class FairTable(Order):
         self._lay(segments)
         return True
 
-    def _parts(self, begin: int, end: int) -> Int:
+    def _parts(self, begin: int, end: int) -> IntArray:
         return np.bincount(self.table[begin:end, 0], minlength=len(self._total))
 
-    def _before(self, place: int) -> Int:
+    def _before(self, place: int) -> IntArray:
         """`[D]` picks in the first `place` places."""
         places, cuts = self._places
         return np.array([bisect_left(places, place, lo, hi) - lo for lo, hi in pairwise(cuts)], np.int64)
 
     @cached_property
-    def _places(self) -> tuple[Int, list[int]]:
+    def _places(self) -> tuple[IntArray, list[int]]:
         """Places in the table, source after source, and where those of each source begin."""
         return np.argsort(self.table[:, 0], kind="stable"), offsets_of(self._total).tolist()
 
     @cached_property
-    def _begun(self) -> Int:
+    def _begun(self) -> IntArray:
         """`[G, D]` picks of each source before each segment."""
         return self.base + np.stack([self._before(int(place)) for place in self.segments[:, 1]])
 
@@ -189,7 +187,7 @@ def _folds(targets: Targets, length: int | None) -> list[Fold]:
     return folds
 
 
-def _points(targets: Targets, folds: Sequence[Fold]) -> tuple[Int, Int]:
+def _points(targets: Targets, folds: Sequence[Fold]) -> tuple[IntArray, IntArray]:
     """Whole picks at which the targets of the folded stretches may bend, and the targets there in `UNIT`s."""
     points: dict[int, Any] = {}
     out, lost = 0, targets.counts[0] * 0
@@ -209,7 +207,7 @@ def _many(fold: Fold) -> Any:
     return np.array(fold.weights, object)
 
 
-def _table(at: Int, target: Int, slack: int) -> Table:
+def _table(at: IntArray, target: IntArray, slack: int) -> UInt32Array:
     """`[P, 2]` source and rank of each place."""
     jobs = np.maximum((target[-1] - slack) // UNIT + 1, 0)
     source = np.repeat(np.arange(len(jobs)), jobs)
@@ -229,7 +227,7 @@ def _table(at: Int, target: Int, slack: int) -> Table:
     return np.stack([source[chosen], rank[chosen]], axis=1).astype(np.uint32)
 
 
-def _reached(at: Int, column: Int, wanted: Int) -> Int:
+def _reached(at: IntArray, column: IntArray, wanted: IntArray) -> IntArray:
     """After how many picks the targets `column[B]` are `wanted[n] > 0` or more; one more than there are if never."""
     b = np.searchsorted(column, wanted)
     never = b == len(at)
@@ -238,7 +236,7 @@ def _reached(at: Int, column: Int, wanted: Int) -> Int:
     return np.where(never, at[-1] + 1, at[b - 1] - (column[b - 1] - wanted) * width // rise)
 
 
-def _rounded(rise: npt.NDArray[np.object_], total: int) -> Int:
+def _rounded(rise: npt.NDArray[np.object_], total: int) -> IntArray:
     """`[D]` rises in `UNIT`s that add up to `total`: those that lose most by rounding get one more."""
     units, lost = rise * UNIT // ONE, rise * UNIT % ONE
     left = total - int(units.sum())

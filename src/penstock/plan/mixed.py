@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.core.selection import Selection
 from penstock.errors import PlanError
 from penstock.plan.base import ENDLESS, Mark, Plan, Read, View, chained, checked
 from penstock.plan.schedule import Course
 from penstock.plan.weights import MixReport
 
-Int = npt.NDArray[np.int64]
 ORIGIN = "__origin__"
 """The column of a mark of the kind `"origin"`, which no function and no consumer gets to see."""
 
@@ -132,16 +131,16 @@ class Mixed(Plan):
         mean = [Fraction(part.plan.rows(), max(len(part.plan), 1)) for part in self.parts]
         return self.course.realised([part.name for part in self.parts], mean)
 
-    def picks(self, positions: Int) -> tuple[Int, Int]:
+    def picks(self, positions: IntArray) -> tuple[IntArray, IntArray]:
         """`[n]` the part of each position, and `[n]` the position within that part's plan."""
         epoch, place = self.locate(checked(self, positions))
         part, j = self.course.picks(place)
         return part, j + epoch * self._each_epoch[part]
 
-    def resolve(self, positions: Int) -> tuple[Selection, ...]:
+    def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
         """Each part resolves its own samples. All selections tell the origin of each sample, which spans cannot where a
         sample has no rows."""
-        found: list[tuple[int, Int, tuple[Selection, ...]]] = []
+        found: list[tuple[int, IntArray, tuple[Selection, ...]]] = []
         for part, mine, j in self._by_part(positions):
             found.append((part, mine, self.parts[part].plan.resolve(j)))
         origin = np.zeros(len(positions), np.int64)
@@ -153,7 +152,7 @@ class Mixed(Plan):
             for number, view in enumerate(self.views)
         )
 
-    def lengths(self, positions: Int) -> tuple[Int, ...]:
+    def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:
         """Those of each part; 0 where it lacks the view."""
         lengths = [np.zeros(len(positions), np.int64) for _ in self.views]
         for part, mine, j in self._by_part(positions):
@@ -163,7 +162,7 @@ class Mixed(Plan):
                     rows[mine] = below[view]
         return tuple(lengths)
 
-    def _by_part(self, positions: Int) -> list[tuple[int, Int, Int]]:
+    def _by_part(self, positions: IntArray) -> list[tuple[int, IntArray, IntArray]]:
         """Each part that is picked, with the samples `[m]` it gives and their positions in its plan."""
         part, j = self.picks(positions)
         order = np.argsort(part, kind="stable")
@@ -172,7 +171,7 @@ class Mixed(Plan):
         return [(p, mine := order[cuts[i] : cuts[i + 1]], j[mine]) for i, p in enumerate(numbers.tolist())]
 
     def _laid(
-        self, number: int, width: int, found: Sequence[tuple[int, Int, tuple[Selection, ...]]], n: int
+        self, number: int, width: int, found: Sequence[tuple[int, IntArray, tuple[Selection, ...]]], n: int
     ) -> Selection:
         """The spans of all parts in one grid, ordered by place."""
         pieces: list[Selection] = []
@@ -266,7 +265,7 @@ class _Joined:
         raise PlanError(f"expected an output under {name!r} that every part has, got none; select() what all have")
 
 
-def _moved(selection: Selection, mine: Int, width: int, first_source: int) -> Selection:
+def _moved(selection: Selection, mine: IntArray, width: int, first_source: int) -> Selection:
     """The spans of samples `[m]` at their places in a grid as wide as `width`."""
     below = selection.shape[1]
     sample = selection.at // below
@@ -291,5 +290,5 @@ def _merged(pieces: Sequence[Selection], shape: tuple[int, int]) -> Selection:
     return Selection(source, start, length, at, shape, real, segment, position)
 
 
-def _positions(selection: Selection) -> Int:
+def _positions(selection: Selection) -> IntArray:
     return selection.at % selection.shape[1] if selection.position is None else selection.position

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
+from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
 from penstock.plan.base import DerivedPlan, Plan, PlanTransform, settle
-
-Int = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -75,6 +71,6 @@ class NominalPlan(DerivedPlan):
     def _whole(self) -> bool:
         return self._samples % max(len(self.upstream), 1) == 0
 
-    def positions(self, k: Int) -> Int:
+    def positions(self, k: IntArray) -> IntArray:
         """The same positions."""
         return k

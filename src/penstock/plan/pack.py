@@ -7,9 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
-import numpy as np
-import numpy.typing as npt
-
 from penstock.core.columns import under
 from penstock.errors import PlanError
 from penstock.plan.base import MarkKind, Plan, PlanTransform, settle
@@ -17,7 +14,6 @@ from penstock.plan.packed import Packed
 from penstock.plan.packing.index import Keep
 from penstock.plan.packing.rule import Flush, Method, Overlong, Rule
 
-Int = npt.NDArray[np.int64]
 SEGMENTS: tuple[MarkKind, ...] = ("segment_ids", "positions", "lengths", "cu_seqlens", "sources")
 
 

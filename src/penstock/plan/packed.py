@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.selection import Selection
 from penstock.core.turns import ForkSafeLock
@@ -29,7 +29,6 @@ from penstock.plan.packing.layout import Lengths
 if TYPE_CHECKING:
     from penstock.plan.pack import Pack
 
-Int = npt.NDArray[np.int64]
 _CACHED = b"penstock cached plan 1\n"
 FAR = 100_000  # epochs between one whose begin is known and one that is asked for: further off it is a mistake
 BARREN = 100  # epochs without any pack that are planned in a row before it is taken that there never is one
@@ -158,14 +157,14 @@ class Packed(Plan):
                 self._starts[e + 1] = self._starts[e] + len(self._index(e))
             return self._starts[epoch]
 
-    def sizes(self, epoch: Int) -> Int:
+    def sizes(self, epoch: IntArray) -> IntArray:
         """The packs of each epoch."""
         if self._single:
             return super().sizes(epoch)
         found = {e: self.start(e + 1) - self.start(e) for e in np.unique(epoch).tolist()}
         return np.array([found[e] for e in epoch.tolist()], np.int64)
 
-    def locate(self, k: Int) -> tuple[Int, Int]:
+    def locate(self, k: IntArray) -> tuple[IntArray, IntArray]:
         """By division, or by search over the epochs planned so far."""
         if self._single or len(k) == 0:
             return super().locate(k)
@@ -184,7 +183,7 @@ class Packed(Plan):
         """What an epoch's packs hold, against the least that could hold it. Plans the epoch if it must."""
         return self._index(0 if self._single else epoch).report()
 
-    def resolve(self, positions: Int) -> tuple[Selection, ...]:
+    def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
         """The pieces of each pack, and the rows of every piece."""
         epoch, place = self.locate(checked(self, positions))
         pieces, items = self._pieces(epoch, place)
@@ -204,7 +203,7 @@ class Packed(Plan):
             return layout.slots(below, width)
         return layout.rows(below, self._axis_of(number), width, self._pack.positions == "continue")
 
-    def _pieces(self, epoch: Int, place: Int) -> tuple[Pieces, Int]:
+    def _pieces(self, epoch: IntArray, place: IntArray) -> tuple[Pieces, IntArray]:
         """The pieces of packs `[n]`, and the position of each in the plan below."""
         if self._single:
             index = self._index(0)
@@ -228,7 +227,7 @@ class Packed(Plan):
         n = self.upstream.start(epoch + 1) - first
         views = [axis.views[0] for axis in self._axes]
 
-        def lengths(item: Int) -> Int:
+        def lengths(item: IntArray) -> IntArray:
             found = self.upstream.lengths(item + first)
             return found[views[0]] if len(views) == 1 else np.stack([found[view] for view in views], axis=1)
 
@@ -347,7 +346,7 @@ class _Layout:
     continue an item have so many rows free in front of them."""
 
     pieces: Pieces
-    number: Int
+    number: IntArray
     head: int
     n: int
 
@@ -390,7 +389,7 @@ class _Layout:
         return made if (rows > 0).all() else made.spans(rows > 0)
 
 
-def _within(selection: Selection) -> Int:
+def _within(selection: Selection) -> IntArray:
     """`[m]` how many rows of its sample come before each span, padding not counted."""
     sample = selection.at // selection.shape[1]
     before = offsets_of(selection.length)[:-1]

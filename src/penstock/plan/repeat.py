@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
 from penstock.plan.base import ENDLESS, DerivedPlan, Plan, PlanTransform, settle
 
-Int = npt.NDArray[np.int64]
 MOST_PLANNED = 1000
 """Epochs that a plan of unequal ones is asked to have as one: their lengths are found by planning each."""
 
@@ -94,18 +93,18 @@ class Repeated(DerivedPlan):
         """Set the start of the first of the joined epochs."""
         self.upstream.anchor(epoch * self._times, start)
 
-    def sizes(self, epoch: Int) -> Int:
+    def sizes(self, epoch: IntArray) -> IntArray:
         """Total size of the joined epochs."""
         if not self.upstream.uneven:
             return super().sizes(epoch)
         return np.array([self.start(e + 1) - self.start(e) for e in epoch.tolist()], np.int64)
 
-    def locate(self, k: Int) -> tuple[Int, Int]:
+    def locate(self, k: IntArray) -> tuple[IntArray, IntArray]:
         """Locate positions in the joined epochs."""
         epoch = self.upstream.locate(k)[0] // self._times
         begin = {e: self.start(e) for e in np.unique(epoch).tolist()}
         return epoch, k - np.array([begin[e] for e in epoch.tolist()], np.int64)
 
-    def positions(self, k: Int) -> Int:
+    def positions(self, k: IntArray) -> IntArray:
         """The same positions: epoch `j` starts with epoch `j * times` of the repeated plan."""
         return k

@@ -12,15 +12,13 @@ from operator import index
 from typing import Literal, cast
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
 from penstock.plan.fair import LIMIT, FairTable, Order
 from penstock.plan.splits import SplitTree
 from penstock.plan.targets import Targets
 from penstock.plan.weights import MixReport
-
-Int = npt.NDArray[np.int64]
 
 LONGEST = 1 << 62
 """Picks that an endless mix has."""
@@ -65,11 +63,11 @@ class Schedule:
         """No count is ever further from its share of the picks."""
         return self.order.bound
 
-    def picks(self, k: Int) -> tuple[Int, Int]:
+    def picks(self, k: IntArray) -> tuple[IntArray, IntArray]:
         """`[n]` source and `[n]` rank of picks `k[n]`, 0 to 2^62, in any order. Raises `PlanError` outside of that."""
         return _picks(self.order, k, LONGEST)
 
-    def counts(self, k: int) -> Int:
+    def counts(self, k: int) -> IntArray:
         """`[D]` picks of each source among the first `k`.
 
         >>> Schedule.of((Fraction(1, 3), Fraction(2, 3))).counts(3 * 10**17).tolist()
@@ -156,16 +154,16 @@ class Course:
         """No count is ever further from its integrated share, within an epoch of the mix."""
         return self.order.bound
 
-    def picks(self, k: Int) -> tuple[Int, Int]:
+    def picks(self, k: IntArray) -> tuple[IntArray, IntArray]:
         """`[n]` source and `[n]` rank of picks `k[n]` of an epoch. The rank counts on where a source starts over: it is
         sample `rank % size` of the source's epoch `rank // size`. Raises `PlanError` for `k` outside the epoch."""
         return _picks(self.order, k, LONGEST if self.length is None else self.length)
 
-    def counts(self, k: int) -> Int:
+    def counts(self, k: int) -> IntArray:
         """`[D]` picks of each source among the first `k` of an epoch."""
         return self.order.counts(k)
 
-    def offset(self, epoch: int) -> Int:
+    def offset(self, epoch: int) -> IntArray:
         """`[D]` ranks with which the sources enter an epoch of the mix: add them to those of `picks`.
 
         Sources go on where the epoch before left them, so that nothing comes twice before its source is used up.
@@ -191,7 +189,7 @@ class Course:
         return MixReport.of(names, self.stretches[0][1], samples, rows)
 
 
-def _picks(order: Order, k: Int, end: int) -> tuple[Int, Int]:
+def _picks(order: Order, k: IntArray, end: int) -> tuple[IntArray, IntArray]:
     k = np.ascontiguousarray(k, np.int64)
     if len(k) and (k.min() < 0 or k.max() >= end):
         raise PlanError(f"expected picks within 0:{end}, got {k.min()} to {k.max()}")

@@ -6,13 +6,11 @@ import hashlib
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.core.columns import under
 from penstock.errors import PlanError, SpecError
 from penstock.plan.base import DerivedPlan, Plan, PlanTransform, Reordered
-
-Int = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -59,11 +57,11 @@ class Selected(Reordered):
         """Whether every epoch has the same order."""
         return self.upstream.periodic
 
-    def length_table(self, view: int) -> Int | None:
+    def length_table(self, view: int) -> IntArray | None:
         """Lengths of the plan below."""
         return self.upstream.length_table(view)
 
-    def positions(self, k: Int) -> Int:
+    def positions(self, k: IntArray) -> IntArray:
         """The same positions."""
         return k
 
@@ -85,7 +83,7 @@ class Take(PlanTransform):
         [7, 5]
     """
 
-    rows: Int = field(repr=False)
+    rows: IntArray = field(repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rows", np.ascontiguousarray(self.rows, np.int64))
@@ -144,7 +142,7 @@ class Taken(DerivedPlan):
         """True: every epoch has the same order."""
         return True
 
-    def positions(self, k: Int) -> Int:
+    def positions(self, k: IntArray) -> IntArray:
         """The positions of the table, in the first epoch below."""
         _, place = self.locate(k)
         return self._rows[place]

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.core.selection import Selection
 from penstock.core.spec import Align
 from penstock.plan.anchored import EPISODE
 from penstock.plan.base import Mark, Plan, Read, SampleTransform, View, chained, checked
 from penstock.plan.episodes import Episodes
-
-Int = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -54,8 +52,8 @@ class Whole(Plan):
     def __init__(self, episodes: Episodes, transform: Sequences) -> None:
         self._episodes = episodes
         self.fingerprint = chained(episodes.fingerprint, transform)
-        self._first: list[Int] = []  # of each view: the first row of each episode, and how many it has
-        self._rows: list[Int] = []
+        self._first: list[IntArray] = []  # of each view: the first row of each episode, and how many it has
+        self._rows: list[IntArray] = []
         views: dict[tuple[str, str], View] = {}
         reads: list[Read] = []
         marks: dict[View, Mark] = {}
@@ -104,21 +102,21 @@ class Whole(Plan):
         """Why there are no episodes."""
         return self._episodes.reason
 
-    def resolve(self, positions: Int) -> tuple[Selection, ...]:
+    def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
         """One span for each sample and view, and none for an empty episode."""
         _, e = self.locate(checked(self, positions))
         return tuple(self._select(number, view, e) for number, view in enumerate(self.views))
 
-    def lengths(self, positions: Int) -> tuple[Int, ...]:
+    def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:
         """Rows of each sample in each view."""
         _, e = self.locate(checked(self, positions))
         return tuple(rows[e] for rows in self._rows)
 
-    def length_table(self, view: int) -> Int:
+    def length_table(self, view: int) -> IntArray:
         """Rows of all samples in a view."""
         return self._rows[view]
 
-    def _select(self, number: int, view: View, e: Int) -> Selection:
+    def _select(self, number: int, view: View, e: IntArray) -> Selection:
         n, width = len(e), view.hi
         first, rows, at = self._first[number][e], self._rows[number][e], np.arange(0, n * width, width)
         source = self._episodes.source[e]

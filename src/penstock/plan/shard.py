@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
+from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
 from penstock.plan.base import DerivedPlan, Plan, PlanTransform, settle
-
-Int = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -74,7 +70,7 @@ class Share(DerivedPlan):
         """Whether every epoch has the same order."""
         return self.upstream.periodic
 
-    def positions(self, k: Int) -> Int:
+    def positions(self, k: IntArray) -> IntArray:
         """Every `count`-th position of the same epoch."""
         epoch, j = self.locate(k)
         return epoch * len(self.upstream) + j * self._count + self._index

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
 from penstock.kernels.permute import LARGEST, permute
 from penstock.plan.base import Plan, PlanTransform, Reordered, epochs, settle
-
-Int = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class Shuffle(PlanTransform):
         """Return the plan in shuffled order."""
         return Shuffled(plan, self)
 
-    def order(self, k: Int, n: int) -> Int:
+    def order(self, k: IntArray, n: int) -> IntArray:
         """Return unshuffled positions, for epochs of `n` samples.
 
         Args:
@@ -74,7 +72,7 @@ class Shuffle(PlanTransform):
         epoch, x = epochs(k, n)
         return epoch * n + self.within(epoch, x, np.full(len(x), n))
 
-    def within(self, epoch: Int, x: Int, size: Int) -> Int:
+    def within(self, epoch: IntArray, x: IntArray, size: IntArray) -> IntArray:
         """Return unshuffled places inside epochs.
 
         Args:
@@ -101,13 +99,13 @@ class Shuffled(Reordered):
         if len(upstream) > LARGEST:
             raise PlanError(f"expected a plan of at most 2^62 samples to shuffle, got {len(upstream)}")
 
-    def positions(self, k: Int) -> Int:
+    def positions(self, k: IntArray) -> IntArray:
         """Apply the permutation of each epoch."""
         epoch, x = self.locate(k)
         return k - x + self._shuffle.within(epoch, x, self.sizes(epoch))
 
 
-def _pooled(x: Int, epoch: Int, n: Int, block: Int, blocks_a_pool: int, seed: int) -> Int:
+def _pooled(x: IntArray, epoch: IntArray, n: IntArray, block: IntArray, blocks_a_pool: int, seed: int) -> IntArray:
     """Permute the blocks, concatenate them, cut them into pools of `pool` blocks, and shuffle each pool.
 
     The short block has some place `last` in that order. To keep arithmetic regular, everything after it is counted as

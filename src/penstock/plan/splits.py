@@ -8,14 +8,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import IntArray, UInt64Array
 from penstock.core.ragged import offsets_of
 from penstock.kernels.dispatch import kernels
 from penstock.plan.fair import Order
 from penstock.plan.targets import ONE, Targets
 
-Int = npt.NDArray[np.int64]
 Tree = Any
 """A source, or a pair of trees."""
 
@@ -48,11 +47,11 @@ class SplitTree(Order):
         self.pieces = self._flat()
         self.bound = max(self._errors().values())
 
-    def picks(self, k: Int, source: Int, rank: Int) -> None:
+    def picks(self, k: IntArray, source: IntArray, rank: IntArray) -> None:
         """Down the tree, pick by pick."""
         kernels().mix_tree(k, self.pieces, source, rank)
 
-    def counts(self, k: int) -> Int:
+    def counts(self, k: int) -> IntArray:
         """Down the tree, all of it."""
         counts = np.zeros(self.sources, np.int64)
         todo = [(0, k)]
@@ -93,7 +92,7 @@ class SplitTree(Order):
                 errors[child] = part * errors[node] + 0.5
         return errors
 
-    def _flat(self) -> npt.NDArray[np.uint64]:
+    def _flat(self) -> UInt64Array:
         """The pieces of all nodes, as the kernel reads them."""
         first = offsets_of(np.array([len(rows) for rows in self._rows])).tolist()
         flat: list[list[int]] = []

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 from math import gcd, lcm
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from penstock.core.arrays import AnyArray, BoolArray
 
 ONE = 1 << 64
 """One sample. Integers of Python, so that neither long courses nor many stretches add up rounding errors."""
-
-Whole = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +32,9 @@ class Targets:
     """
 
     knots: tuple[int, ...]
-    counts: Whole
-    rates: Whole
-    touched: npt.NDArray[np.bool_]
+    counts: AnyArray
+    rates: AnyArray
+    touched: BoolArray
     weights: tuple[tuple[int, ...], ...]
 
     @classmethod
@@ -75,7 +73,7 @@ class Targets:
         """The sources that are picked at all."""
         return np.flatnonzero((self.counts[-1] > 0) | (self.rates > 0)).tolist()
 
-    def at(self, k: int) -> Whole:
+    def at(self, k: int) -> AnyArray:
         """`[D]` targets after `k` picks."""
         now = int(k) * ONE
         m = bisect_right(self.knots, now) - 1
@@ -93,14 +91,14 @@ class Targets:
             return 0
         return _up(self.knots[-1] + _up((wanted - column[-1]) * ONE, rate), ONE) if rate else None
 
-    def _rise(self, m: int, since: int) -> Whole:
+    def _rise(self, m: int, since: int) -> AnyArray:
         """What is added within `since` after knot `m`."""
         if m + 1 == len(self.knots):
             return self.rates * since // ONE
         return (self.counts[m + 1] - self.counts[m]) * since // (self.knots[m + 1] - self.knots[m])
 
 
-def _scaled(shares: Sequence[Fraction]) -> Whole:
+def _scaled(shares: Sequence[Fraction]) -> AnyArray:
     """Shares in units of 2^-64, that add up to one: those that lose most by rounding get one more."""
     fine = np.array([share.numerator * ONE * ONE // share.denominator for share in shares], object)
     rate = fine // ONE
@@ -108,7 +106,7 @@ def _scaled(shares: Sequence[Fraction]) -> Whole:
     return rate
 
 
-def _whole(shares: Sequence[Fraction]) -> Whole:
+def _whole(shares: Sequence[Fraction]) -> AnyArray:
     """`[D]` least whole numbers in the ratio of the shares."""
     common = lcm(*(share.denominator for share in shares))
     return np.array(_reduced([share.numerator * (common // share.denominator) for share in shares]), object)

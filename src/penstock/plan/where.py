@@ -10,14 +10,12 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.columns import Columns
 from penstock.errors import PlanError
 from penstock.plan.base import EpisodeTransform
 from penstock.plan.episodes import Episodes
-
-Bool = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,7 @@ def _parse(text: str) -> ast.expr:
         raise PlanError(f"expected an expression over metadata columns, got {text!r}: {error}") from error
 
 
-def _evaluate(text: str, table: Columns) -> Bool:
+def _evaluate(text: str, table: Columns) -> BoolArray:
     try:
         with np.errstate(all="ignore"):
             return np.asarray(_value(_parse(text), table))
@@ -131,7 +129,7 @@ def _column(name: str, table: Columns) -> Any:
     return table.flat[name]
 
 
-def _truth(node: ast.expr, table: Columns) -> Bool:
+def _truth(node: ast.expr, table: Columns) -> BoolArray:
     value = _value(node, table)
     if value.dtype != np.bool_:
         raise PlanError(f"expected a condition on either side of and, or, not, got {ast.unparse(node)!r}")
@@ -144,7 +142,7 @@ def _number(node: ast.expr, table: Columns) -> Any:
     return value.astype(np.int64) if value.dtype == np.bool_ else value
 
 
-def _compare(op: ast.cmpop, left: Any, right: Any) -> Bool:
+def _compare(op: ast.cmpop, left: Any, right: Any) -> BoolArray:
     if type(op) not in _COMPARISONS:
         raise PlanError(f"expected one of == != < <= > >=, got {type(op).__name__}")
     known = ~(np.isnan(left) | np.isnan(right))
@@ -165,7 +163,7 @@ class TakeEpisodes(EpisodeTransform):
         3
     """
 
-    rows: npt.NDArray[np.int64]
+    rows: IntArray
 
     def choose(self, episodes: Episodes) -> Episodes:
         """Return these rows."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.core import spaces
+from penstock.core.arrays import BoolArray
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Field
 from penstock.errors import DataError
@@ -67,7 +67,7 @@ class BatchBuffer:
         self.row, self.start = 0, [0] * self.n
         self.store_observation(0, observations)
 
-    def begin_some(self, observations: Any, mask: npt.NDArray[np.bool_]) -> None:
+    def begin_some(self, observations: Any, mask: BoolArray) -> None:
         """Start an episode in some environments, at the current row.
 
         Args:

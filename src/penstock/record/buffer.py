@@ -10,16 +10,15 @@ from collections.abc import Callable
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.core import spaces
+from penstock.core.arrays import AnyArray, BoolArray
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Field
 from penstock.errors import DataError
 from penstock.record.spaces import leaf_field
 
 Store = Callable[[int, Any], None]
-Row = npt.NDArray[Any]
 
 # What a column takes besides its own dtype: nothing; Python numbers, which have no width; any that can be rounded.
 Cast = Literal["exact", "python", "any"]
@@ -51,7 +50,7 @@ class ArrayColumn:
 
     def __init__(self, path: str, dtype: np.dtype[Any], shape: tuple[int, ...], cast: Cast = "python") -> None:
         self.path, self.dtype, self.shape, self.cast = path, dtype, shape, cast
-        self.array: Row = np.empty((FIRST_ROWS, *shape), dtype)
+        self.array: AnyArray = np.empty((FIRST_ROWS, *shape), dtype)
 
     def store(self, i: int, value: Any) -> None:
         """Copy a value into a row.
@@ -71,7 +70,7 @@ class ArrayColumn:
             self.reserve(i + 1)
             self.array[i] = value
 
-    def fit(self, i: int, value: Any) -> Row:
+    def fit(self, i: int, value: Any) -> AnyArray:
         """Return a value as an array of the column's dtype and shape.
 
         Args:
@@ -91,7 +90,7 @@ class ArrayColumn:
             "(dtypes='cast' rounds observations and actions, record_infos='union' widens infos)"
         )
 
-    def _casts(self, value: Any, array: Row) -> bool:
+    def _casts(self, value: Any, array: AnyArray) -> bool:
         python = self.cast == "python" and isinstance(value, (bool, int, float, list, tuple))
         if not (python or self.cast == "any"):
             return False
@@ -110,7 +109,7 @@ class ArrayColumn:
             grown[: len(self.array)] = self.array
             self.array = grown
 
-    def take(self, n: int, carry: bool = False) -> Row:
+    def take(self, n: int, carry: bool = False) -> AnyArray:
         """Return the first rows, which then belong to the caller.
 
         Args:
@@ -127,7 +126,7 @@ class ArrayColumn:
             self.array[0] = taken[n - 1]
         return taken
 
-    def cut(self, lo: int, hi: int, env: int) -> Row:
+    def cut(self, lo: int, hi: int, env: int) -> AnyArray:
         """Return a copy of rows of one environment, for a column of batches.
 
         Args:
@@ -137,7 +136,7 @@ class ArrayColumn:
         """
         return self.array[lo:hi, env].copy()
 
-    def merge(self, row: int, mask: npt.NDArray[np.bool_]) -> None:
+    def merge(self, row: int, mask: BoolArray) -> None:
         """Copy values of row `row + 1` to row `row`, for some environments.
 
         Args:
@@ -279,7 +278,7 @@ class TextBatchColumn:
         """
         return Ragged.from_strings(row[env] for row in self.values[lo:hi])
 
-    def merge(self, row: int, mask: npt.NDArray[np.bool_]) -> None:
+    def merge(self, row: int, mask: BoolArray) -> None:
         """Copy strings of row `row + 1` to row `row`, for some environments.
 
         Args:
@@ -432,7 +431,7 @@ def ends(n: int, terminated: bool, truncated: bool) -> dict[str, Array]:
     return dict(columns)
 
 
-def _as_array(path: str, i: int, value: Any) -> Row:
+def _as_array(path: str, i: int, value: Any) -> AnyArray:
     try:
         return np.asarray(value)
     except (TypeError, ValueError) as error:

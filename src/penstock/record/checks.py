@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, BoolArray
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space
 from penstock.core.spec import Spec
@@ -71,7 +71,7 @@ class Checks:
             if not inside.all():
                 self._report_outside(number, leaf.path, values, ~inside, leaf.space)
 
-    def _report_outside(self, number: int, path: str, values: Array, out: npt.NDArray[np.bool_], space: Any) -> None:
+    def _report_outside(self, number: int, path: str, values: Array, out: BoolArray, space: Any) -> None:
         if not isinstance(values, Ragged) and values.dtype.kind in "fc":
             out = out & ~_rows(np.isnan(values))  # NaN is the other check's
         if out.any():
@@ -83,7 +83,7 @@ class Checks:
         number: int,
         path: str,
         values: Array,
-        bad: npt.NDArray[np.bool_],
+        bad: BoolArray,
         what: str,
         kind: str = "nan",
     ) -> None:
@@ -109,7 +109,7 @@ class _Leaf:
     low: Any
     high: Any
 
-    def holds(self, values: npt.NDArray[Any]) -> bool:
+    def holds(self, values: AnyArray) -> bool:
         """Whether all rows are certainly finite members, from one pass for the minimum and one for the maximum."""
         if self.low is None:
             return False
@@ -143,7 +143,7 @@ def _bounds(space: Space) -> tuple[Any, Any]:
             return None, None
 
 
-def _rows(flags: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+def _rows(flags: BoolArray) -> BoolArray:
     return np.logical_or.reduce(flags.reshape(len(flags), -1), axis=1)
 
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import FloatArray
 from penstock.core.episode import Episode
 
 
@@ -93,7 +93,7 @@ def reward_statistics(episode: Episode) -> dict[str, float]:
 _TAME = 1e140
 
 
-def _sum_and_deviation(rewards: npt.NDArray[np.float64]) -> tuple[float, float]:
+def _sum_and_deviation(rewards: FloatArray) -> tuple[float, float]:
     """The results of `sum()` and `std()` at a third of their cost, by calling the ufuncs."""
     total = np.add.reduce(rewards)
     apart = rewards - total / len(rewards)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 
+from penstock.core.arrays import BoolArray
 from penstock.core.ragged import Array
 from penstock.core.spec import Spec
 from penstock.errors import DataError, SpecError
@@ -19,8 +19,6 @@ from penstock.record.infos import InfoColumns, Policy, make_infos
 from penstock.record.same_step import OverwriteCheck, copy_before_reset, flat_infos, pick_final
 from penstock.record.sink import Sink, Target, about_reset, environment_metadata, make_spec
 from penstock.record.spaces import from_gymnasium
-
-Mask = npt.NDArray[np.bool_]
 
 
 class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
@@ -199,7 +197,7 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
         self._save(closed, refused)
         return result
 
-    def truncate(self, mask: Mask | None = None) -> None:
+    def truncate(self, mask: BoolArray | None = None) -> None:
         """End open episodes here as truncated, and save them.
 
         The next episodes start with the last observation, and their metadata has `continued`. Episodes without steps
@@ -263,10 +261,10 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
                 f"expected reset(options={{'reset_mask': ...}}) of the environments {ended}: they have ended"
             )
 
-    def _among(self, mask: Mask) -> list[int]:
+    def _among(self, mask: BoolArray) -> list[int]:
         return [k for k in np.flatnonzero(mask).tolist() if self._buffer.steps(k)]
 
-    def _begin(self, observations: Any, infos: dict[str, Any], mask: Mask, whole: bool) -> None:
+    def _begin(self, observations: Any, infos: dict[str, Any], mask: BoolArray, whole: bool) -> None:
         if whole:
             self._buffer.begin(observations)
         else:
@@ -358,7 +356,7 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
         if refused:
             raise refused[0]
 
-    def _draw(self, mask: Mask) -> Any:
+    def _draw(self, mask: BoolArray) -> Any:
         if self._seeds is None:
             return None
         return [next(self._seeds) if m else None for m in mask] if self._seeds_each else next(self._seeds)

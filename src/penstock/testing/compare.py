@@ -12,8 +12,6 @@ from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Field
 
-Int = npt.NDArray[np.int64]
-
 
 def assert_same_array(found: Array, expected: Array, where: str) -> None:
     """Fail unless dtype, shape and every bit are equal (so NaN equals NaN)."""

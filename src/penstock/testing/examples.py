@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.arrays import AnyArray
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
@@ -60,7 +61,7 @@ def random_column(rng: np.random.Generator, field: Field, rows: int) -> Array:
     return random_values(rng, field.dtype, (rows, *field.shape))
 
 
-def random_values(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def random_values(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]) -> AnyArray:
     """Random numbers of any dtype; every bit of an integer is drawn."""
     if dtype.kind in "fc":
         values = np.asarray(rng.normal(size=shape)).astype(dtype)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.core.columns import under
 from penstock.core.selection import Selection
 from penstock.core.spec import Align
@@ -19,8 +19,6 @@ from penstock.plan.pack import Pack
 from penstock.plan.sequences import Sequences
 from penstock.plan.shuffle import Shuffle
 from penstock.plan.steps import Steps
-
-Int = npt.NDArray[np.int64]
 
 
 class PlanContract(ABC):
@@ -248,13 +246,13 @@ def _pairs(names: Sequence[str]) -> list[tuple[str, str]]:
     return [(a, b) for i, a in enumerate(names) for j, b in enumerate(names) if i != j]
 
 
-def _grid(selection: Selection) -> Int:
+def _grid(selection: Selection) -> IntArray:
     """`[n, 3 L]`: row, source and whether it is real, of each place; -1 where nothing is."""
     parts = (selection.rows(), _spread(selection, selection.source), selection.mask())
     return np.concatenate([np.asarray(part, np.int64) for part in parts], axis=1)
 
 
-def _spread(selection: Selection, values: Any) -> Int:
+def _spread(selection: Selection, values: Any) -> IntArray:
     """`[n, L]`: the value of the span that covers each place, -1 where none does."""
     out = np.full(selection.shape[0] * selection.shape[1], -1)
     for at, length, value in zip(selection.at.tolist(), selection.length.tolist(), values.tolist(), strict=True):
@@ -262,11 +260,11 @@ def _spread(selection: Selection, values: Any) -> Int:
     return out.reshape(selection.shape)
 
 
-def _grids(plan: Plan, k: Int) -> list[Int]:
+def _grids(plan: Plan, k: IntArray) -> list[IntArray]:
     return [_grid(selection) for selection in plan.resolve(k)]
 
 
-def _samples(plan: Plan, k: Int) -> list[tuple[int, ...]]:
+def _samples(plan: Plan, k: IntArray) -> list[tuple[int, ...]]:
     """What each sample reads, in all views."""
     return [tuple(row) for row in np.concatenate(_grids(plan, k), axis=1).tolist()] if len(k) else []
 
@@ -278,7 +276,7 @@ def _rows_of(plan: Plan, epoch: int) -> list[list[tuple[int, int]]]:
     return [sorted(pair for pair in zip(rows, sources, strict=True) if pair[0] >= 0) for rows, sources in found]
 
 
-def _owners(episodes: Episodes, align: str, selection: Selection) -> Int:
+def _owners(episodes: Episodes, align: str, selection: Selection) -> IntArray:
     """`[n, L]` which of the episodes the row of each place belongs to; -2 if to none."""
     first = {"step": episodes.start, "boundary": episodes.start + episodes.index, "episode": episodes.index}[align]
     count = {"step": episodes.length, "boundary": episodes.length + 1, "episode": episodes.length * 0 + 1}[align]

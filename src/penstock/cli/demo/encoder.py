@@ -7,20 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 import penstock
 from penstock.cli.demo.shards import pairs
 from penstock.cli.demo.training import digest
+from penstock.core.arrays import ByteArray, Float32Array, FloatArray
 from penstock.core.columns import Columns
 
 BATCH_SIZE = 128
 LEARNING_RATE = 2e-3
 WIDTH = 32
-
-Float = npt.NDArray[np.float64]
 
 
 class Encoder(nn.Module):
@@ -114,8 +112,8 @@ def interrupted(paths: dict[str, Path], actions: int, saved: Path, batches: int)
 class Probe:
     """Places `[n, 2]` read off a code by a linear map, for pictures that it was not fitted to; the true ones; R^2."""
 
-    guess: Float
-    truth: Float
+    guess: FloatArray
+    truth: FloatArray
 
     @property
     def r2(self) -> float:
@@ -123,7 +121,7 @@ class Probe:
         return float(1 - ((self.guess - self.truth) ** 2).sum() / ((self.truth - self.truth.mean(0)) ** 2).sum())
 
 
-def probe(encoder: Encoder, pictures: npt.NDArray[np.uint8], places: npt.NDArray[np.float32]) -> Probe:
+def probe(encoder: Encoder, pictures: ByteArray, places: Float32Array) -> Probe:
     """Fit a linear map from the codes of one half of the pictures to places, and read the other half's."""
     with torch.no_grad():
         codes = encoder(torch.from_numpy(pictures)).numpy().astype(np.float64)

@@ -8,12 +8,11 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import FloatArray
 from penstock.errors import require
 
 Policy = Callable[[Any], Any]
-Float = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class Task:
         return replace(self, expert_episodes=2, random_episodes=2, test_episodes=1, epochs=1, judged=False)
 
 
-def lean(gains: Float) -> Callable[[gymnasium.Env[Any, Any]], Policy]:
+def lean(gains: FloatArray) -> Callable[[gymnasium.Env[Any, Any]], Policy]:
     """A linear controller of two actions: 1 where `gains @ observation` is positive, else 0.
 
     >>> lean(np.array([0.1, 0.3, 4.0, 1.5]))(gymnasium.make("CartPole-v1"))(np.array([0, 0, 0.1, 0]))
@@ -52,7 +51,7 @@ def lean(gains: Float) -> Callable[[gymnasium.Env[Any, Any]], Policy]:
     return lambda _: lambda observation: int(gains @ observation > 0)
 
 
-def push(gains: Float, noise: float, limit: float) -> Callable[[gymnasium.Env[Any, Any]], Policy]:
+def push(gains: FloatArray, noise: float, limit: float) -> Callable[[gymnasium.Env[Any, Any]], Policy]:
     """A linear controller of one force, `gains @ observation` within `limit`, and noise that shows it more states.
 
     >>> push(np.array([10.0]), 0.0, 3.0)(gymnasium.make("CartPole-v1"))(np.array([1.0]))

@@ -9,14 +9,13 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy.typing as npt
 import torch
 
 import penstock
 from penstock.cli.demo.learner import Clone
 from penstock.cli.demo.tasks import TASKS, Task
+from penstock.core.arrays import AnyArray
 from penstock.core.columns import Columns
 
 BATCH_SIZE = 128
@@ -68,7 +67,7 @@ class Training:
         stats = self.loader.stats
         return Progress(self._losses, self._digests, digest(self.weights()), stats.rate, stats.waiting_share)
 
-    def weights(self) -> dict[str, npt.NDArray[Any]]:
+    def weights(self) -> dict[str, AnyArray]:
         """The weights of the clone."""
         return {name: weight.numpy() for name, weight in self.clone.state_dict().items()}
 
@@ -106,7 +105,7 @@ def _resume(name: str, path: Path, saved: Path, batches: int) -> Progress:
     return training.run(batches)
 
 
-def digest(arrays: Mapping[str, npt.NDArray[Any]]) -> str:
+def digest(arrays: Mapping[str, AnyArray]) -> str:
     """Names and bytes of some arrays, in 16 hexadecimal digits.
 
     >>> import numpy as np

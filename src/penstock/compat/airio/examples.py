@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.compat.airio.runtime import SKIP_FEATURE, Length
+from penstock.core.arrays import AnyArray, IntArray, UInt64Array
 from penstock.core.columns import SEPARATOR, Columns
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Field
@@ -19,7 +19,6 @@ from penstock.data.records import from_records
 from penstock.errors import PlanError, SpecError
 from penstock.formats.records import RandomAccess
 
-Int = npt.NDArray[np.int64]
 ELEMENT = "element"
 """The feature that an example has which is no dict."""
 FIRST = 16  # examples that are looked at to find out their features
@@ -36,7 +35,7 @@ class Call:
 class Chain:
     """The examples of a source after some functions: examples `numbers` of it, or all."""
 
-    def __init__(self, source: RandomAccess, calls: tuple[Call, ...] = (), numbers: Int | None = None) -> None:
+    def __init__(self, source: RandomAccess, calls: tuple[Call, ...] = (), numbers: IntArray | None = None) -> None:
         self.source, self.calls = source, calls
         self.numbers = np.arange(len(source)) if numbers is None else numbers
 
@@ -103,11 +102,11 @@ class Each:
     texts: tuple[str, ...] = ()
     nothing: Columns | None = None
 
-    def of_none(self, columns: Columns, keys: npt.NDArray[np.uint64] | None = None) -> Each:
+    def of_none(self, columns: Columns, keys: UInt64Array | None = None) -> Each:
         """The same, knowing from these rows what it makes of none: a rank's share of a batch may be that."""
         return replace(self, nothing=self(columns, keys).take(slice(0, 0)))
 
-    def __call__(self, columns: Columns, keys: npt.NDArray[np.uint64] | None = None) -> Columns:
+    def __call__(self, columns: Columns, keys: UInt64Array | None = None) -> Columns:
         """The columns of what it makes of every row; 1-d features are ragged if some came in ragged."""
         made = [dict(leaves(value)) for value in self.values(columns, keys)]
         if not made:
@@ -115,7 +114,7 @@ class Each:
         ragged = {path for path, array in columns.flat.items() if isinstance(array, Ragged)}
         return Columns({path: _stacked(path, [_present(e, path) for e in made], ragged) for path in made[0]}, columns.n)
 
-    def values(self, columns: Columns, keys: npt.NDArray[np.uint64] | None = None) -> list[Any]:
+    def values(self, columns: Columns, keys: UInt64Array | None = None) -> list[Any]:
         """What it makes of every row, as it is; with keys, it is handed a generator of random numbers."""
         rows = [columns.row(i) for i in range(columns.n)]
         for row in rows:
@@ -180,7 +179,7 @@ def _field(path: str, values: Sequence[Any], length: Length | None) -> Field:
     return Field(dtype, inner.pop(), "episode", "ragged")
 
 
-def _as_nothing(value: npt.NDArray[Any], field: Field) -> npt.NDArray[Any]:
+def _as_nothing(value: AnyArray, field: Field) -> AnyArray:
     """An empty list as a feature that others show to have another dtype, and maybe more axes."""
     return np.zeros((0, *field.shape), field.dtype) if field.kind == "ragged" else value.astype(field.dtype)
 

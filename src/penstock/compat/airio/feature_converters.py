@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.compat.airio.flow import Preprocessor
 from penstock.compat.airio.packing import (
@@ -26,11 +24,12 @@ from penstock.compat.airio.preprocessors import (
     trim,
 )
 from penstock.compat.airio.runtime import AirIOInjectedRuntimeArgs
+from penstock.core.arrays import AnyArray
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.errors import SpecError
 
-Tokens = npt.NDArray[Any]
+Tokens = AnyArray
 
 
 def get_t5x_enc_dec_feature_converter_preprocessors(

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.compat.airio.examples import Call, Chain, Each, of_episodes
 from penstock.compat.airio.packing import PackPreprocessor
 from penstock.compat.airio.preprocessors import FilterFnTransform, MapFnTransform, RandomMapFnTransform, pad, trim
 from penstock.compat.airio.runtime import SKIP_FEATURE, AirIOInjectedRuntimeArgs, injected, named
+from penstock.core.arrays import BoolArray
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
 from penstock.data.dataset import EpisodeDataset
@@ -22,7 +22,6 @@ from penstock.data.map_dataset import MapDataset
 from penstock.data.measure import measure
 from penstock.errors import PlanError, SpecError
 
-Int = npt.NDArray[np.int64]
 Preprocessor = MapFnTransform | RandomMapFnTransform | FilterFnTransform | PackPreprocessor
 
 
@@ -114,7 +113,7 @@ class Flow:
         flow = self.settled() if self.drawn else self  # positions change, and random numbers follow from them
         each = Each(call.fn, flow._texts())
 
-        def condition(columns: Columns) -> npt.NDArray[np.bool_]:
+        def condition(columns: Columns) -> BoolArray:
             return call.fn(columns) if of_batches else np.array([bool(v) for v in each.values(columns)], np.bool_)
 
         return replace(flow, rows=flow.dataset.where(condition), episodes=None)

@@ -9,14 +9,13 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.compat.airio.runtime import SKIP_FEATURE, AirIOInjectedRuntimeArgs
+from penstock.core.arrays import AnyArray
 from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.errors import SpecError
 
-Int = npt.NDArray[np.int64]
 UpdateRuntimeArgs = Callable[[AirIOInjectedRuntimeArgs], AirIOInjectedRuntimeArgs]
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -208,7 +207,7 @@ def _trimmed(name: str, held: Any, lengths: tuple[int, ...]) -> Any:
     return Ragged(held.values[rows][:, *inner] if inner else held.values[rows], offsets)
 
 
-def _filled(name: str, held: Any, lengths: tuple[int, ...], pad_id: int) -> npt.NDArray[Any]:
+def _filled(name: str, held: Any, lengths: tuple[int, ...], pad_id: int) -> AnyArray:
     """Each row, and `pad_id` behind it."""
     _check_axes(name, held, lengths)
     inner = held.values.shape[1:] if isinstance(held, Ragged) else held.shape[2:]

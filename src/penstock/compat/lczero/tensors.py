@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
+
+from penstock.core.arrays import AnyArray
 
 
 class TensorBase:
@@ -23,7 +23,7 @@ class TensorBase:
         ([2, 3], [12, 4], 4, 'f')
     """
 
-    def __init__(self, array: npt.NDArray[Any]) -> None:
+    def __init__(self, array: AnyArray) -> None:
         self._array = np.asarray(array)
 
     def shape(self) -> list[int]:
@@ -43,6 +43,6 @@ class TensorBase:
         dtype = self._array.dtype
         return "q" if dtype == np.int64 else dtype.char
 
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> AnyArray:
         """Return the array."""
         return np.array(self._array, dtype, copy=copy)

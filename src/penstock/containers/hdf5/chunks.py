@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.containers.hdf5.btree import CHUNK_NODES, leaves, read_records
 from penstock.containers.hdf5.image import UNDEFINED, Image, verify
 from penstock.containers.hdf5.messages import BTREE_V2, EXTENSIBLE, FIXED, IMPLICIT, SINGLE, Layout
+from penstock.core.arrays import IntArray
 from penstock.errors import FormatError
 
 _FIXED = struct.Struct("<4sBBBBQQI")
@@ -29,10 +29,10 @@ class Tiles:
     int64, as stored; `filter_mask` [n] int64, bit i set where filter i was skipped.
     """
 
-    origin: NDArray[np.int64]
-    offset: NDArray[np.int64]
-    nbytes: NDArray[np.int64]
-    filter_mask: NDArray[np.int64]
+    origin: IntArray
+    offset: IntArray
+    nbytes: IntArray
+    filter_mask: IntArray
 
     def __len__(self) -> int:
         return len(self.offset)

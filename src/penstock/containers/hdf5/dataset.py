@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.containers.hdf5.chunks import Tiles, first_tile, make_tiles, read_tiles
 from penstock.containers.hdf5.datatype import Datatype, Kind, parse_datatype
@@ -33,6 +32,7 @@ from penstock.containers.hdf5.messages import (
     parse_old_fill,
 )
 from penstock.containers.hdf5.values import Attributes, as_array, read_references
+from penstock.core.arrays import AnyArray, IntArray, StructArray
 from penstock.errors import DataError, FormatError
 from penstock.files.mapping import check_mapped
 
@@ -161,7 +161,7 @@ class Dataset:
         return self._as_array(self._fill or bytes(self.datatype.size), ())[()]
 
     @located
-    def _as_array(self, raw: bytes | memoryview, shape: tuple[int, ...]) -> NDArray[Any]:
+    def _as_array(self, raw: bytes | memoryview, shape: tuple[int, ...]) -> AnyArray:
         return as_array(raw, self.datatype, shape)
 
     def __len__(self) -> int:
@@ -214,7 +214,7 @@ class Dataset:
         rows = [] if layout.address == UNDEFINED or not nbytes else [(layout.address, nbytes, 0, *([0] * rank))]
         return make_tiles(self._image, rank, rows)
 
-    def read(self, start: int = 0, stop: int | None = None) -> NDArray[Any]:
+    def read(self, start: int = 0, stop: int | None = None) -> AnyArray:
         """Rows `start` to `stop` along the first axis; a scalar dataset is read whole.
 
         The result is a read-only view of the file where the rows lie there as they are, a new array
@@ -230,7 +230,7 @@ class Dataset:
         """Elements `start` to `stop` of a variable-length dataset as `bytes`, in C order."""
         return [bytes(piece) for piece in self._pieces(start, stop)]
 
-    def read_vlen(self, start: int = 0, stop: int | None = None) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    def read_vlen(self, start: int = 0, stop: int | None = None) -> tuple[AnyArray, IntArray]:
         """Variable-length elements as `values` [total] and `offsets` [n + 1]: element i is
         `values[offsets[i]:offsets[i + 1]]`."""
         pieces = self._pieces(start, stop)
@@ -272,7 +272,7 @@ class Dataset:
             return self._image.view(first, (stop - start) * row, "rows")
         return self._assemble(start, stop).reshape(-1).view(np.uint8).data
 
-    def _assemble(self, start: int, stop: int) -> NDArray[np.void]:
+    def _assemble(self, start: int, stop: int) -> StructArray:
         tiles = self.tiles() if start < stop else make_tiles(self._image, len(self.shape), [])
         shape, size = self._result(start, stop), self.datatype.size
         total = self._count(shape) * size
@@ -287,7 +287,7 @@ class Dataset:
                 self._place(out, start, tiles, int(i))
         return out
 
-    def _place(self, out: NDArray[np.void], start: int, tiles: Tiles, i: int) -> None:
+    def _place(self, out: StructArray, start: int, tiles: Tiles, i: int) -> None:
         origin = tuple(int(o) for o in tiles.origin[i])
         chunk = self._decode(tiles, i, origin)
         source: list[slice] = []
@@ -301,7 +301,7 @@ class Dataset:
             source.append(slice(lo - at, hi - at))
         out[tuple(target)] = chunk[tuple(source)]
 
-    def _decode(self, tiles: Tiles, i: int, origin: tuple[int, ...]) -> NDArray[np.void]:
+    def _decode(self, tiles: Tiles, i: int, origin: tuple[int, ...]) -> StructArray:
         layout, size = self._layout, self.datatype.size
         nbytes = self._count(layout.chunk) * size
         at = int(tiles.offset[i]) - self._image.base

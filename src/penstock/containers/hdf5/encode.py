@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.containers.hdf5.filters import DEFLATE, FLETCHER32, SHUFFLE
 from penstock.containers.hdf5.header import (
@@ -23,6 +22,7 @@ from penstock.containers.hdf5.header import (
     Message,
 )
 from penstock.containers.hdf5.image import UNDEFINED
+from penstock.core.arrays import AnyArray
 from penstock.errors import DataError
 
 _UINT8 = struct.pack("<B3xIHH", 0x10, 1, 0, 8)
@@ -179,7 +179,7 @@ def message_block(messages: Iterable[Message]) -> tuple[bytes, int]:
     return b"".join(parts), len(parts) // 2
 
 
-def little(array: NDArray[Any]) -> NDArray[Any]:
+def little(array: AnyArray) -> AnyArray:
     """`array` in C order and little-endian, as it is stored."""
     contiguous = np.asarray(array, order="C")
     return contiguous.astype(contiguous.dtype.newbyteorder("<"), copy=False)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock.core.arrays import ByteArray
 from penstock.errors import ChecksumError, DataError, FormatError
 from penstock.files.mapping import map_descriptor
 from penstock.kernels import checksum_reference
@@ -160,7 +160,7 @@ class Image:
             whole = map_descriptor(file.fileno(), Path(path))
         self.base = self.superblock.base
         # A writer may be adding behind the end, and cut that off again.
-        self.buffer: NDArray[np.uint8] = whole[: self.superblock.eof if eof is None else eof]
+        self.buffer: ByteArray = whole[: self.superblock.eof if eof is None else eof]
         self.data = self.buffer.data[self.base :]
         self.size = len(self.data)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.containers.hdf5.encode import (
     VLEN_BYTES,
@@ -29,6 +28,7 @@ from penstock.containers.hdf5.header import ATTRIBUTE, Message
 from penstock.containers.hdf5.image import UNDEFINED, Superblock
 from penstock.containers.hdf5.symbols import build_table
 from penstock.containers.hdf5.tail import Tail
+from penstock.core.arrays import AnyArray
 from penstock.errors import DataError
 
 REFERENCE_BYTES = 16
@@ -44,7 +44,7 @@ class VlenBytes(list[bytes]):
     """
 
 
-Value = NDArray[Any] | Sequence[str] | VlenBytes | None
+Value = AnyArray | Sequence[str] | VlenBytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class ObjectWriter:
         layout, filters = self._chunks(array)
         return self._header(dataset_messages(kind, array.shape, layout, filters, growing=True), attrs)
 
-    def _encode(self, path: str, value: Any) -> tuple[bytes, NDArray[Any]]:
+    def _encode(self, path: str, value: Any) -> tuple[bytes, AnyArray]:
         """Datatype message and array of what is stored, references in the place of variable-length values."""
         try:
             if isinstance(value, VlenBytes):
@@ -140,14 +140,14 @@ class ObjectWriter:
             raise DataError(f"{path}: {error}") from error
         raise DataError(f"{path}: expected an array, a list of str or VlenBytes, got {type(value).__name__}")
 
-    def _references(self, values: list[bytes], shape: tuple[int, ...]) -> NDArray[Any]:
+    def _references(self, values: list[bytes], shape: tuple[int, ...]) -> AnyArray:
         return np.frombuffer(self._tail.put_values(values), f"V{REFERENCE_BYTES}").reshape(shape)
 
     @staticmethod
-    def _plain(array: NDArray[Any]) -> tuple[bytes, NDArray[Any]]:
+    def _plain(array: AnyArray) -> tuple[bytes, AnyArray]:
         return datatype(array.dtype), little(array)
 
-    def _chunks(self, array: NDArray[Any]) -> tuple[bytes, bytes]:
+    def _chunks(self, array: AnyArray) -> tuple[bytes, bytes]:
         """Write the values; layout and filter messages."""
         plain = array.dtype.kind != "V"
         compress, checksum = plain and self._storage.compression is not None, plain and self._storage.checksum
@@ -164,9 +164,7 @@ class ObjectWriter:
         filters = filter_pipeline(array.itemsize, self._storage.level if compress else None, checksum=checksum)
         return chunked_layout(tree, chunk, array.itemsize), filters
 
-    def _chunk(
-        self, part: NDArray[Any], rows: int, start: int, *, compress: bool, checksum: bool
-    ) -> tuple[int, int, int]:
+    def _chunk(self, part: AnyArray, rows: int, start: int, *, compress: bool, checksum: bool) -> tuple[int, int, int]:
         """Write one chunk, filled up with zeros; first row, stored bytes and address."""
         if len(part) < rows:
             part = np.concatenate([part, np.zeros((rows - len(part), *part.shape[1:]), part.dtype)])
@@ -216,7 +214,7 @@ class ObjectWriter:
             out[name] = attribute(name, kind, array.shape, array.tobytes())
         return out
 
-    def _attribute(self, value: Any) -> tuple[bytes, NDArray[Any]]:
+    def _attribute(self, value: Any) -> tuple[bytes, AnyArray]:
         if isinstance(value, bytes):
             return self._plain(np.array(value or b"\0", dtype=f"S{max(len(value), 1)}"))
         array = np.asarray(value)

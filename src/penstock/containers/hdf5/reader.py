@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.containers.hdf5.dataset import Dataset
 from penstock.containers.hdf5.header import (
@@ -26,6 +25,7 @@ from penstock.containers.hdf5.image import MALFORMED, Image, located
 from penstock.containers.hdf5.links import read_links
 from penstock.containers.hdf5.messages import Link
 from penstock.containers.hdf5.values import Attributes
+from penstock.core.arrays import ByteArray
 from penstock.errors import DataError, FormatError
 
 SOFT_HOPS = 16
@@ -189,7 +189,7 @@ class File:
         return Image(self.path, eof)
 
     @property
-    def buffer(self) -> NDArray[np.uint8]:
+    def buffer(self) -> ByteArray:
         """[size] uint8, the bytes of the file."""
         return self.image.buffer
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.containers.hdf5.btree import read_records
 from penstock.containers.hdf5.datatype import Datatype, parse_datatype
@@ -15,13 +14,14 @@ from penstock.containers.hdf5.header import ATTRIBUTE, ATTRIBUTE_INFO, DATASPACE
 from penstock.containers.hdf5.heap import FractalHeap, GlobalHeap
 from penstock.containers.hdf5.image import UNDEFINED, Image, located
 from penstock.containers.hdf5.messages import parse_dataspace
+from penstock.core.arrays import AnyArray
 from penstock.errors import FormatError
 
 _REFERENCE = struct.Struct("<IQI")  # items, address of the collection, index in it
 DENSE_ATTRIBUTES = 8  # type of the B-tree that finds them by name
 
 
-def as_array(raw: bytes | memoryview, datatype: Datatype, shape: tuple[int, ...]) -> NDArray[Any]:
+def as_array(raw: bytes | memoryview, datatype: Datatype, shape: tuple[int, ...]) -> AnyArray:
     """Array of `shape` over `raw`; no copy except for booleans, which are normalised."""
     full = shape + datatype.inner
     if datatype.boolean:

@@ -10,9 +10,9 @@ import re
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.pickle.machine import Machine, Pending, Symbol, brief
+from penstock.core.arrays import AnyArray
 
 DType = np.dtype[Any]
 Order = Literal["C", "F"]
@@ -90,7 +90,7 @@ def _reconstruct(m: Machine, args: tuple[Any, ...]) -> Pending:
     raise m.unsafe(f"expected (ndarray, (0,), b'b') to start an array, got {_parts(args)}")
 
 
-def _finish_array(m: Machine, _: Any, state: Any) -> npt.NDArray[Any]:
+def _finish_array(m: Machine, _: Any, state: Any) -> AnyArray:
     match state:
         case (int() as version, tuple() as shape, np.dtype() as dtype, int() as fortran, payload) if version == 1:
             return build_array(m, dtype, shape, "F" if fortran else "C", payload)
@@ -98,7 +98,7 @@ def _finish_array(m: Machine, _: Any, state: Any) -> npt.NDArray[Any]:
             raise m.unsafe(f"expected (1, shape, dtype, fortran, content) of an array, got {_parts(state)}")
 
 
-def _frombuffer(m: Machine, args: tuple[Any, ...]) -> npt.NDArray[Any]:
+def _frombuffer(m: Machine, args: tuple[Any, ...]) -> AnyArray:
     """Protocol 5: `_frombuffer(content, dtype, shape, order)`, or order "K" and the permutation of its axes."""
     if not isinstance(args[0] if args else None, bytes | bytearray):
         raise m.unsafe(f"expected the bytes of an array, got {_parts(args)}")
@@ -114,7 +114,7 @@ def _frombuffer(m: Machine, args: tuple[Any, ...]) -> npt.NDArray[Any]:
             raise m.unsafe(f"expected (content, dtype, shape, order) of an array, got {_parts(args)}")
 
 
-def build_array(m: Machine, dtype: DType, shape: tuple[Any, ...], order: Order, payload: Any) -> npt.NDArray[Any]:
+def build_array(m: Machine, dtype: DType, shape: tuple[Any, ...], order: Order, payload: Any) -> AnyArray:
     """Array over `payload`, without a copy and read-only, once shape, dtype and bytes agree."""
     count = _count(m, shape, dtype.itemsize)
     if dtype.hasobject:
@@ -162,7 +162,7 @@ def _check_items(m: Machine, dtype: DType, payload: bytes | bytearray) -> None:
             raise m.unsafe(f"expected characters up to U+10FFFF, got {largest:#x}")
 
 
-def _object_array(m: Machine, shape: tuple[Any, ...], count: int, items: Any) -> npt.NDArray[Any]:
+def _object_array(m: Machine, shape: tuple[Any, ...], count: int, items: Any) -> AnyArray:
     """The elements are listed in C order, whatever the array's."""
     if type(items) is not list or len(items) != count:
         got = f"{len(items)} in a list" if type(items) is list else type(items).__name__

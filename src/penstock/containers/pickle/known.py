@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from penstock.containers.pickle.machine import Machine, Pending, Symbol, brief
+from penstock.core.arrays import AnyArray
 from penstock.core.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
 from penstock.errors import SpecError
 
@@ -151,7 +152,7 @@ def _dict(m: Machine, state: Mapping[str, Any]) -> Space:
     return Dict(dict(spaces))
 
 
-def _bounds(m: Machine, value: Any) -> np.ndarray[Any, np.dtype[Any]]:
+def _bounds(m: Machine, value: Any) -> AnyArray:
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
         raise m.unsafe(f"expected an array of numbers for a bound, got {brief(value)}")
     m.charge(value.nbytes)

@@ -13,13 +13,13 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.pickle.arrays import ARRAY_SYMBOLS
 from penstock.containers.pickle.machine import LIMITS, Machine
 from penstock.containers.pickle.opcodes import DISPATCH, Operation, run
 from penstock.containers.pickle.reader import Buffer
 from penstock.containers.pickle.vet import vet
+from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
 from penstock.errors import FormatError
 
 _KINDS = "biufcSMm"  # dtypes whose values any bytes may be (but booleans)
@@ -83,7 +83,7 @@ class Template:
         scalar = isinstance(value, np.generic)
         return Template(raw[:at], raw[at + value.nbytes :], dtype, value.shape, order, scalar, value.nbytes)
 
-    def match(self, data: Buffer) -> npt.NDArray[Any] | None:
+    def match(self, data: Buffer) -> AnyArray | None:
         """What `loads` makes of `data`, as a read-only view of it, or None if this is not its template.
 
         Cost: some 1 us.
@@ -98,7 +98,7 @@ class Template:
         array.flags.writeable = False
         return array.reshape(self.shape, order=self.order)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
-    def match_many(self, buffer: Buffer, offsets: npt.NDArray[np.int64], length: int) -> npt.NDArray[np.bool_]:
+    def match_many(self, buffer: Buffer, offsets: IntArray, length: int) -> BoolArray:
         """`[n]` bool: which of the members of `length` bytes at `offsets` (`[n]` int64) in `buffer` match.
 
         Raises `FormatError` for a member that does not lie in the buffer.  Cost: some 0.1 us a member.
@@ -114,7 +114,7 @@ class Template:
             mask[i : i + _BLOCK] = self._match_block(data, starts[i : i + _BLOCK])
         return mask
 
-    def _match_block(self, data: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def _match_block(self, data: ByteArray, starts: IntArray) -> BoolArray:
         mask = np.ones(len(starts), np.bool_)
         for part, at in ((self.prefix, 0), (self.suffix, len(self.prefix) + self.nbytes)):
             windows = np.lib.stride_tricks.sliding_window_view(data, len(part))

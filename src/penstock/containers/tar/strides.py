@@ -8,10 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.containers.tar.header import BLOCK
-
-Int = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-Good = npt.NDArray[np.bool_]
+from penstock.core.arrays import BoolArray, ByteArray, IntArray
 
 PERIOD = 16  # members that a repeating pattern may have
 FIRST = 16  # repetitions that are looked at first
@@ -44,12 +41,12 @@ class Found:
     """`n` members: `names` bytes, and where header and payload of each begin, and its size."""
 
     names: npt.NDArray[np.bytes_]
-    header: Int
-    payload: Int
-    size: Int
+    header: IntArray
+    payload: IntArray
+    size: IntArray
 
 
-def repeats(data: Bytes, position: int, pattern: list[Place]) -> tuple[Found, int]:
+def repeats(data: ByteArray, position: int, pattern: list[Place]) -> tuple[Found, int]:
     """How often the pattern repeats from `position` on: the members of all whole repetitions, and where they end.
 
     `data` is the archive. What is accepted here has plain headers of regular files with right checksums; everything
@@ -83,10 +80,10 @@ def joined(parts: list[Found]) -> Found:
     return Found(*(np.concatenate(column) for column in columns))
 
 
-def _round(rows: Bytes, pattern: list[Place]) -> tuple[list[tuple[Bytes, Int]], Good]:
+def _round(rows: ByteArray, pattern: list[Place]) -> tuple[list[tuple[ByteArray, IntArray]], BoolArray]:
     """Names and sizes of each place of the pattern, and which repetitions are good."""
     good = np.ones(len(rows), np.bool_)
-    found: list[tuple[Bytes, Int]] = []
+    found: list[tuple[ByteArray, IntArray]] = []
     for place in pattern:
         at = place.payload - BLOCK
         block = np.ascontiguousarray(rows[:, at : at + BLOCK])
@@ -98,7 +95,7 @@ def _round(rows: Bytes, pattern: list[Place]) -> tuple[list[tuple[Bytes, Int]], 
     return found, good
 
 
-def _regular(block: Bytes) -> tuple[Int, Good]:
+def _regular(block: ByteArray) -> tuple[IntArray, BoolArray]:
     """Size field, and whether this is a plain header of a regular file: `[n, 512]` to `[n]`."""
     size, good = _octal(block[:, 124:136])
     kind = block[:, 156]
@@ -110,7 +107,7 @@ def _regular(block: Bytes) -> tuple[Int, Good]:
     return size, good & ~dots.any(axis=1) & ~((name[:, 0] == ord(".")) & (name[:, 1] == ord("/")))
 
 
-def _time(blocks: Bytes) -> Good:
+def _time(blocks: ByteArray) -> BoolArray:
     """Whether these are a PAX header and its body with one record, the time: `[n, 1024]` to `[n]`."""
     head, body = np.ascontiguousarray(blocks[:, :BLOCK]), blocks[:, BLOCK:]
     size, good = _octal(head[:, 124:136])
@@ -124,20 +121,20 @@ def _time(blocks: Bytes) -> Good:
     return good & (last == 1) & (before == 0)
 
 
-def _summed(block: Bytes) -> Good:
+def _summed(block: ByteArray) -> BoolArray:
     told, good = _octal(block[:, 148:155])
     total = block.sum(axis=1, dtype=np.uint32).astype(np.int64) - block[:, 148:156].sum(axis=1, dtype=np.int64) + 8 * 32
     return good & (told == total) & ((block[:, 155] == 32) | (block[:, 155] == 0))
 
 
-def _octal(field: Bytes) -> tuple[Int, Good]:
+def _octal(field: ByteArray) -> tuple[IntArray, BoolArray]:
     """`[n, w]` to values of the first `w - 1` digits; good where these are digits and a NUL or blank comes after."""
     digits = field[:, :-1].astype(np.int64) - 48
     good = ((digits >= 0) & (digits < 8)).all(axis=1) & ((field[:, -1] == 0) | (field[:, -1] == 32))
     return digits @ _OCTAL[-digits.shape[1] :], good
 
 
-def _flat(found: list[tuple[Bytes, Int]], pattern: list[Place], base: Int, whole: int) -> Found:
+def _flat(found: list[tuple[ByteArray, IntArray]], pattern: list[Place], base: IntArray, whole: int) -> Found:
     """The first `whole` repetitions in the order of the archive."""
     names = np.stack([name[:whole] for name, _ in found], axis=1).reshape(-1, 100)
     size = np.stack([size[:whole] for _, size in found], axis=1).ravel()

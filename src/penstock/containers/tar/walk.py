@@ -13,10 +13,9 @@ import numpy.typing as npt
 from penstock.containers.tar import header as tar
 from penstock.containers.tar.header import BLOCK, padded
 from penstock.containers.tar.strides import PERIOD, Found, Place, joined, repeats
+from penstock.core.arrays import ByteArray, IntArray
 from penstock.errors import FormatError, UnsafeDataError
 
-Int = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 Read = Callable[[int, int], bytes]  # position and length to bytes, fewer where the archive ends
 
 NAME = 4096  # bytes of a member's name
@@ -55,9 +54,9 @@ class Members:
     member, or the end-of-archive marker, without which further members may be lost. None for a whole archive."""
 
     names: npt.NDArray[np.bytes_]
-    header: Int
-    payload: Int
-    size: Int
+    header: IntArray
+    payload: IntArray
+    size: IntArray
     end: int
     torn: str | None = None
 
@@ -73,14 +72,14 @@ class Members:
         return f"member {self.name(i)!r} at byte {self.payload[i]}"
 
     @cached_property
-    def matrix(self) -> Bytes:
+    def matrix(self) -> ByteArray:
         """`[n, width]` the bytes of the names, padded by NUL."""
         names = np.ascontiguousarray(self.names)
         return names.view(np.uint8).reshape(len(names), names.dtype.itemsize)
 
 
 def walk(
-    data: Bytes, path: object = None, *, torn: Literal["refuse", "drop"] = "refuse", limit: int = MEMBERS
+    data: ByteArray, path: object = None, *, torn: Literal["refuse", "drop"] = "refuse", limit: int = MEMBERS
 ) -> Members:
     """Index an archive that lies in memory or in a memory map `[bytes]`.
 
@@ -222,7 +221,7 @@ def _member(
 class _Walk:
     """One walk: careful steps, and leaps where the last members repeat those before them."""
 
-    def __init__(self, data: Bytes, read: Read, path: object, limit: int) -> None:
+    def __init__(self, data: ByteArray, read: Read, path: object, limit: int) -> None:
         self._data, self._read, self._path, self._limit = data, read, path, limit
         self._parts: list[Found] = []
         self._stepped: list[Member] = []

@@ -6,17 +6,15 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.cache import Cache
 from penstock.containers.zarr.chunks import Chunk, PlainChunk, chunk_of
 from penstock.containers.zarr.metadata import ArrayMetadata
 from penstock.containers.zarr.rows import Rows, as_bytes, as_void, from_void
 from penstock.containers.zarr.stores import Store
+from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.errors import FormatError
 
-Any1 = npt.NDArray[Any]
-Int = npt.NDArray[np.int64]
 Missing = Literal["fill", "refuse"]
 _OVERHEAD = 1 << 16  # by which compressed bytes may be more than those they hold
 
@@ -85,13 +83,13 @@ class ZarrArray(Rows):
         where = f"{self.name}/{self.metadata.key(c)}"
         return type(error)(str(error), path=self.store.name, where=where)
 
-    def _piece(self, c: int, p: int) -> Any1:
+    def _piece(self, c: int, p: int) -> AnyArray:
         """`[k, ...]` rows of piece `p` of chunk `c`, read-only. Cost if it is kept: 1 µs."""
         key = (self._mark, c, p)
         found = self._cache.peek(key)
         return self._cache.get(key, lambda: self._made(c, p)) if found is None else found
 
-    def _made(self, c: int, p: int) -> tuple[Any1, int]:
+    def _made(self, c: int, p: int) -> tuple[AnyArray, int]:
         chunk = self.chunk(c)
         try:
             raw = chunk.piece(p)
@@ -101,7 +99,7 @@ class ZarrArray(Rows):
         rows.setflags(write=False)
         return rows, 256 if chunk.decoded else raw.nbytes
 
-    def _locate(self, i: int) -> tuple[Any1, int]:
+    def _locate(self, i: int) -> tuple[AnyArray, int]:
         """The piece that holds row `i`, and which row of all is its first."""
         c, r = divmod(i, self._chunk_rows)
         size = self._piece_rows.get(c) or self.chunk(c).piece_rows
@@ -113,7 +111,7 @@ class ZarrArray(Rows):
         rows, first = self._locate(i)
         return rows[i - first].copy()
 
-    def read_into(self, start: int, stop: int, out: Any1) -> None:
+    def read_into(self, start: int, stop: int, out: AnyArray) -> None:
         """Whole chunks are decoded in place; of others, the pieces that are needed."""
         target, size = as_bytes(out), self._chunk_rows
 
@@ -129,7 +127,7 @@ class ZarrArray(Rows):
             target[at - start : end - start] = as_bytes(rows[at - first : end - first])
             at = end
 
-    def _whole(self, c: int, out: npt.NDArray[np.uint8]) -> None:
+    def _whole(self, c: int, out: ByteArray) -> None:
         chunk = self.chunk(c)
         try:
             chunk.whole(out.reshape(-1))
@@ -143,7 +141,7 @@ class ZarrArray(Rows):
                 if c not in self._piece_rows:
                     self.chunk(c)
 
-    def take(self, numbers: Int) -> Any1:
+    def take(self, numbers: IntArray) -> AnyArray:
         """Each piece is looked at once."""
         if len(numbers) == 0:
             return np.empty((0, *self.shape[1:]), self.dtype)
@@ -156,7 +154,7 @@ class ZarrArray(Rows):
             out[slice(a, b) if order is None else order[a:b]] = chosen
         return from_void(out, self.dtype, self.shape[1:])
 
-    def _runs(self, numbers: Int) -> Iterator[tuple[int, int, Any1, int]]:
+    def _runs(self, numbers: IntArray) -> Iterator[tuple[int, int, AnyArray, int]]:
         """Rising numbers, cut where another piece begins: from, to, the piece and its first row."""
         a = 0
         while a < len(numbers):

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import ByteArray
 from penstock.errors import FormatError, require
 
-Bytes = npt.NDArray[np.uint8]
 _HEADER = struct.Struct("<BBBBIII")
 HEADER_BYTES = _HEADER.size
 MOST_BYTES = (1 << 31) - 17  # of a buffer, as the library has it
@@ -28,7 +27,7 @@ _SPLITS, _LEAST = 16, 128  # a block is split for elements of at most so many by
 class BloscBuffer:
     """A buffer whose header and table were checked. `first[b]` and `end[b]` bound block `b` in `raw`."""
 
-    raw: Bytes
+    raw: ByteArray
     head: tuple[int, int, int, int]
     nbytes: int
     block_bytes: int
@@ -36,7 +35,7 @@ class BloscBuffer:
     end: list[int]
 
     @classmethod
-    def of(cls, raw: Bytes, expected: int) -> BloscBuffer:
+    def of(cls, raw: ByteArray, expected: int) -> BloscBuffer:
         """Check a buffer that is to hold `expected` bytes. Raises `FormatError` without a place."""
         if len(raw) < HEADER_BYTES:
             raise FormatError(f"expected a Blosc header of {HEADER_BYTES} bytes, got {len(raw)} bytes")
@@ -66,11 +65,11 @@ class BloscBuffer:
         return cls(raw, head, nbytes, block, first, [ends[at] for at in first])
 
     @property
-    def copied(self) -> Bytes | None:
+    def copied(self) -> ByteArray | None:
         """The decoded bytes where they lie, if nothing was compressed."""
         return self.raw[HEADER_BYTES:] if self.head[2] & _COPIED else None
 
-    def block(self, b: int) -> Bytes:
+    def block(self, b: int) -> ByteArray:
         """`[block_bytes]` block `b` decoded (the last may be shorter). Raises `FormatError`.
 
         Cost: that block, and a copy of its compressed bytes.
@@ -89,7 +88,7 @@ class BloscBuffer:
         _decode(b"".join((head, b"\x14\0\0\0", data)), out)
         return out
 
-    def whole(self, out: Bytes) -> None:
+    def whole(self, out: ByteArray) -> None:
         """All `nbytes` decoded into `out`. Raises `FormatError`."""
         if (copied := self.copied) is not None:
             out[:] = copied
@@ -111,7 +110,7 @@ class BloscBuffer:
                 raise FormatError(f"expected a stream within a block of {room} bytes, got one that ends at {at}")
 
 
-def _decode(data: Any, out: Bytes) -> None:
+def _decode(data: Any, out: ByteArray) -> None:
     blosc: Any = require("numcodecs.blosc", "zarr")
     try:
         blosc.decompress(data, out)

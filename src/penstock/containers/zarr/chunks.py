@@ -11,13 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.zarr.blosc import MOST_BYTES, BloscBuffer
 from penstock.containers.zarr.metadata import ArrayMetadata
+from penstock.core.arrays import ByteArray
 from penstock.errors import FormatError, require
-
-Bytes = npt.NDArray[np.uint8]
 
 
 class Chunk(ABC):
@@ -31,11 +29,11 @@ class Chunk(ABC):
     decoded: bool = False
 
     @abstractmethod
-    def piece(self, p: int) -> Bytes:
+    def piece(self, p: int) -> ByteArray:
         """The bytes of piece `p`. Raises `FormatError`."""
 
     @abstractmethod
-    def whole(self, out: Bytes) -> None:
+    def whole(self, out: ByteArray) -> None:
         """All bytes into `out`. Raises `FormatError`."""
 
 
@@ -44,14 +42,14 @@ class PlainChunk(Chunk):
 
     decoded = True
 
-    def __init__(self, raw: Bytes, rows: int, nbytes: int) -> None:
+    def __init__(self, raw: ByteArray, rows: int, nbytes: int) -> None:
         self._raw, self.piece_rows, self.nbytes = raw, rows, nbytes
 
-    def piece(self, p: int) -> Bytes:
+    def piece(self, p: int) -> ByteArray:
         """All of it."""
         return self._raw
 
-    def whole(self, out: Bytes) -> None:
+    def whole(self, out: ByteArray) -> None:
         """One copy."""
         out[:] = self._raw
 
@@ -64,7 +62,7 @@ class BloscChunk(Chunk):
         self._single = bool(buffer.block_bytes % row_bytes)
         self.piece_rows = rows if self._single else buffer.block_bytes // row_bytes
 
-    def piece(self, p: int) -> Bytes:
+    def piece(self, p: int) -> ByteArray:
         """One block."""
         if not self._single:
             return self._buffer.block(p)
@@ -72,7 +70,7 @@ class BloscChunk(Chunk):
         self._buffer.whole(out)
         return out
 
-    def whole(self, out: Bytes) -> None:
+    def whole(self, out: ByteArray) -> None:
         """Decoded in place."""
         self._buffer.whole(out)
 
@@ -80,23 +78,25 @@ class BloscChunk(Chunk):
 class StreamChunk(Chunk):
     """A stream that is decoded as a whole."""
 
-    def __init__(self, raw: Bytes, decode: Callable[[Bytes, int], Bytes], rows: int, size: int, nbytes: int) -> None:
+    def __init__(
+        self, raw: ByteArray, decode: Callable[[ByteArray, int], ByteArray], rows: int, size: int, nbytes: int
+    ) -> None:
         self._raw, self._decode, self._size = raw, decode, size
         self.piece_rows, self.nbytes = rows, nbytes
 
-    def piece(self, p: int) -> Bytes:
+    def piece(self, p: int) -> ByteArray:
         """All of it."""
         found = self._decode(self._raw, self._size)
         if len(found) != self._size:
             raise FormatError(f"expected {self._size} bytes once decoded, got {_told(len(found), self._size)}")
         return found
 
-    def whole(self, out: Bytes) -> None:
+    def whole(self, out: ByteArray) -> None:
         """Decoded, and a copy."""
         out[:] = self.piece(0)
 
 
-def chunk_of(metadata: ArrayMetadata, raw: Bytes, owned: bool) -> Chunk:
+def chunk_of(metadata: ArrayMetadata, raw: ByteArray, owned: bool) -> Chunk:
     """The chunk whose bytes are stored as `raw`; `owned` where they are in memory for it alone.
 
     Raises `FormatError` without a place. Cost: the table of a Blosc buffer is read, nothing is decoded.
@@ -120,7 +120,7 @@ def chunk_of(metadata: ArrayMetadata, raw: Bytes, owned: bool) -> Chunk:
 _TABLE = 4096  # what a chunk that is kept is taken to cost
 
 
-def decoder_of(compressor: Mapping[str, Any]) -> Callable[[Bytes, int], Bytes]:
+def decoder_of(compressor: Mapping[str, Any]) -> Callable[[ByteArray, int], ByteArray]:
     """How streams of a codec are decoded: `decode(raw, size)` gives at most `size + 1` bytes. Raises `FormatError`.
 
     >>> decoder_of({"id": "zlib"})(np.frombuffer(zlib.compress(b"ab"), np.uint8), 2).tobytes()
@@ -133,8 +133,8 @@ def decoder_of(compressor: Mapping[str, Any]) -> Callable[[Bytes, int], Bytes]:
         raise FormatError(f"expected a compressor among {known}, got {str(compressor['id'])[:100]!r}") from None
 
 
-def _standard(make: Callable[[], Any], errors: tuple[type[Exception], ...]) -> Callable[[Bytes, int], Bytes]:
-    def decode(raw: Bytes, size: int) -> Bytes:
+def _standard(make: Callable[[], Any], errors: tuple[type[Exception], ...]) -> Callable[[ByteArray, int], ByteArray]:
+    def decode(raw: ByteArray, size: int) -> ByteArray:
         stream = make()
         try:
             found = np.frombuffer(stream.decompress(raw.tobytes(), size + 1), np.uint8)
@@ -147,10 +147,10 @@ def _standard(make: Callable[[], Any], errors: tuple[type[Exception], ...]) -> C
     return decode
 
 
-def _sized(name: str, told: Callable[[bytes], int | None]) -> Callable[[Bytes, int], Bytes]:
+def _sized(name: str, told: Callable[[bytes], int | None]) -> Callable[[ByteArray, int], ByteArray]:
     """Of the library; `told` is the size that a stream claims, which must be right before memory is taken for it."""
 
-    def decode(raw: Bytes, size: int) -> Bytes:
+    def decode(raw: ByteArray, size: int) -> ByteArray:
         codec: Any = require(f"numcodecs.{name}", "zarr")
         claimed = told(raw[:18].tobytes())
         if claimed != size:
@@ -181,7 +181,7 @@ def _zstd_size(head: bytes) -> int | None:
     return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
 
 
-_DECODERS: dict[str, Callable[[Bytes, int], Bytes]] = {
+_DECODERS: dict[str, Callable[[ByteArray, int], ByteArray]] = {
     "zlib": _standard(zlib.decompressobj, (zlib.error,)),
     "gzip": _standard(lambda: zlib.decompressobj(31), (zlib.error,)),
     "bz2": _standard(bz2.BZ2Decompressor, (OSError, ValueError)),

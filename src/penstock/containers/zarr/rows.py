@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Any1 = npt.NDArray[Any]
-Int = npt.NDArray[np.int64]
+from penstock.core.arrays import AnyArray, ByteArray, IntArray, StructArray
+
 _STRIDE = 1 << 16  # rows that are read at a time where one field of many is wanted
 
 
@@ -28,7 +28,7 @@ class Rows(ABC):
     shape: tuple[int, ...]
 
     @abstractmethod
-    def read_into(self, start: int, stop: int, out: Any1) -> None:
+    def read_into(self, start: int, stop: int, out: AnyArray) -> None:
         """Copy rows `start:stop`, which there are, to `out` `[stop - start, ...]`, C-contiguous, of the same dtype."""
 
     @abstractmethod
@@ -36,7 +36,7 @@ class Rows(ABC):
         """A copy of row `i`, which there is."""
 
     @abstractmethod
-    def take(self, numbers: Int) -> Any1:
+    def take(self, numbers: IntArray) -> AnyArray:
         """A copy of rows that there are, in any order. Cost: each block they lie in is looked at once."""
 
     def present(self, start: int, stop: int) -> None:
@@ -55,7 +55,7 @@ class Rows(ABC):
         """Bytes of all rows."""
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.itemsize
 
-    def read(self, start: int, stop: int) -> Any1:
+    def read(self, start: int, stop: int) -> AnyArray:
         """A copy of rows `start:stop`, which there are."""
         self.present(start, stop)
         out = np.empty((stop - start, *self.shape[1:]), self.dtype)
@@ -80,7 +80,7 @@ class Rows(ABC):
             message = "expected a number, a slice, numbers, a mask or the name of a field"
             raise TypeError(f"{message}, got {type(index).__name__}") from None
 
-    def field(self, name: str) -> Any1:
+    def field(self, name: str) -> AnyArray:
         """One field of all rows `[n, ...]`. Raises `KeyError`. Memory: that field alone."""
         fields = self.dtype.fields
         if fields is None or name not in fields:
@@ -92,7 +92,7 @@ class Rows(ABC):
             out[a:b] = self.read(a, b)[name]
         return out
 
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Any1:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> AnyArray:
         if copy is False:
             raise ValueError("expected that a copy may be made: these rows are read from somewhere else")
         found = self.read(0, len(self))
@@ -107,7 +107,7 @@ class Rows(ABC):
             raise IndexError(f"expected a row within 0:{n}, got {i}")
         return i + n if i < 0 else i
 
-    def _numbers(self, given: Any1) -> Int:
+    def _numbers(self, given: AnyArray) -> IntArray:
         n = len(self)
         if given.dtype == np.bool_:
             if given.shape != (n,):
@@ -130,13 +130,13 @@ class MemoryRows(Rows):
     [1, 2]
     """
 
-    def __init__(self, array: Any1) -> None:
+    def __init__(self, array: AnyArray) -> None:
         self.array = np.ascontiguousarray(array)
         self.dtype, self.shape = array.dtype, array.shape
         self._raw = as_bytes(self.array)
         self._void = as_void(self.array)
 
-    def read_into(self, start: int, stop: int, out: Any1) -> None:
+    def read_into(self, start: int, stop: int, out: AnyArray) -> None:
         """One copy of bytes."""
         as_bytes(out)[:] = self._raw[start:stop]
 
@@ -144,12 +144,12 @@ class MemoryRows(Rows):
         """One copy of a row."""
         return self.array[i].copy()
 
-    def take(self, numbers: Int) -> Any1:
+    def take(self, numbers: IntArray) -> AnyArray:
         """One gather."""
         return from_void(self._void[numbers], self.dtype, self.shape[1:])
 
 
-def as_bytes(array: Any1) -> npt.NDArray[np.uint8]:
+def as_bytes(array: AnyArray) -> ByteArray:
     """`[n, row_bytes]` the bytes of the rows of a C-contiguous array: copied at once, not field by field.
 
     >>> as_bytes(np.zeros((3, 2), "f4")).shape
@@ -160,12 +160,12 @@ def as_bytes(array: Any1) -> npt.NDArray[np.uint8]:
     return array.reshape(-1).view(np.uint8).reshape(n, width)
 
 
-def as_void(array: Any1) -> npt.NDArray[np.void]:
+def as_void(array: AnyArray) -> StructArray:
     """`[n]` the rows of a C-contiguous array as opaque bytes, which NumPy gathers faster than structures."""
     raw = as_bytes(array)
     return raw.view(np.dtype((np.void, raw.shape[1])))[:, 0]
 
 
-def from_void(rows: npt.NDArray[np.void], dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any1:
+def from_void(rows: StructArray, dtype: np.dtype[Any], shape: tuple[int, ...]) -> AnyArray:
     """The rows `[n, *shape]` again; `rows` is C-contiguous."""
     return np.ascontiguousarray(rows).view(dtype).reshape(len(rows), *shape)

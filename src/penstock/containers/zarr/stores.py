@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.zarr.metadata import GROUP, LARGEST_JSON
+from penstock.core.arrays import ByteArray
 from penstock.errors import FormatError, UnsafeDataError, require
 from penstock.files.descriptors import opened
 from penstock.files.mapping import check_mapped, map_descriptor
-
-Bytes = npt.NDArray[np.uint8]
 
 
 class Store(ABC):
@@ -29,7 +27,7 @@ class Store(ABC):
     name: str
 
     @abstractmethod
-    def value(self, key: str, limit: int) -> Bytes | None:
+    def value(self, key: str, limit: int) -> ByteArray | None:
         """The bytes of a key, of which there are at most `limit`; None if there is no such key. Perhaps a memory map.
 
         Raises `FormatError` for more, and for what cannot be read.
@@ -62,7 +60,7 @@ class DirectoryStore(Store):
     def __init__(self, root: Path) -> None:
         self.root, self.name = root, str(root)
 
-    def value(self, key: str, limit: int) -> Bytes | None:
+    def value(self, key: str, limit: int) -> ByteArray | None:
         """One memory map; its file may be replaced meanwhile, but must not be cut."""
         path = self.root / checked(key, self.name)
         try:
@@ -103,10 +101,10 @@ class ZipStore(Store):
             raise FormatError(f"expected a zip archive: {error}", path=path) from error
         marks = [name for name in self._members if name.rpartition("/")[2] == GROUP]
         self._prefix = min(marks, key=lambda name: (name.count("/"), name), default=GROUP)[: -len(GROUP)]
-        self._whole: Bytes | None = None
+        self._whole: ByteArray | None = None
         self._map()
 
-    def _map(self) -> Bytes:
+    def _map(self) -> ByteArray:
         if self._whole is None:
             with self.path.open("rb") as file:
                 self._whole = map_descriptor(file.fileno(), self.path)
@@ -116,7 +114,7 @@ class ZipStore(Store):
     def __reduce__(self) -> tuple[type[ZipStore], tuple[Path]]:
         return ZipStore, (self.path,)
 
-    def value(self, key: str, limit: int) -> Bytes | None:
+    def value(self, key: str, limit: int) -> ByteArray | None:
         """A view of the archive, or the member inflated."""
         member = self._members.get(self._prefix + checked(key, self.name))
         if member is None:
@@ -183,7 +181,7 @@ class RemoteStore(Store):
     def _place(self, key: str) -> str:
         return f"{self._root}/{checked(key, self.name)}" if key else self._root
 
-    def value(self, key: str, limit: int) -> Bytes | None:
+    def value(self, key: str, limit: int) -> ByteArray | None:
         """One request for the size, one for the bytes."""
         try:
             check_size(int(self._fs.info(self._place(key))["size"] or 0), limit, self.name, key)

@@ -14,10 +14,8 @@ from penstock.containers.zarr.metadata import ARRAY, ArrayMetadata
 from penstock.containers.zarr.rows import Rows
 from penstock.containers.zarr.stores import DirectoryStore
 from penstock.containers.zarr.writing import ArrayWriter
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.files import write_atomic
-
-Any1 = npt.NDArray[Any]
-Int = npt.NDArray[np.int64]
 
 
 class WritableRows(Rows):
@@ -76,7 +74,7 @@ class WritableRows(Rows):
         for c in range(start // size, -(-stop // size) if stop > start else start // size):
             self._replace(c, found, start)
 
-    def _replace(self, c: int, rows: Any1, start: int) -> None:
+    def _replace(self, c: int, rows: AnyArray, start: int) -> None:
         """Chunk `c` with what of `rows`, which begin at `start`, lies in it."""
         size = self.metadata.chunk_rows
         first, last = max(c * size, start), min((c + 1) * size, start + len(rows))
@@ -90,7 +88,7 @@ class WritableRows(Rows):
         """The array as it is on disk now."""
         return ZarrArray(DirectoryStore(self.folder.parent), self.folder.name, self.metadata, Cache(0), "fill")
 
-    def read_into(self, start: int, stop: int, out: Any1) -> None:
+    def read_into(self, start: int, stop: int, out: AnyArray) -> None:
         """Decoded anew each time, for rows may have changed."""
         self._held().read_into(start, stop, out)
 
@@ -98,6 +96,6 @@ class WritableRows(Rows):
         """One row, with its piece decoded."""
         return self._held().row(i)
 
-    def take(self, numbers: Int) -> Any1:
+    def take(self, numbers: IntArray) -> AnyArray:
         """Each piece decoded once."""
         return self._held().take(numbers)

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.cache import Cache
 from penstock.containers.zarr.array import ZarrArray
@@ -24,6 +23,7 @@ from penstock.containers.zarr.metadata import (
 )
 from penstock.containers.zarr.rows import as_bytes
 from penstock.containers.zarr.stores import DirectoryStore
+from penstock.core.arrays import AnyArray
 from penstock.errors import DataError, SpecError, require
 from penstock.files import sync, write_atomic
 
@@ -87,7 +87,7 @@ class ArrayWriter:
     def __len__(self) -> int:
         return self._length
 
-    def append(self, rows: npt.NDArray[Any]) -> None:
+    def append(self, rows: AnyArray) -> None:
         """Take `[n, ...]` rows."""
         if rows.dtype != self.metadata.dtype or rows.shape[1:] != self.metadata.shape[1:]:
             expected = f"{self.metadata.dtype}{list(self.metadata.shape[1:])}"

@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import BoolArray, ByteArray, Float32Array, IntArray
 from penstock.domains.chess.expansion import read_only
 from penstock.domains.chess.moves import Transposition, policy_index, squares
 from penstock.errors import DataError, require
@@ -26,22 +26,19 @@ from penstock.kernels.chess_trace_reference import (
 )
 from penstock.kernels.dispatch import kernels
 
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-
 PIECES = " PNBRQKpnbrqk"
 """Letters of the pieces on a board, those of the side to move large."""
 
 
 @cache
-def undone() -> Ints:
+def undone() -> IntArray:
     """`[8, 64]` int64 the square that each transform takes to a square. Read-only."""
     table = np.argsort(squares(), axis=1)
     table.flags.writeable = False
     return table
 
 
-def as_frames(frames: Bytes) -> Bytes:
+def as_frames(frames: ByteArray) -> ByteArray:
     """`[n, 8396]` uint8 the frames of a chunk, such that their numbers can be viewed; copied only where they cannot.
 
     Raises `DataError` for arrays of another form.
@@ -55,7 +52,7 @@ def as_frames(frames: Bytes) -> Bytes:
     return frames if aligned else np.array(frames, order="C")
 
 
-def tails(frames: Bytes) -> tuple[Bytes, npt.NDArray[np.float32]]:
+def tails(frames: ByteArray) -> tuple[ByteArray, Float32Array]:
     """The small fields of aligned frames `[n, 8396]`: views `[n, 124]` uint8 and `[n, 31]` float32.
 
     >>> [part.shape for part in tails(np.zeros((2, 8396), np.uint8))]
@@ -73,45 +70,45 @@ class Game:
     `kernels.chess_trace_reference` describes.
     """
 
-    boards: Bytes
-    states: Ints
-    faults: Ints
+    boards: ByteArray
+    states: IntArray
+    faults: IntArray
 
     def __len__(self) -> int:
         return len(self.boards)
 
     @property
-    def black(self) -> npt.NDArray[np.bool_]:
+    def black(self) -> BoolArray:
         """`[n]` whether black is to move."""
         return self.states[:, BLACK] == 1
 
     @property
-    def played(self) -> Ints:
+    def played(self) -> IntArray:
         """`[n]` int64 index in its frame's policy of each move played, -1 for the last and where none is understood."""
         return self.states[:, INDEX]
 
     @property
-    def men(self) -> Ints:
+    def men(self) -> IntArray:
         """`[n]` int64 pieces on the board."""
         return np.count_nonzero(self.boards, axis=1)
 
     @property
-    def castles(self) -> npt.NDArray[np.bool_]:
+    def castles(self) -> BoolArray:
         """`[n]` whether a side may still castle."""
         return np.any(self.states[:, CASTLE : CASTLE + 4] >= 0, axis=1)
 
     @property
-    def clock(self) -> Ints:
+    def clock(self) -> IntArray:
         """`[n]` int64 plies since a capture or a pawn's move."""
         return self.states[:, CLOCK]
 
     @property
-    def seen(self) -> Ints:
+    def seen(self) -> IntArray:
         """`[n]` int64 how often the position was there before."""
         return self.states[:, SEEN]
 
     @property
-    def transforms(self) -> Ints:
+    def transforms(self) -> IntArray:
         """`[n]` int64 how each frame turns its board, bits `FLIP`, `MIRROR`, `TRANSPOSE`."""
         return self.states[:, TOLD]
 
@@ -129,7 +126,7 @@ class Game:
         return text
 
 
-def replay(frames: Bytes, transposition: Transposition = "diagonal") -> Game:
+def replay(frames: ByteArray, transposition: Transposition = "diagonal") -> Game:
     """Replay the frames `[n, 8396]` uint8 of a game: what each position is, and which move leads to the next.
 
     Nothing is refused here: what is wrong is in `faults`. `transposition` says what turning the board does to the
@@ -144,17 +141,17 @@ def replay(frames: Bytes, transposition: Transposition = "diagonal") -> Game:
     return Game(*game)
 
 
-def _tables(transposition: Transposition) -> tuple[Ints, Ints, Ints]:
+def _tables(transposition: Transposition) -> tuple[IntArray, IntArray, IntArray]:
     """What tells kernels of moves and squares."""
     return policy_index(), undone(), squares(transposition)
 
 
-def _no_game(n: int) -> tuple[Bytes, Ints, Ints]:
+def _no_game(n: int) -> tuple[ByteArray, IntArray, IntArray]:
     """Boards, states and faults for kernels to fill."""
     return np.empty((n, 64), np.uint8), np.empty((n, STATE), np.int64), np.zeros(n, np.int64)
 
 
-def inspect(frames: Bytes, transposition: Transposition = "diagonal") -> Game:
+def inspect(frames: ByteArray, transposition: Transposition = "diagonal") -> Game:
     """Replay the frames of a game as `replay` does, and look at their values too: `faults` has what is wrong with both.
 
     Raises `DataError` for arrays of another form. Cost: half a microsecond a frame, most of it for fetching frames.
@@ -165,7 +162,7 @@ def inspect(frames: Bytes, transposition: Transposition = "diagonal") -> Game:
     return inspect_records(as_frames(frames), transposition)
 
 
-def inspect_records(records: Bytes, transposition: Transposition) -> Game:
+def inspect_records(records: ByteArray, transposition: Transposition) -> Game:
     """As `inspect`, of aligned frames, or of records of version 6 `[n, 8356]`, which have all that is looked at."""
     records, game = read_only(records), _no_game(len(records))
     with np.errstate(invalid="ignore"):

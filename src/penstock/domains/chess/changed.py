@@ -3,14 +3,11 @@ brought together."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.ragged import Ragged
 from penstock.domains.chess.compact import encode
-from penstock.domains.chess.expansion import Bytes
 from penstock.domains.chess.rescore import Changes
 from penstock.domains.chess.short_term import VERSION
 
@@ -21,7 +18,7 @@ may stand in one array, which keeps the games."""
 _HEAD, _KEPT = 6, 23  # words of a compact row before small fields, and of these
 
 
-def changed(records: Bytes, changes: Changes) -> npt.NDArray[Any]:
+def changed(records: ByteArray, changes: Changes) -> AnyArray:
     """`[n]` `CHANGED` the positions of a game.
 
     >>> from penstock.domains.chess.compact import decode
@@ -37,7 +34,7 @@ def changed(records: Bytes, changes: Changes) -> npt.NDArray[Any]:
     return out
 
 
-def encode_changed(positions: npt.NDArray[Any], places: npt.NDArray[np.int64]) -> Ragged:
+def encode_changed(positions: AnyArray, places: IntArray) -> Ragged:
     """Compact rows of some `CHANGED` positions, as `compact.encode` of their frames. Cost: that of `encode`; a call for
     every game that follows another."""
     chosen = positions[places]

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.ragged import Ragged
-from penstock.domains.chess.expansion import Bytes, bad_row, frame_bytes, read_only, row_bytes
+from penstock.domains.chess.expansion import bad_row, frame_bytes, read_only, row_bytes
 from penstock.errors import DataError
 from penstock.formats.lc0 import FRAME, Missing
 from penstock.formats.lc0.upgrade import check_missing
@@ -18,7 +17,7 @@ from penstock.kernels.dispatch import kernels
 ROOM = 480  # bytes a row that are asked for at first
 
 
-def encode(frames: npt.NDArray[Any], places: npt.ArrayLike | None = None, *, missing_st: Missing = "zero") -> Ragged:
+def encode(frames: AnyArray, places: npt.ArrayLike | None = None, *, missing_st: Missing = "zero") -> Ragged:
     """Compact rows of `frames` `[n, 8396]` uint8, or of those at `places` `[m]`, in that order.
 
     Every 8396 bytes can be encoded, whatever they mean; `decode` gives them back bit for bit. Records of version 6,
@@ -44,11 +43,11 @@ def encode(frames: npt.NDArray[Any], places: npt.ArrayLike | None = None, *, mis
     return Ragged(out[: offsets[-1]].copy(), offsets)
 
 
-def _is_short(frames: npt.NDArray[Any]) -> bool:
+def _is_short(frames: AnyArray) -> bool:
     return frames.ndim == 2 and frames.shape[1] == SHORT and frames.dtype == np.uint8
 
 
-def _places(chosen: npt.NDArray[Any], n: int) -> npt.NDArray[np.int64]:
+def _places(chosen: AnyArray, n: int) -> IntArray:
     """Places within `0 : n` as the kernel takes them. Raises `DataError`."""
     if chosen.ndim != 1 or (len(chosen) and chosen.dtype.kind not in "iu"):
         raise DataError(f"expected places as [m] integers, got {list(chosen.shape)} {chosen.dtype}")
@@ -58,7 +57,7 @@ def _places(chosen: npt.NDArray[Any], n: int) -> npt.NDArray[np.int64]:
     return order
 
 
-def decode(rows: Ragged, out: Bytes | None = None) -> Bytes:
+def decode(rows: Ragged, out: ByteArray | None = None) -> ByteArray:
     """`[n, 8396]` uint8 the frames that `encode` was given, in `out` where there is one.
 
     Raises `DataError` for a row that is none, and for an `out` of another form. Cost: one pass; the GIL is released.

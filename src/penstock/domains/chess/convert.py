@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.domains.chess.boards import Bytes, Game, as_frames, replay, undone
+from penstock.core.arrays import ByteArray
+from penstock.domains.chess.boards import Game, as_frames, replay, undone
 from penstock.domains.chess.moves import Transposition, squares, turned
 from penstock.domains.chess.validate import STRUCTURE, report_on
 from penstock.errors import DataError, FormatError
@@ -18,7 +19,7 @@ def check_format(input_format: int) -> None:
         raise DataError(f"expected an input format of {INPUT_FORMATS}, got {input_format!r}")
 
 
-def convert(frames: Bytes, input_format: int, *, transposition: Transposition = "diagonal") -> Bytes:
+def convert(frames: ByteArray, input_format: int, *, transposition: Transposition = "diagonal") -> ByteArray:
     """The frames `[n, 8396]` uint8 of a game, given in any input format, in another one; in memory of their own.
 
     The game is replayed from its first frame, whose own history is not carried over. Where the format turns the
@@ -46,7 +47,7 @@ def convert(frames: Bytes, input_format: int, *, transposition: Transposition = 
     return out
 
 
-def convert_into(frames: Bytes, game: Game, input_format: int, transposition: Transposition) -> None:
+def convert_into(frames: ByteArray, game: Game, input_format: int, transposition: Transposition) -> None:
     """Convert frames in place that are replayed already, and have no fault of `STRUCTURE`."""
     wanted = np.zeros(len(game), np.int64)
     if input_format >= 3:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from penstock.core.arrays import AnyArray
 from penstock.core.ragged import Ragged
 from penstock.domains.chess.expansion import PLANES, VALUES, bad_row, levels, row_bytes
 from penstock.domains.chess.tensors import ChessTensors
@@ -97,7 +98,7 @@ class TorchTensors:
         heads = values[offsets[:-1, None] + np.arange(22, 24)]
         return Wire(self._moved(values), self._moved(offsets), int(heads.astype(np.int64).sum(axis=0) @ (1, 256)))
 
-    def _moved(self, array: np.ndarray[Any, Any]) -> torch.Tensor:
+    def _moved(self, array: AnyArray) -> torch.Tensor:
         """On the device; on the CPU a copy, for the rows may be used again before it is."""
         tensor = torch.empty(array.shape, dtype=_DTYPES[array.dtype.str], pin_memory=self.pin)
         tensor.numpy()[...] = array

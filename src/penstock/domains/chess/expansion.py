@@ -8,13 +8,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, ByteArray, Float32Array, IntArray, UInt32Array
 from penstock.core.ragged import Ragged
 from penstock.errors import DataError
 from penstock.formats.lc0.records import FRAME, INPUT_FORMATS, POLICY
 from penstock.kernels.dispatch import kernels
 
-Bytes = npt.NDArray[np.uint8]
-Rows = Bytes | Ragged
+Rows = ByteArray | Ragged
 """`[n, 8396]` uint8 frames, or `n` compact rows."""
 
 InputFormat = Literal["record", "reference"]
@@ -31,10 +31,10 @@ LANES = {np.dtype("f4"): 4, np.dtype("f2"): 2, np.dtype("u1"): 1}
 def expand(
     rows: Rows,
     *,
-    planes: npt.NDArray[Any] | None = None,
-    fill: npt.NDArray[np.float32] | None = None,
-    probabilities: npt.NDArray[np.float32] | None = None,
-    values: npt.NDArray[np.float32] | None = None,
+    planes: AnyArray | None = None,
+    fill: Float32Array | None = None,
+    probabilities: Float32Array | None = None,
+    values: Float32Array | None = None,
     input_format: InputFormat = "record",
 ) -> None:
     """Fill the buffers that are given with the tensors of `rows`, `[n, 8396]` uint8 frames or `n` compact rows.
@@ -75,7 +75,7 @@ def expand(
 
 
 @cache
-def levels(dtype: npt.DTypeLike) -> npt.NDArray[np.uint32]:
+def levels(dtype: npt.DTypeLike) -> UInt32Array:
     """`[3, 256]` the bits of each byte as an element of `dtype`: as a number, by 99 and by 100, rounded from float32.
 
     Of uint8 all three are the byte itself. Read-only.
@@ -91,7 +91,7 @@ def levels(dtype: npt.DTypeLike) -> npt.NDArray[np.uint32]:
     return read_only(table.view(f"u{table.itemsize}").astype(np.uint32))
 
 
-def frame_bytes(frames: npt.NDArray[Any]) -> Bytes:
+def frame_bytes(frames: AnyArray) -> ByteArray:
     """The frames, contiguous and read-only: kernels are compiled once, for such arrays. Raises `DataError`."""
     if frames.dtype != np.uint8 or frames.ndim != 2 or frames.shape[1] != FRAME.itemsize:
         raise DataError(
@@ -101,14 +101,14 @@ def frame_bytes(frames: npt.NDArray[Any]) -> Bytes:
     return read_only(frames)
 
 
-def row_bytes(rows: Ragged) -> tuple[Bytes, npt.NDArray[np.int64]]:
+def row_bytes(rows: Ragged) -> tuple[ByteArray, IntArray]:
     """Values and offsets of compact rows, contiguous and read-only. Raises `DataError`."""
     if rows.values.dtype != np.uint8 or rows.values.ndim != 1 or len(rows.shape) != 1:
         raise DataError(f"expected compact rows of uint8, got {rows.values.dtype} rows in a grid {rows.shape}")
     return read_only(rows.values), read_only(rows.offsets)
 
 
-def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def read_only(array: AnyArray) -> AnyArray:
     """A view, or a copy where the array is not contiguous, that cannot be written to."""
     out = np.ascontiguousarray(array).view()
     out.flags.writeable = False
@@ -129,7 +129,7 @@ def bad_row(rows: Rows, row: int) -> DataError:
     return DataError(f"expected an input format of {INPUT_FORMATS}, got {found} in row {row}")
 
 
-def _lane(planes: npt.NDArray[Any] | None) -> tuple[int, np.dtype[Any]]:
+def _lane(planes: AnyArray | None) -> tuple[int, np.dtype[Any]]:
     """Bytes an element of planes, 8 for bit planes, and the dtype of the values they are filled with."""
     if planes is None or planes.dtype == np.uint64:
         return 8, np.dtype("f4")
@@ -139,8 +139,8 @@ def _lane(planes: npt.NDArray[Any] | None) -> tuple[int, np.dtype[Any]]:
 
 
 def _buffer(
-    name: str, array: npt.NDArray[Any] | None, shape: tuple[int, ...], dtype: np.dtype[Any] | None, unit: type[Any]
-) -> npt.NDArray[Any]:
+    name: str, array: AnyArray | None, shape: tuple[int, ...], dtype: np.dtype[Any] | None, unit: type[Any]
+) -> AnyArray:
     """The buffer as `[n, bytes or words]`, one of no rows where there is none."""
     if array is None:
         return np.empty((0, 0), unit)

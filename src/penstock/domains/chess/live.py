@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.arrays import FloatArray
 from penstock.domains.chess.changed import encode_changed
 from penstock.domains.chess.chunk_stages import ChunkRescorer, ChunkValidator, RecordRescorer
 from penstock.domains.chess.compact import encode
@@ -21,7 +22,6 @@ from penstock.formats.lc0 import FRAME, Missing, open_chunks
 from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.chunk_stages import ChunkStages, Transform
 from penstock.live.directory import FilePathProvider, Watch
-from penstock.live.hanse import Float
 from penstock.live.hooks import Frames, Hooks
 from penstock.live.journal import Journal, Move
 from penstock.live.pipeline import LiveOptions, LivePipeline
@@ -55,7 +55,7 @@ class DiffFocus:
         if self.q_weight + self.pol_scale == 0 or self.default_weight < 0:
             raise DataError(f"expected weights above zero together, and a default of zero or more, got {self}")
 
-    def __call__(self, frames: Frames) -> Float:
+    def __call__(self, frames: Frames) -> FloatArray:
         """`[n]` weight of each position of `frames` `[n, 8396]`."""
         records: Any = np.ascontiguousarray(frames).view(FRAME)[:, 0]
         best, orig, kld = (records[name].astype(np.float64) for name in ("best_q", "orig_q", "policy_kld"))

@@ -10,8 +10,8 @@ from functools import cache
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.errors import DataError
 
 FLIP, MIRROR, TRANSPOSE = 1, 2, 4  # the bits of `invariance_info`: files turned round, ranks, a1 and h8 exchanged
@@ -56,7 +56,7 @@ def _packed(move: str) -> tuple[int, int, int]:
 
 
 @cache
-def policy_index() -> npt.NDArray[np.int64]:
+def policy_index() -> IntArray:
     """`[4, 64, 64]` int64 the index of a move by promotion (none or knight, queen, rook, bishop), from and to; -1 where
     no piece moves so. A square is `8 * rank + file`. Read-only.
 
@@ -71,7 +71,7 @@ def policy_index() -> npt.NDArray[np.int64]:
 
 
 @cache
-def squares(transposition: Transposition = "diagonal") -> npt.NDArray[np.int64]:
+def squares(transposition: Transposition = "diagonal") -> IntArray:
     """`[8, 64]` int64 where each transform (bits `FLIP`, `MIRROR`, `TRANSPOSE`, in this order) takes a square.
 
     Raises `DataError` for another word than those of `Transposition`.
@@ -95,14 +95,14 @@ def squares(transposition: Transposition = "diagonal") -> npt.NDArray[np.int64]:
 
 
 @cache
-def turned(transposition: Transposition = "diagonal") -> npt.NDArray[np.int64]:
+def turned(transposition: Transposition = "diagonal") -> IntArray:
     """`[8, 1858]` int64 the index that each move has after a transform, -1 for a promotion that it turns aside: with
     `MIRROR` or `TRANSPOSE` no promotion is left, for they are of positions without pawns. Read-only.
 
     >>> MOVES[turned()[FLIP, MOVES.index("a7b8q")]], MOVES[turned()[TRANSPOSE, MOVES.index("a1a2")]]
     ('h7g8q', 'h8g8')
     """
-    packed: npt.NDArray[np.int64] = np.array([_packed(move) for move in MOVES])
+    packed: IntArray = np.array([_packed(move) for move in MOVES])
     to: Any = squares(transposition)
     table = policy_index()[packed[:, 0], to[:, packed[:, 1]], to[:, packed[:, 2]]]
     table.flags.writeable = False

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, Float32Array, UInt32Array, UInt64Array
 from penstock.core.ragged import Ragged
 from penstock.domains.chess.expansion import FILLED, PLANES, InputFormat, Rows, expand, frame_bytes, row_bytes
 from penstock.errors import DataError
@@ -22,17 +22,17 @@ class BitPlanes(NamedTuple):
     104 to 111 stand for; in all others 1.
     """
 
-    words: npt.NDArray[np.uint64]
-    fill: npt.NDArray[np.float32]
+    words: UInt64Array
+    fill: Float32Array
 
 
 def planes(
     rows: Rows,
     dtype: PlaneDtype = "float32",
-    out: npt.NDArray[Any] | None = None,
+    out: AnyArray | None = None,
     *,
     input_format: InputFormat = "record",
-) -> npt.NDArray[Any]:
+) -> AnyArray:
     """`[n, 112, 8, 8]` planes of frames `[n, 8396]` uint8 or of compact rows, in `out` where there is one.
 
     Planes 0 to 103 are eight positions of 13 planes, newest first, 0 or 1; 104 to 111 depend on the input format, which
@@ -67,7 +67,7 @@ def bit_planes(rows: Rows, *, input_format: InputFormat = "record") -> BitPlanes
     return out
 
 
-def from_bits(bits: BitPlanes) -> npt.NDArray[np.float32]:
+def from_bits(bits: BitPlanes) -> Float32Array:
     """`[n, 112, 8, 8]` float32 planes of bit planes, the same bits that `planes` gives. Raises `DataError`.
 
     >>> rows = np.zeros((1, 8396), np.uint8)
@@ -84,7 +84,7 @@ def from_bits(bits: BitPlanes) -> npt.NDArray[np.float32]:
     return out
 
 
-def input_formats(rows: Rows) -> npt.NDArray[np.uint32]:
+def input_formats(rows: Rows) -> UInt32Array:
     """`[n]` uint32 the input format that each of `rows` tells, as it stands there. Raises `DataError`.
 
     >>> input_formats(np.full((1, 8396), 1, np.uint8)).tolist()
@@ -98,7 +98,7 @@ def input_formats(rows: Rows) -> npt.NDArray[np.uint32]:
     return values[offsets[:-1, None] + np.arange(4, 8)].view("<u4")[:, 0]
 
 
-def rule50_divisors(rows: Rows, *, input_format: InputFormat = "record") -> npt.NDArray[np.float32]:
+def rule50_divisors(rows: Rows, *, input_format: InputFormat = "record") -> Float32Array:
     """`[n]` float32 what plane 109 of uint8 planes is to be divided by: 99 for input formats 1 to 3, 100 beyond.
 
     >>> frames = np.zeros((2, 8396), np.uint8)

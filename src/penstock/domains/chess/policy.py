@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import Float32Array
 from penstock.domains.chess.expansion import Rows, expand
 from penstock.formats.lc0.records import POLICY
 
 
-def probabilities(rows: Rows, out: npt.NDArray[np.float32] | None = None) -> npt.NDArray[np.float32]:
+def probabilities(rows: Rows, out: Float32Array | None = None) -> Float32Array:
     """`[n, 1858]` float32 the policies of frames `[n, 8396]` uint8 or of compact rows, in `out` where there is one.
 
     As they are stored: -1 for an illegal move, the bits of NaN kept. Raises `DataError` for rows or an `out` of another

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from penstock.domains.chess.boards import Bytes, Game, as_frames, inspect, inspect_records, tails
+from penstock.core.arrays import ByteArray, Float32Array, StructArray, UInt32Array
+from penstock.domains.chess.boards import Game, as_frames, inspect, inspect_records, tails
 from penstock.domains.chess.convert import check_format, convert_into
 from penstock.domains.chess.moves import Transposition, squares
 from penstock.domains.chess.short_term import THETA, fill_short_term, lacks_short_term
@@ -48,7 +48,7 @@ class Changes:
     """What becomes of a game: `tails` `[n, 31]` uint32, bytes 8272 to 8395 of its frames, and whether they become of
     version 7, since short-term targets were filled in."""
 
-    tails: npt.NDArray[np.uint32]
+    tails: UInt32Array
     filled: bool
 
 
@@ -102,7 +102,7 @@ class Rescorer:
     def __reduce__(self) -> tuple[type[Rescorer], tuple[Any, ...]]:
         return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
-    def __call__(self, frames: Bytes) -> Bytes | Rejected:
+    def __call__(self, frames: ByteArray) -> ByteArray | Rejected:
         """The frames `[n, 8396]` uint8 of one game, rescored, in memory of their own; or why they are not.
 
         Never raises for what is in them; raises `DataError` for arrays of another form. Cost: a copy, and a
@@ -118,7 +118,7 @@ class Rescorer:
         same = self.dist_temp == 1 and self.dist_offset == 0 and self.new_input_format is None
         return same and self._probers() == (None, None) and Fault.HISTORY not in self.errors
 
-    def changes(self, records: Bytes) -> Changes | Rejected:
+    def changes(self, records: ByteArray) -> Changes | Rejected:
         """As `apply`, for a `light` rescorer, of aligned frames or of records of version 6, `[n, 8356]`, which stay as
         they are. Gives what becomes of their small fields."""
         game = inspect_records(records, self.transposition)
@@ -136,7 +136,7 @@ class Rescorer:
                 kernels().short_term(small, words, np.float32(self.theta))
         return Changes(room[:, :-1], missing)
 
-    def apply(self, frames: Bytes) -> Rejected | None:
+    def apply(self, frames: ByteArray) -> Rejected | None:
         """Rescore contiguous frames `[n, 8396]` uint8 where they are. Rejected ones may be changed in part."""
         game = inspect(frames, self.transposition)
         fault = self._fault(frames, game)
@@ -153,7 +153,7 @@ class Rescorer:
                 fill_short_term(frames, self.theta)
         return None
 
-    def _fault(self, frames: Bytes, game: Game) -> Rejected | None:
+    def _fault(self, frames: ByteArray, game: Game) -> Rejected | None:
         """Why the chunk is not used, if it is not."""
         if Fault.HISTORY in self.errors and len(frames) > 1:
             game.faults[1:][broken_history(frames)] |= BITS[Fault.HISTORY]
@@ -162,7 +162,7 @@ class Rescorer:
         fault = Report(game.faults).first(self.errors | STRUCTURE)
         return None if fault is None else Rejected(*fault)
 
-    def _rescore(self, frames: Bytes, game: Game) -> bool:
+    def _rescore(self, frames: ByteArray, game: Game) -> bool:
         """Results, policies, plies left, blunders, in this order. False where policies have nothing left."""
         syzygy, gaviota = self._probers()
         if syzygy is not None:
@@ -174,7 +174,7 @@ class Rescorer:
         self._deblunder(frames, game, syzygy)
         return True
 
-    def _sharpen(self, frames: Bytes, game: Game, syzygy: Prober | None, gaviota: MateProber | None) -> bool:
+    def _sharpen(self, frames: ByteArray, game: Game, syzygy: Prober | None, gaviota: MateProber | None) -> bool:
         boosted, boost = _NONE, _NO_BOOST
         if self.dtz_boost and syzygy is not None:
             boosted = boosts(game, syzygy, gaviota, self.transposition)
@@ -186,7 +186,7 @@ class Rescorer:
         words = frames.view(np.float32)
         return kernels().sharpen(words, np.float32(self.dist_offset), power, boosted, boost) == 0
 
-    def _deblunder(self, frames: Bytes, game: Game, syzygy: Prober | None) -> None:
+    def _deblunder(self, frames: ByteArray, game: Game, syzygy: Prober | None) -> None:
         """Up to where tables know better."""
         if self.deblunder_threshold is None:
             return
@@ -195,7 +195,7 @@ class Rescorer:
             last = int(reached[0])
         self._take_back(*tails(frames), last)
 
-    def _take_back(self, small: Bytes, words: npt.NDArray[np.float32], last: int) -> None:
+    def _take_back(self, small: ByteArray, words: Float32Array, last: int) -> None:
         """Blunders up to frame `last`, of a game that was searched to its end."""
         if self.deblunder_threshold is None or self.deblunder_width is None or not words[-1].view(np.uint32)[_VISITS]:
             return
@@ -221,7 +221,7 @@ class Rescorer:
                 raise DataError(f"expected {name} within 0:2, got {getattr(self, name)!r}")
 
 
-def _correct_plies(game: Game, rows: npt.NDArray[np.void], syzygy: Prober | None, gaviota: MateProber | None) -> None:
+def _correct_plies(game: Game, rows: StructArray, syzygy: Prober | None, gaviota: MateProber | None) -> None:
     """Plies left by tables, of games that somebody wins."""
     if not np.any(rows["result_q"] != 0):
         return

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.domains.chess.boards import Bytes, as_frames, tails
+from penstock.core.arrays import ByteArray
+from penstock.domains.chess.boards import as_frames, tails
 from penstock.kernels.dispatch import kernels
 
 THETA = 5 / 6
@@ -12,7 +13,7 @@ VERSION = np.array([7, 0, 0, 0], np.uint8)
 """The first bytes of frames with these targets."""
 
 
-def lacks_short_term(frames: Bytes) -> bool:
+def lacks_short_term(frames: ByteArray) -> bool:
     """Whether a chunk of frames `[n, 8396]` uint8 comes from records before version 7: no frame has a `d_st`, or none
     tells a move that follows, where the last frame at least would say that there is none.
 
@@ -22,7 +23,7 @@ def lacks_short_term(frames: Bytes) -> bool:
     return bool(kernels().lacks_short_term(*tails(as_frames(frames))))
 
 
-def fill_short_term(frames: Bytes, theta: float = THETA) -> None:
+def fill_short_term(frames: ByteArray, theta: float = THETA) -> None:
     """Write `q_st`, `d_st`, `opp_played_idx` and `next_played_idx` into the frames `[n, 8396]` uint8 of a game.
 
     Backwards, `q_st` is `theta` times that of the next frame, seen from the other side, and `1 - theta` times `root_q`,

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import BoolArray, ByteArray, StructArray
 from penstock.domains.chess.boards import Game, chess_board
 from penstock.domains.chess.moves import Transposition, policy_index, squares
 from penstock.errors import DataError, require
 from penstock.formats.lc0.records import POLICY
 
-Rows = npt.NDArray[np.void]
 _SAFE = 99  # plies within which a win cannot be lost to the rule of 50 moves, whatever the tables round
 _LATE = 101  # from which it surely is
 _ROW = {5: 1, 4: 2, 3: 3}  # rows of `policy_index` by the piece of a promotion
@@ -117,7 +116,7 @@ class Gaviota:
         self._tables.close()
 
 
-def in_reach(game: Game, men: int) -> npt.NDArray[np.bool_]:
+def in_reach(game: Game, men: int) -> BoolArray:
     """`[n]` which positions tables of `men` pieces can have."""
     return (game.men <= men) & ~game.castles
 
@@ -132,12 +131,12 @@ def _unrepeated(game: Game, i: int) -> bool:
     return first >= 0 and not np.any(game.seen[first : i + 1])
 
 
-def _put(rows: Rows, at: Any, score: Any) -> None:
+def _put(rows: StructArray, at: Any, score: Any) -> None:
     rows["result_q"][at] = score
     rows["result_d"][at] = np.where(np.asarray(score) == 0, 1, 0)
 
 
-def correct_results(game: Game, rows: Rows, prober: Prober) -> int:
+def correct_results(game: Game, rows: StructArray, prober: Prober) -> int:
     """Bring `result_q` and `result_d` of a game's frames to what the tables say. Gives how many frames changed.
 
     A position right after a capture or a pawn's move is known for sure, and all before it back to the last such one.
@@ -176,7 +175,7 @@ def _late_score(game: Game, i: int, board: Any, score: int, told: int, prober: P
     return score if told == score else 0
 
 
-def correct_plies_by_dtz(game: Game, rows: Rows, prober: Prober) -> None:
+def correct_plies_by_dtz(game: Game, rows: StructArray, prober: Prober) -> None:
     """Bring `plies_left` to the plies to the next capture, of won positions of three pieces without pawns, where these
     are the plies to mate."""
     pawns = np.any((game.boards == 1) | (game.boards == 7), axis=1)
@@ -197,7 +196,7 @@ def correct_plies_by_dtz(game: Game, rows: Rows, prober: Prober) -> None:
             rows["plies_left"][:i] = abs(depth) + np.arange(i, 0, -1)
 
 
-def correct_plies_by_dtm(game: Game, rows: Rows, prober: MateProber) -> None:
+def correct_plies_by_dtm(game: Game, rows: StructArray, prober: MateProber) -> None:
     """Bring `plies_left` of decided positions of few pieces, and of those before them, to the plies to mate."""
     reach = in_reach(game, prober.men)
     reach[:1] = False
@@ -247,7 +246,7 @@ def fastest_mates(game: Game, i: int, moves: list[Any], prober: MateProber) -> l
     return [move for move, depth in depths.items() if depth == min(depths.values())]
 
 
-def boosts(game: Game, prober: Prober, mates: MateProber | None, transposition: Transposition) -> npt.NDArray[np.uint8]:
+def boosts(game: Game, prober: Prober, mates: MateProber | None, transposition: Transposition) -> ByteArray:
     """`[n, 1858]` uint8 the moves of each position that a policy should favour, as its frame turns them."""
     out = np.zeros((len(game), POLICY), np.uint8)
     turns = squares(transposition)

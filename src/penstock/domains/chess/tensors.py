@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray
 from penstock.domains.chess.expansion import FILLED, PLANES, VALUES, InputFormat, Rows, expand
 from penstock.domains.chess.planes import rule50_divisors
 from penstock.domains.chess.values import outcomes
 from penstock.errors import DataError
 from penstock.formats.lc0.records import POLICY
 
-Arrays = dict[str, npt.NDArray[Any]]
+Arrays = dict[str, AnyArray]
 Form = tuple[tuple[int, ...], np.dtype[Any]]
 Planes = Literal["float32", "float16", "uint8", "bits"]
 
@@ -84,7 +84,7 @@ class ChessTensors:
         """
         return {name: np.empty((n, *shape), dtype) for name, (shape, dtype) in self.forms.items()}
 
-    def decode(self, rows: Rows, out: Mapping[str, npt.NDArray[Any]] | None = None) -> Arrays:
+    def decode(self, rows: Rows, out: Mapping[str, AnyArray] | None = None) -> Arrays:
         """The arrays of frames `[n, 8396]` uint8 or of compact rows, by name and in order, in the buffers `out` where
         there are some (of `n` positions each).
 
@@ -111,7 +111,7 @@ class ChessTensors:
             arrays["rule50_divisor"][...] = rule50_divisors(rows, input_format=self.input_format)
         return arrays
 
-    def _checked(self, n: int, out: Mapping[str, npt.NDArray[Any]]) -> Arrays:
+    def _checked(self, n: int, out: Mapping[str, AnyArray]) -> Arrays:
         wanted = {name: ((n, *shape), dtype) for name, (shape, dtype) in self.forms.items()}
         given = {name: (array.shape, array.dtype) for name, array in out.items()}
         if given != wanted:

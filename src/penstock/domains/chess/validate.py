@@ -8,7 +8,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from penstock.domains.chess.boards import Bytes, Game, Ints, as_frames, replay
+from penstock.core.arrays import ByteArray, IntArray
+from penstock.domains.chess.boards import Game, as_frames, replay
 from penstock.domains.chess.moves import Transposition
 from penstock.formats.lc0.check import broken_history
 from penstock.kernels.chess_trace_reference import FAULTS
@@ -73,7 +74,7 @@ BITS: dict[Fault, int] = {Fault(name): 1 << k for k, name in enumerate(FAULTS)}
 class Report:
     """What is wrong with a chunk: `faults` `[n]` int64, bits by `BITS`."""
 
-    faults: Ints
+    faults: IntArray
 
     @property
     def counts(self) -> dict[Fault, int]:
@@ -99,7 +100,7 @@ class Report:
         return next(fault for fault, bit in BITS.items() if fault in errors and found & bit), int(bad[0])
 
 
-def report_on(frames: Bytes, game: Game, errors: Set[Fault] = EVERY) -> Report:
+def report_on(frames: ByteArray, game: Game, errors: Set[Fault] = EVERY) -> Report:
     """What is wrong with frames `[n, 8396]` that are replayed already; of history only if that is asked for."""
     faults = game.faults.copy()
     with np.errstate(invalid="ignore"):
@@ -109,7 +110,7 @@ def report_on(frames: Bytes, game: Game, errors: Set[Fault] = EVERY) -> Report:
     return Report(faults)
 
 
-def validate(frames: Bytes, *, transposition: Transposition = "diagonal") -> Report:
+def validate(frames: ByteArray, *, transposition: Transposition = "diagonal") -> Report:
     """Look at every frame `[n, 8396]` uint8 of a game, and at every move between two. Finds everything that the
     original rescorer fails a chunk for (`REFERENCE`), and more (`BEYOND`); which of it matters is the caller's choice.
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import Float32Array
 from penstock.domains.chess.expansion import VALUES, Rows, expand
 from penstock.errors import DataError
-
-Floats = npt.NDArray[np.float32]
 
 ROWS = ("result", "best", "played", "orig", "root", "st")
 COLUMNS = ("q", "d", "moves_left")
@@ -20,12 +18,12 @@ class Outcomes(NamedTuple):
     """The targets of the older five-tuple: `winner` and `best_q` `[n, 3]` float32, the chances of a win, a draw and a
     loss of the side to move; `plies_left` `[n, 1]` float32."""
 
-    winner: Floats
-    best_q: Floats
-    plies_left: Floats
+    winner: Float32Array
+    best_q: Float32Array
+    plies_left: Float32Array
 
 
-def values(rows: Rows, out: Floats | None = None) -> Floats:
+def values(rows: Rows, out: Float32Array | None = None) -> Float32Array:
     """`[n, 6, 3]` float32 the values of frames `[n, 8396]` uint8 or of compact rows, in `out` where there is one.
 
     Rows are `ROWS`, columns are `COLUMNS`: the evaluation seen by the side to move, in -1 to 1, the chance of a draw,
@@ -44,7 +42,7 @@ def values(rows: Rows, out: Floats | None = None) -> Floats:
     return filled
 
 
-def outcomes(values: Floats) -> Outcomes:
+def outcomes(values: Float32Array) -> Outcomes:
     """Winner, best q and plies left, of `[n, 6, 3]` values. Computed in float64 and rounded once.
 
     Raises `DataError` for values of another shape.
@@ -58,7 +56,7 @@ def outcomes(values: Floats) -> Outcomes:
     return Outcomes(_win_draw_loss(values[:, 0]), _win_draw_loss(values[:, 1]), values[:, 0, 2:3].copy())
 
 
-def _win_draw_loss(evaluation: Floats) -> Floats:
+def _win_draw_loss(evaluation: Float32Array) -> Float32Array:
     with np.errstate(invalid="ignore", over="ignore"):
         q, d = evaluation[:, 0].astype(np.float64), evaluation[:, 1].astype(np.float64)
         return np.stack([0.5 * (1 - d + q), d, 0.5 * (1 - d - q)], axis=1).astype(np.float32)

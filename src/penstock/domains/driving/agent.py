@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.columns import Columns
 from penstock.domains.driving.ego import RasterChoice, RasterDataset
 from penstock.domains.driving.logs import TRACK_BYTES, Logs, Timeline, checked
@@ -20,7 +20,6 @@ from penstock.domains.driving.pictures import SCENE_BYTES, ImageType
 from penstock.domains.driving.sampling import Sampling, Velocities
 from penstock.errors import DataError
 
-Int = npt.NDArray[np.int64]
 Rejected = Literal["leave_out", "keep"]
 
 
@@ -56,7 +55,7 @@ class AgentDataset(RasterDataset):
         cfg: Mapping[str, Any],
         logs: Logs,
         rasterizer: RasterChoice = "config",
-        agents_mask: npt.NDArray[Any] | None = None,
+        agents_mask: AnyArray | None = None,
         min_frame_history: int = MIN_HISTORY,
         min_frame_future: int = MIN_FUTURE,
         *,
@@ -81,7 +80,7 @@ class AgentDataset(RasterDataset):
         super().__init__(cfg, logs, timeline, rows, cuts, rasterizer, None, options)
 
     @property
-    def agents_indices(self) -> Int:
+    def agents_indices(self) -> IntArray:
         """`[n]` the row of the agents that each sample is of."""
         return self.rows
 
@@ -89,10 +88,10 @@ class AgentDataset(RasterDataset):
         mask = mask_of(self.rows, len(self.dataset.agents))
         return {"rasterizer": self.rasterizer, "agents_mask": mask[agents], **self.options}
 
-    def _make(self, rows: Int, positions: Int) -> Columns:
+    def _make(self, rows: IntArray, positions: IntArray) -> Columns:
         return self._pictured(*self.sampler.agents(rows))
 
-    def get_frame_indices(self, frame_idx: int) -> Int:
+    def get_frame_indices(self, frame_idx: int) -> IntArray:
         """`[n]` the samples of a frame of the dataset. Raises `NoSuchRowError`."""
         frame = checked(frame_idx, len(self.timeline), "frame")
         return np.arange(*np.searchsorted(self.rows, self.timeline.agents[frame : frame + 2]))
@@ -115,11 +114,11 @@ def masked(
     cfg: Mapping[str, Any],
     logs: Logs,
     timeline: Timeline,
-    agents_mask: npt.NDArray[Any] | None,
+    agents_mask: AnyArray | None,
     least: Least,
     thresholds: Thresholds | None,
     cache: str | os.PathLike[str] | None,
-) -> tuple[npt.NDArray[Any], Int]:
+) -> tuple[AnyArray, IntArray]:
     """A mask, computed if there is none, and the rows of the agents that it lets through. See `AgentDataset`."""
     if agents_mask is not None and (thresholds is not None or cache is not None):
         raise DataError("expected a mask, or the thresholds and the cache of one, got both")
@@ -138,7 +137,7 @@ def masked(
     return mask, rows[rows < timeline.agents[-1]]
 
 
-def mask_of(rows: Int, count: int) -> npt.NDArray[np.bool_]:
+def mask_of(rows: IntArray, count: int) -> BoolArray:
     """`[count]` which rows are among some.
 
     >>> mask_of(np.array([2, 0]), 3).tolist()

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.arrays import BoolArray, FloatingArray, StructArray
 from penstock.domains.driving.geometry import CORNERS
 from penstock.domains.driving.logs import EGO_EXTENT
 from penstock.domains.driving.rasterize.scenes import ranges
-
-Floats = npt.NDArray[np.floating[Any]]
 
 NONE = -1
 """Of pairs that do not touch."""
@@ -28,7 +27,12 @@ class CollisionType(IntEnum):
 
 
 def collision_types(
-    centroid: Floats, yaw: Floats, extent: Floats, other_centroid: Floats, other_yaw: Floats, other_extent: Floats
+    centroid: FloatingArray,
+    yaw: FloatingArray,
+    extent: FloatingArray,
+    other_centroid: FloatingArray,
+    other_yaw: FloatingArray,
+    other_extent: FloatingArray,
 ) -> npt.NDArray[np.int8]:
     """`[...]` int8: the `CollisionType` of each pair of boxes, `NONE` where they do not touch.
 
@@ -55,7 +59,7 @@ def collision_types(
 
 
 def ego_collisions(
-    pose: Floats, agents: npt.NDArray[np.void], spans: npt.NDArray[np.integer[Any]]
+    pose: FloatingArray, agents: StructArray, spans: npt.NDArray[np.integer[Any]]
 ) -> npt.NDArray[np.int8]:
     """Find out how the ego hits agents, in many frames at once.
 
@@ -85,13 +89,13 @@ def ego_collisions(
     return collisions
 
 
-def _turned(points: Floats, angle: Floats) -> Floats:
+def _turned(points: FloatingArray, angle: FloatingArray) -> FloatingArray:
     """`[..., 2]` points, turned about the origin."""
     cos, sin = np.cos(angle), np.sin(angle)
     return np.stack([points[..., 0] * cos - points[..., 1] * sin, points[..., 0] * sin + points[..., 1] * cos], axis=-1)
 
 
-def _touching(centre: Floats, turn: Floats, half: Floats, other: Floats) -> npt.NDArray[np.bool_]:
+def _touching(centre: FloatingArray, turn: FloatingArray, half: FloatingArray, other: FloatingArray) -> BoolArray:
     """`[...]` whether no axis of either box keeps them apart; the first is at the origin, along the axes."""
     cos, sin = np.abs(np.cos(turn)), np.abs(np.sin(turn))
     across = np.stack([np.stack([cos, sin], axis=-1), np.stack([sin, cos], axis=-1)], axis=-2)  # [..., 2, 2]
@@ -100,7 +104,7 @@ def _touching(centre: Floats, turn: Floats, half: Floats, other: Floats) -> npt.
     return ~np.asarray(apart.any(axis=-1))
 
 
-def _within(centre: Floats, turn: Floats, half: Floats, other: Floats) -> Floats:
+def _within(centre: FloatingArray, turn: FloatingArray, half: FloatingArray, other: FloatingArray) -> FloatingArray:
     """`[m, 4]` metres of each side of the first box that lie within the other."""
     ends = 2 * CORNERS[_SIDES] * half[:, None, None]  # [m, side, end, 2]
     seen = _turned(ends - centre[:, None, None], -turn[:, None, None])  # as the other box has them

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.columns import Columns
 from penstock.core.spec import Field, Spec
 from penstock.data.map_dataset import MapDataset
@@ -21,8 +21,7 @@ from penstock.formats.memory import MemorySource
 from penstock.plan.episodes import Episodes
 from penstock.plan.steps import Steps
 
-Int = npt.NDArray[np.int64]
-Make = Callable[[Int, Int], Columns]
+Make = Callable[[IntArray, IntArray], Columns]
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +40,7 @@ class Sampled:
         """As described, with the perturbation as it is now."""
         return self.described if self.perturbation is None else f"{self.described} moved by {self.perturbation!r}"
 
-    def __call__(self, columns: Columns, positions: Int) -> Columns:
+    def __call__(self, columns: Columns, positions: IntArray) -> Columns:
         """The samples of a batch."""
         return self.make(columns["row"], positions)
 
@@ -58,7 +57,7 @@ class DrivingDataset(MapDataset, ABC):
     """
 
     def __init__(
-        self, cfg: Mapping[str, Any], logs: Logs, timeline: Timeline, rows: Int, cuts: Int, stage: Sampled
+        self, cfg: Mapping[str, Any], logs: Logs, timeline: Timeline, rows: IntArray, cuts: IntArray, stage: Sampled
     ) -> None:
         self.cfg, self.dataset, self.timeline, self.rows = cfg, logs, timeline, rows
         self.cuts = cuts
@@ -85,7 +84,7 @@ class DrivingDataset(MapDataset, ABC):
         return self._one(frame, track_id).row(0)
 
     @abstractmethod
-    def _make(self, rows: Int, positions: Int) -> Columns:
+    def _make(self, rows: IntArray, positions: IntArray) -> Columns:
         """The samples of rows of the log, at positions of the order."""
 
     @abstractmethod
@@ -110,12 +109,12 @@ class DrivingDataset(MapDataset, ABC):
     def _one(self, frame: int, track_id: int | None) -> Columns:
         """The batch of the one sample of a frame of the dataset. Its position is the frame's number."""
 
-    def get_scene_indices(self, scene_idx: int) -> Int:
+    def get_scene_indices(self, scene_idx: int) -> IntArray:
         """`[n]` the samples of a scene. Raises `NoSuchRowError`."""
         scene = checked(scene_idx, self.timeline.scenes, "scene")
         return np.arange(self.cuts[scene], self.cuts[scene + 1])
 
-    def get_frame_indices(self, frame_idx: int) -> Int:
+    def get_frame_indices(self, frame_idx: int) -> IntArray:
         """`[n]` the samples of a frame of the dataset. Raises `NoSuchRowError`."""
         frame = checked(frame_idx, len(self.timeline), "frame")
         return np.arange(*np.searchsorted(self.rows, [frame, frame + 1]))
@@ -130,7 +129,7 @@ class EgoSamples(DrivingDataset, ABC):
         """What a sample has."""
 
     @abstractmethod
-    def agent_samples(self, rows: Int) -> Columns:
+    def agent_samples(self, rows: IntArray) -> Columns:
         """Return the samples of the observations in `[n]` rows of the agents. Raises `NoSuchRowError`."""
 
     def with_logs(self, logs: Logs, **options: Any) -> Self:
@@ -146,7 +145,7 @@ def described(logs: Logs, *parts: object) -> str:
     return f"sampled({known or rows}, {', '.join(map(repr, parts))})"
 
 
-def merged(sample: Columns, image: npt.NDArray[Any] | None) -> Columns:
+def merged(sample: Columns, image: AnyArray | None) -> Columns:
     """The sample with its picture, if there is one."""
     return sample if image is None else sample.merged({"image": image})
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns
 from penstock.domains.driving.dataset import DrivingDataset, EgoSamples, Sampled, described, lights_of, merged
 from penstock.domains.driving.logs import TRACK_BYTES, Logs, Timeline
@@ -18,7 +18,6 @@ from penstock.domains.driving.rasterize.build import rasterizer_of
 from penstock.domains.driving.sampling import Sampler, Sampling, Targets, Velocities
 from penstock.errors import DataError
 
-Int = npt.NDArray[np.int64]
 RasterChoice = Rasterizer | Literal["config"] | None
 
 
@@ -37,8 +36,8 @@ class RasterDataset(DrivingDataset):
         cfg: Mapping[str, Any],
         logs: Logs,
         timeline: Timeline,
-        rows: Int,
-        cuts: Int,
+        rows: IntArray,
+        cuts: IntArray,
         rasterizer: RasterChoice,
         perturbation: Perturbation | None,
         options: Mapping[str, Any],
@@ -117,11 +116,11 @@ class EgoDataset(RasterDataset, EgoSamples):
         """What a sample has."""
         return self.sampler.sampling
 
-    def agent_samples(self, rows: Int) -> Columns:
+    def agent_samples(self, rows: IntArray) -> Columns:
         """Return the samples of the observations in `[n]` rows of the agents. Raises `NoSuchRowError`."""
         return self._pictured(*self.sampler.agents(rows))
 
-    def _make(self, rows: Int, positions: Int) -> Columns:
+    def _make(self, rows: IntArray, positions: IntArray) -> Columns:
         return self._pictured(*self.sampler.ego(rows, positions))
 
     def _given(self, agents: slice) -> dict[str, Any]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, BoolArray
 from penstock.domains.driving.geometry import transform_points
 from penstock.domains.driving.logs import Logs, Timeline
 from penstock.domains.driving.mask import Thresholds, agents_mask, chosen
@@ -26,7 +25,7 @@ _BLOCK = 4096
 
 def ground_truth(
     logs: Logs,
-    agents_mask: npt.NDArray[Any],
+    agents_mask: AnyArray,
     future: int,
     threshold: float = 0.5,
     step_time: float = 0.1,
@@ -90,9 +89,7 @@ def create_chopped_dataset(
     return folder
 
 
-def _last_agents(
-    goes_on: npt.NDArray[np.bool_], timeline: Timeline, cut: Timeline, frames: int
-) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+def _last_agents(goes_on: BoolArray, timeline: Timeline, cut: Timeline, frames: int) -> tuple[BoolArray, BoolArray]:
     """The agents of the last frame of each scene to predict, in the dataset and in the one cut short."""
     full, kept = np.zeros(len(goes_on), np.bool_), np.zeros(int(cut.agents[-1]), np.bool_)
     for begin, end in zip(timeline.offsets[:-1].tolist(), cut.offsets[1:].tolist(), strict=True):

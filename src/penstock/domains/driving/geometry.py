@@ -11,16 +11,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, FloatArray, FloatingArray
 from penstock.errors import DataError
-
-Floats = npt.NDArray[np.floating[Any]]
 
 WGS84_MAJOR = 6378137.0  # metres
 WGS84_MINOR = 6356752.31424518
 CORNERS = np.array([[-1, -1], [-1, 1], [1, 1], [1, -1]]) * 0.5  # of a box of extent 1, in the order they are drawn
 
 
-def transform_points(points: npt.NDArray[Any], matrix: npt.NDArray[Any]) -> Floats:
+def transform_points(points: AnyArray, matrix: AnyArray) -> FloatingArray:
     """`points` `[N, F]` or `[B, N, F]` (F is 2 or 3) moved by `matrix` `[F + 1, F + 1]`.
 
     Of matrices `[B, F + 1, F + 1]` each moves the points of its row. Their last rows are not looked at.
@@ -40,7 +39,7 @@ def transform_points(points: npt.NDArray[Any], matrix: npt.NDArray[Any]) -> Floa
     return points @ turned[..., :features, :features] + turned[..., -1:, :features]
 
 
-def pose_matrix(position: npt.NDArray[Any], yaw: npt.NDArray[Any] | float) -> npt.NDArray[np.float64]:
+def pose_matrix(position: AnyArray, yaw: AnyArray | float) -> FloatArray:
     """`world_from_agent` `[..., 3, 3]` of `position` `[..., 2 or more]` and `yaw` `[...]`.
 
     Sine and cosine are taken in the dtype of `yaw`, the matrix is float64.
@@ -56,7 +55,7 @@ def pose_matrix(position: npt.NDArray[Any], yaw: npt.NDArray[Any] | float) -> np
     return pose
 
 
-def rotation33_as_yaw(rotation: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def rotation33_as_yaw(rotation: AnyArray) -> FloatArray:
     """Yaw `[...]` of rotation matrices `[..., 3, 3]`: the last of the Euler angles about the fixed axes x, y, z.
 
     A matrix that looks straight up or down has no yaw of its own; it is 0 then.
@@ -71,7 +70,7 @@ def rotation33_as_yaw(rotation: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     return np.where(level, np.arctan2(matrix[..., 1, 0], matrix[..., 0, 0]), 0.0)
 
 
-def yaw_as_rotation33(yaw: npt.NDArray[Any] | float) -> npt.NDArray[np.float64]:
+def yaw_as_rotation33(yaw: AnyArray | float) -> FloatArray:
     """Rotations `[..., 3, 3]` about the z axis by `yaw` `[...]`.
 
     >>> yaw_as_rotation33(0.0).tolist()
@@ -80,7 +79,7 @@ def yaw_as_rotation33(yaw: npt.NDArray[Any] | float) -> npt.NDArray[np.float64]:
     return pose_matrix(np.zeros((*np.shape(yaw), 2)), yaw)
 
 
-def vertical_flip(matrix: npt.NDArray[Any], height: int) -> npt.NDArray[np.float64]:
+def vertical_flip(matrix: AnyArray, height: int) -> FloatArray:
     """`matrix` `[3, 3]`, followed by y -> `height` - y.
 
     >>> vertical_flip(np.eye(3), 10)[1].tolist()
@@ -101,7 +100,7 @@ def angular_distance(left: npt.ArrayLike, right: npt.ArrayLike) -> Any:
     return (np.asarray(left) - np.asarray(right) + np.pi) % (2 * np.pi) - np.pi
 
 
-def box_corners(centroid: npt.NDArray[Any], extent: npt.NDArray[Any], yaw: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def box_corners(centroid: AnyArray, extent: AnyArray, yaw: AnyArray) -> FloatArray:
     """World corners `[N, 4, 2]` of boxes: `centroid` `[N, 2]`, `extent` `[N, 2 or more]` (length, width), `yaw` `[N]`.
 
     In the order rear right, rear left, front left, front right. Sine and cosine are taken in the dtype of `yaw`.
@@ -117,7 +116,7 @@ def box_corners(centroid: npt.NDArray[Any], extent: npt.NDArray[Any], yaw: npt.N
     return corners + centroid[:, None, :2]
 
 
-def geodetic_to_ecef(lla: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def geodetic_to_ecef(lla: npt.ArrayLike) -> FloatArray:
     """Earth-centred coordinates `[..., 3]` of latitude, longitude (degrees) and altitude `[..., 2 or 3]`, on WGS84.
 
     Without an altitude it is 0.
@@ -135,7 +134,7 @@ def geodetic_to_ecef(lla: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return np.stack([x, y, z], axis=-1)
 
 
-def ecef_to_geodetic(point: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def ecef_to_geodetic(point: npt.ArrayLike) -> FloatArray:
     """Latitude, longitude (degrees) and altitude `[..., 3]` of earth-centred coordinates `[..., 3]`, on WGS84.
 
     Latitude by fixed-point iteration, to below a micrometre from the ocean floor to orbit.
@@ -156,9 +155,7 @@ def ecef_to_geodetic(point: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return np.stack([np.degrees(latitude), np.degrees(np.arctan2(y, x)), altitude], axis=-1)
 
 
-def enu_to_ecef(
-    enu: npt.NDArray[Any], latitude: npt.NDArray[Any], longitude: npt.NDArray[Any]
-) -> npt.NDArray[np.float64]:
+def enu_to_ecef(enu: AnyArray, latitude: AnyArray, longitude: AnyArray) -> FloatArray:
     """Earth-centred coordinates `[N, 3]` of east, north, up `[N, 3]` metres about origins at altitude 0 `[N]` degrees.
 
     >>> enu_to_ecef(np.array([[0.0, 0.0, 2.0]]), np.zeros(1), np.zeros(1)).tolist()

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[Any]
+from penstock.core.arrays import AnyArray
 
 MOST_ACCELERATION = 0.3
 """Metres a step, a step: 3 m/s2 at 10 frames a second."""
@@ -25,17 +24,17 @@ class Seen(Protocol):
     """Positions `[n, L, 2]` and whether they are there `[n, L]`, float32."""
 
     @property
-    def positions(self) -> Floats:
+    def positions(self) -> AnyArray:
         """`[n, L, 2]` metres."""
         ...
 
     @property
-    def there(self) -> Floats:
+    def there(self) -> AnyArray:
         """`[n, L]`, 1 where there is one."""
         ...
 
 
-def velocities(history: Seen, future: Seen, step_time: float, masked: bool) -> tuple[Floats, Floats]:
+def velocities(history: Seen, future: Seen, step_time: float, masked: bool) -> tuple[AnyArray, AnyArray]:
     """m/s in the past `[n, H, 2]`, the current one first, and in the future `[n, F, 2]`, float32.
 
     Differences of positions that follow one another, of the future's first from the current one. Positions that are
@@ -57,7 +56,7 @@ def velocities(history: Seen, future: Seen, step_time: float, masked: bool) -> t
     return back, ahead
 
 
-def follow(start: Floats, controls: Floats) -> Floats:
+def follow(start: AnyArray, controls: AnyArray) -> AnyArray:
     """The poses `[n, N, 4]` (x, y, yaw, metres a step) of cars that begin at `start[n, 4]` and turn and accelerate by
     `controls[n, N, 2]` (radians and metres a step, each step).
 
@@ -79,10 +78,10 @@ class Tracking:
     within `least` and `most` `[2]`.
     """
 
-    weights: Floats
-    effort: Floats
-    least: Floats
-    most: Floats
+    weights: AnyArray
+    effort: AnyArray
+    least: AnyArray
+    most: AnyArray
 
 
 CAR = Tracking(
@@ -94,7 +93,7 @@ CAR = Tracking(
 """A car at 10 frames a second, to which its speed is indifferent."""
 
 
-def feasible(start: Floats, goal: Floats, tracking: Tracking = CAR) -> tuple[Floats, Floats]:
+def feasible(start: AnyArray, goal: AnyArray, tracking: Tracking = CAR) -> tuple[AnyArray, AnyArray]:
     """The way that a car can follow from `start[n, 4]` (x, y, yaw, metres a step) nearest to `goal[n, N, 3]`, or
     `[n, N, 4]` where speeds count too.
 
@@ -126,7 +125,9 @@ def feasible(start: Floats, goal: Floats, tracking: Tracking = CAR) -> tuple[Flo
     return follow(start, controls), controls
 
 
-def _residuals(start: Floats, goal: Floats, weights: Floats, effort: Floats, controls: Floats) -> tuple[Floats, Floats]:
+def _residuals(
+    start: AnyArray, goal: AnyArray, weights: AnyArray, effort: AnyArray, controls: AnyArray
+) -> tuple[AnyArray, AnyArray]:
     """What is left to the goal `[n, N, 3 or 4]`, weighted, and the cost `[n]`."""
     way = follow(start, controls.reshape(len(controls), -1, 2))
     off = way[..., : goal.shape[-1]] - goal
@@ -137,8 +138,14 @@ def _residuals(start: Floats, goal: Floats, weights: Floats, effort: Floats, con
 
 
 def _newton(
-    start: Floats, goal: Floats, weights: Floats, effort: Floats, controls: Floats, least: Floats, most: Floats
-) -> Floats:
+    start: AnyArray,
+    goal: AnyArray,
+    weights: AnyArray,
+    effort: AnyArray,
+    controls: AnyArray,
+    least: AnyArray,
+    most: AnyArray,
+) -> AnyArray:
     """The Gauss-Newton change of the controls `[n, 2N]` that no limit holds against the slope of the cost."""
     off, _ = _residuals(start, goal, weights, effort, controls)
     slope = _slopes(start, controls, goal.shape[-1]) * weights.reshape(len(off), -1, 1)
@@ -152,7 +159,7 @@ def _newton(
     return -np.linalg.solve(normal, np.where(held, 0, gradient)[..., None])[..., 0]
 
 
-def _slopes(start: Floats, controls: Floats, wide: int) -> Floats:
+def _slopes(start: AnyArray, controls: AnyArray, wide: int) -> AnyArray:
     """`[n, wide * N, 2N]` how x, y, yaw and, of four, speed of each step change with each turn and acceleration."""
     n, length = len(controls), controls.shape[1] // 2
     way = follow(start, controls.reshape(n, length, 2))
@@ -170,16 +177,16 @@ def _slopes(start: Floats, controls: Floats, wide: int) -> Floats:
 
 
 def _descended(
-    start: Floats,
-    goal: Floats,
-    weights: Floats,
-    effort: Floats,
-    controls: Floats,
-    change: Floats,
-    cost: Floats,
-    least: Floats,
-    most: Floats,
-) -> tuple[Floats, Floats]:
+    start: AnyArray,
+    goal: AnyArray,
+    weights: AnyArray,
+    effort: AnyArray,
+    controls: AnyArray,
+    change: AnyArray,
+    cost: AnyArray,
+    least: AnyArray,
+    most: AnyArray,
+) -> tuple[AnyArray, AnyArray]:
     """The controls after the longest of some steps along the change that lowers the cost, and that cost."""
     best, lowest = controls.copy(), cost.copy()
     left, size = np.arange(len(cost)), 1.0

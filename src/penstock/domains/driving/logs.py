@@ -7,17 +7,23 @@ from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.cache import Cache
+from penstock.core.arrays import (
+    AnyArray,
+    BoolArray,
+    ByteArray,
+    Float32Array,
+    FloatArray,
+    Int32Array,
+    IntArray,
+    UInt64Array,
+)
 from penstock.domains.driving.geometry import rotation33_as_yaw
 from penstock.errors import DataError, PenstockError
 from penstock.formats.l5kit.columns import intervals
 from penstock.formats.l5kit.source import offsets_in
 from penstock.kernels.driving_reference import OF_INTEREST
-
-Int = npt.NDArray[np.int64]
-Any1 = npt.NDArray[Any]
 
 EGO_EXTENT = (4.87, 1.85, 1.8)  # metres: length, width, height with the sensors
 """Length, width and height of the car that records, in metres."""
@@ -77,10 +83,10 @@ class Arrays:
     (0, True)
     """
 
-    scenes: Any1
-    frames: Any1
-    agents: Any1
-    tl_faces: Any1
+    scenes: AnyArray
+    frames: AnyArray
+    agents: AnyArray
+    tl_faces: AnyArray
 
 
 def scene_logs(logs: Logs, scene: int) -> Arrays:
@@ -120,12 +126,12 @@ class Timeline:
     `faces[F + 1]` where the rows of each frame begin, `hosts[S, 70]` uint8.
     """
 
-    offsets: Int
-    timestamps: Int
-    ego: npt.NDArray[np.float64]
-    agents: Int
-    faces: Int
-    hosts: npt.NDArray[np.uint8]
+    offsets: IntArray
+    timestamps: IntArray
+    ego: FloatArray
+    agents: IntArray
+    faces: IntArray
+    hosts: ByteArray
 
     @classmethod
     def of(cls, logs: Logs) -> Timeline:
@@ -158,16 +164,16 @@ class Timeline:
         """How many there are."""
         return len(self.offsets) - 1
 
-    def scene_of(self, frames: Int) -> Int:
+    def scene_of(self, frames: IntArray) -> IntArray:
         """`[n]` the scene of each frame."""
         return np.searchsorted(self.offsets, frames, side="right") - 1
 
-    def frame_of(self, agents: Int) -> Int:
+    def frame_of(self, agents: IntArray) -> IntArray:
         """`[n]` the frame of each row of agents."""
         return np.searchsorted(self.agents, agents, side="right") - 1
 
     @cached_property
-    def intervals(self) -> Int:
+    def intervals(self) -> IntArray:
         """`[F, 2]` the agents of each frame."""
         return np.stack([self.agents[:-1], self.agents[1:]], axis=1)
 
@@ -191,7 +197,7 @@ class Timeline:
         )
 
 
-def _hosts(names: Any1) -> npt.NDArray[np.uint8]:
+def _hosts(names: AnyArray) -> ByteArray:
     """`[S, 70]` uint8. Raises `DataError` for names that are no ASCII, or longer."""
     hosts = np.zeros((len(names), HOST_BYTES), np.uint8)
     unique, inverse = np.unique(names, return_inverse=True)
@@ -213,19 +219,19 @@ class Tracks:
     """
 
     first: int
-    place: npt.NDArray[np.int32]
-    frame: Int
-    track: npt.NDArray[np.int32]
-    bounds: Int
-    xy: npt.NDArray[np.float64]
-    yaw: npt.NDArray[np.float32]
-    extent: npt.NDArray[np.float32]
-    interest: npt.NDArray[np.float32]
-    kind: npt.NDArray[np.uint8]
-    names: npt.NDArray[np.uint64]
+    place: Int32Array
+    frame: IntArray
+    track: Int32Array
+    bounds: IntArray
+    xy: FloatArray
+    yaw: Float32Array
+    extent: Float32Array
+    interest: Float32Array
+    kind: ByteArray
+    names: UInt64Array
 
     @classmethod
-    def of(cls, agents: Any1, first: int, timeline: Timeline, scene: int) -> Tracks:
+    def of(cls, agents: AnyArray, first: int, timeline: Timeline, scene: int) -> Tracks:
         """The table of one scene, whose agents are rows `first : first + len(agents)`. Cost: a sort."""
         frames = slice(int(timeline.offsets[scene]), int(timeline.offsets[scene + 1]))
         counts = np.diff(timeline.agents[frames.start : frames.stop + 1])
@@ -251,18 +257,18 @@ class Tracks:
         return sum(array.nbytes for array in vars(self).values() if isinstance(array, np.ndarray))
 
     @cached_property
-    def likely(self) -> npt.NDArray[np.bool_]:
+    def likely(self) -> BoolArray:
         """`[M]` which observations are of agents that more likely take part in traffic than not."""
         return self.interest > np.float32(LIKELY)
 
-    def bounds_at(self, place: Int) -> Int:
+    def bounds_at(self, place: IntArray) -> IntArray:
         """`[n, 2]` the places of the track of each; of none where `place` is below 0."""
         if len(self.bounds) == 0:
             return np.zeros((len(place), 2), np.int64)
         return self.bounds[self.track[np.maximum(place, 0)]]
 
 
-def _table(first: int, place: Any1, agents: Any1, frame: Int, track: Any1, bounds: Int) -> Tracks:
+def _table(first: int, place: AnyArray, agents: AnyArray, frame: IntArray, track: AnyArray, bounds: IntArray) -> Tracks:
     """The table of agents that are in the order of places already."""
     labels = agents["label_probabilities"]
     return Tracks(
@@ -280,7 +286,7 @@ def _table(first: int, place: Any1, agents: Any1, frame: Int, track: Any1, bound
     )
 
 
-def interest_of(labels: Any1) -> npt.NDArray[np.float32]:
+def interest_of(labels: AnyArray) -> Float32Array:
     """`[N]` float32 probability of the labels of interest `[N, 17]`, added up in their order."""
     total = np.zeros(len(labels), np.float32)
     for column in range(OF_INTEREST.start, OF_INTEREST.stop):
@@ -313,10 +319,10 @@ class TrackTables:
     def __init__(self, logs: Logs, timeline: Timeline, nbytes: int = TRACK_BYTES) -> None:
         self.logs, self.timeline = logs, timeline
         self.whole = int(timeline.agents[-1]) * _OBSERVATION_BYTES <= nbytes
-        self.pages: Int = np.array([0, timeline.scenes]) if self.whole else np.arange(timeline.scenes + 1)
+        self.pages: IntArray = np.array([0, timeline.scenes]) if self.whole else np.arange(timeline.scenes + 1)
         self._cache = Cache(max(nbytes, 1) * 2 if self.whole else nbytes)
 
-    def page_of(self, scenes: Int) -> Int:
+    def page_of(self, scenes: IntArray) -> IntArray:
         """`[n]` the table that holds each scene."""
         return np.searchsorted(self.pages, scenes, side="right") - 1
 
@@ -328,7 +334,7 @@ class TrackTables:
         """A table. Cost where it is not kept: reading the agents of its scenes, and sorting them."""
         return self._cache.get(number, lambda: self._made(number))
 
-    def around(self, rows: Int, frames: Int, before: int, after: int) -> tuple[Tracks, Int]:
+    def around(self, rows: IntArray, frames: IntArray, before: int, after: int) -> tuple[Tracks, IntArray]:
         """A table of the tracks of `[n]` rows of the agents alone, each from `before` frames before its own to `after`
         frames after it; and the place of each row. Cost: reading those frames, which a few rows of a scene are worth.
         """
@@ -336,8 +342,8 @@ class TrackTables:
         low = np.maximum(frames - before, timeline.offsets[scene])
         high = np.minimum(frames + after + 1, timeline.offsets[scene + 1])
         spans = np.stack([timeline.agents[low], timeline.agents[high], rows], axis=1).tolist()
-        found: list[Any1] = []
-        when: list[Int] = []
+        found: list[AnyArray] = []
+        when: list[IntArray] = []
         for first, last, row in spans:
             agents = self.logs.agents[first:last]
             mine = np.flatnonzero(agents["track_id"] == agents["track_id"][row - first])

@@ -9,16 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.zarr import ZarrGroup
+from penstock.core.arrays import AnyArray, BoolArray, IntArray, UInt32Array
 from penstock.domains.driving.logs import Logs, Timeline, interest_of
 from penstock.errors import DataError, FormatError
 from penstock.files.arrays import read_arrays, write_arrays
 from penstock.kernels.dispatch import kernels
-
-Int = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.uint32]
 
 MIN_HISTORY, MIN_FUTURE = 10, 1
 """Frames that an agent must be there before and after, unless one says otherwise."""
@@ -58,7 +55,7 @@ def agents_mask(
     *,
     cache: str | os.PathLike[str] | None = None,
     timeline: Timeline | None = None,
-) -> Mask:
+) -> UInt32Array:
     """`[N, 2]` uint32: how many frames before and after each observation its track goes on without a break.
 
     Nothing is written, unless `cache` names a folder: a file there is then used, or made whole at once (concurrent
@@ -98,7 +95,7 @@ def _key(logs: Logs, thresholds: Thresholds) -> str:
     return hashlib.sha256(f"{_VERSION} {fingerprint} {thresholds!r}".encode()).hexdigest()[:32]
 
 
-def _computed(logs: Logs, thresholds: Thresholds, timeline: Timeline) -> Mask:
+def _computed(logs: Logs, thresholds: Thresholds, timeline: Timeline) -> UInt32Array:
     mask = np.zeros((len(logs.agents), 2), np.uint32)
     begins = timeline.agents[timeline.offsets]  # the first observation of each scene
     limits = np.array([thresholds.probability, thresholds.yaw_degrees, thresholds.extent_ratio, thresholds.distance])
@@ -131,7 +128,7 @@ def rejected_agents(
     thresholds: Thresholds = Thresholds(),
     *,
     timeline: Timeline | None = None,
-) -> npt.NDArray[np.bool_]:
+) -> BoolArray:
     """`[N]` bool: the observations that a mask has as 0, 0 because they do not count, and not for being alone.
 
     Cost: one pass over the agents.
@@ -148,7 +145,7 @@ def rejected_agents(
     return rejected
 
 
-def reference_mask(path: str | os.PathLike[str], name: str | float = 0.5) -> Mask | npt.NDArray[np.bool_]:
+def reference_mask(path: str | os.PathLike[str], name: str | float = 0.5) -> UInt32Array | BoolArray:
     """The mask that l5kit left in a dataset's folder: `[N, 2]` uint32 under a probability, such as `0.5`; `[N]` bool
     under the names of its first versions, such as `"10_50_0.5"` (history, future, probability).
 
@@ -166,7 +163,7 @@ def reference_mask(path: str | os.PathLike[str], name: str | float = 0.5) -> Mas
     return mask
 
 
-def chosen(mask: npt.NDArray[Any], rows: int, history: int = MIN_HISTORY, future: int = MIN_FUTURE) -> Int:
+def chosen(mask: AnyArray, rows: int, history: int = MIN_HISTORY, future: int = MIN_FUTURE) -> IntArray:
     """The rows of the agents that a mask lets through: `[N]` bool, or `[N, 2]` with at least so many frames before and
     after. Raises `DataError` for a mask of another number of rows, or of another form.
 
@@ -182,7 +179,7 @@ def chosen(mask: npt.NDArray[Any], rows: int, history: int = MIN_HISTORY, future
     return np.flatnonzero(mask if mask.ndim == 1 else (mask[:, 0] >= history) & (mask[:, 1] >= future))
 
 
-def coverage(mask: Mask, steps: tuple[int, ...] = (0, 10, 30, 50)) -> Int:
+def coverage(mask: UInt32Array, steps: tuple[int, ...] = (0, 10, 30, 50)) -> IntArray:
     """`[P, F]` how many observations have at least so many frames before (rows) and after (columns).
 
     >>> coverage(np.array([[0, 1], [1, 0]], np.uint32), (0, 1)).tolist()

@@ -7,14 +7,13 @@ Everywhere `ground_truth` is `[..., T, 2]`, `pred` `[..., M, T, 2]` (M modes), `
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray
 from penstock.errors import DataError
 
-Array = npt.NDArray[Any]
 Mode = Literal["oracle", "mean"]
 
 
@@ -22,7 +21,9 @@ class BadPredictionError(DataError, AssertionError):
     """Arrays that do not fit together, hold values that are not finite, or confidences that do not add up to 1."""
 
 
-def neg_multi_log_likelihood(ground_truth: Array, pred: Array, confidences: Array, avails: Array) -> Array:
+def neg_multi_log_likelihood(
+    ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray
+) -> AnyArray:
     """`[...]` the negative log-likelihood of the truth: each mode a Gaussian of unit variance about every step.
 
     Raises `BadPredictionError`.
@@ -34,7 +35,7 @@ def neg_multi_log_likelihood(ground_truth: Array, pred: Array, confidences: Arra
     return -_log_sum(_mode_logs(ground_truth, pred, confidences, avails))
 
 
-def rmse(ground_truth: Array, pred: Array, confidences: Array, avails: Array) -> Array:
+def rmse(ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray) -> AnyArray:
     """`[...]` the error of a step, in metres, that would have the same likelihood. Raises `BadPredictionError`.
 
     >>> float(rmse(np.zeros((2, 2)), np.ones((1, 2, 2)), np.ones(1), np.ones(2)))
@@ -44,7 +45,7 @@ def rmse(ground_truth: Array, pred: Array, confidences: Array, avails: Array) ->
     return np.sqrt(2 * nll / pred.shape[-2])
 
 
-def prob_true_mode(ground_truth: Array, pred: Array, confidences: Array, avails: Array) -> Array:
+def prob_true_mode(ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray) -> AnyArray:
     """`[..., M]` how probable it is that each mode is the true one. Raises `BadPredictionError`.
 
     >>> prob_true_mode(np.zeros((1, 2)), np.zeros((2, 1, 2)), np.array([0.25, 0.75]), np.ones(1)).round(6).tolist()
@@ -54,7 +55,7 @@ def prob_true_mode(ground_truth: Array, pred: Array, confidences: Array, avails:
     return np.exp(logs - _log_sum(logs)[..., None])
 
 
-def time_displace(ground_truth: Array, pred: Array, confidences: Array, avails: Array) -> Array:
+def time_displace(ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray) -> AnyArray:
     """`[..., T]` the displacement at each step, in metres, averaged over modes by how probable each is the true one.
 
     Raises `BadPredictionError`.
@@ -67,8 +68,13 @@ def time_displace(ground_truth: Array, pred: Array, confidences: Array, avails: 
 
 
 def average_displacement_error(
-    ground_truth: Array, pred: Array, confidences: Array, avails: Array, mode: Mode = "oracle", masked: bool = False
-) -> Array:
+    ground_truth: AnyArray,
+    pred: AnyArray,
+    confidences: AnyArray,
+    avails: AnyArray,
+    mode: Mode = "oracle",
+    masked: bool = False,
+) -> AnyArray:
     """`[...]` the displacement averaged over steps: of the best mode (`"oracle"`), or of all (`"mean"`).
 
     l5kit divides by all steps, also those that are not available; `masked` divides by the available ones, and gives 0
@@ -86,8 +92,8 @@ def average_displacement_error(
 
 
 def final_displacement_error(
-    ground_truth: Array, pred: Array, confidences: Array, avails: Array, mode: Mode = "oracle"
-) -> Array:
+    ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray, mode: Mode = "oracle"
+) -> AnyArray:
     """`[...]` the displacement at the last step: of the best mode (`"oracle"`), or averaged over all (`"mean"`).
 
     Raises `BadPredictionError`.
@@ -100,14 +106,14 @@ def final_displacement_error(
 
 
 def displacement_at(
-    ground_truth: Array,
-    pred: Array,
-    confidences: Array,
-    avails: Array,
+    ground_truth: AnyArray,
+    pred: AnyArray,
+    confidences: AnyArray,
+    avails: AnyArray,
     horizons: Sequence[float] = (1.0, 3.0, 5.0),
     step_time: float = 0.1,
     mode: Mode = "oracle",
-) -> dict[str, Array]:
+) -> dict[str, AnyArray]:
     """`ade@1s`, `fde@1s`, ...: both errors of the steps up to each horizon, in seconds, averaged over the samples whose
     step at the horizon is available (NaN if none is).
 
@@ -119,7 +125,7 @@ def displacement_at(
     """
     _check(ground_truth, pred, confidences, avails)
     far = _displacement(ground_truth, pred, avails)
-    told: dict[str, Array] = {}
+    told: dict[str, AnyArray] = {}
     for horizon in horizons:
         steps = round(horizon / step_time)
         if not 1 <= steps <= pred.shape[-2]:
@@ -133,7 +139,7 @@ def displacement_at(
     return told
 
 
-def distance_to_reference_trajectory(pred_centroid: Array, ref_traj: Array) -> Array:
+def distance_to_reference_trajectory(pred_centroid: AnyArray, ref_traj: AnyArray) -> AnyArray:
     """`[n]` metres from centroids `[n, 2]` to the nearest point of trajectories `[n, T, 2]`, or of one `[1, T, 2]`.
 
     Raises `BadPredictionError`.
@@ -149,7 +155,7 @@ def distance_to_reference_trajectory(pred_centroid: Array, ref_traj: Array) -> A
     return np.linalg.norm(pred_centroid[:, None] - ref_traj, axis=-1).min(axis=1)
 
 
-def _mode_logs(ground_truth: Array, pred: Array, confidences: Array, avails: Array) -> Array:
+def _mode_logs(ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray) -> AnyArray:
     """`[..., M]` logarithms of confidence times likelihood."""
     _check(ground_truth, pred, confidences, avails)
     off = (ground_truth[..., None, :, :] - pred) * avails[..., None, :, None]
@@ -157,25 +163,25 @@ def _mode_logs(ground_truth: Array, pred: Array, confidences: Array, avails: Arr
         return np.log(confidences) - 0.5 * (off * off).sum(axis=(-1, -2))
 
 
-def _log_sum(logs: Array) -> Array:
+def _log_sum(logs: AnyArray) -> AnyArray:
     """`[...]` the logarithm of the sum of exponentials, without overflow."""
     most = logs.max(axis=-1, keepdims=True)
     return np.log(np.exp(logs - most).sum(axis=-1)) + most[..., 0]
 
 
-def _displacement(ground_truth: Array, pred: Array, avails: Array) -> Array:
+def _displacement(ground_truth: AnyArray, pred: AnyArray, avails: AnyArray) -> AnyArray:
     """`[..., M, T]` metres, 0 where a step is not available."""
     off = (ground_truth[..., None, :, :] - pred) * avails[..., None, :, None]
     return np.sqrt((off * off).sum(axis=-1))
 
 
-def _over_modes(error: Array, mode: Mode) -> Array:
+def _over_modes(error: AnyArray, mode: Mode) -> AnyArray:
     if mode not in ("oracle", "mean"):
         raise BadPredictionError(f"expected mode 'oracle' or 'mean', got {mode!r}")
     return error.min(axis=-1) if mode == "oracle" else error.mean(axis=-1)
 
 
-def _check(ground_truth: Array, pred: Array, confidences: Array, avails: Array) -> None:
+def _check(ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray) -> None:
     samples, (modes, steps, axes) = pred.shape[:-3], pred.shape[-3:] if pred.ndim >= 3 else (0, 0, 0)
     wanted = (*samples, steps, axes), (*samples, modes), (*samples, steps)
     got = ground_truth.shape, confidences.shape, avails.shape

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.columns import Columns
 from penstock.domains.driving.agent import Least, Rejected, mask_of, masked
 from penstock.domains.driving.dataset import merged
@@ -21,7 +21,6 @@ from penstock.domains.driving.rasterize.scenes import ranges
 from penstock.domains.driving.sampling import MATRICES, Targets, Velocities
 from penstock.errors import DataError
 
-Int = npt.NDArray[np.int64]
 Centric = Literal["agent", "scene"]
 
 _OF_FRAMES = ("frame_index", "scene_index", "host_id", "timestamp")
@@ -66,7 +65,7 @@ class MultiAgentDataset(RasterDataset):
         cfg: Mapping[str, Any],
         logs: Logs,
         rasterizer: RasterChoice = "config",
-        agents_mask: npt.NDArray[Any] | None = None,
+        agents_mask: AnyArray | None = None,
         min_frame_history: int = MIN_HISTORY,
         min_frame_future: int = MIN_FUTURE,
         *,
@@ -112,7 +111,7 @@ class MultiAgentDataset(RasterDataset):
         own = {name: getattr(self, name) for name in ("agents", "centric", "ego", "min_agents")}
         return {"rasterizer": self.rasterizer, "agents_mask": mask[agents], **own, **self.options}
 
-    def _make(self, rows: Int, positions: Int) -> Columns:
+    def _make(self, rows: IntArray, positions: IntArray) -> Columns:
         return self._stacked(rows, self._chosen(rows))
 
     def _one(self, frame: int, track_id: int | None) -> Columns:
@@ -122,7 +121,7 @@ class MultiAgentDataset(RasterDataset):
             chosen[0, 0] = _EGO if track_id == _EGO else self.sampler.find(frame, track_id)
         return self._stacked(np.array([frame]), chosen)
 
-    def _chosen(self, frames: Int) -> Int:
+    def _chosen(self, frames: IntArray) -> IntArray:
         """`[n, K]` the rows of the agents in `[n]` frames of the dataset, `_EGO` and `_NONE` among them."""
         chosen = np.full((len(frames), self.agents), _NONE)
         chosen[:, : int(self.ego)] = _EGO
@@ -132,7 +131,7 @@ class MultiAgentDataset(RasterDataset):
         chosen[sample, place - begin[sample] + self.ego] = self._nearest[place]
         return chosen
 
-    def _stacked(self, frames: Int, chosen: Int) -> Columns:
+    def _stacked(self, frames: IntArray, chosen: IntArray) -> Columns:
         """The samples of `[n]` frames, of the agents `[n, K]`."""
         flat, k = chosen.reshape(-1), chosen.shape[1]
         here, egos = np.flatnonzero(flat >= 0), np.flatnonzero(flat == _EGO)
@@ -156,7 +155,7 @@ class MultiAgentDataset(RasterDataset):
         return merged(whole, images.reshape(*chosen.shape, *images.shape[1:]))
 
 
-def _padded(parts: list[tuple[Int, Columns]], name: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+def _padded(parts: list[tuple[IntArray, Columns]], name: str, shape: tuple[int, ...]) -> AnyArray:
     """`[n, K, ...]` the values of samples at their places among `n * K`, zeros elsewhere."""
     first = np.asarray(parts[0][1][name])
     values = np.zeros((int(np.prod(shape)), *first.shape[1:]), first.dtype)
@@ -165,7 +164,7 @@ def _padded(parts: list[tuple[Int, Columns]], name: str, shape: tuple[int, ...])
     return values.reshape(*shape, *first.shape[1:])
 
 
-def _by_distance(logs: Logs, timeline: Timeline, rows: Int) -> Int:
+def _by_distance(logs: Logs, timeline: Timeline, rows: IntArray) -> IntArray:
     """Rows of the agents that rise, frame by frame in the order of their distance to the ego."""
     frame, away = timeline.frame_of(rows), np.empty((len(rows), 2))
     for lo in range(0, int(timeline.agents[-1]), _BLOCK):

@@ -6,19 +6,16 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import FloatArray, IntArray
 from penstock.data.keys import keys
 from penstock.domains.driving.kinematics import feasible
 from penstock.errors import DataError
 
-Int = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-
 _DRAWS = 8  # uniform numbers a sample: whether, and up to three offsets of two each
 
 
-def uniforms(seed: int, positions: Int) -> Floats:
+def uniforms(seed: int, positions: IntArray) -> FloatArray:
     """`[n, 8]` numbers in [0, 1) for `[n]` positions of a plan, each a function of seed and position alone.
 
     >>> bool((uniforms(3, np.array([5, 9]))[1] == uniforms(3, np.array([9]))[0]).all())
@@ -33,7 +30,7 @@ class Offsets(ABC):
     """How far to move: metres to the left, metres ahead, radians."""
 
     @abstractmethod
-    def draw(self, uniform: Floats) -> Floats:
+    def draw(self, uniform: FloatArray) -> FloatArray:
         """`[n, 3]` offsets of `[n, 7]` numbers in [0, 1)."""
 
 
@@ -48,7 +45,7 @@ class Gaussian(Offsets):
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
 
-    def draw(self, uniform: Floats) -> Floats:
+    def draw(self, uniform: FloatArray) -> FloatArray:
         """Box and Muller's transform."""
         radius = np.sqrt(-2 * np.log1p(-uniform[:, :3]))
         return np.array(self.mean) + np.array(self.std) * radius * np.cos(2 * np.pi * uniform[:, 3:6])
@@ -65,7 +62,7 @@ class Uniform(Offsets):
     low: tuple[float, float, float]
     high: tuple[float, float, float]
 
-    def draw(self, uniform: Floats) -> Floats:
+    def draw(self, uniform: FloatArray) -> FloatArray:
         """Straight from the numbers."""
         low = np.array(self.low)
         return low + (np.array(self.high) - low) * uniform[:, :3]
@@ -75,7 +72,7 @@ class Perturbation(ABC):
     """Moves the ego in some samples. Its repr is part of fingerprints, so it says all that it does."""
 
     @abstractmethod
-    def __call__(self, poses: Floats, positions: Int) -> Floats:
+    def __call__(self, poses: FloatArray, positions: IntArray) -> FloatArray:
         """The poses `[n, F + 1, 3]` (x, y, yaw of the current frame and the future ones), moved for `[n]` positions."""
 
 
@@ -104,7 +101,7 @@ class AckermannPerturbation(Perturbation):
         if not 0 <= self.probability <= 1:
             raise DataError(f"expected a probability within 0 to 1, got {self.probability}")
 
-    def __call__(self, poses: Floats, positions: Int) -> Floats:
+    def __call__(self, poses: FloatArray, positions: IntArray) -> FloatArray:
         """See `Perturbation`."""
         drawn = uniforms(self.seed, positions)
         chosen = np.flatnonzero(drawn[:, 0] < self.probability)
@@ -115,7 +112,7 @@ class AckermannPerturbation(Perturbation):
         return moved
 
 
-def displaced(way: Floats, offset: Floats, min_displacement: float = 0.0) -> Floats:
+def displaced(way: FloatArray, offset: FloatArray, min_displacement: float = 0.0) -> FloatArray:
     """Poses `[n, F + 1, 3]` (x, y, yaw) whose first are moved by `offset` `[n, 3]` (metres to the left, metres ahead,
     radians), and whose others come back to the way as a car can.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.cache import Cache
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.data.recycler import Recycler
 from penstock.domains.driving.logs import Logs, Timeline
 from penstock.domains.driving.rasterize.base import Rasterizer, StubRasterizer
@@ -15,8 +15,6 @@ from penstock.domains.driving.rasterize.scenes import Scenes, Views
 from penstock.domains.driving.sampling import Targets
 from penstock.errors import DataError
 
-Int = npt.NDArray[np.int64]
-Any1 = npt.NDArray[Any]
 ImageType = Literal["float32", "uint8"]
 
 SCENE_BYTES = 512 << 20
@@ -52,7 +50,7 @@ class Pictures:
         self._kept = Cache(4 * scene_bytes)
         self._recycler = Recycler(_KEPT)
 
-    def __call__(self, targets: Targets) -> Any1:
+    def __call__(self, targets: Targets) -> AnyArray:
         """The rasters of `[n]` targets."""
         shape = (len(targets.frame), self.rasterizer.num_channels(), *self.rasterizer.context.shape)
         # Memory that is touched for the first time costs more than drawing, so whole batches must fit.
@@ -71,7 +69,7 @@ class Pictures:
         views = Views(steps, position, np.ascontiguousarray(targets.pose[:, 2]), targets.track, targets.ego)
         return self.rasterizer.rasterize_batch(scenes, views, out)
 
-    def padded(self, targets: Targets, places: Int, count: int) -> Any1:
+    def padded(self, targets: Targets, places: IntArray, count: int) -> AnyArray:
         """The rasters of `[n]` targets at `places` among `count`, which are black elsewhere. Cost: another copy."""
         drawn = self(targets)
         out = self._recycler.empty((count, *drawn.shape[1:]), self.dtype)
@@ -86,7 +84,7 @@ class Pictures:
         rows = (self.logs.frames[: len(self.timeline)], self.logs.agents[:], self.logs.tl_faces[:])
         return Scenes(*rows, *spans), sum(row.nbytes for row in rows)
 
-    def _part(self, targets: Targets, steps: Int) -> tuple[Scenes, Int]:
+    def _part(self, targets: Targets, steps: IntArray) -> tuple[Scenes, IntArray]:
         """The frames that a batch looks at with what belongs to them, and `steps` in terms of these."""
         asked, inverse = np.unique(np.where(steps >= 0, steps, targets.frame[:, None]), return_inverse=True)
         agents, agent_spans = _rows(self.logs.agents, self.timeline.agents, asked)
@@ -98,7 +96,7 @@ class Pictures:
         return scenes, np.where(steps >= 0, inverse.reshape(steps.shape), -1)
 
 
-def _rows(rows: Any, offsets: Int, frames: Int) -> tuple[Any1, Int]:
+def _rows(rows: Any, offsets: IntArray, frames: IntArray) -> tuple[AnyArray, IntArray]:
     """What belongs to frames that rise, one after the other, and where in it the rows of each are."""
     counts = offsets[frames + 1] - offsets[frames]
     ends = np.cumsum(counts)

@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, FloatArray, IntArray
 from penstock.core.columns import Columns
 from penstock.domains.driving.geometry import pose_matrix, vertical_flip
 from penstock.domains.driving.kinematics import velocities
@@ -42,9 +42,6 @@ from penstock.domains.driving.perturbation import Perturbation
 from penstock.errors import DataError
 from penstock.kernels.dispatch import kernels
 
-Int = npt.NDArray[np.int64]
-Any1 = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
 Velocities = Literal["original", "masked"]
 
 MATRICES = ("world_to_image", "raster_from_agent", "raster_from_world", "agent_from_world", "world_from_agent")
@@ -107,7 +104,7 @@ class Sampling:
         """Rows of history, the current frame among them, and of future."""
         return self.history + 1, self.future
 
-    def raster_from_agent(self) -> Floats:
+    def raster_from_agent(self) -> FloatArray:
         """`[3, 3]` from metres around what is looked at to pixels."""
         matrix = np.diag([1 / self.pixel_size[0], 1 / self.pixel_size[1], 1.0])
         matrix[:2, 2] = np.array(self.ego_center) * self.raster_size
@@ -155,13 +152,13 @@ class Targets:
     current frame backwards if it was moved there, None if it is where the frames say.
     """
 
-    scene: Int
-    frame: Int
-    agent: Int
-    track: Int
-    pose: Floats
-    extent: Any1
-    ego: Floats | None = None
+    scene: IntArray
+    frame: IntArray
+    agent: IntArray
+    track: IntArray
+    pose: FloatArray
+    extent: AnyArray
+    ego: FloatArray | None = None
 
     @classmethod
     def joined(cls, parts: Sequence[Targets]) -> Targets:
@@ -174,10 +171,10 @@ class Targets:
 class Poses:
     """Seen from a pose a sample: `positions[n, L, 2]`, `yaws[n, L]`, `extents[n, L, 2]`, `there[n, L]`."""
 
-    positions: Any1
-    yaws: Any1
-    extents: Any1
-    there: Any1
+    positions: AnyArray
+    yaws: AnyArray
+    extents: AnyArray
+    there: AnyArray
 
     @classmethod
     def empty(cls, n: int, length: int) -> Poses:
@@ -185,7 +182,7 @@ class Poses:
         shapes = ((n, length, 2), (n, length), (n, length, 2), (n, length))
         return cls(*(np.empty(shape, np.float32) for shape in shapes))
 
-    def put(self, at: Int, other: Poses) -> None:
+    def put(self, at: IntArray, other: Poses) -> None:
         """Take over the rows of some samples."""
         for name in ("positions", "yaws", "extents", "there"):
             getattr(self, name)[at] = getattr(other, name)
@@ -211,7 +208,7 @@ class Sampler:
         self.tables = TrackTables(logs, self.timeline, track_bytes)
         self._raster = sampling.raster_from_agent()
 
-    def ego(self, frames: Int, positions: Int) -> tuple[Columns, Targets]:
+    def ego(self, frames: IntArray, positions: IntArray) -> tuple[Columns, Targets]:
         """Samples of the ego in `[n]` frames of the dataset, for `[n]` positions of a plan, which decide the random
         draws.
 
@@ -228,12 +225,12 @@ class Sampler:
         history, future = (self._poses(track, place, frames, targets.pose, when) for when in (False, True))
         return self._sample(targets, history, future, targets.pose), targets
 
-    def standing(self, frames: Int) -> Targets:
+    def standing(self, frames: IntArray) -> Targets:
         """The ego in `[n]` frames of the dataset, where they say it is."""
         none, extent = np.full(len(frames), -1), np.tile(np.array(EGO_EXTENT), (len(frames), 1))
         return Targets(self.timeline.scene_of(frames), frames, none, none, self.timeline.ego[frames], extent)
 
-    def agents(self, rows: Int, seen_from: Floats | None = None) -> tuple[Columns, Targets]:
+    def agents(self, rows: IntArray, seen_from: FloatArray | None = None) -> tuple[Columns, Targets]:
         """Samples of the observations in `[n]` rows of the agents, each in its own frame or in that of a pose
         `[n, 3]` that it is `seen_from`.
 
@@ -257,18 +254,18 @@ class Sampler:
         targets = Targets(scene, frame, np.asarray(rows, np.int64), name, pose, extent)
         return self._sample(targets, history, future, pose if seen_from is None else seen_from), targets
 
-    def by_table(self, scene: Int) -> Iterator[tuple[Int, Tracks]]:
+    def by_table(self, scene: IntArray) -> Iterator[tuple[IntArray, Tracks]]:
         """Which of the samples, of `[n]` scenes, are in each table that is needed, and the table."""
         page = self.tables.page_of(scene)
         for at in _groups(page):
             yield at, self.tables.page(int(page[at[0]]))
 
-    def _tracked(self, rows: Int, frame: Int, scene: Int) -> Iterator[tuple[Int, Tracks, Int]]:
+    def _tracked(self, rows: IntArray, frame: IntArray, scene: IntArray) -> Iterator[tuple[IntArray, Tracks, IntArray]]:
         """Which of the samples are in each table, the table, and their places in it.
 
         Where not all tables fit into memory, the few samples of a scene whose table is not there read their own frames.
         """
-        alone: list[Int] = []
+        alone: list[IntArray] = []
         page, tables = self.tables.page_of(scene), self.tables
         for at in _groups(page):
             number = int(page[at[0]])
@@ -289,11 +286,13 @@ class Sampler:
             raise NoSuchRowError(f"expected an agent with track {track} in frame {frame}, got none")
         return first + int(found[0])
 
-    def _poses(self, tracks: Tracks, place: Int, frame: Int, origin: Floats, future: bool) -> Poses:
+    def _poses(self, tracks: Tracks, place: IntArray, frame: IntArray, origin: FloatArray, future: bool) -> Poses:
         length, first, step = (self.sampling.future, 1, 1) if future else (self.sampling.history + 1, 0, -1)
         return relative(tracks, place, frame, origin, first, step, length)
 
-    def _moved(self, perturbation: Perturbation, frames: Int, positions: Int) -> tuple[Tracks, Int, Floats]:
+    def _moved(
+        self, perturbation: Perturbation, frames: IntArray, positions: IntArray
+    ) -> tuple[Tracks, IntArray, FloatArray]:
         """A table with a track a sample: its own frames, some of the poses moved; where each sample is in it, and the
         poses `[n, history + 1, 3]` of history."""
         past, ahead = self.sampling.history, self.sampling.future
@@ -314,7 +313,7 @@ class Sampler:
         tracks = Tracks(0, none, frame.reshape(-1), track, bounds, flat[:, :2].copy(), yaw, extent, none, none, none)
         return tracks, at + past, poses[:, past::-1]
 
-    def _sample(self, targets: Targets, history: Poses, future: Poses, origin: Floats) -> Columns:
+    def _sample(self, targets: Targets, history: Poses, future: Poses, origin: FloatArray) -> Columns:
         sampling = self.sampling
         speeds, ahead = velocities(history, future, sampling.step_time, sampling.velocities == "masked")
         sample = {
@@ -338,7 +337,7 @@ class Sampler:
             sample["curr_speed"] = np.linalg.norm(speeds[:, 0], axis=1)
         return Columns({**sample, **self.about(targets)})
 
-    def matrices(self, origin: Floats) -> dict[str, Floats]:
+    def matrices(self, origin: FloatArray) -> dict[str, FloatArray]:
         """`MATRICES`, `[n, 3, 3]` each, of poses `[n, 3]` that rasters are drawn around."""
         moved = transforms(origin)
         raster_from_world = self._raster @ moved["agent_from_world"]
@@ -346,7 +345,7 @@ class Sampler:
         values = (raster_from_world, raster_from_agent, raster_from_world, *moved.values())
         return dict(zip(MATRICES, values, strict=True))
 
-    def about(self, targets: Targets) -> dict[str, Any1]:
+    def about(self, targets: Targets) -> dict[str, AnyArray]:
         """Which scene, host, time and track each sample is of."""
         return {
             "scene_index": targets.scene,
@@ -355,11 +354,11 @@ class Sampler:
             "track_id": targets.track,
         }
 
-    def _check(self, rows: Int, count: int, what: str) -> None:
+    def _check(self, rows: IntArray, count: int, what: str) -> None:
         if len(rows) and not (rows.min() >= 0 and rows.max() < count):
             raise NoSuchRowError(f"expected {what} within 0:{count}, got {rows.min()}:{rows.max() + 1}")
 
-    def _interesting(self, tracks: Tracks, place: Int, rows: Int) -> None:
+    def _interesting(self, tracks: Tracks, place: IntArray, rows: IntArray) -> None:
         low = np.flatnonzero(~(tracks.interest[place] > np.float32(self.sampling.threshold)))
         if len(low):
             raise NoSuchRowError(
@@ -368,7 +367,9 @@ class Sampler:
             )
 
 
-def relative(tracks: Tracks, place: Int, frame: Int, pose: Floats, first: int, step: int, length: int) -> Poses:
+def relative(
+    tracks: Tracks, place: IntArray, frame: IntArray, pose: FloatArray, first: int, step: int, length: int
+) -> Poses:
     """The tracks at `[n]` places, in frames `frame + step * (first + j)`, seen from `pose[n, 3]`."""
     poses = Poses.empty(len(place), length)
     kernels().relative_poses(
@@ -390,7 +391,7 @@ def relative(tracks: Tracks, place: Int, frame: Int, pose: Floats, first: int, s
     return poses
 
 
-def transforms(pose: Floats) -> dict[str, Floats]:
+def transforms(pose: FloatArray) -> dict[str, FloatArray]:
     """`agent_from_world` and `world_from_agent` `[n, 3, 3]` of poses `[n, 3]`.
 
     >>> transforms(np.array([[1.0, 2.0, 0.0]]))["agent_from_world"][0, :, 2].tolist()
@@ -404,7 +405,7 @@ def transforms(pose: Floats) -> dict[str, Floats]:
     return {"agent_from_world": back, "world_from_agent": there}
 
 
-def _groups(numbers: Int) -> Iterator[Int]:
+def _groups(numbers: IntArray) -> Iterator[IntArray]:
     """`[k]` where each number is, one number after the other."""
     order = np.argsort(numbers, kind="stable")
     yield from (at for at in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1) if len(at))

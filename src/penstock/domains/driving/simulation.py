@@ -8,8 +8,8 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, Float32Array, FloatArray, IntArray, UInt64Array
 from penstock.core.columns import Columns
 from penstock.domains.driving.dataset import DrivingDataset, EgoSamples
 from penstock.domains.driving.ego import RasterDataset
@@ -19,10 +19,6 @@ from penstock.domains.driving.vectorized import EgoAgentDatasetVectorized
 from penstock.errors import DataError
 from penstock.formats.l5kit.columns import intervals
 from penstock.formats.l5kit.dtypes import AGENT_DTYPE
-
-Int = npt.NDArray[np.int64]
-Any1 = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
 
 CAR = EGO_LABEL
 STEP_SECONDS = 0.1  # from frame to frame, as in the original
@@ -180,17 +176,17 @@ class Simulation:
         scene = np.repeat(list(self.simulated), [len(rows) for rows in near])
         return self._numbered(dataset.agent_samples(np.concatenate(in_frame)), scene, begin)
 
-    def move_ego(self, frame: int, samples: Columns, outputs: Mapping[str, Any1]) -> None:
+    def move_ego(self, frame: int, samples: Columns, outputs: Mapping[str, AnyArray]) -> None:
         """Put the ego of each scene into a frame, as a model moves `samples`. Raises as `set_ego` and `sent` do."""
         self.set_ego(frame, *sent(samples, outputs))
 
-    def move_agents(self, frame: int, samples: Columns, outputs: Mapping[str, Any1]) -> None:
+    def move_agents(self, frame: int, samples: Columns, outputs: Mapping[str, AnyArray]) -> None:
         """Put agents into a frame, where a model sent them from `samples`. Raises as `set_agents` and `sent`."""
         rows, scene = agent_rows(samples, outputs), np.asarray(samples["scene_index"])
         for number in np.unique(scene).tolist():
             self.set_agents(frame, number, rows[scene == number])
 
-    def set_ego(self, frame: int, positions: Floats, yaws: Floats) -> None:
+    def set_ego(self, frame: int, positions: FloatArray, yaws: FloatArray) -> None:
         """Set the ego's `positions` `[S, 2]` and `yaws` `[S]` in a frame of the `S` scenes; its height stays.
 
         Raises `DataError` for other shapes, `NoSuchRowError` for a frame that is not there.
@@ -204,7 +200,7 @@ class Simulation:
             logs.frames["ego_translation"][frame, :2] = position
             logs.frames["ego_rotation"][frame] = yaw_as_rotation33(yaw)
 
-    def set_agents(self, frame: int, scene: int, agents: Any1) -> None:
+    def set_agents(self, frame: int, scene: int, agents: AnyArray) -> None:
         """Set rows of agents in a frame of a scene: those of tracks that are there are replaced, others are added.
 
         Raises `DataError` for a track twice, `NoSuchRowError` for a scene or frame that is not there.
@@ -225,14 +221,14 @@ class Simulation:
         begin, end = max(frame - sampling.history, 0), min(frame + sampling.future + 1, len(self))
         return self.dataset.with_logs(windows(list(self.simulated.values()), begin, end), **self._options), begin
 
-    def _numbered(self, samples: Columns, scene: Int, begin: int) -> Columns:
+    def _numbered(self, samples: Columns, scene: IntArray, begin: int) -> Columns:
         """Samples whose scenes and frames are numbered as in the simulation."""
         numbers = {"scene_index": scene.astype(np.int64)}
         if "frame_index" in samples:
             numbers["frame_index"] = np.asarray(samples["frame_index"]) + begin
         return samples.merged(numbers)
 
-    def _near(self, scene: int, frame: int) -> Int:
+    def _near(self, scene: int, frame: int) -> IntArray:
         """The rows of the agents of a frame that are controlled; of a track twice in the frame the first counts."""
         logs, config = self.simulated[scene], self.config
         first, last = logs.frames["agent_index_interval"][frame].tolist()
@@ -245,7 +241,7 @@ class Simulation:
         return first + rows[np.sort(np.unique(agents["track_id"][rows], return_index=True)[1])]
 
 
-def sent(samples: Columns, outputs: Mapping[str, Any1]) -> tuple[Floats, Floats]:
+def sent(samples: Columns, outputs: Mapping[str, AnyArray]) -> tuple[FloatArray, FloatArray]:
     """Return where a model sends samples in its first step: `[n, 2]` metres and `[n]` radians in the world.
 
     Args:
@@ -268,7 +264,7 @@ def sent(samples: Columns, outputs: Mapping[str, Any1]) -> tuple[Floats, Floats]
     return positions, samples["yaw"] + outputs["yaws"][:, 0, 0]
 
 
-def agent_rows(samples: Columns, outputs: Mapping[str, Any1]) -> Any1:
+def agent_rows(samples: Columns, outputs: Mapping[str, AnyArray]) -> AnyArray:
     """Return `[n]` rows of agents where a model sends them: cars of the same track and size. Raises as `sent` does."""
     positions, yaws = sent(samples, outputs)
     rows = np.zeros(len(yaws), AGENT_DTYPE)
@@ -287,7 +283,7 @@ def windows(scenes: Sequence[Arrays], first: int, last: int) -> Arrays:
         last: The frame behind the last, in each scene.
     """
     frames = np.concatenate([logs.frames[first:last] for logs in scenes])
-    rows: dict[str, Any1] = {}
+    rows: dict[str, AnyArray] = {}
     for name, field in _FIELDS.items():
         spans = [(logs, *logs.frames[field][[first, last - 1], [0, 1]].tolist()) for logs in scenes]
         rows[name] = np.concatenate([getattr(logs, name)[begin:end] for logs, begin, end in spans])
@@ -299,7 +295,7 @@ def windows(scenes: Sequence[Arrays], first: int, last: int) -> Arrays:
     return Arrays(heads, frames, rows["agents"], rows["tl_faces"])
 
 
-def with_agents(logs: Arrays, frame: int, agents: Any1) -> Arrays:
+def with_agents(logs: Arrays, frame: int, agents: AnyArray) -> Arrays:
     """Put agents into a frame of a scene.
 
     Args:
@@ -327,7 +323,7 @@ def with_agents(logs: Arrays, frame: int, agents: Any1) -> Arrays:
     return replace(logs, agents=np.concatenate([logs.agents[:last], added, logs.agents[last:]]))
 
 
-def ego_states(frames: Any1) -> npt.NDArray[np.float32]:
+def ego_states(frames: AnyArray) -> Float32Array:
     """Return `[T, 7]` where the ego is in frames, by `TrajectoryStateIndices`; what frames do not say is 0."""
     states = np.zeros((len(frames), len(TrajectoryStateIndices)), np.float32)
     states[:, : TrajectoryStateIndices.THETA] = frames["ego_translation"][:, :2]
@@ -336,7 +332,7 @@ def ego_states(frames: Any1) -> npt.NDArray[np.float32]:
     return states
 
 
-def hide_others(agents: Any1, kept: npt.NDArray[np.uint64]) -> None:
+def hide_others(agents: AnyArray, kept: UInt64Array) -> None:
     """Make agents of other tracks than `kept` invisible in place: at the origin, without size, as l5kit does."""
     hidden = ~np.isin(agents["track_id"], kept)
     for field in ("centroid", "yaw", "extent"):

@@ -9,8 +9,8 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
 from penstock.core.ragged import Ragged
 from penstock.domains.driving.logs import Logs, Timeline
 from penstock.domains.driving.map.api import PRIORITY, MapAPI
@@ -18,10 +18,6 @@ from penstock.domains.driving.map.resample import resampled
 from penstock.domains.driving.rasterize.scenes import ranges
 from penstock.domains.driving.sampling import section
 from penstock.kernels.dispatch import kernels
-
-Int = npt.NDArray[np.int64]
-Any1 = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
 
 _BLOCK = 1 << 16
 _ACTIVE = 0
@@ -78,7 +74,7 @@ class Surroundings:
         for number in range(len(lines)):
             self._outlines[number, : self._outline_lengths[number]] = lines[number][: reach.crosswalk_points, :2]
 
-    def __call__(self, pose: Floats, agent_from_world: Floats, active: npt.NDArray[np.bool_]) -> dict[str, Any1]:
+    def __call__(self, pose: FloatArray, agent_from_world: FloatArray, active: BoolArray) -> dict[str, AnyArray]:
         """The keys of the map of `[n]` poses `[n, 3]`, with which of `faces` are active, `[n, faces]` bool.
 
         `lanes` `[n, 2 lanes, points, 3]` (left, right, left, ...), `lanes_mid` `[n, lanes, points, 3]`, whose third
@@ -95,7 +91,7 @@ class Surroundings:
             "lanes_mid": (self._middles, self._full, lanes, light, reach.distance),
             "crosswalks": (self._outlines, self._outline_lengths, crossing, None, every),
         }
-        told: dict[str, Any1] = {}
+        told: dict[str, AnyArray] = {}
         for name, (lines, lengths, which, third, most) in parts.items():
             shape = (*which.shape, lines.shape[1])
             points, there = np.empty((*shape, 3), np.float32), np.empty(shape, np.bool_)
@@ -111,12 +107,12 @@ class Surroundings:
         return {name: number for number, name in enumerate(known)}
 
     @cached_property
-    def _face_values(self) -> Any1:
+    def _face_values(self) -> AnyArray:
         colors = [self.map.get_color_for_face(name).lower() for name in self.faces]
         return np.array([PRIORITY[color] for color in colors] + [0], np.float32)
 
     @cached_property
-    def _controls(self) -> tuple[Int, Any1]:
+    def _controls(self) -> tuple[IntArray, AnyArray]:
         """`[lanes, k]` the faces that each lane obeys, the last number where there are fewer; `[lanes]` whether to."""
         controls = self.map.road.controls
         lit = np.array([any(self._is_light(c) for c in lane) for lane in controls], np.bool_)
@@ -129,7 +125,7 @@ class Surroundings:
     def _is_light(self, name: str) -> bool:
         return name in self.map.ids_to_el and self.map.is_traffic_light(name)
 
-    def _lights(self, lanes: Int, active: npt.NDArray[np.bool_]) -> Any1:
+    def _lights(self, lanes: IntArray, active: BoolArray) -> AnyArray:
         """`[n, lanes]` float32: the strictest of the active lights of each lane."""
         table, lit = self._controls
         if len(table) == 0:
@@ -139,13 +135,13 @@ class Surroundings:
         shown = np.where(on[np.arange(len(lanes))[:, None, None], faces], self._face_values[faces], 0).max(axis=-1)
         return np.where(lit[lanes], shown, np.float32(PRIORITY["none"]))
 
-    def _nearest(self, centre: Floats) -> Int:
+    def _nearest(self, centre: FloatArray) -> IntArray:
         """`[n, lanes]` the nearest lanes, -1 where there are fewer."""
         found = np.empty((len(centre), self.reach.lanes), np.int64)
         kernels().nearest_lines(self._middles, self._lane_bounds, centre, self.reach.distance, found)
         return found
 
-    def _crossing(self, centre: Floats) -> Int:
+    def _crossing(self, centre: FloatArray) -> IntArray:
         """`[n, crosswalks]` the crosswalks near, in the order of the map, -1 where there are fewer."""
         sample, number = np.nonzero(_within(centre, self._cross_bounds, self.reach.distance))
         return _firsts(sample, number, len(centre), self.reach.crosswalks)
@@ -161,9 +157,9 @@ class ActiveFaces:
     def __init__(self, logs: Logs, timeline: Timeline, numbers: Mapping[str, int], lit: bool = True) -> None:
         self._logs, self._timeline, self._numbers, self._lit = logs, timeline, numbers, lit
         self._lock = Lock()
-        self._face: npt.NDArray[np.int32] | None = None
+        self._face: Int32Array | None = None
 
-    def __call__(self, frames: Int) -> npt.NDArray[np.bool_]:
+    def __call__(self, frames: IntArray) -> BoolArray:
         """`[n, faces]` bool of `[n]` frames of the dataset."""
         active = np.zeros((len(frames), len(self._numbers)), np.bool_)
         if not self._lit:
@@ -174,13 +170,13 @@ class ActiveFaces:
         active[sample[face >= 0], face[face >= 0]] = True
         return active
 
-    def _faces(self) -> npt.NDArray[np.int32]:
+    def _faces(self) -> Int32Array:
         with self._lock:
             if self._face is None:
                 self._face = self._read()
             return self._face
 
-    def _read(self) -> npt.NDArray[np.int32]:
+    def _read(self) -> Int32Array:
         """`[T]` the number of each face, -1 where it is not active, or not in the map."""
         n = int(self._timeline.faces[-1])
         found = np.full(n, -1, np.int32)
@@ -193,14 +189,14 @@ class ActiveFaces:
         return found
 
 
-def _within(pose: Floats, bounds: Floats, distance: float) -> npt.NDArray[np.bool_]:
+def _within(pose: FloatArray, bounds: FloatArray, distance: float) -> BoolArray:
     """`[n, m]`: the boxes `[m, 2, 2]` that come within a distance of each pose, along both axes."""
     low, high = bounds[:, 0] - distance, bounds[:, 1] + distance
     x, y = pose[:, :1], pose[:, 1:2]
     return (x > low[:, 0]) & (y > low[:, 1]) & (x < high[:, 0]) & (y < high[:, 1])
 
 
-def _firsts(sample: Int, values: Int, n: int, most: int) -> Int:
+def _firsts(sample: IntArray, values: IntArray, n: int, most: int) -> IntArray:
     """`[n, most]` the first values of each sample, -1 where it has fewer; samples rise."""
     begins = np.searchsorted(sample, np.arange(n))
     rank = np.arange(len(sample)) - begins[sample]

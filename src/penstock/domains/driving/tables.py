@@ -5,16 +5,13 @@ from __future__ import annotations
 import csv
 import os
 from collections.abc import Iterator
-from typing import Any, NamedTuple, TextIO
+from typing import NamedTuple, TextIO
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.domains.driving.metrics import BadPredictionError
 from penstock.errors import FormatError
-
-Int = npt.NDArray[np.int64]
-Array = npt.NDArray[Any]
 
 MAX_MODES = 3
 _BLOCK = 4096  # lines that are put into words at a time
@@ -24,23 +21,23 @@ class GroundTruth(NamedTuple):
     """What became of `n` agents: `timestamps` `[n]` ns, `track_ids` `[n]`, `coords` `[n, T, 2]` metres from where each
     was, along the axes of the world, `avails` `[n, T]` 0 or 1."""
 
-    timestamps: Int
-    track_ids: Int
-    coords: Array
-    avails: Array
+    timestamps: IntArray
+    track_ids: IntArray
+    coords: AnyArray
+    avails: AnyArray
 
 
 class Predictions(NamedTuple):
     """What may become of `n` agents: as `GroundTruth`, with `coords` `[n, M, T, 2]` and `confs` `[n, M]`."""
 
-    timestamps: Int
-    track_ids: Int
-    coords: Array
-    confs: Array
+    timestamps: IntArray
+    track_ids: IntArray
+    coords: AnyArray
+    confs: AnyArray
 
 
 def write_gt_csv(
-    csv_path: str | os.PathLike[str], timestamps: Array, track_ids: Array, coords: Array, avails: Array
+    csv_path: str | os.PathLike[str], timestamps: AnyArray, track_ids: AnyArray, coords: AnyArray, avails: AnyArray
 ) -> None:
     """Write ground truth, a line an agent; see `GroundTruth` for the shapes. Coordinates get five decimals.
 
@@ -65,10 +62,10 @@ def write_gt_csv(
 
 def write_pred_csv(
     csv_path: str | os.PathLike[str],
-    timestamps: Array,
-    track_ids: Array,
-    coords: Array,
-    confs: Array | None = None,
+    timestamps: AnyArray,
+    track_ids: AnyArray,
+    coords: AnyArray,
+    confs: AnyArray | None = None,
     max_modes: int = MAX_MODES,
 ) -> None:
     """Write predictions, a line an agent; see `Predictions` for the shapes. `coords` `[n, T, 2]` without `confs` are
@@ -127,7 +124,12 @@ def _coord_names(steps: int, mode: int) -> Iterator[str]:
 
 
 def _write(
-    path: str | os.PathLike[str], names: list[str], timestamps: Array, track_ids: Array, shares: Array, coords: Array
+    path: str | os.PathLike[str],
+    names: list[str],
+    timestamps: AnyArray,
+    track_ids: AnyArray,
+    shares: AnyArray,
+    coords: AnyArray,
 ) -> None:
     with open(path, "w", newline="", encoding="ascii") as file:
         file.write(",".join(names) + "\r\n")
@@ -156,7 +158,7 @@ def _parsed(path: str | os.PathLike[str], file: TextIO) -> tuple[list[str], list
 
 def _columns(
     path: str | os.PathLike[str], names: list[str], wanted: list[str], lines: list[list[str]]
-) -> tuple[Int, Int, Array]:
+) -> tuple[IntArray, IntArray, AnyArray]:
     """Times, tracks and the other columns, in the order wanted."""
     if sorted(names) != sorted(wanted):
         odd = sorted(set(names) ^ set(wanted))[:3]

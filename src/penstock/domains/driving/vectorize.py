@@ -21,17 +21,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.columns import Columns
 from penstock.domains.driving.logs import EGO_LABEL, Tracks
 from penstock.domains.driving.map.api import MapAPI
 from penstock.domains.driving.sampling import Poses, Sampler, Targets, relative, section, transforms
 from penstock.domains.driving.surroundings import ActiveFaces, Reach, Surroundings
 from penstock.kernels.dispatch import kernels
-
-Int = npt.NDArray[np.int64]
-Any1 = npt.NDArray[Any]
 
 HISTORIES = ("history_num_frames_ego", "history_num_frames_agents")
 """The keys of `model_params` that say how many frames of history the ego and agents have."""
@@ -89,12 +86,12 @@ class VectorSampler:
         self.sampler, self.vectorizer, self.others = sampler, vectorizer, others
         self._active = ActiveFaces(sampler.logs, sampler.timeline, vectorizer.surroundings.faces, lights)
 
-    def ego(self, frames: Int, positions: Int) -> Columns:
+    def ego(self, frames: IntArray, positions: IntArray) -> Columns:
         """The samples of the ego in `[n]` frames of the dataset, for `[n]` positions of a plan."""
         sample, targets = self.sampler.ego(frames, positions)
         return self._vectors(sample, targets, np.full(len(frames), EGO_LABEL))
 
-    def agents(self, rows: Int) -> Columns:
+    def agents(self, rows: IntArray) -> Columns:
         """The samples of the observations in `[n]` rows of the agents. Raises `NoSuchRowError`."""
         sample, targets = self.sampler.agents(rows)
         kind = np.empty(len(rows), np.int64)
@@ -102,7 +99,7 @@ class VectorSampler:
             kind[at] = tracks.kind[tracks.place[rows[at] - tracks.first]]
         return self._vectors(sample, targets, kind)
 
-    def _vectors(self, sample: Columns, targets: Targets, kind: Int) -> Columns:
+    def _vectors(self, sample: Columns, targets: Targets, kind: IntArray) -> Columns:
         sizes = self.vectorizer.sizes
         own = sizes.history_ego + 1
         names = ("positions", "yaws", "extents", "availabilities")
@@ -137,7 +134,7 @@ class VectorSampler:
             }
         )
 
-    def _around(self, targets: Targets) -> dict[str, Any1]:
+    def _around(self, targets: Targets) -> dict[str, AnyArray]:
         """The keys of the agents around, the nearest first; those of the current frame before others."""
         n, k, sizes = len(targets.frame), self.others, self.vectorizer.sizes
         past, ahead = (Poses.empty(n * k, length) for length in self.sampler.sampling.steps)
@@ -155,7 +152,7 @@ class VectorSampler:
                 names[at] = np.where(place >= 0, found, 0)
         for array in (past.positions, past.yaws, past.extents, past.there):
             array[:, sizes.history_agents + 1 :] = 0
-        told: dict[str, Any1] = {}
+        told: dict[str, AnyArray] = {}
         for when, poses in (("history", past), ("future", ahead)):
             length = poses.there.shape[1]
             told[f"all_other_agents_{when}_positions"] = poses.positions.reshape(n, k, length, 2)
@@ -171,7 +168,7 @@ class VectorSampler:
             "other_agents_polyline_availability": told["all_other_agents_history_availability"].copy(),
         }
 
-    def _nearest(self, tracks: Tracks, targets: Targets, at: Int) -> tuple[Int, Int]:
+    def _nearest(self, tracks: Tracks, targets: Targets, at: IntArray) -> tuple[IntArray, IntArray]:
         """`[n, others]` a place of each agent around, and the one where it was nearest; -1 where there are fewer."""
         timeline, frame = self.sampler.timeline, targets.frame[at]
         low = np.maximum(frame - self.vectorizer.sizes.history, timeline.offsets[targets.scene[at]])

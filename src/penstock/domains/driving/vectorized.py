@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.columns import Columns
 from penstock.domains.driving.dataset import DrivingDataset, EgoSamples, Sampled, described, lights_of
 from penstock.domains.driving.logs import EGO_LABEL, TRACK_BYTES, Logs, NoSuchRowError, Timeline
@@ -18,8 +18,6 @@ from penstock.domains.driving.perturbation import Perturbation
 from penstock.domains.driving.sampling import Sampler, Sampling, section
 from penstock.domains.driving.vectorize import HISTORIES, Vectorizer, VectorSampler
 from penstock.errors import DataError
-
-Int = npt.NDArray[np.int64]
 
 EVALUATED_FRAME = 99
 """The frame of each scene that evaluation looks at, from 0."""
@@ -70,7 +68,7 @@ class EgoDatasetVectorized(EgoSamples):
         logs, *parts = self._told
         return Sampled(self._make, described(logs, *parts, *more), self.perturbation)
 
-    def _make(self, rows: Int, positions: Int) -> Columns:
+    def _make(self, rows: IntArray, positions: IntArray) -> Columns:
         return self.sampler.ego(rows, positions)
 
     @property
@@ -78,7 +76,7 @@ class EgoDatasetVectorized(EgoSamples):
         """What a sample has."""
         return self.sampler.sampler.sampling
 
-    def agent_samples(self, rows: Int) -> Columns:
+    def agent_samples(self, rows: IntArray) -> Columns:
         """Return the samples of the observations in `[n]` rows of the agents. Raises `NoSuchRowError`."""
         return self.sampler.agents(rows)
 
@@ -110,7 +108,7 @@ class EgoAgentDatasetVectorized(EgoDatasetVectorized):
         logs: Logs,
         vectorizer: Vectorizer,
         perturbation: Perturbation | None = None,
-        agents_mask: npt.NDArray[Any] | None = None,
+        agents_mask: AnyArray | None = None,
         eval_mode: bool = False,
         *,
         eval_frame: int | None = None,
@@ -147,7 +145,7 @@ class EgoAgentDatasetVectorized(EgoDatasetVectorized):
         stage = self._stage(eval_mode, self.eval_frame, self.valid_agents)
         DrivingDataset.__init__(self, cfg, logs, timeline, rows, cuts, stage)
 
-    def _make(self, rows: Int, positions: Int) -> Columns:
+    def _make(self, rows: IntArray, positions: IntArray) -> Columns:
         sample = super()._make(rows, positions)
         both = {name: np.asarray(sample[name]) for name in sample}
         pairs = [(f"all_other_agents_history_{part}", f"history_{part}") for part in ("positions", "yaws", "extents")]
@@ -175,10 +173,10 @@ class EgoAgentDatasetVectorized(EgoDatasetVectorized):
         return {**super()._given(agents), **told, "agents_mask": self.agents_mask[agents]}
 
 
-def _valid_of_scenes(logs: Logs, timeline: Timeline, rows: Int) -> list[Int]:
+def _valid_of_scenes(logs: Logs, timeline: Timeline, rows: IntArray) -> list[IntArray]:
     """The track ids in some rows of the agents of each scene, each once, in the order in which they appear."""
     begins = np.searchsorted(rows, timeline.agents[timeline.offsets]).tolist()
-    found: list[Int] = []
+    found: list[IntArray] = []
     for first, last in pairwise(begins):
         names = logs.agents[rows[first:last]]["track_id"].astype(np.int64)
         distinct, once = np.unique(names, return_index=True)
@@ -186,7 +184,7 @@ def _valid_of_scenes(logs: Logs, timeline: Timeline, rows: Int) -> list[Int]:
     return found
 
 
-def _mask(logs: Logs, threshold: float, timeline: Timeline) -> npt.NDArray[Any]:
+def _mask(logs: Logs, threshold: float, timeline: Timeline) -> AnyArray:
     return agents_mask(logs, Thresholds(threshold), timeline=timeline)
 
 

@@ -6,13 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
+from penstock.core.arrays import ByteArray, IntArray
 
-Wanted = Callable[[int], npt.NDArray[np.int64]]
+Wanted = Callable[[int], IntArray]
 """From the number of frames of a chunk to those that are wanted: places `[k]` int64, ascending, none twice."""
 
-WantedOfEach = Callable[[int, int], npt.NDArray[np.int64]]
+WantedOfEach = Callable[[int, int], IntArray]
 """The same for several chunks: of which of them, by its place among these, and the number of its frames."""
 
 
@@ -36,7 +35,7 @@ class ChunkSource(ABC):
         return len(self)
 
     @abstractmethod
-    def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
+    def load(self, i: int, wanted: Wanted | None = None) -> ByteArray:
         """`[n, width]` frames of chunk `i`, in memory of their own. Raises `FormatError` saying what is wrong.
 
         With `wanted`, only those at the places that it gives for the number of frames, in that order. A source may then
@@ -44,7 +43,7 @@ class ChunkSource(ABC):
         function of the chunk and the places alone. `wanted` may be called again, with the same number.
         """
 
-    def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[npt.NDArray[np.uint8] | None]:
+    def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[ByteArray | None]:
         """Few frames of each of several chunks, in one go where that costs less than a `load` for each: what `load`
         gives, but read-only it may be, or None, for whatever reason: it is for `load` then, which says what is wrong.
 
@@ -60,7 +59,7 @@ Opener = Callable[[Path], ChunkSource | None]
 """Opens and indexes the file at a path; None if it is no file of chunks. Raises `FormatError` and `OSError`."""
 
 
-def chosen(frames: npt.NDArray[np.uint8], wanted: Wanted | None) -> npt.NDArray[np.uint8]:
+def chosen(frames: ByteArray, wanted: Wanted | None) -> ByteArray:
     """What `ChunkSource.load` gives of frames that were read whole; these themselves where all are wanted.
 
     >>> chosen(np.arange(4, dtype=np.uint8)[:, None], lambda n: np.array([0, n - 1])).tolist()

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Align, Field
 
-Int = npt.NDArray[np.int64]
 DEPTH = 32
 TRUNCATED = "TimeLimit.truncated"
 SIMPLE = (bool, int, float, str, np.bool_, np.integer, np.floating)
@@ -23,12 +22,12 @@ class Infos:
     """`columns` by path with their fields; `episodes`, what only last steps have, as metadata; `left_out`, paths of
     what has no place in either."""
 
-    columns: Mapping[str, tuple[Field, npt.NDArray[Any] | Ragged]]
+    columns: Mapping[str, tuple[Field, AnyArray | Ragged]]
     episodes: list[dict[str, Any]]
     left_out: list[str]
 
 
-def read_infos(steps: Sequence[Mapping[str, Any]], ends: Int, known: Container[str] | None = None) -> Infos:
+def read_infos(steps: Sequence[Mapping[str, Any]], ends: IntArray, known: Container[str] | None = None) -> Infos:
     """The infos of all steps; `ends` `[E]` are the last steps of the episodes, -1 for one without steps.
 
     A key that every step has becomes a column `infos/<key>`, if `column_of` makes one of its values. A number or text
@@ -41,7 +40,7 @@ def read_infos(steps: Sequence[Mapping[str, Any]], ends: Int, known: Container[s
     ([1, 2], [{'infos/won': True}])
     """
     rows = [dict(leaves(step)) for step in steps]
-    columns: dict[str, tuple[Field, npt.NDArray[Any] | Ragged]] = {}
+    columns: dict[str, tuple[Field, AnyArray | Ragged]] = {}
     episodes: list[dict[str, Any]] = [{} for _ in ends]
     left_out: list[str] = []
     last = set(ends.tolist())
@@ -62,13 +61,15 @@ def read_infos(steps: Sequence[Mapping[str, Any]], ends: Int, known: Container[s
     return Infos(columns, episodes, left_out)
 
 
-def _tell(episodes: list[dict[str, Any]], path: str, ends: Int, rows: Sequence[Mapping[str, Any]], name: str) -> None:
+def _tell(
+    episodes: list[dict[str, Any]], path: str, ends: IntArray, rows: Sequence[Mapping[str, Any]], name: str
+) -> None:
     for episode, end in zip(episodes, ends.tolist(), strict=True):
         if end >= 0 and name in rows[end]:
             episode[path] = plain(rows[end][name])
 
 
-def column_of(values: Sequence[Any], align: Align) -> tuple[Field, npt.NDArray[Any] | Ragged] | None:
+def column_of(values: Sequence[Any], align: Align) -> tuple[Field, AnyArray | Ragged] | None:
     """One column of text, of bytes, of numbers, of arrays of one shape or of one dimension; None for other values.
 
     >>> column_of([1, 2.5], "step")[1].tolist(), len(column_of([[1, 2], [3]], "step")[1])
@@ -92,7 +93,7 @@ def column_of(values: Sequence[Any], align: Align) -> tuple[Field, npt.NDArray[A
     return None
 
 
-def _common(arrays: Sequence[npt.NDArray[Any]]) -> np.dtype[Any] | None:
+def _common(arrays: Sequence[AnyArray]) -> np.dtype[Any] | None:
     """A dtype that holds all of them as they are; truth is no number."""
     kinds = {array.dtype for array in arrays}
     dtype = np.result_type(*kinds)
@@ -100,7 +101,7 @@ def _common(arrays: Sequence[npt.NDArray[Any]]) -> np.dtype[Any] | None:
     return None if mixed or not all(np.can_cast(kind, dtype, "safe") for kind in kinds) else dtype
 
 
-def _arrays(values: Sequence[Any]) -> list[npt.NDArray[Any]] | None:
+def _arrays(values: Sequence[Any]) -> list[AnyArray] | None:
     if any(isinstance(value, str | bytes | Mapping | set | None) for value in values):
         return None
     try:

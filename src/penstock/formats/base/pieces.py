@@ -5,18 +5,16 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import BoolArray, ByteArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
-
-Int = npt.NDArray[np.int64]
 
 
 class Rows(Protocol):
     """Rows of one width, gathered into a buffer: what `RowMap`, `TileMap` and the rows of formats do."""
 
-    def gather(self, start: Int, length: Int, at: Int, out: npt.NDArray[np.uint8]) -> None:
+    def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
         """Copy rows `start[j] : start[j] + length[j]` to rows `at[j]` on of `out`, for every span `j`."""
         ...
 
@@ -24,17 +22,17 @@ class Rows(Protocol):
 class Pieces(NamedTuple):
     """Piece `j` takes `length[j]` rows from row `start[j]` on, all in run `run[j]`, to place `at[j]`; `[m]` int64."""
 
-    run: Int
-    start: Int
-    length: Int
-    at: Int
+    run: IntArray
+    start: IntArray
+    length: IntArray
+    at: IntArray
 
-    def take(self, chosen: npt.NDArray[np.bool_] | npt.NDArray[np.int64] | slice) -> Pieces:
+    def take(self, chosen: BoolArray | IntArray | slice) -> Pieces:
         """Some of the pieces."""
         return Pieces(*(array[chosen] for array in self))
 
 
-def cut(first: Int, start: Int, length: Int, at: Int) -> Pieces:
+def cut(first: IntArray, start: IntArray, length: IntArray, at: IntArray) -> Pieces:
     """Cut spans at the edges of runs: run `r` owns the rows `first[r] : first[r + 1]`, and may own none.
 
     >>> cut(np.array([0, 2, 5]), np.array([1]), np.array([3]), np.array([0]))[:3]
@@ -53,7 +51,7 @@ def cut(first: Int, start: Int, length: Int, at: Int) -> Pieces:
     return pieces.take(pieces.length > 0)
 
 
-def expand(start: Int, length: Int) -> Int:
+def expand(start: IntArray, length: IntArray) -> IntArray:
     """Every row of the spans, one after the other.
 
     >>> expand(np.array([5, 0]), np.array([2, 1])).tolist()

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar, final
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.boundary import is_of_call, refusal
 from penstock.core.columns import Columns
 from penstock.core.episode import Episode
@@ -20,7 +20,6 @@ from penstock.core.selection import Selection
 from penstock.core.spec import ALIGNS, Align, Field, Spec
 from penstock.errors import ExpiredRowError, PenstockError
 
-Int = npt.NDArray[np.int64]
 _PLAIN = frozenset((bool, int, float))
 
 
@@ -68,7 +67,7 @@ class Source(ABC):
 
     @property
     @abstractmethod
-    def offsets(self) -> Int:
+    def offsets(self) -> IntArray:
         """First step row of each episode, and the end, `[E + 1]` int64."""
 
     @property
@@ -95,12 +94,12 @@ class Source(ABC):
         return int(self.offsets[0]), int(self.offsets[-1])
 
     @property
-    def blocks(self) -> Int | None:
+    def blocks(self) -> IntArray | None:
         """Bounds of blocks of rows decoded together, `[B + 1]` int64 step rows, or None if any row is cheap."""
         return None
 
     @abstractmethod
-    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         """Read rows of an array column.
 
         Args:
@@ -123,7 +122,7 @@ class Source(ABC):
             f"{type(self).__name__} has no ragged column {column!r} (selection of {len(selection.at)} spans)"
         )
 
-    def value_offsets(self, column: str) -> Int:
+    def value_offsets(self, column: str) -> IntArray:
         """Return the offsets of a ragged column.
 
         Args:
@@ -138,7 +137,7 @@ class Source(ABC):
         lengths = [self._ragged_rows(column, a, min(a + ROWS, rows)).lengths for a in range(0, rows, ROWS)]
         return offsets_of(np.concatenate(lengths) if lengths else [])
 
-    def read_values(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read_values(self, column: str, selection: Selection, out: AnyArray) -> None:
         """Read values of a ragged column.
 
         Args:
@@ -192,7 +191,7 @@ class Source(ABC):
         lo, hi = self.extent
         return hi - lo
 
-    def rows(self, align: Align) -> Int:
+    def rows(self, align: Align) -> IntArray:
         """Return the first row of each episode, and the end, `[E + 1]` int64.
 
         Args:
@@ -201,7 +200,7 @@ class Source(ABC):
         e = np.arange(len(self.offsets))
         return {"step": self.offsets, "boundary": self.offsets + e, "episode": e}[align]
 
-    def rows_between(self, align: Align, first: int, last: int) -> Int:
+    def rows_between(self, align: Align, first: int, last: int) -> IntArray:
         """Return a part of `rows(align)`, at the cost of that part, `[last - first + 1]` int64.
 
         Args:
@@ -419,7 +418,7 @@ def _refusal(source: Source, name: str, args: tuple[Any, ...], error: Exception)
     return refusal(error, source.location, where)
 
 
-def check_values(column: str, offsets: Int, selection: Selection) -> None:
+def check_values(column: str, offsets: IntArray, selection: Selection) -> None:
     """Raise an error if a span is outside the values of a ragged column.
 
     Args:
@@ -437,7 +436,7 @@ def check_values(column: str, offsets: Int, selection: Selection) -> None:
         raise ExpiredRowError(f"expected values of {column} within 0:{offsets[-1]}, got {lo}:{hi}")
 
 
-def _runs(order: Iterable[int], offsets: Int, budget: int) -> Iterator[tuple[int, int]]:
+def _runs(order: Iterable[int], offsets: IntArray, budget: int) -> Iterator[tuple[int, int]]:
     """First and last number of each run of consecutive episodes with at most `budget` steps."""
     first = last = end = -1  # `end` is the last step row that the run may reach
     for e in order:
@@ -465,7 +464,7 @@ def _is_number(value: object) -> bool:
     return type(value) in _PLAIN or isinstance(value, (int, float, np.integer, np.floating, np.bool_))
 
 
-def _number_column(values: list[Any]) -> npt.NDArray[Any]:
+def _number_column(values: list[Any]) -> AnyArray:
     types = set(map(type, values))  # one look at each value: there are as many as episodes
     if all(issubclass(t, (int, np.integer)) for t in types):
         try:

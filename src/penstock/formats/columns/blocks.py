@@ -7,25 +7,22 @@ from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.cache import Cache
+from penstock.core.arrays import AnyArray, ByteArray, IntArray, StructArray
 from penstock.core.ragged import Array, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Field
 from penstock.errors import FormatError
-from penstock.files.mapping import Bytes, check_mapped
+from penstock.files.mapping import check_mapped
 from penstock.formats.base.pieces import cut
 from penstock.formats.columns.layout import Layout
 from penstock.formats.columns.packing import Packing
 from penstock.formats.columns.reading import Map, as_bytes
-from penstock.formats.columns.table import Entries
 from penstock.kernels.rows import RowMap
 
-Int = npt.NDArray[np.int64]
 CACHE_BYTES = 64 << 20
 _MOST_GAIN = 1100  # deflate makes at most 1032 bytes out of one
 
@@ -37,7 +34,7 @@ class Blocks:
     Raises `FormatError` if the entries count others than the files have.
     """
 
-    def __init__(self, layout: Layout, packing: Packing, entries: Entries, offsets: Int, mapping: Map) -> None:
+    def __init__(self, layout: Layout, packing: Packing, entries: StructArray, offsets: IntArray, mapping: Map) -> None:
         counts = packing.counts(np.diff(offsets))
         ends = entries["blocks"].astype(np.int64)
         if np.any(counts > ends):
@@ -59,13 +56,13 @@ class Blocks:
         for segment, positions in self.positions.items():
             yield layout.blocks(segment), positions.nbytes
 
-    def rows(self, field: Field) -> Int:
+    def rows(self, field: Field) -> IntArray:
         """`[B + 1]` first row of each block in the row space of a column."""
         if field.align == "step":
             return self.cuts
         return self.cuts + np.append(self.episode, len(self.first) - 1)
 
-    def _positions(self, layout: Layout, segment: int, blocks: int, mapping: Map) -> Int:
+    def _positions(self, layout: Layout, segment: int, blocks: int, mapping: Map) -> IntArray:
         width = len(self.columns)
         return mapping(layout.blocks(segment), (blocks + 1) * width * 8).view("<i8").reshape(blocks + 1, width)
 
@@ -86,7 +83,7 @@ class PackedColumn:
                 raise FormatError(f"expected the blocks to end at a byte of the file, got {end}", path=file)
             yield file, end
 
-    def read(self, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read(self, selection: Selection, out: AnyArray) -> None:
         """Fill the covered places of `out`. Every block that is touched is decoded once."""
         pieces = cut(self._rows, selection.start, selection.length, selection.at)
         pieces = pieces.take(np.argsort(pieces.run, kind="stable"))
@@ -104,17 +101,17 @@ class PackedColumn:
         flat = np.concatenate([self._block(b) for b in numbers])
         return flat.view(self.field.dtype).reshape(rows, *self.field.shape)
 
-    def payload(self, e: int, segment: int, first: int, rows: int) -> Iterator[Bytes]:
+    def payload(self, e: int, segment: int, first: int, rows: int) -> Iterator[ByteArray]:
         """The bytes of the rows, as their checksum takes them."""
         part = self.part(e, segment, first, rows)
         yield as_bytes(np.asarray(part))
 
-    def _block(self, b: int) -> Bytes:
+    def _block(self, b: int) -> ByteArray:
         segment, number = int(self._blocks.segment[b]), int(self._blocks.number[b])
         size = int(self._rows[b + 1] - self._rows[b]) * self.field.row_bytes
         return self._decoded.array((self._path, segment, number), lambda: self._inflated(segment, number, size))
 
-    def _inflated(self, segment: int, number: int, size: int) -> Bytes:
+    def _inflated(self, segment: int, number: int, size: int) -> ByteArray:
         file = self._layout.values(segment, self._path)
         low, high = self._blocks.positions[segment][number : number + 2, self._which].tolist()
         check_mapped(self._data[segment])
@@ -133,9 +130,9 @@ class PackedColumn:
         return np.frombuffer(found, np.uint8)
 
     @cached_property
-    def _rows(self) -> Int:
+    def _rows(self) -> IntArray:
         return self._blocks.rows(self.field)
 
     @cached_property
-    def _data(self) -> dict[int, Bytes]:
+    def _data(self) -> dict[int, ByteArray]:
         return {s: self._map(*file) for s, file in zip(self._blocks.positions, self.files(), strict=True)}

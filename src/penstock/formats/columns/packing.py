@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.core.columns import under
 from penstock.core.spec import Field, Spec
 from penstock.errors import SpecError
@@ -62,7 +62,7 @@ class Packing:
                 raise SpecError(f"expected a column of equal rows that follow the steps, got {path}: it stays raw")
         return self
 
-    def counts(self, steps: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def counts(self, steps: IntArray) -> IntArray:
         """How many blocks episodes of so many steps have: at least one, for the last boundary row.
 
         >>> Packing(64, {}).counts(np.array([0, 64, 65])).tolist()

@@ -6,22 +6,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, ByteArray, IntArray, StructArray
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, SpecError
-from penstock.files.mapping import Bytes
 from penstock.formats.columns.layout import Layout
-from penstock.formats.columns.table import Entries
 from penstock.kernels.rows import RowMap
 
-Int = npt.NDArray[np.int64]
-Map = Callable[[Path, int], Bytes]  # the first bytes of a file
+Map = Callable[[Path, int], ByteArray]  # the first bytes of a file
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,14 +26,14 @@ class Runs:
     in segment `segments[which[r]]`, the first being its episode `index[r]`, from its step row `start[r]` on."""
 
     segments: tuple[int, ...]
-    which: Int
-    index: Int
-    start: Int
-    episodes: Int
-    steps: Int
+    which: IntArray
+    index: IntArray
+    start: IntArray
+    episodes: IntArray
+    steps: IntArray
 
     @classmethod
-    def of(cls, entries: Entries, offsets: Int) -> Runs:
+    def of(cls, entries: StructArray, offsets: IntArray) -> Runs:
         """Find the runs of a table. `offsets` is `[E + 1]`, the first step row of each episode."""
         index = entries["index"].astype(np.int64)
         begins = np.ones(len(entries), np.bool_)
@@ -48,7 +44,7 @@ class Runs:
         start = entries["start"][first].astype(np.int64)
         return cls(tuple(segments.tolist()), which, index[first], start, np.diff(cuts), np.diff(offsets[cuts]))
 
-    def rows(self, align: Align) -> tuple[Int, Int]:
+    def rows(self, align: Align) -> tuple[IntArray, IntArray]:
         """`[R]` first row of each run in its segment, and `[R]` how many rows it has."""
         if align == "step":
             return self.start, self.steps
@@ -76,7 +72,7 @@ class ArrayColumn:
         for segment, rows in zip(self._runs.segments, self._runs.sizes(self.field.align), strict=True):
             yield self._layout.values(segment, self._path), rows * self.field.row_bytes
 
-    def read(self, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read(self, selection: Selection, out: AnyArray) -> None:
         """Fill the covered places of `out`: one gather."""
         if self.field.row_bytes:
             self._rows.gather(selection.start, selection.length, selection.at, out.reshape(-1).view(np.uint8))
@@ -85,7 +81,7 @@ class ArrayColumn:
         """Rows of one segment, a read-only view."""
         return self._views[segment][first : first + rows]
 
-    def payload(self, e: int, segment: int, first: int, rows: int) -> Iterator[Bytes]:
+    def payload(self, e: int, segment: int, first: int, rows: int) -> Iterator[ByteArray]:
         """The bytes of the rows, as their checksum takes them."""
         yield as_bytes(self._views[segment][first : first + rows])
 
@@ -97,9 +93,9 @@ class ArrayColumn:
         return RowMap.build(buffers, rows, self._runs.which, first * width, width)
 
     @cached_property
-    def _views(self) -> dict[int, npt.NDArray[Any]]:
+    def _views(self) -> dict[int, AnyArray]:
         field = self.field
-        views: dict[int, npt.NDArray[Any]] = {}
+        views: dict[int, AnyArray] = {}
         sizes = zip(self._runs.segments, self.files(), self._runs.sizes(field.align), strict=True)
         for segment, (file, size), rows in sizes:
             flat = self._map(file, size).view(field.dtype) if field.row_bytes else np.zeros(0, field.dtype)
@@ -141,12 +137,12 @@ class RaggedColumn:
         grid[within + np.repeat(selection.at - places[:-1], selection.length)] = lengths
         return Ragged(out, offsets_of(grid))
 
-    def read_values(self, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read_values(self, selection: Selection, out: AnyArray) -> None:
         """Fill the covered places of `out` with values by the numbers of `value_offsets`: one gather."""
         self._end_to_end.gather(selection.start, selection.length, selection.at, as_bytes(out))
 
     @cached_property
-    def value_offsets(self) -> Int:
+    def value_offsets(self) -> IntArray:
         """`[rows + 1]`: which values each row has, of those of all runs laid end to end. Cost: a pass over the offsets.
 
         Raises `FormatError` for offsets that decrease or leave the values.
@@ -160,7 +156,7 @@ class RaggedColumn:
             parts.append(np.diff(offsets))
         return offsets_of(np.concatenate(parts))
 
-    def _cuts(self) -> Iterator[tuple[Int, int]]:
+    def _cuts(self) -> Iterator[tuple[IntArray, int]]:
         """The offsets of each run, and its segment."""
         for first, rows, which in zip(*self._runs.rows(self.field.align), self._runs.which, strict=True):
             segment = self._runs.segments[which]
@@ -184,14 +180,14 @@ class RaggedColumn:
             file = self._layout.offsets(segment, self._path)
             raise FormatError(f"damaged offsets: {error}", path=file, where=f"row {first}") from error
 
-    def payload(self, e: int, segment: int, first: int, rows: int) -> Iterator[Bytes]:
+    def payload(self, e: int, segment: int, first: int, rows: int) -> Iterator[ByteArray]:
         """The bytes of lengths and values, as their checksum takes them."""
         held = self.part(e, segment, first, rows)
         if isinstance(held, Ragged):
             yield as_bytes(held.lengths)
             yield as_bytes(held.values)
 
-    def _checked(self, starts: Int, ends: Int, segment: Int) -> Int:
+    def _checked(self, starts: IntArray, ends: IntArray, segment: IntArray) -> IntArray:
         """The lengths of rows, none of which may leave the values of its segment."""
         held = np.diff(self._values.first)[segment]
         wrong = (starts < 0) | (ends < starts) | (ends > held)
@@ -201,18 +197,18 @@ class RaggedColumn:
             raise FormatError(f"expected offsets within 0:{held[bad]}, got {starts[bad]}:{ends[bad]}", path=file)
         return ends - starts
 
-    def _segment_of(self, rows: Int) -> Int:
+    def _segment_of(self, rows: IntArray) -> IntArray:
         return self._runs.which[np.searchsorted(self._bounds[0].first, rows, side="right") - 1]
 
     @cached_property
-    def _offsets(self) -> dict[int, Int]:
-        found: dict[int, Int] = {}
+    def _offsets(self) -> dict[int, IntArray]:
+        found: dict[int, IntArray] = {}
         for segment, rows in zip(self._runs.segments, self._runs.sizes(self.field.align), strict=True):
             found[segment] = self._map(self._layout.offsets(segment, self._path), (rows + 1) * 8).view("<i8")
         return found
 
     @cached_property
-    def _data(self) -> dict[int, npt.NDArray[Any]]:
+    def _data(self) -> dict[int, AnyArray]:
         files = list(self.files())[1::2]
         return {s: self._map(*file).view(self.field.dtype) for s, file in zip(self._offsets, files, strict=True)}
 
@@ -233,6 +229,6 @@ class RaggedColumn:
         return RowMap.build(buffers, counts, which, which * 0, self.field.dtype.itemsize)
 
 
-def as_bytes(array: npt.NDArray[Any]) -> Bytes:
+def as_bytes(array: AnyArray) -> ByteArray:
     """The bytes of an array in C order, without a copy where they lie so already."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8) if array.nbytes else np.zeros(0, np.uint8)

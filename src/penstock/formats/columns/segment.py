@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from penstock.core.arrays import StructArray
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Align, Field
@@ -65,7 +66,7 @@ class Segment:
             raise
         return self
 
-    def restore(self, entries: table.Entries) -> None:
+    def restore(self, entries: StructArray) -> None:
         """Cut everything back to what the entries say. Raises `FormatError` if the files hold less."""
         self._episodes, self._start, self._text_end, self._block_count = table.ends(entries, self.number)
         _cut(self._texts, self._text_end, self._folder)

@@ -12,21 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.cache import Cache
+from penstock.core.arrays import ByteArray, IntArray, StructArray
 from penstock.core.episode import Episode
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align
 from penstock.errors import FormatError
-from penstock.files.mapping import Bytes, check_mapped, map_file
+from penstock.files.mapping import check_mapped, map_file
 from penstock.formats.columns import table
 from penstock.formats.columns.blocks import CACHE_BYTES, Blocks, PackedColumn
 from penstock.formats.columns.layout import Layout
 from penstock.formats.columns.reading import ArrayColumn, RaggedColumn, Runs
-
-Int = npt.NDArray[np.int64]
-
 
 Column = ArrayColumn | RaggedColumn | PackedColumn
 
@@ -36,10 +33,10 @@ class Maps:
     blocks that were decoded last."""
 
     def __init__(self) -> None:
-        self._held: dict[Path, Bytes] = {}
+        self._held: dict[Path, ByteArray] = {}
         self.decoded = Cache(CACHE_BYTES)
 
-    def __call__(self, path: Path, size: int) -> Bytes:
+    def __call__(self, path: Path, size: int) -> ByteArray:
         """The first `size` bytes of a file. Raises `FormatError` if it is shorter."""
         held = self._held.get(path)
         if held is None or len(held) < size:
@@ -53,7 +50,7 @@ class Snapshot:
     Raises `FormatError` if the entries do not fit the files.
     """
 
-    def __init__(self, layout: Layout, entries: table.Entries, maps: Maps) -> None:
+    def __init__(self, layout: Layout, entries: StructArray, maps: Maps) -> None:
         self.layout, self.entries, self.maps = layout, entries, maps
         self.offsets = offsets_of(entries["steps"].astype(np.int64))
         runs = Runs.of(entries, self.offsets)
@@ -120,7 +117,7 @@ class Snapshot:
         return digest.hexdigest()
 
     @cached_property
-    def rows(self) -> dict[Align, Int]:
+    def rows(self) -> dict[Align, IntArray]:
         """`[E + 1]` first row of each episode in the row space of each alignment."""
         e = np.arange(len(self.offsets))
         return {"step": self.offsets, "boundary": self.offsets + e, "episode": e}

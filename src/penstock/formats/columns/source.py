@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
@@ -21,8 +21,6 @@ from penstock.formats.columns.files import read_json
 from penstock.formats.columns.layout import METADATA
 from penstock.formats.columns.reading import RaggedColumn
 from penstock.formats.columns.snapshot import Snapshot
-
-Int = npt.NDArray[np.int64]
 
 
 class ColumnsSource(Source):
@@ -68,7 +66,7 @@ class ColumnsSource(Source):
         return self._snapshot.layout.spec
 
     @property
-    def offsets(self) -> Int:
+    def offsets(self) -> IntArray:
         """`[E + 1]` int64 first step row of each episode, and the end."""
         return self._snapshot.offsets
 
@@ -86,17 +84,17 @@ class ColumnsSource(Source):
         """What is stored about the whole dataset, as it is now."""
         return read_json(self._path / METADATA)
 
-    def rows(self, align: Align) -> Int:
+    def rows(self, align: Align) -> IntArray:
         """`[E + 1]` int64 first row of each episode, and the end, in the row space of one alignment."""
         return self._snapshot.rows[align]
 
     @property
-    def blocks(self) -> Int | None:
+    def blocks(self) -> IntArray | None:
         """`[B + 1]` int64 step rows that cut the rows into blocks decoded together, None where values lie raw."""
         held = self._snapshot.blocks
         return None if held is None else np.unique(held.cuts)
 
-    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         """One gather out of the memory maps; of compressed columns, each block that is touched is decoded once."""
         held = self._snapshot.columns[column]
         if isinstance(held, RaggedColumn):
@@ -107,11 +105,11 @@ class ColumnsSource(Source):
         """Three gathers: where rows start, where they end, and their values."""
         return self._ragged(column).read(selection)
 
-    def value_offsets(self, column: str) -> Int:
+    def value_offsets(self, column: str) -> IntArray:
         """As they are stored; a pass over them the first time after `refresh`."""
         return self._ragged(column).value_offsets
 
-    def read_values(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read_values(self, column: str, selection: Selection, out: AnyArray) -> None:
         """One gather out of the memory maps."""
         held = self._ragged(column)
         check_values(column, held.value_offsets, selection)

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import BoolArray, StructArray
 from penstock.errors import ChecksumError, FormatError
 from penstock.files.descriptors import opened
 from penstock.formats.columns.packing import Packing
-
-Entries = npt.NDArray[np.void]
 
 ENTRY = np.dtype(
     [
@@ -55,7 +53,7 @@ def unpack(entries: bytes, e: int) -> tuple[int, ...]:
     return _BODY.unpack_from(entries, e * SIZE)
 
 
-def read(path: Path, known: int = 0) -> Entries:
+def read(path: Path, known: int = 0) -> StructArray:
     """The complete entries from number `known` on; a torn tail is left out.
 
     Raises `ChecksumError` for a damaged entry with sound ones behind it, which no torn write leaves.
@@ -84,14 +82,14 @@ def read_bytes(path: Path, start: int = 0) -> bytes:
     return b"".join(parts)
 
 
-def sound_entries(entries: Entries) -> npt.NDArray[np.bool_]:
+def sound_entries(entries: StructArray) -> BoolArray:
     """`[E]` bool: which entries have the right checksum. Cost: 0.2 µs an entry."""
     raw, body = memoryview(entries.tobytes()), _BODY.size
     found = np.fromiter((zlib.crc32(raw[i : i + body]) for i in range(0, len(raw), SIZE)), np.uint32, len(entries))
     return found == entries["check"]
 
 
-def check_order(entries: Entries, path: Path, packing: Packing | None = None) -> None:
+def check_order(entries: StructArray, path: Path, packing: Packing | None = None) -> None:
     """Raise `FormatError` unless the episodes of every segment follow one another without a gap."""
     check_limits(entries, path)
     order = np.argsort(entries["segment"], kind="stable")
@@ -116,7 +114,7 @@ def check_order(entries: Entries, path: Path, packing: Packing | None = None) ->
         raise FormatError("expected the episode to follow the one before it", path=path, where=f"entry {bad}")
 
 
-def check_limits(entries: Entries, path: Path) -> None:
+def check_limits(entries: StructArray, path: Path) -> None:
     """Raise `FormatError` for numbers so large that adding them could overflow."""
     wrong = np.zeros(len(entries), np.bool_)
     for name in ("start", "steps", "metadata"):
@@ -126,7 +124,7 @@ def check_limits(entries: Entries, path: Path) -> None:
         raise FormatError(f"expected numbers below {_LIMIT}, got larger ones", path=path, where=where)
 
 
-def ends(entries: Entries, segment: int) -> tuple[int, int, int, int]:
+def ends(entries: StructArray, segment: int) -> tuple[int, int, int, int]:
     """How many episodes, step rows, metadata bytes and blocks a segment holds.
 
     >>> ends(np.frombuffer(pack(0, 0, 0, 3, 0, 2, 0, 0), ENTRY), 0)

@@ -7,12 +7,11 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.npy import Header, array_of, header_of
+from penstock.core.arrays import AnyArray
 from penstock.errors import ChecksumError, FormatError, UnsafeDataError
 from penstock.files.mapping import check_mapped, map_descriptor
 from penstock.formats.demos.members import DAMAGED, ZIP, names_of
@@ -104,7 +103,7 @@ class Archive:
             raw = self._inflate(raw, member, HEADER_BYTES, whole=False)
         return header_of(raw, path=self.path, where=name)
 
-    def array(self, name: str) -> npt.NDArray[Any]:
+    def array(self, name: str) -> AnyArray:
         """One array, C-contiguous, of the machine's byte order: a view of the map where it lies there so, else a copy.
 
         Objects are read as plain values. Raises `FormatError` where header and bytes disagree, `ChecksumError` for

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import Dataset, File
+from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError, PenstockError
 from penstock.formats.demos.hdf5 import (
@@ -27,8 +27,6 @@ from penstock.formats.demos.hdf5 import (
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.source import Column, Demos, Next, check_next, follows, held, left_out_of
 
-Int = npt.NDArray[np.int64]
-Bool = npt.NDArray[np.bool_]
 NEEDED = ("observations", "actions", "rewards", "terminals")
 FIRST = ("actions", "rewards")
 FEW = 64  # values of an array that is small enough for metadata
@@ -119,10 +117,10 @@ class _Reading:
         self.left_out: set[str] = set()
         self.terminals = self._marks("terminals")
         self.timeouts = self._marks("timeouts") if "timeouts" in self.datasets else None
-        self._linked: Bool | None = None
+        self._linked: BoolArray | None = None
         self.offsets = self._cut(max_episode_steps)
 
-    def _cut(self, max_episode_steps: int | None) -> Int:
+    def _cut(self, max_episode_steps: int | None) -> IntArray:
         """`[E + 1]` where trajectories begin: after what is terminal or timed out; the file's end ends the last."""
         if self.timeouts is not None and max_episode_steps is not None:
             message = f"expected no max_episode_steps for a file with timeouts, got {max_episode_steps}"
@@ -135,7 +133,7 @@ class _Reading:
             ends[:-1] |= ~self._links()
         return np.concatenate([[0], np.flatnonzero(ends) + 1]).astype(np.int64)
 
-    def _limited(self, limit: int) -> Bool:
+    def _limited(self, limit: int) -> BoolArray:
         """`[N]` the steps that are the last of so many since the last end."""
         ends = self.terminals.copy()
         ends[-1] = True
@@ -143,7 +141,7 @@ class _Reading:
         begin = np.repeat(np.cumsum(lengths) - lengths, lengths)
         return (np.arange(self.n) - begin) % limit == limit - 1
 
-    def _links(self) -> Bool:
+    def _links(self) -> BoolArray:
         """`[N - 1]` whether the next observation of a step is the observation of the step after it."""
         if self._linked is None:
             one, other = (self.datasets[name] for name in ("observations", "next_observations"))
@@ -214,10 +212,10 @@ class _Reading:
         self.left_out |= set(names) - set(fitting)
         return fitting
 
-    def _marks(self, name: str) -> Bool:
+    def _marks(self, name: str) -> BoolArray:
         return np.asarray(self._checked(name).read()).reshape(self.n) != 0
 
-    def _step(self, name: str, start: Int | None = None, length: Int | None = None) -> Column:
+    def _step(self, name: str, start: IntArray | None = None, length: IntArray | None = None) -> Column:
         dataset = self._checked(name)
         shape = () if name in FIRST[1:] and row_shape(dataset) == (1,) else None
         segments = Segments.whole([dataset])

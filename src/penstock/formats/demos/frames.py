@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field, Spec
@@ -18,8 +18,6 @@ from penstock.formats.memory import MemorySource
 from penstock.kernels.digest import digest_of
 from penstock.kernels.rows import RowMap
 
-Int = npt.NDArray[np.int64]
-Array = npt.NDArray[Any]
 SMALL = 4096  # bytes of a frame below which runs are joined: a run costs more than its copy
 
 
@@ -38,7 +36,7 @@ class Rows(Protocol):
         """A digest that changes with the values."""
         ...
 
-    def read(self, selection: Selection, out: Array) -> None:
+    def read(self, selection: Selection, out: AnyArray) -> None:
         """Rows into the covered places of `out` `[n * L, *shape]`."""
         ...
 
@@ -56,7 +54,7 @@ class Frames:
     (4,)
     """
 
-    def __init__(self, runs: Sequence[Array], index: Int | None = None, axis: int = 0) -> None:
+    def __init__(self, runs: Sequence[AnyArray], index: IntArray | None = None, axis: int = 0) -> None:
         held = [np.ascontiguousarray(run) for run in runs]
         if len(held) > 1 and held[0].nbytes // max(len(held[0]), 1) < SMALL:
             held = [np.concatenate(held)]
@@ -92,7 +90,7 @@ class Frames:
         buffers = [run.reshape(-1).view(np.uint8) for run in self.runs]
         return RowMap.build(buffers, lengths, np.arange(len(buffers)), lengths * 0, width)
 
-    def read(self, selection: Selection, out: Array) -> None:
+    def read(self, selection: Selection, out: AnyArray) -> None:
         """Rows into the covered places of `out` `[n * L, *shape]`: one gather, and a copy where `axis` is -1."""
         if self.index is None:
             self._rows.gather(selection.start, selection.length, selection.at, out.reshape(-1).view(np.uint8))
@@ -111,7 +109,7 @@ class Frames:
         beside.reshape(m, *outer, k, channels)[...] = np.moveaxis(frames, 1, -2)
         out.reshape(-1, *self.shape)[places] = beside
 
-    def _stack(self, wanted: Int, places: Int, out: Array) -> None:
+    def _stack(self, wanted: IntArray, places: IntArray, out: AnyArray) -> None:
         """Frames `wanted` `[m, k]`, one behind the other, to `places` `[m]`."""
         at = (places[:, None] * wanted.shape[1] + np.arange(wanted.shape[1])).ravel()
         frames, there = wanted.ravel(), wanted.ravel() >= 0
@@ -121,7 +119,7 @@ class Frames:
         self._rows.gather(frames[there], np.ones(int(there.sum()), np.int64), at[there], flat)
 
 
-def stack_index(lengths: Sequence[int], k: int, *, repeat: bool) -> Int:
+def stack_index(lengths: Sequence[int], k: int, *, repeat: bool) -> IntArray:
     """`[rows, k]` the last `k` frames at every row, oldest first; before the first frame of an episode it is the first
     again (`repeat`), or none (-1).
 
@@ -146,11 +144,11 @@ class FrameSource(Source):
         self,
         spec: Spec,
         frames: Mapping[str, Rows],
-        columns: Mapping[str, Array | Ragged],
-        offsets: Int,
+        columns: Mapping[str, AnyArray | Ragged],
+        offsets: IntArray,
         metadata: Mapping[str, Any],
         episode_metadata: Sequence[Mapping[str, Any]],
-        blocks: Int | None = None,
+        blocks: IntArray | None = None,
     ) -> None:
         self._spec, self._frames = spec, dict(frames)
         rest = Spec({path: field for path, field in spec.items() if path not in frames})
@@ -168,7 +166,7 @@ class FrameSource(Source):
         return self._spec
 
     @property
-    def offsets(self) -> Int:
+    def offsets(self) -> IntArray:
         """`[E + 1]` int64 first step row of each episode, and the end."""
         return self._rest.offsets
 
@@ -190,11 +188,11 @@ class FrameSource(Source):
         return self._fingerprint
 
     @property
-    def blocks(self) -> Int | None:
+    def blocks(self) -> IntArray | None:
         """Step rows that are decoded together, or None where any row is cheap."""
         return self._blocks
 
-    def read_array(self, column: str, selection: Selection, out: Array) -> None:
+    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         """One gather."""
         if column in self._frames:
             self._frames[column].read(selection, out)
@@ -205,11 +203,11 @@ class FrameSource(Source):
         """One gather of values."""
         return self._rest.read_ragged(column, selection)
 
-    def value_offsets(self, column: str) -> Int:
+    def value_offsets(self, column: str) -> IntArray:
         """As they were read."""
         return self._rest.value_offsets(column)
 
-    def read_values(self, column: str, selection: Selection, out: Array) -> None:
+    def read_values(self, column: str, selection: Selection, out: AnyArray) -> None:
         """One gather."""
         self._rest.read_values(column, selection, out)
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import Dataset, File, has_signature
+from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
@@ -25,9 +25,6 @@ from penstock.formats.base.infos import plain
 from penstock.formats.base.pieces import Rows, cut, expand
 from penstock.formats.demos.source import Column
 from penstock.kernels.rows import RowMap
-
-Int = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 
 DECODED = 256 << 20  # bytes of decoded chunks that a source keeps
 AT_ONCE = 32 << 20  # bytes of chunks that one gather holds beyond that
@@ -39,9 +36,9 @@ class Segments(NamedTuple):
     """Segment `s` is the rows `start[s] : start[s] + length[s]` of `datasets[owner[s]]`; `[S]` int64 each."""
 
     datasets: Sequence[Dataset]
-    owner: Int
-    start: Int
-    length: Int
+    owner: IntArray
+    start: IntArray
+    length: IntArray
 
     @classmethod
     def whole(cls, datasets: Sequence[Dataset]) -> Segments:
@@ -102,7 +99,7 @@ def _band(dataset: Dataset) -> int:
     return height
 
 
-def _stored(dataset: Dataset) -> tuple[int, Int | None]:
+def _stored(dataset: Dataset) -> tuple[int, IntArray | None]:
     """Rows of a block and the byte at which each block of whole rows lies as it is; None if there are none such."""
     rows = dataset.shape[0]
     if rows == 0:
@@ -123,7 +120,7 @@ def _stored(dataset: Dataset) -> tuple[int, Int | None]:
     return chunk[0], tiles.offset[order]
 
 
-def _cut_segments(segments: Segments, heights: Sequence[int]) -> tuple[Int, Int, Int, Int]:
+def _cut_segments(segments: Segments, heights: Sequence[int]) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Segments cut where blocks of so many rows end: `[R + 1]` first rows, block, row in the block, and rows, `[R]`.
 
     Blocks are numbered through all datasets.
@@ -149,17 +146,17 @@ class BandRows:
     heights: Sequence[int]
     width: int
     cache: Cache
-    cuts: Int
-    band: Int
-    local: Int
-    rows: Int
-    _first: Int = field(init=False)
+    cuts: IntArray
+    band: IntArray
+    local: IntArray
+    rows: IntArray
+    _first: IntArray = field(init=False)
 
     def __post_init__(self) -> None:
         counts = [-(-d.shape[0] // height) for d, height in zip(self.datasets, self.heights, strict=True)]
         object.__setattr__(self, "_first", offsets_of(counts))
 
-    def gather(self, start: Int, length: Int, at: Int, out: Bytes) -> None:
+    def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
         """Decode each band that is needed once, in the order of the file, and copy. Memory: 32 MB, or one band."""
         run, begin, rows, place = cut(self.cuts, start, length, at)
         local = self.local[run] + begin - self.cuts[run]
@@ -175,12 +172,12 @@ class BandRows:
             held = RowMap.build(buffers, rows[mine], buffer, local[mine] * self.width, self.width)
             held.gather(held.first[:-1], rows[mine], place[mine], out)
 
-    def _decoded(self, band: int, owner: int) -> Bytes:
+    def _decoded(self, band: int, owner: int) -> ByteArray:
         dataset, height = self.datasets[owner], self.heights[owner]
         begin = (band - int(self._first[owner])) * height
         end = min(begin + height, dataset.shape[0])
 
-        def decode() -> Bytes:
+        def decode() -> ByteArray:
             return np.asarray(dataset.read(begin, end), native(dataset), order="C").reshape(-1).view(np.uint8)
 
         return self.cache.array((dataset.address, begin), decode)
@@ -204,7 +201,7 @@ def alike(one: Dataset, other: Dataset) -> bool:
     return one.dtype == other.dtype and row_shape(one) == row_shape(other) and one.kind == other.kind
 
 
-def blocks_of(columns: Mapping[str, Column], offsets: Int) -> Int | None:
+def blocks_of(columns: Mapping[str, Column], offsets: IntArray) -> IntArray | None:
     """`[B + 1]` step rows at which the bands of the widest column in chunks begin; None where there is none."""
     banded = [(c.rows, c.field.align) for c in columns.values() if isinstance(c.rows, BandRows)]
     if not banded:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.pickle import load
+from penstock.core.arrays import AnyArray
 from penstock.errors import FormatError, UnsafeDataError, require
 from penstock.files.mapping import map_file
 from penstock.formats.base.source import Source
@@ -18,8 +18,6 @@ from penstock.formats.demos.archive import MAX_BYTES, Archive, npz_names
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.trajectories import Track, numbers, source_of, unpickled
 from penstock.formats.demos.unpack import HEAD, opening
-
-Array = npt.NDArray[Any]
 
 STATE = "state.json"
 INFO = "dataset_info.json"
@@ -170,7 +168,7 @@ def _tracks(table: Any, path: Path, before: int) -> list[Track]:
     missing = {"obs", "acts", "terminal"} - set(table.column_names)
     if missing:
         raise FormatError(f"expected imitation's columns, got none for {sorted(missing)}", path=path)
-    parts: dict[str, list[Array]] = {}
+    parts: dict[str, list[AnyArray]] = {}
     for name in {"obs", "acts", "rews"} & set(table.column_names):
         parts[name] = [_nested(chunk, path, name) for chunk in _lists(table.column(name), path, name)]
     terminal = table.column("terminal").to_pylist()
@@ -202,7 +200,7 @@ def _lists(column: Any, path: Path, name: str) -> list[Any]:
     return out
 
 
-def _nested(array: Any, path: Path, name: str) -> Array:
+def _nested(array: Any, path: Path, name: str) -> AnyArray:
     """Lists in lists of equal lengths as one array of numbers."""
     shape = [len(array)]
     for _ in range(DEEPEST):

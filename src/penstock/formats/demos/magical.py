@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.pickle import loads
+from penstock.core.arrays import AnyArray, BoolArray
 from penstock.core.spaces import Discrete
 from penstock.errors import FormatError
 from penstock.formats.base.infos import plain
 from penstock.formats.base.source import Source
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.magical_preproc import SIDE, Preprocessor, preprocessor_named, shrunken
-from penstock.formats.demos.trajectories import Array, Track, source_of, unpickled
+from penstock.formats.demos.trajectories import Track, source_of, unpickled
 from penstock.formats.demos.unpack import MAX_BYTES, head_of, opening, some_files, unpacked
 
 SUFFIX = ".pkl.gz"
@@ -73,8 +73,8 @@ def read_magical(
     """
     chosen = None if preprocessor is None else preprocessor_named(preprocessor)
     tracks: list[Track] = []
-    small: dict[str, list[Array]] = {} if chosen is None else {view: [] for view in chosen.views}
-    keep: list[npt.NDArray[np.bool_]] = []
+    small: dict[str, list[AnyArray]] = {} if chosen is None else {view: [] for view in chosen.views}
+    keep: list[BoolArray] = []
     names: dict[Any, str] = {}
     for file in some_files(path, SUFFIX):
         track, name = _track(file, max_bytes)
@@ -118,7 +118,7 @@ def _track(file: Path, max_bytes: int) -> tuple[Track, str | None]:
     return track, name
 
 
-def _small(track: Track, view: str, chosen: Preprocessor, file: Path) -> Array:
+def _small(track: Track, view: str, chosen: Preprocessor, file: Path) -> AnyArray:
     """`[T + 1, ...]` the shrunken frames of one view."""
     shape = (SIDE, SIDE, 3)
     frames = track.observations.get(view, [])
@@ -133,7 +133,7 @@ def _small(track: Track, view: str, chosen: Preprocessor, file: Path) -> Array:
     return np.ascontiguousarray(small.transpose(0, 3, 1, 2)) if chosen.channels_first else small
 
 
-def _without(track: Track, keep: npt.NDArray[np.bool_]) -> Track:
+def _without(track: Track, keep: BoolArray) -> Track:
     """The steps, and the observations they begin with, that are kept; the last observation is."""
     steps = keep[:-1]
     seen = {

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.arrays import ByteArray, IntArray
 from penstock.errors import DataError
 from penstock.formats.demos.frames import Frames, stack_index
 
-Images = npt.NDArray[np.uint8]
-Int = npt.NDArray[np.int64]
+Images = ByteArray
 SIDE = 384
 BOX = 4
 
@@ -34,14 +34,16 @@ class Preprocessor:
         """The views that are needed."""
         return sorted({view for parts in self.stacks.values() for view, _ in parts})
 
-    def frames(self, small: Mapping[str, Sequence[Images]], rows: Int) -> dict[str, Frames]:
+    def frames(self, small: Mapping[str, Sequence[Images]], rows: IntArray) -> dict[str, Frames]:
         """The columns, out of the shrunken frames of each view, a run `[T + 1, ...]` a trajectory; `rows` are those
         that are kept."""
         return {path: self._column(parts, small, rows) for path, parts in self.stacks.items()}
 
-    def _column(self, parts: tuple[tuple[str, int], ...], small: Mapping[str, Sequence[Images]], rows: Int) -> Frames:
+    def _column(
+        self, parts: tuple[tuple[str, int], ...], small: Mapping[str, Sequence[Images]], rows: IntArray
+    ) -> Frames:
         runs: list[Images] = []
-        index: list[Int] = []
+        index: list[IntArray] = []
         for view, count in parts:
             lengths = [len(run) for run in small[view]]
             index.append(stack_index(lengths, count, repeat=True) + sum(map(len, runs)))

@@ -6,11 +6,9 @@ import struct
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any
-
-import numpy.typing as npt
 
 from penstock.containers import npy
+from penstock.core.arrays import AnyArray
 from penstock.errors import FormatError, UnsafeDataError
 
 ZIP = b"PK\x03\x04"
@@ -46,7 +44,7 @@ def member_head(path: Path, name: str, size: int) -> bytes:
         return b""
 
 
-def object_member(path: Path, name: str, max_bytes: int) -> npt.NDArray[Any]:
+def object_member(path: Path, name: str, max_bytes: int) -> AnyArray:
     """The object array in a member of an `.npz` file, its objects read as plain values.
 
     Raises `FormatError` for a damaged archive or another array, `UnsafeDataError` for more than `max_bytes` or objects

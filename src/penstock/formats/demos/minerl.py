@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
+from penstock.core.arrays import AnyArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.formats.base.format import Finding
@@ -16,7 +17,7 @@ from penstock.formats.base.source import Source
 from penstock.formats.demos.archive import Archive
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.members import names_of
-from penstock.formats.demos.trajectories import NUMBERS, Array, Track, source_of
+from penstock.formats.demos.trajectories import NUMBERS, Track, source_of
 from penstock.formats.demos.unpack import MAX_BYTES
 from penstock.formats.demos.video import CACHE_BYTES, Clip, Video, size_of
 
@@ -103,7 +104,7 @@ def _track(stream: Path, max_bytes: int, left: dict[str, None]) -> Track:
     archive = Archive(path, max_bytes)
     arrays = {name: archive.array(name) for name in archive}
     left.update({name: None for name, array in arrays.items() if not _fits(name, array)})
-    found: dict[str, dict[str, Array]] = {"action": {}, "observation": {}}
+    found: dict[str, dict[str, AnyArray]] = {"action": {}, "observation": {}}
     for name, array in arrays.items():
         kind, _, rest = name.partition("$")
         if kind in found and _fits(name, array):
@@ -123,7 +124,7 @@ def _track(stream: Path, max_bytes: int, left: dict[str, None]) -> Track:
     return Track(seen, found["action"], rewards, terminated=True, metadata=told)
 
 
-def _fits(name: str, array: Array) -> bool:
+def _fits(name: str, array: AnyArray) -> bool:
     """Whether an array can be a column, and is none of ours: frames have the name `pov`."""
     kind, _, rest = name.partition("$")
     if name == "reward":

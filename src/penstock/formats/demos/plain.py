@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
@@ -18,9 +18,6 @@ from penstock.formats.demos.archive import MAX_BYTES, Archive, npz_names
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.source import Column, Demos, continues, held, left_out_of, nameable
 from penstock.kernels.rows import RowMap
-
-Int = npt.NDArray[np.int64]
-Array = npt.NDArray[Any]
 
 # What each column may be called; of the groups, the first of which the file has a name counts.
 NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -121,7 +118,7 @@ class _Reading:
             raise FormatError(message, path=self._path)
         return found[0] if found else None
 
-    def _array(self, name: str) -> Array:
+    def _array(self, name: str) -> AnyArray:
         if name not in self._archive.members:
             raise FormatError(f"expected an array {name!r}, got {list(self._archive)}", path=self._path)
         if self._archive.header(name).dtype.kind not in NUMBERS:
@@ -132,7 +129,7 @@ class _Reading:
             raise FormatError("expected rows, got a single number", path=self._path, where=name)
         return array
 
-    def _flag(self, column: str) -> npt.NDArray[np.bool_]:
+    def _flag(self, column: str) -> BoolArray:
         name = self._names[column]
         array = self._array(name)
         if array.size == len(array) == self.n:
@@ -141,7 +138,7 @@ class _Reading:
             return self._of_episodes(np.asarray(array != 0))
         raise self._misfit(name, array, f"{self.n} rows of one number, as many as actions")
 
-    def _of_episodes(self, ended: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    def _of_episodes(self, ended: BoolArray) -> BoolArray:
         """Flags of steps from flags of episodes, as imitation keeps them."""
         offsets = self._stated()
         if offsets is None or len(ended) != len(offsets) - 1:
@@ -151,10 +148,10 @@ class _Reading:
         flags[(offsets[1:] - 1)[real]] = ended[real]
         return flags
 
-    def _misfit(self, name: str, array: Array, expected: str) -> FormatError:
+    def _misfit(self, name: str, array: AnyArray, expected: str) -> FormatError:
         return FormatError(f"expected {expected}, got {array.dtype}{list(array.shape)}", path=self._path, where=name)
 
-    def _episodes(self, lengths: list[int] | None) -> Int:
+    def _episodes(self, lengths: list[int] | None) -> IntArray:
         """`[E + 1]` where episodes begin, as the caller says, as the file says, or as its flags do."""
         stated = self._stated()
         if lengths is not None:
@@ -171,13 +168,13 @@ class _Reading:
         ends[-1:] = True
         return np.concatenate([[0], np.flatnonzero(ends) + 1]).astype(np.int64)
 
-    def _stated(self) -> Int | None:
+    def _stated(self) -> IntArray | None:
         found = {cut: self._sound(self._offsets(cut, name), name) for cut, name in self._cuts.items()}
         if len({offsets.tobytes() for offsets in found.values()}) > 1:
             raise FormatError(f"expected {list(found)} to agree where episodes end", path=self._path)
         return next(iter(found.values()), None)
 
-    def _offsets(self, cut: str, name: str) -> Int:
+    def _offsets(self, cut: str, name: str) -> IntArray:
         array = self._array(name)
         if array.ndim != 1 or (array.dtype.kind not in "biu" and array.size):
             raise self._misfit(name, array, "a row of whole numbers")
@@ -193,7 +190,7 @@ class _Reading:
         # `indices` are the cuts between episodes, as of np.split; `episode_ends` the end of the last one too.
         return np.concatenate([[0], numbers, [self.n] if cut == "indices" else []]).astype(np.int64)
 
-    def _sound(self, offsets: Int, name: str) -> Int:
+    def _sound(self, offsets: IntArray, name: str) -> IntArray:
         if len(offsets) < 2 or offsets[0] != 0 or offsets[-1] != self.n or (np.diff(offsets) < 0).any():
             message = f"expected episodes that follow one another and have {self.n} steps together, as many as actions"
             raise FormatError(message, path=self._path, where=name)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import Dataset, File, Group
@@ -31,7 +30,6 @@ from penstock.formats.demos.hdf5 import (
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.source import Column, Demos, Next, check_next, continues, held, left_out_of
 
-Int = npt.NDArray[np.int64]
 LONG = 1 << 16  # characters of an attribute that is too long for metadata
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
 from penstock.core.columns import under
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field, Spec
@@ -22,8 +22,6 @@ from penstock.formats.base.pieces import Rows, expand
 from penstock.formats.base.source import Source
 from penstock.kernels.rows import RowMap
 
-Int = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 Next = Literal["check", "trust", "separate"]
 
 AT_ONCE = 32 << 20  # bytes of rows that are compared at a time
@@ -44,12 +42,12 @@ class Column:
     rows: Rows
 
 
-def held(array: npt.NDArray[Any], align: Align = "step") -> Column:
+def held(array: AnyArray, align: Align = "step") -> Column:
     """A column of an array in memory."""
     return Column(Field(array.dtype, array.shape[1:], align), RowMap.of(array))
 
 
-def follows(after: Column, before: Column, n: int) -> npt.NDArray[np.bool_]:
+def follows(after: Column, before: Column, n: int) -> BoolArray:
     """`[n - 1]` whether row `t` of `after` is row `t + 1` of `before`, to the bit.
 
     Cost: one pass over both. Memory: 64 MB, or two rows.
@@ -57,7 +55,7 @@ def follows(after: Column, before: Column, n: int) -> npt.NDArray[np.bool_]:
     return np.concatenate([np.ones(0, np.bool_), *_compared(after, before, n)])
 
 
-def continues(after: Column, before: Column, offsets: Int) -> bool:
+def continues(after: Column, before: Column, offsets: IntArray) -> bool:
     """Whether, within every episode, row `t` of `after` is row `t + 1` of `before`. No episode is empty.
 
     Cost: one pass over both, up to the first block of rows that says no. Memory: 64 MB, or two rows.
@@ -73,7 +71,7 @@ def continues(after: Column, before: Column, offsets: Int) -> bool:
     return True
 
 
-def _compared(after: Column, before: Column, n: int) -> Iterator[npt.NDArray[np.bool_]]:
+def _compared(after: Column, before: Column, n: int) -> Iterator[BoolArray]:
     """What `follows` says, block by block."""
     block = max(AT_ONCE // max(before.field.row_bytes, 1), 1)
     for a in range(0, n - 1, block):
@@ -81,7 +79,7 @@ def _compared(after: Column, before: Column, n: int) -> Iterator[npt.NDArray[np.
         yield (_read(after, a, b) == _read(before, a + 1, b + 1)).all(axis=1)
 
 
-def _read(column: Column, start: int, stop: int) -> Bytes:
+def _read(column: Column, start: int, stop: int) -> ByteArray:
     out, zero = np.empty((stop - start, column.field.row_bytes), np.uint8), np.zeros(1, np.int64)
     column.rows.gather(zero + start, zero + stop - start, zero, out)
     return out
@@ -100,13 +98,13 @@ class Demos(Source):
         self,
         path: Path,
         columns: Mapping[str, Column],
-        offsets: Int,
+        offsets: IntArray,
         *,
         again: tuple[Callable[..., Source], tuple[Any, ...]],
         metadata: Mapping[str, Any],
         entries: Callable[[int], dict[str, Any]] | None = None,
         state: str = "",
-        blocks: Int | None = None,
+        blocks: IntArray | None = None,
     ) -> None:
         for name in [name for name in columns if not nameable(name, columns)]:
             raise FormatError("expected a name that a column can have", path=path, where=repr(name[:200]))
@@ -126,7 +124,7 @@ class Demos(Source):
         return self._spec
 
     @property
-    def offsets(self) -> Int:
+    def offsets(self) -> IntArray:
         """`[E + 1]` int64 first step row of each episode, and the end."""
         return self._offsets
 
@@ -141,11 +139,11 @@ class Demos(Source):
         return self._fingerprint
 
     @property
-    def blocks(self) -> Int | None:
+    def blocks(self) -> IntArray | None:
         """Step rows at which chunks that have to be decoded begin; None where nothing is compressed."""
         return self._blocks
 
-    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         """One gather from the memory map, or out of decoded chunks."""
         raw = out.reshape(-1).view(np.uint8)
         self._columns[column].rows.gather(selection.start, selection.length, selection.at, raw)

@@ -6,16 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, BoolArray
 from penstock.errors import FormatError
 from penstock.formats.base.infos import plain
 from penstock.formats.demos.trajectories import Track, cuts, numbers
 
-Array = npt.NDArray[Any]
 
-
-def flags(value: Any, *, path: object, where: str) -> npt.NDArray[np.bool_]:
+def flags(value: Any, *, path: object, where: str) -> BoolArray:
     """`[n]` dones. Raises `FormatError` for what is neither True nor False."""
     found = numbers(value, "dones", path=path, where=where)
     if found.ndim != 1 or found.dtype.kind not in "biu" or not np.isin(found, (0, 1)).all():
@@ -23,7 +21,7 @@ def flags(value: Any, *, path: object, where: str) -> npt.NDArray[np.bool_]:
     return found.astype(np.bool_)
 
 
-def channels_first(states: Array, *, path: object, where: str) -> Array:
+def channels_first(states: AnyArray, *, path: object, where: str) -> AnyArray:
     """`[n, C, H, W]` uint8 images out of `[n, H, W, C]`: one copy. Raises `FormatError` for anything else."""
     if states.ndim != 4 or states.dtype != np.uint8:
         message = f"expected states as uint8 images [n, H, W, C], got {states.dtype}{list(states.shape)}"
@@ -32,9 +30,9 @@ def channels_first(states: Array, *, path: object, where: str) -> Array:
 
 
 def tracks_of(
-    states: Array,
-    columns: Mapping[str, Array],
-    dones: npt.NDArray[np.bool_],
+    states: AnyArray,
+    columns: Mapping[str, AnyArray],
+    dones: BoolArray,
     *,
     path: object,
     where: str,

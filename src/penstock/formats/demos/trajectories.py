@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.pickle import Trajectory
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.spaces import Box, Dict, Space
 from penstock.core.spec import Field, Spec
@@ -17,8 +17,6 @@ from penstock.errors import DataError, FormatError
 from penstock.formats.base.infos import TRUNCATED, plain, read_infos
 from penstock.formats.demos.frames import Frames, FrameSource, Rows, stack_index
 
-Int = npt.NDArray[np.int64]
-Array = npt.NDArray[Any]
 NUMBERS = "biufc"
 
 
@@ -35,9 +33,9 @@ class Track:
     2
     """
 
-    observations: Mapping[str, Sequence[Array]]
-    actions: Mapping[str, Array]
-    rewards: Array | None = None
+    observations: Mapping[str, Sequence[AnyArray]]
+    actions: Mapping[str, AnyArray]
+    rewards: AnyArray | None = None
     infos: Sequence[Mapping[str, Any]] | None = None
     terminated: bool = False
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -56,7 +54,7 @@ def source_of(
     action_space: Space | None = None,
     frames: Mapping[str, Rows] | None = None,
     frame_stack: int | None = None,
-    blocks: Int | None = None,
+    blocks: IntArray | None = None,
 ) -> FrameSource:
     """Trajectories as a source with Minari's columns. The space of observations that are images is known.
 
@@ -76,7 +74,7 @@ def source_of(
     offsets = offsets_of(lengths)
     rows = _observations(tracks, path) if frame_stack is None else _stacked(tracks, frame_stack, path)
     seen = {f"observations/{p}".rstrip("/"): f for p, f in {**(frames or {}), **rows}.items()}
-    columns: dict[str, tuple[Field, Array | Ragged]] = {**_actions(tracks, path)}
+    columns: dict[str, tuple[Field, AnyArray | Ragged]] = {**_actions(tracks, path)}
     rewards = [track.rewards for track in tracks if track.rewards is not None]
     if len(rewards) == len(tracks):
         columns["rewards"] = _joined(rewards, lengths, "rewards", path)
@@ -130,7 +128,7 @@ def _stacked(tracks: Sequence[Track], k: int, path: object) -> dict[str, Frames]
     return {"": Frames(single[""].runs, index)}
 
 
-def _actions(tracks: Sequence[Track], path: object) -> dict[str, tuple[Field, Array]]:
+def _actions(tracks: Sequence[Track], path: object) -> dict[str, tuple[Field, AnyArray]]:
     names, lengths = tracks[0].actions.keys(), [track.steps for track in tracks]
     for i, track in enumerate(tracks):
         if track.actions.keys() != names:
@@ -143,7 +141,7 @@ def _actions(tracks: Sequence[Track], path: object) -> dict[str, tuple[Field, Ar
     }
 
 
-def _joined(parts: Sequence[Array], lengths: Sequence[int], name: str, path: object) -> tuple[Field, Array]:
+def _joined(parts: Sequence[AnyArray], lengths: Sequence[int], name: str, path: object) -> tuple[Field, AnyArray]:
     full = [part for part in parts if len(part)] or parts  # an empty list of numbers has lost its dtype
     dtype, shape = full[0].dtype, full[0].shape[1:]
     for i, (part, length) in enumerate(zip(parts, lengths, strict=True)):
@@ -153,7 +151,7 @@ def _joined(parts: Sequence[Array], lengths: Sequence[int], name: str, path: obj
     return Field(dtype, shape), np.concatenate(full)
 
 
-def _flags(tracks: Sequence[Track], ends: Int, steps: int) -> dict[str, tuple[Field, Array]]:
+def _flags(tracks: Sequence[Track], ends: IntArray, steps: int) -> dict[str, tuple[Field, AnyArray]]:
     terminations, truncations = np.zeros((2, steps), np.bool_)
     terminated = np.array([track.terminated for track in tracks], np.bool_)
     terminations[ends[terminated & (ends >= 0)]] = True
@@ -222,7 +220,7 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim) else []
 
 
-def observations(value: Any, *, path: object, where: str) -> dict[str, list[Array]]:
+def observations(value: Any, *, path: object, where: str) -> dict[str, list[AnyArray]]:
     """Runs of rows by path below the column: of an array `[n, ...]`, of a list of arrays, or of a list of dicts of
     them. Nothing is copied. Raises `FormatError` for anything else.
 
@@ -244,7 +242,7 @@ def observations(value: Any, *, path: object, where: str) -> dict[str, list[Arra
     return {name: [numbers(row[name], name, path=path, where=where, least=0)[None] for row in rows] for name in names}
 
 
-def numbers(value: Any, name: str, *, path: object, where: str, least: int = 1) -> Array:
+def numbers(value: Any, name: str, *, path: object, where: str, least: int = 1) -> AnyArray:
     """An array of numbers with at least `least` dimensions. Raises `FormatError` for anything else."""
     try:
         array = np.asarray(value)
@@ -255,7 +253,7 @@ def numbers(value: Any, name: str, *, path: object, where: str, least: int = 1) 
     return array
 
 
-def cuts(dones: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+def cuts(dones: BoolArray) -> list[tuple[int, int]]:
     """Episodes, first step and the first after it, in a file that has as many states as actions and dones.
 
     The next state of the last action is not there, so it is no step. A done ends an episode with the state that

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.cache import Cache
+from penstock.core.arrays import AnyArray, ByteArray
 from penstock.core.ragged import offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field
@@ -72,7 +72,7 @@ class Video:
             digest.update(f"{clip.skip} {clip.count} ".encode() + clip.path.read_bytes())
         return digest.digest()
 
-    def read(self, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read(self, selection: Selection, out: AnyArray) -> None:
         """Rows into the covered places of `out`: each video they lie in is decoded once."""
         rows = selection.rows().ravel()
         places = np.flatnonzero(rows >= 0)
@@ -82,8 +82,8 @@ class Video:
             at = places[clips == number]
             target[at] = self._decoded(number)[rows[at] - self._first[number]]
 
-    def _decoded(self, number: int) -> npt.NDArray[np.uint8]:
-        def sized() -> tuple[npt.NDArray[np.uint8], int]:
+    def _decoded(self, number: int) -> ByteArray:
+        def sized() -> tuple[ByteArray, int]:
             frames = decode(self._clips[number])
             return frames, min(frames.nbytes, self._kept.limit)  # one that is too large is kept too, by itself
 
@@ -102,9 +102,9 @@ def size_of(path: Path) -> tuple[int, int]:
     return height, width
 
 
-def decode(clip: Clip) -> npt.NDArray[np.uint8]:
+def decode(clip: Clip) -> ByteArray:
     """`[count, 3, H, W]` RGB; a missing last frame is the one before. Raises `FormatError` for a damaged video."""
-    frames: list[npt.NDArray[np.uint8]] = []
+    frames: list[ByteArray] = []
     with _opened(clip.path) as (container, stream):
         for frame in islice(container.decode(stream), clip.skip, clip.skip + clip.count):
             if (frame.height, frame.width) != (clip.height, clip.width):

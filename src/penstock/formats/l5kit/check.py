@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.cache import Cache
 from penstock.containers.zarr import CACHE_BYTES, ZarrArray
+from penstock.core.arrays import IntArray
 from penstock.errors import FormatError
 from penstock.formats.base.format import Finding
 from penstock.formats.l5kit.columns import NESTED
@@ -18,7 +18,6 @@ from penstock.formats.l5kit.dtypes import DTYPES, LABELS
 from penstock.formats.l5kit.source import offsets_in
 from penstock.formats.l5kit.tables import Tables, open_tables, stored_rows
 
-Int = npt.NDArray[np.int64]
 _ROWS = 1 << 16
 _MOST = 10  # chunks of an array that are told to be damaged
 _SLACK = 1e-3
@@ -49,7 +48,7 @@ def _tables(tables: Tables, path: str) -> Iterator[Finding]:
         return
     scenes, frames = tables.scenes[:], tables.frames[:]
     offsets = yield from _cut(scenes["frame_index_interval"], len(frames), "scenes.frame_index_interval", path)
-    nested: dict[str, Int | None] = {}
+    nested: dict[str, IntArray | None] = {}
     for table, (_, field) in NESTED.items():
         rows = tables.agents if table == "agents" else tables.tl_faces
         nested[table] = yield from _cut(frames[field], len(rows), f"frames.{field}", path)
@@ -79,7 +78,7 @@ def _damage(tables: Tables) -> Iterator[Finding]:
                 break
 
 
-def _cut(intervals: Int, rows: int, where: str, path: str) -> Any:
+def _cut(intervals: IntArray, rows: int, where: str, path: str) -> Any:
     """The offsets, or an error and None."""
     try:
         return offsets_in(intervals, rows, where, path)
@@ -88,7 +87,7 @@ def _cut(intervals: Int, rows: int, where: str, path: str) -> Any:
         return None
 
 
-def _times(scenes: Any, frames: Any, offsets: Int, path: str) -> Iterator[Finding]:
+def _times(scenes: Any, frames: Any, offsets: IntArray, path: str) -> Iterator[Finding]:
     falls = np.flatnonzero(np.diff(frames["timestamp"][: offsets[-1]]) <= 0) + 1
     falls = falls[~np.isin(falls, offsets)]  # a scene may begin whenever it likes
     if len(falls):
@@ -111,7 +110,7 @@ def _poses(frames: Any, path: str) -> Iterator[Finding]:
         yield Finding("warning", where, f"{len(wrong)} frames have a pose that is no rotation, or not finite")
 
 
-def _agents(tables: Tables, offsets: Int, path: str) -> Iterator[Finding]:
+def _agents(tables: Tables, offsets: IntArray, path: str) -> Iterator[Finding]:
     """In stretches of whole frames, so that memory stays bounded."""
     frames = len(offsets) - 1
     first = 0

@@ -6,16 +6,13 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.spec import Field, Spec
 from penstock.errors import DataError, SpecError
 from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, TL_FACE_DTYPE
-
-Any1 = npt.NDArray[Any]
-Int = npt.NDArray[np.int64]
 
 FRAME_FIELDS = ("timestamp", "ego_translation", "ego_rotation")
 NESTED = {
@@ -44,7 +41,7 @@ WIDTHS = {
 """How many values of each ragged column one agent, or one face, has."""
 
 
-def flat(rows: Any1, name: str) -> Any1:
+def flat(rows: AnyArray, name: str) -> AnyArray:
     """`[n * width]` one field of rows, row by row.
 
     >>> flat(np.zeros(3, AGENT_DTYPE), "centroid").shape
@@ -53,7 +50,7 @@ def flat(rows: Any1, name: str) -> Any1:
     return np.ascontiguousarray(rows[name]).reshape(-1)
 
 
-def tables_of(episode: Episode) -> tuple[Any1, Any1, Any1]:
+def tables_of(episode: Episode) -> tuple[AnyArray, AnyArray, AnyArray]:
     """Frames, agents and faces of an episode; the intervals of the frames count from 0.
 
     Raises `SpecError` for other columns, `DataError` where the columns of a frame disagree about how many agents or
@@ -63,7 +60,7 @@ def tables_of(episode: Episode) -> tuple[Any1, Any1, Any1]:
     frames = np.zeros(len(episode), FRAME_DTYPE)
     for name in FRAME_FIELDS:
         frames[name] = episode.columns[name]
-    nested: list[Any1] = []
+    nested: list[AnyArray] = []
     for table, (dtype, interval) in NESTED.items():
         rows, counts = _nested(episode, table, dtype)
         frames[interval] = intervals(counts)
@@ -71,8 +68,8 @@ def tables_of(episode: Episode) -> tuple[Any1, Any1, Any1]:
     return frames, nested[0], nested[1]
 
 
-def _nested(episode: Episode, table: str, dtype: np.dtype[Any]) -> tuple[Any1, Int]:
-    counts: Int | None = None
+def _nested(episode: Episode, table: str, dtype: np.dtype[Any]) -> tuple[AnyArray, IntArray]:
+    counts: IntArray | None = None
     rows = np.zeros(0, dtype)
     for name in dtype.names or ():
         path = f"{table}/{name}"
@@ -91,7 +88,7 @@ def _nested(episode: Episode, table: str, dtype: np.dtype[Any]) -> tuple[Any1, I
     return rows, np.zeros(0, np.int64) if counts is None else counts
 
 
-def intervals(counts: Int, first: int = 0) -> Int:
+def intervals(counts: IntArray, first: int = 0) -> IntArray:
     """`[n, 2]` half-open intervals, one after the other.
 
     >>> intervals(np.array([2, 0, 1]), 10).tolist()

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import numpy.lib.format as npy
-import numpy.typing as npt
 
 from penstock.containers.zarr import DirectoryStore
+from penstock.core.arrays import AnyArray, ByteArray
 from penstock.errors import FormatError, SpecError
 
 ATTRIBUTES = "attributes.json"
@@ -20,7 +20,7 @@ _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0
 _HEADER_BYTES = 1 << 16
 
 
-def mapped(path: Path) -> npt.NDArray[Any]:
+def mapped(path: Path) -> AnyArray:
     """The array of a `.npy` file, a read-only memory map. Nothing that the file says is run.
 
     Raises `FormatError` for a damaged file, Python objects, or fewer bytes than it says.
@@ -38,7 +38,7 @@ def mapped(path: Path) -> npt.NDArray[Any]:
     return raw[begin : begin + size].view(dtype)
 
 
-def _header(raw: npt.NDArray[np.uint8]) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+def _header(raw: ByteArray) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     file = io.BytesIO(raw[:_HEADER_BYTES].tobytes())
     version = npy.read_magic(file)
     if version not in _HEADERS:
@@ -80,7 +80,7 @@ class NpyWriter:
     def __len__(self) -> int:
         return self._length
 
-    def append(self, rows: npt.NDArray[Any]) -> None:
+    def append(self, rows: AnyArray) -> None:
         """Take `[n]` rows. Raises `OSError`; rows of another dtype are a `SpecError`."""
         if rows.dtype != self.dtype or rows.ndim != 1:
             raise SpecError(f"expected rows of {self.dtype}, got {rows.dtype}{list(rows.shape[1:])}")

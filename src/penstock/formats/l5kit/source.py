@@ -9,10 +9,10 @@ from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.cache import Cache
 from penstock.containers.zarr import CACHE_BYTES, Missing, Rows, ZarrGroup
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec
@@ -22,17 +22,14 @@ from penstock.formats.l5kit.columns import FRAME_FIELDS, NESTED, SPEC, WIDTHS, f
 from penstock.formats.l5kit.dtypes import LABELS
 from penstock.formats.l5kit.tables import open_tables
 
-Any1 = npt.NDArray[Any]
-Int = npt.NDArray[np.int64]
-
 
 class Scene(NamedTuple):
     """The rows of one scene, as they are stored: intervals count in the whole dataset."""
 
-    scene: Any1
-    frames: Any1
-    agents: Any1
-    tl_faces: Any1
+    scene: AnyArray
+    frames: AnyArray
+    agents: AnyArray
+    tl_faces: AnyArray
 
 
 class L5KitSource(Source):
@@ -89,26 +86,26 @@ class L5KitSource(Source):
         return SPEC
 
     @property
-    def offsets(self) -> Int:
+    def offsets(self) -> IntArray:
         """`[E + 1]` int64 first frame of each scene, and the end."""
         return self._offsets
 
     @cached_property
-    def agent_offsets(self) -> Int:
+    def agent_offsets(self) -> IntArray:
         """`[F + 1]` int64 first agent of each frame, and the end. Cost: one pass over the frames, once."""
         return self._nested_offsets("agent_index_interval", self.agents)
 
     @cached_property
-    def face_offsets(self) -> Int:
+    def face_offsets(self) -> IntArray:
         """`[F + 1]` int64 first face of each frame, and the end. Cost: one pass over the frames, once."""
         return self._nested_offsets("traffic_light_faces_index_interval", self.tl_faces)
 
-    def _nested_offsets(self, field: str, rows: Rows) -> Int:
+    def _nested_offsets(self, field: str, rows: Rows) -> IntArray:
         intervals = self.frames.field(field)[: self._offsets[-1]]
         return offsets_in(intervals, len(rows), f"frames.{field}", self._tables.path)
 
     @property
-    def blocks(self) -> Int | None:
+    def blocks(self) -> IntArray | None:
         """`[B + 1]` int64 frames that cut them into chunks, or None where they are not compressed."""
         size, end = self._tables.frame_chunk, int(self._offsets[-1])
         return None if size is None or not end else np.append(np.arange(0, end, size), end)
@@ -160,7 +157,7 @@ class L5KitSource(Source):
             self._scenes[e], self.frames[first:last], self.agents[slice(*agents)], self.tl_faces[slice(*faces)]
         )
 
-    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         """One gather of frames, each piece of them decoded once."""
         if column not in FRAME_FIELDS:
             raise KeyError(f"expected a column among {list(FRAME_FIELDS)}, got {column!r}")
@@ -178,7 +175,7 @@ class L5KitSource(Source):
         """One read of agents, or faces, for each span of frames."""
         rows, offsets, name = self._nested(column)
         lengths = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
-        parts: list[Any1] = []
+        parts: list[AnyArray] = []
         for start, length, at in _spans(selection):
             cuts = offsets[start : start + length + 1]
             lengths[at : at + length] = np.diff(cuts) * WIDTHS[column]
@@ -186,11 +183,11 @@ class L5KitSource(Source):
         values = np.concatenate([np.zeros(0, SPEC[column].dtype), *parts])
         return Ragged(values, offsets_of(lengths))
 
-    def value_offsets(self, column: str) -> Int:
+    def value_offsets(self, column: str) -> IntArray:
         """The first agent, or face, of each frame, times the values of one."""
         return self._nested(column)[1] * WIDTHS[column]
 
-    def read_values(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read_values(self, column: str, selection: Selection, out: AnyArray) -> None:
         """One read of agents, or faces, for each span."""
         rows, offsets, name = self._nested(column)
         width = WIDTHS[column]
@@ -200,7 +197,7 @@ class L5KitSource(Source):
             values = flat(rows.read(first, last), name)
             out[at : at + length] = values[start - first * width :][:length]
 
-    def _nested(self, column: str) -> tuple[Rows, Int, str]:
+    def _nested(self, column: str) -> tuple[Rows, IntArray, str]:
         """The array of a ragged column, where its frames begin, and the field."""
         if column not in WIDTHS:
             raise KeyError(f"expected a ragged column among {list(WIDTHS)}, got {column!r}")
@@ -220,7 +217,7 @@ class L5KitSource(Source):
         self._tables.close()
 
 
-def offsets_in(intervals: Int, rows: int, where: str, path: object = None) -> Int:
+def offsets_in(intervals: IntArray, rows: int, where: str, path: object = None) -> IntArray:
     """`[n + 1]` int64 where each of `[n, 2]` intervals begins, and the end. They are half-open, one after the other
     from 0 on; one that is empty may stand anywhere.
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray
 from penstock.errors import DataError
 from penstock.files import atomic_path
 from penstock.formats.l5kit.columns import intervals
@@ -17,7 +17,6 @@ from penstock.formats.l5kit.dtypes import SCENE_DTYPE
 from penstock.formats.l5kit.source import L5KitSource, Scene
 from penstock.formats.l5kit.writer import L5KitWriter
 
-Any1 = npt.NDArray[Any]
 Path_ = str | os.PathLike[str]
 
 
@@ -88,7 +87,7 @@ def cut(scene: Scene, first: int, last: int) -> Scene:
     (2, 1)
     """
     frames = scene.frames[first:last]
-    held: list[Any1] = []
+    held: list[AnyArray] = []
     fields = ("agent_index_interval", "traffic_light_faces_index_interval")
     for field, rows in zip(fields, (scene.agents, scene.tl_faces), strict=True):
         counts = scene.frames[field][:, 1] - scene.frames[field][:, 0]
@@ -114,7 +113,7 @@ def get_scene(source: L5KitSource, e: int) -> Scene:
     return rebased(source.scene(e))
 
 
-def combined_scenes(scenes: Any1) -> Any1:
+def combined_scenes(scenes: AnyArray) -> AnyArray:
     """Scenes of which one begins when the one before it ends, by the same host, as one.
 
     >>> scenes = np.array([((0, 5), "a", 0, 10), ((5, 9), "a", 10, 20), ((9, 12), "b", 20, 30)], SCENE_DTYPE)

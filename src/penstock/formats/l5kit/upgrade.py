@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.zarr import Rows
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.errors import FormatError
-
-Any1 = npt.NDArray[Any]
-Int = npt.NDArray[np.int64]
 
 OLDER = {
     "traffic_light_faces_index_interval": "tl_faces_index_interval",
@@ -54,7 +51,7 @@ class UpgradedRows(Rows):
             raise FormatError(f"expected {field} as {expected}, got {have[0]}{list(have[1])}", **self._place)
         return found
 
-    def _upgraded(self, rows: Any1, out: Any1) -> Any1:
+    def _upgraded(self, rows: AnyArray, out: AnyArray) -> AnyArray:
         for field in self.dtype.names or ():
             if (found := self._from.get(field)) is None:
                 out[field] = 0
@@ -69,7 +66,7 @@ class UpgradedRows(Rows):
         """As the stored rows say."""
         self.stored.present(start, stop)
 
-    def read_into(self, start: int, stop: int, out: Any1) -> None:
+    def read_into(self, start: int, stop: int, out: AnyArray) -> None:
         """The stored rows, and a copy of each field."""
         self._upgraded(self.stored.read(start, stop), out)
 
@@ -77,7 +74,7 @@ class UpgradedRows(Rows):
         """As a range of one."""
         return self.read(i, i + 1)[0]
 
-    def take(self, numbers: Int) -> Any1:
+    def take(self, numbers: IntArray) -> AnyArray:
         """The stored rows, and a copy of each field."""
         return self._upgraded(self.stored.take(numbers), np.empty(len(numbers), self.dtype))
 

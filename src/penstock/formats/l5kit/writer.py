@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.cache import Cache
 from penstock.containers.zarr import (
@@ -20,6 +19,7 @@ from penstock.containers.zarr import (
     create_group,
     write_attributes,
 )
+from penstock.core.arrays import AnyArray
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError
@@ -31,7 +31,6 @@ from penstock.formats.l5kit.dtypes import CHUNK_ROWS, DTYPES, FORMAT_VERSION, LA
 from penstock.formats.l5kit.source import offsets_in
 from penstock.formats.l5kit.tables import FACES, open_tables, stored_rows
 
-Any1 = npt.NDArray[Any]
 Layout = Literal["zarr", "npy"]
 _STRETCH = 1_000_000  # agents that are written before the scenes so far are made to last
 _KNOWN = ("host", "start_time", "end_time")
@@ -41,7 +40,7 @@ class TableWriter(Protocol):
     """What both layouts do for one array."""
 
     def __len__(self) -> int: ...
-    def append(self, rows: Any1) -> None: ...  # noqa: D102
+    def append(self, rows: AnyArray) -> None: ...  # noqa: D102
     def commit(self) -> None: ...  # noqa: D102
     def rollback(self, length: int) -> None: ...  # noqa: D102
     def sync(self) -> None: ...  # noqa: D102
@@ -145,7 +144,7 @@ class L5KitWriter(Writer):
         with it."""
         return self.write_scenes((scene_of(episode), *tables_of(episode)) for episode in episodes)
 
-    def write_scene(self, scene: Any1 | np.void, frames: Any1, agents: Any1, tl_faces: Any1) -> int:
+    def write_scene(self, scene: AnyArray | np.void, frames: AnyArray, agents: AnyArray, tl_faces: AnyArray) -> int:
         """Save one scene from its rows, returns its number. Intervals of `frames` may count from anywhere: rows that
         follow one another are taken to be `agents` and `tl_faces`. That of `scene` is not looked at.
 
@@ -153,7 +152,7 @@ class L5KitWriter(Writer):
         """
         return self.write_scenes([(scene, frames, agents, tl_faces)])[0]
 
-    def write_scenes(self, scenes: Iterable[tuple[Any1 | np.void, Any1, Any1, Any1]]) -> list[int]:
+    def write_scenes(self, scenes: Iterable[tuple[AnyArray | np.void, AnyArray, AnyArray, AnyArray]]) -> list[int]:
         """Save several, as `write_scene` does, with a commit for each million of agents or so; one that is refused
         takes those since the last with it. Memory: one scene, and two chunks an array."""
         if self._lock < 0:
@@ -179,7 +178,7 @@ class L5KitWriter(Writer):
             self._tables[name].commit()
         return {name: len(table) for name, table in self._tables.items()}
 
-    def _append(self, scene: Any1 | np.void, frames: Any1, agents: Any1, tl_faces: Any1) -> int:
+    def _append(self, scene: AnyArray | np.void, frames: AnyArray, agents: AnyArray, tl_faces: AnyArray) -> int:
         tables, rows = self._tables, frames.copy()
         nested = (("agents", "agent_index_interval", agents), (FACES, "traffic_light_faces_index_interval", tl_faces))
         for name, field, values in nested:
@@ -221,7 +220,7 @@ class L5KitWriter(Writer):
             self._lock = -1
 
 
-def scene_of(episode: Episode) -> Any1:
+def scene_of(episode: Episode) -> AnyArray:
     """The row of a scene from the metadata of an episode. Raises `DataError` for entries without a place."""
     told, stamps = dict(episode.metadata), np.asarray(episode.columns["timestamp"])
     if unknown := sorted(set(told) - set(_KNOWN)):

@@ -6,17 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import BoolArray, ByteArray, StructArray
 from penstock.formats.base.format import Finding
 from penstock.formats.lc0.chunks import LIMIT, ChunkFile
 from penstock.formats.lc0.errors import ChunkError
 from penstock.formats.lc0.files import files_at, opened
 from penstock.formats.lc0.records import FRAME, INPUT_FORMATS, NO_MOVE, POLICY
-from penstock.formats.lc0.upgrade import Bytes
 
-Rows = npt.NDArray[np.void]
-Bad = npt.NDArray[np.bool_]
 _SLACK = 1e-4  # by which sums of rounded values may be too large
 _HISTORY = 13  # planes of a position
 
@@ -56,7 +53,7 @@ def _file(file: ChunkFile) -> Iterator[Finding]:
             yield Finding("warning", where, message)
 
 
-def told(frames: Bytes) -> Iterator[str]:
+def told(frames: ByteArray) -> Iterator[str]:
     """What is odd about the frames `[n, 8396]` of a game, in words."""
     rows = frames.view(FRAME)[:, 0]
     broken = np.flatnonzero(broken_history(frames))
@@ -69,7 +66,7 @@ def told(frames: Bytes) -> Iterator[str]:
                 yield f"{name} is outside its range in {len(bad)} frames, first frame {bad[0]}"
 
 
-def broken_history(frames: Bytes) -> Bad:
+def broken_history(frames: ByteArray) -> BoolArray:
     """`[n - 1]` whether the 7 older positions of a frame differ from the 7 newest of the frame before it, seen from the
     other side: ranks turned round, which is the order of a word's bytes, and colours exchanged; repetitions stay. Only
     of input formats 1 and 2; the others turn the board and cut their history.
@@ -84,31 +81,31 @@ def broken_history(frames: Bytes) -> Bad:
     return differs & (rows["input_format"][1:] <= 2) & (rows["input_format"][:-1] <= 2)
 
 
-def _pair(q: str, d: str) -> Callable[[Rows], Bad]:
-    def bad(rows: Rows) -> Bad:
+def _pair(q: str, d: str) -> Callable[[StructArray], BoolArray]:
+    def bad(rows: StructArray) -> BoolArray:
         least = 1 + _SLACK
         return (np.abs(rows[q]) > least) | (rows[d] < -_SLACK) | (np.abs(rows[q]) + rows[d] > least)
 
     return bad
 
 
-def _policy(rows: Rows) -> Bad:
+def _policy(rows: StructArray) -> BoolArray:
     values = rows["probabilities"]
     return np.any((values != -1) & ((values < 0) | (values > 1 + _SLACK)), axis=1)
 
 
-def _castling(rows: Rows) -> Bad:
+def _castling(rows: StructArray) -> BoolArray:
     names = ("castling_us_ooo", "castling_us_oo", "castling_them_ooo", "castling_them_oo")
     classical = rows["input_format"] == 1
     above = np.any([rows[name] > 1 for name in names], axis=0)
     return classical & (above | (rows["side_to_move_or_enpassant"] > 1))
 
 
-def _index(name: str) -> Callable[[Rows], Bad]:
+def _index(name: str) -> Callable[[StructArray], BoolArray]:
     return lambda rows: (rows[name] >= POLICY) & (rows[name] != NO_MOVE)
 
 
-_RANGES: dict[str, Callable[[Rows], Bad]] = {
+_RANGES: dict[str, Callable[[StructArray], BoolArray]] = {
     "input_format": lambda rows: ~np.isin(rows["input_format"], INPUT_FORMATS),
     "probabilities": _policy,
     "castling": _castling,

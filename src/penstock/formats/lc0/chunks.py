@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.gunzip import (
     GAIN,
@@ -21,13 +20,13 @@ from penstock.containers.gunzip import (
     single,
     told_size,
 )
+from penstock.core.arrays import ByteArray, IntArray
 from penstock.formats.base.chunks import ChunkSource, Wanted, WantedOfEach, chosen
 from penstock.formats.lc0.descriptors import DESCRIPTORS
 from penstock.formats.lc0.errors import ChunkError, Reason
 from penstock.formats.lc0.index import Index, indexed
 from penstock.formats.lc0.upgrade import (
     WIDTH,
-    Bytes,
     Missing,
     check_missing,
     frames_in,
@@ -38,8 +37,6 @@ from penstock.formats.lc0.upgrade import (
     version_of,
     versions,
 )
-
-Int = npt.NDArray[np.int64]
 
 LIMIT = 64 << 20  # bytes of a chunk, unpacked: 8000 frames
 SOME = 1 << 20  # bytes of frames of several chunks that are read in one go: 125 frames
@@ -68,7 +65,7 @@ class ChunkFile(ChunkSource):
         self._index, self._limit, self._verify, self._as_stored = index, limit, verify, as_stored
         self._missing: Missing = missing
         self._lost = index.lost
-        self._kept: Int | None = None
+        self._kept: IntArray | None = None
         self._closed = False
 
     def __len__(self) -> int:
@@ -79,7 +76,7 @@ class ChunkFile(ChunkSource):
         """How many chunks the file should have had, at least."""
         return len(self) + self._lost
 
-    def load(self, i: int, wanted: Wanted | None = None) -> Bytes:
+    def load(self, i: int, wanted: Wanted | None = None) -> ByteArray:
         """`[n, 8396]` uint8 frames of chunk `i`, brought to version 7, in memory of their own. With `as_stored`,
         records of version 7 as they are, and those of 6, `[n, 8356]`; read-only.
 
@@ -104,7 +101,7 @@ class ChunkFile(ChunkSource):
             raise self._named(message, Reason.SIZE, i)
         return frames
 
-    def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[Bytes | None]:
+    def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[ByteArray | None]:
         """As `ChunkSource.load_some`: parts of chunks, up to a megabyte of them; none with `verify`.
 
         A file is looked at once, and the same is done for all chunks before the next: of a chunk that was unpacked
@@ -118,7 +115,7 @@ class ChunkFile(ChunkSource):
                     pieces = [self._piece(fd, i, WIDTH[told.version], places) for _, i, told, places in plan]
             except (ChunkError, OSError):
                 pieces = [None] * len(plan)
-        found: list[Bytes | None] = [None] * len(chunks)
+        found: list[ByteArray | None] = [None] * len(chunks)
         for (at, _, told, _), piece in zip(plan, pieces, strict=True):
             if piece is not None:
                 found[at] = self._of_version(piece, told.version)
@@ -153,21 +150,21 @@ class ChunkFile(ChunkSource):
         # A copy: an array of the few that are wanted would keep all of it.
         return b"".join([raw[at * width : (at + 1) * width] for at in places])
 
-    def _of_version(self, piece: bytes, version: int) -> Bytes | None:
+    def _of_version(self, piece: bytes, version: int) -> ByteArray | None:
         """Records as `load` gives them, None where one of them is of another version."""
         width, head = WIDTH[version], version.to_bytes(4, "little")
         if any(not piece.startswith(head, at) for at in range(0, len(piece), width)):
             return None
         return self._given(np.frombuffer(piece, np.uint8).reshape(-1, width), version)
 
-    def _whole(self, stored: bytes, told: Counted | None, i: int) -> Bytes:
+    def _whole(self, stored: bytes, told: Counted | None, i: int) -> ByteArray:
         raw = one_member(stored, self._limit) if told is not None and stored.startswith(MAGIC) else None
         try:
             return self._given(*records(self._unpacked(stored, i) if raw is None else raw))
         except ChunkError as error:
             raise error if error.path is not None else self._named(error, error.reason, i) from None
 
-    def _some(self, stored: bytes, told: Counted, places: Int, i: int) -> Bytes:
+    def _some(self, stored: bytes, told: Counted, places: IntArray, i: int) -> ByteArray:
         """The frames at some places, fewer than all."""
         width = WIDTH[told.version]
         if len(places) == 0:
@@ -182,7 +179,7 @@ class ChunkFile(ChunkSource):
             raise self._named(several_versions(), Reason.MIXED, i)
         return self._given(np.frombuffer(raw, np.uint8).reshape(-1, width)[places], told.version)
 
-    def _given(self, rows: Bytes, version: int) -> Bytes:
+    def _given(self, rows: ByteArray, version: int) -> ByteArray:
         """What `load` gives for records `[n, width]`."""
         return rows if self._as_stored and version >= 6 else upgraded_records(rows, version, self._missing)
 

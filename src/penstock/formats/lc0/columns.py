@@ -7,13 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.arrays import ByteArray
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array
 from penstock.core.spec import Field, Spec
 from penstock.errors import DataError, SpecError
 from penstock.formats.lc0.records import FRAME
-
-Bytes = npt.NDArray[np.uint8]
 
 _NO_COLUMNS = ("version", "dummy", "reserved")
 _NAMES = tuple(name for name in FRAME.names or () if name not in _NO_COLUMNS)
@@ -38,12 +37,12 @@ def check_spec(spec: Spec) -> None:
         raise SpecError(f"expected the columns of a record (penstock.formats.lc0.SPEC), got others: {wrong}")
 
 
-def values(frames: Bytes, name: str) -> npt.NDArray[np.generic]:
+def values(frames: ByteArray, name: str) -> npt.NDArray[np.generic]:
     """`[n, *shape]` one column of frames, a view of them."""
     return frames.view(FRAME)[:, 0][name]
 
 
-def frames_of(episode: Episode) -> Bytes:
+def frames_of(episode: Episode) -> ByteArray:
     """`[n, 8396]` the frames of an episode. Raises `SpecError` for other columns, `DataError` for no steps."""
     check_spec(episode.spec)
     if not len(episode):

@@ -13,19 +13,17 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.gunzip import MAGIC, begins
 from penstock.containers.tar.header import BLOCK, EXTENDED, FOLDER, REGULAR, ZERO, parse
 from penstock.containers.tar.walk import Member, TornError, entry
+from penstock.core.arrays import ByteArray, IntArray
 from penstock.errors import FormatError
 from penstock.files.descriptors import open_descriptor
 from penstock.formats.lc0.descriptors import Identity
 from penstock.formats.lc0.errors import ChunkError, Reason
 from penstock.formats.lc0.upgrade import plausible
 from penstock.kernels.dispatch import kernels
-
-Int = npt.NDArray[np.int64]
 
 HEAD = 4096
 MEMBERS = 1 << 24
@@ -198,7 +196,7 @@ class _Salvage:
                 self._keep([member.name], np.array([[member.payload], [member.size]]))
             self._position = after
 
-    def _keep(self, names: list[bytes], places: Int) -> None:
+    def _keep(self, names: list[bytes], places: IntArray) -> None:
         if len(self.names) + len(names) > MEMBERS:
             raise TornError(f"expected at most {MEMBERS} members, got more", path=self._path)
         self.names += names
@@ -228,7 +226,7 @@ class _Salvage:
             return False
 
 
-def _first_header(rows: npt.NDArray[np.uint8]) -> int | None:
+def _first_header(rows: ByteArray) -> int | None:
     """The first of some blocks `[n, 512]` that is a header with a sound checksum.
 
     Blocks whose field of the checksum is no octal number are passed over at once; of random bytes, one in 10^8 is left

@@ -6,16 +6,15 @@ import sys
 import threading
 
 import numpy as np
-import numpy.typing as npt
+
+from penstock.core.arrays import ByteArray
 
 LEAST, MOST = 1 << 17, 16 << 20  # bytes of what is kept: 16 to 2000 frames
 WASTE = 4  # times the memory that is needed, at most
 
-Bytes = npt.NDArray[np.uint8]
-
 
 class _Spare(threading.local):
-    block: Bytes | None = None
+    block: ByteArray | None = None
 
 
 _SPARE = _Spare()
@@ -36,7 +35,7 @@ def _unused() -> int:
 _UNUSED = _unused()
 
 
-def empty(n: int, width: int) -> Bytes:
+def empty(n: int, width: int) -> ByteArray:
     """As `np.empty((n, width), np.uint8)`: fresh memory costs as much as filling it twice, as the kernel clears it page
     by page.
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.cache import Cache
+from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec
@@ -22,9 +22,8 @@ from penstock.formats.lc0.chunks import LIMIT, ChunkFile, Counted
 from penstock.formats.lc0.columns import SPEC, values
 from penstock.formats.lc0.errors import ChunkError, Reason
 from penstock.formats.lc0.files import files_at, opened
-from penstock.formats.lc0.upgrade import Bytes, Missing, check_missing
+from penstock.formats.lc0.upgrade import Missing, check_missing
 
-Int = npt.NDArray[np.int64]
 CACHE_BYTES = 256 << 20
 
 Damaged = Literal["drop", "refuse"]
@@ -117,12 +116,12 @@ class Lc0Source(Source):
         return SPEC
 
     @property
-    def offsets(self) -> Int:
+    def offsets(self) -> IntArray:
         """`[E + 1]` int64 first step row of each game, and the end."""
         return self._offsets
 
     @property
-    def blocks(self) -> Int | None:
+    def blocks(self) -> IntArray | None:
         """`[E + 1]` int64 the same: a game is inflated at once."""
         return self._offsets
 
@@ -147,13 +146,13 @@ class Lc0Source(Source):
             found.append(entry)
         return found
 
-    def frames(self, e: int) -> Bytes:
+    def frames(self, e: int) -> ByteArray:
         """`[n, 8396]` the frames of game `e`, shared and read-only. Raises `ChunkError`, `IndexError`."""
         if self._closed:
             raise FormatError("expected an open source, got one that was closed; open it again", path=self.path)
         return self._kept.array(e, lambda: self._load(e))
 
-    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         """Each game that is touched is inflated once, if it is not kept; its rows are then one gather."""
         if column not in SPEC:
             raise KeyError(f"expected a column among {list(SPEC)}, got {column!r}")
@@ -168,7 +167,7 @@ class Lc0Source(Source):
             e = int(game[chosen[0]])
             out[places[chosen]] = values(self.frames(e), column)[rows[chosen] - self._offsets[e]]
 
-    def _load(self, e: int) -> Bytes:
+    def _load(self, e: int) -> ByteArray:
         number, i = self._chunks[e]
         file, expected = self._files[number], self._counted[e].frames
         frames = file.load(i)

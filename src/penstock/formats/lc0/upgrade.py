@@ -20,14 +20,13 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import ByteArray, StructArray, UInt32Array
 from penstock.errors import DataError
 from penstock.formats.lc0.errors import ChunkError, Reason
 from penstock.formats.lc0.memory import empty
 from penstock.formats.lc0.records import FRAME, INPUT_FORMATS, NO_MOVE, RECORDS
 
-Bytes = npt.NDArray[np.uint8]
 Missing = Literal["zero", "nan"]
 
 WIDTH = {version: record.itemsize for version, record in RECORDS.items()}
@@ -83,7 +82,7 @@ def frames_in(version: int, size: int) -> int:
     return n
 
 
-def upgraded(raw: bytes, missing: Missing = "zero") -> Bytes:
+def upgraded(raw: bytes, missing: Missing = "zero") -> ByteArray:
     """`[n, 8396]` uint8 the records `raw` as frames, in memory of their own. All are of one version, 3 to 7.
 
     `missing` says what short-term values become that the record does not have. Raises `ChunkError`: `empty`,
@@ -99,7 +98,7 @@ def upgraded(raw: bytes, missing: Missing = "zero") -> Bytes:
     return upgraded_records(rows, version, missing)
 
 
-def records(raw: bytes) -> tuple[Bytes, int]:
+def records(raw: bytes) -> tuple[ByteArray, int]:
     """`[n, width]` uint8 the records that `raw` is, read-only and not copied, and their version. Raises as `upgraded`.
 
     >>> rows, version = records(b"\\6\\0\\0\\0".ljust(8356, b"."))
@@ -118,12 +117,12 @@ def records(raw: bytes) -> tuple[Bytes, int]:
     return np.frombuffer(raw, np.uint8).reshape(n, WIDTH[version]), version
 
 
-def versions(raw: bytes, width: int) -> npt.NDArray[np.uint32]:
+def versions(raw: bytes, width: int) -> UInt32Array:
     """`[n]` the version that each record of `width` bytes begins with."""
     return np.ndarray(len(raw) // width, "<u4", raw, 0, (width,))
 
 
-def upgraded_records(rows: Bytes, version: int, missing: Missing) -> Bytes:
+def upgraded_records(rows: ByteArray, version: int, missing: Missing) -> ByteArray:
     """`[n, 8396]` frames of records `[n, width]` of one version, in memory of their own. Cost: one copy."""
     out = empty(len(rows), FRAME.itemsize)
     new = out.view(FRAME)[:, 0]
@@ -139,7 +138,7 @@ def upgraded_records(rows: Bytes, version: int, missing: Missing) -> Bytes:
     return out
 
 
-def _short_term(new: npt.NDArray[np.void], missing: Missing) -> None:
+def _short_term(new: StructArray, missing: Missing) -> None:
     """What versions before 7 do not have."""
     if missing == "nan":
         for name in _SHORT_TERM:
@@ -148,7 +147,7 @@ def _short_term(new: npt.NDArray[np.void], missing: Missing) -> None:
             new[name] = NO_MOVE
 
 
-def _bring(old: npt.NDArray[np.void], new: npt.NDArray[np.void], version: int) -> None:
+def _bring(old: StructArray, new: StructArray, version: int) -> None:
     """Versions 3 to 5, field by field."""
     for name in RECORDS[version].names or ():
         new[name] = old[name]

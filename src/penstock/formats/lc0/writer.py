@@ -12,6 +12,7 @@ from typing import IO, Any, Literal
 import numpy as np
 
 from penstock.containers.tar import TarAppender, member
+from penstock.core.arrays import ByteArray
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError
@@ -20,7 +21,6 @@ from penstock.formats.base.writer import Writer
 from penstock.formats.lc0.columns import SPEC, check_spec, frames_of
 from penstock.formats.lc0.records import FRAME, RECORDS
 from penstock.formats.lc0.source import Lc0Source
-from penstock.formats.lc0.upgrade import Bytes
 
 Record = Literal["v6", "v7"]
 LEVEL = 6
@@ -28,7 +28,7 @@ _OURS = re.compile(r"training\.(\d+)\.gz")
 _KNOWN = ("file", "member", "frames", "version")  # metadata that reading gives, and the place of a chunk says
 
 
-def packed_chunk(frames: Bytes, record: Record = "v7", level: int = LEVEL) -> bytes:
+def packed_chunk(frames: ByteArray, record: Record = "v7", level: int = LEVEL) -> bytes:
     """One gzip member of `[n, 8396]` frames, as records of version 6 or 7; no name and no time in it. Version 6 has no
     place for `d_st` and the two played indices of other positions.
 
@@ -50,7 +50,7 @@ def packed_chunk(frames: Bytes, record: Record = "v7", level: int = LEVEL) -> by
     return packer.compress(rows.tobytes()) + packer.flush()
 
 
-def write_chunk(frames: Bytes, file: IO[bytes], record: Record = "v7", level: int = LEVEL) -> int:
+def write_chunk(frames: ByteArray, file: IO[bytes], record: Record = "v7", level: int = LEVEL) -> int:
     """Write `packed_chunk` to a file opened for bytes; how many there were. Raises `DataError`, `OSError`.
 
     >>> import io

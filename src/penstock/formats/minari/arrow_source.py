@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spaces import Space
@@ -27,8 +27,6 @@ from penstock.formats.base.source import Source
 from penstock.formats.minari import arrow_table, columns, images, index_cache, metadata, spaces
 from penstock.formats.minari.arrow_table import Leaf
 from penstock.formats.minari.columns import Column, Infos, Stored
-
-Int = npt.NDArray[np.int64]
 
 HELD = 256  # episodes that stay open; each keeps a file open where it is large
 HELD_BYTES = 256 << 20
@@ -57,13 +55,13 @@ def part(folder: Path, number: int) -> Path:
 class _View:
     """One state of the directory."""
 
-    numbers: Int
+    numbers: IntArray
     parts: tuple[Path, ...]
     states: list[list[Any]]
     leaves: tuple[dict[str, Leaf], ...]
-    which: Int
+    which: IntArray
     spec: Spec
-    offsets: Int
+    offsets: IntArray
     columns: Mapping[str, Column]
     metadata: Mapping[str, Any]
     fingerprint: str
@@ -130,7 +128,7 @@ class ArrowSource(Source):
         return self._view.spec
 
     @property
-    def offsets(self) -> Int:
+    def offsets(self) -> IntArray:
         """`[E + 1]` int64 first step row of each episode, and the end."""
         return self._view.offsets
 
@@ -145,13 +143,13 @@ class ArrowSource(Source):
         return self._view.fingerprint
 
     @property
-    def blocks(self) -> Int | None:
+    def blocks(self) -> IntArray | None:
         """Parquet is decoded by the episode; any row of an Arrow file is cheap."""
         packed = any(p.suffix == ".parquet" for p in self._view.parts[:1])
         return self._view.offsets if packed else None
 
     @property
-    def numbers(self) -> Int:
+    def numbers(self) -> IntArray:
         """`[E]` int64 the names of the episodes' directories; `0 .. E - 1` in a sound dataset."""
         return self._view.numbers
 
@@ -167,7 +165,7 @@ class ArrowSource(Source):
         """The columns that are stored as JPEG."""
         return frozenset(path for leaves in self._view.leaves for path, leaf in leaves.items() if leaf.images)
 
-    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         """Each piece from its episode, in the order of the files."""
         view, field = self._view, self.spec[column]
         pieces, first = self._pieces(view, field, selection)
@@ -175,7 +173,7 @@ class ArrowSource(Source):
             begin = start - int(first[e])
             out[at : at + length] = self._rows(view, column, e, begin, begin + length)
 
-    def _pieces(self, view: _View, field: Field, selection: Selection) -> tuple[Pieces, Int]:
+    def _pieces(self, view: _View, field: Field, selection: Selection) -> tuple[Pieces, IntArray]:
         first = self.rows(field.align)
         pieces = cut(first, selection.start, selection.length, selection.at)
         return pieces.take(np.argsort(pieces.run, kind="stable")), first
@@ -275,7 +273,7 @@ class ArrowSource(Source):
         return _View(numbers, parts, states, leaves, which, spec, offsets, known_columns, {**entries, **totals}, digest)
 
     def _resolve(
-        self, leaves: Sequence[Mapping[str, Leaf]], which: Int, offsets: Int, known: Mapping[str, Space]
+        self, leaves: Sequence[Mapping[str, Leaf]], which: IntArray, offsets: IntArray, known: Mapping[str, Space]
     ) -> list[Column]:
         if len(which) == 0:
             return []
@@ -294,7 +292,7 @@ class ArrowSource(Source):
         ranked = {path: stored[path] for path in columns.in_order(stored, known)}
         return columns.resolve(ranked, lengths, self._infos, self.folder)
 
-    def _index(self) -> tuple[Int, tuple[Path, ...], Int, Int, list[Any], list[list[Any]]]:
+    def _index(self) -> tuple[IntArray, tuple[Path, ...], IntArray, IntArray, list[Any], list[list[Any]]]:
         """Episodes, their files, rows and schemas; from the cache if nothing changed."""
         numbers, parts, states, inodes = self._listed()
         place, key = index_cache.place(self.folder, self._cache), json.dumps([str(self.folder), states, inodes])
@@ -313,7 +311,7 @@ class ArrowSource(Source):
             index_cache.save(place, key, {"schemas": packed}, {"rows": rows, "which": which})
         return numbers[:kept], parts[:kept], rows, which, schemas, states[:kept]
 
-    def _listed(self) -> tuple[Int, tuple[Path, ...], list[list[Any]], list[int]]:
+    def _listed(self) -> tuple[IntArray, tuple[Path, ...], list[list[Any]], list[int]]:
         parts: list[Path] = []
         numbers = episode_directories(self.folder)
         for i, number in enumerate(numbers):
@@ -327,7 +325,7 @@ class ArrowSource(Source):
         states = [[s.st_size, s.st_mtime_ns] for s in stats]
         return np.array(numbers[: len(parts)], np.int64), tuple(parts), states, [s.st_ino for s in stats]
 
-    def _scan(self, parts: Sequence[Path]) -> tuple[Int, Int, list[Any]]:
+    def _scan(self, parts: Sequence[Path]) -> tuple[IntArray, IntArray, list[Any]]:
         rows: list[int] = []
         which: list[int] = []
         schemas: list[Any] = []

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.arrays import ByteArray
 from penstock.core.columns import under
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spaces import Box, MultiBinary, MultiDiscrete, Space
 from penstock.core.spec import Align, Kind
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, PenstockError, SpecError, require
-from penstock.files.mapping import Bytes, check_mapped, map_file
+from penstock.files.mapping import check_mapped, map_file
 from penstock.formats.minari.spaces import FLAGS, required
 
 ALIGNS = b"penstock.align"  # schema metadata: which optional columns have not T + 1 rows, as JSON
@@ -62,7 +63,7 @@ class Part:
 
     def __init__(self, path: Path) -> None:
         self._path, self._lock, pa = path, ForkSafeLock(), arrow()
-        self._raw: memoryview | Bytes = memoryview(b"")
+        self._raw: memoryview | ByteArray = memoryview(b"")
         try:
             if path.suffix == ".parquet":
                 self._file: Any = require("pyarrow.parquet", "arrow").ParquetFile(path)

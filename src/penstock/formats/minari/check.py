@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.columns import under
 from penstock.core.ragged import Array
 from penstock.core.selection import Selection
@@ -104,7 +104,7 @@ def _column(source: Source, e: int, path: str, space: Space | None) -> Iterator[
                 shown[kind] += 1
 
 
-def _judge(path: str, rows: Array, space: Space | None) -> Iterator[tuple[str, npt.NDArray[np.int64]]]:
+def _judge(path: str, rows: Array, space: Space | None) -> Iterator[tuple[str, IntArray]]:
     watched = path == "rewards" or under("observations", path)
     bad = np.zeros(len(rows), np.bool_)
     if watched and isinstance(rows, np.ndarray) and rows.dtype.kind in "fc":
@@ -115,7 +115,7 @@ def _judge(path: str, rows: Array, space: Space | None) -> Iterator[tuple[str, n
         yield "value outside its space", np.flatnonzero(~inside & ~bad)
 
 
-def _contains(space: Space, rows: Array) -> npt.NDArray[np.bool_]:
+def _contains(space: Space, rows: Array) -> BoolArray:
     try:
         return space.contains(rows)
     except UnicodeDecodeError as error:

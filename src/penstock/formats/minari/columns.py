@@ -15,15 +15,14 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.columns import under
 from penstock.core.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, Text
 from penstock.core.spec import Align, Field, Kind
 from penstock.errors import FormatError
 from penstock.formats.minari.spaces import FLAGS, ROOTS, leaves, required
 
-Int = npt.NDArray[np.int64]
 Infos = Literal["strict", "union", "skip"]
 
 MODES: tuple[Infos, ...] = ("strict", "union", "skip")
@@ -38,8 +37,8 @@ class Stored:
     kind: Kind
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    episode: Int
-    rows: Int
+    episode: IntArray
+    rows: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +48,11 @@ class Column:
 
     path: str
     field: Field
-    missing: Int
-    shapes: Int | None = None
+    missing: IntArray
+    shapes: IntArray | None = None
 
 
-def steps(stored: Mapping[str, Sequence[Stored]], episodes: int, path: object) -> Int:
+def steps(stored: Mapping[str, Sequence[Stored]], episodes: int, path: object) -> IntArray:
     """`[E]` steps of every episode, told by the rewards. Raises `FormatError` where an episode has none."""
     parts = stored.get("rewards", ())
     found = np.full(episodes, -1, np.int64)
@@ -66,7 +65,7 @@ def steps(stored: Mapping[str, Sequence[Stored]], episodes: int, path: object) -
 
 
 def resolve(
-    stored: Mapping[str, Sequence[Stored]], lengths: Int, infos: Infos, path: object
+    stored: Mapping[str, Sequence[Stored]], lengths: IntArray, infos: Infos, path: object
 ) -> list[Column]:  # fmt: skip
     """The columns of a dataset whose episodes have `lengths` `[E]` steps.
 
@@ -90,7 +89,7 @@ def resolve(
     return found
 
 
-def _column(column: str, parts: Sequence[Stored], lengths: Int, infos: Infos, path: object) -> Column:
+def _column(column: str, parts: Sequence[Stored], lengths: IntArray, infos: Infos, path: object) -> Column:
     episode, rows = (np.concatenate([getattr(part, name) for part in parts]) for name in ("episode", "rows"))
     absent = np.setdiff1d(np.arange(len(lengths)), episode)
     if len(episode) + len(absent) != len(lengths):
@@ -125,14 +124,14 @@ def _largest(parts: Sequence[Stored]) -> tuple[int, ...] | None:
     return tuple(map(max, *shapes)) if len(shapes) > 1 and alike else None
 
 
-def _shapes(parts: Sequence[Stored], episodes: int) -> Int:
+def _shapes(parts: Sequence[Stored], episodes: int) -> IntArray:
     shapes = np.zeros((episodes, len(parts[0].shape)), np.int64)
     for part in parts:
         shapes[part.episode] = part.shape
     return shapes
 
 
-def _align(column: str, episode: Int, rows: Int, lengths: Int, path: object) -> Align:
+def _align(column: str, episode: IntArray, rows: IntArray, lengths: IntArray, path: object) -> Align:
     expected = {"boundary": lengths[episode] + 1, "step": lengths[episode], "episode": np.ones_like(episode)}
     allowed: tuple[Align, ...] = ("boundary", "step", "episode")
     if required(column):
@@ -186,7 +185,7 @@ def derived(columns: Sequence[Column]) -> dict[str, Column]:
     return {path: Column(path, field, none) for path, field in found.items()}
 
 
-def fill_value(field: Field) -> npt.NDArray[np.uint8]:
+def fill_value(field: Field) -> ByteArray:
     """The bytes of a row that stands for a missing one: NaN where the dtype has it, else zero."""
     row = np.zeros(field.shape, field.dtype)
     if field.dtype.kind in "fc":

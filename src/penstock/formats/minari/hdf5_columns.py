@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import File
+from penstock.core.arrays import IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.spaces import Box, Space
 from penstock.core.spec import Align, Spec
@@ -24,19 +24,16 @@ from penstock.formats.minari.rows import DECODED, FillRows, FilteredRows, Joined
 from penstock.formats.minari.spaces import leaves
 from penstock.kernels.rows import RowMap
 
-Int = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-
 
 @dataclass(frozen=True, eq=False)
 class Readable:
     """A dataset's spec, step offsets, one reader a column, and where compressed blocks begin (or None)."""
 
     spec: Spec
-    offsets: Int
+    offsets: IntArray
     rows: Mapping[str, Rows]
     ragged: Mapping[str, RaggedRows]
-    blocks: Int | None
+    blocks: IntArray | None
     frames: frozenset[str] = frozenset()
 
 
@@ -47,7 +44,7 @@ class _Piece:
     stored: Stored
     rows: Rows | None
     ragged: RaggedRows | None
-    cuts: Int | None
+    cuts: IntArray | None
 
 
 def readable(
@@ -115,7 +112,7 @@ class _Assembly:
         )
         return _Piece(stored, rows, ragged, cuts)
 
-    def _plain(self, part: Part) -> tuple[Rows, Int | None]:
+    def _plain(self, part: Part) -> tuple[Rows, IntArray | None]:
         if not part.filters:
             return mapped(part, self._buffers), None
         rows = FilteredRows(part, self._buffers, self._cache)
@@ -145,7 +142,7 @@ class _Assembly:
         shape = leaf.shape if isinstance(leaf, Box) else images.shape_of(first)
         return images.ImageRows(blobs, math.prod(shape), part.column), shape
 
-    def join(self, found: Sequence[Column], lengths: Int) -> Readable:
+    def join(self, found: Sequence[Column], lengths: IntArray) -> Readable:
         offsets = offsets_of(lengths)
         masks = columns.derived(found)
         fields = {c.path: c.field for c in (*found, *masks.values())}
@@ -168,7 +165,7 @@ class _Assembly:
         frames = {c.path for c in found if any(isinstance(p.rows, images.ImageRows) for p in self.pieces[c.path])}
         return Readable(spec, offsets, rows, ragged, self._blocks(found, lengths, offsets), frozenset(frames))
 
-    def _blocks(self, found: Sequence[Column], lengths: Int, offsets: Int) -> Int | None:
+    def _blocks(self, found: Sequence[Column], lengths: IntArray, offsets: IntArray) -> IntArray | None:
         """Where the blocks of the largest compressed column begin, in step rows."""
         packed = [c for c in found if any(piece.cuts is not None for piece in self.pieces[c.path])]
         if not packed:
@@ -194,7 +191,7 @@ def _takes_frames(leaf: Space) -> bool:
     return isinstance(leaf, Box) and leaf.dtype == np.uint8 and len(leaf.shape) > 0
 
 
-def _count(align: Align, lengths: Int) -> Int:
+def _count(align: Align, lengths: IntArray) -> IntArray:
     return {"step": lengths, "boundary": lengths + 1, "episode": np.ones_like(lengths)}[align]
 
 
@@ -205,7 +202,7 @@ def _in_order(pieces: Sequence[_Piece], column: Column, episodes: int) -> bool:
     return len(pieces) == 1 and len(stored.episode) == episodes and alike
 
 
-def _join(column: Column, pieces: Sequence[_Piece], first: Int) -> Rows:
+def _join(column: Column, pieces: Sequence[_Piece], first: IntArray) -> Rows:
     if _in_order(pieces, column, len(first) - 1):
         return _need(pieces[0].rows)
     shares = [
@@ -217,7 +214,7 @@ def _join(column: Column, pieces: Sequence[_Piece], first: Int) -> Rows:
     return JoinedRows(first, tuple(shares), column.field.dtype, column.field.shape, fill)
 
 
-def _join_ragged(column: Column, pieces: Sequence[_Piece], first: Int) -> RaggedRows:
+def _join_ragged(column: Column, pieces: Sequence[_Piece], first: IntArray) -> RaggedRows:
     found = [(piece.ragged, piece.stored.episode) for piece in pieces if piece.ragged is not None]
     if _in_order(pieces, column, len(first) - 1):
         return found[0][0]

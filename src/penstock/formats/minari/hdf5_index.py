@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.hdf5 import Dataset, File, Group, Link
 from penstock.containers.hdf5.filters import undecodable
 from penstock.containers.hdf5.messages import Filter
+from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.spaces import Space
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.formats.minari.spaces import FLAGS, ROOTS, column_path, required
-
-Int = npt.NDArray[np.int64]
 
 MAIN = "main_data.hdf5"
 ADDITIONAL = re.compile(r"additional_data_\d+\.hdf5")
@@ -49,15 +47,15 @@ class Part:
     scalar: bool
     filters: tuple[Filter, ...]
     item: int
-    episode: Int
-    rows: Int
-    file: Int
-    header: Int
-    tile_shape: Int
-    tile_first: Int
-    tile_offset: Int
-    tile_nbytes: Int
-    tile_mask: Int
+    episode: IntArray
+    rows: IntArray
+    file: IntArray
+    header: IntArray
+    tile_shape: IntArray
+    tile_first: IntArray
+    tile_offset: IntArray
+    tile_nbytes: IntArray
+    tile_mask: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +68,10 @@ class Index:
     """
 
     files: tuple[str, ...]
-    number: Int
-    group: Int
-    group_file: Int
-    inline: npt.NDArray[np.uint8]
+    number: IntArray
+    group: IntArray
+    group_file: IntArray
+    inline: ByteArray
     parts: tuple[Part, ...]
     unreadable: tuple[tuple[str, str], ...] = ()
     empty: tuple[int, ...] = ()
@@ -144,7 +142,7 @@ class _Runs:
     header: list[int] = field(default_factory=list[int])
     tile_shape: list[tuple[int, ...]] = field(default_factory=list[tuple[int, ...]])
     tiles: list[int] = field(default_factory=list[int])
-    table: list[npt.NDArray[np.int64] | tuple[tuple[int], tuple[int], tuple[int]]] = field(default_factory=list[Any])
+    table: list[IntArray | tuple[tuple[int], tuple[int], tuple[int]]] = field(default_factory=list[Any])
 
 
 Key = tuple[str, str, np.dtype[Any], tuple[int, ...], bool, tuple[Filter, ...], int]
@@ -290,7 +288,7 @@ def _part(key: Key, runs: _Runs) -> Part:
     )
 
 
-def _grid(dataset: Dataset, shape: tuple[int, ...], chunk: tuple[int, ...], nbytes: int) -> Int:
+def _grid(dataset: Dataset, shape: tuple[int, ...], chunk: tuple[int, ...], nbytes: int) -> IntArray:
     """`[3, T]` offset, stored bytes and filter mask of every tile in C order of the grid, -1 where missing."""
     tiles = dataset.tiles()
     counts = [-(-n // c) for n, c in zip(shape, chunk, strict=True)]

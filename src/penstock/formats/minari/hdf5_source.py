@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.hdf5 import Dataset, File, Group
 from penstock.containers.hdf5.filters import FLETCHER32
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spaces import Space
@@ -29,7 +29,6 @@ from penstock.formats.minari.hdf5_columns import Readable, readable
 from penstock.formats.minari.hdf5_index import MAIN, Index, build
 from penstock.formats.minari.legacy import read_attributes, statistics_of
 
-Int = npt.NDArray[np.int64]
 Layout = Literal["0.5", "0.4"]
 
 HELD = 1 << 16  # episodes whose metadata stays decoded
@@ -89,7 +88,7 @@ class Hdf5Source(Source):
         return self._view.data.spec
 
     @property
-    def offsets(self) -> Int:
+    def offsets(self) -> IntArray:
         """`[E + 1]` int64 first step row of each episode, and the end."""
         return self._view.data.offsets
 
@@ -104,7 +103,7 @@ class Hdf5Source(Source):
         return self._view.fingerprint
 
     @property
-    def blocks(self) -> Int | None:
+    def blocks(self) -> IntArray | None:
         """Step rows at which the chunks of the largest compressed column begin; None where nothing is compressed."""
         return self._view.data.blocks
 
@@ -119,11 +118,11 @@ class Hdf5Source(Source):
         return any(each.number == FLETCHER32 for part in self._view.index.parts for each in part.filters)
 
     @property
-    def numbers(self) -> Int:
+    def numbers(self) -> IntArray:
         """`[E]` int64 the numbers in the groups' names; `0 .. E - 1` in a sound file."""
         return self._view.index.number
 
-    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         """One gather from the memory map."""
         raw = out.reshape(-1).view(np.uint8)
         self._view.data.rows[column].gather(selection.start, selection.length, selection.at, raw)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.hdf5 import Appender, File, Storage, VlenBytes
+from penstock.core.arrays import AnyArray
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged
 from penstock.errors import DamageWarning, SpecError
@@ -25,7 +25,7 @@ from penstock.formats.minari.hdf5_source import Hdf5Source, Layout
 from penstock.formats.minari.metadata import changed, flattened
 from penstock.formats.minari.spaces import stored_path
 
-Value = npt.NDArray[Any] | Sequence[str] | VlenBytes | None
+Value = AnyArray | Sequence[str] | VlenBytes | None
 
 
 def create(

@@ -8,14 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.spaces import Box, Space
 from penstock.errors import FormatError, SpecError, require
 from penstock.formats.minari.spaces import is_image
-
-Int = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 
 MAGIC = b"\xff\xd8\xff"
 PIXELS = 1 << 26  # of one frame; a hostile header may claim 4 10^9
@@ -33,7 +30,7 @@ def shape_of(blob: bytes) -> tuple[int, ...]:
     return (image.height, image.width) if channels == 1 else (image.height, image.width, channels)
 
 
-def decode(blob: bytes, nbytes: int) -> Bytes:
+def decode(blob: bytes, nbytes: int) -> ByteArray:
     """The `[nbytes]` uint8 pixels of a JPEG. Raises `FormatError` if it does not hold as many, before decoding."""
     image = _open(blob)
     found = image.width * image.height * len(image.getbands())
@@ -45,7 +42,7 @@ def decode(blob: bytes, nbytes: int) -> Bytes:
         raise FormatError(f"expected a whole JPEG, got {error}") from error
 
 
-def encode(frame: npt.NDArray[np.uint8]) -> bytes:
+def encode(frame: ByteArray) -> bytes:
     """The JPEG of one frame `[height, width]` or `[height, width, 3]`, at Pillow's default quality: it loses detail."""
     out = io.BytesIO()
     require("PIL.Image", "images").fromarray(frame).save(out, format="JPEG")
@@ -77,7 +74,7 @@ class ImageRows:
     row_bytes: int
     where: str
 
-    def gather(self, start: Int, length: Int, at: Int, out: Bytes) -> None:
+    def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
         """Decode every frame of the spans."""
         frames = out.reshape(int(out.size) // self.row_bytes, self.row_bytes)
         for begin, rows, place in zip(start.tolist(), length.tolist(), at.tolist(), strict=True):

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.hdf5.messages import Filter
+from penstock.core.arrays import AnyArray
 from penstock.files.arrays import Arrays, read_arrays, write_arrays
 from penstock.files.user_cache import make_room, user_cache
 from penstock.formats.minari.hdf5_index import Index, Part
@@ -49,7 +49,7 @@ def save(path: Path, key: str, header: Mapping[str, Any], arrays: Arrays) -> boo
     return True
 
 
-def load(path: Path, key: str) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]] | None:
+def load(path: Path, key: str) -> tuple[dict[str, Any], dict[str, AnyArray]] | None:
     """Header and arrays kept under a key; None if there are none, they are stale, or anything is wrong with them."""
     return read_arrays(path, MAGIC, key)
 
@@ -57,7 +57,7 @@ def load(path: Path, key: str) -> tuple[dict[str, Any], dict[str, npt.NDArray[An
 _PART_ARRAYS = tuple(f.name for f in fields(Part) if "Int" in str(f.type))
 
 
-def pack(index: Index) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+def pack(index: Index) -> tuple[dict[str, Any], dict[str, AnyArray]]:
     """An index as a header and arrays; `unpack` is the inverse."""
     arrays = {name: getattr(index, name) for name in ("number", "group", "group_file", "inline")}
     heads: list[dict[str, Any]] = []

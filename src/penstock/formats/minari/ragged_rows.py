@@ -8,21 +8,19 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.hdf5 import Dataset, File
+from penstock.core.arrays import IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.errors import FormatError
 from penstock.formats.base.pieces import Rows, cut
 from penstock.formats.minari.hdf5_index import Part
 
-Int = npt.NDArray[np.int64]
-
 
 class RaggedRows(Protocol):
     """Ragged rows, read span by span."""
 
-    def read(self, start: Int, length: Int) -> Ragged:
+    def read(self, start: IntArray, length: IntArray) -> Ragged:
         """The rows of all spans, one after the other."""
         ...
 
@@ -35,7 +33,7 @@ class VlenRows:
     part: Part
     files: Sequence[File]
 
-    def read(self, start: Int, length: Int) -> Ragged:
+    def read(self, start: IntArray, length: IntArray) -> Ragged:
         """The elements of all spans."""
         first = offsets_of(self.part.rows)
         pieces = cut(first, start, length, start)
@@ -71,7 +69,7 @@ class StringRows:
     first: int
     row: int
 
-    def read(self, start: Int, length: Int) -> Ragged:
+    def read(self, start: IntArray, length: IntArray) -> Ragged:
         """The texts of all spans."""
         places = offsets_of(length)
         raw = np.zeros((int(places[-1]), self.row), np.uint8)
@@ -86,7 +84,7 @@ class BlankRows:
 
     dtype: np.dtype[Any]
 
-    def read(self, start: Int, length: Int) -> Ragged:
+    def read(self, start: IntArray, length: IntArray) -> Ragged:
         """As many empty rows."""
         return Ragged(np.empty(0, self.dtype), np.zeros(int(length.sum()) + 1, np.int64))
 
@@ -96,13 +94,13 @@ class JoinedRagged:
     """A ragged column whose episodes are stored in different ways: `owner[r]` is the share of run `r`, whose rows
     begin at `local[r]` in it. `first` `[E + 1]` are the column's rows at which episodes begin."""
 
-    first: Int
+    first: IntArray
     shares: tuple[RaggedRows, ...]
-    owner: Int
-    local: Int
+    owner: IntArray
+    local: IntArray
     dtype: np.dtype[Any]
 
-    def read(self, start: Int, length: Int) -> Ragged:
+    def read(self, start: IntArray, length: IntArray) -> Ragged:
         """Each piece from its share."""
         pieces = cut(self.first, start, length, start)
         begin = self.local[pieces.run] + pieces.start - self.first[pieces.run]

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.cache import Cache
 from penstock.containers.hdf5.filters import decode
+from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
 from penstock.files.mapping import check_mapped
@@ -20,14 +20,11 @@ from penstock.formats.minari.hdf5_index import Part
 from penstock.kernels.rows import RowMap
 from penstock.kernels.tiles import TileMap
 
-Int = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-
 DECODED = 64 << 20  # bytes of decoded chunks that a source keeps
 AT_ONCE = 32 << 20  # bytes of chunks that one gather decodes before it copies
 
 
-def mapped(part: Part, buffers: Sequence[Bytes]) -> Rows:
+def mapped(part: Part, buffers: Sequence[ByteArray]) -> Rows:
     """The rows of an uncompressed part, where they lie. Raises `FormatError` if one lies outside its file."""
     item, width = part.dtype.itemsize, part.dtype.itemsize * math.prod(part.shape)
     counts = np.diff(part.tile_first)
@@ -53,7 +50,7 @@ class FilteredRows:
     the rows at which bands begin.
     """
 
-    def __init__(self, part: Part, buffers: Sequence[Bytes], cache: Cache) -> None:
+    def __init__(self, part: Part, buffers: Sequence[ByteArray], cache: Cache) -> None:
         self._part, self._buffers, self._cache = part, buffers, cache
         height = part.tile_shape[:, 0]
         bands = -(-part.rows // height)
@@ -65,7 +62,7 @@ class FilteredRows:
         self._tile = part.tile_first[self._run] + number * self._across[self._run]
         self._plain = part.tile_shape.prod(axis=1) * part.dtype.itemsize
 
-    def gather(self, start: Int, length: Int, at: Int, out: Bytes) -> None:
+    def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
         """Decode and copy. Memory: at most 32 MB of chunks at once, or one band."""
         pieces = cut(self.cuts, start, length, at)
         pieces = pieces.take(np.argsort(pieces.run, kind="stable"))
@@ -80,7 +77,7 @@ class FilteredRows:
             band = np.searchsorted(bands[chosen], mine.run)
             rows.gather(local[band] + mine.start - self.cuts[mine.run], mine.length, mine.at, out)
 
-    def _decoded(self, bands: Int) -> TileMap:
+    def _decoded(self, bands: IntArray) -> TileMap:
         part, run = self._part, self._run[bands]
         counts = self._across[run]
         tiles = expand(self._tile[bands], counts)
@@ -94,18 +91,18 @@ class FilteredRows:
         item = part.dtype.itemsize
         return TileMap.build(chunks, part.shape, item, first, shape, offsets_of(counts), buffer, offset, bytes(item))
 
-    def _chunk(self, run: int, tile: int) -> Bytes:
+    def _chunk(self, run: int, tile: int) -> ByteArray:
         part = self._part
         file, offset, nbytes = int(part.file[run]), int(part.tile_offset[tile]), int(part.tile_nbytes[tile])
 
-        def decoded() -> Bytes:
+        def decoded() -> ByteArray:
             check_mapped(self._buffers[file])
             raw = self._buffers[file][offset : offset + nbytes].tobytes()
             return self._decode(raw, int(part.tile_mask[tile]), int(self._plain[run]), run, offset)
 
         return self._cache.array((file, offset), decoded)
 
-    def _decode(self, raw: bytes, mask: int, plain: int, run: int, offset: int) -> Bytes:
+    def _decode(self, raw: bytes, mask: int, plain: int, run: int, offset: int) -> ByteArray:
         try:
             return np.frombuffer(decode(raw, self._part.filters, mask, plain), np.uint8)
         except (ValueError, IndexError, OSError, ArithmeticError) as error:
@@ -118,9 +115,9 @@ class FilteredRows:
 class FillRows:
     """Rows that all hold the same value, for episodes that lack the column."""
 
-    value: Bytes
+    value: ByteArray
 
-    def gather(self, start: Int, length: Int, at: Int, out: Bytes) -> None:
+    def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
         """Write the value."""
         out.reshape(-1, len(self.value))[expand(at, length)] = self.value
 
@@ -132,7 +129,7 @@ class Share:
     rows: Rows
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    runs: Int
+    runs: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,13 +140,13 @@ class JoinedRows:
     smaller shape lie at the start of each axis of a row of `fill`, the bytes of a missing row.
     """
 
-    first: Int
+    first: IntArray
     shares: tuple[Share, ...]
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    fill: Bytes
-    _owner: Int = field(init=False)
-    _local: Int = field(init=False)
+    fill: ByteArray
+    _owner: IntArray = field(init=False)
+    _local: IntArray = field(init=False)
 
     def __post_init__(self) -> None:
         owner, local = np.zeros((2, len(self.first) - 1), np.int64)
@@ -160,7 +157,7 @@ class JoinedRows:
         object.__setattr__(self, "_owner", owner)
         object.__setattr__(self, "_local", local)
 
-    def gather(self, start: Int, length: Int, at: Int, out: Bytes) -> None:
+    def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
         """Gather from each share that is concerned."""
         pieces = cut(self.first, start, length, at)
         for number in np.unique(self._owner[pieces.run]):
@@ -172,7 +169,7 @@ class JoinedRows:
             else:
                 self._convert(share, begin, mine.length, mine.at, out)
 
-    def _convert(self, share: Share, begin: Int, length: Int, at: Int, out: Bytes) -> None:
+    def _convert(self, share: Share, begin: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
         places = offsets_of(length)
         raw = np.empty((int(places[-1]), *share.shape), share.dtype)
         share.rows.gather(begin, length, places[:-1], raw.reshape(-1).view(np.uint8))

@@ -8,10 +8,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-import numpy.typing as npt
-
 from penstock.containers.tar.compress import compression_of, unpack
+from penstock.core.arrays import ByteArray
 from penstock.errors import FormatError
 from penstock.files import atomic_file
 from penstock.files.mapping import map_descriptor, map_file
@@ -32,7 +30,7 @@ def plain(
     limit: int = BYTES,
     *,
     torn: Literal["refuse", "drop"] = "refuse",
-) -> npt.NDArray[np.uint8]:
+) -> ByteArray:
     """The archive mapped, or, where it is compressed, its unpacked copy, which is made if there is none of this state.
 
     Others are removed from the folder, those not used for the longest time first, so that all have at most `limit`
@@ -62,7 +60,7 @@ def unpacked_beside(packed: Path, plain: Path) -> None:
         unpack(packed, file, BYTES)
 
 
-def _sound(path: Path, digest: bytes) -> npt.NDArray[np.uint8] | None:
+def _sound(path: Path, digest: bytes) -> ByteArray | None:
     """The bytes of a copy with the end that a finished one has; None for any other file, and for none."""
     try:
         data = map_file(path, follow=False)
@@ -77,9 +75,7 @@ def _end(size: int, digest: bytes) -> bytes:
     return b"penstock unpacked 1\n" + digest + size.to_bytes(8, "little")
 
 
-def _unpacked(
-    path: Path, copy: Path, digest: bytes, limit: int, torn: Literal["refuse", "drop"]
-) -> npt.NDArray[np.uint8]:
+def _unpacked(path: Path, copy: Path, digest: bytes, limit: int, torn: Literal["refuse", "drop"]) -> ByteArray:
     with atomic_file(copy, durable="file") as file:
         size = unpack(path, file, limit, torn=torn)
         file.write(_end(size, digest))

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.spaces import compact
 from penstock.core.spec import Field, Spec
 from penstock.errors import DataError
-from penstock.formats.webdataset.places import Int, Places
+from penstock.formats.webdataset.places import Places
 from penstock.formats.webdataset.samples import Samples
 
-Arrays = dict[str, npt.NDArray[Any]]
+Arrays = dict[str, AnyArray]
 _PLACES = ("rows", "buffer", "offset", "held", "cuts")
 _SAMPLES = ("keys", "shard", "payload", "size")
 
@@ -28,7 +28,7 @@ class Content:
 
     layout: str
     spec: Spec
-    offsets: Int
+    offsets: IntArray
     columns: Mapping[str, Places]
     samples: Samples
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -55,7 +55,7 @@ class Content:
         return header, arrays
 
     @classmethod
-    def unpacked(cls, header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> Content:
+    def unpacked(cls, header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> Content:
         """What `packed` took apart. Places are checked against the archives when they are read."""
         columns: dict[str, Places] = {}
         for i, (path, described) in enumerate(header["columns"].items()):

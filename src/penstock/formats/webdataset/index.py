@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from penstock.core.arrays import ByteArray
 from penstock.errors import PenstockError
 from penstock.files.arrays import read_arrays, write_arrays
 from penstock.files.user_cache import make_room, user_cache
 from penstock.formats.webdataset.content import Content
-from penstock.formats.webdataset.places import Bytes
 
 MAGIC = b"penstock shards 2\n"
 BYTES = 8 << 30  # that all indexes together may have
@@ -36,7 +36,7 @@ def place(path: Path) -> Path:
     return user_cache("shard-indexes") / f"{name}{_SUFFIX}"
 
 
-def state_of(key: str, shards: Sequence[Path], buffers: Sequence[Bytes]) -> str:
+def state_of(key: str, shards: Sequence[Path], buffers: Sequence[ByteArray]) -> str:
     """What an index belongs to: the options and archives that `key` names, and the very files that these are."""
     found: list[object] = [key]
     for shard, data in zip(shards, buffers, strict=True):

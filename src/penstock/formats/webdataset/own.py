@@ -24,12 +24,13 @@ import numpy as np
 
 from penstock.containers.npy import header_bytes
 from penstock.containers.tar import Members
+from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Spec
 from penstock.errors import FormatError, SpecError
 from penstock.files.mapping import check_mapped
 from penstock.formats.webdataset.content import Content
-from penstock.formats.webdataset.places import Bytes, Int, Places
+from penstock.formats.webdataset.places import Places
 from penstock.formats.webdataset.reading import Archives
 
 NAME = "npy"
@@ -59,7 +60,7 @@ class Description:
         return json.dumps(told).encode()
 
 
-def described(paths: Sequence[Path], buffers: Sequence[Bytes], members: Sequence[Members]) -> Description | None:
+def described(paths: Sequence[Path], buffers: Sequence[ByteArray], members: Sequence[Members]) -> Description | None:
     """The newest description in any of the archives; None if the first archive has none.
 
     Raises `FormatError` for one that is damaged, or of a later version.
@@ -76,7 +77,7 @@ def described(paths: Sequence[Path], buffers: Sequence[Bytes], members: Sequence
     return _description(name, buffers[shard], members[shard], i, paths[shard])
 
 
-def _description(name: str, data: Bytes, members: Members, i: int, path: Path) -> Description:
+def _description(name: str, data: ByteArray, members: Members, i: int, path: Path) -> Description:
     begin, size = int(members.payload[i]), min(int(members.size[i]), LARGEST)
     try:
         told = json.loads(data[begin : begin + size].tobytes())
@@ -144,7 +145,7 @@ class _Column:
         self._archives, self._path, self._field = archives, path, spec[path]
         self._extensions = extensions(spec)
 
-    def places(self, steps: Int) -> Places:
+    def places(self, steps: IntArray) -> Places:
         """Where its rows lie, for episodes of so many steps. Raises `FormatError`."""
         rows = steps + (self._field.align == "boundary") if self._field.align != "episode" else np.ones_like(steps)
         extension, field = self._extensions[self._path], self._field
@@ -158,7 +159,7 @@ class _Column:
         none = np.zeros(0, np.uint8)
         return Places(field, counts, self._archives.samples.shard, offset, none, offsets_of(lengths))
 
-    def _payloads(self, extension: str, dtype: np.dtype[Any], shape: tuple[int, ...], rows: Int) -> Int:
+    def _payloads(self, extension: str, dtype: np.dtype[Any], shape: tuple[int, ...], rows: IntArray) -> IntArray:
         """`[E]` where the values begin in each member, whose headers have to be those of so many rows."""
         samples = self._archives.samples
         if extension not in samples.extensions:
@@ -181,7 +182,7 @@ class _Column:
             begins.append(begin + len(expected))
         return np.array(begins, np.int64)
 
-    def _cuts(self, rows: Int) -> Iterator[Int]:
+    def _cuts(self, rows: IntArray) -> Iterator[IntArray]:
         """The offsets of every episode. Raises `FormatError` if they do not start at 0, or decrease."""
         extension = self._extensions[f"{self._path}:offsets"]
         begins = self._payloads(extension, _OFFSETS, (), rows + 1)

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field
 from penstock.kernels.rows import RowMap
-
-Int = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,14 +24,14 @@ class Places:
     """
 
     field: Field
-    rows: Int
-    buffer: Int
-    offset: Int
-    held: Bytes
-    cuts: Int | None = None
+    rows: IntArray
+    buffer: IntArray
+    offset: IntArray
+    held: ByteArray
+    cuts: IntArray | None = None
 
     @classmethod
-    def of(cls, field: Field, array: npt.NDArray[Any]) -> Places:
+    def of(cls, field: Field, array: AnyArray) -> Places:
         """A column that was decoded: `[rows, *shape]`."""
         one = np.ones(1, np.int64)
         held = np.ascontiguousarray(array, field.dtype).reshape(-1).view(np.uint8)
@@ -49,11 +45,11 @@ class Places:
         return cls(field, one * len(rows.values), -one, one * 0, held, rows.offsets)
 
     @classmethod
-    def of_column(cls, field: Field, rows: npt.NDArray[Any] | Ragged, ragged: Align) -> Places:
+    def of_column(cls, field: Field, rows: AnyArray | Ragged, ragged: Align) -> Places:
         """A column that was decoded; one that is ragged is aligned as told."""
         return cls.of_ragged(replace(field, align=ragged), rows) if isinstance(rows, Ragged) else cls.of(field, rows)
 
-    def on(self, buffers: Sequence[Bytes]) -> Column:
+    def on(self, buffers: Sequence[ByteArray]) -> Column:
         """The column, to be read. Raises `IndexError` if a run leaves its buffer."""
         width = self.field.dtype.itemsize if self.cuts is not None else self.field.row_bytes
         buffer = np.where(self.buffer < 0, len(buffers), self.buffer)
@@ -69,9 +65,9 @@ class Column:
 
     field: Field
     rows: RowMap
-    cuts: Int | None
+    cuts: IntArray | None
 
-    def read(self, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read(self, selection: Selection, out: AnyArray) -> None:
         """Rows, or values of a ragged column, into the covered places of `out`: one gather."""
         if out.size and self.rows.row_bytes:
             self.rows.gather(selection.start, selection.length, selection.at, out.reshape(-1).view(np.uint8))
@@ -91,14 +87,14 @@ class Column:
         return Ragged(values, offsets_of(grid))
 
     @cached_property
-    def value_offsets(self) -> Int:
+    def value_offsets(self) -> IntArray:
         """`[rows + 1]`. Raises `KeyError` if the column is not ragged."""
         if self.cuts is None:
             raise KeyError("the column is not ragged")
         return self.cuts
 
 
-def gathered(buffers: Sequence[Bytes], buffer: Int, offset: Int, width: int) -> Bytes:
+def gathered(buffers: Sequence[ByteArray], buffer: IntArray, offset: IntArray, width: int) -> ByteArray:
     """`[n, width]` bytes from `n` places."""
     one = np.ones(len(offset), np.int64)
     out = np.empty((len(offset), width), np.uint8)

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import BoolArray, ByteArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
 from penstock.files.mapping import check_mapped
 from penstock.formats.base.infos import column_of, leaves
 from penstock.formats.webdataset.decoders import Decode, How, Member, decoder, is_text
-from penstock.formats.webdataset.places import Bytes, Int, Places, gathered
+from penstock.formats.webdataset.places import Places, gathered
 from penstock.formats.webdataset.samples import Samples
 from penstock.formats.webdataset.templates import Template, learn
 
@@ -43,7 +43,7 @@ class Archives:
     """The mapped archives of a dataset, its samples, and how to read them."""
 
     paths: Sequence[Path]
-    buffers: Sequence[Bytes]
+    buffers: Sequence[ByteArray]
     samples: Samples
     options: Options = field(default_factory=Options)
 
@@ -152,7 +152,7 @@ class Archives:
         member = self.member(i, extension)
         return learn(member.raw, lambda raw: decode(Member(raw, member.where, member.path)))
 
-    def _matching(self, template: Template, x: int, rows: Int) -> npt.NDArray[np.bool_]:
+    def _matching(self, template: Template, x: int, rows: IntArray) -> BoolArray:
         """Which of the samples have a member with the template's bytes around its values."""
         same = self.samples.size[x, rows] == template.size
         tail = len(template.prefix) + template.values

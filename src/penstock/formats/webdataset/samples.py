@@ -11,10 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.containers.tar import Members
+from penstock.core.arrays import BoolArray, IntArray
 from penstock.errors import FormatError
-
-Int = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 
 META = "_metadata"  # the key of the members that describe a shard of the self-describing layout
 EXTENSIONS = 4096  # different extensions of a dataset
@@ -30,10 +28,10 @@ class Samples:
     """
 
     keys: npt.NDArray[np.bytes_]
-    shard: Int
+    shard: IntArray
     extensions: tuple[str, ...]
-    payload: Int
-    size: Int
+    payload: IntArray
+    size: IntArray
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -47,7 +45,7 @@ class Samples:
         position = self.payload[self.extensions.index(extension), i]
         return f"member {self.key(i) + '.' + extension!r} at byte {position}"
 
-    def take(self, kept: npt.NDArray[np.bool_]) -> Samples:
+    def take(self, kept: BoolArray) -> Samples:
         """Some of the samples, with those extensions that one of them has."""
         used = np.asarray((self.size[:, kept] >= 0).any(axis=1))
         extensions = tuple(e for e, is_used in zip(self.extensions, used.tolist(), strict=True) if is_used)
@@ -119,7 +117,7 @@ def chosen(samples: Samples, extensions: Sequence[str] | None, path: Path) -> Sa
     return picked.take(np.asarray((picked.size >= 0).any(axis=0)))
 
 
-def _split(members: Members) -> tuple[npt.NDArray[np.bytes_], Int, tuple[str, ...]]:
+def _split(members: Members) -> tuple[npt.NDArray[np.bytes_], IntArray, tuple[str, ...]]:
     """`[n]` keys, and `[n]` extensions as numbers of the names in the third: -1 for what is passed over."""
     names = members.matrix
     n, width = names.shape
@@ -140,13 +138,13 @@ def _split(members: Members) -> tuple[npt.NDArray[np.bytes_], Int, tuple[str, ..
     return keys.view(f"S{max(width, 1)}").reshape(n), extension, tuple(_text(name) for name in found)
 
 
-def _passed(members: Members) -> Int:
+def _passed(members: Members) -> IntArray:
     names = members.matrix
     marked = np.flatnonzero((names[:, :2] == ord("_")).all(axis=1)) if names.shape[1] > 1 else np.zeros(0, np.int64)
     return np.array([i for i in marked.tolist() if PASSED.match(bytes(members.names[i]))], np.int64)
 
 
-def _twice(members: Members, place: Int, named: Int, path: Path) -> FormatError:
+def _twice(members: Members, place: IntArray, named: IntArray, path: Path) -> FormatError:
     order = np.argsort(place, kind="stable")
     again = order[1:][place[order][1:] == place[order][:-1]]
     where = members.where(int(named[again.min()]))

@@ -23,9 +23,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.pickle import ColorSpace
+from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
 from penstock.core.columns import under
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
@@ -34,7 +34,7 @@ from penstock.core.spec import Align, Field, Spec
 from penstock.errors import FormatError, SpecError
 from penstock.formats.base.infos import TRUNCATED, Infos, plain, read_infos
 from penstock.formats.webdataset.content import Content
-from penstock.formats.webdataset.places import Bytes, Int, Places
+from penstock.formats.webdataset.places import Places
 from penstock.formats.webdataset.reading import Archives, columns_of
 from penstock.formats.webdataset.samples import META, Samples
 
@@ -96,7 +96,7 @@ def _told(meta: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v.value if isinstance(v, ColorSpace) else plain(v) for k, v in meta.items() if not isinstance(v, Space)}
 
 
-def _metadata(archives: Archives, rows: Int) -> dict[str, Any]:
+def _metadata(archives: Archives, rows: IntArray) -> dict[str, Any]:
     if not len(rows) or META_EXTENSION not in archives.samples.extensions:
         return {}
     (value,) = Archives(
@@ -109,7 +109,7 @@ def _metadata(archives: Archives, rows: Int) -> dict[str, Any]:
     return {str(key): inner for key, inner in value.items()}
 
 
-def _only(samples: Samples, i: int) -> npt.NDArray[np.bool_]:
+def _only(samples: Samples, i: int) -> BoolArray:
     return np.arange(len(samples)) == i
 
 
@@ -170,7 +170,7 @@ class _Steps:
             return {}
         return {_below(NAMES.get(name, name), path): places for path, places in self._read(name, "step").items()}
 
-    def _flags(self, name: str) -> npt.NDArray[np.bool_]:
+    def _flags(self, name: str) -> BoolArray:
         places = self._read(name, "step").get("")
         if places is None or places.field.shape or places.field.kind != "array" or places.field.dtype.kind not in "bui":
             raise self._archives.member(0, name + SUFFIX).error(f"expected {name} to be True or False in every step")
@@ -206,7 +206,7 @@ class _Steps:
         buffers, offsets = np.insert(buffer, ends + 1, next_buffer[ends]), np.insert(offset, ends + 1, late)
         return Places(now.field, rows, buffers, offsets, held)
 
-    def _join(self, cuts: Int) -> None:
+    def _join(self, cuts: IntArray) -> None:
         """Let episodes go on behind these last steps of archives whose `next_obs` is the first `obs` of the next."""
         if not len(cuts):
             return
@@ -224,7 +224,7 @@ class _Steps:
             apart |= self._differs(places, after[path], cuts) if same else True
         self._ends[cuts[~apart]] = False
 
-    def _differs(self, now: Places, after: Places, rows: Int) -> npt.NDArray[np.bool_]:
+    def _differs(self, now: Places, after: Places, rows: IntArray) -> BoolArray:
         """`[n]` whether `next_obs` of each of the steps is not the next `obs`. Cost: one pass over both."""
         left, right = after.on(self._archives.buffers).rows, now.on(self._archives.buffers).rows
         width, differs = now.field.row_bytes, np.zeros(len(rows), np.bool_)
@@ -240,7 +240,7 @@ class _Steps:
                 differs[lo : lo + n] = (a[:n] != b[:n]).any(axis=1)
         return differs
 
-    def _infos(self, written: Mapping[str, Field] | None) -> tuple[Infos, npt.NDArray[np.bool_]]:
+    def _infos(self, written: Mapping[str, Field] | None) -> tuple[Infos, BoolArray]:
         """What infos hold, and `[n]` whether they say that the episode was cut there."""
         ends = np.flatnonzero(self._ends)
         if "infos" not in self._names:
@@ -253,7 +253,7 @@ class _Steps:
         return replace(found, episodes=episodes), np.array([value.get(TRUNCATED) is True for value in values], np.bool_)
 
 
-def read_all(places: Places, buffers: Sequence[Bytes]) -> npt.NDArray[Any]:
+def read_all(places: Places, buffers: Sequence[ByteArray]) -> AnyArray:
     """`[rows, *shape]` all rows of a column."""
     n, zero = int(places.rows.sum()), np.zeros(1, np.int64)
     out = np.empty((n, *places.field.shape), places.field.dtype)
@@ -261,7 +261,7 @@ def read_all(places: Places, buffers: Sequence[Bytes]) -> npt.NDArray[Any]:
     return out
 
 
-def each_row(places: Places) -> tuple[Int, Int]:
+def each_row(places: Places) -> tuple[IntArray, IntArray]:
     """`[n]` buffer and `[n]` offset of every row by itself."""
     within = np.arange(int(places.rows.sum())) - np.repeat(offsets_of(places.rows)[:-1], places.rows)
     offset = np.repeat(places.offset, places.rows) + within * places.field.row_bytes

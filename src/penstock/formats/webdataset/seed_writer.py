@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.pickle import ColorSpace
 from penstock.containers.tar import TarAppender, member, walk
 from penstock.containers.tar.header import BLOCK
 from penstock.containers.tar.writer import Heads, Piece, replace
+from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.columns import nest, under
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
@@ -105,7 +105,7 @@ class SeedWriter(ShardWriter):
     def _head(self) -> bytes:
         return _head(self._spec, self._metadata)
 
-    def _begins(self, source: ShardSource) -> npt.NDArray[np.int64]:
+    def _begins(self, source: ShardSource) -> IntArray:
         return source.offsets[:-1]
 
     def _written(self, episode: Episode) -> None:
@@ -161,7 +161,7 @@ def check_ends(episode: Episode) -> None:
         )
 
 
-def _dones(episode: Episode) -> npt.NDArray[np.bool_]:
+def _dones(episode: Episode) -> BoolArray:
     names = [name for name in ("terminations", "truncations") if name in episode.spec] or ["dones"]
     return np.logical_or.reduce([np.asarray(episode.columns[name]).astype(np.bool_) for name in names])
 

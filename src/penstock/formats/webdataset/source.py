@@ -14,10 +14,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy.typing as npt
-
 from penstock.containers.tar import Members, TornError, walk
 from penstock.containers.tar.walk import with_advice
+from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spec import Spec
@@ -28,7 +27,7 @@ from penstock.formats.webdataset import cache as unpacked
 from penstock.formats.webdataset import general, index, own, seed
 from penstock.formats.webdataset.content import Content
 from penstock.formats.webdataset.decoders import How, Trust
-from penstock.formats.webdataset.places import Bytes, Column, Int
+from penstock.formats.webdataset.places import Column
 from penstock.formats.webdataset.reading import Archives, Options
 from penstock.formats.webdataset.samples import Samples, chosen, grouped, without_cut_sample
 from penstock.formats.webdataset.shards import shards_of
@@ -100,7 +99,7 @@ class ShardSource(Source):
         options |= {name: getattr(self._options, name) for name in ("decoded_bytes", "salvage", "join")}
         return _reopened, (self._path, {**options, **self._rest})
 
-    def _open(self, buffers: list[Bytes], *, keep: bool) -> _Held:
+    def _open(self, buffers: list[ByteArray], *, keep: bool) -> _Held:
         if keep and (content := self._indexed(buffers)) is not None:
             with contextlib.suppress(IndexError):  # an index that names places outside of the archives is made again
                 return self._on(content, buffers)
@@ -111,14 +110,14 @@ class ShardSource(Source):
                 index.save(index.place(self._path), index.state_of(self._key, self._shards, buffers), content)
         return held
 
-    def _indexed(self, buffers: Sequence[Bytes]) -> Content | None:
+    def _indexed(self, buffers: Sequence[ByteArray]) -> Content | None:
         try:
             place = index.place(self._path)
         except OSError:
             return None
         return index.load(place, index.state_of(self._key, self._shards, buffers)) if place.exists() else None
 
-    def _on(self, content: Content, buffers: list[Bytes]) -> _Held:
+    def _on(self, content: Content, buffers: list[ByteArray]) -> _Held:
         return _Held(content, Archives(self._shards, buffers, content.samples, self._options))
 
     @property
@@ -142,7 +141,7 @@ class ShardSource(Source):
         return self._opened.content.spec
 
     @property
-    def offsets(self) -> Int:
+    def offsets(self) -> IntArray:
         """`[E + 1]` int64 first step row of each episode, and the end."""
         return self._opened.content.offsets
 
@@ -171,7 +170,7 @@ class ShardSource(Source):
         held = self._opened.content.episodes
         return [dict(held[e]) if held else {} for e in episodes]
 
-    def read_array(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         """One gather out of the memory maps."""
         held = self._opened.columns[column]
         if held.cuts is not None:
@@ -182,11 +181,11 @@ class ShardSource(Source):
         """One gather of values."""
         return self._opened.columns[column].read_ragged(selection)
 
-    def value_offsets(self, column: str) -> Int:
+    def value_offsets(self, column: str) -> IntArray:
         """As they are indexed."""
         return self._opened.columns[column].value_offsets
 
-    def read_values(self, column: str, selection: Selection, out: npt.NDArray[Any]) -> None:
+    def read_values(self, column: str, selection: Selection, out: AnyArray) -> None:
         """One gather."""
         held = self._opened.columns[column]
         check_values(column, held.value_offsets, selection)
@@ -234,7 +233,7 @@ class _Held:
         return Stored(self.archives)
 
 
-def read(paths: Sequence[Path], buffers: Sequence[Bytes], options: Options) -> Content:
+def read(paths: Sequence[Path], buffers: Sequence[ByteArray], options: Options) -> Content:
     """The content of archives by the layout that their members have. Raises `FormatError`."""
     members = [_members(data, path, options) for path, data in zip(paths, buffers, strict=True)]
     groups = [grouped(listed, shard, paths[shard]) for shard, listed in enumerate(members)]
@@ -257,7 +256,7 @@ def read(paths: Sequence[Path], buffers: Sequence[Bytes], options: Options) -> C
     return replace(content, torn=torn)
 
 
-def _members(data: Bytes, path: Path, options: Options) -> Members:
+def _members(data: ByteArray, path: Path, options: Options) -> Members:
     try:
         return walk(data, path, torn="drop" if options.salvage else "refuse")
     except TornError as error:
@@ -273,10 +272,10 @@ def _salvaged(samples: Samples, message: str) -> tuple[Samples, str]:
 
 def _mapped(
     shards: Sequence[Path], cache: str | os.PathLike[str] | None, limit: int, torn: Literal["refuse", "drop"]
-) -> list[Bytes]:
+) -> list[ByteArray]:
     """The archives, unpacked where they are compressed, on as many threads as there are cores."""
 
-    def one(shard: Path) -> Bytes:
+    def one(shard: Path) -> ByteArray:
         return unpacked.plain(shard, cache, limit, torn=torn)
 
     with ThreadPoolExecutor(min(len(shards), cores())) as threads:

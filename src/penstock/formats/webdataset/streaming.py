@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.tar import Members, stream
 from penstock.containers.tar.ahead import Ahead
 from penstock.containers.tar.walk import Member
+from penstock.core.arrays import ByteArray
 from penstock.core.blocks import BlockIterator, IteratorState
 from penstock.core.columns import Columns
 from penstock.core.selection import Selection
@@ -293,7 +293,7 @@ class _Part:
         return self._begin + len(self._data)
 
     @property
-    def data(self) -> npt.NDArray[np.uint8]:
+    def data(self) -> ByteArray:
         """The bytes; those between members are zeros."""
         return np.frombuffer(self._data, np.uint8)
 

@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-
-Bytes = npt.NDArray[np.uint8]
 
 TRIES = 8  # places that the values of one member are looked for at
 

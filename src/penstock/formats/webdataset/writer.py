@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.npy import header_bytes
 from penstock.containers.tar import TarAppender, member
 from penstock.containers.tar.compress import Compression, check_packer, pack
 from penstock.containers.tar.writer import Piece
+from penstock.core.arrays import IntArray
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
@@ -92,7 +92,7 @@ class ShardWriter(Writer):
     def spec(self) -> Spec:
         """The columns that episodes must have."""
 
-    def _begins(self, source: ShardSource) -> npt.NDArray[np.int64]:
+    def _begins(self, source: ShardSource) -> IntArray:
         """`[episodes]` the sample that each begins with: of layouts with a sample an episode, that one."""
         return np.arange(len(source))
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
-
-Int = npt.NDArray[np.int64]
 
 
 def lower_bound(lengths: npt.ArrayLike, capacity: int | tuple[int, ...]) -> int:
@@ -36,7 +35,7 @@ def lower_bound(lengths: npt.ArrayLike, capacity: int | tuple[int, ...]) -> int:
     return max(bounds)
 
 
-def bound_of(value: Int, count: Int, capacity: int) -> int:
+def bound_of(value: IntArray, count: IntArray, capacity: int) -> int:
     """The bound L2 for `count[j]` items of length `value[j]`, which increase and lie within `0 : capacity + 1`.
 
     For each threshold `t` up to half the capacity: items longer than `capacity - t` and those longer than half each

@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
 from penstock.kernels.permute import permute
 from penstock.plan.packing.index import PackReport, Pieces
 from penstock.plan.packing.rule import Rule
-
-Int = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -53,11 +51,11 @@ class EvenIndex:
         """The limits."""
         return self.rule.capacity
 
-    def spread(self, packs: Int, epoch: Int) -> Int:
+    def spread(self, packs: IntArray, epoch: IntArray) -> IntArray:
         """The same packs: where items exchange places, all of them do."""
         return packs
 
-    def pieces(self, packs: Int, epoch: Int | int) -> Pieces:
+    def pieces(self, packs: IntArray, epoch: IntArray | int) -> Pieces:
         """What packs `[n]` of epochs `[n]` hold. Raises `PlanError` for packs that there are not."""
         pack = np.asarray(packs, np.int64)
         if len(pack) and not (pack.min() >= 0 and pack.max() < len(self)):

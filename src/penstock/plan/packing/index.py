@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, PlanError, StateError
 from penstock.kernels.dispatch import kernels
@@ -25,7 +26,6 @@ from penstock.plan.packing.store import Found, Store
 from penstock.plan.packing.tally import Tally, tally_of, tally_of_counts
 from penstock.plan.packing.window import EXACT, Window, count_window, cut_overlong, is_countable, plan_window
 
-Int = npt.NDArray[np.int64]
 Keep = Literal["auto", "memory", "recompute"]
 
 _AUTO = 256 << 20
@@ -41,11 +41,11 @@ class Pieces(NamedTuple):
     they go.
     """
 
-    pack: Int
-    item: Int
-    begin: Int
-    length: Int
-    at: Int
+    pack: IntArray
+    item: IntArray
+    begin: IntArray
+    length: IntArray
+    at: IntArray
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class PackIndex:
             raise PlanError(f"expected one epoch, or one for each of {len(pack)} packs, got {len(epochs)}")
         return self._laid(self._found(pack, epochs))
 
-    def spread(self, packs: Int, epoch: Int) -> Int:
+    def spread(self, packs: IntArray, epoch: IntArray) -> IntArray:
         """`[n]` packs that stand in place of packs `[n]` in the epochs `[n]`: those of each window in a keyed order,
         for as planned the long items come first. The same packs where items keep the given order.
         """
@@ -192,7 +192,7 @@ class PackIndex:
         kernels().lay(found.pack, total, found.part, self._limit, policy, self.rule.align, self.rule.head, out)
         return Pieces(found.pack, found.item, out[0], out[1], out[2])
 
-    def _found(self, pack: Int, epoch: Int) -> Found:
+    def _found(self, pack: IntArray, epoch: IntArray) -> Found:
         if self._store is not None:
             found = self._store.find(pack, epoch, 0, self._layout, self._seeds)
             return self._refused(pack, epoch) if found is None else found
@@ -205,12 +205,12 @@ class PackIndex:
         found = [self._found_in(int(window[g[0]]), pack[g], np.ascontiguousarray(epochs[g])) for g in groups]
         return found[0] if len(found) == 1 else _merged(groups, found)
 
-    def _refused(self, pack: Int, epoch: Int) -> NoReturn:
+    def _refused(self, pack: IntArray, epoch: IntArray) -> NoReturn:
         if epoch.min() < 0:
             raise PlanError(f"expected epochs of 0 or more, got {epoch.min()}")
         raise PlanError(f"expected packs of 0 to {self._first[-1] - 1}, got {pack.min()} to {pack.max()}")
 
-    def _found_in(self, w: int, pack: Int, epoch: Int) -> Found:
+    def _found_in(self, w: int, pack: IntArray, epoch: IntArray) -> Found:
         found = self._window_store(w).find(pack - self._first[w], epoch, w, self._layout, self._seeds)
         return self._refused(pack, epoch) if found is None else found
 
@@ -366,7 +366,7 @@ class PackIndex:
             raise FormatError(f"expected a saved plan, got one without what it needs: {error!r}") from error
         return index
 
-    def _restore(self, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]], tally: Tally) -> None:
+    def _restore(self, header: dict[str, Any], arrays: dict[str, AnyArray], tally: Tally) -> None:
         sections = np.array(self._sections, np.int64)
         if header["n"] != self.n or header["rule"] != repr(self.rule):
             raise StateError(
@@ -413,7 +413,7 @@ def _locks() -> tuple[ForkSafeLock, ...]:
     return tuple(ForkSafeLock() for _ in range(4 * _REMEMBERED))
 
 
-def _merged(groups: list[Int], found: list[Found]) -> Found:
+def _merged(groups: list[IntArray], found: list[Found]) -> Found:
     """What several windows gave for their packs `groups[j]`, in the order of packs."""
     pack = np.concatenate([np.empty(0, np.int64), *(g[f.pack] for g, f in zip(groups, found, strict=True))])
     back = np.argsort(pack, kind="stable")
@@ -423,7 +423,7 @@ def _merged(groups: list[Int], found: list[Found]) -> Found:
     return Found(pack[back], _joined([f.item for f in found], back), _joined(parts, back), rows)
 
 
-def _joined(arrays: Sequence[npt.NDArray[Any]], order: Int) -> npt.NDArray[Any]:
+def _joined(arrays: Sequence[AnyArray], order: IntArray) -> AnyArray:
     return np.concatenate(arrays)[order] if arrays else np.empty(0, np.int64)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import PlanError
 from penstock.kernels.dispatch import kernels
@@ -15,10 +16,8 @@ from penstock.kernels.permute import permute
 from penstock.plan.packing.rule import LONGEST, Rule
 from penstock.plan.packing.scratch import SCRATCH
 
-Int = npt.NDArray[np.int64]
-Narrow = npt.NDArray[Any]
 Whole = npt.NDArray[np.integer[Any]]
-Lengths = Whole | Callable[[Int], npt.ArrayLike]
+Lengths = Whole | Callable[[IntArray], npt.ArrayLike]
 
 
 class Layout:
@@ -39,17 +38,17 @@ class Layout:
         ends = np.array(sections, np.int64)
         begins = np.append(0, ends[:-1])
         firsts = [np.arange(b, e, window) for b, e in zip(begins.tolist(), sections, strict=True)]
-        self.first: Int = np.concatenate([*firsts, ends[-1:]]).astype(np.int64)
+        self.first: IntArray = np.concatenate([*firsts, ends[-1:]]).astype(np.int64)
         """`[w + 1]` the first position of each window, and the end of the last one."""
         shuffled = rule.exchanges & (ends - begins > window)
-        self.sections: Int = np.stack([begins, np.where(shuffled, (ends - begins) // block, 0)])
+        self.sections: IntArray = np.stack([begins, np.where(shuffled, (ends - begins) // block, 0)])
         """`[2, s]` where each section begins, and how many blocks change places in it."""
         self.seed = rule.seed_for("blocks")
 
     def __len__(self) -> int:
         return len(self.first) - 1
 
-    def runs(self, w: int) -> tuple[Int, Int]:
+    def runs(self, w: int) -> tuple[IntArray, IntArray]:
         """The items of window `w` in runs: `size[r]` of them from `start[r]` on."""
         lo, hi = int(self.first[w]), int(self.first[w + 1])
         section = int(np.searchsorted(self.sections[0], lo, side="right")) - 1
@@ -62,7 +61,7 @@ class Layout:
         rest = max(lo, begin + blocks * self.block)
         return (np.append(start, rest), np.append(size, hi - rest)) if rest < hi else (start, size)
 
-    def histogram(self, w: int) -> Narrow | None:
+    def histogram(self, w: int) -> AnyArray | None:
         """`[capacity + 1]` int32: how many items of window `w` have each length on the one axis; None if some are
         longer, or impossible."""
         if self._plain is None:
@@ -73,14 +72,14 @@ class Layout:
         counts = np.zeros(self._rule.capacity[0] + 1, np.int32)
         return counts if kernels().histogram(raw, *runs, counts) else None
 
-    def lengths_of(self, item: Int) -> Int:
+    def lengths_of(self, item: IntArray) -> IntArray:
         """`[m, A]` the lengths of `[m]` items. Raises `PlanError` for lengths that cannot be."""
         if self._plain is not None and len(self._rule.capacity) == 1:
             return self._plain[item].astype(np.int64, copy=False)[:, None]
         raw = self._lengths(item) if callable(self._lengths) else self._lengths[item]
         return self._columns(np.asarray(raw), len(item))
 
-    def lengths_in(self, w: int) -> Int:
+    def lengths_in(self, w: int) -> IntArray:
         """`[m, A]` the lengths in window `w`, good until this thread asks for others. Raises `PlanError` for those that
         cannot be."""
         start, size = self.runs(w)
@@ -91,13 +90,13 @@ class Layout:
             self._check(rows, _spread(start, size))
         return rows
 
-    def _gathered(self, lengths: Whole, start: Int, size: Int) -> Int:
+    def _gathered(self, lengths: Whole, start: IntArray, size: IntArray) -> IntArray:
         axes = len(self._rule.capacity)
         rows = SCRATCH.empty("lengths", int(size.sum()) * axes, np.int64)
         kernels().gather_runs(lengths, start * axes, size * axes, rows)
         return rows.reshape(-1, axes)
 
-    def _columns(self, raw: npt.NDArray[np.generic], n: int) -> Int:
+    def _columns(self, raw: npt.NDArray[np.generic], n: int) -> IntArray:
         axes = len(self._rule.capacity)
         if raw.dtype.kind not in "iu" or raw.shape not in {(n, axes)} | ({(n,)} if axes == 1 else set()):
             raise PlanError(
@@ -106,7 +105,7 @@ class Layout:
             )
         return raw.astype(np.int64, copy=False).reshape(n, axes)
 
-    def _check(self, rows: Int, items: Int) -> None:
+    def _check(self, rows: IntArray, items: IntArray) -> None:
         """Name the first length that is negative, too large to count with, or over the limit where that is an error."""
         limit = np.array(self._rule.capacity if self._rule.overlong == "error" else LONGEST, np.int64)
         bad = np.flatnonzero(((rows < 0) | (rows > limit)).any(1))
@@ -125,7 +124,7 @@ def _plain(lengths: Lengths, axes: int) -> Whole | None:
     return lengths.reshape(-1) if lengths.flags.c_contiguous and lengths.dtype.isnative else None
 
 
-def _spread(start: Int, size: Int) -> Int:
+def _spread(start: IntArray, size: IntArray) -> IntArray:
     """`[m]` the numbers in runs."""
     first = offsets_of(size)
     return np.arange(first[-1]) + np.repeat(start - first[:-1], size)

@@ -7,12 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.errors import PlanError
 from penstock.plan.base import settle
-
-Int = npt.NDArray[np.int64]
 
 Method = Literal["best_fit_decreasing", "best_fit", "first_fit", "next_fit", "random_fit", "concat_split"]
 Overlong = Literal["error", "truncate_left", "truncate_right", "split", "drop", "own_pack"]

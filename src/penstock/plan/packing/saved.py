@@ -9,15 +9,15 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray
 from penstock.errors import ChecksumError, FormatError
 
 _MAGIC = b"penstock packs 2\n"
 _DTYPES = {"<u2", "<u4", "<i8"}
 
 
-def to_bytes(header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
+def to_bytes(header: Mapping[str, Any], arrays: Mapping[str, AnyArray]) -> bytes:
     """Header and arrays in one."""
     raw = {name: np.ascontiguousarray(a, a.dtype.newbyteorder("<")) for name, a in arrays.items()}
     listed = {name: [a.dtype.str, list(a.shape)] for name, a in raw.items()}
@@ -26,7 +26,7 @@ def to_bytes(header: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) 
     return body + zlib.crc32(body).to_bytes(4, "little")
 
 
-def from_bytes(data: bytes) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+def from_bytes(data: bytes) -> tuple[dict[str, Any], dict[str, AnyArray]]:
     """Header and arrays again. Raises `FormatError` for anything that `to_bytes` does not give."""
     end = data.find(b"\n", len(_MAGIC))
     if not data.startswith(_MAGIC) or end < 0:
@@ -42,8 +42,8 @@ def from_bytes(data: bytes) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]
     return header, arrays
 
 
-def _arrays(data: bytes, begin: int, listed: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, npt.NDArray[Any]]:
-    arrays: dict[str, npt.NDArray[Any]] = {}
+def _arrays(data: bytes, begin: int, listed: Mapping[str, tuple[str, tuple[int, ...]]]) -> dict[str, AnyArray]:
+    arrays: dict[str, AnyArray] = {}
     for name, (dtype, shape) in listed.items():
         count = prod(shape)
         if dtype not in _DTYPES or min(shape, default=-1) < 0 or begin + count * int(dtype[2]) > len(data) - 4:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from penstock.core.arrays import AnyArray, ByteArray
 
 MOST = 4 << 20  # bytes; larger rooms are made anew, for they would stay
 
@@ -20,9 +20,9 @@ class Scratch(threading.local):
     """
 
     def __init__(self) -> None:
-        self._held: dict[str, npt.NDArray[np.uint8]] = {}
+        self._held: dict[str, ByteArray] = {}
 
-    def empty(self, name: str, n: int, dtype: type) -> npt.NDArray[Any]:
+    def empty(self, name: str, n: int, dtype: type) -> AnyArray:
         """`[n]` of any values, good until this thread asks for the name again."""
         nbytes = n * np.dtype(dtype).itemsize
         held = self._held.get(name)

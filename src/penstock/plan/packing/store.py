@@ -7,26 +7,23 @@ from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, IntArray, UInt64Array
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
 from penstock.kernels.dispatch import kernels
 from penstock.plan.packing.layout import Layout
 from penstock.plan.packing.window import Window
 
-Int = npt.NDArray[np.int64]
-Narrow = npt.NDArray[Any]
-
 
 class Found(NamedTuple):
     """What some packs hold, pack after pack: `pack[m]`, which of those asked for; `item[m]` and its `part[m]` (0 for
     all, where that is empty); and `[m, A]` `begin` and `size`, if the store has them."""
 
-    pack: Int
-    item: Int
-    part: Narrow
-    rows: tuple[Int, Int] | None
+    pack: IntArray
+    item: IntArray
+    part: AnyArray
+    rows: tuple[IntArray, IntArray] | None
 
 
 @dataclass(frozen=True)
@@ -35,16 +32,16 @@ class Store:
     and ranks `slot_first[w] : ...` and runs `run_first[w] : ...`; `cut`, `slot`, `local` and `run` count from the
     window's own, in 2 bytes where no window has more than 65 536 slots or items, else 4."""
 
-    pack_first: Int
-    slot_first: Int
-    run_first: Int
-    cut: Narrow
-    slot: Narrow
-    local: Narrow
-    run: Narrow
-    part: Narrow
-    begin: Int
-    size: Int
+    pack_first: IntArray
+    slot_first: IntArray
+    run_first: IntArray
+    cut: AnyArray
+    slot: AnyArray
+    local: AnyArray
+    run: AnyArray
+    part: AnyArray
+    begin: IntArray
+    size: IntArray
 
     @classmethod
     def of(cls, windows: Sequence[Window]) -> Store:
@@ -75,7 +72,7 @@ class Store:
         """Bytes of memory."""
         return sum(getattr(self, field.name).nbytes for field in fields(self))
 
-    def find(self, pack: Int, epoch: Int, number: int, layout: Layout, seeds: npt.NDArray[np.uint64]) -> Found | None:
+    def find(self, pack: IntArray, epoch: IntArray, number: int, layout: Layout, seeds: UInt64Array) -> Found | None:
         """What `[n]` packs (numbers within the store) hold in one epoch or in `[n]`; None where there are no such packs
         or epochs. `number` is that of the first window in the whole plan, which lies as `layout` says; `seeds` are
         those of exchanges and of blocks."""
@@ -90,7 +87,7 @@ class Store:
         part = self.part[rank] if len(self.part) else self.part
         return Found(of, item, part, (self.begin[rank], self.size[rank]) if len(self.begin) else None)
 
-    def check(self, items: Int, axes: int, exact: bool) -> None:
+    def check(self, items: IntArray, axes: int, exact: bool) -> None:
         """Raise `FormatError` unless every number in the store is one that a plan of windows of `[w]` items may hold,
         so that no read leaves the arrays."""
         slots, packs = np.diff(self.slot_first), np.diff(self.pack_first)
@@ -108,37 +105,37 @@ class Store:
             raise FormatError("expected the packs of a plan, got numbers that leave it; plan anew")
 
 
-def _cut(window: Window) -> Narrow:
+def _cut(window: Window) -> AnyArray:
     return window.cut
 
 
-def _slot(window: Window) -> Narrow:
+def _slot(window: Window) -> AnyArray:
     return window.slot
 
 
-def _run(window: Window) -> Narrow:
+def _run(window: Window) -> AnyArray:
     return window.run
 
 
-def _joined(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def _joined(arrays: Sequence[AnyArray]) -> AnyArray:
     full = [array for array in arrays if len(array)]
     return np.concatenate(full) if full else np.empty(0, np.int64)
 
 
-def _padded(part: npt.NDArray[Any], slots: int) -> npt.NDArray[Any]:
+def _padded(part: AnyArray, slots: int) -> AnyArray:
     return part if len(part) == slots else np.append(part, np.zeros(slots - len(part), np.int64))
 
 
-def _chained(offsets: Sequence[Int]) -> Int:
+def _chained(offsets: Sequence[IntArray]) -> IntArray:
     return offsets_of(np.concatenate([np.diff(o) for o in offsets]))
 
 
-def _below(values: Narrow, counts: Int, limits: Int) -> bool:
+def _below(values: AnyArray, counts: IntArray, limits: IntArray) -> bool:
     """Whether each of `counts[w]` values of window `w` is below `limits[w]`."""
     return bool((values < np.repeat(limits, counts)).all())
 
 
-def _rising(values: Narrow, counts: Int, limits: Int) -> bool:
+def _rising(values: AnyArray, counts: IntArray, limits: IntArray) -> bool:
     """Whether the values of each window begin at 0, rise, and stay below its limit."""
     first = (offsets_of(counts)[:-1])[counts > 0]
     step = np.diff(values.astype(np.int64), prepend=-1)

@@ -6,12 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import Int32Array, IntArray
 from penstock.plan.packing.rule import Rule
 from penstock.plan.packing.window import Parts, Window
-
-Int = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -58,14 +56,14 @@ class Tally:
         )
 
 
-def tally_of_counts(counts: npt.NDArray[np.int32], planned: tuple[int, int]) -> Tally:
+def tally_of_counts(counts: Int32Array, planned: tuple[int, int]) -> Tally:
     """The tally of one window of one axis, from the histogram of its lengths, none of which is too long. The first
     entry, of items without rows, counts what was left out."""
     pieces, rows = int(counts[1:].sum()), int(counts @ np.arange(len(counts)))
     return replace(Tally.none(1), packs=planned[0], pieces=pieces, most=planned[1], empty=int(counts[0]), rows=(rows,))
 
 
-def tally_of(rule: Rule, lengths: Int, parts: Parts, planned: tuple[int, int] | Window) -> Tally:
+def tally_of(rule: Rule, lengths: IntArray, parts: Parts, planned: tuple[int, int] | Window) -> Tally:
     """The tally of one window. `planned`: its packs, or how many there are and the most pieces in one."""
     packed, all_rows, own = _totals(parts.rows), _totals(lengths), lengths[parts.own]
     own_rows = _totals(own)
@@ -96,7 +94,7 @@ def tally_of(rule: Rule, lengths: Int, parts: Parts, planned: tuple[int, int] | 
     )
 
 
-def _totals(rows: Int) -> tuple[int, ...]:
+def _totals(rows: IntArray) -> tuple[int, ...]:
     """Rows per axis. Lengths are at most 2^40, so halves of them add up without overflow."""
     if int(rows.max(initial=0)) * len(rows) < 1 << 62:
         return tuple(rows.sum(axis=0).tolist())

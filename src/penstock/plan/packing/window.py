@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.errors import PlanError
 from penstock.kernels.dispatch import kernels
 from penstock.kernels.permute import permute
 from penstock.plan.packing.rule import Rule
 from penstock.plan.packing.scratch import SCRATCH
-
-Int = npt.NDArray[np.int64]
-Narrow = npt.NDArray[Any]
 
 EXACT = 1 << 22
 """The most units of a capacity whose bins are found by their residual, which takes a table of that size."""
@@ -32,10 +29,10 @@ class Parts(NamedTuple):
     of those that get a pack of their own. `over` items are longer than the limit, `empty` ones have no rows and are
     left out. With neither, `local` is every place."""
 
-    local: Int
-    part: Int
-    rows: Int
-    own: Int
+    local: IntArray
+    part: IntArray
+    rows: IntArray
+    own: IntArray
     over: int
     empty: int
 
@@ -53,16 +50,16 @@ class Window:
     anywhere, `begin` and `size` `[m, A]` are the rows of each rank, and else they are empty.
     """
 
-    cut: Narrow
-    slot: Narrow
-    local: Narrow
-    part: Int
-    run: Narrow
-    begin: Int
-    size: Int
+    cut: AnyArray
+    slot: AnyArray
+    local: AnyArray
+    part: IntArray
+    run: AnyArray
+    begin: IntArray
+    size: IntArray
 
 
-def cut_overlong(rule: Rule, lengths: Int) -> Parts:
+def cut_overlong(rule: Rule, lengths: IntArray) -> Parts:
     """What is packed of items of `[m, A]` lengths: those without rows are left out, then `rule.overlong` applies."""
     limit = np.array(rule.capacity, np.int64)
     place = np.arange(len(lengths))
@@ -90,7 +87,7 @@ def cut_overlong(rule: Rule, lengths: Int) -> Parts:
     return Parts(place[which], part, rows, _NONE, many, empty)
 
 
-def binding_axes(rule: Rule, rows: Int) -> tuple[Int, Int, int]:
+def binding_axes(rule: Rule, rows: IntArray) -> tuple[IntArray, IntArray, int]:
     """`[m, A]` rows and `[A]` limits in units of the alignment, where it divides the limits, and the alignment left to
     respect; without axes that some other decides: `rows[a] / limit[a] <= rows[b] / limit[b]` for every item, so that
     what fits on `b` fits on `a`."""
@@ -107,7 +104,7 @@ def binding_axes(rule: Rule, rows: Int) -> tuple[Int, Int, int]:
     return rows[:, kept], limit[kept], 1
 
 
-def is_exact(limit: Int, align: int) -> bool:
+def is_exact(limit: IntArray, align: int) -> bool:
     """Whether bins can be found by their residual."""
     return len(limit) == 1 and align == 1 and int(limit[0]) <= EXACT
 
@@ -149,7 +146,7 @@ def plan_window(rule: Rule, parts: Parts, number: int) -> Window:
     return _with_own(Window(cut, slot, local, part, run, _NONE, _NONE), parts)
 
 
-def _decreasing(rule: Rule, rows: Int, capacity: int, parts: Parts) -> Window:
+def _decreasing(rule: Rule, rows: IntArray, capacity: int, parts: Parts) -> Window:
     """All of `plan_window` in one go, in narrow integers where they suffice."""
     m = len(rows)
     narrow = np.uint16 if m <= 1 << 16 else np.uint32
@@ -163,7 +160,7 @@ def _decreasing(rule: Rule, rows: Int, capacity: int, parts: Parts) -> Window:
     return Window(cut[:packs].copy(), slot, local, part, run[:runs].copy(), _NONE, _NONE)
 
 
-def _taken(values: Int, order: Int | None) -> Int:
+def _taken(values: IntArray, order: IntArray | None) -> IntArray:
     """`values[order]`, or all in the order they have."""
     return values if order is None else values.take(order, axis=0)
 
@@ -184,7 +181,7 @@ def _with_own(window: Window, parts: Parts) -> Window:
     return Window(cut, slot, np.append(window.local, parts.own), window.part, run, begin, size)
 
 
-def _ranked(rows: Int, limit: Int, align: int) -> tuple[Int, Int]:
+def _ranked(rows: IntArray, limit: IntArray, align: int) -> tuple[IntArray, IntArray]:
     """Decreasing by the largest share of a limit: the item of each rank, and where runs of equal items begin."""
     m = len(rows)
     if is_exact(limit, align):
@@ -196,7 +193,7 @@ def _ranked(rows: Int, limit: Int, align: int) -> tuple[Int, Int]:
     return order, np.flatnonzero(np.append(True, (ranked[1:] != ranked[:-1]).any(1))[:m])
 
 
-def _fit(rule: Rule, rows: Int, limit: Int, align: int, bin_of: Int) -> int:
+def _fit(rule: Rule, rows: IntArray, limit: IntArray, align: int, bin_of: IntArray) -> int:
     """The bin of each of `[m, A]` rows, in the order they come; gives the number of bins."""
     if rule.open_bins is None and rule.method != "next_fit" and is_exact(limit, align):
         fit = kernels().first_fit if rule.method == "first_fit" else kernels().best_fit
@@ -224,5 +221,5 @@ def _concatenated(rule: Rule, parts: Parts) -> Window:
     return Window(cut, np.arange(pieces), parts.local[index[:, 1]], _NONE, _NONE, begin, size)
 
 
-def _rooms(pieces: int, axes: int) -> tuple[Int, Int, Int]:
+def _rooms(pieces: int, axes: int) -> tuple[IntArray, IntArray, IntArray]:
     return np.empty((pieces, 2), np.int64), np.empty((pieces, axes), np.int64), np.empty((pieces, axes), np.int64)

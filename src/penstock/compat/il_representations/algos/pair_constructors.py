@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from penstock.compat.il_representations.data.read_dataset import ILRDataset
-from penstock.compat.il_representations.data.samples import Int, Sample, begins
+from penstock.compat.il_representations.data.samples import Sample, begins
+from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.jigsaw import Jigsaw
@@ -55,11 +56,11 @@ class _Kind(TargetPairConstructor):
         """The pairs by position."""
         return episodes.target_pairs(self.kind, max(self.offset, 1))
 
-    def pairs_of(self, lengths: Int) -> int:
+    def pairs_of(self, lengths: IntArray) -> int:
         """How many pairs trajectories of so many steps have."""
         return int(np.maximum(lengths - self.offset, 0).sum())
 
-    def records(self, dataset: MapDataset, positions: Int) -> list[Sample]:
+    def records(self, dataset: MapDataset, positions: IntArray) -> list[Sample]:
         """The pairs at `[n]` positions."""
         columns = dataset.batch(positions)
         return [_pair(columns.row(i)) for i in range(columns.n)]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.compat.il_representations.data.metadata import TRAJECTORY
+from penstock.core.arrays import IntArray
 from penstock.core.boundary import loading_state
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.map_dataset import MapDataset
@@ -27,7 +27,6 @@ else:
     except ImportError:  # no DataLoader can be there either, and datasets are iterated without
         _Iterable = Iterable  # which PyTorch's is too
 
-Int = npt.NDArray[np.int64]
 Sample = dict[str, Any]
 State = dict[str, Any]
 
@@ -43,11 +42,11 @@ class Planned(Protocol):
         """Its samples, in the order of time."""
         ...
 
-    def pairs_of(self, lengths: Int) -> int:
+    def pairs_of(self, lengths: IntArray) -> int:
         """How many samples episodes of so many steps have."""
         ...
 
-    def records(self, dataset: MapDataset, positions: Int) -> list[Sample]:
+    def records(self, dataset: MapDataset, positions: IntArray) -> list[Sample]:
         """The samples at `[n]` positions, in the form that the original gives them."""
         ...
 
@@ -61,11 +60,11 @@ class Frames:
         names = ("terminations", "dones")  # of which one is there, and the first alike in all datasets
         return episodes.samples().select(next(name for name in names if name in episodes.spec))
 
-    def pairs_of(self, lengths: Int) -> int:
+    def pairs_of(self, lengths: IntArray) -> int:
         """As many as there are steps."""
         return int(lengths.sum())
 
-    def records(self, dataset: MapDataset, positions: Int) -> list[Sample]:
+    def records(self, dataset: MapDataset, positions: IntArray) -> list[Sample]:
         """Each by itself, with arrays of its own and the number of its trajectory."""
         where = dataset.resolve(positions)[dataset.plan.reads[0].view]
         sources: list[Any] = list(dataset.sources)

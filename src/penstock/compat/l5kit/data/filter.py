@@ -5,20 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray
 from penstock.domains.driving.logs import interest_of
 from penstock.errors import DataError
 from penstock.formats.l5kit import LABELS, TL_FACE_LABEL_TO_INDEX
 from penstock.kernels.driving_reference import OF_INTEREST
 
-Rows = npt.NDArray[Any]
-
 PERCEPTION_LABELS_TO_KEEP = list(LABELS[OF_INTEREST.start : OF_INTEREST.stop])
 PERCEPTION_LABEL_INDICES_TO_KEEP = list(range(OF_INTEREST.start, OF_INTEREST.stop))
 
 
-def filter_agents_by_labels(agents: Rows, threshold: float = 0.5) -> Rows:
+def filter_agents_by_labels(agents: AnyArray, threshold: float = 0.5) -> AnyArray:
     """Those that take part in traffic with more than `threshold`.
 
     >>> from penstock.formats.l5kit import AGENT_DTYPE
@@ -30,29 +28,29 @@ def filter_agents_by_labels(agents: Rows, threshold: float = 0.5) -> Rows:
     return agents[interest_of(agents["label_probabilities"]) > np.float32(threshold)]
 
 
-def filter_agents_by_distance(agents: Rows, centroid: Rows, max_distance: float) -> Rows:
+def filter_agents_by_distance(agents: AnyArray, centroid: AnyArray, max_distance: float) -> AnyArray:
     """Those nearer to `centroid` `[2]` than `max_distance` metres, nearest first."""
     away = np.linalg.norm(agents["centroid"] - centroid, axis=-1)
     order = np.argsort(away, kind="stable")
     return agents[order[away[order] < max_distance]]
 
 
-def filter_agents_by_track_id(agents: Rows, track_id: int) -> Rows:
+def filter_agents_by_track_id(agents: AnyArray, track_id: int) -> AnyArray:
     """Those of one track."""
     return agents[agents["track_id"] == track_id]
 
 
-def filter_agents_by_frames(frames: Rows, agents: Any) -> list[Rows]:
+def filter_agents_by_frames(frames: AnyArray, agents: Any) -> list[AnyArray]:
     """The agents of each of `frames`, whose intervals count in `agents`; one frame may stand without an axis."""
     return [agents[get_agents_slice_from_frames(frame)] for frame in np.atleast_1d(frames)]
 
 
-def filter_tl_faces_by_frames(frames: Rows, tl_faces: Any) -> list[Rows]:
+def filter_tl_faces_by_frames(frames: AnyArray, tl_faces: Any) -> list[AnyArray]:
     """The faces of each of `frames`, whose intervals count in `tl_faces`; one frame may stand without an axis."""
     return [tl_faces[get_tl_faces_slice_from_frames(frame)] for frame in np.atleast_1d(frames)]
 
 
-def filter_tl_faces_by_status(tl_faces: Rows, status: str) -> Rows:
+def filter_tl_faces_by_status(tl_faces: AnyArray, status: str) -> AnyArray:
     """Those whose `status` (ACTIVE, INACTIVE, UNKNOWN) is above 0. Raises `DataError` for another."""
     if status not in TL_FACE_LABEL_TO_INDEX:
         raise DataError(f"expected a status among {list(TL_FACE_LABEL_TO_INDEX)}, got {status!r}")
@@ -80,7 +78,7 @@ def _from_to(first: Any, last: Any, field: str) -> slice:
 
 
 def get_other_agents_ids(
-    all_agents_ids: Rows, priority_ids: Rows, selected_track_id: int | None, max_agents: int
+    all_agents_ids: AnyArray, priority_ids: AnyArray, selected_track_id: int | None, max_agents: int
 ) -> list[np.uint64]:
     """At most `max_agents` different ids other than `selected_track_id`: those of priority first, each in its order.
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.compat.l5kit.data.zarr_dataset import ChunkedDataset
 from penstock.compat.l5kit.dataset.ego import BaseEgoDataset
 from penstock.compat.l5kit.dataset.select_agents import stored_mask
 from penstock.compat.l5kit.dataset.utils import AGENT_MIN_FRAME_FUTURE, AGENT_MIN_FRAME_HISTORY
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.domains.driving import agent
 from penstock.domains.driving.perturbation import Perturbation
 from penstock.domains.driving.rasterize import Rasterizer
@@ -33,7 +33,7 @@ class AgentDataset(BaseEgoDataset, agent.AgentDataset):
         zarr_dataset: ChunkedDataset,
         rasterizer: Rasterizer | None,
         perturbation: Perturbation | None = None,
-        agents_mask: npt.NDArray[Any] | None = None,
+        agents_mask: AnyArray | None = None,
         min_frame_history: int = AGENT_MIN_FRAME_HISTORY,
         min_frame_future: int = AGENT_MIN_FRAME_FUTURE,
         **options: Any,
@@ -47,12 +47,12 @@ class AgentDataset(BaseEgoDataset, agent.AgentDataset):
         )
 
     @property
-    def cumulative_sizes_agents(self) -> npt.NDArray[np.int64]:
+    def cumulative_sizes_agents(self) -> IntArray:
         """`[F]` where the agents of each frame end."""
         return self.timeline.agents[1:]
 
     @property
-    def mask_indices(self) -> npt.NDArray[np.int64]:
+    def mask_indices(self) -> IntArray:
         """`[N]` the sample of each of the agents, -1 where there is none."""
         found = np.full(len(self.dataset.agents), -1, np.int64)
         found[self.agents_indices] = np.arange(len(self))

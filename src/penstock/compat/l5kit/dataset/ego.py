@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from penstock.compat.l5kit.data.table import printed
 from penstock.compat.l5kit.data.zarr_dataset import ChunkedDataset, in_memory
 from penstock.compat.l5kit.dataset.select_agents import stored_mask
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.domains.driving import ego, vectorized
 from penstock.domains.driving.dataset import DrivingDataset
 from penstock.domains.driving.perturbation import Perturbation
@@ -22,7 +20,7 @@ class BaseEgoDataset(DrivingDataset):
     """What the datasets have in common, under the original's names."""
 
     @property
-    def cumulative_sizes(self) -> npt.NDArray[np.int64]:
+    def cumulative_sizes(self) -> IntArray:
         """`[S]` where the frames of each scene end."""
         return self.timeline.offsets[1:]
 
@@ -63,7 +61,7 @@ class EgoAgentDatasetVectorized(BaseEgoDataset, vectorized.EgoAgentDatasetVector
         zarr_dataset: ChunkedDataset,
         vectorizer: Vectorizer,
         perturbation: Perturbation | None = None,
-        agents_mask: npt.NDArray[Any] | None = None,
+        agents_mask: AnyArray | None = None,
         eval_mode: bool = False,
         **options: Any,
     ) -> None:

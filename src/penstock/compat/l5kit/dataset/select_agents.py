@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, UInt32Array
 from penstock.domains.driving.geometry import angular_distance
 from penstock.domains.driving.logs import Arrays, Logs, Timeline, interest_of, scene_logs
 from penstock.domains.driving.mask import Thresholds, agents_mask, reference_mask
 from penstock.domains.driving.sampling import section
 from penstock.formats.l5kit import SCENE_DTYPE
-
-Array = npt.NDArray[Any]
 
 _DEFAULT = Thresholds()
 _LEAST_AREA = 0.01  # m2
@@ -36,7 +34,7 @@ def select_agents(
     th_yaw_degree: float = TH_YAW_DEGREE,
     th_extent_ratio: float = TH_EXTENT_RATIO,
     th_distance_av: float = TH_DISTANCE_AV,
-) -> npt.NDArray[np.uint32]:
+) -> UInt32Array:
     """`[N, 2]` how many frames before and after each observation its track goes on; see `penstock`'s `agents_mask`.
 
     Hand it to a dataset as `agents_mask`; nothing is written.
@@ -53,12 +51,12 @@ def in_consecutive_frame(frame_idx: int, past_frame_idx: int) -> bool:
     return bool(frame_idx - past_frame_idx == 1)
 
 
-def in_av_distance(av_translation: Array, agent_centroid: Array, th: float) -> bool:
+def in_av_distance(av_translation: AnyArray, agent_centroid: AnyArray, th: float) -> bool:
     """Whether an agent `[2]` is less than `th` metres from the ego `[2 or more]`."""
     return bool(np.linalg.norm(av_translation[:2] - agent_centroid) < th)
 
 
-def in_angular_distance(yaw1: Array | float, yaw2: Array | float, th: float) -> bool:
+def in_angular_distance(yaw1: AnyArray | float, yaw2: AnyArray | float, th: float) -> bool:
     """Whether two angles (radians) are less than `th` degrees apart.
 
     >>> in_angular_distance(3.1, -3.1, 10), in_angular_distance(0.0, 1.0, 10)
@@ -67,7 +65,7 @@ def in_angular_distance(yaw1: Array | float, yaw2: Array | float, th: float) -> 
     return bool(np.degrees(np.abs(angular_distance(yaw2, yaw1))) < th)
 
 
-def in_extent_ratio(extent1: Array, extent2: Array, th: float) -> bool:
+def in_extent_ratio(extent1: AnyArray, extent2: AnyArray, th: float) -> bool:
     """Whether the larger of two footprints, of 0.01 m2 or more, is less than `th` times the smaller.
 
     >>> in_extent_ratio(np.array([4.0, 2, 1]), np.array([4.0, 2.1, 1]), 1.1)
@@ -77,7 +75,7 @@ def in_extent_ratio(extent1: Array, extent2: Array, th: float) -> bool:
     return small >= _LEAST_AREA and large / small < th
 
 
-def update_mask(mask: Array, agent_list: Sequence[tuple[int, int, Any]]) -> None:
+def update_mask(mask: AnyArray, agent_list: Sequence[tuple[int, int, Any]]) -> None:
     """Put into `mask` `[N, 2]` how many observations of a track are before and after each: `agent_list` has them in
     their order, each a frame, a row of the mask, and the agent.
 
@@ -92,13 +90,13 @@ def update_mask(mask: Array, agent_list: Sequence[tuple[int, int, Any]]) -> None
 
 
 def get_valid_agents(
-    frames_range: Array,
+    frames_range: AnyArray,
     dataset: Logs,
     th_agent_filter_probability_threshold: float,
     th_yaw_degree: float,
     th_extent_ratio: float,
     th_distance_av: float,
-) -> tuple[npt.NDArray[np.uint32], Counter[str], tuple[int, int]]:
+) -> tuple[UInt32Array, Counter[str], tuple[int, int]]:
     """The mask of the agents in the frames `[first, last)` of one scene, how many were left out or began a new track
     for which reason, and the agents `[first, last)` of the dataset that these are.
     """
@@ -138,7 +136,7 @@ def _report(logs: Arrays, timeline: Timeline, limits: Thresholds) -> Counter[str
     return report
 
 
-def stored_mask(logs: Any, cfg: Mapping[str, Any]) -> npt.NDArray[Any] | None:
+def stored_mask(logs: Any, cfg: Mapping[str, Any]) -> AnyArray | None:
     """The mask that the original left in the folder of a dataset for the configuration's probability, if it did."""
     name = section(cfg, "raster_params")["filter_agents_threshold"]
     path = Path(getattr(logs, "path", "") or "/nowhere")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any
-
-import numpy.typing as npt
 
 from penstock.compat.l5kit.dataset.select_agents import select_agents, stored_mask
+from penstock.core.arrays import AnyArray
 from penstock.domains.driving.evaluation import ground_truth
 from penstock.domains.driving.logs import Logs
 from penstock.domains.driving.tables import write_gt_csv
@@ -19,7 +17,7 @@ def export_zarr_to_csv(
     future_num_frames: int,
     filter_agents_threshold: float,
     step_time: float = 0.1,
-    agents_mask: npt.NDArray[Any] | None = None,
+    agents_mask: AnyArray | None = None,
 ) -> None:
     """Write what became of the agents that a mask lets through, by default that of `AgentDataset`.
 

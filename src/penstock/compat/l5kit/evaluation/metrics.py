@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray
 from penstock.domains.driving import metrics
 from penstock.domains.driving.collisions import NONE, CollisionType, collision_types
 from penstock.domains.driving.metrics import (
@@ -34,27 +34,34 @@ __all__ = [
     "time_displace",
 ]
 
-Array = npt.NDArray[Any]
-metric_signature = Callable[[Array, Array, Array, Array], Array]
+metric_signature = Callable[[AnyArray, AnyArray, AnyArray, AnyArray], AnyArray]
 """Of metrics: truth, predictions, confidences and availabilities of one sample, or of many."""
 
 
-def average_displacement_error_oracle(ground_truth: Array, pred: Array, confidences: Array, avails: Array) -> Array:
+def average_displacement_error_oracle(
+    ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray
+) -> AnyArray:
     """`[...]` metres off, averaged over steps, of the best mode."""
     return average_displacement_error(ground_truth, pred, confidences, avails, "oracle")
 
 
-def average_displacement_error_mean(ground_truth: Array, pred: Array, confidences: Array, avails: Array) -> Array:
+def average_displacement_error_mean(
+    ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray
+) -> AnyArray:
     """`[...]` metres off, averaged over steps and modes."""
     return average_displacement_error(ground_truth, pred, confidences, avails, "mean")
 
 
-def final_displacement_error_oracle(ground_truth: Array, pred: Array, confidences: Array, avails: Array) -> Array:
+def final_displacement_error_oracle(
+    ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray
+) -> AnyArray:
     """`[...]` metres off at the last step, of the best mode."""
     return final_displacement_error(ground_truth, pred, confidences, avails, "oracle")
 
 
-def final_displacement_error_mean(ground_truth: Array, pred: Array, confidences: Array, avails: Array) -> Array:
+def final_displacement_error_mean(
+    ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray
+) -> AnyArray:
     """`[...]` metres off at the last step, averaged over modes."""
     return final_displacement_error(ground_truth, pred, confidences, avails, "mean")
 
@@ -72,7 +79,7 @@ def distance_to_reference_trajectory(pred_centroid: Any, ref_traj: Any) -> Any:
 
 
 def detect_collision(
-    pred_centroid: Array, pred_yaw: Array | float, pred_extent: Array, target_agents: Array
+    pred_centroid: AnyArray, pred_yaw: AnyArray | float, pred_extent: AnyArray, target_agents: AnyArray
 ) -> tuple[CollisionType, np.uint64] | None:
     """How the ego, at `[2]` metres, `pred_yaw` radians and of `[3]` metres, hits the first of `target_agents`, rows of
     the agents' dtype, that it touches, and the track id of that one; None if it touches none.

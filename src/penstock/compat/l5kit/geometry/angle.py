@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray
 from penstock.domains.driving.geometry import angular_distance
 
 __all__ = ["angle_between_vectors", "angular_distance", "compute_yaw_around_north_from_direction"]
 
-Array = npt.NDArray[Any]
 
-
-def angle_between_vectors(v1: Array, v2: Array) -> float:
+def angle_between_vectors(v1: AnyArray, v2: AnyArray) -> float:
     """The angle between two vectors of equal length, 0 to pi.
 
     >>> angle_between_vectors(np.array([1.0, 0.0]), np.array([0.0, 2.0])) == math.pi / 2
@@ -25,7 +22,7 @@ def angle_between_vectors(v1: Array, v2: Array) -> float:
     return 2 * math.atan2(float(np.linalg.norm(one - two)), float(np.linalg.norm(one + two)))
 
 
-def compute_yaw_around_north_from_direction(direction_vector: Array) -> float:
+def compute_yaw_around_north_from_direction(direction_vector: AnyArray) -> float:
     """The angle between a direction `[2]` and the y axis, 0 to pi.
 
     >>> compute_yaw_around_north_from_direction(np.array([0.0, 2.0]))

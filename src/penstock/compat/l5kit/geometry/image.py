@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray
 from penstock.domains.driving.rasterize.drawing import opencv
 
-Array = npt.NDArray[Any]
 
-
-def crop_rectangle_from_image(image: Array, corners: Array) -> Array:
+def crop_rectangle_from_image(image: AnyArray, corners: AnyArray) -> AnyArray:
     """What of an image `[rows, columns, ...]` lies in a rectangle of corners `[4, 2]` (row, column), turned upright.
 
     The rectangle is the smallest around the corners; pixels between pixels are interpolated. Needs the extra `raster`.

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-
+from penstock.core.arrays import AnyArray, FloatArray
 from penstock.domains.driving.geometry import (
     ecef_to_geodetic,
     geodetic_to_ecef,
@@ -28,10 +24,8 @@ __all__ = [
     "yaw_as_rotation33",
 ]
 
-Array = npt.NDArray[Any]
 
-
-def transform_point(point: Array, transf_matrix: Array) -> Array:
+def transform_point(point: AnyArray, transf_matrix: AnyArray) -> AnyArray:
     """One point `[F]` moved by a matrix `[F + 1, F + 1]`.
 
     >>> transform_point(np.array([1.0, 0.0]), np.array([[0.0, -1, 5], [1, 0, 0], [0, 0, 1]])).tolist()
@@ -40,7 +34,7 @@ def transform_point(point: Array, transf_matrix: Array) -> Array:
     return transform_points(point[None], transf_matrix)[0]
 
 
-def compute_agent_pose(agent_centroid_m: Array, agent_yaw_rad: float) -> npt.NDArray[np.float64]:
+def compute_agent_pose(agent_centroid_m: AnyArray, agent_yaw_rad: float) -> FloatArray:
     """`world_from_agent` `[3, 3]` of an agent at `[2]` metres that looks along `agent_yaw_rad`.
 
     >>> compute_agent_pose(np.array([3.0, 4.0]), 0.0)[:, 2].tolist()

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Array = npt.NDArray[Any]
+from penstock.core.arrays import AnyArray, BoolArray
 
 
-def points_within_bounds(coords: Array, shape: Sequence[int] | Array) -> npt.NDArray[np.bool_]:
+def points_within_bounds(coords: AnyArray, shape: Sequence[int] | AnyArray) -> BoolArray:
     """`[N]` bool: which points `[N, D]` are within `0 : shape` along all axes.
 
     >>> points_within_bounds(np.array([[0, 1], [0, 2]]), (5, 2)).tolist()
@@ -21,8 +20,8 @@ def points_within_bounds(coords: Array, shape: Sequence[int] | Array) -> npt.NDA
 
 
 def voxel_coords_to_intensity_grid(
-    voxel_coords: Array, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32, drop_out_of_bounds: bool = True
-) -> Array:
+    voxel_coords: AnyArray, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32, drop_out_of_bounds: bool = True
+) -> AnyArray:
     """How many of the points `[N, 3]` (whole numbers) each cell of a grid holds; what is outside is left out.
 
     With `drop_out_of_bounds=False` negative numbers count from the end, and points beyond it raise `IndexError`.
@@ -38,7 +37,7 @@ def voxel_coords_to_intensity_grid(
     return grid
 
 
-def normalize_intensity(x: Array, max_intensity: float) -> Array:
+def normalize_intensity(x: AnyArray, max_intensity: float) -> AnyArray:
     """`x / max_intensity`, at least 0 and at most 1.
 
     >>> normalize_intensity(np.array([-1.0, 1, 9]), 2).tolist()

@@ -5,15 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.compat.l5kit.kinematic.perturbation import Perturbation, place, poses_of
 from penstock.compat.l5kit.random.random_generator import RandomGenerator
+from penstock.core.arrays import AnyArray, FloatArray, IntArray
 from penstock.domains.driving.perturbation import AckermannPerturbation, displaced
 from penstock.errors import DataError
-
-Rows = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
 
 
 class AckermanPerturbation(Perturbation):
@@ -44,13 +41,13 @@ class AckermanPerturbation(Perturbation):
             raise DataError(f"expected a probability within 0 to 1, got {value}")
         super().__setattr__(name, value)
 
-    def __call__(self, poses: Floats, positions: npt.NDArray[np.int64]) -> Floats:
+    def __call__(self, poses: FloatArray, positions: IntArray) -> FloatArray:
         """The poses `[n, F + 1, 3]`, moved for `[n]` positions of an order, all at once."""
         generator = self.random_offset_generator
         seed = getattr(generator, "random_seed", 0)
         return AckermannPerturbation(generator, self.perturb_prob, self.min_displacement, seed)(poses, positions)
 
-    def perturb(self, history_frames: Rows, future_frames: Rows) -> tuple[Rows, Rows]:
+    def perturb(self, history_frames: AnyArray, future_frames: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Move the current frame and the future ones, in place; or give copies, as NumPy's global generator draws."""
         if np.random.rand() >= self.perturb_prob:
             return history_frames.copy(), future_frames.copy()

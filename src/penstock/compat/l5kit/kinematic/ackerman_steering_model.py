@@ -3,39 +3,36 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray
 from penstock.domains.driving.geometry import angular_distance
 from penstock.domains.driving.kinematics import Tracking, feasible
-
-Floats = npt.NDArray[Any]
 
 _ROUNDS = 5
 
 
 def fit_ackerman_model_exact(
-    x0: Floats | float,
-    y0: Floats | float,
-    r0: Floats | float,
-    v0: Floats | float,
-    gx: Floats,
-    gy: Floats,
-    gr: Floats,
-    gv: Floats,
-    wgx: Floats,
-    wgy: Floats,
-    wgr: Floats,
-    wgv: Floats,
+    x0: AnyArray | float,
+    y0: AnyArray | float,
+    r0: AnyArray | float,
+    v0: AnyArray | float,
+    gx: AnyArray,
+    gy: AnyArray,
+    gr: AnyArray,
+    gv: AnyArray,
+    wgx: AnyArray,
+    wgy: AnyArray,
+    wgr: AnyArray,
+    wgv: AnyArray,
     ws: float = 5.0,
     wa: float = 5.0,
     min_acc: float = -0.3,
     max_acc: float = 0.3,
     min_steer: float = -math.radians(45) * 0.1,
     max_steer: float = math.radians(45) * 0.1,
-) -> tuple[Floats, Floats, Floats, Floats, Floats, Floats]:
+) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray, AnyArray, AnyArray]:
     """The way from `x0`, `y0`, `r0` (yaw) and `v0` (metres a step) that is nearest to `gx`, `gy`, `gr`, `gv` `[N]`.
 
     `wgx` to `wgv` `[N]` weigh how far off it is, `ws` and `wa` how much it steers and accelerates, both within limits a
@@ -56,19 +53,19 @@ def fit_ackerman_model_exact(
 
 
 def fit_ackerman_model_approximate(
-    gx: Floats,
-    gy: Floats,
-    gr: Floats,
-    gv: Floats,
-    wx: Floats,
-    wy: Floats,
-    wr: Floats,
-    wv: Floats,
-    wgx: Floats,
-    wgy: Floats,
-    wgr: Floats,
-    wgv: Floats,
-) -> tuple[Floats, Floats, Floats, Floats]:
+    gx: AnyArray,
+    gy: AnyArray,
+    gr: AnyArray,
+    gv: AnyArray,
+    wx: AnyArray,
+    wy: AnyArray,
+    wr: AnyArray,
+    wv: AnyArray,
+    wgx: AnyArray,
+    wgy: AnyArray,
+    wgr: AnyArray,
+    wgv: AnyArray,
+) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray]:
     """A way near to `gx`, `gy`, `gr` (yaw), `gv` (metres a step) `[N]` that nearly keeps the motion of a car.
 
     Both are weighed: how far off it is by `wgx` to `wgv`, and how far each step is from what the one before leads to
@@ -95,14 +92,14 @@ def fit_ackerman_model_approximate(
     return x, y, r, v
 
 
-def _off(way: Floats, goal: Floats) -> Floats:
+def _off(way: AnyArray, goal: AnyArray) -> AnyArray:
     """`[4, N]` from the goal to the way; of angles the shorter way around."""
     off = way - goal
     off[2] = angular_distance(way[2], goal[2])
     return off
 
 
-def _jumps(way: Floats) -> Floats:
+def _jumps(way: AnyArray) -> AnyArray:
     """`[4, N - 1]` what the motion from each step leads to, less the next step."""
     jumps = way[:, :-1] - way[:, 1:]
     jumps[0] += np.cos(way[2, :-1]) * way[3, :-1]
@@ -111,7 +108,7 @@ def _jumps(way: Floats) -> Floats:
     return jumps
 
 
-def _slopes(way: Floats) -> Floats:
+def _slopes(way: AnyArray) -> AnyArray:
     """`[4 (N - 1), 4 N]` how the jumps change with x, y, yaw and speed of each step."""
     n = way.shape[1]
     k = np.arange(n - 1)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, FloatArray, IntArray
 from penstock.domains.driving import perturbation
 from penstock.domains.driving.geometry import rotation33_as_yaw, yaw_as_rotation33
 from penstock.formats.l5kit import FRAME_DTYPE
-
-Rows = npt.NDArray[Any]
-Floats = npt.NDArray[np.float64]
 
 
 class Perturbation(perturbation.Perturbation):
@@ -22,10 +18,10 @@ class Perturbation(perturbation.Perturbation):
     """
 
     @abstractmethod
-    def perturb(self, history_frames: Rows, future_frames: Rows) -> tuple[Rows, Rows]:
+    def perturb(self, history_frames: AnyArray, future_frames: AnyArray) -> tuple[AnyArray, AnyArray]:
         """The frames with `ego_translation` and `ego_rotation` moved; the current frame is the first of history."""
 
-    def __call__(self, poses: Floats, positions: npt.NDArray[np.int64]) -> Floats:
+    def __call__(self, poses: FloatArray, positions: IntArray) -> FloatArray:
         """The poses `[n, F + 1, 3]`, moved by `perturb` one after the other."""
         moved = np.empty_like(poses)
         for pose, place in zip(poses, moved, strict=True):
@@ -38,20 +34,20 @@ class Perturbation(perturbation.Perturbation):
         return f"{type(self).__name__}({values})"
 
 
-def frames_of(poses: Floats) -> Rows:
+def frames_of(poses: FloatArray) -> AnyArray:
     """Frames `[n]` of poses `[n, 3]` (x, y, yaw); everything else is zero."""
     frames = np.zeros(len(poses), FRAME_DTYPE)
     place(frames, poses)
     return frames
 
 
-def place(frames: Rows, poses: Floats) -> None:
+def place(frames: AnyArray, poses: FloatArray) -> None:
     """Put poses `[n, 3]` (x, y, yaw) into frames `[n]`."""
     frames["ego_translation"][:, :2] = poses[:, :2]
     frames["ego_rotation"] = yaw_as_rotation33(poses[:, 2])
 
 
-def poses_of(frames: Rows) -> Floats:
+def poses_of(frames: AnyArray) -> FloatArray:
     """`[n, 3]` x, y, yaw of the ego in frames `[n]`.
 
     >>> poses_of(frames_of(np.array([[1.0, 2, 0.5]]))).tolist()

@@ -9,15 +9,14 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, FloatArray
 from penstock.domains.driving.perturbation import Gaussian, Offsets, Uniform
 from penstock.errors import DataError
 
-Floats = npt.NDArray[np.float64]
 _LOCK = threading.Lock()  # generators keep state, and loaders have threads
 
 
@@ -25,14 +24,14 @@ class RandomGenerator(Offsets):
     """What gives a random array each time that it is called: a subclass says how in `_sample`."""
 
     @abstractmethod
-    def _sample(self) -> npt.NDArray[Any]:
+    def _sample(self) -> AnyArray:
         """The next array."""
 
-    def __call__(self) -> npt.NDArray[Any]:
+    def __call__(self) -> AnyArray:
         """The next array."""
         return self._sample()
 
-    def draw(self, uniform: Floats) -> Floats:
+    def draw(self, uniform: FloatArray) -> FloatArray:
         """`[n, 3]` offsets of as many calls. Raises `DataError` for arrays of other than three numbers."""
         with _LOCK:
             drawn = [_three(self()) for _ in range(len(uniform))]
@@ -50,10 +49,10 @@ class LambdaRandomGenerator(RandomGenerator):
     [0.0, 0.0, 0.0]
     """
 
-    def __init__(self, sampling_function: Callable[[], npt.NDArray[Any]]) -> None:
+    def __init__(self, sampling_function: Callable[[], AnyArray]) -> None:
         self.sampling_function = sampling_function
 
-    def _sample(self) -> npt.NDArray[Any]:
+    def _sample(self) -> AnyArray:
         return self.sampling_function()
 
     def __repr__(self) -> str:
@@ -70,10 +69,10 @@ class ReplayRandomGenerator(RandomGenerator):
     ([0, 1, 2], [3, 4, 5])
     """
 
-    def __init__(self, values: npt.NDArray[Any]) -> None:
+    def __init__(self, values: AnyArray) -> None:
         self._values, self._next = np.asarray(values), 0
 
-    def _sample(self) -> npt.NDArray[Any]:
+    def _sample(self) -> AnyArray:
         if self._next == len(self._values):
             raise IndexError(f"expected at most {self._next} calls, as many as there are values, got one more")
         self._next += 1
@@ -100,10 +99,10 @@ class GaussianRandomGenerator(RandomGenerator):
         """What numbers are drawn from when the generator is called."""
         return self._rng
 
-    def _sample(self) -> npt.NDArray[np.float64]:
+    def _sample(self) -> FloatArray:
         return np.asarray(self._rng.normal(self.mean, self.std))
 
-    def draw(self, uniform: Floats) -> Floats:
+    def draw(self, uniform: FloatArray) -> FloatArray:
         """`[n, 3]` offsets, each of its own row alone. Raises `DataError` for other than three numbers."""
         return Gaussian(_three(self.mean), _three(self.std)).draw(uniform)
 
@@ -118,10 +117,10 @@ class UniformRandomGenerator(RandomGenerator):
     def __init__(self, low: npt.ArrayLike, high: npt.ArrayLike) -> None:
         self.low, self.high = low, high
 
-    def _sample(self) -> npt.NDArray[np.float64]:
+    def _sample(self) -> FloatArray:
         return np.asarray(np.random.uniform(np.asarray(self.low), np.asarray(self.high)))
 
-    def draw(self, uniform: Floats) -> Floats:
+    def draw(self, uniform: FloatArray) -> FloatArray:
         """`[n, 3]` offsets, each of its own row alone. Raises `DataError` for other than three numbers."""
         return Uniform(_three(self.low), _three(self.high)).draw(uniform)
 

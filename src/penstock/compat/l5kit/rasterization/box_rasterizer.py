@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from penstock.compat.l5kit.rasterization.rasterizer import Described
 from penstock.compat.l5kit.rasterization.semantic_rasterizer import cv2_subpixel
+from penstock.core.arrays import AnyArray, ByteArray, FloatArray
 from penstock.domains.driving import rasterize
 from penstock.domains.driving.geometry import box_corners, rotation33_as_yaw, transform_points
 from penstock.domains.driving.logs import EGO_EXTENT
@@ -16,14 +14,12 @@ from penstock.domains.driving.rasterize.drawing import Strokes, calls_of, spans_
 from penstock.formats.l5kit import AGENT_DTYPE
 from penstock.kernels.polygons_reference import FILLED
 
-Rows = npt.NDArray[Any]
-
 
 class BoxRasterizer(Described, rasterize.BoxRasterizer):
     """As `penstock.domains.driving.rasterize.BoxRasterizer`."""
 
 
-def get_ego_as_agent(frame: Rows) -> Rows:
+def get_ego_as_agent(frame: AnyArray) -> AnyArray:
     """`[1]` the ego of a frame as a row of agents; what an ego does not have is 0."""
     agent = np.zeros(1, AGENT_DTYPE)
     agent["centroid"], agent["extent"] = frame["ego_translation"][:2], EGO_EXTENT
@@ -31,14 +27,14 @@ def get_ego_as_agent(frame: Rows) -> Rows:
     return agent
 
 
-def get_box_world_coords(agents: Rows) -> npt.NDArray[np.float64]:
+def get_box_world_coords(agents: AnyArray) -> FloatArray:
     """`[N, 4, 2]` metres: the corners of agents, from rear right by rear left to front right."""
     return box_corners(agents["centroid"], agents["extent"], agents["yaw"])
 
 
 def draw_boxes(
-    raster_size: tuple[int, int], raster_from_world: Rows, agents: Rows, color: int | tuple[int, int, int]
-) -> npt.NDArray[np.uint8]:
+    raster_size: tuple[int, int], raster_from_world: AnyArray, agents: AnyArray, color: int | tuple[int, int, int]
+) -> ByteArray:
     """A black image `[H, W]`, or `[H, W, 3]` for a colour of three, with the boxes of agents; `raster_size` is width
     and height. Where two boxes overlap there is a hole.
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import FloatArray, IntArray
 from penstock.domains.driving.logs import EGO_EXTENT
 from penstock.domains.driving.rasterize import Rasterizer, RenderContext
 
@@ -28,17 +28,17 @@ class Described:
         return self.context
 
     @property
-    def raster_size(self) -> npt.NDArray[np.int64]:
+    def raster_size(self) -> IntArray:
         """`[2]` pixels: width and height."""
         return np.array(self.context.raster_size_px)
 
     @property
-    def pixel_size(self) -> npt.NDArray[np.float64]:
+    def pixel_size(self) -> FloatArray:
         """`[2]` metres."""
         return np.array(self.context.pixel_size_m)
 
     @property
-    def ego_center(self) -> npt.NDArray[np.float64]:
+    def ego_center(self) -> FloatArray:
         """`[2]` share of the width and of the height where the ego is."""
         return np.array(self.context.center_in_raster_ratio)
 

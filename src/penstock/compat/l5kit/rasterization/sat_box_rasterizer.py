@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-
 from penstock.compat.l5kit.rasterization.box_rasterizer import BoxRasterizer
 from penstock.compat.l5kit.rasterization.rasterizer import Described
 from penstock.compat.l5kit.rasterization.satellite_image import LINEAR
 from penstock.compat.l5kit.rasterization.satellite_rasterizer import SatelliteRasterizer
+from penstock.core.arrays import AnyArray, ByteArray
 from penstock.domains.driving.rasterize import CombinedRasterizer, Rasterizer, RenderContext
 
 
@@ -22,8 +18,8 @@ class SatBoxRasterizer(Described, CombinedRasterizer):
         render_context: RenderContext,
         filter_agents_threshold: float,
         history_num_frames: int,
-        map_im: npt.NDArray[np.uint8],
-        world_to_aerial: npt.NDArray[Any],
+        map_im: ByteArray,
+        world_to_aerial: AnyArray,
         interpolation: int = LINEAR,
         render_ego_history: bool = True,
     ) -> None:

@@ -10,35 +10,34 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray
 from penstock.domains.driving.geometry import transform_points
 from penstock.domains.driving.rasterize.drawing import opencv
 from penstock.domains.driving.rasterize.satellite import OutsideImageError
 
-Array = npt.NDArray[Any]
-Size = Sequence[int] | Array
+Size = Sequence[int] | AnyArray
 
 LINEAR = 1  # cv2.INTER_LINEAR
 
 
 def get_sat_image_crop_scaled_from_ecef(
-    sat_image: Array, crop_size: Size, ecef_translation: Array, ecef_to_sat: Array, **kwargs: Any
-) -> Array:
+    sat_image: AnyArray, crop_size: Size, ecef_translation: AnyArray, ecef_to_sat: AnyArray, **kwargs: Any
+) -> AnyArray:
     """As `get_sat_image_crop_scaled`, around a place on the globe, which `ecef_to_sat` `[4, 4]` maps to the image."""
     place = transform_points(np.asarray(ecef_translation)[None], ecef_to_sat)[0]
     return get_sat_image_crop_scaled(sat_image, crop_size, place, **kwargs)
 
 
 def get_sat_image_crop_scaled(
-    sat_image: Array,
+    sat_image: AnyArray,
     crop_size: Size,
-    sat_pixel_translation: Array,
+    sat_pixel_translation: AnyArray,
     yaw: float | None = None,
     sat_pixel_scale: float = 1.0,
-    pixel_size: float | Array = 1.0,
+    pixel_size: float | AnyArray = 1.0,
     interpolation: int = LINEAR,
-) -> Array:
+) -> AnyArray:
     """What lies around a place, turned by `yaw`, as a picture of `crop_size` (width, height) pixels of `pixel_size`
     metres, of an image whose pixels are `sat_pixel_scale` metres. Raises `OutsideImageError`, an `IndexError`.
     """
@@ -51,8 +50,8 @@ def get_sat_image_crop_scaled(
 
 
 def get_sat_image_crop(
-    sat_image: Array, crop_size: Size, sat_pixel_translation: Array, yaw: float | None = None
-) -> Array:
+    sat_image: AnyArray, crop_size: Size, sat_pixel_translation: AnyArray, yaw: float | None = None
+) -> AnyArray:
     """`crop_size` pixels of an image around a place, turned by `yaw` radians about it if there is one.
 
     Raises `OutsideImageError`, an `IndexError`, where they leave the image.
@@ -69,7 +68,7 @@ def get_sat_image_crop(
     return _middle(opencv().warpAffine(around, turn, (columns, rows)), size)
 
 
-def _cut(image: Array, size: Size, center: Array) -> Array:
+def _cut(image: AnyArray, size: Size, center: AnyArray) -> AnyArray:
     """The pixels around a place. Raises `OutsideImageError`."""
     if len(size) < 2 or np.ndim(center) != 1 or len(center) < 2:
         raise OutsideImageError(f"expected a size and a place of two numbers, got {size} and {center}")
@@ -82,7 +81,7 @@ def _cut(image: Array, size: Size, center: Array) -> Array:
     return image[begin[0] : end[0], begin[1] : end[1]]
 
 
-def _middle(image: Array, size: Size) -> Array:
+def _middle(image: AnyArray, size: Size) -> AnyArray:
     """The pixels in the middle of an image."""
     rows, columns = ((whole - part) / 2 for whole, part in zip(image.shape[:2], size, strict=True))
     return image[int(rows) : int(rows) + int(size[0]), int(columns) : int(columns) + int(size[1])]

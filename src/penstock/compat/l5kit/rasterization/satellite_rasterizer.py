@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
-
 from penstock.compat.l5kit.rasterization.rasterizer import Described
 from penstock.compat.l5kit.rasterization.satellite_image import LINEAR
+from penstock.core.arrays import AnyArray, ByteArray
 from penstock.domains.driving import rasterize
 from penstock.domains.driving.rasterize import RenderContext
 from penstock.errors import DataError
@@ -23,8 +19,8 @@ class SatelliteRasterizer(Described, rasterize.SatelliteRasterizer):
     def __init__(
         self,
         render_context: RenderContext,
-        map_im: npt.NDArray[np.uint8],
-        world_to_aerial: npt.NDArray[Any],
+        map_im: ByteArray,
+        world_to_aerial: AnyArray,
         interpolation: int = LINEAR,
     ) -> None:
         if interpolation != LINEAR:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any
-
-import numpy.typing as npt
 
 from penstock.compat.l5kit.rasterization.box_rasterizer import BoxRasterizer
 from penstock.compat.l5kit.rasterization.rasterizer import Described
 from penstock.compat.l5kit.rasterization.semantic_rasterizer import SemanticRasterizer
+from penstock.core.arrays import AnyArray
 from penstock.domains.driving.rasterize import CombinedRasterizer, Rasterizer, RenderContext
 
 
@@ -22,7 +20,7 @@ class SemBoxRasterizer(Described, CombinedRasterizer):
         filter_agents_threshold: float,
         history_num_frames: int,
         semantic_map_path: str | os.PathLike[str],
-        world_to_ecef: npt.NDArray[Any],
+        world_to_ecef: AnyArray,
         render_ego_history: bool = True,
     ) -> None:
         boxes = BoxRasterizer(render_context, filter_agents_threshold, history_num_frames, render_ego_history)

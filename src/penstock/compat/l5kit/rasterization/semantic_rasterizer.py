@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from enum import IntEnum
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.compat.l5kit.rasterization.rasterizer import Described
+from penstock.core.arrays import AnyArray, FloatArray, IntArray
 from penstock.domains.driving import rasterize
 from penstock.domains.driving.map import MapAPI
 from penstock.domains.driving.rasterize import RenderContext
@@ -28,7 +27,6 @@ __all__ = [
     "indices_in_bounds",
 ]
 
-Array = npt.NDArray[Any]
 
 CV2_SUB_VALUES = {"shift": POINT, "lineType": 16}  # 16 is cv2.LINE_AA
 CV2_SHIFT_VALUE = 1 << POINT
@@ -50,7 +48,7 @@ COLORS = {
 }
 
 
-def indices_in_bounds(center: Array, bounds: Array, half_extent: float) -> npt.NDArray[np.int64]:
+def indices_in_bounds(center: AnyArray, bounds: AnyArray, half_extent: float) -> IntArray:
     """Which of the boxes `bounds` `[n, 2, 2]` (smallest and largest x, y) meet the square around `center` `[2]`.
 
     >>> indices_in_bounds(np.zeros(2), np.array([[[1.0, 1], [2, 2]], [[9, 1], [9, 2]]]), 3).tolist()
@@ -61,7 +59,7 @@ def indices_in_bounds(center: Array, bounds: Array, half_extent: float) -> npt.N
     return np.flatnonzero(near.all(axis=1))
 
 
-def cv2_subpixel(coords: Array) -> npt.NDArray[np.int64]:
+def cv2_subpixel(coords: AnyArray) -> IntArray:
     """Pixels as whole numbers with `CV2_SUB_VALUES["shift"]` binary digits behind the point, cut towards zero.
 
     >>> cv2_subpixel(np.array([1.5, -0.001])).tolist()
@@ -74,7 +72,7 @@ class SemanticRasterizer(Described, rasterize.SemanticRasterizer):
     """The map at a path, in the world that `world_to_ecef` `[4, 4]` maps to the globe."""
 
     def __init__(
-        self, render_context: RenderContext, semantic_map_path: str | os.PathLike[str], world_to_ecef: Array
+        self, render_context: RenderContext, semantic_map_path: str | os.PathLike[str], world_to_ecef: AnyArray
     ) -> None:
         super().__init__(render_context, MapAPI(os.fspath(semantic_map_path), world_to_ecef))
 
@@ -84,6 +82,6 @@ class SemanticRasterizer(Described, rasterize.SemanticRasterizer):
         return self.road
 
     @property
-    def world_to_ecef(self) -> npt.NDArray[np.float64]:
+    def world_to_ecef(self) -> FloatArray:
         """`[4, 4]` from the world to the globe."""
         return self.road.world_to_ecef

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.compat.l5kit.data.filter import filter_agents_by_frames, filter_tl_faces_by_frames
 from penstock.compat.l5kit.kinematic.perturbation import Perturbation
 from penstock.compat.l5kit.sampling.slicing import get_future_slice, get_history_slice
+from penstock.core.arrays import AnyArray, Float32Array
 from penstock.domains.driving.geometry import angular_distance, rotation33_as_yaw, transform_points
 from penstock.domains.driving.logs import EGO_EXTENT, Arrays
 from penstock.domains.driving.rasterize import Rasterizer, RenderContext
@@ -19,12 +19,11 @@ from penstock.errors import DataError
 from penstock.formats.l5kit import SCENE_DTYPE
 from penstock.formats.l5kit.columns import intervals
 
-Rows = npt.NDArray[Any]
-Context = tuple[Rows, Rows, list[Rows], list[Rows], list[Rows], list[Rows]]
+Context = tuple[AnyArray, AnyArray, list[AnyArray], list[AnyArray], list[AnyArray], list[AnyArray]]
 
 
 def get_agent_context(
-    state_index: int, frames: Rows, agents: Any, tl_faces: Any, history_num_frames: int, future_num_frames: int
+    state_index: int, frames: AnyArray, agents: Any, tl_faces: Any, history_num_frames: int, future_num_frames: int
 ) -> Context:
     """Frames, agents and faces around frame `state_index` of a scene's `frames`, whose intervals count in `agents` and
     `tl_faces`: history frames (the current one first, back in time), future frames, then of each a list of agents, a
@@ -44,7 +43,7 @@ def get_agent_context(
     )
 
 
-def _near(field: str, history: Rows, future: Rows, rows: Any) -> Rows:
+def _near(field: str, history: AnyArray, future: AnyArray, rows: Any) -> AnyArray:
     """The rows that the frames own, whose intervals are made to count in them."""
     spans = np.concatenate([history[field], future[field]])
     full = spans[spans[:, 1] > spans[:, 0]]
@@ -56,8 +55,8 @@ def _near(field: str, history: Rows, future: Rows, rows: Any) -> Rows:
 
 
 def compute_agent_velocity(
-    history_positions_m: Rows, future_positions_m: Rows, step_time: float
-) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
+    history_positions_m: AnyArray, future_positions_m: AnyArray, step_time: float
+) -> tuple[Float32Array, Float32Array]:
     """m/s in the past `[H, 2]` and in the future `[F, 2]`, of positions `[H + 1, 2]` and `[F, 2]` around the current
     one, which is at the origin. Raises `DataError` for a step of no time.
 
@@ -74,12 +73,12 @@ def compute_agent_velocity(
 
 def get_relative_poses(
     num_frames: int,
-    frames: Rows,
+    frames: AnyArray,
     selected_track_id: int | None,
-    agents: Sequence[Rows],
-    agent_from_world: npt.NDArray[Any],
+    agents: Sequence[AnyArray],
+    agent_from_world: AnyArray,
     current_agent_yaw: float,
-) -> tuple[Rows, Rows, Rows, Rows]:
+) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray]:
     """Positions `[n, 2]`, yaws `[n, 1]`, extents `[n, 2]` and availabilities `[n]`, float32, of a track, or of the ego
     if None, in `frames`, each with its list of `agents`; seen from a pose. What is not there is 0.
     """
@@ -124,7 +123,7 @@ def as_logs(context: Context) -> tuple[Arrays, int]:
 
 def generate_agent_sample(
     state_index: int,
-    frames: Rows,
+    frames: AnyArray,
     agents: Any,
     tl_faces: Any,
     selected_track_id: int | None,

@@ -5,20 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.compat.l5kit.kinematic.perturbation import Perturbation
 from penstock.compat.l5kit.sampling.agent_sampling import as_logs, get_agent_context, moved_context
+from penstock.core.arrays import AnyArray
 from penstock.domains.driving.sampling import Sampler, Sampling
 from penstock.domains.driving.vectorize import Vectorizer, VectorSampler
 from penstock.errors import DataError
 
-Rows = npt.NDArray[Any]
-
 
 def generate_agent_sample_vectorized(
     state_index: int,
-    frames: Rows,
+    frames: AnyArray,
     agents: Any,
     tl_faces: Any,
     selected_track_id: int | None,

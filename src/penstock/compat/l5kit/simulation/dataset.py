@@ -6,17 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.compat.l5kit.simulation.utils import chunked
+from penstock.core.arrays import AnyArray
 from penstock.domains.driving.dataset import EgoSamples
 from penstock.domains.driving.logs import Arrays
 from penstock.domains.driving.simulation import Simulation, SimulationConfig
 from penstock.errors import DataError
 
 __all__ = ["SimulationConfig", "SimulationDataset"]
-
-Array = npt.NDArray[Any]
 
 
 class SimulationDataset:
@@ -84,7 +82,7 @@ class SimulationDataset:
         rows = (samples.row(i) for i in range(len(samples["track_id"])))
         return {(int(row["scene_index"]), int(row["track_id"])): row for row in rows}
 
-    def set_ego(self, state_index: int, output_index: int, ego_translations: Array, ego_yaws: Array) -> None:
+    def set_ego(self, state_index: int, output_index: int, ego_translations: AnyArray, ego_yaws: AnyArray) -> None:
         """Set the ego of all scenes in a frame, from step `output_index` of `[S, T, 2]` metres and `[S, T]` radians.
 
         Raises `DataError` for other shapes, `NoSuchRowError` for a frame that is not there.
@@ -94,12 +92,12 @@ class SimulationDataset:
             raise DataError(f"expected translations [S, T, 2] and yaws [S, T], got {got}")
         self.simulation.set_ego(state_index, ego_translations[:, output_index], ego_yaws[:, output_index])
 
-    def set_agents(self, state_index: int, agents_infos: Mapping[tuple[int, int], Array]) -> None:
+    def set_agents(self, state_index: int, agents_infos: Mapping[tuple[int, int], AnyArray]) -> None:
         """Set agents in a frame: rows `[1]` by scene and track id.
 
         Raises `NoSuchRowError` for a scene or frame that is not there.
         """
-        scenes: dict[int, list[Array]] = {}
+        scenes: dict[int, list[AnyArray]] = {}
         for (scene, _), row in agents_infos.items():
             scenes.setdefault(int(scene), []).append(row)
         for scene, rows in scenes.items():

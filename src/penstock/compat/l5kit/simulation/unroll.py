@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from rich.progress import track
 
 from penstock.compat.l5kit.dataset.utils import move_to_numpy
 from penstock.compat.l5kit.simulation.dataset import SimulationConfig, SimulationDataset
 from penstock.compat.l5kit.simulation.utils import chunked
+from penstock.core.arrays import AnyArray
 from penstock.core.columns import Columns
 from penstock.domains.driving.dataset import EgoSamples
 from penstock.domains.driving.simulation import TrajectoryStateIndices, ego_states
@@ -35,7 +35,6 @@ __all__ = [
     "UnrollInputOutput",
 ]
 
-Array = npt.NDArray[Any]
 _REQUIRED = ("track_id", "scene_index")
 
 
@@ -43,8 +42,8 @@ class UnrollInputOutput(NamedTuple):
     """What a model saw of the ego (track id -1) or of an agent in one frame, and what it made of it."""
 
     track_id: int
-    inputs: dict[str, Array]
-    outputs: dict[str, Array]
+    inputs: dict[str, AnyArray]
+    outputs: dict[str, AnyArray]
 
 
 class ClosedLoopSimulatorModes(IntEnum):
@@ -89,7 +88,7 @@ class SimulationOutputCLE:
         return self.scene_id
 
     @staticmethod
-    def build_trajectory_states(frames: Array) -> torch.Tensor:
+    def build_trajectory_states(frames: AnyArray) -> torch.Tensor:
         """Return `[T, 7]` float32 where the ego is in frames, by `TrajectoryStateIndices`."""
         return torch.from_numpy(ego_states(frames))
 
@@ -174,7 +173,7 @@ class ClosedLoopSimulator:
                     ego[scene].append(each)
         return [SimulationOutput(scene, dataset, ego, agents) for scene in scenes]
 
-    def _run(self, model: torch.nn.Module, samples: Columns) -> tuple[dict[str, Array], dict[str, Array]]:
+    def _run(self, model: torch.nn.Module, samples: Columns) -> tuple[dict[str, AnyArray], dict[str, AnyArray]]:
         """Inputs and outputs of a model as arrays; no outputs without a sample."""
         inputs = {name: np.asarray(samples[name]) for name in samples}
         if not len(inputs["track_id"]):
@@ -184,22 +183,28 @@ class ClosedLoopSimulator:
 
     @staticmethod
     def update_agents(
-        dataset: SimulationDataset, frame_idx: int, input_dict: Mapping[str, Array], output_dict: Mapping[str, Array]
+        dataset: SimulationDataset,
+        frame_idx: int,
+        input_dict: Mapping[str, AnyArray],
+        output_dict: Mapping[str, AnyArray],
     ) -> None:
         """Put agents into a frame, at the first step of the outputs of a model. Raises `DataError`."""
         dataset.simulation.move_agents(frame_idx, Columns(input_dict), output_dict)
 
     @staticmethod
     def update_ego(
-        dataset: SimulationDataset, frame_idx: int, input_dict: Mapping[str, Array], output_dict: Mapping[str, Array]
+        dataset: SimulationDataset,
+        frame_idx: int,
+        input_dict: Mapping[str, AnyArray],
+        output_dict: Mapping[str, AnyArray],
     ) -> None:
         """Put the ego of all scenes into a frame, at the first step of the outputs of a model. Raises `DataError`."""
         dataset.simulation.move_ego(frame_idx, Columns(input_dict), output_dict)
 
     @staticmethod
     def get_agents_in_out(
-        input_dict: Mapping[str, Array],
-        output_dict: Mapping[str, Array],
+        input_dict: Mapping[str, AnyArray],
+        output_dict: Mapping[str, AnyArray],
         keys_to_exclude: Collection[str] | None = None,
     ) -> dict[int, list[UnrollInputOutput]]:
         """Return inputs and outputs of each agent by scene; scenes without one are left out.
@@ -213,8 +218,8 @@ class ClosedLoopSimulator:
 
     @staticmethod
     def get_ego_in_out(
-        input_dict: Mapping[str, Array],
-        output_dict: Mapping[str, Array],
+        input_dict: Mapping[str, AnyArray],
+        output_dict: Mapping[str, AnyArray],
         keys_to_exclude: Collection[str] | None = None,
     ) -> dict[int, UnrollInputOutput]:
         """Return inputs and outputs of the ego by scene.
@@ -229,7 +234,7 @@ class ClosedLoopSimulator:
 
 
 def _in_out(
-    inputs: Mapping[str, Array], outputs: Mapping[str, Array], excluded: Collection[str] | None
+    inputs: Mapping[str, AnyArray], outputs: Mapping[str, AnyArray], excluded: Collection[str] | None
 ) -> list[tuple[int, UnrollInputOutput]]:
     """The scene of each sample, its inputs and outputs."""
     excluded = excluded or ()

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from penstock.compat.l5kit.data.zarr_dataset import FIELDS, ChunkedDataset
+from penstock.core.arrays import AnyArray
 from penstock.domains.driving.logs import Arrays, Logs
 from penstock.domains.driving.simulation import hide_others, windows, with_agents
 from penstock.errors import DataError
 
 __all__ = ["disable_agents", "get_frames_subset", "insert_agent"]
 
-Rows = npt.NDArray[Any]
 
-
-def insert_agent(agent: Rows, frame_idx: int, dataset: ChunkedDataset) -> None:
+def insert_agent(agent: AnyArray, frame_idx: int, dataset: ChunkedDataset) -> None:
     """Put an agent, a row `[1]`, into a frame: it replaces the one of its track, or is added.
 
     Raises `DataError` for a dataset of several scenes or not in memory, or a frame that is not there.
@@ -28,7 +24,7 @@ def insert_agent(agent: Rows, frame_idx: int, dataset: ChunkedDataset) -> None:
     dataset.agents = with_agents(rows, frame_idx, agent).agents
 
 
-def disable_agents(dataset: ChunkedDataset, allowlist: Rows) -> None:
+def disable_agents(dataset: ChunkedDataset, allowlist: AnyArray) -> None:
     """Make all agents invisible but those of the tracks in `allowlist` `[n]`: at the origin, without size.
 
     Raises `DataError` for a dataset of several scenes or not in memory, or a list of another shape.

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, ImageArray
 from penstock.domains.driving.rasterize.drawing import opencv
 from penstock.errors import DataError, require
 
 CUBIC = 2  # cv2.INTER_CUBIC
-Image = npt.NDArray[np.uint8]
 
 
 def write_gif(
     output_filepath: str | os.PathLike[str],
-    images: Iterable[npt.NDArray[Any]],
+    images: Iterable[AnyArray],
     resolution: tuple[int, int],
     fps: float = 24.0,
     loop: int = 0,
@@ -37,7 +35,7 @@ def write_gif(
     frames[0].save(output_filepath, "GIF", save_all=True, append_images=frames[1:], duration=seconds, loop=loop)
 
 
-def resized(images: Iterable[npt.NDArray[Any]], resolution: tuple[int, int], interpolation: int) -> Iterator[Image]:
+def resized(images: Iterable[AnyArray], resolution: tuple[int, int], interpolation: int) -> Iterator[ImageArray]:
     """Images as `[height, width, 3]`, scaled by OpenCV's `interpolation` where they have another size.
 
     >>> next(resized([np.zeros((3, 4, 6), np.uint8)], (6, 4), CUBIC)).shape

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, ImageArray, Int32Array
 from penstock.domains.driving.geometry import transform_points
 from penstock.domains.driving.rasterize.drawing import opencv
 from penstock.errors import DataError
 
 Color = tuple[int, int, int]
-Image = npt.NDArray[np.uint8]
 
 PREDICTED_POINTS_COLOR: Color = (0, 255, 255)
 TARGET_POINTS_COLOR: Color = (255, 0, 255)
@@ -22,7 +19,7 @@ ARROW_THICKNESS_IN_PIXELS = 1
 ARROW_TIP_LENGTH_IN_PIXELS = 1.8
 
 
-def draw_arrowed_line(on_image: Image, position: npt.NDArray[Any], yaw: float, rgb_color: Color) -> None:
+def draw_arrowed_line(on_image: ImageArray, position: AnyArray, yaw: float, rgb_color: Color) -> None:
     """An arrow at `position` (x, y) pixels that points along `yaw`, radians in the image."""
     start = np.asarray(position, np.float64)[:2]
     end = start + ARROW_LENGTH_IN_PIXELS * np.array([np.cos(yaw), np.sin(yaw)])
@@ -38,11 +35,11 @@ def draw_arrowed_line(on_image: Image, position: npt.NDArray[Any], yaw: float, r
 
 
 def draw_trajectory(
-    on_image: Image,
-    positions: npt.NDArray[Any],
+    on_image: ImageArray,
+    positions: AnyArray,
     rgb_color: Color,
     radius: int = 1,
-    yaws: npt.NDArray[Any] | None = None,
+    yaws: AnyArray | None = None,
 ) -> None:
     """Discs of `radius` at `positions` `[N, 2]` pixels (x, y), or, for `yaws` `[N]` or `[N, 1]`, arrows along them.
 
@@ -63,7 +60,7 @@ def draw_trajectory(
         draw_arrowed_line(on_image, position, yaw, rgb_color)
 
 
-def draw_reference_trajectory(on_image: Image, world_to_pixel: npt.NDArray[Any], positions: npt.NDArray[Any]) -> None:
+def draw_reference_trajectory(on_image: ImageArray, world_to_pixel: AnyArray, positions: AnyArray) -> None:
     """Discs at `positions` `[N, 2]` of the world that lie within the image, in `REFERENCE_TRAJ_COLOR`.
 
     >>> image = np.zeros((9, 9, 3), np.uint8)
@@ -77,7 +74,7 @@ def draw_reference_trajectory(on_image: Image, world_to_pixel: npt.NDArray[Any],
     _discs(on_image, np.floor(pixels[inside]).astype(np.int32), 1, REFERENCE_TRAJ_COLOR)
 
 
-def _discs(on_image: Image, centers: npt.NDArray[np.int32], radius: int, color: Color) -> None:
+def _discs(on_image: ImageArray, centers: Int32Array, radius: int, color: Color) -> None:
     canvas = np.ascontiguousarray(on_image)
     for x, y in centers.tolist():
         opencv().circle(canvas, (x, y), radius, color, -1)

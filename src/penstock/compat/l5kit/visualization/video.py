@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.compat.l5kit.visualization.gif import CUBIC, resized
+from penstock.core.arrays import AnyArray
 from penstock.domains.driving.rasterize.drawing import opencv
 from penstock.errors import DataError
 
 
 def write_video(
     output_filepath: str | os.PathLike[str],
-    images: Iterable[npt.NDArray[Any]],
+    images: Iterable[AnyArray],
     resolution: tuple[int, int],
     fps: float = 24.0,
     codec: str = "FMP4",

@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.compat.minari.data_collector.episode_buffer import EpisodeBuffer
 from penstock.core import spaces
+from penstock.core.arrays import AnyArray
 from penstock.core.columns import nest, under
 from penstock.core.episode import REQUIRED, Episode
 from penstock.core.ragged import Array, Ragged
@@ -89,7 +90,7 @@ def _column(path: str, space: spaces.Space, values: Any) -> Array:
     return fitted(path, array.reshape(len(array), *field.shape), field.dtype)
 
 
-def fitted(path: str, array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def fitted(path: str, array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
     """`array` as `dtype`, if that only rounds floats or changes nothing. Raises `DataError` otherwise.
 
     >>> fitted("actions", np.array([1, 2]), np.dtype("uint8")).dtype
@@ -104,7 +105,7 @@ def fitted(path: str, array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> np.n
     raise DataError(f"expected {path} as {dtype}, got {array.dtype}, which it cannot hold; convert it")
 
 
-def _rewards(values: Any, stored: Spec | None) -> np.ndarray[Any, Any]:
+def _rewards(values: Any, stored: Spec | None) -> AnyArray:
     array = _flat("rewards", values)
     dtype = (
         stored["rewards"].dtype if stored is not None else array.dtype if array.dtype.kind == "f" else np.dtype("f8")
@@ -112,7 +113,7 @@ def _rewards(values: Any, stored: Spec | None) -> np.ndarray[Any, Any]:
     return fitted("rewards", array, dtype)
 
 
-def _flat(path: str, values: Any) -> np.ndarray[Any, Any]:
+def _flat(path: str, values: Any) -> AnyArray:
     array = _array(path, values)
     if array.size != len(array):
         raise DataError(f"expected one number a step in {path}, got {array.shape[1:]}")
@@ -152,7 +153,7 @@ def _free_column(path: str, values: Any, stored: Spec | None) -> Array:
     return fitted(path, array, stored[path].dtype) if known and stored is not None else array
 
 
-def _array(path: str, values: Any) -> np.ndarray[Any, Any]:
+def _array(path: str, values: Any) -> AnyArray:
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -225,7 +226,7 @@ def _structured(root: str, space: spaces.Space, columns: Mapping[str, Array]) ->
     return spaces.unflatten(space, lists)
 
 
-def _plain(array: Array) -> np.ndarray[Any, Any]:
+def _plain(array: Array) -> AnyArray:
     if not isinstance(array, Ragged):
         return array
     rows: Any = array.strings() if array.dtype == np.uint8 else [array[i] for i in range(len(array))]

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+
+from penstock.core.arrays import AnyArray, BoolArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,9 +25,9 @@ class EpisodeData:
     id: int
     observations: Any
     actions: Any
-    rewards: npt.NDArray[Any]
-    terminations: npt.NDArray[np.bool_]
-    truncations: npt.NDArray[np.bool_]
+    rewards: AnyArray
+    terminations: BoolArray
+    truncations: BoolArray
     infos: dict[str, Any]
     extras: dict[str, Any] = field(default_factory=dict[str, Any])
 

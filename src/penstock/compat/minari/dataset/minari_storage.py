@@ -19,6 +19,7 @@ from penstock.compat.minari.dataset.spaces import stored_space
 from penstock.compat.minari.dataset.staging import begin_data, empty_spec, has_data, legacy_metadata, widest_spaces
 from penstock.compat.minari.environments import spec_to_json
 from penstock.compat.minari.serialization import deserialize_space, serialize_space
+from penstock.core.arrays import AnyArray
 from penstock.core.episode import Episode
 from penstock.core.spaces import Space
 from penstock.core.spec import Spec
@@ -234,7 +235,7 @@ class MinariStorage:
         authors = {name: mine.get(name, set()) | theirs.get(name, set()) for name in ("author", "author_email")}
         self.update_metadata({name: names for name, names in authors.items() if names})
 
-    def count_steps(self, episode_indices: Sequence[int] | np.ndarray[Any, Any]) -> int:
+    def count_steps(self, episode_indices: Sequence[int] | AnyArray) -> int:
         """How many steps some episodes have together. Cost: no values are read."""
         if self.total_episodes == 0:
             return 0

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, FloatArray, Int32Array
 from penstock.core.boundary import parsing
 from penstock.core.ragged import Ragged
 from penstock.domains.driving.geometry import enu_to_ecef, transform_points
@@ -19,7 +20,7 @@ from penstock.domains.driving.map.elements import CROSSWALK, TRAFFIC_LIGHT, MapE
 from penstock.domains.driving.map.resample import every_metres, resampled
 from penstock.errors import DataError, FormatError
 
-Points = npt.NDArray[np.float64]
+Points = FloatArray
 COLORS = ("RED", "GREEN", "YELLOW")
 PRIORITY = {"unknown": 0, "green": 1, "yellow": 2, "red": 3, "none": 4}
 
@@ -76,7 +77,7 @@ class MapAPI:
         meta = load_metadata(required(data_manager, raster["dataset_meta_key"]))
         return MapAPI(required(data_manager, raster["semantic_map_key"]), matrix_of(meta, "world_to_ecef"))
 
-    def _world(self, lines: Ragged, frames: npt.NDArray[np.int32]) -> Ragged:
+    def _world(self, lines: Ragged, frames: Int32Array) -> Ragged:
         """Centimetre steps in local frames (degrees times 1e7), as points of the world."""
         offsets, metres = lines.offsets, lines.values / 100
         walked = np.empty_like(metres)
@@ -145,7 +146,7 @@ class MapAPI:
         return {name: every_metres(line, step) for name, line in lines.items()}
 
     @staticmethod
-    def interpolate(xyz: npt.NDArray[Any], step: float, method: InterpolationMethod) -> Points:
+    def interpolate(xyz: AnyArray, step: float, method: InterpolationMethod) -> Points:
         """A line `[points, 3]`, resampled as in `get_lane_as_interpolation`: `[k, 3]`."""
         if _known(method) == InterpolationMethod.INTER_METER:
             return every_metres(np.asarray(xyz, np.float64), step)
@@ -242,7 +243,7 @@ def load_metadata(path: str | Path) -> dict[str, Any]:
     return meta
 
 
-def matrix_of(meta: Mapping[str, Any], name: str) -> npt.NDArray[np.float64]:
+def matrix_of(meta: Mapping[str, Any], name: str) -> FloatArray:
     """The 4 by 4 matrix `name` of the dataset's metadata. Raises `FormatError` where it is none."""
     try:
         matrix = np.array(meta[name], np.float64)

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import Int32Array
 from penstock.core.boundary import parsing
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.domains.driving.map import wire
@@ -60,11 +60,11 @@ class RoadMap:
 
     elements: list[MapElement]
     lane_ids: list[str]
-    lane_frame: npt.NDArray[np.int32]
+    lane_frame: Int32Array
     boundaries: Ragged
     controls: list[list[str]]
     crosswalk_ids: list[str]
-    crosswalk_frame: npt.NDArray[np.int32]
+    crosswalk_frame: Int32Array
     outlines: Ragged
 
     @classmethod

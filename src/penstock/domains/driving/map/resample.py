@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, FloatArray
 from penstock.core.ragged import Ragged
 from penstock.errors import DataError
 
-Points = npt.NDArray[np.float64]
+Points = FloatArray
 
 
 def resampled(lines: Ragged, steps: int) -> Points:
@@ -34,7 +32,7 @@ def resampled(lines: Ragged, steps: int) -> Points:
     return out
 
 
-def _at_even_steps(xyz: npt.NDArray[Any], steps: int) -> Points:
+def _at_even_steps(xyz: AnyArray, steps: int) -> Points:
     """`[n, steps, 3]` of lines `[n, points, 3]`."""
     walked = np.zeros(xyz.shape[:2])
     np.cumsum(np.linalg.norm(np.diff(xyz, axis=1), axis=-1), axis=1, out=walked[:, 1:])
@@ -44,7 +42,7 @@ def _at_even_steps(xyz: npt.NDArray[Any], steps: int) -> Points:
     return interpolated(xyz, walked, wanted)
 
 
-def interpolated(xyz: npt.NDArray[Any], walked: Points, wanted: Points) -> Points:
+def interpolated(xyz: AnyArray, walked: Points, wanted: Points) -> Points:
     """`[n, k, 3]`: lines `[n, points, 3]`, at `walked` `[n, points]` metres, read off at `wanted` `[n, k]` metres.
 
     >>> interpolated(np.array([[[0.0, 0, 0], [2, 4, 6]]]), np.array([[0.0, 1]]), np.array([[0.5]])).tolist()

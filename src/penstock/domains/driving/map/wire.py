@@ -10,8 +10,8 @@ import struct
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import IntArray
 from penstock.errors import FormatError
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -76,7 +76,7 @@ def signed32(buffer: bytes, field: Field) -> int:
     return struct.unpack_from("<i", buffer, low)[0]
 
 
-def zigzags(payload: bytes) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def zigzags(payload: bytes) -> tuple[IntArray, IntArray]:
     """All `sint32` numbers in `payload`, varints one after the other, and the byte `[n + 1]` where each begins.
 
     Raises `FormatError` for a number beyond 32 bits or cut off at the end. Cost: some passes over the bytes, no loop.

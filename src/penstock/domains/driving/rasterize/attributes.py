@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, FloatArray, Int32Array, IntArray
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer, refuse_colors
 from penstock.domains.driving.rasterize.context import RenderContext
 from penstock.domains.driving.rasterize.cull import place
-from penstock.domains.driving.rasterize.drawing import Fixed, Strokes, calls_of, spans_of
-from penstock.domains.driving.rasterize.scenes import LABELS, Integers, Rows, Scenes, Views, ranges
+from penstock.domains.driving.rasterize.drawing import Strokes, calls_of, spans_of
+from penstock.domains.driving.rasterize.scenes import LABELS, Scenes, Views, ranges
 from penstock.errors import DataError
 from penstock.kernels.polygons_reference import FILLED
 
@@ -45,7 +45,7 @@ class AttributeRasterizer(Rasterizer):
         ends = np.searchsorted(view[box], np.arange(len(views) + 1)).tolist()
         return Strokes(polygons.reshape(-1, 2), spans_of(len(polygons), 4), calls, ends).paint
 
-    def polygons(self, scenes: Scenes, views: Views) -> tuple[Fixed, Integers, Integers]:
+    def polygons(self, scenes: Scenes, views: Views) -> tuple[Int32Array, IntArray, IntArray]:
         """The boxes that may be seen, view after view, in the order of drawing.
 
         Fixed-point corners `[m, 4, 2]`, of which view `[m]`, and the values `[m, channels]`, 0 for none.
@@ -56,9 +56,9 @@ class AttributeRasterizer(Rasterizer):
         corner, view = corner[seen], view[seen]
         return polygons, view, self._values(scenes.agents[boxes.rows[corner]], views.yaw[view])
 
-    def _values(self, agents: Rows, yaw: npt.NDArray[np.float64]) -> Integers:
+    def _values(self, agents: AnyArray, yaw: FloatArray) -> IntArray:
         """`[m, channels]` of `m` agents seen from poses that look along `yaw`."""
-        parts: list[Integers] = []
+        parts: list[IntArray] = []
         for channel in self.channels:
             if channel == "type":
                 likeliest = np.array(CLASSES)[agents["label_probabilities"][:, LABELS].argmax(axis=1)]
@@ -70,7 +70,7 @@ class AttributeRasterizer(Rasterizer):
                 parts.append(np.clip(np.rint(scaled), 1, 255).astype(np.int64))
         return np.concatenate(parts, axis=1)
 
-    def to_rgb(self, in_im: npt.NDArray[Any], **kwargs: Any) -> Planes:
+    def to_rgb(self, in_im: AnyArray, **kwargs: Any) -> Planes:
         """The first three channels, as they are. Raises `DataError` for colours of boxes."""
         refuse_colors(kwargs)
         if self.num_channels() < 3:

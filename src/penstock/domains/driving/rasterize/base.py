@@ -8,14 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, ByteArray, Float32Array, FloatArray
 from penstock.domains.driving.rasterize.context import RenderContext
-from penstock.domains.driving.rasterize.scenes import Rows, Scenes, Views
+from penstock.domains.driving.rasterize.scenes import Scenes, Views
 from penstock.errors import DataError
 from penstock.kernels.dispatch import kernels
 
-Planes = npt.NDArray[np.uint8]
+Planes = ByteArray
 Draw = Callable[[int, Planes], None]  # view, its planes [C, H, W]: every pixel is written
 
 CHUNK = 32  # views prepared at once: their corners and lanes stay in the cache
@@ -38,16 +38,16 @@ class Rasterizer(ABC):
         """Everything about `views` that can be worked out for all at once; returns what draws one of them."""
 
     @abstractmethod
-    def to_rgb(self, in_im: npt.NDArray[Any], **kwargs: Any) -> Planes:
+    def to_rgb(self, in_im: AnyArray, **kwargs: Any) -> Planes:
         """A raster `[H, W, C]`, float in 0..1 or uint8, as a picture `[H, W, 3]` uint8."""
 
     def rasterize(
         self,
-        history_frames: Rows,
-        history_agents: Sequence[Rows],
-        history_tl_faces: Sequence[Rows],
+        history_frames: AnyArray,
+        history_agents: Sequence[AnyArray],
+        history_tl_faces: Sequence[AnyArray],
         agent: Any = None,
-    ) -> npt.NDArray[np.float32]:
+    ) -> Float32Array:
         """One raster `[H, W, C]` float32 in 0..1, around the vehicle or around `agent`, a row of the agents' dtype.
 
         Histories begin with the current frame and go back in time. The result is a view of `[C, H, W]` memory.
@@ -63,11 +63,11 @@ class Rasterizer(ABC):
         self,
         scenes: Scenes,
         views: Views,
-        out: npt.NDArray[Any] | None = None,
+        out: AnyArray | None = None,
         *,
         dtype: Literal["uint8", "float32"] | None = None,
         threads: int = 1,
-    ) -> npt.NDArray[Any]:
+    ) -> AnyArray:
         """Rasters `[n, C, H, W]` of `views`, in `out` where there is one: uint8, or float32 in 0..1.
 
         Hand the same `out` in again and again: fresh memory costs more than drawing. The picture does not depend on
@@ -93,7 +93,7 @@ class Rasterizer(ABC):
             list(pool.map(lambda low: self._draw(scenes, views.part(low, low + chunk), out[low : low + chunk]), lows))
         return out
 
-    def _draw(self, scenes: Scenes, views: Views, out: npt.NDArray[Any]) -> None:
+    def _draw(self, scenes: Scenes, views: Views, out: AnyArray) -> None:
         draw = self.prepare(scenes, views)
         if out.dtype == np.uint8:
             for view in range(len(views)):
@@ -104,7 +104,7 @@ class Rasterizer(ABC):
             draw(view, planes)
             kernels().to_unit(planes.reshape(-1), out[view].reshape(-1))
 
-    def matrices(self, views: Views) -> npt.NDArray[np.float64]:
+    def matrices(self, views: Views) -> FloatArray:
         """`raster_from_world` `[n, 3, 3]`. Agents' yaws are float32, and so are their sines, as in the original."""
         matrices = self.context.raster_from_world(views.position, views.yaw)
         agents = np.flatnonzero(views.track >= 0)
@@ -137,7 +137,7 @@ class StubRasterizer(Rasterizer):
 
         return draw
 
-    def to_rgb(self, in_im: npt.NDArray[Any], **kwargs: Any) -> Planes:
+    def to_rgb(self, in_im: AnyArray, **kwargs: Any) -> Planes:
         """Black. Raises `DataError` for colours, which nothing is drawn in."""
         refuse_colors(kwargs)
         return np.zeros((*self.context.shape, 3), np.uint8)
@@ -149,7 +149,7 @@ def refuse_colors(kwargs: dict[str, Any]) -> None:
         raise DataError(f"expected no {', '.join(kwargs)}, which are for rasters with boxes")
 
 
-def unit(image: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def unit(image: AnyArray) -> AnyArray:
     """A raster in 0..1, whichever form it came in.
 
     >>> unit(np.array([255], np.uint8)).tolist()
@@ -158,5 +158,5 @@ def unit(image: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return image / np.float32(255) if image.dtype == np.uint8 else image
 
 
-def _form(array: npt.NDArray[Any]) -> str:
+def _form(array: AnyArray) -> str:
     return f"{list(array.shape)} {array.dtype}{'' if array.flags.c_contiguous else ', not contiguous'}"

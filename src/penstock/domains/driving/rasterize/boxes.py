@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, Float32Array, FloatArray, Int32Array, IntArray
 from penstock.domains.driving.geometry import box_corners
 from penstock.domains.driving.logs import EGO_EXTENT
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer, unit
 from penstock.domains.driving.rasterize.context import RenderContext
 from penstock.domains.driving.rasterize.cull import Circles, place
-from penstock.domains.driving.rasterize.drawing import Fixed, Strokes, calls_of, spans_of
+from penstock.domains.driving.rasterize.drawing import Strokes, calls_of, spans_of
 from penstock.domains.driving.rasterize.options import RasterOptions
-from penstock.domains.driving.rasterize.scenes import Boxes, Integers, Scenes, Views, ranges
+from penstock.domains.driving.rasterize.scenes import Boxes, Scenes, Views, ranges
 from penstock.errors import DataError
 from penstock.kernels.polygons_reference import FILLED
 
@@ -66,7 +66,7 @@ class BoxRasterizer(Rasterizer):
         strokes = Strokes(polygons.reshape(-1, 2), spans_of(len(where), 4), calls, ends)
         return strokes.paint
 
-    def polygons(self, scenes: Scenes, views: Views) -> tuple[Fixed, Integers]:
+    def polygons(self, scenes: Scenes, views: Views) -> tuple[Int32Array, IntArray]:
         """The boxes that may be seen: fixed-point corners `[m, 4, 2]`, and where `[m]`: view * channels + channel.
 
         Ascending by where, and in the order of drawing there: agents before the vehicle.
@@ -76,7 +76,7 @@ class BoxRasterizer(Rasterizer):
         if views.ego is not None:
             vehicle = self._moved(views, views.ego)
             circles = Circles.around(vehicle)
-        parts: list[tuple[Fixed, Integers]] = []
+        parts: list[tuple[Int32Array, IntArray]] = []
         for shapes, around, (view, plane, shape) in (
             (boxes.corners, boxes.circles, self._agents(boxes, views)),
             (vehicle, circles, self._vehicle(boxes, views)),
@@ -87,19 +87,19 @@ class BoxRasterizer(Rasterizer):
         order = np.argsort(where, kind="stable")
         return polygons[order], where[order]
 
-    def _moved(self, views: Views, ego: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def _moved(self, views: Views, ego: FloatArray) -> FloatArray:
         """Corners `[n * steps, 4, 2]` of the vehicle where `ego` says that it is."""
         poses = ego[:, : self.history_num_frames + 1 : self.options.history_step].reshape(-1, 3)
         extent = np.broadcast_to(np.array(EGO_EXTENT, np.float32), (len(poses), 3))
         return box_corners(poses[:, :2], extent, poses[:, 2].astype(np.float32))
 
-    def _shown(self, views: Views) -> tuple[Integers, Integers, Integers, Integers]:
+    def _shown(self, views: Views) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """The steps that there are: which of all, and their frame, view and step."""
         wanted = views.steps[:, : self.history_num_frames + 1 : self.options.history_step]
         at = np.flatnonzero(wanted >= 0)
         return at, wanted.ravel()[at], at // wanted.shape[1], at % wanted.shape[1]
 
-    def _agents(self, boxes: Boxes, views: Views) -> tuple[Integers, Integers, Integers]:
+    def _agents(self, boxes: Boxes, views: Views) -> tuple[IntArray, IntArray, IntArray]:
         """Which agents are drawn: of which view, into which channel, which corners."""
         _, frame, view, step = self._shown(views)
         corner, owner = ranges(boxes.spans[frame])
@@ -110,7 +110,7 @@ class BoxRasterizer(Rasterizer):
         kept = ~chosen | (step == 0)
         return view[kept], (step + self.steps * chosen)[kept], corner[kept]
 
-    def _vehicle(self, boxes: Boxes, views: Views) -> tuple[Integers, Integers, Integers]:
+    def _vehicle(self, boxes: Boxes, views: Views) -> tuple[IntArray, IntArray, IntArray]:
         """The same of the vehicle, which is an agent among others around an agent."""
         at, frame, view, step = self._shown(views)
         is_ego = views.track[view] < 0
@@ -118,7 +118,7 @@ class BoxRasterizer(Rasterizer):
         corner = len(boxes.rows) + frame if views.ego is None else at
         return view[kept], (step + self.steps * is_ego)[kept], corner[kept]
 
-    def to_rgb(self, in_im: npt.NDArray[Any], **kwargs: Any) -> Planes:
+    def to_rgb(self, in_im: AnyArray, **kwargs: Any) -> Planes:
         """Agents in `agent_color` (blue), the ego in `ego_color` (green), 0..1 each, fading into the past."""
         agent_color, ego_color = kwargs.pop("agent_color", (0, 0, 1)), kwargs.pop("ego_color", (0, 1, 0))
         if kwargs:
@@ -128,7 +128,7 @@ class BoxRasterizer(Rasterizer):
         return (np.clip(picture, 0, 1) * 255).astype(np.uint8)
 
 
-def _faded(planes: npt.NDArray[Any], color: Any) -> npt.NDArray[np.float32]:
+def _faded(planes: AnyArray, color: Any) -> Float32Array:
     picture = np.zeros((*planes.shape[1:], 3), np.float32)
     for plane in planes[::-1]:  # from the oldest on
         picture *= FADE

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray
 from penstock.domains.driving.rasterize.attributes import AttributeRasterizer
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer, refuse_colors
 from penstock.domains.driving.rasterize.boxes import BoxRasterizer
@@ -38,7 +38,7 @@ class CombinedRasterizer(Rasterizer):
 
         return draw
 
-    def to_rgb(self, in_im: npt.NDArray[Any], **kwargs: Any) -> Planes:
+    def to_rgb(self, in_im: AnyArray, **kwargs: Any) -> Planes:
         """The map, and over it the boxes in the colours of `BoxRasterizer.to_rgb`. Attributes are not shown."""
         if not any(isinstance(layer, BoxRasterizer) for layer in self.layers):
             refuse_colors(kwargs)

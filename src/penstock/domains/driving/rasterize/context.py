@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, FloatArray
 from penstock.domains.driving.geometry import pose_matrix, vertical_flip
 from penstock.errors import DataError
 
@@ -52,7 +51,7 @@ class RenderContext:
         return self.raster_size_px[1], self.raster_size_px[0]
 
     @property
-    def raster_from_local(self) -> npt.NDArray[np.float64]:
+    def raster_from_local(self) -> FloatArray:
         """`[3, 3]`: metres of the pose's frame to pixels."""
         scale = 1.0 / np.array(self.pixel_size_m)
         center = np.array(self.center_in_raster_ratio) * np.array(self.raster_size_px)
@@ -64,8 +63,6 @@ class RenderContext:
         """Metres from the raster's centre to its corners."""
         return float(np.linalg.norm(np.array(self.raster_size_px) * np.array(self.pixel_size_m))) / 2
 
-    def raster_from_world(
-        self, position_m: npt.NDArray[Any], angle_rad: npt.NDArray[Any] | float
-    ) -> npt.NDArray[np.float64]:
+    def raster_from_world(self, position_m: AnyArray, angle_rad: AnyArray | float) -> FloatArray:
         """`[..., 3, 3]` for poses at `position_m` `[..., 2 or more]` that look along `angle_rad` `[...]`."""
         return self.raster_from_local @ np.linalg.inv(pose_matrix(position_m, angle_rad))

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, FloatArray, Int32Array, IntArray
 from penstock.domains.driving.rasterize.context import RenderContext
 from penstock.kernels.dispatch import kernels
-
-Floats = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
-Fixed = npt.NDArray[np.int32]
 
 MARGIN = 4.0  # pixels: nothing that ends this far outside touches a raster, smoothed edges included
 
@@ -25,17 +20,17 @@ class Near:
     [0]
     """
 
-    def __init__(self, bounds: Floats) -> None:
+    def __init__(self, bounds: FloatArray) -> None:
         self.order = np.argsort(bounds[:, 0, 0], kind="stable")
         sides = np.ascontiguousarray(bounds[self.order].reshape(-1, 4).T)
         self.sides = sides  # left, bottom, right, top
         self.widest = float((bounds[:, 1, 0] - bounds[:, 0, 0]).max(initial=0))
 
-    def query(self, center: npt.NDArray[Any], reach: float) -> Integers:
+    def query(self, center: AnyArray, reach: float) -> IntArray:
         """Which boxes meet the square of half side `reach` around `center` `[2]`, ascending."""
         return self.query_all(np.asarray(center)[None], reach)[0]
 
-    def query_all(self, centers: npt.NDArray[Any], reach: float) -> tuple[Integers, Integers]:
+    def query_all(self, centers: AnyArray, reach: float) -> tuple[IntArray, IntArray]:
         """The same for `centers` `[n, 2]`: the boxes of the first, then those of the second, ...; and of which it is.
 
         Cost: two binary searches a centre, then one look at each box that begins in the strip.
@@ -54,19 +49,19 @@ class Near:
 class Circles:
     """Circles that shapes lie in: `center` `[n, 2]` and `radius` `[n]`, in metres."""
 
-    center: Floats
-    radius: Floats
+    center: FloatArray
+    radius: FloatArray
 
     @classmethod
-    def around(cls, points: Floats) -> Circles:
+    def around(cls, points: FloatArray) -> Circles:
         """Around `n` shapes of `k` points each, `[n, k, 2]`."""
         center = (points.min(axis=1) + points.max(axis=1)) / 2
         return cls(center, np.sqrt(((points - center[:, None]) ** 2).sum(axis=-1).max(axis=1)))
 
 
 def place(
-    shapes: Floats, circles: Circles, which: Integers, view: Integers, matrices: Floats, context: RenderContext
-) -> tuple[Fixed, Integers]:
+    shapes: FloatArray, circles: Circles, which: IntArray, view: IntArray, matrices: FloatArray, context: RenderContext
+) -> tuple[Int32Array, IntArray]:
     """Entry `i` is shape `which[i]` of `shapes` `[K, k, 2]`, in its circle, moved by `matrices[view[i]]` `[n, 3, 3]`.
 
     Fixed-point pixels `[m, k, 2]` of the `m` entries that may touch the raster, and which `[m]` those are, ascending.

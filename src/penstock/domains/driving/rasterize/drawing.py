@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, Int32Array, IntArray
 from penstock.errors import require
 from penstock.kernels.dispatch import kernels
-
-Fixed = npt.NDArray[np.int32]
-Integers = npt.NDArray[np.int64]
 
 
 @cache
@@ -32,19 +30,19 @@ class Strokes:
     stays as it was.
     """
 
-    points: Fixed
-    spans: Integers
-    calls: Integers
+    points: Int32Array
+    spans: IntArray
+    calls: IntArray
     ends: list[int]
 
-    def paint(self, view: int, image: npt.NDArray[Any], background: int = 0) -> None:
+    def paint(self, view: int, image: AnyArray, background: int = 0) -> None:
         """Paint all of `image` `[C, H, W]`, uint8 or `packed` uint64."""
         calls = self.calls[self.ends[view] : self.ends[view + 1]]
         planes = image.reshape(len(image), -1)
         kernels().draw_shapes(planes, image.shape[-1], background, self.points, self.spans, calls)
 
 
-def calls_of(first: Any, last: Any, plane: Any, what: int, color: Any) -> Integers:
+def calls_of(first: Any, last: Any, plane: Any, what: int, color: Any) -> IntArray:
     """`[n, 5]` of numbers, or of arrays `[n]`.
 
     >>> calls_of(np.arange(2), np.arange(2) + 1, 0, 0, 255).tolist()
@@ -53,7 +51,7 @@ def calls_of(first: Any, last: Any, plane: Any, what: int, color: Any) -> Intege
     return np.stack(np.broadcast_arrays(first, last, plane, what, color), axis=1).astype(np.int64)
 
 
-def spans_of(count: int, points: int) -> Integers:
+def spans_of(count: int, points: int) -> IntArray:
     """`[count, 2]`: contours of as many `points` each, one behind the other.
 
     >>> spans_of(2, 4).tolist()

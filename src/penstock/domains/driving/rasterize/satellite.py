@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.containers.npy import map_array
+from penstock.core.arrays import AnyArray, Float32Array, FloatArray, Int32Array, IntArray
 from penstock.domains.driving.geometry import transform_points
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer, refuse_colors
 from penstock.domains.driving.rasterize.context import RenderContext
@@ -22,9 +22,6 @@ from penstock.files.mapping import check_mapped
 from penstock.kernels.dispatch import kernels
 
 WEIGHT = np.float32(2048)  # of what is resized: weights are whole numbers of 1 / 2048
-
-Integers = npt.NDArray[np.int64]
-Weights = npt.NDArray[np.int32]
 
 
 class OutsideImageError(DataError, IndexError):
@@ -43,7 +40,7 @@ class SatelliteRasterizer(Rasterizer):
         self,
         context: RenderContext,
         map_im: Planes,
-        world_to_aerial: npt.NDArray[Any],
+        world_to_aerial: AnyArray,
         options: RasterOptions | None = None,
     ) -> None:
         if map_im.ndim != 3 or map_im.shape[2] != 3 or map_im.dtype != np.uint8:
@@ -102,7 +99,7 @@ class SatelliteRasterizer(Rasterizer):
 
         return draw
 
-    def places(self, views: Views) -> tuple[Integers, npt.NDArray[np.float64]]:
+    def places(self, views: Views) -> tuple[IntArray, FloatArray]:
         """`box` `[n, 3]` and `matrix` `[n, 2, 3]` of the kernel: where in the image views lie, and how they are turned.
 
         Raises `OutsideImageError` for a view beyond the image, unless it is to be black there.
@@ -118,7 +115,7 @@ class SatelliteRasterizer(Rasterizer):
         boxes = np.concatenate([corners, np.full((len(views), 1), self.reach)], axis=1)
         return boxes, turned_from(degrees, self.reach / 2)
 
-    def _check(self, corners: Integers) -> None:
+    def _check(self, corners: IntArray) -> None:
         """Raise `OutsideImageError` for what is cut out beyond the image, unless it is to be black there."""
         ends = corners + self.reach
         wrong = np.flatnonzero(np.any((corners < 0) | (ends >= self.map_im.shape[:2]), axis=1))
@@ -130,13 +127,13 @@ class SatelliteRasterizer(Rasterizer):
                 f"{column}:{right}; the option outside='pad' draws black there"
             )
 
-    def to_rgb(self, in_im: npt.NDArray[Any], **kwargs: Any) -> Planes:
+    def to_rgb(self, in_im: AnyArray, **kwargs: Any) -> Planes:
         """The raster itself, as uint8. Raises `DataError` for colours of boxes."""
         refuse_colors(kwargs)
         return picture(in_im)
 
 
-def turned_from(degrees: npt.NDArray[np.float64], center: float) -> npt.NDArray[np.float64]:
+def turned_from(degrees: FloatArray, center: float) -> FloatArray:
     """`[n, 2, 3]`: where a pixel (x, y) of an image that was turned by `degrees` `[n]` about `center` comes from.
 
     The steps and roundings are those of OpenCV's `getRotationMatrix2D` and of the inverse in `warpAffine`.
@@ -154,7 +151,7 @@ def turned_from(degrees: npt.NDArray[np.float64], center: float) -> npt.NDArray[
     return (matrix + 0.0).reshape(-1, 2, 3)  # no negative zeros
 
 
-def _weights(between: npt.NDArray[np.float32]) -> Weights:
+def _weights(between: Float32Array) -> Int32Array:
     """`[n, 2]` of what lies before and after, in 2048ths."""
     return np.rint(np.stack([1 - between, between], axis=1) * WEIGHT).astype(np.int32)
 

@@ -10,14 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, FloatArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.domains.driving.geometry import box_corners, rotation33_as_yaw
 from penstock.domains.driving.logs import EGO_EXTENT
 from penstock.domains.driving.rasterize.cull import Circles
 from penstock.errors import DataError
-
-Rows = npt.NDArray[Any]
-Integers = npt.NDArray[np.int64]
 
 LABELS = list(range(3, 16))  # the kinds of agent that are drawn: cars, ..., pedestrians, animals
 BLOCK = 1 << 16  # agents whose labels are looked at at once
@@ -31,11 +29,11 @@ class Boxes:
     agent it is. Frame `f` owns agents `spans[f, 0]:spans[f, 1]` of the `K`. `circles` lie around the boxes.
     """
 
-    corners: npt.NDArray[np.float64]
+    corners: FloatArray
     circles: Circles
-    rows: Integers
-    track: Integers
-    spans: Integers
+    rows: IntArray
+    track: IntArray
+    spans: IntArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,11 +44,11 @@ class Scenes:
     from the same `Scenes`: make one for a whole log that is in memory, or one a batch. Threads may share it.
     """
 
-    frames: Rows
-    agents: Rows
-    faces: Rows
-    agent_spans: Integers
-    face_spans: Integers
+    frames: AnyArray
+    agents: AnyArray
+    faces: AnyArray
+    agent_spans: IntArray
+    face_spans: IntArray
     _lock: Lock = field(default_factory=Lock, init=False, repr=False)
     _boxes: dict[float, Boxes] = field(default_factory=dict[float, Boxes], init=False, repr=False)
 
@@ -65,13 +63,13 @@ class Scenes:
         return Scenes, (self.frames, self.agents, self.faces, self.agent_spans, self.face_spans)
 
     @classmethod
-    def of(cls, frames: Rows, agents: Rows, faces: Rows) -> Scenes:
+    def of(cls, frames: AnyArray, agents: AnyArray, faces: AnyArray) -> Scenes:
         """Contiguous `frames` of a log and the agents and faces that they own, from the first one's to the last one's.
 
         The intervals in `frames` count in the whole log; they are rebased to where the first begins. Frames of the
         format's first version own no faces. Raises `DataError` for intervals that leave the arrays.
         """
-        spans: dict[str, Integers] = {}
+        spans: dict[str, IntArray] = {}
         for name in ("agent_index_interval", "traffic_light_faces_index_interval"):
             known = name in (frames.dtype.names or ())
             held = frames[name].astype(np.int64) if known else np.zeros((len(frames), 2), np.int64)
@@ -79,7 +77,7 @@ class Scenes:
         return cls(frames, agents, faces, *spans.values())
 
     @classmethod
-    def of_lists(cls, frames: Rows, agents: Sequence[Rows], faces: Sequence[Rows]) -> Scenes:
+    def of_lists(cls, frames: AnyArray, agents: Sequence[AnyArray], faces: Sequence[AnyArray]) -> Scenes:
         """Frames with a list each of their agents and faces, as single rasters are asked for. The shortest decides."""
         count = min(len(frames), len(agents))
         if count == 0:
@@ -126,11 +124,11 @@ class Views:
     step instead of where the frames have it: in samples that were perturbed, say.
     """
 
-    steps: Integers
-    position: npt.NDArray[np.float64]
-    yaw: npt.NDArray[np.float64]
-    track: Integers
-    ego: npt.NDArray[np.float64] | None = None
+    steps: IntArray
+    position: FloatArray
+    yaw: FloatArray
+    track: IntArray
+    ego: FloatArray | None = None
 
     def __post_init__(self) -> None:
         n = len(self.steps)
@@ -154,7 +152,7 @@ class Views:
         return cls(rows, frames["ego_translation"].astype(np.float64), yaw, np.full(len(rows), -1, np.int64))
 
     @classmethod
-    def of_agents(cls, scenes: Scenes, steps: npt.ArrayLike, agents: Rows) -> Views:
+    def of_agents(cls, scenes: Scenes, steps: npt.ArrayLike, agents: AnyArray) -> Views:
         """The views of `agents` `[n]`, rows of the agents' dtype, each in the frame `steps[:, 0]`."""
         rows = _checked(scenes, steps)
         position = np.empty((len(rows), 3))
@@ -171,7 +169,7 @@ class Views:
         return Views(self.steps[low:high], self.position[low:high], self.yaw[low:high], self.track[low:high], ego)
 
 
-def ranges(spans: Integers) -> tuple[Integers, Integers]:
+def ranges(spans: IntArray) -> tuple[IntArray, IntArray]:
     """The rows of intervals `spans` `[m, 2]` one after the other, and which interval each is of.
 
     >>> [values.tolist() for values in ranges(np.array([[5, 7], [0, 0], [1, 2]]))]
@@ -182,12 +180,12 @@ def ranges(spans: Integers) -> tuple[Integers, Integers]:
     return np.arange(len(owner)) - (offsets_of(counts)[:-1] - spans[:, 0])[owner], owner
 
 
-def _spans(rows: list[Rows], count: int) -> Integers:
+def _spans(rows: list[AnyArray], count: int) -> IntArray:
     offsets = offsets_of([*map(len, rows), *[0] * (count - len(rows))])
     return np.stack([offsets[:-1], offsets[1:]], axis=1)
 
 
-def _checked(scenes: Scenes, steps: npt.ArrayLike) -> Integers:
+def _checked(scenes: Scenes, steps: npt.ArrayLike) -> IntArray:
     rows = np.asarray(steps)
     if rows.ndim != 2 or rows.dtype.kind not in "iu":
         raise DataError(f"expected steps [n, S] of integers, got {list(rows.shape)} {rows.dtype}")

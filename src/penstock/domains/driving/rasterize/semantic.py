@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, BoolArray, Int32Array, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.domains.driving.geometry import transform_points
 from penstock.domains.driving.map.api import COLORS, MapAPI
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer, refuse_colors
 from penstock.domains.driving.rasterize.context import RenderContext
 from penstock.domains.driving.rasterize.cull import Circles, Near, place
-from penstock.domains.driving.rasterize.drawing import Fixed, Strokes, calls_of, packed, spans_of
+from penstock.domains.driving.rasterize.drawing import Strokes, calls_of, packed, spans_of
 from penstock.domains.driving.rasterize.options import RasterOptions
-from penstock.domains.driving.rasterize.scenes import Integers, Scenes, Views, ranges
+from penstock.domains.driving.rasterize.scenes import Scenes, Views, ranges
 from penstock.errors import DataError
 from penstock.kernels.dispatch import kernels
 from penstock.kernels.polygons_reference import CLOSED, FILLED, OPEN
@@ -38,13 +38,13 @@ class Seen:
     crosswalks, of which `walk_spans` `[k, 2]` are one each, of `walk_view` `[k]`.
     """
 
-    lanes: Fixed
-    kinds: Integers
-    view: Integers
-    met: Integers
-    walks: Fixed
-    walk_spans: Integers
-    walk_view: Integers
+    lanes: Int32Array
+    kinds: IntArray
+    view: IntArray
+    met: IntArray
+    walks: Int32Array
+    walk_spans: IntArray
+    walk_view: IntArray
 
 
 class SemanticRasterizer(Rasterizer):
@@ -137,7 +137,7 @@ class SemanticRasterizer(Rasterizer):
         ends = np.searchsorted(view[order], np.arange(views + 1)).tolist()
         return Strokes(points, np.concatenate(spans), np.concatenate(calls)[order], ends)
 
-    def _active(self, scenes: Scenes, views: Views) -> npt.NDArray[np.bool_]:
+    def _active(self, scenes: Scenes, views: Views) -> BoolArray:
         """`[n, faces]`: which of the faces that lanes obey are on in each view's current frame."""
         active = np.zeros((len(views), len(self.faces)), np.bool_)
         rows, owner = ranges(scenes.face_spans[views.steps[:, 0]])
@@ -149,7 +149,7 @@ class SemanticRasterizer(Rasterizer):
         active[owner[lit][face >= 0], face[face >= 0]] = True
         return active
 
-    def _kinds(self, lane: Integers, view: Integers, active: npt.NDArray[np.bool_]) -> Integers:
+    def _kinds(self, lane: IntArray, view: IntArray, active: BoolArray) -> IntArray:
         """`[m]`: the place in `KINDS` of each lane of each view, ascending by view and lane."""
         kinds = np.zeros(len(lane), np.int64)
         if len(self.faces) == 0 or len(lane) == 0:
@@ -169,7 +169,7 @@ class SemanticRasterizer(Rasterizer):
         kinds[place[here]] = kind[here]  # the last one stays
         return kinds
 
-    def road_colors(self, pixels: Fixed) -> Any:
+    def road_colors(self, pixels: Int32Array) -> Any:
         """Colours of roads; by `direction` the hue is the angle from its first to its last points in the raster."""
         if self.options.lane_color == "type":
             return packed(self.options.color("road"))
@@ -178,13 +178,13 @@ class SemanticRasterizer(Rasterizer):
         turns = np.arctan2(-along[:, 1], along[:, 0]) / (2 * np.pi)  # y points down in arrays
         return packed(np.clip(np.abs((turns[:, None] * 6 + (0, 4, 2)) % 6 - 3) - 1, 0, 1) * 255)
 
-    def to_rgb(self, in_im: npt.NDArray[Any], **kwargs: Any) -> Planes:
+    def to_rgb(self, in_im: AnyArray, **kwargs: Any) -> Planes:
         """The raster itself, as uint8. Raises `DataError` for colours of boxes."""
         refuse_colors(kwargs)
         return picture(in_im)
 
 
-def picture(image: npt.NDArray[Any]) -> Planes:
+def picture(image: AnyArray) -> Planes:
     """A raster `[H, W, 3]`, float in 0..1 or uint8, as uint8. Floats are cut, not rounded, as in the original.
 
     >>> picture(np.array([[[0.0, 0.5, 1.0]]], np.float32)).tolist()

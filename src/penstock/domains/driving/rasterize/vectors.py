@@ -11,16 +11,15 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, ByteArray, FloatArray, Int32Array, IntArray
 from penstock.domains.driving.rasterize.attributes import AttributeRasterizer
 from penstock.domains.driving.rasterize.base import Rasterizer, StubRasterizer
 from penstock.domains.driving.rasterize.boxes import BoxRasterizer
 from penstock.domains.driving.rasterize.combined import CombinedRasterizer
 from penstock.domains.driving.rasterize.cover import POINT, Cover, ribbons, topmost, triangles
-from penstock.domains.driving.rasterize.drawing import Fixed
 from penstock.domains.driving.rasterize.satellite import SatelliteRasterizer
-from penstock.domains.driving.rasterize.scenes import Integers, Scenes, Views
+from penstock.domains.driving.rasterize.scenes import Scenes, Views
 from penstock.domains.driving.rasterize.semantic import KINDS, POINTS, Seen, SemanticRasterizer
 from penstock.domains.driving.rasterize.warped import Warp
 from penstock.errors import DataError, require
@@ -45,20 +44,20 @@ class Vectors:
     """
 
     views: int
-    boxes: Fixed
-    box_plane: Integers
-    marks: Fixed
-    mark_plane: Integers
-    mark_value: npt.NDArray[np.uint8]
-    lanes: Fixed
-    lane_view: Integers
-    lane_level: Integers
-    lane_color: npt.NDArray[np.uint8]
-    edges: Fixed
-    edge_view: Integers
-    palette: npt.NDArray[np.uint8]
-    cut: Integers
-    turn: npt.NDArray[np.float64]
+    boxes: Int32Array
+    box_plane: IntArray
+    marks: Int32Array
+    mark_plane: IntArray
+    mark_value: ByteArray
+    lanes: Int32Array
+    lane_view: IntArray
+    lane_level: IntArray
+    lane_color: ByteArray
+    edges: Int32Array
+    edge_view: IntArray
+    palette: ByteArray
+    cut: IntArray
+    turn: FloatArray
 
     @property
     def nbytes(self) -> int:
@@ -211,7 +210,7 @@ class VectorRasterizer:
             picture = self.torch.where(((highest == 0) & (top > 0))[..., None], color[0][lane.clamp(min=0)], picture)
         planes.copy_(picture.permute(0, 3, 1, 2))
 
-    def _part(self, plane: Integers, channels: int, low: int, high: int, *arrays: npt.NDArray[Any]) -> list[Any]:
+    def _part(self, plane: IntArray, channels: int, low: int, high: int, *arrays: AnyArray) -> list[Any]:
         """Of views `low:high`, on the device: each of `arrays`, then the planes, counted from the first of these views.
 
         Planes ascend from view to view, if not within.
@@ -219,7 +218,7 @@ class VectorRasterizer:
         begin, end = np.searchsorted(plane, (low * channels, high * channels))
         return [self._moved(part[begin:end]) for part in (*arrays, plane - low * channels)]
 
-    def _moved(self, array: npt.NDArray[Any]) -> Any:
+    def _moved(self, array: AnyArray) -> Any:
         return self.torch.from_numpy(array).to(self.device)
 
     @property

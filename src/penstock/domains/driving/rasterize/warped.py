@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, FloatArray
 from penstock.domains.driving.rasterize.satellite import SatelliteRasterizer
 from penstock.errors import require
 from penstock.kernels.warp_reference import PLACES, ROUND
@@ -32,10 +32,10 @@ class Warp:
             self._moved(satellite.down)[:, :, None, None],
         )
 
-    def _moved(self, array: npt.NDArray[Any]) -> Any:
+    def _moved(self, array: AnyArray) -> Any:
         return require("torch", "torch").from_numpy(array).to(self.device)
 
-    def draw(self, cut: npt.NDArray[Any], turn: npt.NDArray[np.float64], out: Any) -> None:
+    def draw(self, cut: AnyArray, turn: FloatArray, out: Any) -> None:
         """Views cut out at `cut` `[n, 3]`, turned by `turn` `[n, 2, 3]`, into `out` `[n, 3, H, W]` uint8."""
         step = max(1, PIXELS // (len(self.rows) * len(self.columns)))
         for low in range(0, len(cut), step):

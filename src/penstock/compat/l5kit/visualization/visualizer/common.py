@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import numpy.typing as npt
-
-Line = npt.NDArray[Any]
+from penstock.core.arrays import AnyArray
 
 
 class LaneVisualization(NamedTuple):
     """A lane."""
 
-    xs: Line
-    ys: Line
+    xs: AnyArray
+    ys: AnyArray
     color: str
 
 
 class CWVisualization(NamedTuple):
     """A crosswalk."""
 
-    xs: Line
-    ys: Line
+    xs: AnyArray
+    ys: AnyArray
     color: str
 
 
 class AgentVisualization(NamedTuple):
     """An agent: which track it is, what it most likely is, and how likely."""
 
-    xs: Line
-    ys: Line
+    xs: AnyArray
+    ys: AnyArray
     color: str
     track_id: int
     agent_type: str
@@ -39,8 +37,8 @@ class AgentVisualization(NamedTuple):
 class EgoVisualization(NamedTuple):
     """The ego, and its middle."""
 
-    xs: Line
-    ys: Line
+    xs: AnyArray
+    ys: AnyArray
     color: str
     center_x: float
     center_y: float
@@ -49,8 +47,8 @@ class EgoVisualization(NamedTuple):
 class TrajectoryVisualization(NamedTuple):
     """A trajectory, the name that a legend has for it, and whose it is (-1: the ego's)."""
 
-    xs: Line
-    ys: Line
+    xs: AnyArray
+    ys: AnyArray
     color: str
     legend_label: str
     track_id: int

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from penstock.compat.l5kit.data.filter import (
     filter_agents_by_frames,
@@ -25,12 +24,11 @@ from penstock.compat.l5kit.visualization.visualizer.common import (
     LaneVisualization,
     TrajectoryVisualization,
 )
+from penstock.core.arrays import AnyArray
 from penstock.domains.driving.geometry import transform_points
 from penstock.domains.driving.logs import Logs
 from penstock.domains.driving.map import MapAPI
 from penstock.errors import DataError
-
-Rows = npt.NDArray[Any]
 
 COLORS = {
     "GREEN": "#33CC33",
@@ -67,7 +65,7 @@ def zarr_to_visualizer_scene(
     return seen
 
 
-def _frame(road: MapAPI, frame: Rows, agents: Rows, faces: Rows) -> FrameVisualization:
+def _frame(road: MapAPI, frame: AnyArray, agents: AnyArray, faces: AnyArray) -> FrameVisualization:
     """What there is to see of a frame, without trajectories."""
     center = frame["ego_translation"][:2]
     ego = get_box_world_coords(get_ego_as_agent(frame))[0]
@@ -94,7 +92,7 @@ def _frame(road: MapAPI, frame: Rows, agents: Rows, faces: Rows) -> FrameVisuali
     )
 
 
-def _agents(agents: Rows) -> list[AgentVisualization]:
+def _agents(agents: AnyArray) -> list[AgentVisualization]:
     seen: list[AgentVisualization] = []
     for agent, box in zip(agents, get_box_world_coords(agents), strict=True):
         label = int(agent["label_probabilities"].argmax())
@@ -104,7 +102,7 @@ def _agents(agents: Rows) -> list[AgentVisualization]:
     return seen
 
 
-def _ways(frames: Rows, agents: Sequence[Rows], tracks: Rows, at: int) -> list[TrajectoryVisualization]:
+def _ways(frames: AnyArray, agents: Sequence[AnyArray], tracks: AnyArray, at: int) -> list[TrajectoryVisualization]:
     """Where tracks and the ego are from a frame on, without the frames in which they are not."""
     ways: list[TrajectoryVisualization] = []
     near = np.concatenate(agents[at : at + _AGENT_STEPS])
@@ -169,7 +167,7 @@ def _sent(
     return [TrajectoryVisualization(way[:, 0], way[:, 1], color, name, track) for way, (name, color) in ways]
 
 
-def _in_world(in_out: Any) -> tuple[Rows, Rows]:
+def _in_world(in_out: Any) -> tuple[AnyArray, AnyArray]:
     """`[m, 2]` the targets that are available, and `[T, 2]` what a model gave instead."""
     inputs, outputs = in_out.inputs, in_out.outputs
     replay = transform_points(inputs["target_positions"], inputs["world_from_agent"])
