@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.data.open import open
     from penstock.data.records import from_records
     from penstock.errors import (
+        ArgumentError,
         ChecksumError,
         DataError,
         ExpiredRowError,
@@ -68,6 +69,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArgumentError",
     "ChecksumError",
     "Collector",
     "Columns",
@@ -124,6 +126,7 @@ __all__ = [
 
 # Where each public name lives, as `pkgutil.resolve_name` reads it.
 _HOME = {
+    "ArgumentError": "penstock.errors:ArgumentError",
     "ChecksumError": "penstock.errors:ChecksumError",
     "Collector": "penstock.record.collector:Collector",
     "Columns": "penstock.core.columns:Columns",

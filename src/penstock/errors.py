@@ -6,6 +6,7 @@
     |   +-- UnsafeDataError                 data names code to run, has paths outside its folder, or claims a false size
     |   +-- ChecksumError                   bytes differ from the checksum written with them
     +-- SpecError       (TypeError)         columns, dtypes, shapes or spaces do not fit together
+    +-- ArgumentError   (TypeError)         an argument has a type that does not fit, or there is no such option
     +-- DataError       (ValueError)        a value cannot be recorded or stored
     +-- PlanError       (ValueError)        transforms in a wrong order, or impossible parameters
     +-- StateError      (ValueError)        a saved state belongs to another dataset, plan or version
@@ -77,6 +78,10 @@ class SpecError(PenstockError, TypeError):
     """Columns, dtypes, shapes or spaces do not fit together."""
 
 
+class ArgumentError(PenstockError, TypeError):
+    """An argument has a type that does not fit, or there is no such option."""
+
+
 class DataError(PenstockError, ValueError):
     """A value cannot be recorded or stored."""
 
@@ -144,20 +149,38 @@ def require(module: str, extra: str) -> ModuleType:
         ) from error
 
 
+def closest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the most similar known name, or None. Upper and lower case are equal.
+
+    Args:
+        name: The unknown name.
+        known: Names to compare with. Of a path such as `"observations/image"`, the last part is compared too.
+        cutoff: Least similarity, 0 to 1, as `difflib` measures it. The default is 0.6.
+
+    Example:
+        >>> closest("imgae", ["observations/image", "observations/state"])
+        'observations/image'
+    """
+    names = list(known)
+    folded = {each.rsplit("/", 1)[-1].lower(): each for each in reversed(names)}
+    folded |= {each.lower(): each for each in names}
+    matches = difflib.get_close_matches(name.lower(), folded, 1, cutoff)
+    return folded[matches[0]] if matches else None
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """Return `"; did you mean 'x'?"` with the most similar known name, or an empty string.
 
     Args:
         name: The unknown name.
-        known: Names to compare with.
+        known: Names to compare with, as for `closest`.
 
     Example:
         >>> suggestion("task", ["benchmark_name", "task_name"])
         "; did you mean 'task_name'?"
     """
-    folded = {each.lower(): each for each in known}
-    close = difflib.get_close_matches(name.lower(), folded, 1)
-    return f"; did you mean {folded[close[0]]!r}?" if close else ""
+    similar = closest(name, known)
+    return "" if similar is None else f"; did you mean {similar!r}?"
 
 
 def _place(path: object, where: str | None) -> str:

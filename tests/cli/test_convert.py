@@ -65,7 +65,7 @@ def test_convert_chooses(call: Call, recording: Path, tmp_path: Path) -> None:
         (("--to", "tapes"), "expected a format among"),
         (("--episodes", "x"), "expected episodes as A:B"),
         (("--where", "nothing > 1"), "nothing"),
-        (("--open", "nothing=1"), "expected options that the format 'columns' knows"),
+        (("--open", "nothing=1"), "the format 'columns' has no option 'nothing'; its options are"),
         (("--drop", "nothing"), "to leave out, got 'nothing'"),
         (("--drop", "rewards", "--to", "minari"), "--fill-missing) puts rewards: zeros"),
     ],

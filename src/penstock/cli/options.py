@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from penstock.data.dataset import EpisodeDataset
-from penstock.errors import DataError, FormatError
+from penstock.errors import DataError, PenstockError
 from penstock.formats.base.format import Format, available, named, recognise
 from penstock.formats.base.source import Source
 
@@ -119,7 +119,7 @@ def opened(location: str, options: list[str] | None = None, format: str | None =
 
 def refuse(found: Format, told: dict[str, Any], error: TypeError) -> NoReturn:
     """Raise what a `TypeError` of opening with these options means."""
-    if not told or isinstance(error, FormatError):
+    if not told or isinstance(error, PenstockError):
         raise error
     raise DataError(f"expected options that the format {found.name!r} knows, got {told}: {error}") from error
 

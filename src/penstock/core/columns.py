@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.core.arrays import IntArray
 from penstock.core.ragged import Array, Ragged
-from penstock.errors import SpecError
+from penstock.errors import SpecError, suggestion
 
 SEPARATOR = "/"
 
@@ -69,7 +69,7 @@ class Columns(Mapping[str, Any]):
         prefix = path + SEPARATOR
         inner = {p[len(prefix) :]: a for p, a in self.flat.items() if p.startswith(prefix)}
         if not inner:
-            raise KeyError(f"no column {path!r}; there are {list(self.flat)}")
+            raise KeyError(f"no column {path!r}{suggestion(path, self.flat)}; there are {list(self.flat)}")
         return Columns(inner)
 
     def __iter__(self) -> Iterator[str]:

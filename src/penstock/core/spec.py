@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.core.columns import under
 from penstock.core.spaces import Space, json_object, json_text
-from penstock.errors import SpecError
+from penstock.errors import SpecError, suggestion
 
 Align = Literal["step", "boundary", "episode"]
 Kind = Literal["array", "ragged", "text"]
@@ -123,7 +123,7 @@ class Spec(Mapping[str, Field]):
         try:
             return self.fields[path]
         except KeyError:
-            raise KeyError(f"no column {path!r}; there are {list(self.fields)}") from None
+            raise KeyError(f"no column {path!r}{suggestion(path, self)}; there are {list(self)}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.fields)
@@ -157,7 +157,7 @@ class Spec(Mapping[str, Field]):
         """
         found = [path for path in self.fields if under(prefix, path)]
         if not found:
-            raise KeyError(f"no column {prefix!r}; there are {list(self.fields)}")
+            raise KeyError(f"no column {prefix!r}{suggestion(prefix, self)}; there are {list(self)}")
         return found
 
     @cached_property

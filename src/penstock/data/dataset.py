@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -15,7 +16,7 @@ from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.spec import Field, Spec
 from penstock.data.map_dataset import MapDataset
-from penstock.errors import StateError
+from penstock.errors import ArgumentError, StateError
 from penstock.formats.base.source import Source
 from penstock.formats.memory import MemorySource
 from penstock.plan.anchored import Pad
@@ -70,10 +71,17 @@ class EpisodeDataset:
 
         Raises:
             IndexError: There is no such episode.
+            ArgumentError: `i` is a slice or not an integer. `take` makes a dataset of several episodes.
         """
-        if not -len(self) <= i < len(self):
-            raise IndexError(f"expected an episode within 0:{len(self)}, got {i}")
-        return self.source.episode(int(self.episodes.index[i]))
+        try:
+            number = operator.index(i)
+        except TypeError as error:
+            raise ArgumentError(
+                f"expected the number of one episode, got {i!r}; data.take({_several(i)}) is a dataset of several"
+            ) from error
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"expected an episode within 0:{len(self)}, got {number}")
+        return self.source.episode(int(self.episodes.index[number]))
 
     def __iter__(self) -> Iterator[Episode]:
         return self.source.episodes(self.episodes.index.tolist())
@@ -357,6 +365,14 @@ class EpisodeDataset:
             ([[1, 2], [3, 0]], [[True, True], [True, False]])
         """
         return self.cut(Sequences(final))
+
+
+def _several(index: object) -> str:
+    """The argument of `take` for what was probably meant by an index that is not an integer."""
+    if not isinstance(index, slice):
+        return "[0, 2]"
+    ends = [index.start, index.stop] if index.step is None else [index.start, index.stop, index.step]
+    return f"range(len(data))[{':'.join('' if end is None else repr(end) for end in ends)}]"
 
 
 @dataclass(frozen=True)

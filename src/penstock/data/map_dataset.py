@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, overload
+from typing import Any, Literal, Protocol, overload
 
 import numpy as np
 
@@ -17,11 +18,13 @@ from penstock.data.function_digest import FunctionDigest
 from penstock.data.iter_dataset import IterDataset
 from penstock.data.keys import keys
 from penstock.data.names import name_of
-from penstock.errors import PlanError, SpecError, StateError
+from penstock.errors import ArgumentError, PlanError, SpecError, StateError
 from penstock.formats.base.source import Source
-from penstock.plan.base import Plan, PlanTransform, chained
+from penstock.plan.base import MarkKind, Plan, PlanTransform, chained
 from penstock.plan.nominal import Nominal
 from penstock.plan.pack import Pack
+from penstock.plan.packing.index import Keep
+from penstock.plan.packing.rule import Flush, Method, Overlong
 from penstock.plan.repeat import Repeat
 from penstock.plan.select import Select, Take, check_takable
 from penstock.plan.shard import Shard
@@ -156,14 +159,14 @@ class MapDataset:
 
         Raises:
             IndexError: An integer is out of range.
-            TypeError: The index is neither integers nor a slice.
+            ArgumentError: The index is neither integers nor a slice.
             PlanError: The slice has more than 2^40 samples, as in an endless mix.
         """
         if isinstance(index, slice):
             return self.batch(_positions(range(len(self))[index]))
         asked = np.asarray(index)
         if asked.size and asked.dtype.kind not in "iu":
-            raise TypeError(f"expected integers or a slice, got {asked.dtype}")
+            raise ArgumentError(f"expected integers or a slice, got {index!r}")
         numbers = asked.astype(np.int64)
         if numbers.size and not (-len(self) <= numbers.min() and numbers.max() < len(self)):
             raise IndexError(f"expected positions within 0:{len(self)}, got {numbers.min()}:{numbers.max() + 1}")
@@ -404,12 +407,48 @@ class MapDataset:
             kept.append(k[keep])
         return self.apply(Take(np.concatenate(kept) if kept else np.zeros(0, np.int64)))
 
-    def pack(self, length: int | Mapping[str, int], **options: Any) -> MapDataset:
-        """Pack several samples into one row. See `penstock.plan.Pack`.
+    def pack(
+        self,
+        length: int | Mapping[str, int],
+        method: Method = "best_fit_decreasing",
+        overlong: Overlong | None = None,
+        head: float | Mapping[str, float] | None = None,
+        positions: Literal["restart", "continue"] = "restart",
+        open_bins: int | None = None,
+        flush: Flush = "oldest",
+        align: int = 1,
+        max_sequences: int | None = None,
+        window: int = 65536,
+        seed: int = 0,
+        marks: Sequence[MarkKind] = ("segment_ids", "positions"),
+        pad: float | Mapping[str, float] = 0,
+        repack: bool = False,
+        keep: Keep = "auto",
+        cache: str | os.PathLike[str] | None = None,
+    ) -> MapDataset:
+        """Pack several samples into one row. `penstock.plan.Pack` describes the arguments in full.
 
         Args:
             length: Places of a row, at least 1, for all columns or by column name.
-            options: Other arguments of `penstock.plan.Pack`, such as `method`, `overlong` or `marks`.
+            method: How packs are planned: `"best_fit_decreasing"`, `"best_fit"`, `"first_fit"`, `"next_fit"`,
+                `"random_fit"` or `"concat_split"`.
+            overlong: For a sample longer than the limit: `"error"`, `"truncate_left"`, `"truncate_right"`, `"split"`,
+                `"drop"` or `"own_pack"`. The default is `"error"`.
+            head: With `"concat_split"`, the value of an extra row before every part that continues a sample. The
+                default is None: no such row.
+            positions: Whether positions of a part `"restart"` at 0 or `"continue"` after the part before.
+            open_bins: Most open packs for `"best_fit"` and `"first_fit"`. Default: all of a window, or 1024 with
+                several limits.
+            flush: What to close when a sample fits in no open pack: the `"oldest"`, or all of them (`"block"`).
+            align: Start sequences at multiples of this many places. The default is 1.
+            max_sequences: Most sequences of a pack. The default is None: no limit.
+            window: Samples that are planned together, at least 1. The default is 65536.
+            seed: Seed of the keyed orders. The default is 0.
+            marks: Outputs to add, of `"segment_ids"`, `"positions"`, `"lengths"`, `"cu_seqlens"` and `"sources"`.
+            pad: Value of padding, for all columns or by name. The default is 0.
+            repack: Whether to plan every epoch again. The default is False.
+            keep: Whether to store the plan: `"memory"`, `"recompute"` or `"auto"`. The default is `"auto"`.
+            cache: Folder to store plans in. The default is None.
 
         Returns:
             Packs with columns `[n, length, ...]`, `segment_ids` and `positions`.
@@ -430,7 +469,11 @@ class MapDataset:
                 f"expected a dataset without functions to pack, got {list(self.maps)}; map the packs instead, or use "
                 "penstock.measure for a function that changes lengths"
             )
-        return self.apply(Pack(length, **options))
+        transform = Pack(
+            length, method, overlong, head, positions, open_bins, flush, align, max_sequences, window, seed,
+            tuple(marks), pad, repack, keep, cache,
+        )  # fmt: skip
+        return self.apply(transform)
 
     def map(self, fn: MapFn, *, seed: int | None = None, version: str | int | None = None) -> MapDataset:
         """Apply a function to every batch.
@@ -490,6 +533,27 @@ class MapDataset:
         if not allow_empty:
             check_batches(self.plan, batch_size, drop_last=drop_last)
         return IterDataset(walk)
+
+
+def require_samples(dataset: object) -> None:
+    """Raise `ArgumentError` unless an argument is a `MapDataset`.
+
+    Args:
+        dataset: The argument.
+
+    Raises:
+        ArgumentError: It is something else. For an `EpisodeDataset`, the message says how to make samples of it.
+
+    Example:
+        >>> import penstock
+        >>> require_samples(penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples())
+    """
+    if isinstance(dataset, MapDataset):
+        return
+    name = type(dataset).__name__
+    hint = "make samples of its episodes first, with samples(), windows(16), pairs() or sequences()"
+    hint = hint if name == "EpisodeDataset" else "penstock.open and penstock.from_arrays make datasets"
+    raise ArgumentError(f"expected samples as a MapDataset, got a {name}; {hint}")
 
 
 def _positions(chosen: range) -> IntArray:

@@ -12,7 +12,7 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.core.blocks import concatenated
 from penstock.core.columns import Columns
-from penstock.data.map_dataset import MapDataset, Stage
+from penstock.data.map_dataset import MapDataset, Stage, require_samples
 from penstock.data.marks import part_of
 from penstock.errors import PlanError, SpecError
 from penstock.plan.base import Mark, Plan
@@ -61,6 +61,7 @@ def mix(
         The mixed dataset. Cost: a table of at most some MB, and about 20 ns to pick a sample.
 
     Raises:
+        ArgumentError: A dataset is not a `MapDataset`.
         PlanError: A weight is negative, an empty dataset has a weight, or the datasets have different outputs.
 
     Example:
@@ -73,6 +74,8 @@ def mix(
     """
     named = dict(datasets) if isinstance(datasets, Mapping) else {str(i): d for i, d in enumerate(datasets)}
     held = list(named.values())
+    for each in held:
+        require_samples(each)
     if not held:
         raise PlanError("expected at least one dataset to mix, got none")
     given = [len(d) for d in held] if weights is None else weights

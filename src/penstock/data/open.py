@@ -29,7 +29,7 @@ def open(location: str | os.PathLike[str], *, format: str | None = None, **optio
         FileNotFoundError: Nothing exists at `location`, and no format knows that id.
         UnknownFormatError: No format recognises the data, or no format has the name `format`.
         FormatError: The data is damaged.
-        TypeError: The format does not have one of the `options`.
+        ArgumentError: The format does not have one of the `options`.
 
     Example:
         >>> import penstock, tempfile

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,7 +11,7 @@ from penstock.envs.benchmark import Benchmark, Context
 from penstock.envs.config import EnvConfig
 from penstock.envs.factory import Factory, image_space
 from penstock.envs.presence import demand
-from penstock.errors import DataError
+from penstock.errors import DataError, closest
 
 if TYPE_CHECKING:
     import gymnasium
@@ -102,5 +101,5 @@ def _close(task: str) -> str:
     ids = [i for i in _GAMES if i.startswith("ALE/") == task.startswith("ALE/")] + list(_GAMES)
     by_game = {_GAMES[i].lower(): i for i in reversed(ids)}
     bare = task.lower().removeprefix("ale/").split("noframeskip")[0].split("-v")[0]
-    found = difflib.get_close_matches(bare, by_game, 1)
-    return f"; did you mean {by_game[found[0]]!r}?" if found else ""
+    game = closest(bare, by_game)
+    return "" if game is None else f"; did you mean {by_game[game]!r}?"

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from penstock.core.boundary import loading_state
 from penstock.data.iter_dataset import IterDataset
-from penstock.data.map_dataset import MapDataset
+from penstock.data.map_dataset import MapDataset, require_samples
 from penstock.errors import PlanError
 from penstock.flow.limits import PrefetchLimits
 from penstock.load.cursor import Cursor, Grown, Skippable
@@ -53,6 +53,7 @@ class Loader:
             is False.
 
     Raises:
+        ArgumentError: `dataset` is something else, such as an `EpisodeDataset`.
         PlanError: An argument is impossible, or the dataset has no batch. The message has the reason. A stream without
             samples raises at its end.
         WorkerError: In the loop, a batch cannot be loaded. `__cause__` is the original error.
@@ -250,6 +251,7 @@ def _feed(
                 f"{shares.world}; call shard({shares.rank}, {shares.world}) before iterate, and give rank=0, world=1"
             )
         return BlockFeed(dataset)
+    require_samples(dataset)
     if batch_size is None or batch_size < 1:
         raise PlanError(f"expected a batch_size of at least 1 for a MapDataset, got {batch_size}")
     check_ranks(dataset.plan, batch_size, shares)

@@ -12,7 +12,7 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns, under
 from penstock.core.spec import Align
-from penstock.errors import PlanError
+from penstock.errors import PlanError, suggestion
 from penstock.formats.base.source import Source
 
 Extents = Callable[[str], tuple[IntArray, IntArray]]
@@ -140,7 +140,9 @@ class Episodes:
         """
         found = [path for path in self.aligns if under(prefix, path)]
         if not found:
-            raise PlanError(f"expected a column among {list(self.aligns)}, got {prefix!r}")
+            raise PlanError(
+                f"expected a column among {list(self.aligns)}, got {prefix!r}{suggestion(prefix, self.aligns)}"
+            )
         return found
 
     def boundary(self, prefix: str) -> list[str]:

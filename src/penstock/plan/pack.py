@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from penstock.core.columns import under
-from penstock.errors import PlanError
+from penstock.errors import PlanError, suggestion
 from penstock.plan.base import MarkKind, Plan, PlanTransform, settle
 from penstock.plan.packed import Packed
 from penstock.plan.packing.index import Keep
@@ -152,7 +152,9 @@ def _by_name(what: str, given: Sequence[tuple[str, Any]], names: Sequence[str], 
     """Value of every name, from the given value for the name or for a prefix of it."""
     for prefix, _ in given:
         if not any(under(prefix, name) for name in names):
-            raise PlanError(f"expected {what} for columns among {list(names)}, got {prefix!r}")
+            raise PlanError(
+                f"expected {what} for columns among {list(names)}, got {prefix!r}{suggestion(prefix, names)}"
+            )
     found = {name: [value for prefix, value in given if under(prefix, name)] for name in names}
     missing = [name for name, values in found.items() if not values]
     if missing and required:

@@ -83,7 +83,10 @@ class Packed(Plan):
         if not rows and not tables:
             return 1
         if not self._single:
-            raise PlanError(f"expected max_sequences, for it is the width of {rows + tables}; got None")
+            raise PlanError(
+                f"expected max_sequences as the width of {rows + tables} where each epoch is packed separately, "
+                "got None; add max_sequences=N to pack(), with N the most sequences of a row"
+            )
         return max(1, self._index(0).most_sequences)
 
     def _view(self, number: int, view: View) -> View:

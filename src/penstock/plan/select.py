@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock.core.arrays import IntArray
 from penstock.core.columns import under
-from penstock.errors import PlanError, SpecError
+from penstock.errors import PlanError, SpecError, suggestion
 from penstock.plan.base import DerivedPlan, Plan, PlanTransform, Reordered
 
 
@@ -36,7 +36,8 @@ class Select(PlanTransform):
         """Return the same samples with fewer columns."""
         for name in self.columns:
             if not any(under(name, read.name) for read in plan.reads):
-                raise SpecError(f"expected a column among {[r.name for r in plan.reads]}, got {name!r}")
+                known = [read.name for read in plan.reads]
+                raise SpecError(f"expected a column among {known}, got {name!r}{suggestion(name, known)}")
         return Selected(plan, self)
 
 

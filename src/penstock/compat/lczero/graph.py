@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -23,7 +22,7 @@ from penstock.compat.lczero.config import (
     StageOptions,
     TensorGeneratorConfig,
 )
-from penstock.errors import PlanError
+from penstock.errors import PlanError, closest
 
 # What each kind of stage takes and gives.
 FLOW: dict[str, tuple[str, str]] = {
@@ -287,5 +286,5 @@ def _queues(stage: StageConfig) -> list[QueueConfig]:
 
 
 def _near(name: str, stages: Mapping[str, StageConfig]) -> str:
-    near = difflib.get_close_matches(name, stages, 1)
-    return f", as {near[0]!r}" if near else f" among {list(stages)}"
+    similar = closest(name, stages)
+    return f" among {list(stages)}" if similar is None else f", as {similar!r}"

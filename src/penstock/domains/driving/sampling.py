@@ -18,7 +18,6 @@ History and future end with the scene.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -39,14 +38,14 @@ from penstock.domains.driving.logs import (
     TrackTables,
 )
 from penstock.domains.driving.perturbation import Perturbation
-from penstock.errors import DataError
+from penstock.errors import DataError, closest
 from penstock.kernels.dispatch import kernels
 
 Velocities = Literal["original", "masked"]
 
 MATRICES = ("world_to_image", "raster_from_agent", "raster_from_world", "agent_from_world", "world_from_agent")
 """The keys of a sample that say where it, and its raster, are in the world."""
-_ALIKE = 0.85  # of two names, as difflib counts: above it one is taken for the other, misspelt
+_ALIKE = 0.85  # of two names, as `closest` measures: above it one is taken for the other, misspelt
 _FEW = 24  # samples of a scene that cost less by themselves than the table of their scene
 
 
@@ -136,9 +135,9 @@ def section(config: Mapping[str, Any], name: str) -> Section:
     if not isinstance(values, Mapping):
         raise DataError(f"expected a section {name} in the configuration, got {sorted(config)}")
     for key in OPTIONAL.get(name, ()):
-        close = difflib.get_close_matches(key, map(str, values), 1, _ALIKE)
-        if close and key not in values:
-            raise DataError(f"unknown key {name}.{close[0]} in the configuration; did you mean {key!r}?")
+        similar = closest(key, map(str, values), _ALIKE)
+        if similar is not None and key not in values:
+            raise DataError(f"unknown key {name}.{similar} in the configuration; did you mean {key!r}?")
     return Section(name, values)
 
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import inspect
 import os
 import pkgutil
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, wraps
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args, get_type_hints
 
 from penstock import formats
 from penstock.core.boundary import is_of_call, parsing, refusal
 from penstock.core.spec import Spec
-from penstock.errors import FormatError, UnknownFormatError
+from penstock.errors import ArgumentError, FormatError, UnknownFormatError, suggestion
 from penstock.formats.base.source import Source
 from penstock.formats.base.writer import Writer
 
@@ -86,7 +88,7 @@ class Format(ABC):
 
         Raises:
             FormatError: The data is damaged.
-            TypeError: An option is unknown.
+            ArgumentError: An option is unknown.
         """
 
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any) -> Writer:
@@ -157,6 +159,8 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             result: Any = method(self, path, *args, **kwargs)
         except Exception as error:
+            if unknown := _unknown_option(self, error, kwargs):
+                raise unknown from error
             if is_of_call(error, kwargs) or (instead := refusal(error, path)) is None:
                 raise
             raise instead from error
@@ -167,6 +171,40 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return guarded
+
+
+def _unknown_option(found: Format, error: Exception, options: Mapping[str, Any]) -> ArgumentError | None:
+    """Return the error to raise instead of Python's for an unknown keyword argument, or None for another error."""
+    unknown = re.search(r"unexpected keyword argument '(\w+)'", str(error)) if isinstance(error, TypeError) else None
+    if unknown is None or unknown[1] not in options:
+        return None
+    return unknown_option(f"the format {found.name!r}", unknown[1], _options_of(found))
+
+
+def _options_of(found: Format) -> list[str]:
+    """Options of the `open` of a format: keyword arguments of the method, and of the source that it says to return."""
+    function: Any = type(found).open
+    source = get_type_hints(function).get("return")
+    callables = [function, *(part for part in get_args(source) or [source] if isinstance(part, type))]
+    parameters = [each for one in callables for each in inspect.signature(one).parameters.values()]
+    kinds = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sorted({each.name for each in parameters if each.kind in kinds} - {"self", "path"})
+
+
+def unknown_option(owner: str, name: str, known: Collection[str]) -> ArgumentError:
+    """Return the error for an option that does not exist.
+
+    Args:
+        owner: What has the options, for the message.
+        name: The unknown option.
+        known: Names of all options.
+
+    Example:
+        >>> unknown_option("the format 'tapes'", "sped", ["speed"])
+        ArgumentError("the format 'tapes' has no option 'sped'; did you mean 'speed'?; its options are ['speed']")
+    """
+    options = f"its options are {list(known)}" if known else "it has no options"
+    return ArgumentError(f"{owner} has no option {name!r}{suggestion(name, known)}; {options}")
 
 
 def _through(findings: Iterator[Finding], path: Path) -> Iterator[Finding]:
@@ -216,7 +254,8 @@ def named(name: str) -> Format:
     try:
         return available()[name]
     except KeyError:
-        raise UnknownFormatError(f"expected a format among {sorted(available())}, got {name!r}") from None
+        known = sorted(available())
+        raise UnknownFormatError(f"expected a format among {known}, got {name!r}{suggestion(name, known)}") from None
 
 
 def recognise(location: str | os.PathLike[str]) -> tuple[Format, Path]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock.errors import FormatError, UnknownFormatError
-from penstock.formats.base.format import Finding, Format
+from penstock.formats.base.format import Finding, Format, unknown_option
 from penstock.formats.base.source import Source
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.kinds import KINDS
@@ -51,7 +51,7 @@ class DemosFormat(Format):
 def _opening(kind: Kind, options: Mapping[str, Any]) -> Kind:
     """The kind, if it has these options."""
     if unknown := [name for name in options if name not in kind.options]:
-        raise TypeError(f"expected options of the kind {kind.name!r}, which are {list(kind.options)}, got {unknown}")
+        raise unknown_option(f"the kind {kind.name!r}", unknown[0], kind.options)
     return kind
 
 

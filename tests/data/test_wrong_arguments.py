@@ -1,0 +1,130 @@
+"""Arguments of a wrong type, unknown columns, formats and options: the message says what to do."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock.errors import ArgumentError, PenstockError, PlanError, SpecError, UnknownFormatError, closest, suggestion
+from penstock.formats.base.format import available
+from penstock.plan.pack import Pack
+
+SOURCES = sorted(Path(penstock.__file__).parent.rglob("*.py"))
+
+
+@pytest.fixture(scope="module")
+def data() -> penstock.EpisodeDataset:
+    columns = {"observations": {"image": np.zeros((8, 2)), "state": np.zeros((8, 3))}, "rewards": np.zeros(6)}
+    return penstock.from_arrays(columns, lengths=[4, 2])
+
+
+@pytest.mark.parametrize(
+    ("index", "take"), [(slice(0, 3), "0:3"), (slice(None, None, 2), "::2"), (slice(-2, None), "-2:"), (1.0, r"\[0, 2")]
+)
+def test_an_episode_is_read_by_its_number(data: Any, index: object, take: str) -> None:
+    with pytest.raises(ArgumentError, match=rf"expected the number of one episode, got .*data\.take\(.*{take}\]\)"):
+        data[index]
+    assert len(data[np.int32(1)]) == 2
+
+
+def test_the_take_that_a_slice_is_answered_with_works(data: Any) -> None:
+    with pytest.raises(ArgumentError) as raised:
+        data[-2::1]
+    call = str(raised.value).split("; ")[1].split(" is a dataset")[0]
+    assert call == "data.take(range(len(data))[-2::1])"
+    assert len(data.take(range(len(data))[-2::1])) == 2
+
+
+@pytest.mark.parametrize("index", ["0", [0.5], 1.5])
+def test_samples_are_read_by_integers(data: Any, index: object) -> None:
+    with pytest.raises(ArgumentError, match="expected integers or a slice, got"):
+        data.samples()[index]
+
+
+def test_a_loader_and_a_mix_take_samples(data: Any) -> None:
+    makes: list[Any] = [penstock.Loader, lambda given, _: penstock.mix([given])]
+    for make in makes:
+        with pytest.raises(ArgumentError, match=r"got a EpisodeDataset; make samples .* with samples\(\), windows"):
+            make(data, 4)
+        with pytest.raises(ArgumentError, match=r"got a list; penstock\.open and penstock\.from_arrays"):
+            make([1, 2], 4)
+
+
+def test_unknown_options_of_formats_are_named_with_those_that_there_are(tmp_path: Path, data: Any) -> None:
+    path = penstock.convert(data, tmp_path / "columns").out
+    with pytest.raises(
+        ArgumentError, match=r"the format 'columns' has no option 'foo'; its options are \['episodes'\]"
+    ):
+        penstock.open(path, foo=1)
+    with pytest.raises(ArgumentError, match=r"no option 'episode'; did you mean 'episodes'\?"):
+        penstock.open(path, episode=1)
+
+
+@pytest.mark.parametrize("name", ["columns", "demos", "lc0", "minari", "webdataset"])
+def test_every_format_refuses_unknown_options_in_the_same_words(name: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", observations=np.zeros((3, 2)), actions=np.zeros(2), dones=np.ones(2, bool))
+    with pytest.raises(ArgumentError, match=r"^the (format|kind) '\w+' has no option 'speeed'; "):
+        available()[name].open(tmp_path / "a.npz", speeed=1)
+
+
+def test_unknown_columns_and_formats_have_a_suggestion(data: Any, tmp_path: Path) -> None:
+    batch = data.samples()[:2]
+    for read in (lambda: batch["observation/image"], lambda: data.spec["image"], lambda: data.spec.paths("imagee")):
+        with pytest.raises(KeyError, match="did you mean 'observations/image'"):
+            read()
+    with pytest.raises(SpecError, match="did you mean 'rewards'"):
+        data.samples().select("reward")
+    with pytest.raises(PlanError, match="did you mean 'rewards'"):
+        data.windows(2, columns={"reward": (0, 1)})
+    with pytest.raises(PlanError, match="did you mean 'rewards'"):
+        data.sequences().select("rewards").pack({"reward": 4})
+    with pytest.raises(UnknownFormatError, match="got 'colunms'; did you mean 'columns'"):
+        penstock.open(tmp_path, format="colunms")
+
+
+def test_tables_of_sequences_need_a_width_where_epochs_differ(data: Any) -> None:
+    packs = data.sequences().shuffle(seed=3).pack(6, marks=("cu_seqlens",))
+    assert packs[:]["cu_seqlens"].shape[1] == 3
+    with pytest.raises(PlanError, match=r"width of \['cu_seqlens'\] .*; add max_sequences=N to pack\(\)"):
+        data.sequences().pack(6, marks=("cu_seqlens",), repack=True)
+    assert data.sequences().pack(6, marks=("cu_seqlens",), repack=True, max_sequences=2)[:].n
+
+
+def test_pack_shows_the_options_of_its_transform() -> None:
+    method = inspect.signature(penstock.MapDataset.pack).parameters
+    transform = inspect.signature(Pack).parameters
+    assert [*method][1:] == [*transform]
+    assert {name: p.default for name, p in method.items() if name != "self"} == {
+        name: p.default for name, p in transform.items()
+    }
+
+
+def test_all_options_of_pack_arrive(data: Any) -> None:
+    options: dict[str, Any] = {"method": "first_fit", "overlong": "split", "open_bins": 3, "align": 2, "seed": 5}
+    packs = data.sequences().select("rewards")
+    assert packs.pack(4, **options).fingerprint == packs.apply(Pack(4, **options)).fingerprint
+
+
+def test_similar_names() -> None:
+    assert closest("Taks_Name", ["task_name", "benchmark"]) == "task_name"
+    assert closest("image", ["state", "a/image", "b/image"]) == "a/image"
+    assert closest("xyz", ["task_name"]) is None
+    assert suggestion("xyz", []) == ""
+    assert issubclass(ArgumentError, PenstockError)
+    assert issubclass(ArgumentError, TypeError)
+
+
+def test_similar_names_are_looked_for_in_one_place() -> None:
+    importing = [
+        file.name
+        for file in SOURCES
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Import) and any(alias.name == "difflib" for alias in node.names)
+    ]
+    assert importing == ["errors.py"]
