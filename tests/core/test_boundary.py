@@ -110,10 +110,18 @@ class Broken(Source):
     """A third party's source: whatever it reads raises `error`."""
 
     error: Exception = KeyError("inner")
-    offsets = np.array([0, 2, 5])
-    spec = Spec({"x": Field(np.dtype("f8")), "words": Field(np.dtype("u1"), (), "episode", "text")})
 
-    fingerprint = "broken"
+    @property
+    def offsets(self) -> Any:
+        return np.array([0, 2, 5])
+
+    @property
+    def spec(self) -> Spec:
+        return Spec({"x": Field(np.dtype("f8")), "words": Field(np.dtype("u1"), (), "episode", "text")})
+
+    @property
+    def fingerprint(self) -> str:
+        return "broken"
 
     @property
     def metadata(self) -> Any:
@@ -138,7 +146,10 @@ class BrokenFormat(Format):
     def recognises(self, path: Path) -> bool:
         raise self.error
 
-    def open(self, path: Path, *, level: int = 0) -> Source:
+    def open(self, path: Path, **options: Any) -> Source:
+        return self.opened(**options)
+
+    def opened(self, *, level: int = 0) -> Source:
         if level == 2:
             raise TypeError(f"expected level 0 or 1, got {level}")
         if level == 1:
@@ -172,7 +183,7 @@ def test_a_format_of_a_third_party_is_guarded(tmp_path: Path, broken: BrokenForm
 
 
 def test_wrong_options_stay_type_errors(tmp_path: Path, broken: BrokenFormat) -> None:
-    with pytest.raises(penstock.ArgumentError, match=r"the format 'broken' has no option 'speed'; .*'level'"):
+    with pytest.raises(penstock.ArgumentError, match="the format 'broken' has no option 'speed'"):
         penstock.open(tmp_path, format="broken", speed=2)
     with pytest.raises(TypeError, match="expected level 0 or 1"):
         penstock.open(tmp_path, format="broken", level=2)
@@ -236,7 +247,7 @@ def numbers() -> penstock.MapDataset:
     return penstock.from_arrays({"x": np.arange(6)}, lengths=[6]).samples()
 
 
-HUGE = 1 << 80
+HUGE: Any = 1 << 80
 ODD: list[Any] = [None, 5.5, "x", [], {}, [[[]]], {"position": []}, float("nan"), HUGE, -1, "\ud800"]
 
 

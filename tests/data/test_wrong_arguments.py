@@ -66,11 +66,16 @@ def test_unknown_options_of_formats_are_named_with_those_that_there_are(tmp_path
         penstock.open(path, episode=1)
 
 
-@pytest.mark.parametrize("name", ["columns", "demos", "lc0", "minari", "webdataset"])
+@pytest.mark.parametrize("name", ["columns", "demos", "lc0", "webdataset"])
 def test_every_format_refuses_unknown_options_in_the_same_words(name: str, tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", observations=np.zeros((3, 2)), actions=np.zeros(2), dones=np.ones(2, bool))
     with pytest.raises(ArgumentError, match=r"^the (format|kind) '\w+' has no option 'speeed'; "):
         available()[name].open(tmp_path / "a.npz", speeed=1)
+
+
+def test_minari_names_its_options_and_their_values(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"expected infos in .* and cache .*'info': 'skip'.*did you mean 'infos'"):
+        available()["minari"].open(tmp_path, info="skip")
 
 
 def test_unknown_columns_and_formats_have_a_suggestion(data: Any, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def test_another_option_is_refused_by_name(kind: Kind, tmp_path: Path) -> None:
 
 
 def test_left_out_is_there_where_something_is(tmp_path: Path) -> None:
-    columns = {"observations": np.zeros((4, 2)), "actions": np.zeros(4), "dones": np.arange(4) == 3}
+    columns: dict[str, Any] = {"observations": np.zeros((4, 2)), "actions": np.zeros(4), "dones": np.arange(4) == 3}
     np.savez(tmp_path / "a.npz", **columns)
     np.savez(tmp_path / "b.npz", **columns, name=np.array(["text"]))
     with FORMAT.open(tmp_path / "a.npz", kind="npz") as source:

@@ -8,8 +8,16 @@ from typing import Any, ClassVar
 
 from penstock.containers.hdf5 import has_signature
 from penstock.core.spec import Spec
-from penstock.errors import DataError, FormatError, PenstockError, SpecError, UnknownFormatError
-from penstock.formats.base.format import Finding, Format, unknown_option
+from penstock.errors import (
+    ArgumentError,
+    DataError,
+    FormatError,
+    PenstockError,
+    SpecError,
+    UnknownFormatError,
+    suggestion,
+)
+from penstock.formats.base.format import Finding, Format
 from penstock.formats.minari import arrow_writer, check, hdf5_writer, ids, metadata, root, spaces, writing
 from penstock.formats.minari.arrow_source import ArrowSource, episode_directories
 from penstock.formats.minari.columns import MODES, Infos
@@ -53,10 +61,10 @@ class MinariFormat(Format):
 
         Raises `FormatError` for damaged data, `UnknownFormatError` where nothing lies, `TypeError` for other options.
         """
-        if unknown:
-            raise unknown_option(f"the format {self.name!r}", next(iter(unknown)), ("infos", "cache"))
-        if infos not in MODES or cache not in ("user", "off"):
-            raise TypeError(f"expected infos in {MODES} and cache 'user' or 'off', got {infos!r} and {cache!r}")
+        if unknown or infos not in MODES or cache not in ("user", "off"):
+            given = {"infos": infos, "cache": cache, **unknown}
+            hint = "".join(suggestion(name, ("infos", "cache")) for name in unknown)
+            raise ArgumentError(f"expected infos in {MODES} and cache 'user' or 'off', got {given}{hint}")
         folder, main = place(path)
         if main is not None:
             return Hdf5Source(folder, main, infos, cache)
