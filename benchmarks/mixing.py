@@ -23,7 +23,7 @@ import figures
 import numba
 import numpy as np
 
-from penstock.plan.schedule import Course, Schedule
+from penstock.plan.schedule import MixSchedule, Schedule
 from penstock.plan.weights import shares
 
 SOURCES = (3, 10, 100, 1000)
@@ -106,7 +106,7 @@ def drains() -> None:
     for sources in SOURCES:
         sizes = np.random.default_rng(1).integers(10**5, 10**7, sources).tolist()
         begin = time.perf_counter()
-        course = Course.of([Fraction(1, sources)] * sources, sizes, "drain")
+        course = MixSchedule.of([Fraction(1, sources)] * sources, sizes, "drain")
         built = time.perf_counter() - begin
         scattered = np.random.default_rng(0).integers(0, sum(sizes), BLOCK)
         rate = BLOCK / best(lambda _, course=course, k=scattered: course.picks(k), 5)

@@ -12,7 +12,7 @@ import pytest
 import penstock
 from penstock.core.spaces import Box
 from penstock.formats.base.format import Finding, Format, named
-from penstock.formats.demos.atari import Atari
+from penstock.formats.demos.atari import AtariKind
 from tests.cli.conftest import Call
 
 
@@ -133,13 +133,13 @@ ATARI = Path(__file__).parents[1] / "golden" / "ilr" / "native" / "atari" / "pon
 
 def test_demonstrations_are_opened_once_with_the_options(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[object] = []
-    inner = Atari.open
+    inner = AtariKind.open
 
-    def counted(self: Atari, path: Path, **options: object) -> object:
+    def counted(self: AtariKind, path: Path, **options: object) -> object:
         opened.append(options)
         return inner(self, path, **options)
 
-    monkeypatch.setattr(Atari, "open", counted)
+    monkeypatch.setattr(AtariKind, "open", counted)
     assert call("check", ATARI, "--open", "frames=newest").code == 0
     assert opened == [{"frames": "newest"}]
     answer = call("check", ATARI, "--open", "frame=newest")

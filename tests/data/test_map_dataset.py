@@ -14,7 +14,7 @@ from penstock.core.selection import Selection
 from penstock.data import EpisodeDataset, MapDataset, from_arrays
 from penstock.data.fetch import Fetch
 from penstock.errors import PlanError, SpecError
-from penstock.plan.base import Mark, Plan, Read, View
+from penstock.plan.base import DerivedOutput, Plan, Read, View
 
 LENGTHS = [3, 1, 5, 2]
 STEPS = sum(LENGTHS)
@@ -194,7 +194,7 @@ class TwoSources(Plan):
 
     views = (View("step", 0, 3),)
     reads = (Read("actions", "actions", 0), Read("words", "words", 0))
-    marks = (Mark("mask", 0),)
+    marks = (DerivedOutput("mask", 0),)
     fingerprint = "two"
     steady = True
 

@@ -16,7 +16,7 @@ from penstock.core.ragged import Ragged
 from penstock.data.map_dataset import MapDataset
 from penstock.data.mix import mix
 from penstock.errors import PlanError, SpecError
-from penstock.plan.mixed import ENDLESS, Mixed
+from penstock.plan.mixed import ENDLESS, MixedPlan
 
 
 def numbers(n: int, base: int = 0) -> MapDataset:
@@ -159,7 +159,7 @@ def test_a_mix_is_a_plan_like_any_other():
     assert np.array_equal(again[:]["x"], mixed[:]["x"])
     assert mix(three(), [0.5, 0.3, 0.2]).fingerprint != mix(three(), [0.5, 0.2, 0.3]).fingerprint
     assert mix(three(), [5, 3, 2]).fingerprint == mix(three(), ["1/2", "0.3", 0.2]).fingerprint
-    assert isinstance(mix(three(), [1, 1, 1]).plan, Mixed)
+    assert isinstance(mix(three(), [1, 1, 1]).plan, MixedPlan)
     sizes = [len(mix(three(), None).select("x")), len(mix([numbers(3)]))]
     assert sizes == [120, 3]
 

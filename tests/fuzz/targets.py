@@ -21,7 +21,7 @@ import numpy as np
 
 import penstock
 from penstock.compat.lczero.binding import load_config
-from penstock.containers.pickle import Template, loads
+from penstock.containers.pickle import PickleTemplate, loads
 from penstock.containers.tar import END, member
 from penstock.core.ragged import Ragged
 from penstock.domains.driving.map.api import InterpolationMethod, MapAPI, load_metadata, matrix_of
@@ -459,7 +459,7 @@ def read_pickle(folder: Path, rng: Random) -> tuple[str, bool]:
         value = loads(data)
     if isinstance(value, np.ndarray) and value.size < 1 << 16:
         with watched():
-            template = Template.learn(data)
+            template = PickleTemplate.learn(data)
             matched = None if template is None else template.match(data)
         if template is not None and (matched is None or matched.tobytes() != value.tobytes()):
             raise AssertionError("the template differs from the interpreter")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import PlanError
 from penstock.kernels.dispatch import kernels
-from penstock.plan.packing import PackIndex, Pieces, Rule, lower_bound
+from penstock.plan.packing import PackIndex, PackPieces, Rule, lower_bound
 
 METHODS = ("best_fit_decreasing", "best_fit", "first_fit", "next_fit", "random_fit", "concat_split")
 IN_ORDER = ("best_fit", "first_fit", "next_fit", "concat_split")
@@ -50,11 +50,11 @@ def problems(draw: Any, methods: Any = METHODS, longest: int = 3) -> Any:
     return array[:, 0] if len(rule.capacity) == 1 and draw(st.booleans()) else array, rule, options
 
 
-def everything(index: PackIndex, epoch: int = 0) -> Pieces:
+def everything(index: PackIndex, epoch: int = 0) -> PackPieces:
     return index.pieces(np.arange(len(index)), epoch)
 
 
-def check_conserved(lengths: Any, rule: Rule, index: PackIndex, pieces: Pieces) -> None:
+def check_conserved(lengths: Any, rule: Rule, index: PackIndex, pieces: PackPieces) -> None:
     """Every row once, but for what the policy drops, which the report counts."""
     rows = lengths.astype(np.int64).reshape(len(lengths), len(rule.capacity))
     limit = np.array(rule.capacity)
@@ -89,7 +89,7 @@ def check_conserved(lengths: Any, rule: Rule, index: PackIndex, pieces: Pieces) 
     assert (report.items, report.packs, report.pieces) == (len(lengths), len(index), len(pieces.item))
 
 
-def check_packs(lengths: Any, rule: Rule, index: PackIndex, pieces: Pieces) -> None:
+def check_packs(lengths: Any, rule: Rule, index: PackIndex, pieces: PackPieces) -> None:
     """Nothing over a limit, nothing overlapping, all starts aligned, no pack empty."""
     end = pieces.at + pieces.length
     np.testing.assert_array_equal(np.unique(pieces.pack), np.arange(len(index)))
@@ -186,7 +186,7 @@ def test_companions_change_and_counts_do_not(method: Any, axes: int) -> None:
     lengths = np.random.default_rng(0).integers(1, 20, (4000, axes))
     index, other = (PackIndex(lengths, Rule((64,) * axes, method, seed=seed), window=1024, block=8) for seed in (0, 1))
 
-    def pairs(pieces: Pieces) -> set[tuple[int, int]]:
+    def pairs(pieces: PackPieces) -> set[tuple[int, int]]:
         same = pieces.pack[1:] == pieces.pack[:-1]
         return set(zip(pieces.item[:-1][same].tolist(), pieces.item[1:][same].tolist(), strict=True))
 
@@ -270,7 +270,7 @@ def test_a_window_is_planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
         planned.append(w)
         return plan(w)
 
-    def read(_: int) -> Pieces:
+    def read(_: int) -> PackPieces:
         together.wait()
         return everything(again)
 

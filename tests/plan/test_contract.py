@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from penstock.plan import (
-    Course,
     DerivedPlan,
     Episodes,
+    MixSchedule,
     Nominal,
     Pack,
     Pairs,
@@ -31,7 +31,7 @@ from penstock.plan import (
     apply,
 )
 from penstock.plan.base import settle
-from penstock.plan.mixed import Mixed, Part
+from penstock.plan.mixed import MixedPlan, MixPart
 from penstock.plan.weights import shares
 from penstock.testing.plans import PlanContract, TransformContract, episodes_of, samples_of
 
@@ -174,8 +174,8 @@ class TestMix(PlanContract):
         parts = [one, Shard(1, 2).reorder(Shuffle(2).reorder(one))]
         if len(one) == 0:
             parts = [one, one]
-        course = Course.of(shares([2, 1]), [len(part) for part in parts], self.stop if len(one) else "drain")
-        return Mixed([Part(str(i), part, 1) for i, part in enumerate(parts)], course)
+        course = MixSchedule.of(shares([2, 1]), [len(part) for part in parts], self.stop if len(one) else "drain")
+        return MixedPlan([MixPart(str(i), part, 1) for i, part in enumerate(parts)], course)
 
 
 class TestMixOfAll(TestMix):

@@ -17,7 +17,7 @@ from penstock.kernels.dispatch import kernels
 from penstock.plan.fair import LIMIT, FairTable, Order
 from penstock.plan.schedule import LONGEST, Schedule
 from penstock.plan.splits import SplitTree
-from penstock.plan.targets import ONE, Targets
+from penstock.plan.targets import ONE, PickTargets
 from penstock.plan.weights import shares
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "packing" / "grain_mixing.json").read_text())["cases"]
@@ -39,13 +39,13 @@ def running(source: Int, sources: int) -> Int:
     return np.cumsum(source[:, None] == np.arange(sources), axis=0)
 
 
-def deviation(source: Int, targets: Targets) -> float:
+def deviation(source: Int, targets: PickTargets) -> float:
     """The greatest distance of a count from its target, after any pick."""
     wanted = np.array([targets.at(k + 1) for k in range(len(source))])
     return float(np.abs(running(source, wanted.shape[1]).astype(object) * ONE - wanted).max() / ONE)
 
 
-def assert_sound(order: Order, targets: Targets, n: int) -> None:
+def assert_sound(order: Order, targets: PickTargets, n: int) -> None:
     """Picks, ranks, counts and places agree, and counts stay within the bound."""
     source, rank = drawn(order, n)
     counts = running(source, targets.counts.shape[1])
@@ -61,13 +61,13 @@ def assert_sound(order: Order, targets: Targets, n: int) -> None:
 def test_counts_stay_within_a_sample(weights: list[int]) -> None:
     schedule = Schedule.of(shares(weights))
     assert schedule.bound < 1
-    assert_sound(schedule.order, Targets.of([(0, schedule.shares)]), 2 * sum(weights))
+    assert_sound(schedule.order, PickTargets.of([(0, schedule.shares)]), 2 * sum(weights))
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(1, 10**9), min_size=2, max_size=60))
 def test_a_tree_stays_within_its_bound(weights: list[int]) -> None:
-    targets = Targets.of([(0, shares(weights))])
+    targets = PickTargets.of([(0, shares(weights))])
     tree = SplitTree(targets)
     assert tree.bound < (1 if len(weights) <= 4 else 2)
     assert_sound(tree, targets, 300)
@@ -83,7 +83,7 @@ def stretches(data: st.DataObject, most: int, last: int) -> list[tuple[int, tupl
 @settings(deadline=None)
 @given(st.data())
 def test_shares_that_change_stay_within_a_sample(data: st.DataObject) -> None:
-    targets = Targets.of(stretches(data, 12, 900))
+    targets = PickTargets.of(stretches(data, 12, 900))
     order = FairTable.of(targets, None)
     assert order is not None
     assert order.bound < 1
@@ -93,7 +93,7 @@ def test_shares_that_change_stay_within_a_sample(data: st.DataObject) -> None:
 @settings(deadline=None)
 @given(st.data())
 def test_a_tree_follows_shares_that_change(data: st.DataObject) -> None:
-    targets = Targets.of(stretches(data, 12, 400))
+    targets = PickTargets.of(stretches(data, 12, 400))
     if len(targets.picked) > 1:
         order = SplitTree(targets)
         has_gaps = any(weights[source] == 0 for weights in targets.weights for source in targets.picked)
@@ -104,7 +104,7 @@ def test_a_tree_follows_shares_that_change(data: st.DataObject) -> None:
 
 def test_long_stretches_fold_into_a_short_table() -> None:
     changing = [(0, shares([5, 3, 2])), (10**12 + 1, shares([2, 3, 5])), (10**15 + 7, shares([0, 1, 1]))]
-    targets = Targets.of(changing)
+    targets = PickTargets.of(changing)
     order = FairTable.of(targets, None)
     assert order is not None
     assert len(order.table) < 200
@@ -222,7 +222,7 @@ def test_every_period_holds_what_grain_gives(case: dict[str, Any]) -> None:
     for n in range(period, len(theirs) + 1, period):
         np.testing.assert_array_equal(np.bincount(theirs[:n, 0], minlength=len(schedule.shares)), schedule.counts(n))
     ours = drawn(schedule.order, len(theirs))[0]
-    targets = Targets.of([(0, schedule.shares)])
+    targets = PickTargets.of([(0, schedule.shares)])
     assert deviation(ours, targets) <= deviation(theirs[:, 0], targets) + 1e-6
     assert deviation(ours, targets) < 1
 

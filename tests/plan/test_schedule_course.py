@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import PlanError
-from penstock.plan.schedule import Course
+from penstock.plan.schedule import MixSchedule
 from penstock.plan.splits import SplitTree
-from penstock.plan.targets import ONE, Targets
+from penstock.plan.targets import ONE, PickTargets
 from penstock.plan.weights import shares
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "packing" / "grain_mixing.json").read_text())["cases"]
@@ -32,7 +32,7 @@ def mixes(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     return weights, sizes
 
 
-def epoch(course: Course) -> tuple[Int, Int]:
+def epoch(course: MixSchedule) -> tuple[Int, Int]:
     assert course.length is not None
     return course.picks(np.arange(course.length))
 
@@ -41,7 +41,7 @@ def counted(source: Int, sources: int) -> Int:
     return np.bincount(source, minlength=sources)
 
 
-def assert_near(course: Course, targets: Targets) -> None:
+def assert_near(course: MixSchedule, targets: PickTargets) -> None:
     """Counts stay within the bound, and below one, of the targets after every pick."""
     source, _ = epoch(course)
     counts = np.cumsum(source[:, None] == np.arange(len(course.sizes)), axis=0).astype(object)
@@ -54,26 +54,26 @@ def assert_near(course: Course, targets: Targets) -> None:
 @given(mixes())
 def test_first_exhausted_ends_before_a_source_repeats(mix: tuple[list[int], list[int]]) -> None:
     weights, sizes = mix
-    course = Course.of(shares(weights), sizes)
+    course = MixSchedule.of(shares(weights), sizes)
     source, rank = epoch(course)
     assert np.all(counted(source, len(sizes)) <= np.maximum(sizes, 0) * (np.array(weights) > 0))
     assert np.all(rank < np.array(sizes)[source])
     after = course.order.counts(int(course.length or 0) + 1)
     assert np.any(after > sizes)
-    assert_near(course, Targets.of([(0, shares(weights))]))
+    assert_near(course, PickTargets.of([(0, shares(weights))]))
 
 
 @settings(deadline=None)
 @given(mixes())
 def test_all_exhausted_uses_up_every_source_and_no_more(mix: tuple[list[int], list[int]]) -> None:
     weights, sizes = mix
-    course = Course.of(shares(weights), sizes, "all_exhausted")
+    course = MixSchedule.of(shares(weights), sizes, "all_exhausted")
     used = np.array(weights) > 0
     counts = counted(epoch(course)[0], len(sizes))
     assert np.all(counts[used] >= np.array(sizes)[used])
     before = course.counts(int(course.length or 0) - 1)
     assert np.any(before[used] < np.array(sizes)[used])
-    assert_near(course, Targets.of([(0, shares(weights))]))
+    assert_near(course, PickTargets.of([(0, shares(weights))]))
 
 
 @settings(deadline=None)
@@ -81,20 +81,20 @@ def test_all_exhausted_uses_up_every_source_and_no_more(mix: tuple[list[int], li
 def test_drain_gives_every_sample_once(mix: tuple[list[int], list[int]]) -> None:
     weights, sizes = mix
     wanted = [size if weight else 0 for size, weight in zip(sizes, weights, strict=True)]
-    course = Course.of(shares(weights), sizes, "drain")
+    course = MixSchedule.of(shares(weights), sizes, "drain")
     source, rank = epoch(course)
     assert course.length == sum(wanted)
     assert counted(source, len(sizes)).tolist() == wanted
     assert len(set(zip(source.tolist(), rank.tolist(), strict=True))) == sum(wanted)
     assert np.all(rank < np.array(wanted)[source])
-    assert_near(course, Targets.draining(shares(weights), wanted))
+    assert_near(course, PickTargets.draining(shares(weights), wanted))
 
 
 @settings(deadline=None)
 @given(mixes(), st.integers(0, 500))
 def test_a_number_is_the_length(mix: tuple[list[int], list[int]], length: int) -> None:
     weights, sizes = mix
-    course = Course.of(shares(weights), sizes, length)
+    course = MixSchedule.of(shares(weights), sizes, length)
     source, _ = epoch(course)
     assert len(source) == course.length == length
     assert course.counts(length).tolist() == counted(source, len(sizes)).tolist()
@@ -107,21 +107,21 @@ def test_changing_weights_follow_their_integral(data: st.DataObject) -> None:
     positions = [0, *sorted(data.draw(st.sets(st.integers(1, 400), min_size=1, max_size=4)))]
     weights = st.lists(st.integers(0, 9), min_size=count, max_size=count).filter(any)
     stretches = [(at, shares(data.draw(weights))) for at in positions]
-    assert_near(Course.of(stretches, [None] * count, 600), Targets.of(stretches))
+    assert_near(MixSchedule.of(stretches, [None] * count, 600), PickTargets.of(stretches))
 
 
 def test_changing_weights_and_ends() -> None:
     turn = [(0, shares([1, 0])), (10, shares([0, 1]))]
-    assert Course.of(turn, [10, 5]).length == 15
-    assert Course.of(turn, [8, 5]).length == 8
-    assert Course.of(turn, [20, 5]).length == 15
-    assert Course.of(turn, [10, 5], "all_exhausted").length == 15
+    assert MixSchedule.of(turn, [10, 5]).length == 15
+    assert MixSchedule.of(turn, [8, 5]).length == 8
+    assert MixSchedule.of(turn, [20, 5]).length == 15
+    assert MixSchedule.of(turn, [10, 5], "all_exhausted").length == 15
     with pytest.raises(PlanError, match="end at zero"):
-        Course.of(turn, [11, 5], "all_exhausted")
+        MixSchedule.of(turn, [11, 5], "all_exhausted")
     with pytest.raises(PlanError, match="end at zero"):
-        Course.of(turn, [11, None])
+        MixSchedule.of(turn, [11, None])
     with pytest.raises(PlanError, match="constant"):
-        Course.of(turn, [10, 5], "drain")
+        MixSchedule.of(turn, [10, 5], "drain")
 
 
 @pytest.mark.parametrize("case", MIXES, ids=lambda c: c["id"])
@@ -131,10 +131,10 @@ def test_mixes_of_grain(case: dict[str, Any]) -> None:
     parents = list(case["parents"].values()) if isinstance(case["parents"], dict) else case["parents"]
     given = case["weights"] or [1] * len(parents)
     weights = shares(list(given.values()) if isinstance(given, dict) else given)
-    parts = Targets.of([(0, weights)]).weights[0]
+    parts = PickTargets.of([(0, weights)]).weights[0]
     period = sum(parts)
     endless = isinstance(parents[0], dict)
-    course = Course.of(
+    course = MixSchedule.of(
         weights, [None if endless else len(p) for p in parents], "never" if endless else "first_exhausted"
     )
     whole = len(case["output"]) // period * period
@@ -153,7 +153,7 @@ def test_mixes_of_grain(case: dict[str, Any]) -> None:
 
 
 def test_sources_go_on_in_the_next_epoch() -> None:
-    course = Course.of(shares([3, 1]), [7, 5])
+    course = MixSchedule.of(shares([3, 1]), [7, 5])
     seen: list[tuple[int, int]] = []
     for number in range(4):
         source, rank = epoch(course)
@@ -165,13 +165,13 @@ def test_sources_go_on_in_the_next_epoch() -> None:
 
 @pytest.mark.parametrize("stop", ["first_exhausted", "all_exhausted", "drain", 11])
 def test_an_epoch_begins_where_the_one_before_ended(stop: Any) -> None:
-    course = Course.of(shares([3, 1, 0]), [7, 5, 9], stop)
+    course = MixSchedule.of(shares([3, 1, 0]), [7, 5, 9], stop)
     np.testing.assert_array_equal(course.offset(1), course.counts(course.length or 0))
     np.testing.assert_array_equal(course.offset(3), 3 * course.offset(1))
 
 
 def test_endless_mixes() -> None:
-    course = Course.of(shares([2, 1]), [3, None], "never")
+    course = MixSchedule.of(shares([2, 1]), [3, None], "never")
     assert course.length is None
     assert course.picks(np.array([3 * 10**15]))[1].tolist() == [2 * 10**15]
     assert course.offset(0).tolist() == [0, 0]
@@ -183,7 +183,7 @@ def test_endless_mixes() -> None:
 
 
 def test_the_report_has_both_units() -> None:
-    course = Course.of(shares([4, 1]), [80, 20])
+    course = MixSchedule.of(shares([4, 1]), [80, 20])
     report = course.realised(["short", "long"], [Fraction(10), Fraction(40)])
     assert [(part.samples, part.rows, part.share_of_rows) for part in report.parts] == [(80, 800, 0.5), (20, 800, 0.5)]
 
@@ -191,7 +191,7 @@ def test_the_report_has_both_units() -> None:
 def test_a_thousand_sources_drain() -> None:
     rng = np.random.default_rng(0)
     sizes = rng.integers(1, 400, 1000).tolist()
-    course = Course.of(shares(rng.integers(1, 10**6, 1000).tolist()), sizes, "drain")
+    course = MixSchedule.of(shares(rng.integers(1, 10**6, 1000).tolist()), sizes, "drain")
     assert counted(epoch(course)[0], 1000).tolist() == sizes
 
 
@@ -200,17 +200,17 @@ def test_a_thousand_sources_drain() -> None:
 def test_a_tree_drains_exactly(sources: list[tuple[int, int]]) -> None:
     """As it does for mixes that no table holds."""
     weights, sizes = zip(*sources, strict=True)
-    targets = Targets.draining(shares(weights), sizes)
+    targets = PickTargets.draining(shares(weights), sizes)
     if len(targets.picked) > 1:
         assert SplitTree(targets).counts(sum(sizes)).tolist() == list(sizes)
 
 
 def test_long_courses_of_odd_shares_are_exact_too() -> None:
     sizes = [10**12 + 7, 3 * 10**11 + 1, 77_777_777, 5, 10**9 + 9, 10**12]
-    course = Course.of(shares([0.123456789, 0.2, 0.0271828, 1e-5, 0.3333333, 0.31459]), sizes, "drain")
+    course = MixSchedule.of(shares([0.123456789, 0.2, 0.0271828, 1e-5, 0.3333333, 0.31459]), sizes, "drain")
     assert course.length == sum(sizes)
     assert course.counts(sum(sizes)).tolist() == sizes
-    even = Course.of(shares(sizes), sizes, "all_exhausted")
+    even = MixSchedule.of(shares(sizes), sizes, "all_exhausted")
     assert even.bound < 2
     assert np.all(even.counts(even.length or 0) - sizes <= 2)
 
@@ -230,23 +230,23 @@ def test_long_courses_of_odd_shares_are_exact_too() -> None:
 )
 def test_courses_that_cannot_be(sizes: Any, stop: Any, message: str) -> None:
     with pytest.raises(PlanError, match=message):
-        Course.of(shares([1, 1]), sizes, stop)
+        MixSchedule.of(shares([1, 1]), sizes, stop)
 
 
 @pytest.mark.parametrize("positions", [[1], [0, 0], [0, 5, 3]])
 def test_positions_ascend_from_zero(positions: list[int]) -> None:
     with pytest.raises(PlanError, match="ascending"):
-        Course.of([(at, shares([1])) for at in positions], [1])
+        MixSchedule.of([(at, shares([1])) for at in positions], [1])
 
 
 def test_a_course_is_printed_by_what_it_was_made_of() -> None:
-    courses = [Course.of(shares([1, 2]), np.array([3, 4]), np.int64(9)) for _ in range(2)]
+    courses = [MixSchedule.of(shares([1, 2]), np.array([3, 4]), np.int64(9)) for _ in range(2)]
     assert repr(courses[0]) == repr(courses[1])
     assert "stop=9, length=9" in repr(courses[0])
 
 
 def test_nothing_left_to_drain() -> None:
-    assert Course.of(shares([1, 1]), [0, 0], "drain").length == 0
-    assert len(epoch(Course.of(shares([1, 1]), [0, 3], "drain"))[0]) == 3
+    assert MixSchedule.of(shares([1, 1]), [0, 0], "drain").length == 0
+    assert len(epoch(MixSchedule.of(shares([1, 1]), [0, 3], "drain"))[0]) == 3
     with pytest.raises(PlanError, match="within"):
-        Course.of(shares([1, 1]), [2, 2]).picks(np.array([4]))
+        MixSchedule.of(shares([1, 1]), [2, 2]).picks(np.array([4]))

@@ -15,7 +15,7 @@ from penstock.cli.fitted import Fitted
 from penstock.cli.options import Episodes, From, Opening, Where, chosen, format_names, opened, pairs
 from penstock.cli.show import Json, counted, print_json, size
 from penstock.conversion.convert import convert as convert_data
-from penstock.conversion.report import Report
+from penstock.conversion.report import ConversionReport
 from penstock.data.dataset import EpisodeDataset
 from penstock.formats.webdataset.shards import SUFFIXES
 
@@ -87,7 +87,7 @@ def convert(
         Console(soft_wrap=True).print(render(report))
 
 
-def render(report: Report) -> RenderableType:
+def render(report: ConversionReport) -> RenderableType:
     """The report for people."""
     said = SAID[report.status].format(at=report.resumed_at)
     counts = f"{counted(report.episodes, 'episode')}, {counted(report.steps, 'step')}, {size(report.bytes)} of columns"

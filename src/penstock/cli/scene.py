@@ -13,7 +13,7 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.domains.driving.geometry import box_corners
 from penstock.domains.driving.logs import EGO_EXTENT, Arrays, Timeline, Tracks
 from penstock.domains.driving.map import MapAPI
-from penstock.domains.driving.rasterize.cull import Near
+from penstock.domains.driving.rasterize.cull import SpatialIndex
 from penstock.domains.driving.tables import Predictions
 from penstock.errors import require
 
@@ -72,8 +72,8 @@ class Drive:
         self.tracks = Tracks.of(scene.agents, 0, self.timeline, 0)
         if road is not None:
             self.sides = road.interpolated_lanes(POINTS)[..., :2]
-            self.near = Near(road.bounds_info["lanes"]["bounds"])
-            self.near_crosswalks = Near(road.bounds_info["crosswalks"]["bounds"])
+            self.near = SpatialIndex(road.bounds_info["lanes"]["bounds"])
+            self.near_crosswalks = SpatialIndex(road.bounds_info["crosswalks"]["bounds"])
 
     def __len__(self) -> int:
         return len(self.timeline)

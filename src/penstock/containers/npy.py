@@ -29,7 +29,7 @@ _HEADER = re.compile(
 
 
 @dataclass(frozen=True)
-class Header:
+class NpyHeader:
     """What the header of an `.npy` file says, and where the values begin."""
 
     dtype: np.dtype[Any]
@@ -57,7 +57,7 @@ def header_bytes(dtype: str, shape: Sequence[int]) -> bytes:
     return out.getvalue()
 
 
-def header_of(raw: bytes, *, path: object, where: str | None = None) -> Header:
+def header_of(raw: bytes, *, path: object, where: str | None = None) -> NpyHeader:
     """The header of an `.npy` file of numbers, text or objects. Raises `FormatError` for any other.
 
     >>> header_of(header_bytes("<f4", (2, 3)), path=None).shape
@@ -76,7 +76,7 @@ def header_of(raw: bytes, *, path: object, where: str | None = None) -> Header:
         raise FormatError(f"expected a dtype of numbers or text, got {descr!r}", path=path, where=where) from error
     if len(shape) > RANK or len(shape) != len(re.findall(rb"[^, ]+", sides)):
         raise FormatError(f"expected a shape of at most {RANK} sizes, got {sides!r}", path=path, where=where)
-    return Header(dtype, shape, fortran == b"True", begin + length)
+    return NpyHeader(dtype, shape, fortran == b"True", begin + length)
 
 
 def array_of(raw: bytes, *, path: object, where: str | None = None, objects: bool = False) -> AnyArray:
@@ -121,7 +121,7 @@ def map_array(path: Path) -> AnyArray:
     return raw[header.at :].view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
 
 
-def objects_of(payload: bytes | memoryview, header: Header, *, path: object, where: str | None = None) -> AnyArray:
+def objects_of(payload: bytes | memoryview, header: NpyHeader, *, path: object, where: str | None = None) -> AnyArray:
     """The array of objects, as plain values, in what follows a header. Raises what `array_of` does."""
     value = loads(payload, path=path, where=f"of {where}" if where else "")
     same = isinstance(value, np.ndarray) and value.dtype.hasobject and value.shape == header.shape
@@ -132,7 +132,7 @@ def objects_of(payload: bytes | memoryview, header: Header, *, path: object, whe
     return value
 
 
-def _nothing(header: Header, path: object, where: str | None) -> AnyArray:
+def _nothing(header: NpyHeader, path: object, where: str | None) -> AnyArray:
     try:
         return np.zeros(header.shape, header.dtype)
     except (ValueError, MemoryError) as error:

@@ -13,9 +13,9 @@ import numpy as np
 
 from penstock.conversion.adapt import adapt
 from penstock.conversion.draft import Draft
-from penstock.conversion.mark import MARK, Mark, check_apart, found_at, locked, remove
+from penstock.conversion.mark import MARK, ConversionMark, check_apart, found_at, locked, remove
 from penstock.conversion.metadata import of_dataset, of_episode
-from penstock.conversion.report import Note, Report
+from penstock.conversion.report import ConversionReport, Note
 from penstock.conversion.scan import Scan
 from penstock.conversion.spaces import fitting, known
 from penstock.conversion.targets import Target, target_of
@@ -45,7 +45,7 @@ def convert(
     overwrite: bool = False,
     allow_empty: bool = False,
     on_episode: OnEpisode | None = None,
-) -> Report:
+) -> ConversionReport:
     """Convert a dataset to another format. The report lists every difference.
 
     Data that the target cannot store is stored in another form or left out, with a note in the report. Data that the
@@ -105,7 +105,7 @@ def convert(
 
 
 @dataclass(frozen=True, eq=False)
-class _Job:
+class _ConversionJob:
     """Episodes of a dataset, and how to write them."""
 
     data: EpisodeDataset
@@ -113,7 +113,7 @@ class _Job:
     draft: Draft
     spec: Spec
     metadata: Mapping[str, Any]
-    mark: Mark
+    mark: ConversionMark
     notes: dict[Note, None] = field(default_factory=dict[Note, None])
 
     def episode(self, number: int, episode: Episode) -> Episode:
@@ -125,7 +125,7 @@ class _Job:
 
 
 @dataclass
-class _Tally:
+class _ConversionProgress:
     """Progress of a conversion. Bytes are the size of the columns."""
 
     episodes: int
@@ -154,7 +154,7 @@ def _job(
     rename: Mapping[str, str],
     *,
     fill: bool,
-) -> _Job:
+) -> _ConversionJob:
     draft = Draft(data.spec.fields)
     draft.drop(drop)
     draft.rename(rename)
@@ -169,12 +169,14 @@ def _job(
         draft.note("adapted", "images", "stored as JPEG, which loses detail")
     metadata, notes = of_dataset(data.metadata, target)
     how = {"target": target.name, "options": options, "drop": list(drop), "rename": rename, "fill": fill}
-    mark = Mark.of(data.source.fingerprint, index, how)
+    mark = ConversionMark.of(data.source.fingerprint, index, how)
     notes = dict.fromkeys([*draft.notes, *notes])
-    return _Job(data, target, draft, Spec(draft.fields, *spaces), {**metadata, MARK: mark.encode()}, mark, notes)
+    return _ConversionJob(
+        data, target, draft, Spec(draft.fields, *spaces), {**metadata, MARK: mark.encode()}, mark, notes
+    )
 
 
-def _begin(job: _Job, out: Path, entry: Format, options: Mapping[str, Any]) -> tuple[Writer, int]:
+def _begin(job: _ConversionJob, out: Path, entry: Format, options: Mapping[str, Any]) -> tuple[Writer, int]:
     """The writer of the target, and its number of converted episodes. Raises `StateError` for another conversion."""
     sweep(out.parent)  # of conversions that were killed
     found = found_at(out, entry)
@@ -201,16 +203,18 @@ def _lengths(out: Path, entry: Format) -> IntArray:
         return np.diff(source.offsets)
 
 
-def _run(job: _Job, out: Path, entry: Format, writer: Writer, done: int, on_episode: OnEpisode | None) -> Report:
+def _run(
+    job: _ConversionJob, out: Path, entry: Format, writer: Writer, done: int, on_episode: OnEpisode | None
+) -> ConversionReport:
     data = job.data
     steps = int(np.diff(data.source.offsets)[data.episodes.index[:done]].sum())
     width = {align: sum(f.row_bytes for f in job.spec.values() if f.align == align) for align in job.spec.aligns}
-    tally = _Tally(done, steps, _bytes(width, done, steps))
+    tally = _ConversionProgress(done, steps, _bytes(width, done, steps))
     _write(job, writer, tally, on_episode)
     status: Literal["converted", "resumed", "complete"] = "converted"
     if done:
         status = "complete" if done == len(data) else "resumed"
-    return Report(out, entry.name, status, tally.episodes, tally.steps, tally.bytes, done, tuple(job.notes))
+    return ConversionReport(out, entry.name, status, tally.episodes, tally.steps, tally.bytes, done, tuple(job.notes))
 
 
 def _bytes(width: Mapping[str, int], episodes: int, steps: int) -> int:
@@ -219,7 +223,7 @@ def _bytes(width: Mapping[str, int], episodes: int, steps: int) -> int:
     return sum(width[align] * rows[align] for align in width)
 
 
-def _write(job: _Job, writer: Writer, tally: _Tally, on_episode: OnEpisode | None) -> None:
+def _write(job: _ConversionJob, writer: Writer, tally: _ConversionProgress, on_episode: OnEpisode | None) -> None:
     """Write the remaining episodes. Errors name the episode of the source."""
     left = job.data.episodes.index[tally.episodes :].tolist()
 

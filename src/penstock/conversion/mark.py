@@ -26,7 +26,7 @@ FIRST = ".shard-000000.tar."  # an archive on its way, all that a kill at the ve
 
 
 @dataclass(frozen=True)
-class Mark:
+class ConversionMark:
     """`source` is its fingerprint, `episodes` a digest of their numbers and order, `how` one of format and options."""
 
     source: str
@@ -35,7 +35,7 @@ class Mark:
     total: int
 
     @classmethod
-    def of(cls, fingerprint: str, episodes: IntArray, how: Mapping[str, Any]) -> Mark:
+    def of(cls, fingerprint: str, episodes: IntArray, how: Mapping[str, Any]) -> ConversionMark:
         """The mark of one conversion."""
         order = hashlib.sha256(np.ascontiguousarray(episodes, "<i8").tobytes()).hexdigest()
         told = hashlib.sha256(json.dumps(how, sort_keys=True, default=str).encode()).hexdigest()
@@ -46,10 +46,10 @@ class Mark:
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
-    def decode(cls, text: object) -> Mark | None:
+    def decode(cls, text: object) -> ConversionMark | None:
         """The mark that `encode` wrote; None for anything else.
 
-        >>> Mark.decode(Mark("a", "b", "c", 3).encode()), Mark.decode("{}")
+        >>> ConversionMark.decode(ConversionMark("a", "b", "c", 3).encode()), ConversionMark.decode("{}")
         (Mark(source='a', episodes='b', how='c', total=3), None)
         """
         try:
@@ -58,7 +58,7 @@ class Mark:
         except (ValueError, TypeError, RecursionError):
             return None
 
-    def check(self, found: Mark, out: Path) -> None:
+    def check(self, found: ConversionMark, out: Path) -> None:
         """Raise `StateError` saying in what the conversion found at `out` differs from this one."""
         differs = {
             "another source, or the source was changed since": self.source != found.source,
@@ -72,7 +72,7 @@ class Mark:
             )
 
 
-def found_at(out: Path, entry: Format) -> Mark | None:
+def found_at(out: Path, entry: Format) -> ConversionMark | None:
     """The mark of the dataset at `out`; None if nothing is there. What a kill at the very beginning left is removed.
 
     Raises `FileExistsError` for anything that no conversion to this format wrote.
@@ -87,7 +87,7 @@ def found_at(out: Path, entry: Format) -> Mark | None:
     try:
         found, path = recognise(out) if out.exists() else (entry, out)
         with found.open(path) as source:
-            mark = Mark.decode(source.metadata.get(MARK))
+            mark = ConversionMark.decode(source.metadata.get(MARK))
     except PenstockError as error:
         raise FileExistsError(f"expected nothing at {out}, or what a conversion wrote, got neither: {error}") from error
     if mark is None or found.name != entry.name:

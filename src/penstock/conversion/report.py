@@ -1,4 +1,4 @@
-"""`Report`: the result of a conversion, with one note for every difference between source and target."""
+"""`ConversionReport`: the result of a conversion, with one note for every difference between source and target."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Report:
+class ConversionReport:
     """Result of a conversion. Totals count the whole target.
 
     Args:
@@ -44,7 +44,7 @@ class Report:
         notes: Differences between source and target.
 
     Example:
-        >>> Report(Path("out"), "columns", "converted", 1, 10, 80, 0, ()).to_json()["status"]
+        >>> ConversionReport(Path("out"), "columns", "converted", 1, 10, 80, 0, ()).to_json()["status"]
         'converted'
     """
 

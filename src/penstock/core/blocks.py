@@ -65,7 +65,7 @@ def _in_turn(advance: Callable[[Any], Columns]) -> Callable[[Any], Columns]:
     return following
 
 
-class Origin(Protocol):
+class BlockOrigin(Protocol):
     """Makes new iterators over the same blocks."""
 
     @property

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import BoolArray
-from penstock.core.blocks import BlockIterator, IteratorState, Origin, concatenated
+from penstock.core.blocks import BlockIterator, BlockOrigin, IteratorState, concatenated
 from penstock.core.columns import Columns
 from penstock.data.function_digest import FunctionDigest
 from penstock.data.stream_items import Overlong, PackOptions, Positions
@@ -36,7 +36,7 @@ class IterDataset:
         [[0.0, 2.0], [4.0]]
     """
 
-    def __init__(self, origin: Origin) -> None:
+    def __init__(self, origin: BlockOrigin) -> None:
         self._origin = origin
 
     def __iter__(self) -> BlockIterator:
@@ -182,7 +182,7 @@ class _Kept:
 
 @dataclass(frozen=True)
 class _FlatMap:
-    upstream: Origin
+    upstream: BlockOrigin
     fn: Callable[[Columns], Mapping[str, Any]]
     digest: FunctionDigest
 
@@ -212,7 +212,7 @@ class _FlatMapIterator(BlockIterator):
 
 @dataclass(frozen=True)
 class _Rebatch:
-    upstream: Origin
+    upstream: BlockOrigin
     batch_size: int
     drop_last: bool
 

@@ -75,7 +75,7 @@ class Mapped:
         return f"map({name_of(self.fn)}, seed={self.seed})"
 
 
-class Stage(Protocol):
+class ColumnFunction(Protocol):
     """A function that turns columns into columns, row by row."""
 
     @property
@@ -93,7 +93,7 @@ class Stage(Protocol):
         ...
 
 
-class Origin(Protocol):
+class DatasetOrigin(Protocol):
     """Protocol for rebuilding a dataset over fewer episodes."""
 
     def until(self, episodes: Sequence[int]) -> MapDataset | None:
@@ -132,8 +132,8 @@ class MapDataset:
         self,
         sources: Sequence[Source],
         plan: Plan,
-        maps: Sequence[Stage] = (),
-        origin: Origin | None = None,
+        maps: Sequence[ColumnFunction] = (),
+        origin: DatasetOrigin | None = None,
     ) -> None:
         self.sources, self.plan, self.maps = tuple(sources), plan, tuple(maps)
         self._origin = origin
@@ -529,7 +529,7 @@ class MapDataset:
             >>> [block["x"].tolist() for block in data.iterate(2)]
             [[1, 2], [3]]
         """
-        walk = _Walk(self, batch_size, epochs, drop_last)
+        walk = _BatchRange(self, batch_size, epochs, drop_last)
         if not allow_empty:
             check_batches(self.plan, batch_size, drop_last=drop_last)
         return IterDataset(walk)
@@ -612,7 +612,7 @@ class _Derived:
 
 
 @dataclass(frozen=True)
-class _Walk:
+class _BatchRange:
     dataset: MapDataset
     batch_size: int
     epochs: int | None
@@ -627,13 +627,13 @@ class _Walk:
         return chained(self.dataset.fingerprint, (self.batch_size, self.epochs, self.drop_last))
 
     def __call__(self) -> BlockIterator:
-        return _Cursor(self)
+        return _BatchIterator(self)
 
 
-class _Cursor(BlockIterator):
+class _BatchIterator(BlockIterator):
     """Iterator over the blocks of a dataset. Its state is the next position."""
 
-    def __init__(self, walk: _Walk) -> None:
+    def __init__(self, walk: _BatchRange) -> None:
         self.walk = walk
         self.position = 0
 

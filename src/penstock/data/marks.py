@@ -11,7 +11,7 @@ from penstock.core.arrays import AnyArray, Int32Array, IntArray
 from penstock.core.selection import Selection
 from penstock.errors import PlanError
 from penstock.kernels.dispatch import kernels
-from penstock.plan.base import Mark
+from penstock.plan.base import DerivedOutput
 
 Empty = Callable[[tuple[int, ...], np.dtype[Any]], AnyArray]
 Begins = Callable[[int], IntArray]
@@ -22,8 +22,8 @@ def _no_begins(source: int) -> IntArray:
     raise ValueError(f"expected the first rows of the episodes of source {source}, got none")
 
 
-def marked(mark: Mark, selection: Selection, empty: Empty = np.empty, begins: Begins = _no_begins) -> AnyArray:
-    """Compute a derived output, as `Mark` describes it.
+def marked(mark: DerivedOutput, selection: Selection, empty: Empty = np.empty, begins: Begins = _no_begins) -> AnyArray:
+    """Compute a derived output, as `DerivedOutput` describes it.
 
     Args:
         mark: The output.
@@ -37,8 +37,10 @@ def marked(mark: Mark, selection: Selection, empty: Empty = np.empty, begins: Be
     Example:
         >>> two = np.array([0, 2])
         >>> pack = Selection(two, two, two * 0 + 2, two, (1, 5), None, np.array([1, 2]), two * 0)
-        >>> marked(Mark("ids", 0, "segment_ids"), pack).tolist(), marked(Mark("cu", 0, "cu_seqlens", 3), pack).tolist()
-        ([[1, 1, 2, 2, 0]], [[0, 2, 4, 4]])
+        >>> marked(DerivedOutput("ids", 0, "segment_ids"), pack).tolist()
+        [[1, 1, 2, 2, 0]]
+        >>> marked(DerivedOutput("cu", 0, "cu_seqlens", 3), pack).tolist()
+        [[0, 2, 4, 4]]
     """
     if mark.kind == "segment_ids":
         return _painted(selection, _segment(selection), 0, empty)
@@ -49,34 +51,34 @@ def marked(mark: Mark, selection: Selection, empty: Empty = np.empty, begins: Be
     return _DRAW[mark.kind](mark, selection)
 
 
-def _mask(_: Mark, selection: Selection) -> AnyArray:
+def _mask(_: DerivedOutput, selection: Selection) -> AnyArray:
     return selection.mask()
 
 
-def _lengths(mark: Mark, selection: Selection) -> AnyArray:
+def _lengths(mark: DerivedOutput, selection: Selection) -> AnyArray:
     lengths = np.zeros((selection.shape[0], mark.width), np.int32)
     rows = selection.length if selection.headed is None else selection.length + selection.headed
     np.add.at(lengths, (_sample(selection), _segment(selection) - 1), rows.astype(np.int32))
     return lengths
 
 
-def _cu_seqlens(mark: Mark, selection: Selection) -> AnyArray:
+def _cu_seqlens(mark: DerivedOutput, selection: Selection) -> AnyArray:
     sums = np.zeros((selection.shape[0], mark.width + 1), np.int32)
     np.cumsum(_lengths(mark, selection), axis=1, out=sums[:, 1:])
     return sums
 
 
-def _sources(mark: Mark, selection: Selection) -> AnyArray:
+def _sources(mark: DerivedOutput, selection: Selection) -> AnyArray:
     sources = np.full((selection.shape[0], mark.width), -1, np.int32)
     sources[_sample(selection), _segment(selection) - 1] = selection.source
     return sources
 
 
-def _source(mark: Mark, selection: Selection) -> AnyArray:
+def _source(mark: DerivedOutput, selection: Selection) -> AnyArray:
     return part_of(mark, _origin(mark, selection))
 
 
-def part_of(mark: Mark, origin: IntArray) -> Int32Array:
+def part_of(mark: DerivedOutput, origin: IntArray) -> Int32Array:
     """Return the number of each sample's part of a mix, `[n]`.
 
     Args:
@@ -86,14 +88,14 @@ def part_of(mark: Mark, origin: IntArray) -> Int32Array:
     return (np.searchsorted(mark.having, origin, side="right") - 1).astype(np.int32)
 
 
-def _origin(_: Mark, selection: Selection) -> IntArray:
+def _origin(_: DerivedOutput, selection: Selection) -> IntArray:
     """Origin of each sample. It needs the field `origin`, because samples without rows have no spans."""
     if selection.origin is None:
         raise PlanError("expected the selection of a mix, which picked each of its samples, got another one")
     return selection.origin
 
 
-def _present(mark: Mark, selection: Selection) -> AnyArray:
+def _present(mark: DerivedOutput, selection: Selection) -> AnyArray:
     present = np.isin(_origin(mark, selection), mark.having)
     present[_sample(selection)] = False  # where there are spans they decide: a pack may be from several sources
     present[_sample(selection)[np.isin(selection.source, mark.having)]] = True

@@ -12,12 +12,12 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.core.blocks import concatenated
 from penstock.core.columns import Columns
-from penstock.data.map_dataset import MapDataset, Stage, require_samples
+from penstock.data.map_dataset import ColumnFunction, MapDataset, require_samples
 from penstock.data.marks import part_of
 from penstock.errors import PlanError, SpecError
-from penstock.plan.base import Mark, Plan
-from penstock.plan.mixed import ORIGIN, Mixed, Part
-from penstock.plan.schedule import Course, Stop
+from penstock.plan.base import DerivedOutput, Plan
+from penstock.plan.mixed import ORIGIN, MixedPlan, MixPart
+from penstock.plan.schedule import MixSchedule, Stop
 from penstock.plan.weights import Weight, per_sample, shares
 
 Weights = Mapping[str, Weight] | Sequence[Weight]
@@ -79,11 +79,11 @@ def mix(
     if not held:
         raise PlanError("expected at least one dataset to mix, got none")
     given = [len(d) for d in held] if weights is None else weights
-    course = Course.of(_changes(given, list(named), held, unit), [len(d) for d in held], stop)
-    parts = [Part(name, d.plan, len(d.sources)) for name, d in named.items()]
+    course = MixSchedule.of(_changes(given, list(named), held, unit), [len(d) for d in held], stop)
+    parts = [MixPart(name, d.plan, len(d.sources)) for name, d in named.items()]
     mapped = any(d.maps for d in held)
-    plan = Mixed(parts, course, label=label, union=union, origin=mapped)
-    stages: tuple[Stage, ...] = ()
+    plan = MixedPlan(parts, course, label=label, union=union, origin=mapped)
+    stages: tuple[ColumnFunction, ...] = ()
     if mapped:
         functions = (_Functions(at, _labels(d.plan), d.maps) for at, d in zip(plan.first, held, strict=True))
         stages = (_Routed(label, tuple(functions)),)
@@ -129,7 +129,7 @@ def _in_order(weights: Weights, names: list[str]) -> list[Weight]:
     return list(weights)
 
 
-def _labels(plan: Plan) -> tuple[Mark, ...]:
+def _labels(plan: Plan) -> tuple[DerivedOutput, ...]:
     return tuple(mark for mark in plan.marks if mark.kind == "source")
 
 
@@ -141,8 +141,8 @@ class _Functions:
     """
 
     first: int
-    labels: tuple[Mark, ...]
-    stages: tuple[Stage, ...]
+    labels: tuple[DerivedOutput, ...]
+    stages: tuple[ColumnFunction, ...]
 
     @property
     def fingerprint(self) -> str:

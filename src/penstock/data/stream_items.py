@@ -74,7 +74,7 @@ class PackOptions:
         bounds = (self.open_bins, self.age, self.most, self.rows)
         return repr((length, *bounds, self.overlong, self.positions, pad, self.keep))
 
-    def axes(self, block: Columns) -> tuple[Axis, ...]:
+    def axes(self, block: Columns) -> tuple[StreamAxis, ...]:
         """Return the axes that columns are packed along: one for all, or one for each column.
 
         Args:
@@ -85,7 +85,7 @@ class PackOptions:
         """
         ragged = [path for path, array in block.flat.items() if isinstance(array, Ragged)]
         length = self.length
-        axes = _apart(length) if isinstance(length, Mapping) else (Axis("", int(length), tuple(ragged)),)
+        axes = _apart(length) if isinstance(length, Mapping) else (StreamAxis("", int(length), tuple(ragged)),)
         packed = [path for axis in axes for path in axis.columns]
         wrong = [p for p in packed if p not in ragged] + [p for p in self.keep if p in ragged or p not in block.flat]
         flat = all(len(block[path].shape) == 1 for path in packed if path in ragged)
@@ -121,7 +121,7 @@ class PackOptions:
 
 
 @dataclass(frozen=True)
-class Axis:
+class StreamAxis:
     """Columns that are packed together, because their sequences have equal lengths. A row has `capacity` places."""
 
     name: str
@@ -141,9 +141,9 @@ def _whole(name: str, value: Any, least: int) -> None:
         raise PlanError(f"expected {name} to be an integer from {least} to {_LONGEST - 1}, got {value!r}")
 
 
-def _apart(lengths: Mapping[str, int]) -> tuple[Axis, ...]:
+def _apart(lengths: Mapping[str, int]) -> tuple[StreamAxis, ...]:
     alone = len(lengths) == 1
-    return tuple(Axis("" if alone else path, int(length), (path,)) for path, length in lengths.items())
+    return tuple(StreamAxis("" if alone else path, int(length), (path,)) for path, length in lengths.items())
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class Items:
     row: IntArray
 
 
-def row_lengths(block: Columns, axes: tuple[Axis, ...], first: int) -> IntArray:
+def row_lengths(block: Columns, axes: tuple[StreamAxis, ...], first: int) -> IntArray:
     """Return the length of every row along each axis, `[rows, A]`.
 
     Args:
@@ -194,7 +194,9 @@ def row_lengths(block: Columns, axes: tuple[Axis, ...], first: int) -> IntArray:
     return np.stack([block[axis.columns[0]].lengths for axis in axes], axis=1)
 
 
-def items_of(lengths: IntArray, axes: tuple[Axis, ...], overlong: Overlong, before: Passed) -> tuple[Items, Passed]:
+def items_of(
+    lengths: IntArray, axes: tuple[StreamAxis, ...], overlong: Overlong, before: Passed
+) -> tuple[Items, Passed]:
     """Return the sequences of a block, and the updated counts.
 
     Args:
@@ -244,7 +246,7 @@ def _parts(sizes: IntArray, capacity: IntArray) -> tuple[IntArray, IntArray, Int
     return row, np.clip(sizes[row] - skipped, 0, capacity), skipped
 
 
-def _refuse(row: int, lengths: IntArray, axes: tuple[Axis, ...], first: int) -> None:
+def _refuse(row: int, lengths: IntArray, axes: tuple[StreamAxis, ...], first: int) -> None:
     axis, found = next((a, n) for a, n in zip(axes, lengths[row].tolist(), strict=True) if n > a.capacity)
     raise DataError(
         f"expected at most {axis.capacity} {axis.columns[0]}, got {found} at sequence {first + row}; `overlong` can "

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
-from penstock.core.blocks import BlockIterator, IteratorState, Origin, concatenated
+from penstock.core.blocks import BlockIterator, BlockOrigin, IteratorState, concatenated
 from penstock.core.boundary import parsing_state
 from penstock.core.columns import Columns
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.data.lengths import LengthsFile
 from penstock.data.recycler import Recycler
-from penstock.data.stream_items import Axis, Items, PackOptions, Passed, items_of, row_lengths
+from penstock.data.stream_items import Items, PackOptions, Passed, StreamAxis, items_of, row_lengths
 from penstock.errors import SpecError, StateError
 from penstock.kernels.dispatch import kernels
 from penstock.kernels.rows import RowMap
@@ -33,7 +33,7 @@ RECYCLED_BYTES = 256 << 20
 class StreamPack:
     """Factory of the iterators of `IterDataset.pack`."""
 
-    upstream: Origin
+    upstream: BlockOrigin
     options: PackOptions
 
     @property
@@ -47,7 +47,7 @@ class StreamPack:
 
 
 @dataclass(eq=False)
-class _Held:
+class _WaitingBlock:
     """A block with waiting sequences: the state and counts before it, its items, and the pack and flags of each item.
 
     The first `taken` items are packed.
@@ -86,8 +86,8 @@ class PackIterator(BlockIterator):
 
     def _start(self, passed: Passed) -> None:
         self.passed = passed
-        self._held: deque[_Held] = deque()
-        self._axes: tuple[Axis, ...] = ()
+        self._held: deque[_WaitingBlock] = deque()
+        self._axes: tuple[StreamAxis, ...] = ()
         self._open: Any = None
         self._file: LengthsFile | None = None
         self._ended = False
@@ -128,7 +128,7 @@ class PackIterator(BlockIterator):
     ) -> tuple[int, int]:
         return kernels().pack_stream(self._open, sizes, final, pack, flags, closed)
 
-    def _untaken(self) -> _Held | None:
+    def _untaken(self) -> _WaitingBlock | None:
         """The block with the next sequence, or None at the end of the stream."""
         while not self._held or self._held[-1].taken == len(self._held[-1].flags):
             if not self._read():
@@ -184,10 +184,10 @@ class PackIterator(BlockIterator):
         items, passed = items_of(lengths, self._axes, self._options.overlong, self.passed)
         if self._file is not None:
             self._file.write(self.passed.sequences, lengths)
-        self._held.append(_Held(before, self.passed, columns, items))
+        self._held.append(_WaitingBlock(before, self.passed, columns, items))
         self.passed = passed
 
-    def _columns(self, blocks: Sequence[_Held], chosen: IntArray, row: IntArray, n: int) -> Columns:
+    def _columns(self, blocks: Sequence[_WaitingBlock], chosen: IntArray, row: IntArray, n: int) -> Columns:
         """Columns of the `chosen` items of the blocks. Their places are the rows `row`, in that order."""
         cuts = offsets_of([len(block.flags) for block in blocks])
         block = np.searchsorted(cuts, chosen, side="right") - 1
@@ -217,7 +217,7 @@ class PackIterator(BlockIterator):
     def _gathered(
         self,
         path: str,
-        blocks: Sequence[_Held],
+        blocks: Sequence[_WaitingBlock],
         block: IntArray,
         start: IntArray,
         length: IntArray,
@@ -285,7 +285,7 @@ class PackIterator(BlockIterator):
                 raise StateError("expected the sequences that the state was saved with; the stream has changed since")
 
 
-def _members(blocks: Sequence[_Held], closed: IntArray) -> tuple[IntArray, IntArray]:
+def _members(blocks: Sequence[_WaitingBlock], closed: IntArray) -> tuple[IntArray, IntArray]:
     """Items of closed packs, in the order of packs and then of the stream, and the pack of each.
 
     Items are counted over all blocks. They are marked as returned.

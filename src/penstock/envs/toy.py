@@ -25,7 +25,7 @@ Expert = Callable[[ByteArray], AnyArray]
 
 
 @dataclass(frozen=True)
-class Task:
+class ToyTask:
     """What a task is: its action space, how many steps an episode has at most, how far the agent moves in one."""
 
     actions: Space
@@ -34,9 +34,9 @@ class Task:
 
 
 TASKS = {
-    "reach": Task(Discrete(5), 50, 0.07),
-    "push": Task(Box(np.full(2, -1.0), np.full(2, 1.0), np.dtype(np.float32)), 100, 0.05),
-    "chase": Task(Discrete(9), 80, 0.06),
+    "reach": ToyTask(Discrete(5), 50, 0.07),
+    "push": ToyTask(Box(np.full(2, -1.0), np.full(2, 1.0), np.dtype(np.float32)), 100, 0.05),
+    "chase": ToyTask(Discrete(9), 80, 0.06),
 }
 
 _HALF = np.sqrt(0.5)
@@ -73,7 +73,7 @@ class Toy(Benchmark):
         return Factory("penstock.envs.toy_env:build", config)
 
 
-def task(name: str) -> Task:
+def task(name: str) -> ToyTask:
     """The task of that name. Raises `DataError` for an unknown one."""
     if name not in TASKS:
         raise DataError(f"unknown task {name!r} of the benchmark 'toy'{suggestion(name, TASKS)}; there are {[*TASKS]}")

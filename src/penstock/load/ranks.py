@@ -12,7 +12,7 @@ import numpy.typing as npt
 from penstock.errors import PlanError
 from penstock.load.shares import plans_below
 from penstock.plan.base import Plan
-from penstock.plan.shard import Share
+from penstock.plan.shard import ShardPlan
 
 Int = npt.NDArray[np.int64]
 
@@ -140,4 +140,4 @@ def check_ranks(plan: Plan, batch_size: int, shares: Ranks) -> None:
 
 
 def _holds_share(plan: Plan) -> bool:
-    return isinstance(plan, Share) or any(_holds_share(below) for below in plans_below(plan))
+    return isinstance(plan, ShardPlan) or any(_holds_share(below) for below in plans_below(plan))

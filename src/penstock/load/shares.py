@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.plan.base import DerivedPlan, Plan
-from penstock.plan.mixed import Mixed
+from penstock.plan.mixed import MixedPlan
 
 Int = npt.NDArray[np.int64]
 
@@ -52,7 +52,7 @@ def shares_of(plan: Plan, positions: Int) -> Shares | None:
 
 def _found(plan: Plan, k: Int | None) -> Shares | None:
     """Shares at positions `k`, or one row with the shares at the start if the position is unknown."""
-    if isinstance(plan, Mixed):
+    if isinstance(plan, MixedPlan):
         return _of_mix(plan, k)
     upstream: Plan | None = getattr(plan, "upstream", None)
     if upstream is None:
@@ -60,7 +60,7 @@ def _found(plan: Plan, k: Int | None) -> Shares | None:
     return _found(upstream, plan.positions(k) if isinstance(plan, DerivedPlan) and k is not None else None)
 
 
-def _of_mix(mix: Mixed, k: Int | None) -> Shares:
+def _of_mix(mix: MixedPlan, k: Int | None) -> Shares:
     begin = np.array([at for at, _ in mix.course.stretches])
     table = np.array([[float(share) for share in shares] for _, shares in mix.course.stretches])
     place = np.zeros(1, np.int64) if k is None else mix.locate(k)[1]
@@ -86,7 +86,7 @@ def plans_below(plan: Plan) -> Sequence[Plan]:
         >>> plans_below(data.shuffle().plan) == [data.plan]
         True
     """
-    if isinstance(plan, Mixed):
+    if isinstance(plan, MixedPlan):
         return [part.plan for part in plan.parts]
     upstream: Plan | None = getattr(plan, "upstream", None)
     return [] if upstream is None else [upstream]

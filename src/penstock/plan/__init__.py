@@ -1,9 +1,9 @@
 """Plans: which rows make up each sample, and in which order, from integers and without values."""
 
 from penstock.plan.base import (
+    DerivedOutput,
     DerivedPlan,
     EpisodeTransform,
-    Mark,
     Plan,
     PlanTransform,
     Read,
@@ -18,7 +18,7 @@ from penstock.plan.pack import Pack
 from penstock.plan.packing import PackIndex, PackReport, Rule, lower_bound
 from penstock.plan.pairs import Pairs
 from penstock.plan.repeat import Repeat
-from penstock.plan.schedule import Course, Schedule
+from penstock.plan.schedule import MixSchedule, Schedule
 from penstock.plan.select import Select, Take
 from penstock.plan.sequences import Sequences
 from penstock.plan.shard import Shard
@@ -31,12 +31,12 @@ from penstock.plan.where import Where
 from penstock.plan.windows import Windows
 
 __all__ = [
-    "Course",
+    "DerivedOutput",
     "DerivedPlan",
     "EpisodeTransform",
     "Episodes",
-    "Mark",
     "MixReport",
+    "MixSchedule",
     "Nominal",
     "Pack",
     "PackIndex",

@@ -13,7 +13,7 @@ from penstock.core.columns import under
 from penstock.core.selection import Selection
 from penstock.errors import PlanError
 from penstock.kernels.locate import Groups
-from penstock.plan.base import Mark, Plan, Read, View, chained, checked
+from penstock.plan.base import DerivedOutput, Plan, Read, View, chained, checked
 from penstock.plan.episodes import Episodes
 
 Pad = Literal["drop", "zero", "repeat"]
@@ -24,7 +24,7 @@ EPISODE = View("episode", 0, 1)
 """The one row that a column aligned with episodes has."""
 
 
-class Anchored(Plan):
+class AnchoredPlan(Plan):
     """Plan whose sample `i` of an episode has its anchor at step `first + i * stride`, and reads each view from there.
 
     With `pad="drop"`, the anchors are the steps `t` in `0 : T` for which every view is inside the episode. Otherwise
@@ -49,7 +49,7 @@ class Anchored(Plan):
 
     Example:
         >>> import penstock
-        >>> isinstance(penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples().plan, Anchored)
+        >>> isinstance(penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples().plan, AnchoredPlan)
         True
     """
 
@@ -75,8 +75,8 @@ class Anchored(Plan):
             Read(name, column, number[view], name in squeezed or view.align == "episode")
             for name, column, view in outputs
         )
-        told = [Mark(name, number[view], "place") for name, view in places]
-        self.marks = (*(Mark(name, number[view]) for name, view in masks), *told)
+        told = [DerivedOutput(name, number[view], "place") for name, view in places]
+        self.marks = (*(DerivedOutput(name, number[view]) for name, view in masks), *told)
         self.fingerprint = chained(episodes.fingerprint, transform)
         ranges = [view for view in self.views if view.align != "episode"]
         self._first, spare = _room(ranges, -int(final)) if pad == "drop" else (0, 0)

@@ -102,7 +102,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Mark:
+class DerivedOutput:
     """Output that is derived from the spans of a view, without values.
 
     Kinds:
@@ -127,7 +127,7 @@ class Mark:
         having: Numbers of sources. The default is empty.
 
     Example:
-        >>> Mark("actions_mask", view=1).kind
+        >>> DerivedOutput("actions_mask", view=1).kind
         'mask'
     """
 
@@ -159,7 +159,7 @@ class Plan(ABC):
     """The distinct views; `resolve` gives one selection for each."""
     reads: tuple[Read, ...]
     """The output columns."""
-    marks: tuple[Mark, ...]
+    marks: tuple[DerivedOutput, ...]
     """What the batch carries besides columns: masks where something is padded, segment ids where it is packed."""
     fingerprint: str
     """A digest of the episodes, the parameters and the seed: equal plans give equal selections."""

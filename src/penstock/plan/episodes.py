@@ -84,7 +84,7 @@ class Episodes:
         offsets = source.offsets[: n + 1]
         ragged = tuple(path for path, f in source.spec.items() if f.kind == "ragged" and f.align == "episode")
 
-        known = _Known(source, n)
+        known = _SourceEpisodes(source, n)
         return cls(
             np.zeros(n, np.int64),
             np.arange(n),
@@ -114,7 +114,7 @@ class Episodes:
             why: The operation, which becomes part of the fingerprint together with the rows.
         """
         rows = np.asarray(chosen, np.int64)
-        known = _Taken(self, rows)
+        known = _EpisodeSubset(self, rows)
         digest = hashlib.sha256(f"{self.fingerprint} {why} ".encode() + rows.tobytes()).hexdigest()
         return Episodes(
             self.source[rows],
@@ -162,7 +162,7 @@ class Episodes:
 
 
 @dataclass(frozen=True, eq=False)
-class _Known:
+class _SourceEpisodes:
     """Metadata and extents of the first `n` episodes of a source."""
 
     source: Source
@@ -177,7 +177,7 @@ class _Known:
 
 
 @dataclass(frozen=True, eq=False)
-class _Taken:
+class _EpisodeSubset:
     """Metadata and extents of some rows of the table."""
 
     episodes: Episodes

@@ -16,7 +16,7 @@ from penstock.core.arrays import IntArray, UInt32Array
 from penstock.core.ragged import offsets_of
 from penstock.errors import PlanError
 from penstock.kernels.dispatch import kernels
-from penstock.plan.targets import ONE, Targets
+from penstock.plan.targets import ONE, PickTargets
 
 LIMIT = 1 << 20
 """Picks in the longest table; it takes 8 bytes a pick."""
@@ -84,7 +84,7 @@ class FairTable(Order):
         return table
 
     @classmethod
-    def of(cls, targets: Targets, length: int | None) -> FairTable | None:
+    def of(cls, targets: PickTargets, length: int | None) -> FairTable | None:
         """The order of the first `length` picks, or of all; None where it does not fit into a table."""
         folds = _folds(targets, length)
         picks = folds[-1].end
@@ -168,7 +168,7 @@ class Fold(NamedTuple):
     weights: tuple[int, ...]
 
 
-def _folds(targets: Targets, length: int | None) -> list[Fold]:
+def _folds(targets: PickTargets, length: int | None) -> list[Fold]:
     """The stretches up to `length`, each with at most `KEPT` periods and a rest."""
     folds: list[Fold] = []
     out = 0
@@ -187,7 +187,7 @@ def _folds(targets: Targets, length: int | None) -> list[Fold]:
     return folds
 
 
-def _points(targets: Targets, folds: Sequence[Fold]) -> tuple[IntArray, IntArray]:
+def _points(targets: PickTargets, folds: Sequence[Fold]) -> tuple[IntArray, IntArray]:
     """Whole picks at which the targets of the folded stretches may bend, and the targets there in `UNIT`s."""
     points: dict[int, Any] = {}
     out, lost = 0, targets.counts[0] * 0

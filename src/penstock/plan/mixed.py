@@ -11,8 +11,8 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.core.selection import Selection
 from penstock.errors import PlanError
-from penstock.plan.base import ENDLESS, Mark, Plan, Read, View, chained, checked
-from penstock.plan.schedule import Course
+from penstock.plan.base import ENDLESS, DerivedOutput, Plan, Read, View, chained, checked
+from penstock.plan.schedule import MixSchedule
 from penstock.plan.weights import MixReport
 
 ORIGIN = "__origin__"
@@ -20,7 +20,7 @@ ORIGIN = "__origin__"
 
 
 @dataclass(frozen=True)
-class Part:
+class MixPart:
     """One plan of a mix: its name, and how many sources it reads from."""
 
     name: str
@@ -28,7 +28,7 @@ class Part:
     sources: int
 
 
-class Mixed(Plan):
+class MixedPlan(Plan):
     """Sample `k` is the next sample, in its own order, of the part that `course` picks at `k`.
 
     The sources of the parts are numbered one part after the other. `label` is a column `[n]` int32 that tells which
@@ -41,8 +41,8 @@ class Mixed(Plan):
 
     def __init__(
         self,
-        parts: Sequence[Part],
-        course: Course,
+        parts: Sequence[MixPart],
+        course: MixSchedule,
         *,
         label: str | None = "source",
         union: bool = False,
@@ -73,18 +73,18 @@ class Mixed(Plan):
             return replace(model, view=view, columns=())
         return replace(model, view=view, columns=tuple(columns))
 
-    def _made_marks(self, joined: _Joined) -> tuple[Mark, ...]:
+    def _made_marks(self, joined: _Joined) -> tuple[DerivedOutput, ...]:
         marks = [replace(model, view=view) for model, view in joined.marks]
         for read in self.reads:
             having = tuple(source for source in range(self._sources) if read.of(source) is not None)
             if len(having) < self._sources:
-                marks.append(Mark(f"{read.name}_present", joined.whole, "present", having=having))
+                marks.append(DerivedOutput(f"{read.name}_present", joined.whole, "present", having=having))
         if self._label is not None:
             if any(read.name == self._label for read in self.reads):
                 raise PlanError(f"expected no output named {self._label!r}, which tells the part; choose another label")
-            marks.append(Mark(self._label, joined.whole, "source", having=self.first))
+            marks.append(DerivedOutput(self._label, joined.whole, "source", having=self.first))
         if self._origin:
-            marks.append(Mark(ORIGIN, joined.whole, "origin"))
+            marks.append(DerivedOutput(ORIGIN, joined.whole, "origin"))
         return tuple(marks)
 
     @property
@@ -98,7 +98,7 @@ class Mixed(Plan):
         return self._used_up and all(part.plan.periodic for part in self._picked)
 
     @property
-    def _picked(self) -> list[Part]:
+    def _picked(self) -> list[MixPart]:
         return [part for part, count in zip(self.parts, self._each_epoch.tolist(), strict=True) if count]
 
     @property
@@ -187,7 +187,7 @@ class _Joined:
     A way is a tuple with the view of each part, None for a part that lacks it.
     """
 
-    def __init__(self, parts: Sequence[Part], union: bool) -> None:
+    def __init__(self, parts: Sequence[MixPart], union: bool) -> None:
         self.parts, self.union = parts, union
         self.reads = [{read.name: read for read in part.plan.reads} for part in parts]
         self.ways: dict[tuple[int | None, ...], int] = {}
@@ -234,9 +234,9 @@ class _Joined:
             if name in reads
         }
 
-    def _joined_marks(self) -> list[tuple[Mark, int]]:
+    def _joined_marks(self) -> list[tuple[DerivedOutput, int]]:
         """Marks that some part has, over the view they draw on in every part."""
-        joined: list[tuple[Mark, int]] = []
+        joined: list[tuple[DerivedOutput, int]] = []
         held = [
             {mark.name: mark for mark in part.plan.marks if mark.kind not in ("source", "origin")}
             for part in self.parts
@@ -257,7 +257,7 @@ class _Joined:
                 raise PlanError(f"expected {name!r} in every part of a mix, got it in some; or union=True")
         return joined
 
-    def _beside(self, name: str, held: Sequence[dict[str, Mark]]) -> int:
+    def _beside(self, name: str, held: Sequence[dict[str, DerivedOutput]]) -> int:
         """The way of an output that parts with this mark read through its view: in the others it tells what is real."""
         for way, number in self.ways.items():
             if all(way[c] == marks[name].view for c, marks in enumerate(held) if name in marks) and None not in way:

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 from penstock.core.columns import under
 from penstock.errors import PlanError, suggestion
 from penstock.plan.base import MarkKind, Plan, PlanTransform, settle
-from penstock.plan.packed import Packed
+from penstock.plan.packed import PackedPlan
 from penstock.plan.packing.index import Keep
 from penstock.plan.packing.rule import Flush, Method, Overlong, Rule
 
@@ -53,7 +53,7 @@ class Pack(PlanTransform):
         window: Samples that are planned together, at least 1. The default is 65536.
         seed: Seed of the keyed orders. The default is 0.
         marks: Outputs to add, of `"segment_ids"`, `"positions"`, `"lengths"`, `"cu_seqlens"` and `"sources"`. See
-            `penstock.plan.Mark`.
+            `penstock.plan.DerivedOutput`.
         pad: Value of padding, for all columns or by name. Derived outputs have 0 there. The default is 0.
         repack: Whether to plan every epoch again from the order of the plan below, as packs of a mix always are. The
             number of packs then varies between epochs. The default is False.
@@ -132,7 +132,7 @@ class Pack(PlanTransform):
         if any(mark.kind == "segment_ids" for mark in plan.marks):
             raise PlanError(f"expected samples that are not packed yet for {self!r}, got packs; pack once")
         pad, head = (self._values(plan, name) for name in ("pad", "head"))
-        return Packed(plan, self, self._limits(plan), pad, head)
+        return PackedPlan(plan, self, self._limits(plan), pad, head)
 
     def _limits(self, plan: Plan) -> dict[str, int]:
         """Limit of every output that has rows."""

@@ -21,9 +21,9 @@ from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, PlanError, StateError
 from penstock.files import read_checked, write_checked
 from penstock.flow.limits import cores
-from penstock.plan.base import Mark, Plan, Read, View, chained, check_ends, checked
+from penstock.plan.base import DerivedOutput, Plan, Read, View, chained, check_ends, checked
 from penstock.plan.packing.even import EvenIndex
-from penstock.plan.packing.index import PackIndex, PackReport, Pieces
+from penstock.plan.packing.index import PackIndex, PackPieces, PackReport
 from penstock.plan.packing.layout import Lengths
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ BARREN = 100  # epochs without any pack that are planned in a row before it is t
 HELD = 3  # indexes of epochs that are kept at hand, where every epoch has its own
 
 
-class Packed(Plan):
+class PackedPlan(Plan):
     """Pack `k` of an epoch: the pieces that the index of that epoch names, as rows of the plan below.
 
     Where the plan below has the same samples every epoch, one index serves for all; else each epoch has one.
@@ -98,10 +98,10 @@ class Packed(Plan):
     def _axis_of(self, number: int) -> int:
         return next((a for a, axis in enumerate(self._axes) if number in axis.views), -1)
 
-    def _made_marks(self) -> tuple[Mark, ...]:
+    def _made_marks(self) -> tuple[DerivedOutput, ...]:
         one = len(self._axes) == 1
         return tuple(
-            Mark(kind if one else f"{name}_{kind}", axis.views[0], kind, self._slots)
+            DerivedOutput(kind if one else f"{name}_{kind}", axis.views[0], kind, self._slots)
             for axis in self._axes
             for name in (axis.names[:1] if one else axis.names)
             for kind in self._pack.marks
@@ -190,14 +190,14 @@ class Packed(Plan):
         """The pieces of each pack, and the rows of every piece."""
         epoch, place = self.locate(checked(self, positions))
         pieces, items = self._pieces(epoch, place)
-        layout = _Layout.of(pieces, self._rule.head, len(place))
+        layout = _PieceLayout.of(pieces, self._rule.head, len(place))
         below = self.upstream.resolve(items)
         return tuple(
             self._laid(layout, number, view, selection)
             for number, (view, selection) in enumerate(zip(self.views, below, strict=True))
         )
 
-    def _laid(self, layout: _Layout, number: int, view: View, below: Selection) -> Selection:
+    def _laid(self, layout: _PieceLayout, number: int, view: View, below: Selection) -> Selection:
         width = len(view.steps)
         if number not in self._used:  # of a column that was selected away
             none = np.zeros(0, np.int64)
@@ -206,13 +206,13 @@ class Packed(Plan):
             return layout.slots(below, width)
         return layout.rows(below, self._axis_of(number), width, self._pack.positions == "continue")
 
-    def _pieces(self, epoch: IntArray, place: IntArray) -> tuple[Pieces, IntArray]:
+    def _pieces(self, epoch: IntArray, place: IntArray) -> tuple[PackPieces, IntArray]:
         """The pieces of packs `[n]`, and the position of each in the plan below."""
         if self._single:
             index = self._index(0)
             pieces = index.pieces(index.spread(place, epoch), epoch)
             return pieces, pieces.item
-        parts: list[Pieces] = []
+        parts: list[PackPieces] = []
         for e in dict.fromkeys(epoch.tolist() or [0]):
             mine = np.flatnonzero(epoch == e)
             index = self._index(e)
@@ -262,11 +262,11 @@ class Packed(Plan):
         len(index)  # plans it
         return index
 
-    def __reduce__(self) -> tuple[type[Packed], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[type[PackedPlan], tuple[object, ...]]:
         # Indexes hold functions and a lock; another process plans again, or reads the folder of plans.
         limits = {name: axis.limit for axis in self._axes for name in axis.names}
         pad, head = ({r.name: getattr(r, which) for r in self.reads} for which in ("fill", "head"))
-        return Packed, (self.upstream, self._pack, limits, pad, head)
+        return PackedPlan, (self.upstream, self._pack, limits, pad, head)
 
 
 class _Plans:
@@ -317,7 +317,7 @@ class _Plans:
 
 
 @dataclass(frozen=True)
-class _Axis:
+class _PackedAxis:
     """Views that have as many rows as each other in every sample, the outputs read through them, and their limit."""
 
     views: tuple[int, ...]
@@ -325,7 +325,7 @@ class _Axis:
     limit: int
 
 
-def _axes(plan: Plan, limits: Mapping[str, int]) -> tuple[_Axis, ...]:
+def _axes(plan: Plan, limits: Mapping[str, int]) -> tuple[_PackedAxis, ...]:
     groups: dict[tuple[object, ...], list[Read]] = {}
     for read in plan.reads:
         view = plan.views[read.view]
@@ -333,28 +333,28 @@ def _axes(plan: Plan, limits: Mapping[str, int]) -> tuple[_Axis, ...]:
             groups.setdefault(view.axis, []).append(read)
     if not groups:
         raise PlanError(f"expected columns with rows to pack, got {[r.name for r in plan.reads]}")
-    axes: list[_Axis] = []
+    axes: list[_PackedAxis] = []
     for reads in groups.values():
         limit = {limits[read.name] for read in reads}
         if len(limit) > 1:
             raise PlanError(f"expected one length for {[r.name for r in reads]}, which have the same rows, got {limit}")
         views = tuple(dict.fromkeys(read.view for read in reads))
-        axes.append(_Axis(views, tuple(read.name for read in reads), limit.pop()))
+        axes.append(_PackedAxis(views, tuple(read.name for read in reads), limit.pop()))
     return tuple(axes)
 
 
 @dataclass(frozen=True, eq=False)
-class _Layout:
+class _PieceLayout:
     """Where the `m` pieces of `n` packs lie: piece `i` is number `number[i]` of its pack. With `head`, pieces that
     continue an item have so many rows free in front of them."""
 
-    pieces: Pieces
+    pieces: PackPieces
     number: IntArray
     head: int
     n: int
 
     @classmethod
-    def of(cls, pieces: Pieces, head: int, n: int) -> _Layout:
+    def of(cls, pieces: PackPieces, head: int, n: int) -> _PieceLayout:
         first = np.searchsorted(pieces.pack, pieces.pack)  # of each piece: the first of its pack
         return cls(pieces, np.arange(len(first)) - first, head, n)
 
@@ -399,6 +399,6 @@ def _within(selection: Selection) -> IntArray:
     return before - before[np.searchsorted(sample, sample)]
 
 
-def _joined(parts: Sequence[Pieces]) -> Pieces:
+def _joined(parts: Sequence[PackPieces]) -> PackPieces:
     order = np.argsort(np.concatenate([part.pack for part in parts]), kind="stable")
-    return Pieces(*(np.concatenate(arrays)[order] for arrays in zip(*parts, strict=True)))
+    return PackPieces(*(np.concatenate(arrays)[order] for arrays in zip(*parts, strict=True)))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from penstock.core.spec import Align
 from penstock.errors import PlanError
-from penstock.plan.anchored import EPISODE, Anchored, Output
+from penstock.plan.anchored import EPISODE, AnchoredPlan, Output
 from penstock.plan.base import Plan, SampleTransform, View, settle
 from penstock.plan.episodes import Episodes
 
@@ -51,4 +51,4 @@ class Pairs(SampleTransform):
         for path, align in aligns.items():
             pair = View(align, 0, self.offset + 1, every=self.offset, end=int(self.last))
             outputs.append((path, path, EPISODE if align == "episode" else pair))
-        return Anchored(episodes, self, outputs)
+        return AnchoredPlan(episodes, self, outputs)

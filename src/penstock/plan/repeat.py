@@ -37,10 +37,10 @@ class Repeat(PlanTransform):
 
     def reorder(self, plan: Plan) -> Plan:
         """Return the repeated plan."""
-        return Repeated(plan, self)
+        return RepeatedPlan(plan, self)
 
 
-class Repeated(DerivedPlan):
+class RepeatedPlan(DerivedPlan):
     """Plan of `Repeat`: the same positions, with longer epochs.
 
     Args:

@@ -17,7 +17,7 @@ from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
 from penstock.plan.fair import LIMIT, FairTable, Order
 from penstock.plan.splits import SplitTree
-from penstock.plan.targets import Targets
+from penstock.plan.targets import PickTargets
 from penstock.plan.weights import MixReport
 
 LONGEST = 1 << 62
@@ -87,7 +87,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
+class MixSchedule:
     """What a mix follows from its first sample to its last: shares that may change on the way, and an end.
 
     `stop` says when one epoch of the mix ends:
@@ -103,10 +103,10 @@ class Course:
     that repeat soon, and for any course of at most 2^20 samples; the bound is then below one. Elsewhere it is that of
     `SplitTree`: at most one for four sources that have shares throughout, and for others, in practice, below two.
 
-    Sources without a share are left out of all this. Built through `Course.of`.
+    Sources without a share are left out of all this. Built through `MixSchedule.of`.
 
     >>> from penstock.plan.weights import shares
-    >>> course = Course.of(shares([1, 1]), sizes=[2, 4], stop="drain")
+    >>> course = MixSchedule.of(shares([1, 1]), sizes=[2, 4], stop="drain")
     >>> course.length, course.picks(np.arange(6))[0].tolist()
     (6, [0, 1, 0, 1, 1, 1])
     >>> print(course.realised(["a", "b"]))
@@ -127,7 +127,7 @@ class Course:
         shares: Sequence[Fraction] | Stretches,
         sizes: Sequence[int | None],
         stop: Stop = "first_exhausted",
-    ) -> Course:
+    ) -> MixSchedule:
         """The course of constant `shares[D]`, or of `(position, shares)` pairs from position 0 on.
 
         `sizes[D]` are samples in each source, None where it does not end. Raises `PlanError` where shares or sizes do
@@ -200,13 +200,13 @@ def _picks(order: Order, k: IntArray, end: int) -> tuple[IntArray, IntArray]:
 
 def _order(stretches: Stretches, length: int | None) -> Order:
     """The order of the first `length` picks: a table if one holds it, else a tree."""
-    targets = Targets.of(stretches)
+    targets = PickTargets.of(stretches)
     if len(targets.weights) == 1 and sum(targets.weights[0]) <= LIMIT:
         return FairTable.repeating(targets.weights[0])
     return _held(targets, length)
 
 
-def _held(targets: Targets, length: int | None) -> Order:
+def _held(targets: PickTargets, length: int | None) -> Order:
     if len(targets.picked) == 1:
         return FairTable.repeating([int(i in targets.picked) for i in range(targets.counts.shape[1])])
     return FairTable.of(targets, length) or SplitTree(targets)
@@ -217,14 +217,14 @@ def _drained(stretches: Stretches, sizes: list[int]) -> tuple[Order, int]:
         raise PlanError("expected constant shares for a mix that drains its sources, got shares that change")
     if sum(sizes) == 0:
         return FairTable.repeating([1, *(0 for _ in sizes[1:])]), 0
-    targets = Targets.draining(stretches[0][1], sizes)
+    targets = PickTargets.draining(stretches[0][1], sizes)
     return _held(targets, sum(sizes)), sum(sizes)
 
 
 def _until(stretches: Stretches, sizes: dict[int, int], stop: str) -> tuple[Order, int]:
     """The order up to where one source, or all, are used up, and how long that is: its counts say it exactly."""
     some, numbers = list(sizes), np.array(list(sizes.values()))
-    horizon = _horizon(Targets.of(stretches), sizes, stop)
+    horizon = _horizon(PickTargets.of(stretches), sizes, stop)
     order = _order(stretches, horizon)
     over: Callable[[int], bool]
     if stop == "first_exhausted":
@@ -237,7 +237,7 @@ def _until(stretches: Stretches, sizes: dict[int, int], stop: str) -> tuple[Orde
     return order, length
 
 
-def _horizon(targets: Targets, sizes: dict[int, int], stop: str) -> int:
+def _horizon(targets: PickTargets, sizes: dict[int, int], stop: str) -> int:
     """Picks after which sources are used up for certain: the targets are some samples further than the sizes."""
     reached = [(targets.reach(i, size + SLACK), targets.reach(i, size)) for i, size in sizes.items()]
     if stop == "first_exhausted":

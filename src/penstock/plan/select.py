@@ -38,10 +38,10 @@ class Select(PlanTransform):
             if not any(under(name, read.name) for read in plan.reads):
                 known = [read.name for read in plan.reads]
                 raise SpecError(f"expected a column among {known}, got {name!r}{suggestion(name, known)}")
-        return Selected(plan, self)
+        return SelectedPlan(plan, self)
 
 
-class Selected(Reordered):
+class SelectedPlan(Reordered):
     """Plan of `Select`.
 
     Args:
@@ -97,7 +97,7 @@ class Take(PlanTransform):
         check_takable(plan, repr(self))
         if len(self.rows) and not (self.rows.min() >= 0 and self.rows.max() < len(plan)):
             raise PlanError(f"expected rows within 0:{len(plan)}, got {self.rows.min()}:{self.rows.max() + 1}")
-        return Taken(plan, self)
+        return SubsetPlan(plan, self)
 
 
 def check_takable(plan: Plan, what: str) -> None:
@@ -117,7 +117,7 @@ def check_takable(plan: Plan, what: str) -> None:
         )
 
 
-class Taken(DerivedPlan):
+class SubsetPlan(DerivedPlan):
     """Plan of `Take`.
 
     Args:

@@ -10,7 +10,7 @@ from penstock.core.arrays import IntArray
 from penstock.core.selection import Selection
 from penstock.core.spec import Align
 from penstock.plan.anchored import EPISODE
-from penstock.plan.base import Mark, Plan, Read, SampleTransform, View, chained, checked
+from penstock.plan.base import DerivedOutput, Plan, Read, SampleTransform, View, chained, checked
 from penstock.plan.episodes import Episodes
 
 
@@ -38,10 +38,10 @@ class Sequences(SampleTransform):
 
     def plan(self, episodes: Episodes) -> Plan:
         """Return the plan of all episodes."""
-        return Whole(episodes, self)
+        return SequencePlan(episodes, self)
 
 
-class Whole(Plan):
+class SequencePlan(Plan):
     """Plan of `Sequences`.
 
     Args:
@@ -56,7 +56,7 @@ class Whole(Plan):
         self._rows: list[IntArray] = []
         views: dict[tuple[str, str], View] = {}
         reads: list[Read] = []
-        marks: dict[View, Mark] = {}
+        marks: dict[View, DerivedOutput] = {}
         for path, align in episodes.aligns.items():
             column = path if path in episodes.ragged else ""
             view = views.get((align, column)) or views.setdefault(
@@ -66,7 +66,7 @@ class Whole(Plan):
             reads.append(Read(path, path, number, squeeze=view is EPISODE))
             if view is not EPISODE and not any(mark.axis == view.axis for mark in marks):
                 first = not any(not mark.column for mark in marks) and not column
-                marks[view] = Mark("mask" if first else f"{path}_mask", number)
+                marks[view] = DerivedOutput("mask" if first else f"{path}_mask", number)
         self.views, self.reads, self.marks = tuple(views.values()), tuple(reads), tuple(marks.values())
 
     def _view(self, episodes: Episodes, align: Align, column: str, final: bool) -> View:

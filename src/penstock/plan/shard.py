@@ -40,10 +40,10 @@ class Shard(PlanTransform):
 
     def reorder(self, plan: Plan) -> Plan:
         """Return the plan of the shard."""
-        return Share(plan, self)
+        return ShardPlan(plan, self)
 
 
-class Share(DerivedPlan):
+class ShardPlan(DerivedPlan):
     """Plan of `Shard`.
 
     Args:

@@ -58,7 +58,7 @@ class Shuffle(PlanTransform):
 
     def reorder(self, plan: Plan) -> Plan:
         """Return the plan in shuffled order."""
-        return Shuffled(plan, self)
+        return ShuffledPlan(plan, self)
 
     def order(self, k: IntArray, n: int) -> IntArray:
         """Return unshuffled positions, for epochs of `n` samples.
@@ -85,7 +85,7 @@ class Shuffle(PlanTransform):
         return _pooled(x, epoch, size, np.minimum(self.block, size), self.pool, self.seed)
 
 
-class Shuffled(Reordered):
+class ShuffledPlan(Reordered):
     """Plan of `Shuffle`.
 
     Args:

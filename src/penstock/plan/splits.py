@@ -13,7 +13,7 @@ from penstock.core.arrays import IntArray, UInt64Array
 from penstock.core.ragged import offsets_of
 from penstock.kernels.dispatch import kernels
 from penstock.plan.fair import Order
-from penstock.plan.targets import ONE, Targets
+from penstock.plan.targets import ONE, PickTargets
 
 Tree = Any
 """A source, or a pair of trees."""
@@ -36,7 +36,7 @@ class SplitTree(Order):
     Cost: some 4 ns a level and pick; building, some 20 us a source and stretch.
     """
 
-    def __init__(self, targets: Targets) -> None:
+    def __init__(self, targets: PickTargets) -> None:
         self.sources = targets.counts.shape[1]
         weight = targets.counts[-1] + targets.rates
         nodes = list(_numbered(_best([(int(weight[s]), s) for s in targets.picked])))
@@ -154,7 +154,7 @@ def _sources(tree: Tree) -> list[int]:
     return [s for child in tree for s in _sources(child)] if isinstance(tree, tuple) else [tree]
 
 
-def _pieces(targets: Targets, below: list[int], under: list[int]) -> list[list[int]]:
+def _pieces(targets: PickTargets, below: list[int], under: list[int]) -> list[list[int]]:
     """The straight pieces of `F` for a node with the sources `below`, `under` its left child: begin, whole part and
     fraction (in 2^-63) of `F + 1/2` there, and slope."""
     kept = np.flatnonzero(targets.touched[:, below].any(axis=1) | (np.arange(len(targets.knots)) == 0))

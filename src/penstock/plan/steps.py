@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from penstock.plan.anchored import EPISODE, Anchored, Output
+from penstock.plan.anchored import EPISODE, AnchoredPlan, Output
 from penstock.plan.base import Plan, SampleTransform, View
 from penstock.plan.episodes import Episodes
 
@@ -50,4 +50,4 @@ class Steps(SampleTransform):
         if self.next_observations:
             following = View("boundary", 1, 2, end=1)
             outputs += [(f"next_{path}", path, following) for path in episodes.boundary("observations")]
-        return Anchored(episodes, self, outputs, squeeze=True)
+        return AnchoredPlan(episodes, self, outputs, squeeze=True)

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from penstock.core.spec import Align
 from penstock.errors import PlanError, suggestion
-from penstock.plan.anchored import Anchored, Output
+from penstock.plan.anchored import AnchoredPlan, Output
 from penstock.plan.base import Plan, SampleTransform, View, settle
 from penstock.plan.episodes import Episodes
 
@@ -99,7 +99,7 @@ class TargetPairs(SampleTransform):
         ahead = 0 if self.kind in NO_OFFSET else self.offset
         # The place of the target also keeps `t + k` inside the episode for those kinds that do not read it.
         place = View("boundary", ahead, ahead + 1, end=int(self.last))
-        return Anchored(
+        return AnchoredPlan(
             episodes,
             self,
             outputs,

@@ -18,7 +18,7 @@ ONE = 1 << 64
 
 
 @dataclass(frozen=True, eq=False)
-class Targets:
+class PickTargets:
     """The number of picks that each source should have had after `k` picks, which are whole numbers only at times.
 
     `knots[M]` ascends from 0; `counts[M, D]` are the targets there and add up to the knot; `rates[D]` is what each pick
@@ -26,7 +26,7 @@ class Targets:
     sources change their pace against the others at a knot. After knot `m`, each turn of `sum(weights[m])` picks adds
     exactly `weights[m]`, up to the next knot.
 
-    >>> targets = Targets.of([(0, (Fraction(1, 2), Fraction(1, 2))), (4, (Fraction(1), Fraction(0)))])
+    >>> targets = PickTargets.of([(0, (Fraction(1, 2), Fraction(1, 2))), (4, (Fraction(1), Fraction(0)))])
     >>> (targets.at(10) // ONE).tolist()
     [8, 2]
     """
@@ -38,7 +38,7 @@ class Targets:
     weights: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, stretches: Sequence[tuple[int, Sequence[Fraction]]]) -> Targets:
+    def of(cls, stretches: Sequence[tuple[int, Sequence[Fraction]]]) -> PickTargets:
         """Shares that hold from a position on; the first position is 0."""
         knots = [position * ONE for position, _ in stretches]
         rates = [_scaled(shares) for _, shares in stretches]
@@ -50,7 +50,7 @@ class Targets:
         return cls(tuple(knots), table, rates[-1], np.ones(table.shape, np.bool_), weights)
 
     @classmethod
-    def draining(cls, shares: Sequence[Fraction], sizes: Sequence[int]) -> Targets:
+    def draining(cls, shares: Sequence[Fraction], sizes: Sequence[int]) -> PickTargets:
         """Every source falls out of the mix when its size is reached, and the others share its part.
 
         On a clock that runs by `1 / (sum of the shares left)` a pick, each source keeps its own pace to its end. Then

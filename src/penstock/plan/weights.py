@@ -111,7 +111,7 @@ def per_sample(wanted: Sequence[Fraction], mean_rows: Sequence[Fraction]) -> tup
 
 
 @dataclass(frozen=True)
-class Part:
+class MixShare:
     """Contribution of one dataset to an epoch of a mix.
 
     Args:
@@ -123,7 +123,7 @@ class Part:
         share_of_rows: Its part of all rows. The default is None: not counted.
 
     Example:
-        >>> Part("zeros", Fraction(1, 2), 5, 0.5).samples
+        >>> MixShare("zeros", Fraction(1, 2), 5, 0.5).samples
         5
     """
 
@@ -149,7 +149,7 @@ class MixReport:
         b       0.5000        5  0.5000   200  0.8000
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[MixShare, ...]
 
     @classmethod
     def of(
@@ -166,9 +166,9 @@ class MixReport:
         many, long = sum(samples) or 1, sum(rows or ()) or 1
         return cls(
             tuple(
-                Part(name, wanted[i], int(samples[i]), samples[i] / many)
+                MixShare(name, wanted[i], int(samples[i]), samples[i] / many)
                 if rows is None
-                else Part(name, wanted[i], int(samples[i]), samples[i] / many, int(rows[i]), rows[i] / long)
+                else MixShare(name, wanted[i], int(samples[i]), samples[i] / many, int(rows[i]), rows[i] / long)
                 for i, name in enumerate(names)
             )
         )
@@ -184,7 +184,7 @@ class MixReport:
         return "\n".join("  ".join(line) for line in lines)
 
 
-def _cells(part: Part) -> tuple[str, ...]:
+def _cells(part: MixShare) -> tuple[str, ...]:
     rows = ("", "") if part.rows is None else (str(part.rows), f"{part.share_of_rows:.4f}")
     return part.name, f"{float(part.wanted):.4f}", str(part.samples), f"{part.share_of_samples:.4f}", *rows
 

@@ -8,7 +8,7 @@ from operator import index
 from typing import Any, cast
 
 from penstock.errors import PlanError
-from penstock.plan.anchored import EPISODE, Anchored, Output, Pad
+from penstock.plan.anchored import EPISODE, AnchoredPlan, Output, Pad
 from penstock.plan.base import Plan, SampleTransform, View, settle
 from penstock.plan.episodes import Episodes
 
@@ -88,7 +88,7 @@ class Windows(SampleTransform):
         if windows:
             masks.insert(0, ("mask", windows[0]))
         padded = self.pad != "drop"
-        return Anchored(
+        return AnchoredPlan(
             episodes, self, default + outputs, masks=masks if padded else (), stride=self.stride, pad=self.pad
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from penstock.containers.pickle import Template, loads
+from penstock.containers.pickle import PickleTemplate, loads
 from penstock.errors import FormatError, UnsafeDataError
 
 DTYPES = st.one_of(
@@ -21,8 +21,8 @@ DTYPES = st.one_of(
 SHAPES = hnp.array_shapes(min_dims=0, max_dims=3, min_side=1, max_side=4)
 
 
-def learn(value: Any, protocol: int = 4) -> Template:
-    template = Template.learn(pickle.dumps(value, protocol))
+def learn(value: Any, protocol: int = 4) -> PickleTemplate:
+    template = PickleTemplate.learn(pickle.dumps(value, protocol))
     assert template is not None
     return template
 
@@ -36,7 +36,7 @@ def test_equal_to_the_interpreter(
     if fortran and not scalar:
         first, second = np.asfortranarray(first), np.asfortranarray(second)
     member, other = (pickle.dumps(value[()] if scalar else value, protocol) for value in (first, second))
-    template = Template.learn(member)
+    template = PickleTemplate.learn(member)
     if template is None:
         assert dtype.kind == "S" if scalar else first.nbytes == 1  # as long as the b"b" in every array
         return
@@ -54,7 +54,7 @@ def test_equal_to_the_interpreter(
 @given(member=st.binary(min_size=1, max_size=400), at=st.integers(0, 400), value=st.integers(0, 255))
 def test_a_changed_byte_matches_in_the_payload_only(member: bytes, at: int, value: int) -> None:
     data = bytearray(pickle.dumps(np.frombuffer(member + b"xx", np.uint8), protocol=4))
-    template = Template.learn(bytes(data))
+    template = PickleTemplate.learn(bytes(data))
     assert template is not None
     at %= len(data)
     unchanged = data[at] == value
@@ -109,7 +109,7 @@ def test_booleans_that_are_none_do_not_match() -> None:
 def test_a_scalar_of_foreign_byte_order_keeps_it() -> None:
     native = pickle.dumps(np.float64(0), protocol=3)
     foreign = native.replace(b"X\x01\x00\x00\x00<", b"X\x01\x00\x00\x00>")
-    template = Template.learn(foreign)
+    template = PickleTemplate.learn(foreign)
     assert template is not None
     assert template.dtype == np.dtype(">f8")
     swapped = foreign.replace(bytes(8), np.array(1.5, ">f8").tobytes())
@@ -134,13 +134,13 @@ def test_a_scalar_of_foreign_byte_order_keeps_it() -> None:
     ids=repr,
 )
 def test_what_has_no_template(value: Any) -> None:
-    assert Template.learn(pickle.dumps(value, protocol=4)) is None
-    assert Template.learn(pickle.dumps(value, protocol=2)) is None
+    assert PickleTemplate.learn(pickle.dumps(value, protocol=4)) is None
+    assert PickleTemplate.learn(pickle.dumps(value, protocol=2)) is None
 
 
 def test_payloads_that_are_used_twice_are_not_learnt() -> None:
     plain = pickle.dumps(np.zeros(4, np.uint8), protocol=3)
-    assert Template.learn(plain) is not None
+    assert PickleTemplate.learn(plain) is not None
     payload = b"C\x04\x00\x00\x00\x00"
     assert payload in plain
     doubled = plain.replace(payload, payload + b"20")
@@ -149,11 +149,11 @@ def test_payloads_that_are_used_twice_are_not_learnt() -> None:
     by_number = plain.replace(payload, payload + b"p240\n")
     for data in (doubled, twice, fetched, by_number):
         assert loads(data).tolist() == pickle.loads(data).tolist() == [0, 0, 0, 0]
-        assert Template.learn(data) is None
+        assert PickleTemplate.learn(data) is None
 
 
 def test_learning_refuses_what_reading_refuses() -> None:
     with pytest.raises(UnsafeDataError, match="os"):
-        Template.learn(b"cos\nsystem\n.")
+        PickleTemplate.learn(b"cos\nsystem\n.")
     with pytest.raises(FormatError, match="expected STOP"):
-        Template.learn(b"N")
+        PickleTemplate.learn(b"N")

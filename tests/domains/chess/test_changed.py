@@ -12,7 +12,7 @@ from penstock.domains.chess.changed import changed, encode_changed
 from penstock.domains.chess.chunk_stages import RecordRescorer
 from penstock.domains.chess.compact import encode
 from penstock.domains.chess.live import chess_hooks, chess_pipeline
-from penstock.domains.chess.rescore import Changes, Rejected, Rescorer
+from penstock.domains.chess.rescore import Changes, RejectedChunk, Rescorer
 from penstock.domains.chess.tensors import ChessTensors
 from penstock.domains.chess.validate import EVERY
 from penstock.errors import PlanError
@@ -39,7 +39,7 @@ def test_rows_are_those_of_rescored_frames(
     records = loaded(golden / name, True, missing)
     before = records.copy()
     changes = rescorer.changes(records)
-    assert not isinstance(frames, Rejected)
+    assert not isinstance(frames, RejectedChunk)
     assert isinstance(changes, Changes)
     assert np.array_equal(records, before)
     places = np.arange(len(frames))[::-1]
@@ -52,7 +52,7 @@ def test_positions_of_several_games_are_of_their_own(golden: Path) -> None:
         records = loaded(golden / name, True)
         parts.append(RecordRescorer(rescorer)(records, name)[3:6])
         frames = rescorer(loaded(golden / name, False))
-        assert not isinstance(frames, Rejected)
+        assert not isinstance(frames, RejectedChunk)
         wanted += encode(frames[3:6]).blobs()
     order = np.array([11, 0, 4, 1, 1, 8])
     assert encode_changed(np.concatenate(parts), order).blobs() == [wanted[i] for i in order]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from penstock.domains.chess.convert import convert
-from penstock.domains.chess.rescore import Rejected, Rescorer
+from penstock.domains.chess.rescore import RejectedChunk, Rescorer
 from penstock.domains.chess.tensors import ChessTensors
 from penstock.domains.chess.validate import Fault
 from penstock.errors import DataError
@@ -22,7 +22,7 @@ NAMES = ("gz/training.700001.gz", "gz/training.700027.gz")
 
 def rescored(rescorer: Rescorer, chunk: Any) -> Any:
     out = rescorer(chunk)
-    assert not isinstance(out, Rejected), out
+    assert not isinstance(out, RejectedChunk), out
     return out
 
 
@@ -110,7 +110,7 @@ def test_blunders_change_what_was_before_them(backend: str, frames: Any, seed: i
 
 def test_a_policy_with_nothing_left_is_refused(backend: str, frames: Any) -> None:
     told = Rescorer(dist_offset=-1.0)(frames(NAMES[0])[:10])
-    assert told == Rejected(Fault.PROBABILITY_SUM)
+    assert told == RejectedChunk(Fault.PROBABILITY_SUM)
 
 
 @pytest.mark.parametrize("temp", [0.5, 1.0, 3.0])

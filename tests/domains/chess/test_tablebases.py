@@ -15,7 +15,7 @@ import pytest
 from penstock.domains.chess import tablebases
 from penstock.domains.chess.boards import replay
 from penstock.domains.chess.moves import MOVES
-from penstock.domains.chess.rescore import Rejected, Rescorer
+from penstock.domains.chess.rescore import RejectedChunk, Rescorer
 from penstock.domains.chess.tablebases import Gaviota, Syzygy, fastest_mates, in_reach, winning_moves
 from penstock.errors import DataError, MissingExtraError
 from penstock.formats.lc0 import FRAME
@@ -59,7 +59,7 @@ class Silent(Told):
 
 def rescored(rescorer: Rescorer, chunk: Any) -> Any:
     out = rescorer(chunk)
-    assert not isinstance(out, Rejected), out
+    assert not isinstance(out, RejectedChunk), out
     return out.view(FRAME)[:, 0]
 
 

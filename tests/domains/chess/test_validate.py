@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 
 from penstock.domains.chess.boards import inspect, replay
-from penstock.domains.chess.rescore import Rejected, Rescorer
+from penstock.domains.chess.rescore import RejectedChunk, Rescorer
 from penstock.domains.chess.validate import (
     BEYOND,
     BITS,
     EVERY,
     REFERENCE,
     STRUCTURE,
+    ChunkFaults,
     Fault,
-    Report,
     report_on,
     validate,
 )
@@ -150,10 +150,10 @@ def test_each_fault_is_found(backend: str, frames: Any, fault: Fault, change: Ca
     report = validate(chunk)
     assert fault in report.counts
     told = Rescorer(errors=frozenset({fault}))(chunk)
-    assert isinstance(told, Rejected)
+    assert isinstance(told, RejectedChunk)
     if fault not in STRUCTURE and not STRUCTURE & set(report.counts):
         assert told.reason == fault
-        assert not isinstance(Rescorer(errors=EVERY - set(report.counts))(chunk), Rejected)
+        assert not isinstance(Rescorer(errors=EVERY - set(report.counts))(chunk), RejectedChunk)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_the_names_are_those_of_the_kernels() -> None:
 
 def test_no_frames_are_a_fault() -> None:
     assert validate(np.zeros((0, 8396), np.uint8)).first() == (Fault.EMPTY, 0)
-    assert Report(np.zeros(3, np.int64)).first() is None
+    assert ChunkFaults(np.zeros(3, np.int64)).first() is None
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -195,9 +195,9 @@ def test_garbage_is_refused_and_both_kernels_agree(garbage: Any, frames: Any, se
     at = rng.integers(0, game.size, 300)
     game.reshape(-1)[at] = rng.integers(0, 256, len(at))
     for chunk in (garbage, game):
-        assert isinstance(Rescorer()(chunk), Rejected)
+        assert isinstance(Rescorer()(chunk), RejectedChunk)
         anyhow = Rescorer(errors=frozenset(), new_input_format=3, dist_temp=1.5)(chunk)
-        assert isinstance(anyhow, Rejected) == bool(STRUCTURE & set(validate(chunk).counts))
+        assert isinstance(anyhow, RejectedChunk) == bool(STRUCTURE & set(validate(chunk).counts))
         found = []
         for module in (kernels(), chess_rescore_reference):
             faults = np.zeros(len(chunk), np.int64)

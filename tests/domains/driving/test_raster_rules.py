@@ -21,7 +21,7 @@ from penstock.domains.driving.rasterize import (
     Views,
     build_rasterizer,
 )
-from penstock.domains.driving.rasterize.cull import Near
+from penstock.domains.driving.rasterize.cull import SpatialIndex
 from penstock.domains.driving.rasterize.drawing import opencv
 from penstock.domains.driving.rasterize.scenes import ranges
 from penstock.errors import DataError, FormatError, MissingExtraError
@@ -328,11 +328,11 @@ def test_images_that_do_not_fit(tmp_path, config) -> None:
 def test_the_index_finds_what_looking_at_all_finds(rng) -> None:
     low = rng.uniform(-100, 100, (500, 2))
     bounds = np.stack([low, low + rng.exponential(10, (500, 2))], axis=1)
-    near = Near(bounds)
+    near = SpatialIndex(bounds)
     for x, y, reach in rng.uniform(1, 90, (50, 3)) - (45, 45, 0):
         meets = np.all((bounds[:, 0] - reach < (x, y)) & (bounds[:, 1] + reach > (x, y)), axis=1)
         assert np.array_equal(near.query(np.array([x, y]), reach), np.flatnonzero(meets))
-    assert len(Near(np.empty((0, 2, 2))).query(np.zeros(2), 5.0)) == 0
+    assert len(SpatialIndex(np.empty((0, 2, 2))).query(np.zeros(2), 5.0)) == 0
 
 
 def test_configurations_that_ask_for_what_there_is_not(config) -> None:

@@ -20,7 +20,7 @@ from penstock.core.spec import Field, Spec
 from penstock.errors import DataError, FormatError, UnsafeDataError
 from penstock.formats.base.source import Source
 from penstock.formats.demos import FORMAT
-from penstock.formats.demos.atari import Atari, read_atari
+from penstock.formats.demos.atari import AtariKind, read_atari
 from penstock.testing.examples import Example
 from penstock.testing.sources import SourceContract
 
@@ -86,7 +86,7 @@ def test_a_file_of_one_array(tmp_path: Path) -> None:
     path = tmp_path / "runs.npy"
     runs = [run(4, 1), run(3, 2)]
     np.save(path, objects(runs), allow_pickle=True)
-    assert Atari().recognises(path)
+    assert AtariKind().recognises(path)
     with penstock.open(path).source as source:
         assert np.diff(source.offsets).tolist() == [3, 2]
         for value, episode in zip(runs, source.episodes(), strict=True):
@@ -145,7 +145,7 @@ def test_other_arrays_are_refused(tmp_path: Path) -> None:
         with pytest.raises(FormatError):
             read_atari(write(path, runs))
     np.savez(path, np.zeros(3))
-    assert not Atari().recognises(path)
+    assert not AtariKind().recognises(path)
     with pytest.raises(FormatError):
         read_atari(path)
     np.savez(path, other=np.zeros(3))
@@ -187,7 +187,7 @@ def test_nothing_in_a_file_is_run_and_no_header_is_believed(tmp_path: Path) -> N
         read_atari(zipped(path, raw), max_bytes=100)
     with pytest.raises(FormatError):
         read_atari(zipped(path, raw, "../arr_0.npy"))
-    assert not Atari().recognises(path)
+    assert not AtariKind().recognises(path)
 
 
 def test_an_archive_that_lies_about_sizes(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_damaged_bytes_give_a_value_or_a_format_error(tmp_path: Path) -> None:
             zipped(path, bytes(data))
         else:
             path.write_bytes(bytes(data))
-        assert Atari().recognises(path) in (True, False)
+        assert AtariKind().recognises(path) in (True, False)
         try:
             with read_atari(path) as source:
                 list(source.episodes())

@@ -15,7 +15,7 @@ from penstock.core.spec import Spec
 from penstock.errors import FormatError
 from penstock.formats.base.format import recognise
 from penstock.formats.demos import FORMAT
-from penstock.formats.demos.d4rl import D4rl
+from penstock.formats.demos.d4rl import D4rlKind
 from penstock.testing.examples import Example, field
 from penstock.testing.sources import SourceContract
 
@@ -113,10 +113,10 @@ def episodes():
 
 def test_it_is_recognised_by_content(tmp_path, episodes):
     path = write(tmp_path / "anything.bin", episodes)
-    assert D4rl().recognises(path)
+    assert D4rlKind().recognises(path)
     assert recognise(path)[0].name == "demos"
     (tmp_path / "cut").write_bytes(path.read_bytes()[:100])
-    assert not any(D4rl().recognises(tmp_path / name) for name in ("cut", "nothing", "."))
+    assert not any(D4rlKind().recognises(tmp_path / name) for name in ("cut", "nothing", "."))
 
 
 def test_chunks_that_split_rows(tmp_path, episodes):

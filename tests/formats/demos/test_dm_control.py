@@ -15,7 +15,7 @@ import penstock
 from penstock.core.spaces import Box
 from penstock.core.spec import Field
 from penstock.errors import DataError, FormatError, UnsafeDataError
-from penstock.formats.demos.dm_control import DmControl, read_dm_control
+from penstock.formats.demos.dm_control import DmControlKind, read_dm_control
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "ilr" / "native"
 FILE = GOLDEN / "dm_control" / "reacher-easy-synth.pkl.gz"
@@ -174,7 +174,7 @@ def test_damaged_bytes_give_a_value_or_a_format_error(tmp_path: Path) -> None:
         else:
             data[rng.integers(len(data))] = rng.integers(256)
         path.write_bytes(gzip.compress(bytes(data), 1))
-        assert DmControl().recognises(path) in (True, False)
+        assert DmControlKind().recognises(path) in (True, False)
         try:
             with read_dm_control(path, frame_stack=i % 4 or None) as source:
                 list(source.episodes())

@@ -17,7 +17,7 @@ from penstock.errors import FormatError, UnsafeDataError
 from penstock.formats.base.format import recognise
 from penstock.formats.demos import FORMAT
 from penstock.formats.demos.format import kind_at
-from penstock.formats.demos.imitation import Imitation
+from penstock.formats.demos.imitation import ImitationKind
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "imitation"
 FULL = ("trajectories.npz", "folder", "trajectories.pkl")
@@ -43,7 +43,7 @@ def test_it_is_recognised_by_content(name):
 
 @pytest.mark.parametrize("name", ["expected.npz", "PROVENANCE.md", "nothing", "."])
 def test_others_are_not(name):
-    assert not Imitation().recognises(GOLDEN / name)
+    assert not ImitationKind().recognises(GOLDEN / name)
 
 
 @pytest.mark.parametrize("name", FULL)
@@ -132,7 +132,7 @@ def test_damaged_tables_are_named(tmp_path, name):
 def test_file_names_stay_in_the_folder(tmp_path, filename):
     shutil.copytree(GOLDEN / "folder", tmp_path / "folder")
     (tmp_path / "folder" / "state.json").write_text(json.dumps({"_data_files": [{"filename": filename}]}))
-    assert not Imitation().recognises(tmp_path / "folder")
+    assert not ImitationKind().recognises(tmp_path / "folder")
     with pytest.raises(UnsafeDataError, match="beside"):
         FORMAT.open(tmp_path / "folder", kind="imitation")
 
@@ -184,11 +184,11 @@ def test_damaged_archives_are_named(tmp_path, name):
 def test_pickles_that_name_code_are_refused(tmp_path):
     raw = (GOLDEN / "trajectories.pkl").read_bytes()
     (tmp_path / "f.pkl").write_bytes(raw.replace(b"TrajectoryWithRew", b"TrajectoryWithRex"))
-    assert Imitation().recognises(tmp_path / "f.pkl")
+    assert ImitationKind().recognises(tmp_path / "f.pkl")
     with pytest.raises(UnsafeDataError, match="nothing was imported or run"):
         FORMAT.open(tmp_path / "f.pkl", kind="imitation")
     (tmp_path / "f.pkl").write_bytes(pickle.dumps({"obs": 1}))
-    assert not Imitation().recognises(tmp_path / "f.pkl")
+    assert not ImitationKind().recognises(tmp_path / "f.pkl")
     with pytest.raises(FormatError, match="a list of trajectories"):
         FORMAT.open(tmp_path / "f.pkl", kind="imitation")
     with pytest.raises(UnsafeDataError, match="max_bytes"):

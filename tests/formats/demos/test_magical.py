@@ -21,7 +21,7 @@ from penstock.core.spec import Field, Spec
 from penstock.errors import DataError, FormatError, UnsafeDataError
 from penstock.formats.base.source import Source
 from penstock.formats.demos import FORMAT
-from penstock.formats.demos.magical import Magical, read_magical
+from penstock.formats.demos.magical import MagicalKind, read_magical
 from penstock.formats.demos.magical_preproc import PREPROCESSORS, shrunken
 from penstock.testing.examples import Example
 from penstock.testing.sources import SourceContract
@@ -165,7 +165,7 @@ def test_halves_go_to_the_even_number() -> None:
 @pytest.mark.parametrize("name", CLASSES)
 def test_every_class_of_trajectories(name: str, tmp_path: Path) -> None:
     path = write(tmp_path / "demo.pkl.gz", demo(2, side=4), name)
-    assert Magical().recognises(path)
+    assert MagicalKind().recognises(path)
     assert penstock.open(path).source.metadata["kind"] == "magical"
 
 
@@ -294,7 +294,7 @@ def test_damaged_bytes_give_a_value_or_a_format_error(tmp_path: Path) -> None:
         else:
             data[rng.integers(len(data))] = rng.integers(256)
         path.write_bytes(gzip.compress(bytes(data), 1) if i % 2 else bytes(data))
-        assert Magical().recognises(path) in (True, False)
+        assert MagicalKind().recognises(path) in (True, False)
         try:
             with read_magical(path) as source:
                 list(source.episodes())

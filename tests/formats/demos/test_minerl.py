@@ -19,7 +19,7 @@ from penstock.core.spec import Field, Spec
 from penstock.errors import FormatError, MissingExtraError, UnsafeDataError
 from penstock.formats.base.source import Source
 from penstock.formats.demos import FORMAT
-from penstock.formats.demos.minerl import MineRL, read_minerl
+from penstock.formats.demos.minerl import MineRLKind, read_minerl
 from penstock.testing.examples import Example
 from penstock.testing.sources import SourceContract
 
@@ -229,7 +229,7 @@ def test_damaged_arrays_give_a_value_or_a_format_error(tmp_path: Path) -> None:
         else:
             data[rng.integers(len(data))] = rng.integers(256)
         (path / "rendered.npz").write_bytes(bytes(data))
-        assert MineRL().recognises(path) in (True, False)
+        assert MineRLKind().recognises(path) in (True, False)
         try:
             with read_minerl(path, video=False) as source:
                 list(source.episodes())

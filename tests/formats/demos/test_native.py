@@ -19,18 +19,18 @@ from penstock.errors import FormatError, UnsafeDataError
 from penstock.formats.base.infos import read_infos
 from penstock.formats.columns import FORMAT as COLUMNS
 from penstock.formats.demos import FORMAT
-from penstock.formats.demos.atari import Atari
-from penstock.formats.demos.dm_control import DmControl
+from penstock.formats.demos.atari import AtariKind
+from penstock.formats.demos.dm_control import DmControlKind
 from penstock.formats.demos.frames import Frames, stack_index
-from penstock.formats.demos.magical import Magical
-from penstock.formats.demos.minerl import MineRL
-from penstock.formats.demos.procgen import Procgen
+from penstock.formats.demos.magical import MagicalKind
+from penstock.formats.demos.minerl import MineRLKind
+from penstock.formats.demos.procgen import ProcgenKind
 from penstock.formats.demos.trajectories import Track, cuts, source_of
 from penstock.formats.demos.unpack import head_of, opening, unpacked
 from penstock.formats.minari import FORMAT as MINARI
 from penstock.formats.webdataset import FORMAT as TAR
 
-KINDS = (Magical(), DmControl(), Atari(), Procgen(), MineRL())
+KINDS = (MagicalKind(), DmControlKind(), AtariKind(), ProcgenKind(), MineRLKind())
 GOLDEN = Path(__file__).parents[2] / "golden"
 NATIVE = {
     "magical": "magical/move-to-region",

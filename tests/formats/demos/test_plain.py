@@ -16,9 +16,9 @@ import penstock
 from penstock.errors import ChecksumError, FormatError, UnsafeDataError
 from penstock.formats.base.format import named, recognise
 from penstock.formats.demos import FORMAT
-from penstock.formats.demos.archive import Archive
+from penstock.formats.demos.archive import NpzArchive
 from penstock.formats.demos.format import kind_at
-from penstock.formats.demos.plain import Plain
+from penstock.formats.demos.plain import PlainKind
 
 MINARI = Path(__file__).parents[2] / "golden" / "minari"
 LENGTHS = (5, 1, 12, 3)
@@ -128,7 +128,7 @@ def test_names_can_be_said(tmp_path):
     parts = values()
     arrays = {"x": parts["obs"], "u": parts["acts"], "obs": parts["obs"] + 1, "ends": ENDS}
     path = saved(tmp_path / "f.npz", **arrays)
-    assert not Plain().recognises(path)
+    assert not PlainKind().recognises(path)
     said = {"observations": "x", "actions": "u", "episode_ends": "ends"}
     with FORMAT.open(path, kind="npz", names=said) as source:
         np.testing.assert_array_equal(source.episode(0).observations, parts["obs"][:5])
@@ -194,7 +194,7 @@ def test_what_does_not_fit_is_named(tmp_path, name):
 def test_arrays_are_those_of_numpy(tmp_path, dtype, order, compressed):
     rows = np.asarray(np.random.default_rng(4).integers(0, 2, size=(7, 3, 2)).astype(dtype), order=order)
     path = saved(tmp_path / "f.npz", compressed, x=rows, empty=np.zeros((0, 3), dtype), one=np.array(1, dtype))
-    archive = Archive(path)
+    archive = NpzArchive(path)
     for name, array in {"x": rows, "empty": np.zeros((0, 3)), "one": np.array(1)}.items():
         found = archive.array(name)
         np.testing.assert_array_equal(found, array)
@@ -205,7 +205,7 @@ def test_arrays_are_those_of_numpy(tmp_path, dtype, order, compressed):
 
 def test_stored_arrays_stay_in_the_file(tmp_path):
     path = saved(tmp_path / "f.npz", **values(), lengths=LENGTHS)
-    archive = Archive(path)
+    archive = NpzArchive(path)
     found = archive.array("obs")
     assert np.shares_memory(found, archive._data)
     assert not found.flags.writeable
@@ -353,7 +353,7 @@ def test_any_damage_is_a_value_or_a_format_error(tmp_path, compressed):
         for at in rng.integers(len(raw), size=1 + i % 10):
             bad[at] = int(rng.integers(256))
         path.write_bytes(bad if i % 5 else raw[: int(rng.integers(len(raw)))])
-        Plain().recognises(path)
+        PlainKind().recognises(path)
         try:
             list(FORMAT.open(path, kind="npz").episodes())
             outcomes.add("value")

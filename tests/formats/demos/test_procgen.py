@@ -13,7 +13,7 @@ import penstock
 from penstock.core.spaces import Discrete
 from penstock.core.spec import Field
 from penstock.errors import DataError, FormatError, UnsafeDataError
-from penstock.formats.demos.procgen import Procgen, read_procgen
+from penstock.formats.demos.procgen import ProcgenKind, read_procgen
 
 FILE = Path(__file__).parents[2] / "golden" / "ilr" / "native" / "procgen" / "demo_coinrun.pickle"
 
@@ -73,12 +73,12 @@ def test_it_is_told_by_content(tmp_path: Path) -> None:
     for protocol in range(2, 6):
         path = tmp_path / f"{protocol}"
         path.write_bytes(pickle.dumps(demos(), protocol=protocol))
-        assert Procgen().recognises(path)
+        assert ProcgenKind().recognises(path)
         assert penstock.open(path).source.steps == 4
     for other in ({"a": [1]}, [1], {"obs": {"a": 1}}, "obs", {}):
-        assert not Procgen().recognises(write(tmp_path / "other", other))
-    assert not Procgen().recognises(tmp_path)
-    assert not Procgen().recognises(tmp_path / "nothing")
+        assert not ProcgenKind().recognises(write(tmp_path / "other", other))
+    assert not ProcgenKind().recognises(tmp_path)
+    assert not ProcgenKind().recognises(tmp_path / "nothing")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_damaged_bytes_give_a_value_or_a_format_error(tmp_path: Path) -> None:
         else:
             data[rng.integers(len(data))] = rng.integers(256)
         path.write_bytes(bytes(data))
-        assert Procgen().recognises(path) in (True, False)
+        assert ProcgenKind().recognises(path) in (True, False)
         try:
             with read_procgen(path, frame_stack=i % 4 or None) as source:
                 list(source.episodes())

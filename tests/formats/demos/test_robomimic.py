@@ -17,7 +17,7 @@ from penstock.errors import FormatError
 from penstock.formats.base.format import recognise
 from penstock.formats.base.order import natural
 from penstock.formats.demos import FORMAT
-from penstock.formats.demos.robomimic import Robomimic
+from penstock.formats.demos.robomimic import RobomimicKind
 from penstock.testing.examples import Example, field
 from penstock.testing.sources import SourceContract
 
@@ -111,14 +111,14 @@ def episodes():
 
 def test_it_is_recognised_by_content(tmp_path, episodes):
     path = write(tmp_path / "anything.bin", episodes)
-    assert Robomimic().recognises(path)
+    assert RobomimicKind().recognises(path)
     assert recognise(path)[0].name == "demos"
     with h5py.File(tmp_path / "other.hdf5", "w") as file:
         file["data/episode_0/observations"] = np.zeros(3)
-    assert not Robomimic().recognises(tmp_path / "other.hdf5")
+    assert not RobomimicKind().recognises(tmp_path / "other.hdf5")
     (tmp_path / "empty").touch()
     (tmp_path / "cut").write_bytes(path.read_bytes()[:100])
-    assert not any(Robomimic().recognises(tmp_path / name) for name in ("empty", "cut", "nothing", "."))
+    assert not any(RobomimicKind().recognises(tmp_path / name) for name in ("empty", "cut", "nothing", "."))
 
 
 def test_numbers_in_names_count_as_numbers():

@@ -16,7 +16,7 @@ from penstock.files.mapping import map_file
 from penstock.formats.webdataset import stored
 from penstock.formats.webdataset.reading import Archives
 from penstock.formats.webdataset.samples import grouped
-from penstock.formats.webdataset.stored import Stored
+from penstock.formats.webdataset.stored import ArchiveSamples
 
 RNG = np.random.default_rng(5)
 VALUES: list[Any] = [
@@ -32,10 +32,10 @@ VALUES: list[Any] = [
 ]
 
 
-def write(path: Path, values: list[Any]) -> Stored:
+def write(path: Path, values: list[Any]) -> ArchiveSamples:
     path.write_bytes(b"".join(member(f"{i:05d}.x.pickle", raw(value)) for i, value in enumerate(values)) + END)
     data = map_file(path)
-    return Stored(Archives([path], [data], grouped(walk(data, path), 0, path)))
+    return ArchiveSamples(Archives([path], [data], grouped(walk(data, path), 0, path)))
 
 
 def raw(value: Any) -> bytes:

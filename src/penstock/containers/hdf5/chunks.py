@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.containers.hdf5.btree import CHUNK_NODES, leaves, read_records
 from penstock.containers.hdf5.image import UNDEFINED, Image, verify
-from penstock.containers.hdf5.messages import BTREE_V2, EXTENSIBLE, FIXED, IMPLICIT, SINGLE, Layout
+from penstock.containers.hdf5.messages import BTREE_V2, EXTENSIBLE, FIXED, IMPLICIT, SINGLE, DataLayout
 from penstock.core.arrays import IntArray
 from penstock.errors import FormatError
 
@@ -52,7 +52,9 @@ def make_tiles(image: Image, rank: int, rows: list[tuple[Any, ...]]) -> Tiles:
     return Tiles(signed[:, 3:], signed[:, 0] + image.base, signed[:, 1], signed[:, 2])
 
 
-def read_tiles(image: Image, layout: Layout, shape: Shape, limits: tuple[int | None, ...], *, filtered: bool) -> Tiles:
+def read_tiles(
+    image: Image, layout: DataLayout, shape: Shape, limits: tuple[int | None, ...], *, filtered: bool
+) -> Tiles:
     """All stored chunks of a chunked dataset."""
     if layout.address == UNDEFINED:
         return make_tiles(image, len(shape), [])
@@ -61,7 +63,7 @@ def read_tiles(image: Image, layout: Layout, shape: Shape, limits: tuple[int | N
     if layout.index == BTREE_V2:
         return make_tiles(image, len(shape), _from_btree_v2(image, layout, filtered=filtered))
     grid = _Grid(layout, shape, limits)
-    entries = _Index(image, layout, grid, filtered).entries()
+    entries = _ChunkIndex(image, layout, grid, filtered).entries()
     rows: list[tuple[Any, ...]] = []
     for number, (address, nbytes, mask) in entries:
         if address != UNDEFINED and (origin := grid.origin(number)) is not None:
@@ -69,7 +71,7 @@ def read_tiles(image: Image, layout: Layout, shape: Shape, limits: tuple[int | N
     return make_tiles(image, len(shape), rows)
 
 
-def first_tile(image: Image, layout: Layout) -> tuple[int, int] | None:
+def first_tile(image: Image, layout: DataLayout) -> tuple[int, int] | None:
     """Address and stored bytes of the only chunk of a one-chunk dataset, None where it was not written."""
     raw = image.take(layout.address, 40 + 8 * (len(layout.chunk) + 1), "B-tree node")
     if raw[:6] != b"TREE\x01\x00":
@@ -81,7 +83,7 @@ def first_tile(image: Image, layout: Layout) -> tuple[int, int] | None:
     return address, nbytes
 
 
-def _from_btree_v1(image: Image, layout: Layout) -> Tiles:
+def _from_btree_v1(image: Image, layout: DataLayout) -> Tiles:
     rank = len(layout.chunk)
     pair = np.dtype([("nbytes", "<u4"), ("mask", "<u4"), ("origin", "<u8", (rank,)), ("_", "<u8"), ("at", "<u8")])
     found = list(leaves(image, layout.address, CHUNK_NODES, pair.itemsize - 8))
@@ -94,7 +96,7 @@ def _from_btree_v1(image: Image, layout: Layout) -> Tiles:
     return tiles
 
 
-def _from_btree_v2(image: Image, layout: Layout, *, filtered: bool) -> list[tuple[Any, ...]]:
+def _from_btree_v2(image: Image, layout: DataLayout, *, filtered: bool) -> list[tuple[Any, ...]]:
     rank, width = len(layout.chunk), layout.size_bytes
     plain = _chunk_bytes(layout)
     rows: list[tuple[Any, ...]] = []
@@ -115,7 +117,7 @@ def _from_btree_v2(image: Image, layout: Layout, *, filtered: bool) -> list[tupl
 class _Grid:
     """Chunk number <-> origin.  Numbers run over the largest shape, the unlimited dimension slowest."""
 
-    def __init__(self, layout: Layout, shape: Shape, limits: tuple[int | None, ...]) -> None:
+    def __init__(self, layout: DataLayout, shape: Shape, limits: tuple[int | None, ...]) -> None:
         self._chunk, self._shape = layout.chunk, shape
         largest = tuple(n if limit is None else limit for n, limit in zip(shape, limits, strict=True))
         self._counts = [-(-n // c) for n, c in zip(largest, layout.chunk, strict=True)]
@@ -138,7 +140,7 @@ class _Grid:
         return origin if all(o < n for o, n in zip(origin, self._shape, strict=True)) else None
 
 
-def _chunk_bytes(layout: Layout) -> int:
+def _chunk_bytes(layout: DataLayout) -> int:
     nbytes = layout.element
     for dim in layout.chunk:
         nbytes *= dim
@@ -146,11 +148,11 @@ def _chunk_bytes(layout: Layout) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class _Index:
+class _ChunkIndex:
     """A chunk index of layout version 4: chunk numbers -> entries."""
 
     image: Image
-    layout: Layout
+    layout: DataLayout
     grid: _Grid
     filtered: bool
 
@@ -226,7 +228,7 @@ class _Index:
 class _ExtensibleArray:
     """An index block with the first entries, then data blocks that double in size, reached through super blocks."""
 
-    def __init__(self, table: _Index) -> None:
+    def __init__(self, table: _ChunkIndex) -> None:
         self._table, self._image = table, table.image
         raw = table.image.checked(table.layout.address, _EXTENSIBLE.size, b"EAHD", "extensible array")
         fields = _EXTENSIBLE.unpack(raw)

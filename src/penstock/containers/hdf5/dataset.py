@@ -23,8 +23,8 @@ from penstock.containers.hdf5.header import (
 )
 from penstock.containers.hdf5.image import INFLATION, UNDEFINED, Image, located
 from penstock.containers.hdf5.messages import (
+    DataLayout,
     Filter,
-    Layout,
     parse_dataspace,
     parse_fill,
     parse_filters,
@@ -100,7 +100,7 @@ class Dataset:
         self.shape: tuple[int, ...] = space.shape if space.shape is not None else (0,)
         self.maxshape: tuple[int | None, ...] = space.maxshape if space.maxshape is not None else (0,)
         self.datatype: Datatype = datatype
-        self._layout: Layout = layout
+        self._layout: DataLayout = layout
         self._check()
 
     def _check(self) -> None:

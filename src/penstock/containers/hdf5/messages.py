@@ -40,7 +40,7 @@ class Link(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class DataLayout:
     """Where the values of a dataset lie.  `address` of the data, or of the chunk index."""
 
     kind: Literal["compact", "contiguous", "chunked"]
@@ -94,7 +94,7 @@ def parse_old_fill(body: bytes) -> bytes:
     return body[4 : 4 + size]
 
 
-def parse_layout(body: bytes) -> Layout:
+def parse_layout(body: bytes) -> DataLayout:
     """Layout of version 3, 4 or 5."""
     version, kind = body[0], body[1]
     if version not in (3, 4, 5):
@@ -103,9 +103,9 @@ def parse_layout(body: bytes) -> Layout:
         (size,) = struct.unpack_from("<H", body, 2)
         if size > len(body) - 4:
             raise FormatError(f"compact data of {size} bytes runs over its message")
-        return Layout("compact", nbytes=size, data=body[4 : 4 + size])
+        return DataLayout("compact", nbytes=size, data=body[4 : 4 + size])
     if kind == 1:
-        return Layout("contiguous", *struct.unpack_from("<QQ", body, 2))
+        return DataLayout("contiguous", *struct.unpack_from("<QQ", body, 2))
     if kind != 2:
         raise FormatError(f"data layout class {kind}{' (virtual dataset)' if kind == 3 else ''} is not supported")
     if version > 3:
@@ -114,7 +114,7 @@ def parse_layout(body: bytes) -> Layout:
     return _chunked(dims, struct.unpack_from("<Q", body, 3)[0])
 
 
-def _parse_chunked_v4(body: bytes) -> Layout:
+def _parse_chunked_v4(body: bytes) -> DataLayout:
     version, flags, rank, width = body[0], body[2], body[3], body[4]
     if rank > RANK + 1 or not 1 <= width <= 8:
         raise FormatError(f"chunked layout of rank {rank} with {width} bytes a dimension is malformed")
@@ -136,10 +136,10 @@ def _parse_chunked_v4(body: bytes) -> Layout:
 def _chunked(
     dims: tuple[int, ...], address: int, nbytes: int = 0, index: int = 0, mask: int = 0, size_bytes: int = 4,
     *, filter_edges: bool = True,
-) -> Layout:  # fmt: skip
+) -> DataLayout:  # fmt: skip
     if len(dims) < 2 or 0 in dims:
         raise FormatError(f"chunk dimensions {dims} are malformed")
-    return Layout(
+    return DataLayout(
         "chunked", address, nbytes, chunk=dims[:-1], element=dims[-1], index=index, filter_mask=mask,
         size_bytes=size_bytes, filter_edges=filter_edges,
     )  # fmt: skip

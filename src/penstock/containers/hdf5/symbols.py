@@ -79,7 +79,7 @@ class Names:
 
 
 @dataclass(slots=True)
-class Node:
+class GroupNode:
     """A node: the largest key of each child (B-tree) or each key (leaf) and what belongs to it.
 
     Items are raw entries in a leaf; nodes, or addresses of those not looked at yet, in a B-tree node.
@@ -88,7 +88,7 @@ class Node:
     level: int
     left: int  # heap offset of the key just below this node
     keys: list[Key] = field(default_factory=list[Key])
-    items: list[bytes | Node | int] = field(default_factory=list["bytes | Node | int"])
+    items: list[bytes | GroupNode | int] = field(default_factory=list["bytes | GroupNode | int"])
     address: int | None = None  # None: to be written
 
     def find(self, name: bytes) -> int:
@@ -103,31 +103,31 @@ class SymbolTable:
     need them.
     """
 
-    def __init__(self, names: Names, root: Node, capacities: tuple[int, int], image: Image | None = None) -> None:
+    def __init__(self, names: Names, root: GroupNode, capacities: tuple[int, int], image: Image | None = None) -> None:
         self._names, self._root, self._image = names, root, image
         self._leaf, self._branch = capacities
 
     @classmethod
     def empty(cls, leaf_k: int, internal_k: int, heap_bytes: int) -> SymbolTable:
         """A table without entries."""
-        return cls(Names.empty(heap_bytes), Node(0, 0), (2 * leaf_k, 2 * internal_k))
+        return cls(Names.empty(heap_bytes), GroupNode(0, 0), (2 * leaf_k, 2 * internal_k))
 
     @classmethod
     def load(cls, image: Image, block: Superblock, message: bytes) -> SymbolTable:
         """The table that a symbol table message names; nodes are read when they are needed."""
         tree, heap = TABLE.unpack_from(message)
-        table = cls(Names.load(image, heap), Node(0, 0), (2 * block.leaf_k, 2 * block.internal_k), image)
+        table = cls(Names.load(image, heap), GroupNode(0, 0), (2 * block.leaf_k, 2 * block.internal_k), image)
         table._root = table._load(tree, None)
         return table
 
-    def _load(self, address: int, level: int | None) -> Node:
+    def _load(self, address: int, level: int | None) -> GroupNode:
         if self._image is None:
             raise FormatError(f"symbol table node at byte {address} is not in the file")
         if level == LEAF:
             entries = list(ENTRY.iter_unpack(read_symbol_node(self._image, address)))
             raw = read_symbol_node(self._image, address)
             keys = [(self._names.get(entry[0]), entry[0]) for entry in entries]
-            return Node(LEAF, 0, keys, [raw[i + 8 : i + 40] for i in range(0, len(raw), 40)], address)
+            return GroupNode(LEAF, 0, keys, [raw[i + 8 : i + 40] for i in range(0, len(raw), 40)], address)
         head = self._image.signed(address, 24, b"TREE\0", "B-tree node")
         found, count = head[5], int.from_bytes(head[6:8], "little")
         if found != (found if level is None else level) or found > MAX_LEVEL:
@@ -135,9 +135,9 @@ class SymbolTable:
         raw = self._image.take(address + 24, 16 * count + 8, "B-tree entries")
         words = struct.unpack(f"<{2 * count + 1}Q", raw)
         keys = [(self._names.get(offset), offset) for offset in words[2::2]]
-        return Node(found, words[0], keys, list(words[1::2]), address)
+        return GroupNode(found, words[0], keys, list(words[1::2]), address)
 
-    def _child(self, node: Node, i: int) -> Node:
+    def _child(self, node: GroupNode, i: int) -> GroupNode:
         item = node.items[i]
         if isinstance(item, int):
             item = node.items[i] = self._load(item, node.level - 1)
@@ -156,7 +156,7 @@ class SymbolTable:
                 return self._link(node.items[i]) if node.keys[i][0] == raw else None
             node = self._child(node, i)
 
-    def _link(self, item: bytes | Node | int) -> Link:
+    def _link(self, item: bytes | GroupNode | int) -> Link:
         if not isinstance(item, bytes):
             raise FormatError("a node stands in the place of a symbol table entry")
         address, cache, soft = struct.unpack_from("<QI4xI", item)
@@ -166,7 +166,7 @@ class SymbolTable:
         """All entries in the order of their names."""
         yield from self._links(self._root)
 
-    def _links(self, node: Node) -> Iterator[tuple[str, Link]]:
+    def _links(self, node: GroupNode) -> Iterator[tuple[str, Link]]:
         for i, (name, _) in enumerate(node.keys):
             if node.level == LEAF:
                 yield name.decode(), self._link(node.items[i])
@@ -183,9 +183,9 @@ class SymbolTable:
         right = self._insert(self._root, raw, entry)
         if right is not None:
             left = self._root
-            self._root = Node(left.level + 1, 0, [left.keys[-1], right.keys[-1]], [left, right])
+            self._root = GroupNode(left.level + 1, 0, [left.keys[-1], right.keys[-1]], [left, right])
 
-    def _insert(self, node: Node, name: bytes, entry: bytes) -> Node | None:
+    def _insert(self, node: GroupNode, name: bytes, entry: bytes) -> GroupNode | None:
         """Insert below `node`; the new right half if it had to be split."""
         node.address = None
         i = node.find(name)
@@ -197,7 +197,7 @@ class SymbolTable:
             node.items.insert(i, entry)
             return self._split(node, self._leaf)
         if not node.keys:
-            node.items.append(Node(LEAF, 0))
+            node.items.append(GroupNode(LEAF, 0))
             node.keys.append((b"", 0))
         i = min(i, len(node.keys) - 1)
         child = self._child(node, i)
@@ -210,11 +210,11 @@ class SymbolTable:
         return self._split(node, self._branch)
 
     @staticmethod
-    def _split(node: Node, capacity: int) -> Node | None:
+    def _split(node: GroupNode, capacity: int) -> GroupNode | None:
         if len(node.keys) <= capacity:
             return None
         half = (len(node.keys) + 1) // 2
-        right = Node(node.level, node.keys[half - 1][1], node.keys[half:], node.items[half:])
+        right = GroupNode(node.level, node.keys[half - 1][1], node.keys[half:], node.items[half:])
         del node.keys[half:], node.items[half:]
         return right
 
@@ -222,7 +222,7 @@ class SymbolTable:
         """Write what is new; addresses of the B-tree and of the heap."""
         return self._write(self._root, tail), self._names.write(tail, fd)
 
-    def _write(self, node: Node, tail: Tail) -> int:
+    def _write(self, node: GroupNode, tail: Tail) -> int:
         if node.address is not None:
             return node.address
         count = len(node.keys)
@@ -236,7 +236,7 @@ class SymbolTable:
         else:
             words = [node.left]
             for (_, offset), item in zip(node.keys, node.items, strict=True):
-                words += (self._write(item, tail) if isinstance(item, Node) else int(item), offset)
+                words += (self._write(item, tail) if isinstance(item, GroupNode) else int(item), offset)
             head = struct.pack("<4sBBHQQ", b"TREE", 0, node.level, count, UNDEFINED, UNDEFINED)
             raw = head + struct.pack(f"<{len(words)}Q", *words).ljust(8 * (2 * self._branch + 1), b"\0")
         node.address = tail.put(raw)

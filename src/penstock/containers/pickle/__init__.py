@@ -7,13 +7,13 @@ shape that fits the bytes; any other name is an `UnsafeDataError`. NumPy's own `
 believes offsets and sizes. Depth, memo, marks, opcodes, copied bytes, and the size of the result with all sharing
 written out, are bounded (`Limits`).
 
-Members of one field are often equal but for their payload. `Template.learn` takes a decoded member apart, and further
-members are compared instead of interpreted.
+Members of one field often differ in their payload alone. `PickleTemplate.learn` takes a decoded member apart, and later
+members are compared with it instead of interpreted.
 
 >>> import pickle
 >>> import numpy as np
 >>> frames = [pickle.dumps(np.full((2, 2), i), protocol=4) for i in range(3)]
->>> template = Template.learn(frames[0])
+>>> template = PickleTemplate.learn(frames[0])
 >>> template.match(frames[2])
 array([[2, 2],
        [2, 2]])
@@ -26,6 +26,6 @@ from __future__ import annotations
 from penstock.containers.pickle.known import ColorSpace, Trajectory
 from penstock.containers.pickle.machine import Limits
 from penstock.containers.pickle.reader import load, loads
-from penstock.containers.pickle.template import Template
+from penstock.containers.pickle.template import PickleTemplate
 
-__all__ = ["ColorSpace", "Limits", "Template", "Trajectory", "load", "loads"]
+__all__ = ["ColorSpace", "Limits", "PickleTemplate", "Trajectory", "load", "loads"]

@@ -31,7 +31,7 @@ _BLOCK = 8192  # members compared at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Template:
+class PickleTemplate:
     """A pickle of one array or NumPy scalar, but for its payload.
 
     `prefix` and `suffix`, the bytes around the payload, which lies at `offset`; `dtype`, `shape` and `order` of what it
@@ -57,15 +57,15 @@ class Template:
         return len(self.prefix) + self.nbytes + len(self.suffix)
 
     @staticmethod
-    def learn(data: Buffer) -> Template | None:
+    def learn(data: Buffer) -> PickleTemplate | None:
         """The template of a member, or None for one that is no plain array or scalar.
 
         Raises what `loads` raises.  Cost: that of `loads` and some 100 us.
 
         >>> import pickle
-        >>> Template.learn(pickle.dumps(np.float32(1), protocol=4)).dtype
+        >>> PickleTemplate.learn(pickle.dumps(np.float32(1), protocol=4)).dtype
         dtype('float32')
-        >>> Template.learn(pickle.dumps([1, 2], protocol=4)) is None
+        >>> PickleTemplate.learn(pickle.dumps([1, 2], protocol=4)) is None
         True
         """
         raw = bytes(data)
@@ -81,7 +81,7 @@ class Template:
             return None
         order = "C" if value.flags.c_contiguous else "F"
         scalar = isinstance(value, np.generic)
-        return Template(raw[:at], raw[at + value.nbytes :], dtype, value.shape, order, scalar, value.nbytes)
+        return PickleTemplate(raw[:at], raw[at + value.nbytes :], dtype, value.shape, order, scalar, value.nbytes)
 
     def match(self, data: Buffer) -> AnyArray | None:
         """What `loads` makes of `data`, as a read-only view of it, or None if this is not its template.

@@ -18,14 +18,14 @@ adds members so that every other process sees all of them or none.
 from __future__ import annotations
 
 from penstock.containers.tar.glance import glance
-from penstock.containers.tar.walk import Member, Members, TornError, missing_end, stream, walk
+from penstock.containers.tar.walk import Members, TarMember, TornError, missing_end, stream, walk
 from penstock.containers.tar.writer import END, TarAppender, member
 
 __all__ = [
     "END",
-    "Member",
     "Members",
     "TarAppender",
+    "TarMember",
     "TornError",
     "glance",
     "member",

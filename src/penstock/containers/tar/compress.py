@@ -33,7 +33,7 @@ def compression_of(head: bytes) -> Compression:
     return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)
 
 
-def opened(file: IO[bytes], path: object = None, limit: int | None = None) -> Reader:
+def opened(file: IO[bytes], path: object = None, limit: int | None = None) -> DecompressedStream:
     """The unpacked bytes of a file or pipe, read forward: gzip of any number of members, zstd of any number of frames,
     or the bytes themselves, told by how the file begins.
 
@@ -47,15 +47,15 @@ def opened(file: IO[bytes], path: object = None, limit: int | None = None) -> Re
     begun = _Begun(file)
     kind = compression_of(begun.head)
     if kind == "gzip":
-        return Reader(_Gzip(begun), path, limit)
+        return DecompressedStream(_Gzip(begun), path, limit)
     if kind == "zstd":
         zstd: Any = require("zstandard", "zstd")
         reader = zstd.ZstdDecompressor(max_window_size=WINDOW).stream_reader(begun, read_across_frames=True)
-        return Reader(reader, path, limit)
-    return Reader(begun, path, limit)
+        return DecompressedStream(reader, path, limit)
+    return DecompressedStream(begun, path, limit)
 
 
-class Reader:
+class DecompressedStream:
     """Unpacked bytes with their errors in our words. `done` is how many were given."""
 
     def __init__(self, inner: Any, path: object, limit: int | None) -> None:

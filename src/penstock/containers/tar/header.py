@@ -26,7 +26,7 @@ KINDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class TarHeader:
     """The fields of one block that matter here. `name` is as it stands, with the prefix in front."""
 
     name: bytes
@@ -44,7 +44,7 @@ def padded(size: int) -> int:
     return -(-size // BLOCK) * BLOCK
 
 
-def parse(block: bytes, path: object, position: int) -> Header:
+def parse(block: bytes, path: object, position: int) -> TarHeader:
     """Read a block that is not zero. Raises `FormatError` for a wrong checksum or a field that is no number.
 
     >>> parse(b"x" * 512, "a.tar", 0)
@@ -62,7 +62,7 @@ def parse(block: bytes, path: object, position: int) -> Header:
     ustar = block[257:263] == b"ustar\0"
     name, prefix = cut(block[:100]), cut(block[345:500]) if ustar else b""
     size = number(block[124:136], "size", path, position)
-    return Header(prefix + b"/" + name if prefix else name, size, block[156:157], ustar)
+    return TarHeader(prefix + b"/" + name if prefix else name, size, block[156:157], ustar)
 
 
 def cut(field: bytes) -> bytes:

@@ -37,7 +37,7 @@ class Place:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Found:
+class MemberTable:
     """`n` members: `names` bytes, and where header and payload of each begin, and its size."""
 
     names: npt.NDArray[np.bytes_]
@@ -46,7 +46,7 @@ class Found:
     size: IntArray
 
 
-def repeats(data: ByteArray, position: int, pattern: list[Place]) -> tuple[Found, int]:
+def repeats(data: ByteArray, position: int, pattern: list[Place]) -> tuple[MemberTable, int]:
     """How often the pattern repeats from `position` on: the members of all whole repetitions, and where they end.
 
     `data` is the archive. What is accepted here has plain headers of regular files with right checksums; everything
@@ -56,7 +56,7 @@ def repeats(data: ByteArray, position: int, pattern: list[Place]) -> tuple[Found
     left = (len(data) - position) // stride
     most = max(ROUND // (BLOCK * len(pattern)), 1)
     count = min(FIRST, most)  # more with every round that holds, so that little is done in vain where one does not
-    parts: list[Found] = []
+    parts: list[MemberTable] = []
     while left > 0:
         n = min(count, left)
         rows = data[position : position + n * stride].reshape(n, stride)
@@ -71,13 +71,13 @@ def repeats(data: ByteArray, position: int, pattern: list[Place]) -> tuple[Found
     return joined(parts), position
 
 
-def joined(parts: list[Found]) -> Found:
+def joined(parts: list[MemberTable]) -> MemberTable:
     """All of the parts, one after the other."""
     if not parts:
         none = np.zeros(0, np.int64)
-        return Found(np.zeros(0, "S1"), none, none, none)
-    columns = ([getattr(part, name) for part in parts] for name in Found.__slots__)
-    return Found(*(np.concatenate(column) for column in columns))
+        return MemberTable(np.zeros(0, "S1"), none, none, none)
+    columns = ([getattr(part, name) for part in parts] for name in MemberTable.__slots__)
+    return MemberTable(*(np.concatenate(column) for column in columns))
 
 
 def _round(rows: ByteArray, pattern: list[Place]) -> tuple[list[tuple[ByteArray, IntArray]], BoolArray]:
@@ -134,10 +134,10 @@ def _octal(field: ByteArray) -> tuple[IntArray, BoolArray]:
     return digits @ _OCTAL[-digits.shape[1] :], good
 
 
-def _flat(found: list[tuple[ByteArray, IntArray]], pattern: list[Place], base: IntArray, whole: int) -> Found:
+def _flat(found: list[tuple[ByteArray, IntArray]], pattern: list[Place], base: IntArray, whole: int) -> MemberTable:
     """The first `whole` repetitions in the order of the archive."""
     names = np.stack([name[:whole] for name, _ in found], axis=1).reshape(-1, 100)
     size = np.stack([size[:whole] for _, size in found], axis=1).ravel()
     header = base[:whole, None] + np.array([place.header for place in pattern])
     payload = base[:whole, None] + np.array([place.payload for place in pattern])
-    return Found(np.ascontiguousarray(names).view("S100").ravel(), header.ravel(), payload.ravel(), size)
+    return MemberTable(np.ascontiguousarray(names).view("S100").ravel(), header.ravel(), payload.ravel(), size)

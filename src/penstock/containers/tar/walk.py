@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from penstock.containers.tar import header as tar
 from penstock.containers.tar.header import BLOCK, padded
-from penstock.containers.tar.strides import PERIOD, Found, Place, joined, repeats
+from penstock.containers.tar.strides import PERIOD, MemberTable, Place, joined, repeats
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.errors import FormatError, UnsafeDataError
 
@@ -25,7 +25,7 @@ AHEAD = 1 << 18  # bytes that are read ahead where there are no positions
 _FATEFUL = (b"GNU.sparse", b"SCHILY.realsize")
 
 
-class Readable(Protocol):
+class ForwardStream(Protocol):
     """What can only be read forward: a pipe, or what `compress.opened` gives."""
 
     def read(self, n: int, /) -> bytes:
@@ -38,7 +38,7 @@ class TornError(FormatError):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class TarMember:
     """One regular file: its name, where its first header and its payload begin, and its size."""
 
     name: bytes
@@ -92,16 +92,16 @@ def walk(
     member where sizes repeat, 5 µs elsewhere.
     """
     view = data.data
-    return _Walk(data, lambda at, n: bytes(view[at : at + n]), path, limit).run(drop=torn == "drop")
+    return _TarWalk(data, lambda at, n: bytes(view[at : at + n]), path, limit).run(drop=torn == "drop")
 
 
 def stream(
-    file: Readable,
+    file: ForwardStream,
     path: object = None,
     *,
     limit: int = 1 << 32,
     torn: Literal["refuse", "drop"] = "refuse",
-) -> Generator[tuple[Member, bytes], None, str | None]:
+) -> Generator[tuple[TarMember, bytes], None, str | None]:
     """The members of an archive that can only be read forward, each with its payload of at most `limit` bytes.
 
     The generator's return value is what `Members.torn` says. Raises what `walk` raises; with `torn="drop"`, members
@@ -140,7 +140,7 @@ def missing_end(read: Read, position: int) -> str | None:
     return f"{message} - at byte {position}: members behind it may be lost"
 
 
-def _payload(forward: Forward, member: Member, limit: int, path: object) -> bytes:
+def _payload(forward: Forward, member: TarMember, limit: int, path: object) -> bytes:
     if member.size > limit:
         message = f"expected members of at most {limit} bytes, got {member.size}; raise the limit of members"
         raise UnsafeDataError(message, path=path, where=f"member {_text(member.name)!r}")
@@ -150,7 +150,7 @@ def _payload(forward: Forward, member: Member, limit: int, path: object) -> byte
     return payload
 
 
-def entry(read: Read, position: int, path: object) -> tuple[Member | None, int] | None:
+def entry(read: Read, position: int, path: object) -> tuple[TarMember | None, int] | None:
     """What is at `position`: a member or None for what is passed over, and where the next begins; None at the end."""
     begin, long_name, pax = position, b"", dict[bytes, bytes]()
     while True:
@@ -173,7 +173,7 @@ def entry(read: Read, position: int, path: object) -> tuple[Member | None, int] 
     return _member(head, begin, position, long_name, pax, path)
 
 
-def _extended(read: Read, position: int, head: tar.Header, path: object) -> bytes:
+def _extended(read: Read, position: int, head: tar.TarHeader, path: object) -> bytes:
     if head.size > HEADER:
         message = f"expected an extended header of at most {HEADER} bytes, got {head.size}"
         raise UnsafeDataError(message, path=path, where=f"byte {position}")
@@ -196,8 +196,8 @@ def _records(body: bytes, kind: bytes, path: object, position: int) -> dict[byte
 
 
 def _member(
-    head: tar.Header, begin: int, position: int, long_name: bytes, pax: dict[bytes, bytes], path: object
-) -> tuple[Member | None, int]:
+    head: tar.TarHeader, begin: int, position: int, long_name: bytes, pax: dict[bytes, bytes], path: object
+) -> tuple[TarMember | None, int]:
     size = head.size
     if b"size" in pax:
         if not pax[b"size"].isdigit() or len(pax[b"size"]) > 18:
@@ -215,16 +215,16 @@ def _member(
         kind = tar.KINDS.get(head.kind, f"type {head.kind!r}")
         message = f"expected regular files, got {kind}; write the archive anew with what it stands for"
         raise UnsafeDataError(message, path=path, where=f"member {_text(name)!r} at byte {position}")
-    return Member(name, begin, position + BLOCK, size), position + BLOCK + padded(size)
+    return TarMember(name, begin, position + BLOCK, size), position + BLOCK + padded(size)
 
 
-class _Walk:
+class _TarWalk:
     """One walk: careful steps, and leaps where the last members repeat those before them."""
 
     def __init__(self, data: ByteArray, read: Read, path: object, limit: int) -> None:
         self._data, self._read, self._path, self._limit = data, read, path, limit
-        self._parts: list[Found] = []
-        self._stepped: list[Member] = []
+        self._parts: list[MemberTable] = []
+        self._stepped: list[TarMember] = []
         self._places: list[Place] = []  # of the last members, each as if the pattern began with it
         self._count = 0
         self._patience, self._waited = 1, 0  # steps between attempts to leap, more after each one that led nowhere
@@ -255,7 +255,7 @@ class _Walk:
             raise with_advice(error, last) from None
         return f"{error}{last}"
 
-    def _check(self, member: Member) -> None:
+    def _check(self, member: TarMember) -> None:
         if member.payload + member.size > len(self._data):
             raise _short(member, len(self._data), self._path)
         self._stepped.append(member)
@@ -287,7 +287,7 @@ class _Walk:
         if self._stepped:
             names = np.array([member.name for member in self._stepped])
             numbers = np.array([(m.header, m.payload, m.size) for m in self._stepped], np.int64)
-            self._parts.append(Found(names, *numbers.T.copy()))
+            self._parts.append(MemberTable(names, *numbers.T.copy()))
             self._stepped = []
 
 
@@ -307,7 +307,7 @@ def _pattern(places: list[Place]) -> list[Place] | None:
 class Forward:
     """Reading at rising positions from what has no positions."""
 
-    def __init__(self, file: Readable) -> None:
+    def __init__(self, file: ForwardStream) -> None:
         self._file, self._at = file, 0
         self._ahead, self._used = b"", 0  # small reads of unpacked bytes cost more than reading ahead
         self.latest = b""  # what the last read returned: it cannot be read again
@@ -336,7 +336,7 @@ class Forward:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _short(member: Member, end: int, path: object) -> TornError:
+def _short(member: TarMember, end: int, path: object) -> TornError:
     message = f"expected {member.size} bytes, got {max(end - member.payload, 0)}: the archive ends within this member"
     return TornError(message, path=path, where=f"member {_text(member.name)!r} at byte {member.payload}")
 

@@ -4,8 +4,8 @@ from penstock.containers.zarr.array import Missing, ZarrArray
 from penstock.containers.zarr.dtypes import described, dtype_of
 from penstock.containers.zarr.group import CACHE_BYTES, ZarrGroup
 from penstock.containers.zarr.metadata import ArrayMetadata
-from penstock.containers.zarr.rows import MemoryRows, Rows
-from penstock.containers.zarr.stores import DirectoryStore, RemoteStore, Store, ZipStore, open_store
+from penstock.containers.zarr.rows import MemoryRows, ZarrRows
+from penstock.containers.zarr.stores import DirectoryStore, RemoteStore, ZarrStore, ZipStore, open_store
 from penstock.containers.zarr.writable import WritableRows
 from penstock.containers.zarr.writing import ArrayWriter, compressor_of, create_group, write_attributes
 
@@ -17,11 +17,11 @@ __all__ = [
     "MemoryRows",
     "Missing",
     "RemoteStore",
-    "Rows",
-    "Store",
     "WritableRows",
     "ZarrArray",
     "ZarrGroup",
+    "ZarrRows",
+    "ZarrStore",
     "ZipStore",
     "compressor_of",
     "create_group",

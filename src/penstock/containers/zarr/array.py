@@ -10,8 +10,8 @@ import numpy as np
 from penstock.containers.cache import Cache
 from penstock.containers.zarr.chunks import Chunk, PlainChunk, chunk_of
 from penstock.containers.zarr.metadata import ArrayMetadata
-from penstock.containers.zarr.rows import Rows, as_bytes, as_void, from_void
-from penstock.containers.zarr.stores import Store
+from penstock.containers.zarr.rows import ZarrRows, as_bytes, as_void, from_void
+from penstock.containers.zarr.stores import ZarrStore
 from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.errors import FormatError
 
@@ -19,7 +19,7 @@ Missing = Literal["fill", "refuse"]
 _OVERHEAD = 1 << 16  # by which compressed bytes may be more than those they hold
 
 
-class ZarrArray(Rows):
+class ZarrArray(ZarrRows):
     """The array called `name` in a store. Its rows are read-only.
 
     A piece of rows (a Blosc block where blocks hold whole rows, otherwise a chunk) is decoded once, and kept in
@@ -32,7 +32,7 @@ class ZarrArray(Rows):
 
     def __init__(
         self,
-        store: Store,
+        store: ZarrStore,
         name: str,
         metadata: ArrayMetadata,
         cache: Cache,

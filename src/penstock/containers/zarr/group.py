@@ -17,7 +17,7 @@ from penstock.containers.zarr.metadata import (
     array_metadata,
     loaded,
 )
-from penstock.containers.zarr.stores import Store, open_store
+from penstock.containers.zarr.stores import ZarrStore, open_store
 from penstock.errors import FormatError
 
 CACHE_BYTES = 256 << 20
@@ -33,8 +33,10 @@ class ZarrGroup:
     Raises `FormatError` where there is no `.zgroup` of format 2, `FileNotFoundError` where there is nothing.
     """
 
-    def __init__(self, location: str | os.PathLike[str] | Store, cache: Cache | None = None, **options: Any) -> None:
-        self.store = location if isinstance(location, Store) else open_store(location, **options)
+    def __init__(
+        self, location: str | os.PathLike[str] | ZarrStore, cache: Cache | None = None, **options: Any
+    ) -> None:
+        self.store = location if isinstance(location, ZarrStore) else open_store(location, **options)
         self.cache = Cache(CACHE_BYTES) if cache is None else cache
         self.tables = Cache(self.cache.limit // 8)
         self._consolidated = self._entries()

@@ -14,7 +14,7 @@ from penstock.core.arrays import AnyArray, ByteArray, IntArray, StructArray
 _STRIDE = 1 << 16  # rows that are read at a time where one field of many is wanted
 
 
-class Rows(ABC):
+class ZarrRows(ABC):
     """`n` rows of one dtype, read by number, slice, numbers, mask or name of a field; always copies.
 
     Subclasses read a range (`read_into`) and give one row (`row`); `take` may be made faster. Thread-safe.
@@ -123,7 +123,7 @@ class Rows(ABC):
         return np.where(numbers < 0, numbers + n, numbers)
 
 
-class MemoryRows(Rows):
+class MemoryRows(ZarrRows):
     """The rows of one C-contiguous array: a memory map, or memory.
 
     >>> MemoryRows(np.arange(5))[1:3].tolist()

@@ -21,7 +21,7 @@ from penstock.files.descriptors import opened
 from penstock.files.mapping import check_mapped, map_descriptor
 
 
-class Store(ABC):
+class ZarrStore(ABC):
     """Byte strings by key, such as `agents/.zarray` or `agents/0`. Thread-safe, and travels to other processes."""
 
     name: str
@@ -50,7 +50,7 @@ class Store(ABC):
         """Release what is held. Arrays that were handed out stay valid."""
 
 
-class DirectoryStore(Store):
+class DirectoryStore(ZarrStore):
     """A folder; a value is a memory map of a file.
 
     >>> DirectoryStore(Path("/")).has("no such key")
@@ -88,7 +88,7 @@ class DirectoryStore(Store):
         yield from ((name, found.st_size, found.st_mtime_ns) for name, found in files)
 
 
-class ZipStore(Store):
+class ZipStore(ZarrStore):
     """A zip archive, its members stored or deflated; those that are stored are read where they lie. The group may be
     the archive itself, or a folder in it. Raises `FormatError` for a damaged archive."""
 
@@ -160,7 +160,7 @@ class ZipStore(Store):
         self._whole = None
 
 
-class RemoteStore(Store):
+class RemoteStore(ZarrStore):
     """Any file system that fsspec knows (extra `remote`); a value is fetched whole, each time it is asked for.
 
     Raises `MissingExtraError`, `FormatError` for a URL that fsspec does not know.
@@ -207,7 +207,7 @@ class RemoteStore(Store):
                 yield entry["name"].rpartition("/")[2], entry["size"], *versions
 
 
-def open_store(location: str | os.PathLike[str], **options: Any) -> Store:
+def open_store(location: str | os.PathLike[str], **options: Any) -> ZarrStore:
     """The store at a path or URL; options are those of the file system.
 
     Raises `FileNotFoundError`, `FormatError` for what is neither a folder nor a zip archive.

@@ -11,14 +11,14 @@ import numpy.typing as npt
 from penstock.containers.cache import Cache
 from penstock.containers.zarr.array import ZarrArray
 from penstock.containers.zarr.metadata import ARRAY, ArrayMetadata
-from penstock.containers.zarr.rows import Rows
+from penstock.containers.zarr.rows import ZarrRows
 from penstock.containers.zarr.stores import DirectoryStore
 from penstock.containers.zarr.writing import ArrayWriter
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.files import write_atomic
 
 
-class WritableRows(Rows):
+class WritableRows(ZarrRows):
     """The array at `folder`; chunks that are not there are zeros. What is assigned is on disk when the call returns.
 
     One writer at a time. Cost: every chunk that an assignment touches is decoded and encoded, so assign many rows at

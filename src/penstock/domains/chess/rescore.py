@@ -24,7 +24,7 @@ from penstock.domains.chess.tablebases import (
     correct_results,
     in_reach,
 )
-from penstock.domains.chess.validate import BITS, REFERENCE, STRUCTURE, Fault, Report
+from penstock.domains.chess.validate import BITS, REFERENCE, STRUCTURE, ChunkFaults, Fault
 from penstock.errors import DataError
 from penstock.formats.lc0.check import broken_history
 from penstock.formats.lc0.records import FRAME, POLICY
@@ -36,7 +36,7 @@ _VISITS = 17  # in the small fields of a frame, counted in fours
 
 
 @dataclass(frozen=True, slots=True)
-class Rejected:
+class RejectedChunk:
     """Why a chunk is not used: the first fault that counts as an error, and its frame."""
 
     reason: Fault
@@ -71,7 +71,7 @@ class Rescorer:
     their range and for folders without tables.
 
     >>> Rescorer()(np.zeros((1, 8396), np.uint8))
-    Rejected(reason=<Fault.INPUT_FORMAT: 'input_format'>, frame=0)
+    RejectedChunk(reason=<Fault.INPUT_FORMAT: 'input_format'>, frame=0)
     >>> Rescorer(deblunder_threshold=0.1)
     Traceback (most recent call last):
     penstock.errors.DataError: expected both of deblunder_threshold and deblunder_width, got one
@@ -102,7 +102,7 @@ class Rescorer:
     def __reduce__(self) -> tuple[type[Rescorer], tuple[Any, ...]]:
         return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
-    def __call__(self, frames: ByteArray) -> ByteArray | Rejected:
+    def __call__(self, frames: ByteArray) -> ByteArray | RejectedChunk:
         """The frames `[n, 8396]` uint8 of one game, rescored, in memory of their own; or why they are not.
 
         Never raises for what is in them; raises `DataError` for arrays of another form. Cost: a copy, and a
@@ -118,7 +118,7 @@ class Rescorer:
         same = self.dist_temp == 1 and self.dist_offset == 0 and self.new_input_format is None
         return same and self._probers() == (None, None) and Fault.HISTORY not in self.errors
 
-    def changes(self, records: ByteArray) -> Changes | Rejected:
+    def changes(self, records: ByteArray) -> Changes | RejectedChunk:
         """As `apply`, for a `light` rescorer, of aligned frames or of records of version 6, `[n, 8356]`, which stay as
         they are. Gives what becomes of their small fields."""
         game = inspect_records(records, self.transposition)
@@ -136,7 +136,7 @@ class Rescorer:
                 kernels().short_term(small, words, np.float32(self.theta))
         return Changes(room[:, :-1], missing)
 
-    def apply(self, frames: ByteArray) -> Rejected | None:
+    def apply(self, frames: ByteArray) -> RejectedChunk | None:
         """Rescore contiguous frames `[n, 8396]` uint8 where they are. Rejected ones may be changed in part."""
         game = inspect(frames, self.transposition)
         fault = self._fault(frames, game)
@@ -146,21 +146,21 @@ class Rescorer:
         with np.errstate(all="ignore"):
             kernels().complete(*tails(frames), game.states)
             if not self._rescore(frames, game):
-                return Rejected(Fault.PROBABILITY_SUM)
+                return RejectedChunk(Fault.PROBABILITY_SUM)
             if self.new_input_format is not None:
                 convert_into(frames, game, self.new_input_format, self.transposition)
             if missing:
                 fill_short_term(frames, self.theta)
         return None
 
-    def _fault(self, frames: ByteArray, game: Game) -> Rejected | None:
+    def _fault(self, frames: ByteArray, game: Game) -> RejectedChunk | None:
         """Why the chunk is not used, if it is not."""
         if Fault.HISTORY in self.errors and len(frames) > 1:
             game.faults[1:][broken_history(frames)] |= BITS[Fault.HISTORY]
         if len(frames) and not np.bitwise_or.reduce(game.faults) & self.__dict__["_refused"]:
             return None
-        fault = Report(game.faults).first(self.errors | STRUCTURE)
-        return None if fault is None else Rejected(*fault)
+        fault = ChunkFaults(game.faults).first(self.errors | STRUCTURE)
+        return None if fault is None else RejectedChunk(*fault)
 
     def _rescore(self, frames: ByteArray, game: Game) -> bool:
         """Results, policies, plies left, blunders, in this order. False where policies have nothing left."""

@@ -71,7 +71,7 @@ BITS: dict[Fault, int] = {Fault(name): 1 << k for k, name in enumerate(FAULTS)}
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ChunkFaults:
     """What is wrong with a chunk: `faults` `[n]` int64, bits by `BITS`."""
 
     faults: IntArray
@@ -87,7 +87,7 @@ class Report:
     def first(self, errors: Set[Fault] = REFERENCE) -> tuple[Fault, int] | None:
         """The first frame that has one of these faults, and which; None for a chunk without them.
 
-        >>> Report(np.array([0, BITS[Fault.CLOCK], BITS[Fault.BOARD]])).first()
+        >>> ChunkFaults(np.array([0, BITS[Fault.CLOCK], BITS[Fault.BOARD]])).first()
         (<Fault.BOARD: 'board'>, 2)
         """
         if not len(self.faults):
@@ -100,17 +100,17 @@ class Report:
         return next(fault for fault, bit in BITS.items() if fault in errors and found & bit), int(bad[0])
 
 
-def report_on(frames: ByteArray, game: Game, errors: Set[Fault] = EVERY) -> Report:
+def report_on(frames: ByteArray, game: Game, errors: Set[Fault] = EVERY) -> ChunkFaults:
     """What is wrong with frames `[n, 8396]` that are replayed already; of history only if that is asked for."""
     faults = game.faults.copy()
     with np.errstate(invalid="ignore"):
         kernels().frame_faults(frames, frames.view(np.float32), faults)
     if Fault.HISTORY in errors and len(frames) > 1:
         faults[1:][broken_history(frames)] |= BITS[Fault.HISTORY]
-    return Report(faults)
+    return ChunkFaults(faults)
 
 
-def validate(frames: ByteArray, *, transposition: Transposition = "diagonal") -> Report:
+def validate(frames: ByteArray, *, transposition: Transposition = "diagonal") -> ChunkFaults:
     """Look at every frame `[n, 8396]` uint8 of a game, and at every move between two. Finds everything that the
     original rescorer fails a chunk for (`REFERENCE`), and more (`BEYOND`); which of it matters is the caller's choice.
 

@@ -12,10 +12,10 @@ from penstock.core.columns import Columns
 from penstock.domains.driving.dataset import DrivingDataset, EgoSamples, Sampled, described, lights_of, merged
 from penstock.domains.driving.logs import TRACK_BYTES, Logs, Timeline
 from penstock.domains.driving.perturbation import Perturbation
-from penstock.domains.driving.pictures import SCENE_BYTES, ImageType, Pictures
+from penstock.domains.driving.pictures import SCENE_BYTES, BatchRasterizer, ImageType
 from penstock.domains.driving.rasterize.base import Rasterizer
 from penstock.domains.driving.rasterize.build import rasterizer_of
-from penstock.domains.driving.sampling import Sampler, Sampling, Targets, Velocities
+from penstock.domains.driving.sampling import Sampler, SampleSubjects, Sampling, Velocities
 from penstock.errors import DataError
 
 RasterChoice = Rasterizer | Literal["config"] | None
@@ -28,7 +28,7 @@ class RasterDataset(DrivingDataset):
     configuration has a `map_type`: `box_debug` and `stub_debug` are built, kinds that need files are an error that says
     how to build them, and so is an unknown kind. None leaves out `image`. `perturbation` moves the ego, each sample by
     its position in the order, so another way in another epoch. `velocities` and `image_type` are those of `Sampling`
-    and `Pictures`; `track_bytes` and `scene_bytes` bound what is kept of the log in memory.
+    and `BatchRasterizer`; `track_bytes` and `scene_bytes` bound what is kept of the log in memory.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class RasterDataset(DrivingDataset):
         if rasterizer is not None:
             lights = lights_of(cfg)
             kind, room = options["image_type"], options["scene_bytes"]
-            self.pictures = Pictures(logs, timeline, rasterizer, sampling.history, lights, kind, room)
+            self.pictures = BatchRasterizer(logs, timeline, rasterizer, sampling.history, lights, kind, room)
         told = (type(self).__name__, sampling, type(rasterizer).__name__, dict(cfg), *parts)
         super().__init__(cfg, logs, timeline, rows, cuts, Sampled(self._make, described(logs, *told), perturbation))
 
-    def _pictured(self, sample: Columns, targets: Targets) -> Columns:
+    def _pictured(self, sample: Columns, targets: SampleSubjects) -> Columns:
         return merged(sample, None if self.pictures is None else self.pictures(targets))
 
     def _one(self, frame: int, track_id: int | None) -> Columns:

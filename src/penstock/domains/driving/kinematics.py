@@ -20,7 +20,7 @@ _TRIALS = 12
 _CLOSE = 1e-9
 
 
-class Seen(Protocol):
+class ObservedPositions(Protocol):
     """Positions `[n, L, 2]` and whether they are there `[n, L]`, float32."""
 
     @property
@@ -34,7 +34,9 @@ class Seen(Protocol):
         ...
 
 
-def velocities(history: Seen, future: Seen, step_time: float, masked: bool) -> tuple[AnyArray, AnyArray]:
+def velocities(
+    history: ObservedPositions, future: ObservedPositions, step_time: float, masked: bool
+) -> tuple[AnyArray, AnyArray]:
     """m/s in the past `[n, H, 2]`, the current one first, and in the future `[n, F, 2]`, float32.
 
     Differences of positions that follow one another, of the future's first from the current one. Positions that are

@@ -18,7 +18,7 @@ from penstock.domains.driving.logs import TRACK_BYTES, Logs, Timeline
 from penstock.domains.driving.mask import MIN_FUTURE, MIN_HISTORY, Thresholds
 from penstock.domains.driving.pictures import SCENE_BYTES, ImageType
 from penstock.domains.driving.rasterize.scenes import ranges
-from penstock.domains.driving.sampling import MATRICES, Targets, Velocities
+from penstock.domains.driving.sampling import MATRICES, SampleSubjects, Velocities
 from penstock.errors import DataError
 
 Centric = Literal["agent", "scene"]
@@ -151,7 +151,7 @@ class MultiAgentDataset(RasterDataset):
         whole = Columns({**self.sampler.about(around), **told})
         if self.pictures is None or scene:
             return self._pictured(whole, around)
-        images = self.pictures.padded(Targets.joined(seen), np.concatenate([here, egos]), chosen.size)
+        images = self.pictures.padded(SampleSubjects.joined(seen), np.concatenate([here, egos]), chosen.size)
         return merged(whole, images.reshape(*chosen.shape, *images.shape[1:]))
 
 

@@ -12,7 +12,7 @@ from penstock.data.recycler import Recycler
 from penstock.domains.driving.logs import Logs, Timeline
 from penstock.domains.driving.rasterize.base import Rasterizer, StubRasterizer
 from penstock.domains.driving.rasterize.scenes import Scenes, Views
-from penstock.domains.driving.sampling import Targets
+from penstock.domains.driving.sampling import SampleSubjects
 from penstock.errors import DataError
 
 ImageType = Literal["float32", "uint8"]
@@ -23,7 +23,7 @@ _KEPT = 256 << 20  # bytes of rasters whose memory is used again, at least
 _BATCHES = 4  # as many whole batches, at least: one that is drawn, two that a loader holds ready, one in use
 
 
-class Pictures:
+class BatchRasterizer:
     """Draws batches with `rasterizer`, each sample with `history` frames before the current one. Thread-safe.
 
     Rasters are `[n, C, H, W]`, float32 in 0..1 or uint8, in memory of earlier ones that nobody holds any more. `lights`
@@ -50,7 +50,7 @@ class Pictures:
         self._kept = Cache(4 * scene_bytes)
         self._recycler = Recycler(_KEPT)
 
-    def __call__(self, targets: Targets) -> AnyArray:
+    def __call__(self, targets: SampleSubjects) -> AnyArray:
         """The rasters of `[n]` targets."""
         shape = (len(targets.frame), self.rasterizer.num_channels(), *self.rasterizer.context.shape)
         # Memory that is touched for the first time costs more than drawing, so whole batches must fit.
@@ -69,7 +69,7 @@ class Pictures:
         views = Views(steps, position, np.ascontiguousarray(targets.pose[:, 2]), targets.track, targets.ego)
         return self.rasterizer.rasterize_batch(scenes, views, out)
 
-    def padded(self, targets: Targets, places: IntArray, count: int) -> AnyArray:
+    def padded(self, targets: SampleSubjects, places: IntArray, count: int) -> AnyArray:
         """The rasters of `[n]` targets at `places` among `count`, which are black elsewhere. Cost: another copy."""
         drawn = self(targets)
         out = self._recycler.empty((count, *drawn.shape[1:]), self.dtype)
@@ -84,7 +84,7 @@ class Pictures:
         rows = (self.logs.frames[: len(self.timeline)], self.logs.agents[:], self.logs.tl_faces[:])
         return Scenes(*rows, *spans), sum(row.nbytes for row in rows)
 
-    def _part(self, targets: Targets, steps: IntArray) -> tuple[Scenes, IntArray]:
+    def _part(self, targets: SampleSubjects, steps: IntArray) -> tuple[Scenes, IntArray]:
         """The frames that a batch looks at with what belongs to them, and `steps` in terms of these."""
         asked, inverse = np.unique(np.where(steps >= 0, steps, targets.frame[:, None]), return_inverse=True)
         agents, agent_spans = _rows(self.logs.agents, self.timeline.agents, asked)

@@ -110,7 +110,7 @@ class Sampling:
         return vertical_flip(matrix, self.raster_size[1]) if self.origin_at_bottom else matrix
 
 
-class Section(dict[str, Any]):
+class ConfigSection(dict[str, Any]):
     """A section of a configuration, whose missing keys are told by their full names."""
 
     def __init__(self, name: str, values: Mapping[str, Any]) -> None:
@@ -125,7 +125,7 @@ OPTIONAL = {"raster_params": ("map_type", "disable_traffic_light_faces", "option
 """The keys that a configuration may leave out; their names are checked, for a misspelt one would be ignored."""
 
 
-def section(config: Mapping[str, Any], name: str) -> Section:
+def section(config: Mapping[str, Any], name: str) -> ConfigSection:
     """A section of a configuration.
 
     Raises `DataError` if it is not there, for a key that looks like a misspelt optional one, and later for keys that
@@ -138,11 +138,11 @@ def section(config: Mapping[str, Any], name: str) -> Section:
         similar = closest(key, map(str, values), _ALIKE)
         if similar is not None and key not in values:
             raise DataError(f"unknown key {name}.{similar} in the configuration; did you mean {key!r}?")
-    return Section(name, values)
+    return ConfigSection(name, values)
 
 
 @dataclass(frozen=True, eq=False)
-class Targets:
+class SampleSubjects:
     """What a batch of `n` samples looks at: the ego where `agent` is -1, else the observation in that row of the
     agents.
 
@@ -160,7 +160,7 @@ class Targets:
     ego: FloatArray | None = None
 
     @classmethod
-    def joined(cls, parts: Sequence[Targets]) -> Targets:
+    def joined(cls, parts: Sequence[SampleSubjects]) -> SampleSubjects:
         """Targets of the ego where it was, and of agents, one after the other."""
         names = ("scene", "frame", "agent", "track", "pose", "extent")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
@@ -207,7 +207,7 @@ class Sampler:
         self.tables = TrackTables(logs, self.timeline, track_bytes)
         self._raster = sampling.raster_from_agent()
 
-    def ego(self, frames: IntArray, positions: IntArray) -> tuple[Columns, Targets]:
+    def ego(self, frames: IntArray, positions: IntArray) -> tuple[Columns, SampleSubjects]:
         """Samples of the ego in `[n]` frames of the dataset, for `[n]` positions of a plan, which decide the random
         draws.
 
@@ -224,12 +224,12 @@ class Sampler:
         history, future = (self._poses(track, place, frames, targets.pose, when) for when in (False, True))
         return self._sample(targets, history, future, targets.pose), targets
 
-    def standing(self, frames: IntArray) -> Targets:
+    def standing(self, frames: IntArray) -> SampleSubjects:
         """The ego in `[n]` frames of the dataset, where they say it is."""
         none, extent = np.full(len(frames), -1), np.tile(np.array(EGO_EXTENT), (len(frames), 1))
-        return Targets(self.timeline.scene_of(frames), frames, none, none, self.timeline.ego[frames], extent)
+        return SampleSubjects(self.timeline.scene_of(frames), frames, none, none, self.timeline.ego[frames], extent)
 
-    def agents(self, rows: IntArray, seen_from: FloatArray | None = None) -> tuple[Columns, Targets]:
+    def agents(self, rows: IntArray, seen_from: FloatArray | None = None) -> tuple[Columns, SampleSubjects]:
         """Samples of the observations in `[n]` rows of the agents, each in its own frame or in that of a pose
         `[n, 3]` that it is `seen_from`.
 
@@ -250,7 +250,7 @@ class Sampler:
             origin = (pose if seen_from is None else seen_from)[at]
             history.put(at, self._poses(tracks, place, frame[at], origin, False))
             future.put(at, self._poses(tracks, place, frame[at], origin, True))
-        targets = Targets(scene, frame, np.asarray(rows, np.int64), name, pose, extent)
+        targets = SampleSubjects(scene, frame, np.asarray(rows, np.int64), name, pose, extent)
         return self._sample(targets, history, future, pose if seen_from is None else seen_from), targets
 
     def by_table(self, scene: IntArray) -> Iterator[tuple[IntArray, Tracks]]:
@@ -312,7 +312,7 @@ class Sampler:
         tracks = Tracks(0, none, frame.reshape(-1), track, bounds, flat[:, :2].copy(), yaw, extent, none, none, none)
         return tracks, at + past, poses[:, past::-1]
 
-    def _sample(self, targets: Targets, history: Poses, future: Poses, origin: FloatArray) -> Columns:
+    def _sample(self, targets: SampleSubjects, history: Poses, future: Poses, origin: FloatArray) -> Columns:
         sampling = self.sampling
         speeds, ahead = velocities(history, future, sampling.step_time, sampling.velocities == "masked")
         sample = {
@@ -344,7 +344,7 @@ class Sampler:
         values = (raster_from_world, raster_from_agent, raster_from_world, *moved.values())
         return dict(zip(MATRICES, values, strict=True))
 
-    def about(self, targets: Targets) -> dict[str, AnyArray]:
+    def about(self, targets: SampleSubjects) -> dict[str, AnyArray]:
         """Which scene, host, time and track each sample is of."""
         return {
             "scene_index": targets.scene,

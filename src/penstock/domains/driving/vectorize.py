@@ -26,7 +26,7 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.columns import Columns
 from penstock.domains.driving.logs import EGO_LABEL, Tracks
 from penstock.domains.driving.map.api import MapAPI
-from penstock.domains.driving.sampling import Poses, Sampler, Targets, relative, section, transforms
+from penstock.domains.driving.sampling import Poses, Sampler, SampleSubjects, relative, section, transforms
 from penstock.domains.driving.surroundings import ActiveFaces, Reach, Surroundings
 from penstock.kernels.dispatch import kernels
 
@@ -99,7 +99,7 @@ class VectorSampler:
             kind[at] = tracks.kind[tracks.place[rows[at] - tracks.first]]
         return self._vectors(sample, targets, kind)
 
-    def _vectors(self, sample: Columns, targets: Targets, kind: IntArray) -> Columns:
+    def _vectors(self, sample: Columns, targets: SampleSubjects, kind: IntArray) -> Columns:
         sizes = self.vectorizer.sizes
         own = sizes.history_ego + 1
         names = ("positions", "yaws", "extents", "availabilities")
@@ -134,7 +134,7 @@ class VectorSampler:
             }
         )
 
-    def _around(self, targets: Targets) -> dict[str, AnyArray]:
+    def _around(self, targets: SampleSubjects) -> dict[str, AnyArray]:
         """The keys of the agents around, the nearest first; those of the current frame before others."""
         n, k, sizes = len(targets.frame), self.others, self.vectorizer.sizes
         past, ahead = (Poses.empty(n * k, length) for length in self.sampler.sampling.steps)
@@ -168,7 +168,7 @@ class VectorSampler:
             "other_agents_polyline_availability": told["all_other_agents_history_availability"].copy(),
         }
 
-    def _nearest(self, tracks: Tracks, targets: Targets, at: IntArray) -> tuple[IntArray, IntArray]:
+    def _nearest(self, tracks: Tracks, targets: SampleSubjects, at: IntArray) -> tuple[IntArray, IntArray]:
         """`[n, others]` a place of each agent around, and the one where it was nearest; -1 where there are fewer."""
         timeline, frame = self.sampler.timeline, targets.frame[at]
         low = np.maximum(frame - self.vectorizer.sizes.history, timeline.offsets[targets.scene[at]])

@@ -11,7 +11,7 @@ from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 
 
-class Rows(Protocol):
+class RowReader(Protocol):
     """Rows of one width, gathered into a buffer: what `RowMap`, `TileMap` and the rows of formats do."""
 
     def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
@@ -19,7 +19,7 @@ class Rows(Protocol):
         ...
 
 
-class Pieces(NamedTuple):
+class RowPieces(NamedTuple):
     """Piece `j` takes `length[j]` rows from row `start[j]` on, all in run `run[j]`, to place `at[j]`; `[m]` int64."""
 
     run: IntArray
@@ -27,12 +27,12 @@ class Pieces(NamedTuple):
     length: IntArray
     at: IntArray
 
-    def take(self, chosen: BoolArray | IntArray | slice) -> Pieces:
+    def take(self, chosen: BoolArray | IntArray | slice) -> RowPieces:
         """Some of the pieces."""
-        return Pieces(*(array[chosen] for array in self))
+        return RowPieces(*(array[chosen] for array in self))
 
 
-def cut(first: IntArray, start: IntArray, length: IntArray, at: IntArray) -> Pieces:
+def cut(first: IntArray, start: IntArray, length: IntArray, at: IntArray) -> RowPieces:
     """Cut spans at the edges of runs: run `r` owns the rows `first[r] : first[r + 1]`, and may own none.
 
     >>> cut(np.array([0, 2, 5]), np.array([1]), np.array([3]), np.array([0]))[:3]
@@ -47,7 +47,7 @@ def cut(first: IntArray, start: IntArray, length: IntArray, at: IntArray) -> Pie
     run = np.arange(len(span)) - np.repeat(offsets_of(counts)[:-1] - low, counts)
     begin = np.maximum(start[span], first[run])
     end = np.minimum(start[span] + length[span], first[run + 1])
-    pieces = Pieces(run, begin, end - begin, at[span] + begin - start[span])
+    pieces = RowPieces(run, begin, end - begin, at[span] + begin - start[span])
     return pieces.take(pieces.length > 0)
 
 

@@ -287,7 +287,7 @@ class Source(ABC):
         rows = {"step": (start, stop), "boundary": (start + e, stop + e + 1), "episode": (e, e + 1)}
         spans = {align: _span(*rows[align]) for align in spec.aligns}
         columns = {path: self._whole(path, field, spans[field.align]) for path, field in spec.fields.items()}
-        return Episode.trusted(spec, columns, e, Deferred(self, e))
+        return Episode.trusted(spec, columns, e, LazyMetadata(self, e))
 
     def _whole(self, column: str, field: Field, span: Selection) -> Array:
         if field.ragged:
@@ -322,7 +322,7 @@ class Source(ABC):
         whole = [(path, self._whole(path, f, spans[f.align]), ends[f.align]) for path, f in fields]
         for i in range(last - first + 1):
             columns = {path: array[cuts[i] : cuts[i + 1]] for path, array, cuts in whole}
-            yield Episode.trusted(self.spec, columns, first + i, Deferred(self, first + i))
+            yield Episode.trusted(self.spec, columns, first + i, LazyMetadata(self, first + i))
 
     def table(self) -> Columns:
         """Return ids, lengths and numeric metadata as columns with a row for each episode.
@@ -342,7 +342,7 @@ class Source(ABC):
 
 
 @final
-class Deferred(Mapping[str, Any]):
+class LazyMetadata(Mapping[str, Any]):
     """Metadata of one episode, read at first use.
 
     Args:

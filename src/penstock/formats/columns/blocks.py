@@ -18,7 +18,7 @@ from penstock.core.spec import Field
 from penstock.errors import FormatError
 from penstock.files.mapping import check_mapped
 from penstock.formats.base.pieces import cut
-from penstock.formats.columns.layout import Layout
+from penstock.formats.columns.layout import StoreLayout
 from penstock.formats.columns.packing import Packing
 from penstock.formats.columns.reading import Map, as_bytes
 from penstock.kernels.rows import RowMap
@@ -34,7 +34,9 @@ class Blocks:
     Raises `FormatError` if the entries count others than the files have.
     """
 
-    def __init__(self, layout: Layout, packing: Packing, entries: StructArray, offsets: IntArray, mapping: Map) -> None:
+    def __init__(
+        self, layout: StoreLayout, packing: Packing, entries: StructArray, offsets: IntArray, mapping: Map
+    ) -> None:
         counts = packing.counts(np.diff(offsets))
         ends = entries["blocks"].astype(np.int64)
         if np.any(counts > ends):
@@ -51,7 +53,7 @@ class Blocks:
         self.segment = entries["segment"][self.episode]
         self.number = (ends - counts)[self.episode] + within  # in the segment
 
-    def files(self, layout: Layout) -> Iterator[tuple[Path, int]]:
+    def files(self, layout: StoreLayout) -> Iterator[tuple[Path, int]]:
         """The files that say where blocks lie, and how many bytes of each are in use."""
         for segment, positions in self.positions.items():
             yield layout.blocks(segment), positions.nbytes
@@ -62,7 +64,7 @@ class Blocks:
             return self.cuts
         return self.cuts + np.append(self.episode, len(self.first) - 1)
 
-    def _positions(self, layout: Layout, segment: int, blocks: int, mapping: Map) -> IntArray:
+    def _positions(self, layout: StoreLayout, segment: int, blocks: int, mapping: Map) -> IntArray:
         width = len(self.columns)
         return mapping(layout.blocks(segment), (blocks + 1) * width * 8).view("<i8").reshape(blocks + 1, width)
 
@@ -70,7 +72,7 @@ class Blocks:
 class PackedColumn:
     """A column whose rows all have the same size, compressed in blocks."""
 
-    def __init__(self, layout: Layout, path: str, blocks: Blocks, mapping: Map, decoded: Cache) -> None:
+    def __init__(self, layout: StoreLayout, path: str, blocks: Blocks, mapping: Map, decoded: Cache) -> None:
         self._layout, self._path, self._blocks, self._map, self._decoded = layout, path, blocks, mapping, decoded
         self._which = blocks.columns.index(path)
         self.field: Field = layout.spec[path]

@@ -15,7 +15,7 @@ from penstock.files import atomic_path
 from penstock.formats.base.format import Finding
 from penstock.formats.columns import table
 from penstock.formats.columns.files import read_json
-from penstock.formats.columns.layout import METADATA, Layout
+from penstock.formats.columns.layout import METADATA, StoreLayout
 from penstock.formats.columns.packing import Compression, Packing
 from penstock.formats.columns.snapshot import Maps, Snapshot
 from penstock.formats.columns.writer import ColumnsWriter, write_store
@@ -39,17 +39,17 @@ def compact(
     """
     if damaged not in ("raise", "skip"):
         raise DataError(f"expected damaged to be 'raise' or 'skip', got {damaged!r}")
-    layout, lost = Layout.read(Path(path)), list[Finding]()
+    layout, lost = StoreLayout.read(Path(path)), list[Finding]()
     with atomic_path(target, durable="folder") as folder:
         folder.mkdir()
         packing = layout.packing if compression == "keep" else Packing.of(layout.spec, compression)
-        write_store(Layout(folder, layout.spec, packing), _metadata(layout, lost, damaged == "skip"))
+        write_store(StoreLayout(folder, layout.spec, packing), _metadata(layout, lost, damaged == "skip"))
         with ColumnsWriter(folder) as writer:
             writer.write_all(_whole(layout) if damaged == "raise" else _saved(layout, lost))
     return lost
 
 
-def _metadata(layout: Layout, lost: list[Finding], skip: bool) -> dict[str, Any]:
+def _metadata(layout: StoreLayout, lost: list[Finding], skip: bool) -> dict[str, Any]:
     try:
         return read_json(layout.root / METADATA)
     except FormatError as error:
@@ -59,13 +59,13 @@ def _metadata(layout: Layout, lost: list[Finding], skip: bool) -> dict[str, Any]
         return {}
 
 
-def _whole(layout: Layout) -> Iterator[Episode]:
+def _whole(layout: StoreLayout) -> Iterator[Episode]:
     snapshot = Snapshot.open(layout.root)
     for e in range(len(snapshot.entries)):
         yield _checked(snapshot, e)
 
 
-def _saved(layout: Layout, lost: list[Finding]) -> Iterator[Episode]:
+def _saved(layout: StoreLayout, lost: list[Finding]) -> Iterator[Episode]:
     """Every episode that is whole, each judged by its own entry alone."""
     raw, maps = table.read_bytes(layout.table), Maps()
     entries = np.frombuffer(raw, table.ENTRY, len(raw) // table.SIZE)

@@ -24,12 +24,12 @@ _NUMBER = re.compile(r"0|[1-9][0-9]{0,8}", re.ASCII)
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class StoreLayout:
     """The folder `root` of a store, its spec, and how its values are compressed (None: raw).
 
     >>> from penstock.core.spec import Field
     >>> import numpy as np
-    >>> layout = Layout(Path("store"), Spec({"observations/arm": Field(np.dtype("f4"))}))
+    >>> layout = StoreLayout(Path("store"), Spec({"observations/arm": Field(np.dtype("f4"))}))
     >>> layout.values(0, "observations/arm").as_posix()
     'store/segments/0/observations%2Farm.values'
     """
@@ -79,7 +79,7 @@ class Layout:
         write_json(self.root / SPEC, {**head, "spec": self.spec.to_json()})
 
     @classmethod
-    def read(cls, root: Path) -> Layout:
+    def read(cls, root: Path) -> StoreLayout:
         """Read `spec.json`. Raises `FormatError` for anything but the spec of a store of this version."""
         path = root / SPEC
         data = read_json(path)

@@ -14,14 +14,14 @@ from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError, SpecError
-from penstock.formats.columns.layout import Layout
+from penstock.formats.columns.layout import StoreLayout
 from penstock.kernels.rows import RowMap
 
 Map = Callable[[Path, int], ByteArray]  # the first bytes of a file
 
 
 @dataclass(frozen=True, eq=False)
-class Runs:
+class EpisodeRuns:
     """Which episodes lie one after the other in a segment. Run `r` of R: `episodes[r]` episodes with `steps[r]` steps
     in segment `segments[which[r]]`, the first being its episode `index[r]`, from its step row `start[r]` on."""
 
@@ -33,7 +33,7 @@ class Runs:
     steps: IntArray
 
     @classmethod
-    def of(cls, entries: StructArray, offsets: IntArray) -> Runs:
+    def of(cls, entries: StructArray, offsets: IntArray) -> EpisodeRuns:
         """Find the runs of a table. `offsets` is `[E + 1]`, the first step row of each episode."""
         index = entries["index"].astype(np.int64)
         begins = np.ones(len(entries), np.bool_)
@@ -60,10 +60,10 @@ class Runs:
         return used.tolist()
 
 
-class ArrayColumn:
+class FixedColumnReader:
     """A column whose rows all have the same size."""
 
-    def __init__(self, layout: Layout, path: str, runs: Runs, mapping: Map) -> None:
+    def __init__(self, layout: StoreLayout, path: str, runs: EpisodeRuns, mapping: Map) -> None:
         self._layout, self._path, self._runs, self._map = layout, path, runs, mapping
         self.field: Field = layout.spec[path]
 
@@ -103,10 +103,10 @@ class ArrayColumn:
         return views
 
 
-class RaggedColumn:
+class RaggedColumnReader:
     """A column whose rows have lengths of their own: row `i` is `values[offsets[i] : offsets[i + 1]]`."""
 
-    def __init__(self, layout: Layout, path: str, runs: Runs, mapping: Map) -> None:
+    def __init__(self, layout: StoreLayout, path: str, runs: EpisodeRuns, mapping: Map) -> None:
         self._layout, self._path, self._runs, self._map = layout, path, runs, mapping
         self.field: Field = layout.spec[path]
 

@@ -20,7 +20,7 @@ from penstock.files import sync, try_lock
 from penstock.files.descriptors import PooledFile, open_regular
 from penstock.formats.columns import table
 from penstock.formats.columns.files import write_at
-from penstock.formats.columns.layout import BLOCKS, SEGMENTS, Layout
+from penstock.formats.columns.layout import BLOCKS, SEGMENTS, StoreLayout
 from penstock.formats.columns.packing import Packing
 from penstock.formats.columns.reading import as_bytes
 
@@ -32,19 +32,19 @@ class Segment:
     """The one writer of a segment. `write` puts an episode behind the last one and gives the entry that makes it exist;
     `restore` says what does exist, after opening and after anything went wrong."""
 
-    def __init__(self, layout: Layout, number: int, locked: int) -> None:
+    def __init__(self, layout: StoreLayout, number: int, locked: int) -> None:
         self.number = number
         self.unsynced = 0
         self._folder = layout.segment(number)
         self._texts = locked
         self._files: list[PooledFile] = []  # all but the locked one
-        self._parts: list[Part | PackedPart] = []
+        self._parts: list[SegmentColumn | PackedPart] = []
         self._packed: list[PackedPart] = []
         self._blocks = PooledFile(layout.blocks(number), _OPEN)  # the positions of blocks
         self._episodes = self._start = self._text_end = self._block_count = 0
 
     @classmethod
-    def acquire(cls, layout: Layout) -> Segment:
+    def acquire(cls, layout: StoreLayout) -> Segment:
         """Lock the first segment that nobody writes to, or a new one. A dead writer's lock is gone with it."""
         while True:
             numbers = layout.numbers()
@@ -55,7 +55,7 @@ class Segment:
                 layout.segment(numbers[-1] + 1 if numbers else 0).mkdir()
                 sync(layout.root / SEGMENTS)
 
-    def _opened(self, layout: Layout) -> Segment:
+    def _opened(self, layout: StoreLayout) -> Segment:
         try:
             self._parts = [_part(layout, self.number, path, self._files) for path in layout.spec]
             self._packed = [part for part in self._parts if isinstance(part, PackedPart)]
@@ -138,10 +138,10 @@ class Segment:
         return {"step": (start, steps), "boundary": (start + index, steps + 1), "episode": (index, 1)}
 
 
-class Part:
+class SegmentColumn:
     """One column of a segment."""
 
-    def __init__(self, layout: Layout, number: int, path: str, files: list[PooledFile]) -> None:
+    def __init__(self, layout: StoreLayout, number: int, path: str, files: list[PooledFile]) -> None:
         self.path = path
         self.field: Field = layout.spec[path]
         self.align: Align = self.field.align
@@ -188,7 +188,7 @@ class Part:
 class PackedPart:
     """One compressed column of a segment. `ends` are the bytes where the blocks of the last episode begin and end."""
 
-    def __init__(self, layout: Layout, packing: Packing, number: int, path: str, files: list[PooledFile]) -> None:
+    def __init__(self, layout: StoreLayout, packing: Packing, number: int, path: str, files: list[PooledFile]) -> None:
         self.path = path
         self.field: Field = layout.spec[path]
         self.align: Align = self.field.align
@@ -219,10 +219,10 @@ class PackedPart:
         return zlib.crc32(data.data, check)
 
 
-def _part(layout: Layout, number: int, path: str, files: list[PooledFile]) -> Part | PackedPart:
+def _part(layout: StoreLayout, number: int, path: str, files: list[PooledFile]) -> SegmentColumn | PackedPart:
     if layout.packing is not None and path in layout.packing.levels:
         return PackedPart(layout, layout.packing, number, path, files)
-    return Part(layout, number, path, files)
+    return SegmentColumn(layout, number, path, files)
 
 
 def _lock(path: Path) -> int | None:

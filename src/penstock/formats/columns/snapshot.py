@@ -22,10 +22,10 @@ from penstock.errors import FormatError
 from penstock.files.mapping import check_mapped, map_file
 from penstock.formats.columns import table
 from penstock.formats.columns.blocks import CACHE_BYTES, Blocks, PackedColumn
-from penstock.formats.columns.layout import Layout
-from penstock.formats.columns.reading import ArrayColumn, RaggedColumn, Runs
+from penstock.formats.columns.layout import StoreLayout
+from penstock.formats.columns.reading import EpisodeRuns, FixedColumnReader, RaggedColumnReader
 
-Column = ArrayColumn | RaggedColumn | PackedColumn
+Column = FixedColumnReader | RaggedColumnReader | PackedColumn
 
 
 class Maps:
@@ -50,10 +50,10 @@ class Snapshot:
     Raises `FormatError` if the entries do not fit the files.
     """
 
-    def __init__(self, layout: Layout, entries: StructArray, maps: Maps) -> None:
+    def __init__(self, layout: StoreLayout, entries: StructArray, maps: Maps) -> None:
         self.layout, self.entries, self.maps = layout, entries, maps
         self.offsets = offsets_of(entries["steps"].astype(np.int64))
-        runs = Runs.of(entries, self.offsets)
+        runs = EpisodeRuns.of(entries, self.offsets)
         packing = layout.packing
         self.blocks = Blocks(layout, packing, entries, self.offsets, maps) if packing else None
         self.columns = {path: self._column(path, runs) for path in layout.spec}
@@ -61,16 +61,16 @@ class Snapshot:
         for path, size in self.files():
             _check_size(path, size)
 
-    def _column(self, path: str, runs: Runs) -> Column:
+    def _column(self, path: str, runs: EpisodeRuns) -> Column:
         if self.blocks is not None and path in self.blocks.columns:
             return PackedColumn(self.layout, path, self.blocks, self.maps, self.maps.decoded)
-        kind = RaggedColumn if self.layout.spec[path].ragged else ArrayColumn
+        kind = RaggedColumnReader if self.layout.spec[path].ragged else FixedColumnReader
         return kind(self.layout, path, runs, self.maps)
 
     @classmethod
     def open(cls, root: Path) -> Snapshot:
         """What the store holds now. Raises `FormatError` or `ChecksumError` for a damaged one."""
-        layout = Layout.read(root)
+        layout = StoreLayout.read(root)
         entries = table.read(layout.table)
         table.check_order(entries, layout.table, layout.packing)
         return cls(layout, entries, Maps())

@@ -19,7 +19,7 @@ from penstock.errors import FormatError
 from penstock.formats.base.source import Source, check_values
 from penstock.formats.columns.files import read_json
 from penstock.formats.columns.layout import METADATA
-from penstock.formats.columns.reading import RaggedColumn
+from penstock.formats.columns.reading import RaggedColumnReader
 from penstock.formats.columns.snapshot import Snapshot
 
 
@@ -97,7 +97,7 @@ class ColumnsSource(Source):
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         """One gather out of the memory maps; of compressed columns, each block that is touched is decoded once."""
         held = self._snapshot.columns[column]
-        if isinstance(held, RaggedColumn):
+        if isinstance(held, RaggedColumnReader):
             raise KeyError(f"column {column!r} is ragged: its rows have lengths of their own")
         held.read(selection, out)
 
@@ -115,9 +115,9 @@ class ColumnsSource(Source):
         check_values(column, held.value_offsets, selection)
         held.read_values(selection, out)
 
-    def _ragged(self, column: str) -> RaggedColumn:
+    def _ragged(self, column: str) -> RaggedColumnReader:
         held = self._snapshot.columns[column]
-        if not isinstance(held, RaggedColumn):
+        if not isinstance(held, RaggedColumnReader):
             raise KeyError(f"column {column!r} is not ragged")
         return held
 

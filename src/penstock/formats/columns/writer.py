@@ -16,7 +16,7 @@ from penstock.files.descriptors import open_regular
 from penstock.formats.base.writer import Writer
 from penstock.formats.columns import jsonlines, table
 from penstock.formats.columns.files import read_json, write_at, write_json
-from penstock.formats.columns.layout import METADATA, SEGMENTS, Layout
+from penstock.formats.columns.layout import METADATA, SEGMENTS, StoreLayout
 from penstock.formats.columns.packing import STEPS, Compression, Packing
 from penstock.formats.columns.segment import Segment
 
@@ -47,7 +47,7 @@ class ColumnsWriter(Writer):
     def __init__(self, path: str | os.PathLike[str], *, sync: Sync = "close") -> None:
         if sync not in SYNCS:
             raise DataError(f"expected sync to be one of {SYNCS}, got {sync!r}")
-        self._layout = Layout.read(Path(path))
+        self._layout = StoreLayout.read(Path(path))
         self._sync = sync
         self._accepted: Spec = self._layout.spec
         self._process = os.getpid()
@@ -80,7 +80,7 @@ class ColumnsWriter(Writer):
         """
         with atomic_path(path, durable="folder") as folder:
             folder.mkdir()
-            write_store(Layout(folder, spec, Packing.of(spec, compression, block_steps)), metadata or {})
+            write_store(StoreLayout(folder, spec, Packing.of(spec, compression, block_steps)), metadata or {})
         return cls(path, sync=sync)
 
     @property
@@ -170,7 +170,7 @@ class ColumnsWriter(Writer):
         return locked(self._table, wait=True)
 
 
-def write_store(layout: Layout, metadata: Mapping[str, Any]) -> None:
+def write_store(layout: StoreLayout, metadata: Mapping[str, Any]) -> None:
     """Write an empty store into an empty folder. Raises `SpecError`, `DataError`."""
     layout.write()
     write_json(layout.root / METADATA, jsonlines.plain(metadata))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.containers.npy import Header, array_of, header_of
+from penstock.containers.npy import NpyHeader, array_of, header_of
 from penstock.core.arrays import AnyArray
 from penstock.errors import ChecksumError, FormatError, UnsafeDataError
 from penstock.files.mapping import check_mapped, map_descriptor
@@ -24,7 +24,7 @@ SLACK = 64
 
 
 @dataclass(frozen=True)
-class Member:
+class NpzMember:
     """Where the bytes of an array lie, and how many they are inflated."""
 
     name: str
@@ -35,7 +35,7 @@ class Member:
     crc: int
 
 
-class Archive:
+class NpzArchive:
     """The arrays of an `.npz` file by name. Nothing is read before it is asked for.
 
     `max_bytes` bounds what all deflated members together may become. Names are names and never places on the disk.
@@ -57,7 +57,7 @@ class Archive:
             raise FormatError("expected every member to have a name of its own", path=path)
         self._check(members, max_bytes)
 
-    def _member(self, info: zipfile.ZipInfo) -> Member:
+    def _member(self, info: zipfile.ZipInfo) -> NpzMember:
         where = info.filename[:200]
         at = info.header_offset
         head = self._data[at : at + HEAD].tobytes() if 0 <= at <= len(self._data) else b""
@@ -78,9 +78,9 @@ class Archive:
             message = f"{info.file_size} bytes cannot come from {info.compress_size} deflated ones"
             raise UnsafeDataError(message, path=self.path, where=where)
         name = info.filename.removesuffix(".npy")
-        return Member(name, start, info.compress_size, info.file_size, deflated, info.CRC)
+        return NpzMember(name, start, info.compress_size, info.file_size, deflated, info.CRC)
 
-    def _check(self, members: list[Member], max_bytes: int) -> None:
+    def _check(self, members: list[NpzMember], max_bytes: int) -> None:
         end = 0
         for member in sorted(members, key=lambda member: member.start):
             if member.start - HEAD < end:
@@ -94,7 +94,7 @@ class Archive:
     def __iter__(self) -> Iterator[str]:
         return iter(self.members)
 
-    def header(self, name: str) -> Header:
+    def header(self, name: str) -> NpyHeader:
         """Dtype and shape of an array, at the price of its first bytes. Raises `FormatError`."""
         check_mapped(self._data)
         member = self.members[name]
@@ -129,7 +129,7 @@ class Archive:
         array = payload[header.at :].view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
         return np.asarray(array, header.dtype.newbyteorder("="), order="C")
 
-    def _inflate(self, raw: bytes | memoryview, member: Member, limit: int, *, whole: bool) -> bytes:
+    def _inflate(self, raw: bytes | memoryview, member: NpzMember, limit: int, *, whole: bool) -> bytes:
         stream = zlib.decompressobj(-zlib.MAX_WBITS)
         try:
             out = stream.decompress(raw, limit + 1 if whole else limit)

@@ -23,10 +23,10 @@ KEYS = ("states", "actions", "dones", "rewards")
 _SUFFIX = ".npz"
 
 
-class Atari(Kind):
+class AtariKind(Kind):
     """`.npz` of dicts with `states`, `actions` and `dones`; see `read_atari`.
 
-    >>> Atari().recognises(Path("/"))
+    >>> AtariKind().recognises(Path("/"))
     False
     """
 
@@ -67,7 +67,7 @@ def read_atari(path: Path, *, frames: str = "stack", max_bytes: int = MAX_BYTES)
     for i in range(count):
         value, trajectories[i] = trajectories[i], None  # given back as it goes
         tracks += _tracks(value, i, path, slice(-1, None) if frames == "newest" else slice(None))
-    return source_of(tracks, {"kind": Atari.name, "color_space": "GRAY"}, path=path)
+    return source_of(tracks, {"kind": AtariKind.name, "color_space": "GRAY"}, path=path)
 
 
 def _trajectories(path: Path, max_bytes: int) -> list[Any]:

@@ -25,7 +25,7 @@ from penstock.formats.demos.hdf5 import (
     row_shape,
 )
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.source import Column, Demos, Next, check_next, follows, held, left_out_of
+from penstock.formats.demos.source import DemoColumn, DemoSource, Next, check_next, follows, held, left_out_of
 
 NEEDED = ("observations", "actions", "rewards", "terminals")
 FIRST = ("actions", "rewards")
@@ -33,10 +33,10 @@ FEW = 64  # values of an array that is small enough for metadata
 LONG = 1 << 16  # bytes of a text that is short enough for metadata
 
 
-class D4rl(Kind):
+class D4rlKind(Kind):
     """HDF5 with `observations`, `actions`, `rewards` and `terminals` of all trajectories. See docs/demos.md.
 
-    >>> D4rl().recognises(Path("/"))
+    >>> D4rlKind().recognises(Path("/"))
     False
     """
 
@@ -55,7 +55,7 @@ class D4rl(Kind):
         except (PenstockError, OSError, KeyError):
             return False
 
-    def open(self, path: Path, **options: Any) -> Demos:
+    def open(self, path: Path, **options: Any) -> DemoSource:
         """As `read_d4rl` does, with its options."""
         return read_d4rl(path, **options)
 
@@ -67,7 +67,7 @@ def read_d4rl(
     next_observations: Next = "check",
     transitions: bool = False,
     cache_bytes: int = DECODED,
-) -> Demos:
+) -> DemoSource:
     """The trajectories of one file.
 
     `max_episode_steps` cuts trajectories of a file without `timeouts`. `next_observations` says what becomes of
@@ -88,10 +88,10 @@ def read_d4rl(
         transitions=transitions,
         cache_bytes=cache_bytes,
     )
-    reading = _Reading(File(path), max_episode_steps, Cache(cache_bytes))
+    reading = _D4rlFile(File(path), max_episode_steps, Cache(cache_bytes))
     columns = reading.cut_short() if transitions else reading.whole(next_observations)
     metadata = {**reading.metadata(), **left_out_of(reading.left_out)}
-    return Demos(
+    return DemoSource(
         path,
         columns,
         reading.offsets,
@@ -102,7 +102,7 @@ def read_d4rl(
     )
 
 
-class _Reading:
+class _D4rlFile:
     """One file: its datasets, where its trajectories end, and the columns they make."""
 
     def __init__(self, file: File, max_episode_steps: int | None, cache: Cache) -> None:
@@ -149,7 +149,7 @@ class _Reading:
             self._linked = follows(after, before, self.n) if alike(one, other) else np.zeros(self.n - 1, np.bool_)
         return self._linked
 
-    def whole(self, next_observations: Next) -> dict[str, Column]:
+    def whole(self, next_observations: Next) -> dict[str, DemoColumn]:
         """Every row a step."""
         out = {"observations": self._step("observations")}
         if "next_observations" in self.datasets:
@@ -163,7 +163,7 @@ class _Reading:
         out.update((name, self._step(name)) for name in self._others())
         return out
 
-    def _with_next(self, how: Next, observations: Column) -> dict[str, Column]:
+    def _with_next(self, how: Next, observations: DemoColumn) -> dict[str, DemoColumn]:
         one, other = (self.datasets[name] for name in ("observations", "next_observations"))
         after = self._step("next_observations")
         if how == "separate" or not alike(one, other):
@@ -180,7 +180,7 @@ class _Reading:
         segments = Segments([one, other], owner, start.reshape(-1), length.reshape(-1))
         return {"observations": column(self.file, segments, "boundary", self._cache)}
 
-    def cut_short(self) -> dict[str, Column]:
+    def cut_short(self) -> dict[str, DemoColumn]:
         """As `qlearning_dataset`: without the last step of what timed out, which has no next observation."""
         if "next_observations" in self.datasets:
             message = "expected transitions=True for a file without next_observations alone, got one that has them"
@@ -215,7 +215,7 @@ class _Reading:
     def _marks(self, name: str) -> BoolArray:
         return np.asarray(self._checked(name).read()).reshape(self.n) != 0
 
-    def _step(self, name: str, start: IntArray | None = None, length: IntArray | None = None) -> Column:
+    def _step(self, name: str, start: IntArray | None = None, length: IntArray | None = None) -> DemoColumn:
         dataset = self._checked(name)
         shape = () if name in FIRST[1:] and row_shape(dataset) == (1,) else None
         segments = Segments.whole([dataset])

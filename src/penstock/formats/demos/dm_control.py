@@ -19,10 +19,10 @@ SUFFIX = ".pkl.gz"
 _CLASSES = (b"imitation.data.types", b"imitation.util.rollout")
 
 
-class DmControl(Kind):
+class DmControlKind(Kind):
     """`.pkl.gz` of a list of imitation's trajectories; see `read_dm_control`.
 
-    >>> DmControl().recognises(Path("/"))
+    >>> DmControlKind().recognises(Path("/"))
     False
     """
 
@@ -59,7 +59,7 @@ def read_dm_control(path: Path, *, frame_stack: int | None = None, max_bytes: in
         for i, trajectory in enumerate(value):
             told = {"file": file.name, "trajectory": i}
             tracks.append(unpickled(trajectory, path=file, where=f"trajectory {i}", metadata=told))
-    told = {"kind": DmControl.name, "color_space": "RGB"}
+    told = {"kind": DmControlKind.name, "color_space": "RGB"}
     return source_of(tracks, told, path=path, frame_stack=frame_stack, action_space=_action_space(tracks))
 
 

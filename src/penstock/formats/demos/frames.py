@@ -21,7 +21,7 @@ from penstock.kernels.rows import RowMap
 SMALL = 4096  # bytes of a frame below which runs are joined: a run costs more than its copy
 
 
-class Rows(Protocol):
+class FrameRows(Protocol):
     """The rows of a column, wherever they are."""
 
     def __len__(self) -> int:
@@ -143,7 +143,7 @@ class FrameSource(Source):
     def __init__(
         self,
         spec: Spec,
-        frames: Mapping[str, Rows],
+        frames: Mapping[str, FrameRows],
         columns: Mapping[str, AnyArray | Ragged],
         offsets: IntArray,
         metadata: Mapping[str, Any],

@@ -22,8 +22,8 @@ from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
 from penstock.formats.base.infos import plain
-from penstock.formats.base.pieces import Rows, cut, expand
-from penstock.formats.demos.source import Column
+from penstock.formats.base.pieces import RowReader, cut, expand
+from penstock.formats.demos.source import DemoColumn
 from penstock.kernels.rows import RowMap
 
 DECODED = 256 << 20  # bytes of decoded chunks that a source keeps
@@ -47,7 +47,7 @@ class Segments(NamedTuple):
         return cls(datasets, owner, owner * 0, np.array([d.shape[0] for d in datasets], np.int64))
 
 
-def rows_of(file: File, segments: Segments, cache: Cache) -> Rows:
+def rows_of(file: File, segments: Segments, cache: Cache) -> RowReader:
     """What reads the rows of the segments, one after the other. Raises `FormatError` for impossible sizes.
 
     Cost: the chunk index of every dataset; no value is touched.
@@ -183,11 +183,13 @@ class BandRows:
         return self.cache.array((dataset.address, begin), decode)
 
 
-def column(file: File, segments: Segments, align: Align, cache: Cache, shape: tuple[int, ...] | None = None) -> Column:
+def column(
+    file: File, segments: Segments, align: Align, cache: Cache, shape: tuple[int, ...] | None = None
+) -> DemoColumn:
     """A column of the segments' rows, which must be alike; `shape` where a row is called another than it is stored."""
     dataset = segments.datasets[0]
     found = Field(native(dataset), row_shape(dataset) if shape is None else shape, align)
-    return Column(found, rows_of(file, segments, cache))
+    return DemoColumn(found, rows_of(file, segments, cache))
 
 
 def numbers(dataset: Dataset) -> bool:
@@ -201,7 +203,7 @@ def alike(one: Dataset, other: Dataset) -> bool:
     return one.dtype == other.dtype and row_shape(one) == row_shape(other) and one.kind == other.kind
 
 
-def blocks_of(columns: Mapping[str, Column], offsets: IntArray) -> IntArray | None:
+def blocks_of(columns: Mapping[str, DemoColumn], offsets: IntArray) -> IntArray | None:
     """`[B + 1]` step rows at which the bands of the widest column in chunks begin; None where there is none."""
     banded = [(c.rows, c.field.align) for c in columns.values() if isinstance(c.rows, BandRows)]
     if not banded:

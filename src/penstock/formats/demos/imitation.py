@@ -14,7 +14,7 @@ from penstock.core.arrays import AnyArray
 from penstock.errors import FormatError, UnsafeDataError, require
 from penstock.files.mapping import map_file
 from penstock.formats.base.source import Source
-from penstock.formats.demos.archive import MAX_BYTES, Archive, npz_names
+from penstock.formats.demos.archive import MAX_BYTES, NpzArchive, npz_names
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.trajectories import Track, numbers, source_of, unpickled
 from penstock.formats.demos.unpack import HEAD, opening
@@ -25,10 +25,10 @@ LONGEST = 1 << 20  # bytes of a JSON file beside the Arrow files
 DEEPEST = 64  # lists in lists
 
 
-class Imitation(Kind):
+class ImitationKind(Kind):
     """What `imitation.data.serialize.save` wrote, in any of its versions. See docs/demos.md.
 
-    >>> Imitation().recognises(Path("/"))
+    >>> ImitationKind().recognises(Path("/"))
     False
     """
 
@@ -57,7 +57,7 @@ def read_imitation(path: Path, *, max_bytes: int = MAX_BYTES) -> Source:
     if path.is_dir():
         return source_of(_from_arrow(path), {}, path=path)
     if npz_names(path):
-        return source_of(_from_npz(path, Archive(path, max_bytes)), {}, path=path)
+        return source_of(_from_npz(path, NpzArchive(path, max_bytes)), {}, path=path)
     return source_of(_from_pickle(path, max_bytes), {}, path=path)
 
 
@@ -93,7 +93,7 @@ def _from_pickle(path: Path, max_bytes: int) -> list[Track]:
     return [unpickled(item, path=path, where=f"trajectory {i}") for i, item in enumerate(found)]
 
 
-def _from_npz(path: Path, archive: Archive) -> list[Track]:
+def _from_npz(path: Path, archive: NpzArchive) -> list[Track]:
     """`obs` has a row more a trajectory than `acts`; `indices` are the cuts between trajectories in `acts`."""
     missing = {"obs", "acts", "infos", "terminal", "indices"} - set(archive)
     if missing:

@@ -27,10 +27,10 @@ _KEYS = ("trajectory", "score", "env_name")
 _CLASSES = (b"MILBenchTrajectory", b"MAGICALTrajectory", b"imitation.util.rollout")
 
 
-class Magical(Kind):
+class MagicalKind(Kind):
     """A `.pkl.gz` a trajectory, one or a folder of them; see `read_magical`.
 
-    >>> Magical().recognises(Path("/"))
+    >>> MagicalKind().recognises(Path("/"))
     False
     """
 
@@ -94,7 +94,7 @@ def read_magical(
 
 
 def _told(names: Mapping[Any, str], preprocessor: str | None) -> dict[str, Any]:
-    told = {"kind": Magical.name, "env_name": next(iter(names)), "color_space": "RGB", "preprocessor": preprocessor}
+    told = {"kind": MagicalKind.name, "env_name": next(iter(names)), "color_space": "RGB", "preprocessor": preprocessor}
     return {name: value for name, value in told.items() if value is not None}
 
 

@@ -14,7 +14,7 @@ from penstock.formats.base.format import Finding
 from penstock.formats.base.infos import plain
 from penstock.formats.base.order import natural
 from penstock.formats.base.source import Source
-from penstock.formats.demos.archive import Archive
+from penstock.formats.demos.archive import NpzArchive
 from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.members import names_of
 from penstock.formats.demos.trajectories import NUMBERS, Track, source_of
@@ -26,10 +26,10 @@ FRAMES = "true_video_frame_count"
 _TEXT = 1 << 24  # bytes of a metadata.json
 
 
-class MineRL(Kind):
+class MineRLKind(Kind):
     """Stream folders of `rendered.npz` and `recording.mp4`; see `read_minerl`.
 
-    >>> MineRL().recognises(Path("/"))
+    >>> MineRLKind().recognises(Path("/"))
     False
     """
 
@@ -80,7 +80,7 @@ def read_minerl(
         raise FormatError(f"expected a folder with {ARRAYS}, or a folder of such folders, found none", path=path)
     left: dict[str, None] = {}
     tracks = [_track(stream, max_bytes, left) for stream in streams]
-    told = {"kind": MineRL.name, "color_space": "RGB"} | ({"left_out": sorted(left)} if left else {})
+    told = {"kind": MineRLKind.name, "color_space": "RGB"} | ({"left_out": sorted(left)} if left else {})
     environment = streams[0].absolute().parent.name
     told |= {"env_name": environment} if environment.startswith("MineRL") else {}
     if not video:
@@ -101,7 +101,7 @@ def _streams(path: Path) -> Iterator[Path]:
 def _track(stream: Path, max_bytes: int, left: dict[str, None]) -> Track:
     """The arrays of a stream; `left` takes the names of those that are no numbers."""
     path = stream / ARRAYS
-    archive = Archive(path, max_bytes)
+    archive = NpzArchive(path, max_bytes)
     arrays = {name: archive.array(name) for name in archive}
     left.update({name: None for name, array in arrays.items() if not _fits(name, array)})
     found: dict[str, dict[str, AnyArray]] = {"action": {}, "observation": {}}

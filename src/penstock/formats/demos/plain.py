@@ -14,9 +14,9 @@ from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
 from penstock.formats.base.format import Finding
-from penstock.formats.demos.archive import MAX_BYTES, Archive, npz_names
+from penstock.formats.demos.archive import MAX_BYTES, NpzArchive, npz_names
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.source import Column, Demos, continues, held, left_out_of, nameable
+from penstock.formats.demos.source import DemoColumn, DemoSource, continues, held, left_out_of, nameable
 from penstock.kernels.rows import RowMap
 
 # What each column may be called; of the groups, the first of which the file has a name counts.
@@ -32,10 +32,10 @@ CUTS = ("episode_ends", "lengths", "indices", "offsets", "episode_starts")
 NUMBERS = "biufc"
 
 
-class Plain(Kind):
+class PlainKind(Kind):
     """An `.npz` file with arrays of known names. See docs/demos.md.
 
-    >>> Plain().recognises(Path("/"))
+    >>> PlainKind().recognises(Path("/"))
     False
     """
 
@@ -48,13 +48,13 @@ class Plain(Kind):
         names = npz_names(path)
         return bool(_called("observations", names)) and bool(_called("actions", names))
 
-    def open(self, path: Path, **options: Any) -> Demos:
+    def open(self, path: Path, **options: Any) -> DemoSource:
         """As `read_npz` does, with its options."""
         return read_npz(path, **options)
 
     def check(self, path: Path, **options: Any) -> Iterator[Finding]:
         """Look for members whose bytes are not what was written."""
-        for name in Archive(path, options.get("max_bytes", MAX_BYTES)).damaged():
+        for name in NpzArchive(path, options.get("max_bytes", MAX_BYTES)).damaged():
             yield Finding("error", name, "checksum of the member is wrong")
         self.open(path, **options).close()
 
@@ -65,7 +65,7 @@ def read_npz(
     names: Mapping[str, str] | None = None,
     lengths: Sequence[int] | None = None,
     max_bytes: int = MAX_BYTES,
-) -> Demos:
+) -> DemoSource:
     """The episodes of one archive.
 
     `names` says what the file calls a column, where that is none of `NAMES`: `names={"observations": "x"}`.
@@ -77,11 +77,11 @@ def read_npz(
     if wrong := sorted(called.keys() - NAMES.keys() - set(CUTS)):
         raise TypeError(f"expected names for {[*NAMES, *CUTS]}, got {wrong}")
     counts = None if lengths is None else list(lengths)
-    reading = _Reading(path, Archive(path, max_bytes), called, counts)
+    reading = _PlainArchive(path, NpzArchive(path, max_bytes), called, counts)
     columns = reading.columns()
     again = (partial(read_npz, names=called, lengths=counts, max_bytes=max_bytes), (path,))
     metadata = left_out_of(reading.left_out)
-    return Demos(path, columns, reading.offsets, again=again, metadata=metadata)
+    return DemoSource(path, columns, reading.offsets, again=again, metadata=metadata)
 
 
 def _called(column: str, names: set[str]) -> list[str]:
@@ -92,10 +92,10 @@ def _called(column: str, names: set[str]) -> list[str]:
     return []
 
 
-class _Reading:
+class _PlainArchive:
     """One archive: which array is which, where its episodes end, and the columns they make."""
 
-    def __init__(self, path: Path, archive: Archive, names: Mapping[str, str], lengths: list[int] | None) -> None:
+    def __init__(self, path: Path, archive: NpzArchive, names: Mapping[str, str], lengths: list[int] | None) -> None:
         self._path, self._archive = path, archive
         self.left_out: set[str] = set()
         self._names = {column: name for column in NAMES if (name := self._name(column, names)) is not None}
@@ -196,7 +196,7 @@ class _Reading:
             raise FormatError(message, path=self._path, where=name)
         return offsets
 
-    def columns(self) -> dict[str, Column]:
+    def columns(self) -> dict[str, DemoColumn]:
         """Observations first, then actions, rewards and ends, then all else that has fitting rows."""
         out = self._observations()
         out["actions"] = held(self._array(self._names["actions"]))
@@ -212,13 +212,13 @@ class _Reading:
                 out[name] = column
         return out
 
-    def _rewards(self) -> Column:
+    def _rewards(self) -> DemoColumn:
         rewards = self._array(self._names["rewards"])
         if len(rewards) != self.n:
             raise self._misfit(self._names["rewards"], rewards, f"{self.n} rows, as many as actions")
         return held(rewards.reshape(self.n) if rewards.shape == (self.n, 1) else rewards)
 
-    def _observations(self) -> dict[str, Column]:
+    def _observations(self) -> dict[str, DemoColumn]:
         array = self._array(self._names["observations"])
         if len(array) not in (self.n, self.n + len(self.offsets) - 1):
             expected = f"{self.n} rows, or {self.n + len(self.offsets) - 1} with the last of every episode"
@@ -239,7 +239,7 @@ class _Reading:
             return {"observations": self._boundary(before, after)}
         return {"observations": before, "next_observations": after}
 
-    def _boundary(self, before: Column, after: Column) -> Column:
+    def _boundary(self, before: DemoColumn, after: DemoColumn) -> DemoColumn:
         """The observations of each episode and the last of its next ones, both where they lie."""
         if not isinstance(before.rows, RowMap) or not isinstance(after.rows, RowMap):
             raise TypeError("expected rows of arrays")
@@ -248,9 +248,9 @@ class _Reading:
         offset = np.stack([self.offsets[:-1], self.offsets[1:] - 1], axis=1).reshape(-1) * width
         buffers = [before.rows.buffers[0], after.rows.buffers[0]]
         placed = RowMap.build(buffers, rows, np.tile(np.arange(2), len(lengths)), offset, width)
-        return Column(Field(before.field.dtype, before.field.shape, "boundary"), placed)
+        return DemoColumn(Field(before.field.dtype, before.field.shape, "boundary"), placed)
 
-    def _ends(self) -> dict[str, Column]:
+    def _ends(self) -> dict[str, DemoColumn]:
         """The flags as they are; where there are no truncations, an end that is not terminal is one."""
         none = np.zeros(self.n, np.bool_)
         terminations = self._flags.get("terminations", none)
@@ -262,7 +262,7 @@ class _Reading:
             truncations = ended if truncations is None else truncations | ended
         return {"terminations": held(terminations), "truncations": held(truncations)}
 
-    def _other(self, name: str) -> Column | None:
+    def _other(self, name: str) -> DemoColumn | None:
         """A column of its own name if its rows are as many as steps, boundaries or episodes."""
         try:
             header = self._archive.header(name)

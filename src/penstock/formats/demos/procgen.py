@@ -20,10 +20,10 @@ ACTIONS = 15  # of every procgen game
 _SUFFIX = ".pickle"
 
 
-class Procgen(Kind):
+class ProcgenKind(Kind):
     """A pickled dict of the lists `obs`, `acts`, `rews` and `dones`; see `read_procgen`.
 
-    >>> Procgen().recognises(Path("/"))
+    >>> ProcgenKind().recognises(Path("/"))
     False
     """
 
@@ -63,7 +63,7 @@ def read_procgen(path: Path, *, frame_stack: int | None = None, max_bytes: int =
     tracks = [track for i in range(len(lists["obs"])) for track in _tracks(lists, i, path)]
     fits = all(((a >= 0) & (a < ACTIONS)).all() for track in tracks for a in track.actions.values())
     left = sorted(str(name) for name in value.keys() - set(KEYS))
-    told = {"kind": Procgen.name, "color_space": "RGB"} | ({"left_out": left} if left else {})
+    told = {"kind": ProcgenKind.name, "color_space": "RGB"} | ({"left_out": left} if left else {})
     space = Discrete(ACTIONS) if fits else None
     return source_of(tracks, told, path=path, frame_stack=frame_stack, action_space=space)
 

@@ -28,15 +28,15 @@ from penstock.formats.demos.hdf5 import (
     row_shape,
 )
 from penstock.formats.demos.kind import Kind
-from penstock.formats.demos.source import Column, Demos, Next, check_next, continues, held, left_out_of
+from penstock.formats.demos.source import DemoColumn, DemoSource, Next, check_next, continues, held, left_out_of
 
 LONG = 1 << 16  # characters of an attribute that is too long for metadata
 
 
-class Robomimic(Kind):
+class RobomimicKind(Kind):
     """HDF5 with a group of datasets a demonstration. See docs/demos.md.
 
-    >>> Robomimic().recognises(Path("/"))
+    >>> RobomimicKind().recognises(Path("/"))
     False
     """
 
@@ -57,7 +57,7 @@ class Robomimic(Kind):
         except (PenstockError, OSError, KeyError):
             return False
 
-    def open(self, path: Path, **options: Any) -> Demos:
+    def open(self, path: Path, **options: Any) -> DemoSource:
         """As `read_robomimic` does, with its options."""
         return read_robomimic(path, **options)
 
@@ -70,7 +70,7 @@ def read_robomimic(
     next_observations: Next = "check",
     model_files: bool = False,
     cache_bytes: int = DECODED,
-) -> Demos:
+) -> DemoSource:
     """The demonstrations of one file.
 
     `filter_key` selects the demonstrations that `mask/<filter_key>` names. `next_observations` says what becomes
@@ -83,7 +83,7 @@ def read_robomimic(
     """
     check_next(next_observations)
     file = File(path)
-    demos = _Demos(file, _chosen(file, filter_key), Cache(cache_bytes), dict(follow or {}))
+    demos = _RobomimicFile(file, _chosen(file, filter_key), Cache(cache_bytes), dict(follow or {}))
     columns = demos.columns(next_observations)
     again = partial(
         read_robomimic,
@@ -97,7 +97,7 @@ def read_robomimic(
         return _attributes(demos.groups[e], demos.names[e], model_files)
 
     metadata = {**_dataset_metadata(file), **left_out_of(demos.left_out)}
-    return Demos(
+    return DemoSource(
         path,
         columns,
         demos.offsets,
@@ -153,7 +153,7 @@ class _Demo:
     datasets: Mapping[str, Dataset]
 
 
-class _Demos:
+class _RobomimicFile:
     """All demonstrations, and the columns that they make together."""
 
     def __init__(self, file: File, groups: Mapping[str, Group], cache: Cache, follow: dict[str, bool]) -> None:
@@ -164,13 +164,13 @@ class _Demos:
         self.offsets = offsets_of(self.lengths)
         self.left_out: set[str] = set()
 
-    def columns(self, next_observations: Next) -> dict[str, Column]:
+    def columns(self, next_observations: Next) -> dict[str, DemoColumn]:
         """Observations first, then actions, rewards and ends, then all else that has a row a step."""
         names = list(self.demos[0].datasets)
         for demo in self.demos[1:]:
             self.left_out |= demo.datasets.keys() - names
         actions = self._step("actions")  # first, for it tells whether there can be so many steps
-        out: dict[str, Column] = {}
+        out: dict[str, DemoColumn] = {}
         for name in [name for name in names if name.startswith("obs/")]:
             out.update(self._observations(name.removeprefix("obs/"), next_observations))
         out["actions"] = actions
@@ -192,7 +192,7 @@ class _Demos:
         following = (name for name in names if name.startswith("next_obs/"))
         self.left_out |= {name for name in following if name.removeprefix("next_obs/") not in observed}
 
-    def _observations(self, name: str, how: Next) -> dict[str, Column]:
+    def _observations(self, name: str, how: Next) -> dict[str, DemoColumn]:
         path, obs = f"observations/{name}", self._step(f"obs/{name}")
         if f"next_obs/{name}" not in self.demos[0].datasets:
             return {path: obs}
@@ -204,7 +204,7 @@ class _Demos:
             return {path: self._boundary(name)}
         return {path: obs, f"next_observations/{name}": after}
 
-    def _boundary(self, name: str) -> Column:
+    def _boundary(self, name: str) -> DemoColumn:
         """The rows of `obs`, and the last of `next_obs`, of one demonstration after the other."""
         datasets = [d.datasets[f"{side}/{name}"] for d in self.demos for side in ("obs", "next_obs")]
         n = len(self.demos)
@@ -213,7 +213,7 @@ class _Demos:
         segments = Segments(datasets, np.arange(2 * n), start.reshape(-1), length.reshape(-1))
         return column(self._file, segments, "boundary", self._cache)
 
-    def _step(self, name: str) -> Column:
+    def _step(self, name: str) -> DemoColumn:
         """A column with a row a step. Raises `FormatError` where demonstrations differ in it."""
         first = self.demos[0].datasets[name]
         for demo in self.demos:
@@ -235,7 +235,7 @@ class _Demos:
             for d, demo in zip(found, self.demos, strict=True)
         )
 
-    def _ends(self, marked: bool) -> dict[str, Column]:
+    def _ends(self, marked: bool) -> dict[str, DemoColumn]:
         """`terminations` where the last step is done, else `truncations`; `dones` too if steps before it are done."""
         n = int(self.offsets[-1])
         dones = np.zeros(n, np.bool_)

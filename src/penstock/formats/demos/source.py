@@ -18,7 +18,7 @@ from penstock.core.columns import under
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import FormatError
-from penstock.formats.base.pieces import Rows, expand
+from penstock.formats.base.pieces import RowReader, expand
 from penstock.formats.base.source import Source
 from penstock.kernels.rows import RowMap
 
@@ -35,19 +35,19 @@ def check_next(value: str) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class DemoColumn:
     """A field and what reads its rows."""
 
     field: Field
-    rows: Rows
+    rows: RowReader
 
 
-def held(array: AnyArray, align: Align = "step") -> Column:
+def held(array: AnyArray, align: Align = "step") -> DemoColumn:
     """A column of an array in memory."""
-    return Column(Field(array.dtype, array.shape[1:], align), RowMap.of(array))
+    return DemoColumn(Field(array.dtype, array.shape[1:], align), RowMap.of(array))
 
 
-def follows(after: Column, before: Column, n: int) -> BoolArray:
+def follows(after: DemoColumn, before: DemoColumn, n: int) -> BoolArray:
     """`[n - 1]` whether row `t` of `after` is row `t + 1` of `before`, to the bit.
 
     Cost: one pass over both. Memory: 64 MB, or two rows.
@@ -55,7 +55,7 @@ def follows(after: Column, before: Column, n: int) -> BoolArray:
     return np.concatenate([np.ones(0, np.bool_), *_compared(after, before, n)])
 
 
-def continues(after: Column, before: Column, offsets: IntArray) -> bool:
+def continues(after: DemoColumn, before: DemoColumn, offsets: IntArray) -> bool:
     """Whether, within every episode, row `t` of `after` is row `t + 1` of `before`. No episode is empty.
 
     Cost: one pass over both, up to the first block of rows that says no. Memory: 64 MB, or two rows.
@@ -71,7 +71,7 @@ def continues(after: Column, before: Column, offsets: IntArray) -> bool:
     return True
 
 
-def _compared(after: Column, before: Column, n: int) -> Iterator[BoolArray]:
+def _compared(after: DemoColumn, before: DemoColumn, n: int) -> Iterator[BoolArray]:
     """What `follows` says, block by block."""
     block = max(AT_ONCE // max(before.field.row_bytes, 1), 1)
     for a in range(0, n - 1, block):
@@ -79,13 +79,13 @@ def _compared(after: Column, before: Column, n: int) -> Iterator[BoolArray]:
         yield (_read(after, a, b) == _read(before, a + 1, b + 1)).all(axis=1)
 
 
-def _read(column: Column, start: int, stop: int) -> ByteArray:
+def _read(column: DemoColumn, start: int, stop: int) -> ByteArray:
     out, zero = np.empty((stop - start, column.field.row_bytes), np.uint8), np.zeros(1, np.int64)
     column.rows.gather(zero + start, zero + stop - start, zero, out)
     return out
 
 
-class Demos(Source):
+class DemoSource(Source):
     """Demonstrations in one file: columns by path, cut into episodes by `offsets`.
 
     `state` is what tells this reading of the file from another, `entries` gives the metadata of an episode (None: there
@@ -97,7 +97,7 @@ class Demos(Source):
     def __init__(
         self,
         path: Path,
-        columns: Mapping[str, Column],
+        columns: Mapping[str, DemoColumn],
         offsets: IntArray,
         *,
         again: tuple[Callable[..., Source], tuple[Any, ...]],

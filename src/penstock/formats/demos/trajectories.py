@@ -15,7 +15,7 @@ from penstock.core.spaces import Box, Dict, Space
 from penstock.core.spec import Field, Spec
 from penstock.errors import DataError, FormatError
 from penstock.formats.base.infos import TRUNCATED, plain, read_infos
-from penstock.formats.demos.frames import Frames, FrameSource, Rows, stack_index
+from penstock.formats.demos.frames import FrameRows, Frames, FrameSource, stack_index
 
 NUMBERS = "biufc"
 
@@ -52,7 +52,7 @@ def source_of(
     *,
     path: object,
     action_space: Space | None = None,
-    frames: Mapping[str, Rows] | None = None,
+    frames: Mapping[str, FrameRows] | None = None,
     frame_stack: int | None = None,
     blocks: IntArray | None = None,
 ) -> FrameSource:

@@ -61,7 +61,7 @@ def header_of(dtype: np.dtype[Any], rows: int) -> bytes:
     return file.getvalue()
 
 
-class NpyWriter:
+class NpyAppender:
     """Appends rows to a `.npy` file: the rows first, their number last."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any], length: int) -> None:
@@ -71,7 +71,7 @@ class NpyWriter:
         self.rollback(length)
 
     @classmethod
-    def create(cls, path: Path, dtype: np.dtype[Any]) -> NpyWriter:
+    def create(cls, path: Path, dtype: np.dtype[Any]) -> NpyAppender:
         """A file of no rows. Raises `FileExistsError`."""
         with path.open("xb") as file:
             file.write(header_of(dtype, 0))

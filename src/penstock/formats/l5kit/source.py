@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock.containers.cache import Cache
-from penstock.containers.zarr import CACHE_BYTES, Missing, Rows, ZarrGroup
+from penstock.containers.zarr import CACHE_BYTES, Missing, ZarrGroup, ZarrRows
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
@@ -100,7 +100,7 @@ class L5KitSource(Source):
         """`[F + 1]` int64 first face of each frame, and the end. Cost: one pass over the frames, once."""
         return self._nested_offsets("traffic_light_faces_index_interval", self.tl_faces)
 
-    def _nested_offsets(self, field: str, rows: Rows) -> IntArray:
+    def _nested_offsets(self, field: str, rows: ZarrRows) -> IntArray:
         intervals = self.frames.field(field)[: self._offsets[-1]]
         return offsets_in(intervals, len(rows), f"frames.{field}", self._tables.path)
 
@@ -197,7 +197,7 @@ class L5KitSource(Source):
             values = flat(rows.read(first, last), name)
             out[at : at + length] = values[start - first * width :][:length]
 
-    def _nested(self, column: str) -> tuple[Rows, IntArray, str]:
+    def _nested(self, column: str) -> tuple[ZarrRows, IntArray, str]:
         """The array of a ragged column, where its frames begin, and the field."""
         if column not in WIDTHS:
             raise KeyError(f"expected a ragged column among {list(WIDTHS)}, got {column!r}")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from penstock.containers.cache import Cache
-from penstock.containers.zarr import MemoryRows, Missing, Rows, Store, ZarrArray, ZarrGroup, open_store
+from penstock.containers.zarr import MemoryRows, Missing, ZarrArray, ZarrGroup, ZarrRows, ZarrStore, open_store
 from penstock.containers.zarr.metadata import ARRAY, GROUP, loaded
 from penstock.errors import FormatError
 from penstock.formats.l5kit import npy
@@ -26,10 +26,10 @@ class Tables:
     """Scenes, frames, agents and faces of traffic lights, of the current version, and what is said about all."""
 
     path: object
-    scenes: Rows
-    frames: Rows
-    agents: Rows
-    tl_faces: Rows
+    scenes: ZarrRows
+    frames: ZarrRows
+    agents: ZarrRows
+    tl_faces: ZarrRows
     attributes: Mapping[str, Any]
     group: ZarrGroup | None
 
@@ -38,7 +38,7 @@ class Tables:
         """The version that is stored: 1 or 2."""
         return self.attributes.get("format_version", FORMAT_VERSION)
 
-    def rows(self, name: str) -> Rows:
+    def rows(self, name: str) -> ZarrRows:
         """An array by its name on disk."""
         return {"scenes": self.scenes, "frames": self.frames, "agents": self.agents, FACES: self.tl_faces}[name]
 
@@ -64,7 +64,7 @@ class Tables:
             self.group.close()
 
 
-def stored_rows(rows: Rows) -> Rows:
+def stored_rows(rows: ZarrRows) -> ZarrRows:
     """The rows as they are stored, whatever they are read as."""
     return getattr(rows, "stored", rows)
 
@@ -80,10 +80,10 @@ def open_tables(location: str | os.PathLike[str], cache: Cache, missing: Missing
     return _zarr_tables(open_store(location, **options), cache, missing)
 
 
-def _zarr_tables(store: Store, cache: Cache, missing: Missing) -> Tables:
+def _zarr_tables(store: ZarrStore, cache: Cache, missing: Missing) -> Tables:
     group = ZarrGroup(store, cache)
     version_of(group.attributes, store.name)
-    found: dict[str, Rows] = {}
+    found: dict[str, ZarrRows] = {}
     for name, dtype in DTYPES.items():
         if name == FACES and FACES not in group:
             found[name] = MemoryRows(np.zeros(0, dtype))  # of version 1
@@ -100,7 +100,9 @@ def _npy_tables(path: Path) -> Tables:
     return _named(path, found, attributes, None)
 
 
-def _named(path: object, found: Mapping[str, Rows], attributes: Mapping[str, Any], group: ZarrGroup | None) -> Tables:
+def _named(
+    path: object, found: Mapping[str, ZarrRows], attributes: Mapping[str, Any], group: ZarrGroup | None
+) -> Tables:
     return Tables(path, found["scenes"], found["frames"], found["agents"], found[FACES], attributes, group)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.containers.zarr import Rows
+from penstock.containers.zarr import ZarrRows
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.errors import FormatError
 
@@ -19,7 +19,7 @@ OLDER = {
 ABSENT = frozenset(("traffic_light_faces_index_interval",))  # in version 1: no faces, so empty intervals
 
 
-class UpgradedRows(Rows):
+class UpgradedRows(ZarrRows):
     """The rows of `stored` with the fields of `dtype`, by rule:
 
     * a field of the same or an older name is taken over; numbers become wider (float32 to float64, int32 to uint64,
@@ -28,7 +28,7 @@ class UpgradedRows(Rows):
     * any other field that is missing, or that is not known, is a `FormatError`.
     """
 
-    def __init__(self, stored: Rows, dtype: np.dtype[Any], name: str, path: object) -> None:
+    def __init__(self, stored: ZarrRows, dtype: np.dtype[Any], name: str, path: object) -> None:
         self.stored, self.dtype, self.shape = stored, dtype, stored.shape
         self._place: Any = {"path": path, "where": name}
         self._from = {field: found for field in dtype.names or () if (found := self._source(field)) is not None}
@@ -79,7 +79,7 @@ class UpgradedRows(Rows):
         return self._upgraded(self.stored.take(numbers), np.empty(len(numbers), self.dtype))
 
 
-def current(stored: Rows, dtype: np.dtype[Any], name: str, path: object) -> Rows:
+def current(stored: ZarrRows, dtype: np.dtype[Any], name: str, path: object) -> ZarrRows:
     """The rows as they are if they are of the current version, upgraded otherwise. Raises `FormatError`.
 
     >>> from penstock.containers.zarr import MemoryRows

@@ -114,7 +114,7 @@ class L5KitWriter(Writer):
             if layout == "npy":
                 write_atomic(folder / npy.ATTRIBUTES, _json(attributes))
                 for name in reversed(DTYPES):
-                    npy.NpyWriter.create(folder / f"{name}.npy", DTYPES[name]).close()
+                    npy.NpyAppender.create(folder / f"{name}.npy", DTYPES[name]).close()
             else:
                 for name, dtype in DTYPES.items():
                     ArrayWriter.create(folder / name, ArrayMetadata.of(dtype, (0,), chunks[name], config)).close()
@@ -260,7 +260,7 @@ def _resumed(path: Path) -> tuple[dict[str, Any], dict[str, TableWriter]]:
             if isinstance(rows, ZarrArray):
                 tables[name] = ArrayWriter(path / name, rows.metadata, used[name])
             else:
-                tables[name] = npy.NpyWriter(path / f"{name}.npy", dtype, used[name])
+                tables[name] = npy.NpyAppender(path / f"{name}.npy", dtype, used[name])
         return dict(found.attributes), tables
     finally:
         found.close()

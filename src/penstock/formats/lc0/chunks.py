@@ -24,7 +24,7 @@ from penstock.core.arrays import ByteArray, IntArray
 from penstock.formats.base.chunks import ChunkSource, Wanted, WantedOfEach, chosen
 from penstock.formats.lc0.descriptors import DESCRIPTORS
 from penstock.formats.lc0.errors import ChunkError, Reason
-from penstock.formats.lc0.index import Index, indexed
+from penstock.formats.lc0.index import ChunkTable, indexed
 from penstock.formats.lc0.upgrade import (
     WIDTH,
     Missing,
@@ -59,7 +59,7 @@ class ChunkFile(ChunkSource):
     """
 
     def __init__(
-        self, path: Path, index: Index, missing: Missing, limit: int, verify: bool = False, as_stored: bool = False
+        self, path: Path, index: ChunkTable, missing: Missing, limit: int, verify: bool = False, as_stored: bool = False
     ) -> None:
         self.path, self.key, self.torn = path, path.name, index.torn
         self._index, self._limit, self._verify, self._as_stored = index, limit, verify, as_stored

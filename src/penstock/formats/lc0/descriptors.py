@@ -37,7 +37,7 @@ class Identity(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenDescriptor:
     fd: int
     users: int = 0
 
@@ -51,7 +51,7 @@ class Descriptors:
 
     def __init__(self, limit: int = LIMIT) -> None:
         self._limit = limit
-        self._open: OrderedDict[tuple[Path, Identity], _Open] = OrderedDict()
+        self._open: OrderedDict[tuple[Path, Identity], _OpenDescriptor] = OrderedDict()
         self.renew()
 
     def renew(self) -> None:
@@ -77,7 +77,7 @@ class Descriptors:
                 held.users -= 1
                 self._shrink()
 
-    def _taken(self, key: tuple[Path, Identity]) -> _Open | None:
+    def _taken(self, key: tuple[Path, Identity]) -> _OpenDescriptor | None:
         with self._lock:
             held = self._open.get(key)
             if held is not None:
@@ -85,11 +85,11 @@ class Descriptors:
                 held.users += 1
             return held
 
-    def _opened(self, key: tuple[Path, Identity]) -> _Open:
+    def _opened(self, key: tuple[Path, Identity]) -> _OpenDescriptor:
         """Opened while others read; if another thread was quicker, its descriptor."""
         fd = open_descriptor(key[0], os.O_RDONLY | os.O_NONBLOCK)
         with self._lock:
-            held = self._open.setdefault(key, _Open(fd))
+            held = self._open.setdefault(key, _OpenDescriptor(fd))
             held.users += 1
         if held.fd != fd:
             os.close(fd)

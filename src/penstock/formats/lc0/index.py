@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.containers.gunzip import MAGIC, begins
 from penstock.containers.tar.header import BLOCK, EXTENDED, FOLDER, REGULAR, ZERO, parse
-from penstock.containers.tar.walk import Member, TornError, entry
+from penstock.containers.tar.walk import TarMember, TornError, entry
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.errors import FormatError
 from penstock.files.descriptors import open_descriptor
@@ -34,7 +34,7 @@ _PLAIN = tuple(REGULAR[i : i + 1] for i in range(len(REGULAR)))
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class ChunkTable:
     """Where the chunks of a file lie: byte positions `payload` `[n]` and `size` `[n]`, and `names` of members, none
     where the file is one chunk. `torn` says what of a damaged archive cannot be read, and `lost` how many members, at
     least, these are."""
@@ -47,7 +47,7 @@ class Index:
     lost: int = 0
 
 
-def indexed(path: Path) -> Index | None:
+def indexed(path: Path) -> ChunkTable | None:
     """Index the file at `path`; None for what is no file of chunks.
 
     A file whose name ends with `.gz` or `.tar` and that is neither gzip, records nor tar is damaged. Raises
@@ -60,7 +60,7 @@ def indexed(path: Path) -> Index | None:
         identity = Identity.of(fd)
         head = os.pread(fd, HEAD, 0)
         if head.startswith(MAGIC) or plausible(head):
-            return Index(identity, (0,), (identity.size,))
+            return ChunkTable(identity, (0,), (identity.size,))
         if is_tar(head):
             return _archive(fd, path, identity)
         if head and path.name.endswith(".tar"):
@@ -107,7 +107,7 @@ def is_tar(head: bytes) -> bool:
     return True
 
 
-def members(fd: int, path: Path) -> Iterator[Member]:
+def members(fd: int, path: Path) -> Iterator[TarMember]:
     """The members that are chunks, in order: no folders, and not the one called LICENSE. Raises `FormatError`."""
     position = 0
     while (found := entry(lambda at, n: os.pread(fd, n, at), position, path)) is not None:
@@ -116,13 +116,13 @@ def members(fd: int, path: Path) -> Iterator[Member]:
             yield member
 
 
-def _archive(fd: int, path: Path, identity: Identity) -> Index:
+def _archive(fd: int, path: Path, identity: Identity) -> ChunkTable:
     """Every member that can be read, and how many could not."""
     walk = _Salvage(fd, path, identity.size)
     walk.run()
     payload, size = np.concatenate(walk.places, axis=1)
     torn = None if walk.damage is None else f"{walk.damage}; at least {walk.lost} members cannot be read"
-    return Index(identity, payload, size, walk.names, torn, walk.lost)  # pyright: ignore[reportArgumentType]  arrays of integers
+    return ChunkTable(identity, payload, size, walk.names, torn, walk.lost)  # pyright: ignore[reportArgumentType]  arrays of integers
 
 
 class _Salvage:

@@ -22,11 +22,11 @@ from penstock.core.spaces import Space
 from penstock.core.spec import Field, Spec
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, StateError
-from penstock.formats.base.pieces import Pieces, cut, spread
+from penstock.formats.base.pieces import RowPieces, cut, spread
 from penstock.formats.base.source import Source
 from penstock.formats.minari import arrow_table, columns, images, index_cache, metadata, spaces
-from penstock.formats.minari.arrow_table import Leaf
-from penstock.formats.minari.columns import Column, Infos, Stored
+from penstock.formats.minari.arrow_table import ArrowColumn
+from penstock.formats.minari.columns import ColumnStorage, Infos, SpecColumn
 
 HELD = 256  # episodes that stay open; each keeps a file open where it is large
 HELD_BYTES = 256 << 20
@@ -52,44 +52,44 @@ def part(folder: Path, number: int) -> Path:
 
 
 @dataclass(frozen=True, eq=False)
-class _View:
+class _FolderState:
     """One state of the directory."""
 
     numbers: IntArray
     parts: tuple[Path, ...]
     states: list[list[Any]]
-    leaves: tuple[dict[str, Leaf], ...]
+    leaves: tuple[dict[str, ArrowColumn], ...]
     which: IntArray
     spec: Spec
     offsets: IntArray
-    columns: Mapping[str, Column]
+    columns: Mapping[str, SpecColumn]
     metadata: Mapping[str, Any]
     fingerprint: str
 
 
 @dataclass(frozen=True, eq=False)
-class _Open:
+class _OpenEpisode:
     """An episode's file, and the columns that were read from it."""
 
-    part: arrow_table.Part
+    part: arrow_table.EpisodeFile
     arrays: dict[str, Array]
 
 
-class _Held:
+class _EpisodeCache:
     """The episodes that were used last, shared by threads."""
 
     def __init__(self) -> None:
-        self._open: OrderedDict[int, _Open] = OrderedDict()
+        self._open: OrderedDict[int, _OpenEpisode] = OrderedDict()
         self._bytes = 0
         self._lock = ForkSafeLock()
 
-    def get(self, number: int, path: Path) -> _Open:
+    def get(self, number: int, path: Path) -> _OpenEpisode:
         """The episode, opened if it is not held any more."""
         with self._lock:
             if number in self._open:
                 self._open.move_to_end(number)
                 return self._open[number]
-        opened = _Open(arrow_table.Part(path), {})
+        opened = _OpenEpisode(arrow_table.EpisodeFile(path), {})
         with self._lock:
             return self._open.setdefault(number, opened)
 
@@ -116,7 +116,7 @@ class ArrowSource(Source):
         self.folder = Path(folder).absolute()
         self._infos: Infos = infos
         self._cache: index_cache.Where = cache
-        self._held = _Held()
+        self._held = _EpisodeCache()
         self._view = self._load()
 
     def __reduce__(self) -> tuple[type[ArrowSource], tuple[Path, Infos, index_cache.Where]]:
@@ -173,12 +173,12 @@ class ArrowSource(Source):
             begin = start - int(first[e])
             out[at : at + length] = self._rows(view, column, e, begin, begin + length)
 
-    def _pieces(self, view: _View, field: Field, selection: Selection) -> tuple[Pieces, IntArray]:
+    def _pieces(self, view: _FolderState, field: Field, selection: Selection) -> tuple[RowPieces, IntArray]:
         first = self.rows(field.align)
         pieces = cut(first, selection.start, selection.length, selection.at)
         return pieces.take(np.argsort(pieces.run, kind="stable")), first
 
-    def _rows(self, view: _View, column: str, e: int, start: int, stop: int) -> Any:
+    def _rows(self, view: _FolderState, column: str, e: int, start: int, stop: int) -> Any:
         name, _, rest = column.partition("/")
         if name == columns.PRESENT:
             return e not in view.columns[rest].missing
@@ -214,7 +214,7 @@ class ArrowSource(Source):
                 found.append(self._column(view, e, column, leaf)[start - int(first[e]) :][:length])
         return spread(Ragged.concatenate(found), selection)
 
-    def _column(self, view: _View, e: int, column: str, leaf: Leaf) -> Any:
+    def _column(self, view: _FolderState, e: int, column: str, leaf: ArrowColumn) -> Any:
         """A leaf of an episode, loaded or still held."""
         held = self._held.get(int(view.numbers[e]), view.parts[e])
         held.part.check()
@@ -244,7 +244,7 @@ class ArrowSource(Source):
         self._view = new
         return len(new.offsets) > kept
 
-    def _load(self) -> _View:
+    def _load(self) -> _FolderState:
         entries = metadata.read_json(self.folder / metadata.FILE)
         if entries is None:
             warnings.warn(
@@ -270,20 +270,26 @@ class ArrowSource(Source):
         totals = {"total_episodes": len(numbers), "total_steps": int(offsets[-1])}
         digest = hashlib.sha256(json.dumps([states, spec.fingerprint]).encode()).hexdigest()
         known_columns = {c.path: c for c in found}
-        return _View(numbers, parts, states, leaves, which, spec, offsets, known_columns, {**entries, **totals}, digest)
+        return _FolderState(
+            numbers, parts, states, leaves, which, spec, offsets, known_columns, {**entries, **totals}, digest
+        )
 
     def _resolve(
-        self, leaves: Sequence[Mapping[str, Leaf]], which: IntArray, offsets: IntArray, known: Mapping[str, Space]
-    ) -> list[Column]:
+        self,
+        leaves: Sequence[Mapping[str, ArrowColumn]],
+        which: IntArray,
+        offsets: IntArray,
+        known: Mapping[str, Space],
+    ) -> list[SpecColumn]:
         if len(which) == 0:
             return []
         lengths = np.diff(offsets)
-        stored: dict[str, list[Stored]] = {}
+        stored: dict[str, list[ColumnStorage]] = {}
         for number, columns_of in enumerate(leaves):
             episode = np.flatnonzero(which == number)
             for path, leaf in columns_of.items():
                 rows = {"step": lengths, "boundary": lengths + 1, "episode": np.ones_like(lengths)}[leaf.align][episode]
-                stored.setdefault(path, []).append(Stored(leaf.kind, leaf.dtype, leaf.shape, episode, rows))
+                stored.setdefault(path, []).append(ColumnStorage(leaf.kind, leaf.dtype, leaf.shape, episode, rows))
         for path in known:
             if path not in stored:
                 raise FormatError(

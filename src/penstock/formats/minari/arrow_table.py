@@ -27,7 +27,7 @@ SHAPE = b"shape"  # field metadata: the shape of a row, as "2,3"
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ArrowColumn:
     """How one column lies in a file: `rows` counted by `align`; `images` for JPEG frames."""
 
     kind: Kind
@@ -55,7 +55,7 @@ def read_schema(path: Path) -> tuple[Any, int]:
         raise FormatError(f"expected a whole {path.suffix[1:]} file, got {error}", path=path) from error
 
 
-class Part:
+class EpisodeFile:
     """The file of an episode, opened: small Arrow files are read, large ones mapped, Parquet is decoded by the column.
 
     Raises `FormatError` if it is not whole.
@@ -97,7 +97,7 @@ class Part:
             return self._file.read([name], use_threads=False)
 
 
-def leaves(schema: Any, spaces: Mapping[str, Space], path: Path, unreadable: dict[str, str]) -> dict[str, Leaf]:
+def leaves(schema: Any, spaces: Mapping[str, Space], path: Path, unreadable: dict[str, str]) -> dict[str, ArrowColumn]:
     """Every column of a schema. Optional ones of types that are not read go to `unreadable`, with what is wrong.
 
     Raises `FormatError` for other types in the columns of the standard.
@@ -106,7 +106,7 @@ def leaves(schema: Any, spaces: Mapping[str, Space], path: Path, unreadable: dic
         aligns = json.loads((schema.metadata or {}).get(ALIGNS, b"{}"))
     except ValueError as error:
         raise FormatError(f"expected alignments as JSON, got {error}", path=path) from error
-    found: dict[str, Leaf] = {}
+    found: dict[str, ArrowColumn] = {}
     for field in schema:
         if field.name != "episode_id":
             for name, kind in _fields(field.name, field, path):
@@ -136,19 +136,19 @@ def _fields(name: str, field: Any, path: Path) -> Iterator[tuple[str, Any]]:
         yield name, field
 
 
-def _leaf(name: str, field: Any, space: Space | None, align: Align, path: Path) -> Leaf:
+def _leaf(name: str, field: Any, space: Space | None, align: Align, path: Path) -> ArrowColumn:
     types, kind = arrow().types, field.type
     if types.is_fixed_size_list(kind):
-        return Leaf("array", _dtype(kind.value_type, name, path), _shape(name, field, space, path), align)
+        return ArrowColumn("array", _dtype(kind.value_type, name, path), _shape(name, field, space, path), align)
     if types.is_string(kind) or types.is_large_string(kind):
-        return Leaf("text", np.dtype(np.uint8), (), align)
+        return ArrowColumn("text", np.dtype(np.uint8), (), align)
     if types.is_binary(kind) or types.is_large_binary(kind):
         if isinstance(space, Box) and space.dtype == np.uint8 and space.shape:
-            return Leaf("array", np.dtype(np.uint8), space.shape, align, images=True)
-        return Leaf("ragged", np.dtype(np.uint8), (), align)
+            return ArrowColumn("array", np.dtype(np.uint8), space.shape, align, images=True)
+        return ArrowColumn("ragged", np.dtype(np.uint8), (), align)
     if types.is_list(kind) or types.is_large_list(kind):
-        return Leaf("ragged", _dtype(kind.value_type, name, path), (), align)
-    return Leaf("array", _dtype(kind, name, path), (), align)
+        return ArrowColumn("ragged", _dtype(kind.value_type, name, path), (), align)
+    return ArrowColumn("array", _dtype(kind, name, path), (), align)
 
 
 def _dtype(kind: Any, name: str, path: Path) -> np.dtype[Any]:
@@ -179,7 +179,7 @@ def _told_shape(raw: bytes, size: int) -> tuple[int, ...]:
     return shape if shape is not None and math.prod(shape) == size else tuple(raw)
 
 
-def values(column: Any, name: str, leaf: Leaf, rows: int, path: Path) -> Array:
+def values(column: Any, name: str, leaf: ArrowColumn, rows: int, path: Path) -> Array:
     """The first `rows` rows of the leaf `name` below an Arrow column; JPEG frames as ragged bytes.
 
     Raises `FormatError` for missing values and malformed offsets.
@@ -209,7 +209,7 @@ def _no_nulls(count: int, name: str, path: Path) -> None:
         raise FormatError(f"expected values in every row, got {count} missing", path=path, where=name)
 
 
-def _ragged(column: Any, leaf: Leaf) -> Ragged:
+def _ragged(column: Any, leaf: ArrowColumn) -> Ragged:
     column = arrow().concat_arrays([column]) if column.offset == 0 else column
     wide = str(column.type).startswith("large_")
     listed = leaf.kind == "ragged" and not leaf.images and hasattr(column, "values")

@@ -21,7 +21,9 @@ from penstock.formats.minari.metadata import bytes_of, changed
 from penstock.formats.minari.spaces import ROOTS
 
 
-def create(path: Path, plan: writing.Plan, entries: Mapping[str, Any], sync: writing.Sync = "close") -> ArrowWriter:
+def create(
+    path: Path, plan: writing.WritePlan, entries: Mapping[str, Any], sync: writing.Sync = "close"
+) -> ArrowWriter:
     """Make an empty dataset in `path/data`, whole or not at all, and open it for writing.
 
     Raises `SpecError` for rows without values, which Parquet has no place for.
@@ -44,7 +46,7 @@ class ArrowWriter(writing.DatasetWriter):
     loss of power after `close`; with "episode" both at once, at the cost of six fsyncs.
     """
 
-    def __init__(self, folder: Path, plan: writing.Plan, data_format: str, sync: writing.Sync = "close") -> None:
+    def __init__(self, folder: Path, plan: writing.WritePlan, data_format: str, sync: writing.Sync = "close") -> None:
         super().__init__(folder, plan, sync)
         if data_format not in ("arrow", "parquet"):
             raise FormatError(f"expected data_format 'arrow' or 'parquet', got {data_format!r}", path=folder)

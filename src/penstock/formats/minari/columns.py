@@ -31,7 +31,7 @@ SHAPES = "shapes"
 
 
 @dataclass(frozen=True, eq=False)
-class Stored:
+class ColumnStorage:
     """How a column lies in some episodes: `rows[i]` rows in episode `episode[i]`, all of one kind, dtype and shape."""
 
     kind: Kind
@@ -42,7 +42,7 @@ class Stored:
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class SpecColumn:
     """A column that made it into the spec: its field, which episodes lack it (none for a required one), and `[E, rank]`
     the shape that rows have in each episode, where these differ (0 in episodes that lack it)."""
 
@@ -52,7 +52,7 @@ class Column:
     shapes: IntArray | None = None
 
 
-def steps(stored: Mapping[str, Sequence[Stored]], episodes: int, path: object) -> IntArray:
+def steps(stored: Mapping[str, Sequence[ColumnStorage]], episodes: int, path: object) -> IntArray:
     """`[E]` steps of every episode, told by the rewards. Raises `FormatError` where an episode has none."""
     parts = stored.get("rewards", ())
     found = np.full(episodes, -1, np.int64)
@@ -65,8 +65,8 @@ def steps(stored: Mapping[str, Sequence[Stored]], episodes: int, path: object) -
 
 
 def resolve(
-    stored: Mapping[str, Sequence[Stored]], lengths: IntArray, infos: Infos, path: object
-) -> list[Column]:  # fmt: skip
+    stored: Mapping[str, Sequence[ColumnStorage]], lengths: IntArray, infos: Infos, path: object
+) -> list[SpecColumn]:  # fmt: skip
     """The columns of a dataset whose episodes have `lengths` `[E]` steps.
 
     Raises `FormatError` naming the first column and episode that do not fit.
@@ -74,7 +74,7 @@ def resolve(
     missing = [name for name in (*ROOTS, *FLAGS) if not any(under(name, column) for column in stored)]
     if missing and len(lengths):
         raise FormatError(f"expected the columns {[*ROOTS, *FLAGS]}, got no {missing}", path=path)
-    found: list[Column] = []
+    found: list[SpecColumn] = []
     for column, parts in stored.items():
         try:
             below = next((other for other in stored if other != column and under(column, other)), None)
@@ -89,7 +89,7 @@ def resolve(
     return found
 
 
-def _column(column: str, parts: Sequence[Stored], lengths: IntArray, infos: Infos, path: object) -> Column:
+def _column(column: str, parts: Sequence[ColumnStorage], lengths: IntArray, infos: Infos, path: object) -> SpecColumn:
     episode, rows = (np.concatenate([getattr(part, name) for part in parts]) for name in ("episode", "rows"))
     absent = np.setdiff1d(np.arange(len(lengths)), episode)
     if len(episode) + len(absent) != len(lengths):
@@ -105,7 +105,7 @@ def _column(column: str, parts: Sequence[Stored], lengths: IntArray, infos: Info
     align = _align(column, episode, rows, lengths, path)
     shape = _largest(parts) if infos == "union" and not required(column) else None
     field = _field(column, parts, align, shape, path)
-    return Column(column, field, absent, _shapes(parts, len(lengths)) if shape is not None else None)
+    return SpecColumn(column, field, absent, _shapes(parts, len(lengths)) if shape is not None else None)
 
 
 def refuse_unreadable(unreadable: Mapping[str, str], infos: Infos, path: object) -> None:
@@ -117,14 +117,14 @@ def refuse_unreadable(unreadable: Mapping[str, str], infos: Infos, path: object)
             raise error
 
 
-def _largest(parts: Sequence[Stored]) -> tuple[int, ...] | None:
+def _largest(parts: Sequence[ColumnStorage]) -> tuple[int, ...] | None:
     """The shape that holds the rows of all parts, if they are arrays with equally many axes and of several shapes."""
     shapes = {part.shape for part in parts}
     alike = {(part.kind, len(part.shape)) for part in parts} == {("array", len(parts[0].shape))}
     return tuple(map(max, *shapes)) if len(shapes) > 1 and alike else None
 
 
-def _shapes(parts: Sequence[Stored], episodes: int) -> IntArray:
+def _shapes(parts: Sequence[ColumnStorage], episodes: int) -> IntArray:
     shapes = np.zeros((episodes, len(parts[0].shape)), np.int64)
     for part in parts:
         shapes[part.episode] = part.shape
@@ -153,7 +153,9 @@ def _align(column: str, episode: IntArray, rows: IntArray, lengths: IntArray, pa
     )
 
 
-def _field(column: str, parts: Sequence[Stored], align: Align, shape: tuple[int, ...] | None, path: object) -> Field:
+def _field(
+    column: str, parts: Sequence[ColumnStorage], align: Align, shape: tuple[int, ...] | None, path: object
+) -> Field:
     """The field of all parts, which have one shape where no `shape` is given that holds all."""
     first = parts[0]
     for part in parts[1:]:
@@ -173,7 +175,7 @@ def _field(column: str, parts: Sequence[Stored], align: Align, shape: tuple[int,
     return Field(dtype, first.shape if shape is None else shape, align, first.kind)
 
 
-def derived(columns: Sequence[Column]) -> dict[str, Column]:
+def derived(columns: Sequence[SpecColumn]) -> dict[str, SpecColumn]:
     """The columns that `"union"` adds, by path: masks of those that are missing somewhere, and shapes that differ."""
     none = np.zeros(0, np.int64)
     found: dict[str, Field] = {}
@@ -182,7 +184,7 @@ def derived(columns: Sequence[Column]) -> dict[str, Column]:
             found[f"{PRESENT}/{column.path}"] = Field(np.dtype(np.bool_), (), "episode")
         if column.shapes is not None:
             found[f"{SHAPES}/{column.path}"] = Field(np.dtype(np.int64), column.shapes.shape[1:], "episode")
-    return {path: Column(path, field, none) for path, field in found.items()}
+    return {path: SpecColumn(path, field, none) for path, field in found.items()}
 
 
 def fill_value(field: Field) -> ByteArray:

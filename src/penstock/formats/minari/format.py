@@ -106,7 +106,7 @@ class MinariFormat(Format):
             raise TypeError(f"expected checksums=False for data_format={data_format!r}; only HDF5 has them")
         writing.each(sync)  # refused before anything is made
         whole = spaces.check_columns(spec)
-        plan = writing.Plan.of(whole, images, statistics=statistics)
+        plan = writing.WritePlan.of(whole, images, statistics=statistics)
         entries = _entries(Path(path), whole, metadata or {}, data_format, layout, images)
         _ensure_parents(Path(path))
         if data_format == "hdf5":
@@ -137,7 +137,7 @@ class MinariFormat(Format):
                 path=folder,
             )
         images: writing.Images = "jpeg" if encoded is True else "raw"
-        plan = writing.Plan.of(spec, images)
+        plan = writing.WritePlan.of(spec, images)
         if main is not None:
             return hdf5_writer.Hdf5Writer(folder, plan, layout, main, sync=sync, checksums=checksums)
         return arrow_writer.ArrowWriter(folder, plan, str(stored.get("data_format")), sync)

@@ -15,23 +15,23 @@ from penstock.core.ragged import offsets_of
 from penstock.core.spaces import Box, Space
 from penstock.core.spec import Align, Spec
 from penstock.errors import FormatError
-from penstock.formats.base.pieces import Rows
+from penstock.formats.base.pieces import RowReader
 from penstock.formats.minari import columns, images
-from penstock.formats.minari.columns import Column, Infos, Stored
-from penstock.formats.minari.hdf5_index import Index, Part, by_column
+from penstock.formats.minari.columns import ColumnStorage, Infos, SpecColumn
+from penstock.formats.minari.hdf5_index import ColumnRuns, HDF5Index, by_column
 from penstock.formats.minari.ragged_rows import BlankRows, JoinedRagged, RaggedRows, RawBlobs, StringRows, VlenRows
-from penstock.formats.minari.rows import DECODED, FillRows, FilteredRows, JoinedRows, Share, mapped
+from penstock.formats.minari.rows import DECODED, ColumnPart, FillRows, FilteredRows, JoinedRows, mapped
 from penstock.formats.minari.spaces import leaves
 from penstock.kernels.rows import RowMap
 
 
 @dataclass(frozen=True, eq=False)
-class Readable:
+class HDF5Columns:
     """A dataset's spec, step offsets, one reader a column, and where compressed blocks begin (or None)."""
 
     spec: Spec
     offsets: IntArray
-    rows: Mapping[str, Rows]
+    rows: Mapping[str, RowReader]
     ragged: Mapping[str, RaggedRows]
     blocks: IntArray | None
     frames: frozenset[str] = frozenset()
@@ -41,15 +41,15 @@ class Readable:
 class _Piece:
     """One part of a column: how it lies, and what reads it."""
 
-    stored: Stored
-    rows: Rows | None
+    stored: ColumnStorage
+    rows: RowReader | None
     ragged: RaggedRows | None
     cuts: IntArray | None
 
 
 def readable(
-    index: Index, files: Sequence[File], spaces: Mapping[str, Space | None], infos: Infos, path: str
-) -> Readable:
+    index: HDF5Index, files: Sequence[File], spaces: Mapping[str, Space | None], infos: Infos, path: str
+) -> HDF5Columns:
     """Build the readers. Raises `FormatError` for columns that do not fit together or lie outside their files."""
     columns.refuse_unreadable(dict(index.unreadable), infos, path)
     assembly = _Assembly(index, files, spaces)
@@ -65,15 +65,17 @@ def readable(
     return assembly.join(found, lengths)
 
 
-def _empty(spaces: Mapping[str, Space | None]) -> Readable:
+def _empty(spaces: Mapping[str, Space | None]) -> HDF5Columns:
     fields = columns.of_spaces(spaces["observations"], spaces["actions"])
-    rows: dict[str, Rows] = {p: FillRows(columns.fill_value(f)) for p, f in fields.items() if not f.ragged}
+    rows: dict[str, RowReader] = {p: FillRows(columns.fill_value(f)) for p, f in fields.items() if not f.ragged}
     ragged: dict[str, RaggedRows] = {p: BlankRows(f.dtype) for p, f in fields.items() if f.ragged}
-    return Readable(Spec(fields, spaces["observations"], spaces["actions"]), np.zeros(1, np.int64), rows, ragged, None)
+    return HDF5Columns(
+        Spec(fields, spaces["observations"], spaces["actions"]), np.zeros(1, np.int64), rows, ragged, None
+    )
 
 
 class _Assembly:
-    def __init__(self, index: Index, files: Sequence[File], spaces: Mapping[str, Space | None]) -> None:
+    def __init__(self, index: HDF5Index, files: Sequence[File], spaces: Mapping[str, Space | None]) -> None:
         self._files, self._spaces = files, spaces
         self._buffers = [*(file.buffer for file in files), index.inline]
         self._cache = Cache(DECODED)
@@ -82,9 +84,9 @@ class _Assembly:
         ordered = columns.in_order(found, self._leaves)
         self.pieces = {path: [self._piece(part) for part in found[path]] for path in ordered}
 
-    def _piece(self, part: Part) -> _Piece:
+    def _piece(self, part: ColumnRuns) -> _Piece:
         kind, dtype, shape = "array", part.dtype, part.shape
-        rows: Rows | None = None
+        rows: RowReader | None = None
         ragged: RaggedRows | None = None
         cuts = None
         if part.kind in ("array", "string"):
@@ -103,7 +105,7 @@ class _Assembly:
             (rows, shape), ragged, kind, cuts = frame, None, "array", None
         if kind == "text":
             dtype = np.dtype(np.uint8)
-        stored = Stored(
+        stored = ColumnStorage(
             "array" if kind == "array" else "text" if kind == "text" else "ragged",
             dtype,
             shape,
@@ -112,18 +114,20 @@ class _Assembly:
         )
         return _Piece(stored, rows, ragged, cuts)
 
-    def _plain(self, part: Part) -> tuple[Rows, IntArray | None]:
+    def _plain(self, part: ColumnRuns) -> tuple[RowReader, IntArray | None]:
         if not part.filters:
             return mapped(part, self._buffers), None
         rows = FilteredRows(part, self._buffers, self._cache)
         return rows, rows.cuts
 
     @staticmethod
-    def _flat(part: Part) -> None:
+    def _flat(part: ColumnRuns) -> None:
         if part.shape and part.item < 0:
             raise FormatError(f"expected one text or list a row, got rows of {part.shape}", where=part.column)
 
-    def _frame(self, part: Part, rows: Rows | None, ragged: RaggedRows | None) -> tuple[Rows, tuple[int, ...]] | None:
+    def _frame(
+        self, part: ColumnRuns, rows: RowReader | None, ragged: RaggedRows | None
+    ) -> tuple[RowReader, tuple[int, ...]] | None:
         """Reader and shape of a part whose rows are JPEG frames, told by space, stored shape and first bytes."""
         leaf = self._leaves.get(part.column)
         if part.dtype != np.uint8 or not part.rows.any() or (leaf is not None and not _takes_frames(leaf)):
@@ -142,11 +146,11 @@ class _Assembly:
         shape = leaf.shape if isinstance(leaf, Box) else images.shape_of(first)
         return images.ImageRows(blobs, math.prod(shape), part.column), shape
 
-    def join(self, found: Sequence[Column], lengths: IntArray) -> Readable:
+    def join(self, found: Sequence[SpecColumn], lengths: IntArray) -> HDF5Columns:
         offsets = offsets_of(lengths)
         masks = columns.derived(found)
         fields = {c.path: c.field for c in (*found, *masks.values())}
-        rows: dict[str, Rows] = {}
+        rows: dict[str, RowReader] = {}
         ragged: dict[str, RaggedRows] = {}
         for column in found:
             first = offsets_of(_count(column.field.align, lengths))
@@ -163,9 +167,9 @@ class _Assembly:
                 rows[f"{columns.SHAPES}/{column.path}"] = RowMap.of(column.shapes)
         spec = Spec(fields, self._spaces["observations"], self._spaces["actions"])
         frames = {c.path for c in found if any(isinstance(p.rows, images.ImageRows) for p in self.pieces[c.path])}
-        return Readable(spec, offsets, rows, ragged, self._blocks(found, lengths, offsets), frozenset(frames))
+        return HDF5Columns(spec, offsets, rows, ragged, self._blocks(found, lengths, offsets), frozenset(frames))
 
-    def _blocks(self, found: Sequence[Column], lengths: IntArray, offsets: IntArray) -> IntArray | None:
+    def _blocks(self, found: Sequence[SpecColumn], lengths: IntArray, offsets: IntArray) -> IntArray | None:
         """Where the blocks of the largest compressed column begin, in step rows."""
         packed = [c for c in found if any(piece.cuts is not None for piece in self.pieces[c.path])]
         if not packed:
@@ -181,7 +185,7 @@ class _Assembly:
         return np.unique(np.concatenate(cuts))
 
 
-def _need(rows: Rows | None) -> Rows:
+def _need(rows: RowReader | None) -> RowReader:
     if rows is None:
         raise FormatError("expected text with rows of its own")
     return rows
@@ -195,26 +199,26 @@ def _count(align: Align, lengths: IntArray) -> IntArray:
     return {"step": lengths, "boundary": lengths + 1, "episode": np.ones_like(lengths)}[align]
 
 
-def _in_order(pieces: Sequence[_Piece], column: Column, episodes: int) -> bool:
+def _in_order(pieces: Sequence[_Piece], column: SpecColumn, episodes: int) -> bool:
     """Whether one part holds every episode, in order, as the column's dtype."""
     stored = pieces[0].stored
     alike = stored.dtype == column.field.dtype and column.shapes is None
     return len(pieces) == 1 and len(stored.episode) == episodes and alike
 
 
-def _join(column: Column, pieces: Sequence[_Piece], first: IntArray) -> Rows:
+def _join(column: SpecColumn, pieces: Sequence[_Piece], first: IntArray) -> RowReader:
     if _in_order(pieces, column, len(first) - 1):
         return _need(pieces[0].rows)
     shares = [
-        Share(_need(piece.rows), piece.stored.dtype, piece.stored.shape, piece.stored.episode) for piece in pieces
+        ColumnPart(_need(piece.rows), piece.stored.dtype, piece.stored.shape, piece.stored.episode) for piece in pieces
     ]
     fill = columns.fill_value(column.field)
     if len(column.missing):
-        shares.append(Share(FillRows(fill), column.field.dtype, column.field.shape, column.missing))
+        shares.append(ColumnPart(FillRows(fill), column.field.dtype, column.field.shape, column.missing))
     return JoinedRows(first, tuple(shares), column.field.dtype, column.field.shape, fill)
 
 
-def _join_ragged(column: Column, pieces: Sequence[_Piece], first: IntArray) -> RaggedRows:
+def _join_ragged(column: SpecColumn, pieces: Sequence[_Piece], first: IntArray) -> RaggedRows:
     found = [(piece.ragged, piece.stored.episode) for piece in pieces if piece.ragged is not None]
     if _in_order(pieces, column, len(first) - 1):
         return found[0][0]

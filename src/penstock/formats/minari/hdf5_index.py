@@ -30,7 +30,7 @@ DATASET_BYTES = 32  # no dataset needs fewer bytes of a file; more of them means
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ColumnRuns:
     """The runs of one column that are stored alike; a column is one part, or several where episodes differ.
 
     Run `r` holds the `rows[r]` rows of episode `episode[r]`, in `file[r]`, under the object header at `header[r]`.
@@ -59,7 +59,7 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Index:
+class HDF5Index:
     """Everything that reading needs: E episodes by number, their groups, the parts of all columns.
 
     `files` are names in the data folder, the main one first; `inline` holds the values of compact datasets and
@@ -72,7 +72,7 @@ class Index:
     group: IntArray
     group_file: IntArray
     inline: ByteArray
-    parts: tuple[Part, ...]
+    parts: tuple[ColumnRuns, ...]
     unreadable: tuple[tuple[str, str], ...] = ()
     empty: tuple[int, ...] = ()
 
@@ -84,7 +84,7 @@ class Index:
 
 def build(
     files: dict[str, File], folder: Path, main: str, spaces: dict[str, Space | None], last: int | None = None
-) -> Index:
+) -> HDF5Index:
     """Index the episodes of the main file and of the files its external links lead to; the `last` ones alone if told.
 
     `files` holds the main file under its name, and is filled with the others. Raises `FormatError` for anything
@@ -133,7 +133,7 @@ def _additional(folder: Path, main: str, name: str, file: str) -> File:
 
 
 @dataclass
-class _Runs:
+class _GrowingColumnRuns:
     """A part while it grows."""
 
     episode: list[int] = field(default_factory=list[int])
@@ -153,11 +153,11 @@ class _Builder:
         self.size = size
         self._spaces = spaces
         self._paths: dict[str, str] = {}
-        self._parts: dict[Key, _Runs] = {}
+        self._parts: dict[Key, _GrowingColumnRuns] = {}
         self._groups: list[int] = []
         self._files: list[int] = []
         self._inline = bytearray()
-        self._inline_runs: list[tuple[_Runs, int]] = []
+        self._inline_runs: list[tuple[_GrowingColumnRuns, int]] = []
         self._seen = 0
         self._unreadable: dict[str, str] = {}
 
@@ -213,7 +213,7 @@ class _Builder:
             columns = {path: -1}
         for name, item in columns.items():
             key: Key = (name, dataset.kind, datatype.dtype, shape, not dataset.shape, dataset.filters, item)
-            runs = self._parts.get(key, _Runs())
+            runs = self._parts.get(key, _GrowingColumnRuns())
             if dataset.kind in ("array", "string"):
                 self._tiles(runs, dataset, rows, shape, column, file)
             else:
@@ -225,7 +225,9 @@ class _Builder:
             runs.header.append(dataset.address)
             self._parts[key] = runs
 
-    def _tiles(self, runs: _Runs, dataset: Dataset, rows: int, shape: tuple[int, ...], column: bool, file: int) -> None:
+    def _tiles(
+        self, runs: _GrowingColumnRuns, dataset: Dataset, rows: int, shape: tuple[int, ...], column: bool, file: int
+    ) -> None:
         """Where the values lie. Nothing is added to `runs` if that raises."""
         nbytes = rows * _product(shape) * dataset.dtype.itemsize
         at = dataset.flat() if nbytes else None
@@ -247,10 +249,10 @@ class _Builder:
             runs.table.append(grid)
         runs.file.append(file)
 
-    def finish(self, files: tuple[str, ...], numbers: list[int], empty: tuple[int, ...]) -> Index:
+    def finish(self, files: tuple[str, ...], numbers: list[int], empty: tuple[int, ...]) -> HDF5Index:
         for runs, run in self._inline_runs:
             runs.file[run] = len(files)
-        return Index(
+        return HDF5Index(
             files,
             np.array(numbers, np.int64),
             np.array(self._groups, np.int64),
@@ -271,10 +273,10 @@ def _items(path: str, shape: tuple[int, ...], dataset: Dataset) -> dict[str, int
     return {f"{path}/{'/'.join(map(str, index))}": i for i, index in enumerate(np.ndindex(*shape))}
 
 
-def _part(key: Key, runs: _Runs) -> Part:
+def _part(key: Key, runs: _GrowingColumnRuns) -> ColumnRuns:
     tables = [np.asarray(table, np.int64) for table in runs.table]
     offset, nbytes, mask = np.concatenate(tables, axis=1) if tables else np.zeros((3, 0), np.int64)
-    return Part(
+    return ColumnRuns(
         *key,
         episode=np.array(runs.episode, np.int64),
         rows=np.array(runs.rows, np.int64),
@@ -320,9 +322,9 @@ def _product(numbers: tuple[int, ...]) -> int:
     return out
 
 
-def by_column(index: Index) -> dict[str, list[Part]]:
+def by_column(index: HDF5Index) -> dict[str, list[ColumnRuns]]:
     """Every column with its parts."""
-    columns: dict[str, list[Part]] = {}
+    columns: dict[str, list[ColumnRuns]] = {}
     for part in index.parts:
         columns.setdefault(part.column, []).append(part)
     return columns

@@ -25,8 +25,8 @@ from penstock.formats.base.pieces import expand, spread
 from penstock.formats.base.source import Source
 from penstock.formats.minari import index_cache, metadata
 from penstock.formats.minari.columns import Infos
-from penstock.formats.minari.hdf5_columns import Readable, readable
-from penstock.formats.minari.hdf5_index import MAIN, Index, build
+from penstock.formats.minari.hdf5_columns import HDF5Columns, readable
+from penstock.formats.minari.hdf5_index import MAIN, HDF5Index, build
 from penstock.formats.minari.legacy import read_attributes, statistics_of
 
 Layout = Literal["0.5", "0.4"]
@@ -36,14 +36,14 @@ ROOT_MARKS = ("observation_space", "action_space", "total_episodes", "env_spec")
 
 
 @dataclass(frozen=True, eq=False)
-class _View:
+class _FilesState:
     """One state of the files: nothing in it changes, so that readers need no lock."""
 
     layout: Layout
     states: list[list[Any]]
     files: tuple[File, ...]
-    index: Index
-    data: Readable
+    index: HDF5Index
+    data: HDF5Columns
     metadata: Mapping[str, Any]
     fingerprint: str
     entries: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
@@ -142,7 +142,7 @@ class Hdf5Source(Source):
         view = self._view
         return [_copied(self._entries(view, int(e))) for e in episodes]
 
-    def _entries(self, view: _View, e: int) -> dict[str, Any]:
+    def _entries(self, view: _FilesState, e: int) -> dict[str, Any]:
         """The entries of an episode, decoded once; the last 65536 are held."""
         held = view.entries.get(e)
         if held is None:
@@ -151,7 +151,7 @@ class Hdf5Source(Source):
             held = view.entries[e] = self._decoded(view, e)
         return held
 
-    def _decoded(self, view: _View, e: int) -> dict[str, Any]:
+    def _decoded(self, view: _FilesState, e: int) -> dict[str, Any]:
         name = f"episode_{view.index.number[e]}"
         file = view.files[int(view.index.group_file[e])]
         group = file.open_object(int(view.index.group[e]), name)
@@ -178,7 +178,7 @@ class Hdf5Source(Source):
         self._view = new
         return len(new.data.offsets) > kept
 
-    def _load(self) -> _View:
+    def _load(self) -> _FilesState:
         path = self.folder / self.main
         entries = metadata.read_json(self.folder / metadata.FILE)
         main = _open(path)
@@ -199,7 +199,7 @@ class Hdf5Source(Source):
         states = [_state(self.folder / name, file) for name, file in zip(index.files, files, strict=True)]
         # Neither device nor inode: a copy that keeps its times is the same dataset.
         digest = hashlib.sha256(json.dumps([[s[2:] for s in states], data.spec.fingerprint]).encode()).hexdigest()
-        return _View(layout, states, files, index, data, {**entries, **totals}, digest)
+        return _FilesState(layout, states, files, index, data, {**entries, **totals}, digest)
 
     def _without_json(self, main: File) -> tuple[Layout, dict[str, Any]]:
         found = read_attributes(main)
@@ -213,7 +213,7 @@ class Hdf5Source(Source):
             )
         return "0.5", {}
 
-    def _index(self, path: Path, main: File, spaces: dict[str, Space | None]) -> tuple[tuple[File, ...], Index]:
+    def _index(self, path: Path, main: File, spaces: dict[str, Space | None]) -> tuple[tuple[File, ...], HDF5Index]:
         place = index_cache.place(path, self._cache) if self._last is None else None
         key = json.dumps([str(path), _state(path, main), _spaces_digest(spaces)])
         if place is not None and (found := index_cache.load(place, key)) is not None:

@@ -30,7 +30,7 @@ Value = AnyArray | Sequence[str] | VlenBytes | None
 
 def create(
     path: Path,
-    plan: writing.Plan,
+    plan: writing.WritePlan,
     entries: Mapping[str, Any],
     layout: Layout,
     sync: writing.Sync = "close",
@@ -71,7 +71,7 @@ class Hdf5Writer(writing.DatasetWriter):
     def __init__(
         self,
         folder: Path,
-        plan: writing.Plan,
+        plan: writing.WritePlan,
         layout: Layout,
         main: str = MAIN,
         *,

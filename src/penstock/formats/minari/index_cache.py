@@ -20,7 +20,7 @@ from penstock.containers.hdf5.messages import Filter
 from penstock.core.arrays import AnyArray
 from penstock.files.arrays import Arrays, read_arrays, write_arrays
 from penstock.files.user_cache import make_room, user_cache
-from penstock.formats.minari.hdf5_index import Index, Part
+from penstock.formats.minari.hdf5_index import ColumnRuns, HDF5Index
 
 Where = Literal["user", "off"]
 
@@ -54,10 +54,10 @@ def load(path: Path, key: str) -> tuple[dict[str, Any], dict[str, AnyArray]] | N
     return read_arrays(path, MAGIC, key)
 
 
-_PART_ARRAYS = tuple(f.name for f in fields(Part) if "Int" in str(f.type))
+_PART_ARRAYS = tuple(f.name for f in fields(ColumnRuns) if "Int" in str(f.type))
 
 
-def pack(index: Index) -> tuple[dict[str, Any], dict[str, AnyArray]]:
+def pack(index: HDF5Index) -> tuple[dict[str, Any], dict[str, AnyArray]]:
     """An index as a header and arrays; `unpack` is the inverse."""
     arrays = {name: getattr(index, name) for name in ("number", "group", "group_file", "inline")}
     heads: list[dict[str, Any]] = []
@@ -70,9 +70,9 @@ def pack(index: Index) -> tuple[dict[str, Any], dict[str, AnyArray]]:
     return {"files": list(index.files), "parts": heads, **left_out}, arrays
 
 
-def unpack(header: Mapping[str, Any], arrays: Arrays) -> Index:
+def unpack(header: Mapping[str, Any], arrays: Arrays) -> HDF5Index:
     """The index that `pack` took apart. Places are checked against the files when row maps are built on them."""
-    parts: list[Part] = []
+    parts: list[ColumnRuns] = []
     for i, head in enumerate(header["parts"]):
         filters = tuple(Filter(number, name, tuple(values)) for number, name, values in head["filters"])
         described = (
@@ -84,8 +84,8 @@ def unpack(header: Mapping[str, Any], arrays: Arrays) -> Index:
             filters,
             head["item"],
         )
-        parts.append(Part(*described, *(arrays[f"{i}/{name}"] for name in _PART_ARRAYS)))
+        parts.append(ColumnRuns(*described, *(arrays[f"{i}/{name}"] for name in _PART_ARRAYS)))
     number, group, group_file, inline = (arrays[name] for name in ("number", "group", "group_file", "inline"))
     unreadable = tuple((column, message) for column, message in header["unreadable"])
     left_out = (unreadable, tuple(header["empty"]))
-    return Index(tuple(header["files"]), number, group, group_file, inline, tuple(parts), *left_out)
+    return HDF5Index(tuple(header["files"]), number, group, group_file, inline, tuple(parts), *left_out)

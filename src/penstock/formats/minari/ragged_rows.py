@@ -13,8 +13,8 @@ from penstock.containers.hdf5 import Dataset, File
 from penstock.core.arrays import IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.errors import FormatError
-from penstock.formats.base.pieces import Rows, cut
-from penstock.formats.minari.hdf5_index import Part
+from penstock.formats.base.pieces import RowReader, cut
+from penstock.formats.minari.hdf5_index import ColumnRuns
 
 
 class RaggedRows(Protocol):
@@ -30,7 +30,7 @@ class VlenRows:
     """Variable-length elements of a part: the header of a dataset is parsed for each piece that is read. Of rows that
     are lists, those of the part's `item`."""
 
-    part: Part
+    part: ColumnRuns
     files: Sequence[File]
 
     def read(self, start: IntArray, length: IntArray) -> Ragged:
@@ -64,7 +64,7 @@ class VlenRows:
 class StringRows:
     """Text of fixed length, whose trailing zeros are padding: of `width` bytes, from `first` on in rows of `row`."""
 
-    rows: Rows
+    rows: RowReader
     width: int
     first: int
     row: int
@@ -122,7 +122,7 @@ def empty(dtype: np.dtype[Any]) -> Ragged:
 class RawBlobs:
     """Rows of bytes as `bytes`: how JPEG frames of equal length are stored."""
 
-    rows: Rows
+    rows: RowReader
     width: int
 
     def blobs(self, start: int, stop: int) -> Iterator[bytes]:

@@ -15,8 +15,8 @@ from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
 from penstock.files.mapping import check_mapped
-from penstock.formats.base.pieces import Rows, cut, expand
-from penstock.formats.minari.hdf5_index import Part
+from penstock.formats.base.pieces import RowReader, cut, expand
+from penstock.formats.minari.hdf5_index import ColumnRuns
 from penstock.kernels.rows import RowMap
 from penstock.kernels.tiles import TileMap
 
@@ -24,7 +24,7 @@ DECODED = 64 << 20  # bytes of decoded chunks that a source keeps
 AT_ONCE = 32 << 20  # bytes of chunks that one gather decodes before it copies
 
 
-def mapped(part: Part, buffers: Sequence[ByteArray]) -> Rows:
+def mapped(part: ColumnRuns, buffers: Sequence[ByteArray]) -> RowReader:
     """The rows of an uncompressed part, where they lie. Raises `FormatError` if one lies outside its file."""
     item, width = part.dtype.itemsize, part.dtype.itemsize * math.prod(part.shape)
     counts = np.diff(part.tile_first)
@@ -50,7 +50,7 @@ class FilteredRows:
     the rows at which bands begin.
     """
 
-    def __init__(self, part: Part, buffers: Sequence[ByteArray], cache: Cache) -> None:
+    def __init__(self, part: ColumnRuns, buffers: Sequence[ByteArray], cache: Cache) -> None:
         self._part, self._buffers, self._cache = part, buffers, cache
         height = part.tile_shape[:, 0]
         bands = -(-part.rows // height)
@@ -123,10 +123,10 @@ class FillRows:
 
 
 @dataclass(frozen=True, eq=False)
-class Share:
+class ColumnPart:
     """One part of a joined column: its rows, their dtype and shape, and its runs in the order it holds them."""
 
-    rows: Rows
+    rows: RowReader
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     runs: IntArray
@@ -141,7 +141,7 @@ class JoinedRows:
     """
 
     first: IntArray
-    shares: tuple[Share, ...]
+    shares: tuple[ColumnPart, ...]
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     fill: ByteArray
@@ -169,7 +169,7 @@ class JoinedRows:
             else:
                 self._convert(share, begin, mine.length, mine.at, out)
 
-    def _convert(self, share: Share, begin: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
+    def _convert(self, share: ColumnPart, begin: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
         places = offsets_of(length)
         raw = np.empty((int(places[-1]), *share.shape), share.dtype)
         share.rows.gather(begin, length, places[:-1], raw.reshape(-1).view(np.uint8))

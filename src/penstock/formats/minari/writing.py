@@ -43,7 +43,7 @@ class DatasetWriter(Writer):
     "episode" both when `write` returns.
     """
 
-    def __init__(self, folder: Path, plan: Plan, sync: Sync) -> None:
+    def __init__(self, folder: Path, plan: WritePlan, sync: Sync) -> None:
         self._folder, self._plan, self._each = folder, plan, each(sync)
         self._closed = False
         self._clock: Callable[[], float] = time.monotonic
@@ -96,7 +96,7 @@ class DatasetWriter(Writer):
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class WritePlan:
     """How the episodes of one dataset are written: their spec, and which columns are JPEG frames."""
 
     spec: Spec
@@ -104,7 +104,7 @@ class Plan:
     statistics: bool = True
 
     @classmethod
-    def of(cls, spec: Spec, encoding: Images, *, statistics: bool = True) -> Plan:
+    def of(cls, spec: Spec, encoding: Images, *, statistics: bool = True) -> WritePlan:
         """Raises `SpecError` for images that JPEG cannot hold."""
         spaces = of_spec(spec) if encoding == "jpeg" else {}
         for path, space in spaces.items():

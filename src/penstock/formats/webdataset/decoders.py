@@ -26,7 +26,7 @@ MODES: Mapping[str, str] = {"rgb": "RGB", "gray": "L", "rgba": "RGBA"}
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class MemberBytes:
     """The bytes of one member, and where they are from."""
 
     raw: bytes
@@ -38,7 +38,7 @@ class Member:
         return FormatError(message, path=self.path, where=self.where)
 
 
-Decode = Callable[[Member], Any]
+Decode = Callable[[MemberBytes], Any]
 Trust = Literal["pickle", False]
 
 
@@ -73,7 +73,7 @@ def decoder(extension: str, how: How) -> Decode | None:
     kind = kind_of(extension)
     if kind.endswith(".gz"):
         inner = _decoder(kind[:-3], how)
-        return lambda member: _unpacked(member) if inner is None else inner(_unpacked(member, Member))
+        return lambda member: _unpacked(member) if inner is None else inner(_unpacked(member, MemberBytes))
     return _decoder(kind, how)
 
 
@@ -104,7 +104,7 @@ def _decoder(kind: str, how: How) -> Decode | None:
     return _BY_KIND.get(kind)
 
 
-def _unpacked(member: Member, wrap: Any = bytes) -> Any:
+def _unpacked(member: MemberBytes, wrap: Any = bytes) -> Any:
     try:
         raw = gzip.GzipFile(fileobj=io.BytesIO(member.raw)).read(UNPACKED + 1)
     except (OSError, EOFError, zlib.error) as error:
@@ -112,28 +112,28 @@ def _unpacked(member: Member, wrap: Any = bytes) -> Any:
     if len(raw) > UNPACKED:
         message = f"expected at most {UNPACKED} bytes unpacked, got more"
         raise UnsafeDataError(message, path=member.path, where=member.where)
-    return Member(raw, member.where, member.path) if wrap is Member else raw
+    return MemberBytes(raw, member.where, member.path) if wrap is MemberBytes else raw
 
 
-def _json(member: Member) -> Any:
+def _json(member: MemberBytes) -> Any:
     try:
         return json.loads(member.raw)
     except (ValueError, RecursionError) as error:
         raise member.error(f"expected JSON, got {error}") from error
 
 
-def _number(member: Member) -> int:
+def _number(member: MemberBytes) -> int:
     text = member.raw.strip()
     if len(text) > 19 or not text.lstrip(b"+-").isdigit():
         raise member.error(f"expected an integer, got {text[:40]!r}")
     return int(text)
 
 
-def _npy(member: Member) -> Any:
+def _npy(member: MemberBytes) -> Any:
     return np.asarray(array_of(member.raw, path=member.path, where=member.where), order="C")
 
 
-def _npz(member: Member) -> dict[str, Any]:
+def _npz(member: MemberBytes) -> dict[str, Any]:
     found: dict[str, Any] = {}
     room = UNPACKED
     try:
@@ -151,11 +151,11 @@ def _npz(member: Member) -> dict[str, Any]:
     return found
 
 
-def _pickle(member: Member) -> Any:
+def _pickle(member: MemberBytes) -> Any:
     return loads(member.raw, where=member.where, path=member.path)
 
 
-def _trusted(member: Member) -> Any:
+def _trusted(member: MemberBytes) -> Any:
     """As data if it is data, and only otherwise as the program that the caller said to trust."""
     try:
         return _pickle(member)
@@ -163,7 +163,7 @@ def _trusted(member: Member) -> Any:
         return load(member.raw, where=member.where, path=member.path, trust="pickle")
 
 
-def _msgpack(member: Member) -> Any:
+def _msgpack(member: MemberBytes) -> Any:
     msgpack: Any = require("msgpack", "msgpack")
     try:
         return msgpack.unpackb(member.raw, strict_map_key=True)
@@ -171,7 +171,7 @@ def _msgpack(member: Member) -> Any:
         raise member.error(f"expected msgpack, got {error}") from error
 
 
-def _cbor(member: Member) -> Any:
+def _cbor(member: MemberBytes) -> Any:
     cbor: Any = require("cbor2", "cbor")
     try:
         return cbor.loads(member.raw)
@@ -179,7 +179,7 @@ def _cbor(member: Member) -> Any:
         raise member.error(f"expected CBOR, got {error}") from error
 
 
-def _image(member: Member, mode: str) -> Any:
+def _image(member: MemberBytes, mode: str) -> Any:
     image: Any = require("PIL.Image", "images")
     try:
         with image.open(io.BytesIO(member.raw), formats=("JPEG", "PNG", "PPM", "WEBP")) as picture:

@@ -13,9 +13,9 @@ from penstock.formats.webdataset.check import findings
 from penstock.formats.webdataset.seed_writer import SeedWriter
 from penstock.formats.webdataset.shards import has_shards, shards_of
 from penstock.formats.webdataset.source import ShardSource
-from penstock.formats.webdataset.writer import NpyWriter, ShardWriter
+from penstock.formats.webdataset.writer import NpyShardWriter, ShardWriter
 
-LAYOUTS: Mapping[str, type[NpyWriter] | type[SeedWriter]] = {"npy": NpyWriter, "seed": SeedWriter}
+LAYOUTS: Mapping[str, type[NpyShardWriter] | type[SeedWriter]] = {"npy": NpyShardWriter, "seed": SeedWriter}
 
 
 class WebDatasetFormat(Format):

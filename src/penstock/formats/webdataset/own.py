@@ -117,7 +117,7 @@ def read(archives: Archives, description: Description) -> Content:
     spec = description.spec
     told = [_episode(archives, i) for i in range(len(archives.samples))]
     steps = np.array([steps for steps, _ in told], np.int64)
-    columns = {path: _Column(archives, spec, path).places(steps) for path in spec}
+    columns = {path: _OwnColumn(archives, spec, path).places(steps) for path in spec}
     metadata = tuple(entry for _, entry in told)
     told_of = (description.metadata, metadata, description.number)
     return Content(NAME, spec, offsets_of(steps), columns, archives.samples, *told_of)
@@ -138,7 +138,7 @@ def _episode(archives: Archives, i: int) -> tuple[int, dict[str, Any]]:
     return steps, {str(key): value for key, value in metadata.items()}
 
 
-class _Column:
+class _OwnColumn:
     """One column on its way from members to places."""
 
     def __init__(self, archives: Archives, spec: Spec, path: str) -> None:

@@ -49,18 +49,18 @@ class Places:
         """A column that was decoded; one that is ragged is aligned as told."""
         return cls.of_ragged(replace(field, align=ragged), rows) if isinstance(rows, Ragged) else cls.of(field, rows)
 
-    def on(self, buffers: Sequence[ByteArray]) -> Column:
+    def on(self, buffers: Sequence[ByteArray]) -> PlacedColumn:
         """The column, to be read. Raises `IndexError` if a run leaves its buffer."""
         width = self.field.dtype.itemsize if self.cuts is not None else self.field.row_bytes
         buffer = np.where(self.buffer < 0, len(buffers), self.buffer)
         rows = RowMap.build([*buffers, self.held], self.rows, buffer, self.offset, width)
         if self.cuts is not None and int(self.cuts[-1]) != rows.n:
             raise IndexError(f"expected cuts up to {rows.n}, got {self.cuts[-1]}")
-        return Column(self.field, rows, self.cuts)
+        return PlacedColumn(self.field, rows, self.cuts)
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class PlacedColumn:
     """A column whose places were checked against the archives."""
 
     field: Field

@@ -15,10 +15,10 @@ from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
 from penstock.files.mapping import check_mapped
 from penstock.formats.base.infos import column_of, leaves
-from penstock.formats.webdataset.decoders import Decode, How, Member, decoder, is_text
+from penstock.formats.webdataset.decoders import Decode, How, MemberBytes, decoder, is_text
 from penstock.formats.webdataset.places import Places, gathered
 from penstock.formats.webdataset.samples import Samples
-from penstock.formats.webdataset.templates import Template, learn
+from penstock.formats.webdataset.templates import ArrayTemplate, learn
 
 TEMPLATES = 16  # kinds of members that one column is made of; the rest is decoded one by one
 LIKE = 256  # bytes of members that are decoded once for all that are equal
@@ -47,7 +47,7 @@ class Archives:
     samples: Samples
     options: Options = field(default_factory=Options)
 
-    def member(self, i: int, extension: str) -> Member:
+    def member(self, i: int, extension: str) -> MemberBytes:
         """One member of sample `i`. Raises `FormatError` if the sample has none of that extension."""
         x = self.samples.extensions.index(extension)
         shard, begin, size = (
@@ -60,7 +60,7 @@ class Archives:
             )
             raise FormatError(message, path=path, where=f"sample {self.samples.key(i)!r}")
         check_mapped(self.buffers[shard])
-        return Member(self.buffers[shard][begin : begin + size].tobytes(), self.samples.where(i, extension), path)
+        return MemberBytes(self.buffers[shard][begin : begin + size].tobytes(), self.samples.where(i, extension), path)
 
     def values(self, extension: str) -> list[Any]:
         """Every member of one extension, decoded. Raises `FormatError` for bad ones, or too much of them."""
@@ -114,7 +114,7 @@ class Archives:
             return None
         left = np.arange(len(self.samples))
         buffer, offset = self.samples.shard.copy(), np.zeros(len(left), np.int64)
-        first: Template | None = None
+        first: ArrayTemplate | None = None
         for _ in range(TEMPLATES):
             found = self._template(int(left[0]), extension, decode)
             if found is None or (first is not None and (found.dtype, found.shape) != (first.dtype, first.shape)):
@@ -148,11 +148,11 @@ class Archives:
             except UnicodeDecodeError as error:
                 raise member.error(f"expected UTF-8, got {error}") from error
 
-    def _template(self, i: int, extension: str, decode: Decode) -> Template | None:
+    def _template(self, i: int, extension: str, decode: Decode) -> ArrayTemplate | None:
         member = self.member(i, extension)
-        return learn(member.raw, lambda raw: decode(Member(raw, member.where, member.path)))
+        return learn(member.raw, lambda raw: decode(MemberBytes(raw, member.where, member.path)))
 
-    def _matching(self, template: Template, x: int, rows: IntArray) -> BoolArray:
+    def _matching(self, template: ArrayTemplate, x: int, rows: IntArray) -> BoolArray:
         """Which of the samples have a member with the template's bytes around its values."""
         same = self.samples.size[x, rows] == template.size
         tail = len(template.prefix) + template.values
@@ -174,7 +174,7 @@ class Archives:
 
 
 _INTEGERS = tuple(
-    Template(b"\x80\x04" + code, b".", np.dtype(dtype), ())
+    ArrayTemplate(b"\x80\x04" + code, b".", np.dtype(dtype), ())
     for code, dtype in ((b"K", "u1"), (b"M", "<u2"), (b"J", "<i4"))
 )
 
@@ -199,7 +199,7 @@ def columns_of(values: Sequence[Any], align: Align, ragged: Align) -> tuple[dict
     return columns, left
 
 
-def _raw(member: Member) -> bytes:
+def _raw(member: MemberBytes) -> bytes:
     return member.raw
 
 

@@ -66,7 +66,7 @@ def read(archives: Archives) -> Content:
     inner = Archives(archives.paths, archives.buffers, steps.take(~described), archives.options)
     if not len(inner.samples):
         raise FormatError("expected steps, found metadata alone", path=archives.paths[0])
-    return _Steps(inner).content(meta, written)
+    return _StepColumns(inner).content(meta, written)
 
 
 def _written_spec(meta: dict[str, Any], archives: Archives) -> dict[str, Field] | None:
@@ -113,7 +113,7 @@ def _only(samples: Samples, i: int) -> BoolArray:
     return np.arange(len(samples)) == i
 
 
-class _Steps:
+class _StepColumns:
     """The steps of all archives on their way to columns."""
 
     def __init__(self, archives: Archives) -> None:

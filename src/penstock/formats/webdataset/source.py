@@ -27,11 +27,11 @@ from penstock.formats.webdataset import cache as unpacked
 from penstock.formats.webdataset import general, index, own, seed
 from penstock.formats.webdataset.content import Content
 from penstock.formats.webdataset.decoders import How, Trust
-from penstock.formats.webdataset.places import Column
+from penstock.formats.webdataset.places import PlacedColumn
 from penstock.formats.webdataset.reading import Archives, Options
 from penstock.formats.webdataset.samples import Samples, chosen, grouped, without_cut_sample
 from penstock.formats.webdataset.shards import shards_of
-from penstock.formats.webdataset.stored import Stored
+from penstock.formats.webdataset.stored import ArchiveSamples
 
 WORTH = 2048  # members from which keeping an index is worth a file
 
@@ -89,7 +89,7 @@ class ShardSource(Source):
         states = [(shard.name, (s := shard.stat()).st_size, s.st_mtime_ns) for shard in self._shards]
         self._key = hashlib.sha256(json.dumps([states, str(self._options)]).encode()).hexdigest()
         buffers = _mapped(self._shards, cache, cache_bytes, "drop" if salvage else "refuse")
-        self._held: _Held | None = self._open(buffers, keep=index)
+        self._held: _OpenContent | None = self._open(buffers, keep=index)
         for shard, message in self.torn.items():
             warnings.warn(f"{shard} was cut off: {message}", DamageWarning, stacklevel=3)
 
@@ -99,7 +99,7 @@ class ShardSource(Source):
         options |= {name: getattr(self._options, name) for name in ("decoded_bytes", "salvage", "join")}
         return _reopened, (self._path, {**options, **self._rest})
 
-    def _open(self, buffers: list[ByteArray], *, keep: bool) -> _Held:
+    def _open(self, buffers: list[ByteArray], *, keep: bool) -> _OpenContent:
         if keep and (content := self._indexed(buffers)) is not None:
             with contextlib.suppress(IndexError):  # an index that names places outside of the archives is made again
                 return self._on(content, buffers)
@@ -117,8 +117,8 @@ class ShardSource(Source):
             return None
         return index.load(place, index.state_of(self._key, self._shards, buffers)) if place.exists() else None
 
-    def _on(self, content: Content, buffers: list[ByteArray]) -> _Held:
-        return _Held(content, Archives(self._shards, buffers, content.samples, self._options))
+    def _on(self, content: Content, buffers: list[ByteArray]) -> _OpenContent:
+        return _OpenContent(content, Archives(self._shards, buffers, content.samples, self._options))
 
     @property
     def path(self) -> Path:
@@ -212,25 +212,25 @@ class ShardSource(Source):
         self._held = None
 
     @property
-    def _opened(self) -> _Held:
+    def _opened(self) -> _OpenContent:
         if self._held is None:
             raise FormatError("expected an open source, got one that was closed; open it again", path=self._path)
         return self._held
 
 
-class _Held:
+class _OpenContent:
     """Content on its archives."""
 
     def __init__(self, content: Content, archives: Archives) -> None:
         self.content, self.archives = content, archives
-        self.columns: dict[str, Column] = {
+        self.columns: dict[str, PlacedColumn] = {
             path: places.on(archives.buffers) for path, places in content.columns.items()
         }
 
     @cached_property
-    def stored(self) -> Stored:
+    def stored(self) -> ArchiveSamples:
         """The samples as they are."""
-        return Stored(self.archives)
+        return ArchiveSamples(self.archives)
 
 
 def read(paths: Sequence[Path], buffers: Sequence[ByteArray], options: Options) -> Content:

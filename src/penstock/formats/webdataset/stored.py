@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from penstock.containers.pickle import Template
+from penstock.containers.pickle import PickleTemplate
 from penstock.files.mapping import check_mapped
-from penstock.formats.webdataset.decoders import Decode, Member, decoder, is_pickle, kind_of
+from penstock.formats.webdataset.decoders import Decode, MemberBytes, decoder, is_pickle, kind_of
 from penstock.formats.webdataset.reading import LIKE, TEMPLATES, Archives
 
 KNOWN = 1 << 12  # small values that are kept for an extension
 _PLAIN = (bool, int, float, str, bytes, type(None))  # what nobody can change
 
 
-class Stored:
+class ArchiveSamples:
     """The samples of archives, each decoded as data when it is asked for. Shared by threads."""
 
     def __init__(self, archives: Archives) -> None:
@@ -47,10 +47,10 @@ class _Values:
     def __init__(self, extension: str, decode: Decode | None) -> None:
         self.extension, self._decode = extension, decode
         self._tries = TEMPLATES if is_pickle(extension) and not kind_of(extension).endswith(".gz") else 0
-        self._templates: list[Template] = []
+        self._templates: list[PickleTemplate] = []
         self._known: dict[bytes, Any] = {}
 
-    def of(self, raw: memoryview, member: Callable[[], Member]) -> Any:
+    def of(self, raw: memoryview, member: Callable[[], MemberBytes]) -> Any:
         """The value of a member with these bytes."""
         if self._decode is None:
             return bytes(raw)
@@ -66,6 +66,6 @@ class _Values:
                 self._known[small] = value
         elif isinstance(value, np.ndarray | np.generic) and self._tries:
             self._tries -= 1
-            if (learnt := Template.learn(raw)) is not None:
+            if (learnt := PickleTemplate.learn(raw)) is not None:
                 self._templates.append(learnt)
         return value

@@ -21,7 +21,7 @@ import numpy as np
 
 from penstock.containers.tar import Members, stream
 from penstock.containers.tar.ahead import Ahead
-from penstock.containers.tar.walk import Member
+from penstock.containers.tar.walk import TarMember
 from penstock.core.arrays import ByteArray
 from penstock.core.blocks import BlockIterator, IteratorState
 from penstock.core.columns import Columns
@@ -34,7 +34,7 @@ from penstock.formats.webdataset.samples import META, PASSED, Samples, chosen, g
 from penstock.formats.webdataset.shards import shards_of
 
 Opener = Callable[[], IO[bytes]]
-Sample = list[tuple[Member, bytes]]
+Sample = list[tuple[TarMember, bytes]]
 
 AHEAD = 1 << 25  # bytes that a thread unpacks ahead
 GAP = 1 << 16  # bytes between samples that are filled with zeros rather than left out
@@ -191,12 +191,12 @@ class ShardIterator(BlockIterator):
 
     def _filled(self) -> Columns | None:
         """The next buffer, shuffled; None at the end."""
-        origin, parts = self._origin, list[_Part]()
+        origin, parts = self._origin, list[_BufferedArchive]()
         count = nbytes = 0
         for at, i, sample in self._samples:
             begin, before = sample[0][0].header, nbytes
             if not parts or self._after[0] != at or begin - parts[-1].end > GAP:
-                parts.append(_Part(origin.archives[self._order[at]].name, begin))
+                parts.append(_BufferedArchive(origin.archives[self._order[at]].name, begin))
             nbytes = before + parts[-1].add(sample)
             self._after, count = (at, i + 1), count + 1
             if count >= max(origin.shuffle, origin.rows) or nbytes >= origin.buffer_bytes:
@@ -208,7 +208,7 @@ class ShardIterator(BlockIterator):
             return columns
         return columns.take(self._draw(1, self._number).permutation(columns.n))
 
-    def _columns(self, parts: list[_Part]) -> Columns:
+    def _columns(self, parts: list[_BufferedArchive]) -> Columns:
         samples = Samples.concatenate([grouped(part.members(), i, part.path) for i, part in enumerate(parts)])
         paths, buffers = [part.path for part in parts], [part.data for part in parts]
         options = self._origin.options
@@ -279,13 +279,13 @@ def _extensions(sample: Sample) -> set[bytes]:
     return {member.name[len(key_of(member.name)[0]) + 1 :].lower() for member, _ in sample}
 
 
-class _Part:
+class _BufferedArchive:
     """Samples of one archive in the buffer, at the distances from the first that they have in the archive."""
 
     def __init__(self, name: str, begin: int) -> None:
         self.path, self._begin = Path(f"{name} from unpacked byte {begin} on"), begin
         self._data = bytearray()
-        self._found: list[Member] = []
+        self._found: list[TarMember] = []
 
     @property
     def end(self) -> int:

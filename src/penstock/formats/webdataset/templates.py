@@ -17,7 +17,7 @@ TRIES = 8  # places that the values of one member are looked for at
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Template:
+class ArrayTemplate:
     """`prefix`, the bytes of an array of this dtype and shape, `suffix`."""
 
     prefix: bytes
@@ -36,7 +36,7 @@ class Template:
         return len(self.prefix) + self.values + len(self.suffix)
 
 
-def learn(raw: bytes, decode: Callable[[bytes], Any]) -> Template | None:
+def learn(raw: bytes, decode: Callable[[bytes], Any]) -> ArrayTemplate | None:
     """The template of a member that `decode` makes an array or NumPy number of; None if there is none.
 
     Cost: some decodings of this member.
@@ -57,7 +57,7 @@ def learn(raw: bytes, decode: Callable[[bytes], Any]) -> Template | None:
         if at < 0:
             break
         if _makes(raw[:at] + probe + raw[at + len(payload) :], probe, value, decode):
-            return Template(raw[:at], raw[at + len(payload) :], value.dtype, value.shape)
+            return ArrayTemplate(raw[:at], raw[at + len(payload) :], value.dtype, value.shape)
         end = at + len(payload) - 1
     return None
 

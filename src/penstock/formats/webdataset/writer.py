@@ -162,14 +162,14 @@ class ShardWriter(Writer):
             archive.path.unlink()
 
 
-class NpyWriter(ShardWriter):
+class NpyShardWriter(ShardWriter):
     """Our own layout (`penstock.formats.webdataset.own`): any columns, `.npy` members and JSON.
 
     >>> import tempfile
     >>> from penstock.core.spec import Field
     >>> path = Path(tempfile.mkdtemp()) / "data.tar"
     >>> spec = Spec({"rewards": Field(np.dtype("f8"))})
-    >>> with NpyWriter.create(path, spec, {"author": "me"}) as writer:
+    >>> with NpyShardWriter.create(path, spec, {"author": "me"}) as writer:
     ...     writer.write(Episode(spec, {"rewards": np.ones(3)}, metadata={"seed": 1}))
     0
     >>> with ShardSource(path) as source:
@@ -182,7 +182,7 @@ class NpyWriter(ShardWriter):
     @classmethod
     def create(
         cls, path: str | os.PathLike[str], spec: Spec, metadata: Mapping[str, Any] | None = None, **options: Any
-    ) -> NpyWriter:
+    ) -> NpyShardWriter:
         """Create an empty dataset. Raises `FileExistsError`, `SpecError`, `DataError`, and `TypeError` for options."""
         own.extensions(spec)
         described = own.Description(0, spec, is_json(metadata or {}))

@@ -10,7 +10,7 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
 from penstock.kernels.permute import permute
-from penstock.plan.packing.index import PackReport, Pieces
+from penstock.plan.packing.index import PackPieces, PackReport
 from penstock.plan.packing.rule import Rule
 
 
@@ -55,7 +55,7 @@ class EvenIndex:
         """The same packs: where items exchange places, all of them do."""
         return packs
 
-    def pieces(self, packs: IntArray, epoch: IntArray | int) -> Pieces:
+    def pieces(self, packs: IntArray, epoch: IntArray | int) -> PackPieces:
         """What packs `[n]` of epochs `[n]` hold. Raises `PlanError` for packs that there are not."""
         pack = np.asarray(packs, np.int64)
         if len(pack) and not (pack.min() >= 0 and pack.max() < len(self)):
@@ -69,7 +69,7 @@ class EvenIndex:
             item = permute(item, np.full(len(item), self.n), stream, self.rule.seed_for("exchange"))
         length = np.broadcast_to(np.array(self.length, np.int64), (len(item), len(self.length)))
         align = self.rule.align
-        return Pieces(which, item, np.zeros_like(length), length, number[:, None] * (-(-length // align) * align))
+        return PackPieces(which, item, np.zeros_like(length), length, number[:, None] * (-(-length // align) * align))
 
     def report(self) -> PackReport:
         """What the packs hold; no method needs fewer."""

@@ -20,10 +20,10 @@ from penstock.kernels.packing_read_reference import GIVEN, LEFT, PARTS, RIGHT
 from penstock.kernels.permute import permute
 from penstock.plan.packing import saved
 from penstock.plan.packing.bound import bound_of
-from penstock.plan.packing.layout import Layout, Lengths
+from penstock.plan.packing.layout import Lengths, WindowLayout
 from penstock.plan.packing.rule import Rule
-from penstock.plan.packing.store import Found, Store
-from penstock.plan.packing.tally import Tally, tally_of, tally_of_counts
+from penstock.plan.packing.store import StoredPieces, WindowStore
+from penstock.plan.packing.tally import PackingStats, tally_of, tally_of_counts
 from penstock.plan.packing.window import EXACT, Window, count_window, cut_overlong, is_countable, plan_window
 
 Keep = Literal["auto", "memory", "recompute"]
@@ -33,7 +33,7 @@ _REMEMBERED = 16
 _WIDEST = (1 << 31) - 8  # kernels count the items of a window in 32 bits
 
 
-class Pieces(NamedTuple):
+class PackPieces(NamedTuple):
     """What is in some packs: `m` pieces, pack after pack, in their order in the pack.
 
     `pack` `[m]`: which of the packs asked for, from 0. `item` `[m]`. `begin` and `length` `[m, A]`: rows
@@ -126,15 +126,15 @@ class PackIndex:
         self._begin()
 
     def _begin(self) -> None:
-        self._layout = Layout(self._lengths, self.rule, self._sections, self._window, self._block)
+        self._layout = WindowLayout(self._lengths, self.rule, self._sections, self._window, self._block)
         self._stored = self._keep == "memory" or (self._keep == "auto" and 5 * self.n <= _AUTO)
         self._first = np.zeros(1, np.int64)  # the first pack of each window that is planned, and the end
-        self._tally = Tally.none(len(self.rule.capacity))
+        self._tally = PackingStats.none(len(self.rule.capacity))
         self._limit = np.array(self.rule.capacity, np.int64)
         self._policy = {"truncate_right": RIGHT, "truncate_left": LEFT, "split": PARTS}.get(str(self.rule.overlong), 0)
         self._seeds = np.array([self.rule.seed_for("exchange"), self._layout.seed], np.uint64)
-        self._store: Store | None = None
-        self._recent: OrderedDict[int, Store] = OrderedDict()
+        self._store: WindowStore | None = None
+        self._recent: OrderedDict[int, WindowStore] = OrderedDict()
         self._lock, self._making = ForkSafeLock(), _locks()
 
     def __len__(self) -> int:
@@ -159,7 +159,7 @@ class PackIndex:
         self._ready()
         return self._first.nbytes + (self._store.nbytes if self._store else 0)
 
-    def pieces(self, packs: npt.ArrayLike, epoch: npt.ArrayLike = 0) -> Pieces:
+    def pieces(self, packs: npt.ArrayLike, epoch: npt.ArrayLike = 0) -> PackPieces:
         """What `[n]` packs, in any order and any number of times, hold in the epoch, or in `[n]` epochs.
 
         Raises `PlanError` for packs outside `0 : len(index)` and negative epochs. Cost: see the class.
@@ -182,7 +182,7 @@ class PackIndex:
         stream = epoch * len(self._layout) + window
         return first + permute(packs - first, last - first, stream, self.rule.seed_for("spread"))
 
-    def _laid(self, found: Found) -> Pieces:
+    def _laid(self, found: StoredPieces) -> PackPieces:
         """The rows of each piece, and their place in the pack."""
         total, policy = self._layout.lengths_of(found.item), self._policy
         out = np.empty((3, *total.shape), np.int64)
@@ -190,9 +190,9 @@ class PackIndex:
             out[0], out[1] = found.rows
             policy = GIVEN + (LEFT if policy == LEFT else 0)
         kernels().lay(found.pack, total, found.part, self._limit, policy, self.rule.align, self.rule.head, out)
-        return Pieces(found.pack, found.item, out[0], out[1], out[2])
+        return PackPieces(found.pack, found.item, out[0], out[1], out[2])
 
-    def _found(self, pack: IntArray, epoch: IntArray) -> Found:
+    def _found(self, pack: IntArray, epoch: IntArray) -> StoredPieces:
         if self._store is not None:
             found = self._store.find(pack, epoch, 0, self._layout, self._seeds)
             return self._refused(pack, epoch) if found is None else found
@@ -210,11 +210,11 @@ class PackIndex:
             raise PlanError(f"expected epochs of 0 or more, got {epoch.min()}")
         raise PlanError(f"expected packs of 0 to {self._first[-1] - 1}, got {pack.min()} to {pack.max()}")
 
-    def _found_in(self, w: int, pack: IntArray, epoch: IntArray) -> Found:
+    def _found_in(self, w: int, pack: IntArray, epoch: IntArray) -> StoredPieces:
         found = self._window_store(w).find(pack - self._first[w], epoch, w, self._layout, self._seeds)
         return self._refused(pack, epoch) if found is None else found
 
-    def _window_store(self, w: int) -> Store:
+    def _window_store(self, w: int) -> WindowStore:
         """The plan of window `w`, which one thread makes while the others that ask for it wait."""
         with self._making[w % len(self._making)]:
             with self._lock:
@@ -222,7 +222,7 @@ class PackIndex:
                 if store is not None:
                     self._recent.move_to_end(w)
                     return store
-            store = Store.of([self._planned(w)])
+            store = WindowStore.of([self._planned(w)])
             with self._lock:
                 self._recent[w] = store
                 while len(self._recent) > _REMEMBERED:
@@ -245,23 +245,23 @@ class PackIndex:
             for begin in range(0, len(todo), step):
                 done = list(self._mapped(todo[begin : begin + step]))
                 counts.append(np.array([each.packs for each, _ in done], np.int64))
-                tally = Tally.sum([tally, *(each for each, _ in done)])
+                tally = PackingStats.sum([tally, *(each for each, _ in done)])
                 if self._stored:
-                    stores.append(Store.of([window for _, window in done if window is not None]))
+                    stores.append(WindowStore.of([window for _, window in done if window is not None]))
             if self._stored:
-                self._store = Store.join(stores)
+                self._store = WindowStore.join(stores)
             self._tally = tally
             # Last, for it is what says that all is planned.
             self._first = np.append(self._first[:-1], np.cumsum(np.concatenate(counts)))
 
-    def _mapped(self, windows: range) -> Iterator[tuple[Tally, Window | None]]:
+    def _mapped(self, windows: range) -> Iterator[tuple[PackingStats, Window | None]]:
         if self._threads == 1:
             yield from map(self._counted, windows)
             return
         with ThreadPoolExecutor(self._threads) as pool:
             yield from pool.map(self._counted, windows)
 
-    def _counted(self, w: int) -> tuple[Tally, Window | None]:
+    def _counted(self, w: int) -> tuple[PackingStats, Window | None]:
         if not self._stored and is_countable(self.rule) and (counts := self._layout.histogram(w)) is not None:
             full = counts.copy()
             full[0] = 0  # items without rows are left out
@@ -361,12 +361,12 @@ class PackIndex:
             tally: dict[str, Any] = {
                 name: tuple(v) if isinstance(v, list) else v for name, v in header.pop("tally").items()
             }
-            index._restore(header, arrays, Tally(**tally))
+            index._restore(header, arrays, PackingStats(**tally))
         except (KeyError, TypeError, AttributeError) as error:
             raise FormatError(f"expected a saved plan, got one without what it needs: {error!r}") from error
         return index
 
-    def _restore(self, header: dict[str, Any], arrays: dict[str, AnyArray], tally: Tally) -> None:
+    def _restore(self, header: dict[str, Any], arrays: dict[str, AnyArray], tally: PackingStats) -> None:
         sections = np.array(self._sections, np.int64)
         if header["n"] != self.n or header["rule"] != repr(self.rule):
             raise StateError(
@@ -382,7 +382,7 @@ class PackIndex:
         if len(first) != len(self._layout) + 1 or first[0] != 0 or (np.diff(first) < 0).any():
             raise FormatError(f"expected {len(self._layout) + 1} rising sums of packs, got {len(first)}")
         if self._stored:
-            self._store = Store(**arrays)
+            self._store = WindowStore(**arrays)
             self._store.check(np.diff(self._layout.first), len(self.rule.capacity), self.rule.method == "concat_split")
             if not np.array_equal(self._store.pack_first, first):
                 raise FormatError("expected the packs that the sums count, got others")
@@ -413,14 +413,14 @@ def _locks() -> tuple[ForkSafeLock, ...]:
     return tuple(ForkSafeLock() for _ in range(4 * _REMEMBERED))
 
 
-def _merged(groups: list[IntArray], found: list[Found]) -> Found:
+def _merged(groups: list[IntArray], found: list[StoredPieces]) -> StoredPieces:
     """What several windows gave for their packs `groups[j]`, in the order of packs."""
     pack = np.concatenate([np.empty(0, np.int64), *(g[f.pack] for g, f in zip(groups, found, strict=True))])
     back = np.argsort(pack, kind="stable")
     given = [f.rows for f in found if f.rows is not None]
     parts = [f.part if len(f.part) else np.zeros(len(f.pack), np.uint32) for f in found]
     rows = (_joined([r[0] for r in given], back), _joined([r[1] for r in given], back)) if given else None
-    return Found(pack[back], _joined([f.item for f in found], back), _joined(parts, back), rows)
+    return StoredPieces(pack[back], _joined([f.item for f in found], back), _joined(parts, back), rows)
 
 
 def _joined(arrays: Sequence[AnyArray], order: IntArray) -> AnyArray:

@@ -20,7 +20,7 @@ Whole = npt.NDArray[np.integer[Any]]
 Lengths = Whole | Callable[[IntArray], npt.ArrayLike]
 
 
-class Layout:
+class WindowLayout:
     """Positions `0 : n` cut into windows, and the item at each position.
 
     Items come in sections: those that were there at first, and those of each time that data had grown. A section is

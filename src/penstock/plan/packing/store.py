@@ -12,11 +12,11 @@ from penstock.core.arrays import AnyArray, IntArray, UInt64Array
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
 from penstock.kernels.dispatch import kernels
-from penstock.plan.packing.layout import Layout
+from penstock.plan.packing.layout import WindowLayout
 from penstock.plan.packing.window import Window
 
 
-class Found(NamedTuple):
+class StoredPieces(NamedTuple):
     """What some packs hold, pack after pack: `pack[m]`, which of those asked for; `item[m]` and its `part[m]` (0 for
     all, where that is empty); and `[m, A]` `begin` and `size`, if the store has them."""
 
@@ -27,7 +27,7 @@ class Found(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Store:
+class WindowStore:
     """Windows as in `Window`, one behind the other. Window `w` owns packs `pack_first[w] : pack_first[w + 1]`, slots
     and ranks `slot_first[w] : ...` and runs `run_first[w] : ...`; `cut`, `slot`, `local` and `run` count from the
     window's own, in 2 bytes where no window has more than 65 536 slots or items, else 4."""
@@ -44,7 +44,7 @@ class Store:
     size: IntArray
 
     @classmethod
-    def of(cls, windows: Sequence[Window]) -> Store:
+    def of(cls, windows: Sequence[Window]) -> WindowStore:
         """The windows, in order."""
         widest = max((int(w.local.max(initial=len(w.slot) - 1)) for w in windows), default=0)
         narrow = np.uint16 if widest < 1 << 16 else np.uint32
@@ -57,7 +57,7 @@ class Store:
         return cls(*firsts, **arrays, part=_joined(parts).astype(np.uint32), begin=rows[0], size=rows[1])
 
     @classmethod
-    def join(cls, stores: Sequence[Store]) -> Store:
+    def join(cls, stores: Sequence[WindowStore]) -> WindowStore:
         """The windows of all stores, in order."""
         firsts = [_chained([getattr(s, name) for s in stores]) for name in ("pack_first", "slot_first", "run_first")]
         names = ("cut", "slot", "local", "run")
@@ -72,7 +72,9 @@ class Store:
         """Bytes of memory."""
         return sum(getattr(self, field.name).nbytes for field in fields(self))
 
-    def find(self, pack: IntArray, epoch: IntArray, number: int, layout: Layout, seeds: UInt64Array) -> Found | None:
+    def find(
+        self, pack: IntArray, epoch: IntArray, number: int, layout: WindowLayout, seeds: UInt64Array
+    ) -> StoredPieces | None:
         """What `[n]` packs (numbers within the store) hold in one epoch or in `[n]`; None where there are no such packs
         or epochs. `number` is that of the first window in the whole plan, which lies as `layout` says; `seeds` are
         those of exchanges and of blocks."""
@@ -85,7 +87,7 @@ class Store:
         kernels().pack_items(extent, epoch, number, *plan, layout.first, layout.sections, layout.block, seeds, out)
         of, item, rank = out
         part = self.part[rank] if len(self.part) else self.part
-        return Found(of, item, part, (self.begin[rank], self.size[rank]) if len(self.begin) else None)
+        return StoredPieces(of, item, part, (self.begin[rank], self.size[rank]) if len(self.begin) else None)
 
     def check(self, items: IntArray, axes: int, exact: bool) -> None:
         """Raise `FormatError` unless every number in the store is one that a plan of windows of `[w]` items may hold,

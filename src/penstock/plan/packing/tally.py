@@ -13,7 +13,7 @@ from penstock.plan.packing.window import Parts, Window
 
 
 @dataclass(frozen=True)
-class Tally:
+class PackingStats:
     """Packs, pieces, most pieces in one pack; items that were empty, truncated, split, dropped, or have a pack of their
     own; and per axis, rows that are packed, rows lost, and of the packs of their own, all rows and the most in one."""
 
@@ -31,13 +31,13 @@ class Tally:
     longest: tuple[int, ...]
 
     @classmethod
-    def none(cls, axes: int) -> Tally:
+    def none(cls, axes: int) -> PackingStats:
         """That of no items."""
         zero = (0,) * axes
         return cls(0, 0, 0, 0, 0, 0, 0, 0, zero, zero, zero, zero)
 
     @classmethod
-    def sum(cls, tallies: Iterable[Tally]) -> Tally:
+    def sum(cls, tallies: Iterable[PackingStats]) -> PackingStats:
         """All together; there is at least one."""
         each = list(tallies)
         return cls(
@@ -56,14 +56,16 @@ class Tally:
         )
 
 
-def tally_of_counts(counts: Int32Array, planned: tuple[int, int]) -> Tally:
+def tally_of_counts(counts: Int32Array, planned: tuple[int, int]) -> PackingStats:
     """The tally of one window of one axis, from the histogram of its lengths, none of which is too long. The first
     entry, of items without rows, counts what was left out."""
     pieces, rows = int(counts[1:].sum()), int(counts @ np.arange(len(counts)))
-    return replace(Tally.none(1), packs=planned[0], pieces=pieces, most=planned[1], empty=int(counts[0]), rows=(rows,))
+    return replace(
+        PackingStats.none(1), packs=planned[0], pieces=pieces, most=planned[1], empty=int(counts[0]), rows=(rows,)
+    )
 
 
-def tally_of(rule: Rule, lengths: IntArray, parts: Parts, planned: tuple[int, int] | Window) -> Tally:
+def tally_of(rule: Rule, lengths: IntArray, parts: Parts, planned: tuple[int, int] | Window) -> PackingStats:
     """The tally of one window. `planned`: its packs, or how many there are and the most pieces in one."""
     packed, all_rows, own = _totals(parts.rows), _totals(lengths), lengths[parts.own]
     own_rows = _totals(own)
@@ -78,7 +80,7 @@ def tally_of(rule: Rule, lengths: IntArray, parts: Parts, planned: tuple[int, in
             split = int(np.count_nonzero(np.diff(cut, prepend=-1)))
     else:
         packs, most = planned
-    return Tally(
+    return PackingStats(
         packs=packs,
         pieces=pieces,
         most=most,

@@ -21,7 +21,7 @@ from penstock.data.map_dataset import MapDataset
 from penstock.data.mix import mix
 from penstock.errors import DataError, FormatError, PlanError
 from penstock.formats.webdataset.source import ShardSource
-from penstock.plan.schedule import Course
+from penstock.plan.schedule import MixSchedule
 from penstock.plan.select import Take
 from penstock.plan.weights import Weight, shares
 
@@ -297,7 +297,7 @@ class _Turns(Iterator[Any]):
     def __init__(self, datasets: Sequence[Iterable[Any]], weights: Sequence[Weight]) -> None:
         self.at = 0
         self._datasets, self._iterators = datasets, [_whole(dataset) for dataset in datasets]
-        self._course = Course.of(shares(weights), [None] * len(datasets), "never")
+        self._course = MixSchedule.of(shares(weights), [None] * len(datasets), "never")
         self._picked: list[int] = []
 
     def __next__(self) -> Any:

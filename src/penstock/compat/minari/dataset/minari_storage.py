@@ -260,7 +260,7 @@ class MinariStorage:
         self._writing = self._writer_of(spec)
 
     def _writer_of(self, spec: Spec) -> Hdf5Writer | ArrowWriter:
-        plan = writing.Plan.of(check_columns(Spec(spec.fields, *self._columns)), self._images)
+        plan = writing.WritePlan.of(check_columns(Spec(spec.fields, *self._columns)), self._images)
         if self.FORMAT == "hdf5":
             return Hdf5Writer(self._data_path, plan, "0.5")
         return ArrowWriter(self._data_path, plan, self.FORMAT)

@@ -87,7 +87,7 @@ class RoadMap:
         >>> RoadMap.parse(b"").elements
         []
         """
-        reader = _Reader(data)
+        reader = _MapParser(data)
         for found in wire.fields(data, (0, len(data))):
             if found[0] == 2:
                 reader.element(reader.message(found))
@@ -126,7 +126,7 @@ class _Lines:
         return Ragged(points, offsets)
 
 
-class _Reader:
+class _MapParser:
     """Walks one buffer. Which field numbers mean what stands here and nowhere else."""
 
     def __init__(self, data: bytes) -> None:

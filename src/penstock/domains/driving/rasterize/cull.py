@@ -13,10 +13,10 @@ from penstock.kernels.dispatch import kernels
 MARGIN = 4.0  # pixels: nothing that ends this far outside touches a raster, smoothed edges included
 
 
-class Near:
+class SpatialIndex:
     """Bounding boxes `[n, 2, 2]` (smallest and largest x, y), sorted by their left sides.
 
-    >>> Near(np.array([[[0.0, 0], [1, 1]], [[5, 0], [6, 1]]])).query(np.array([0.0, 0.0]), 2.0).tolist()
+    >>> SpatialIndex(np.array([[[0.0, 0], [1, 1]], [[5, 0], [6, 1]]])).query(np.array([0.0, 0.0]), 2.0).tolist()
     [0]
     """
 

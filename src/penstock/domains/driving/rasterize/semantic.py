@@ -13,7 +13,7 @@ from penstock.domains.driving.geometry import transform_points
 from penstock.domains.driving.map.api import COLORS, MapAPI
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer, refuse_colors
 from penstock.domains.driving.rasterize.context import RenderContext
-from penstock.domains.driving.rasterize.cull import Circles, Near, place
+from penstock.domains.driving.rasterize.cull import Circles, SpatialIndex, place
 from penstock.domains.driving.rasterize.drawing import Strokes, calls_of, packed, spans_of
 from penstock.domains.driving.rasterize.options import RasterOptions
 from penstock.domains.driving.rasterize.scenes import Scenes, Views, ranges
@@ -29,7 +29,7 @@ ABSENT = 1 << 62  # of a kind that a view does not meet
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class VisibleElements:
     """What `n` views see, view after view.
 
     `lanes` `[m, 40, 2]`: the left side, then the right one back, in fixed-point pixels and in the map's order. `kinds`
@@ -64,8 +64,8 @@ class SemanticRasterizer(Rasterizer):
         sides = road.interpolated_lanes(POINTS)[..., :2]
         # [lanes, 40, 2]: the left side, then the right one back, so that both are one outline
         self.lanes = np.concatenate([sides[:, 0], sides[:, 1, ::-1]], axis=1)
-        self.near_lanes = Near(road.bounds_info["lanes"]["bounds"])
-        self.near_crosswalks = Near(road.bounds_info["crosswalks"]["bounds"])
+        self.near_lanes = SpatialIndex(road.bounds_info["lanes"]["bounds"])
+        self.near_crosswalks = SpatialIndex(road.bounds_info["crosswalks"]["bounds"])
         self.radius = context.radius
         self.lane_circles = Circles.around(self.lanes)
         self.crosswalk_points = np.ascontiguousarray(road.outlines.values[:, None, :2])
@@ -100,7 +100,7 @@ class SemanticRasterizer(Rasterizer):
 
         return draw
 
-    def see(self, scenes: Scenes, views: Views) -> Seen:
+    def see(self, scenes: Scenes, views: Views) -> VisibleElements:
         """What all of the views see, found and moved to pixels at once."""
         matrices = self.matrices(views)
         middle = np.array([self.context.raster_size_px]) * 0.5
@@ -116,9 +116,9 @@ class SemanticRasterizer(Rasterizer):
         walks, _ = place(self.crosswalk_points, self.crosswalk_circles, point, walk_view[owner], matrices, self.context)
         offsets = offsets_of(spans[:, 1] - spans[:, 0])
         walk_spans = np.stack([offsets[:-1], offsets[1:]], axis=1)
-        return Seen(lanes, kinds[seen], view[seen], met, walks[:, 0], walk_spans, walk_view)
+        return VisibleElements(lanes, kinds[seen], view[seen], met, walks[:, 0], walk_spans, walk_view)
 
-    def _strokes(self, seen: Seen, views: int) -> Strokes:
+    def _strokes(self, seen: VisibleElements, views: int) -> Strokes:
         """First all roads, then all lines, by their kinds, then crosswalks."""
         lanes, halves = len(seen.lanes), 2 * len(seen.lanes)
         points = np.concatenate([seen.lanes.reshape(-1, 2), seen.walks])

@@ -20,7 +20,7 @@ from penstock.domains.driving.rasterize.combined import CombinedRasterizer
 from penstock.domains.driving.rasterize.cover import POINT, Cover, ribbons, topmost, triangles
 from penstock.domains.driving.rasterize.satellite import SatelliteRasterizer
 from penstock.domains.driving.rasterize.scenes import Scenes, Views
-from penstock.domains.driving.rasterize.semantic import KINDS, POINTS, Seen, SemanticRasterizer
+from penstock.domains.driving.rasterize.semantic import KINDS, POINTS, SemanticRasterizer, VisibleElements
 from penstock.domains.driving.rasterize.warped import Warp
 from penstock.errors import DataError, require
 
@@ -111,7 +111,7 @@ class VectorRasterizer:
         road = _NOTHING if self.semantic is None else self._road(self.semantic, self.semantic.see(scenes, views))
         return Vectors(views=len(views), **parts, **road)
 
-    def _road(self, semantic: SemanticRasterizer, seen: Seen) -> dict[str, Any]:
+    def _road(self, semantic: SemanticRasterizer, seen: VisibleElements) -> dict[str, Any]:
         rank = np.argsort(np.argsort(seen.met, axis=1), axis=1)  # of each kind of line, in the order of drawing
         color = semantic.options.color
         palette = np.zeros((len(seen.met), CROSSWALK + 1, 3), np.uint8)
