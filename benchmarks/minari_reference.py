@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 WINDOW = 16  # steps
+ROUND = 0.1  # seconds, at least; the fastest round counts
 
 
 def episodes(kind: str, scale: float) -> Iterator[Any]:
@@ -86,27 +87,29 @@ def read(kind: str, task: str, data_format: str, seconds: float) -> dict[str, fl
 
     dataset = minari.load_dataset(f"bench/{kind}-{data_format}-v0")
     rng = np.random.default_rng(1)
-    total = dataset.total_episodes
-    done, begun = 0, time.perf_counter()
-    while (passed := time.perf_counter() - begun) < seconds or done == 0:
-        if task == "iterate":
-            for episode in dataset.iterate_episodes():
-                done += len(episode.rewards)
-        elif task == "episode":
-            dataset[int(rng.integers(total))]
-            done += 1
-        elif task == "transition":
-            episode = dataset[int(rng.integers(total))]
-            step = int(rng.integers(len(episode.rewards)))
-            _ = episode.observations[step], episode.actions[step], episode.rewards[step], episode.observations[step + 1]
-            done += 1
-        elif task == "window":
-            episode = dataset[int(rng.integers(total))]
-            start = int(rng.integers(len(episode.rewards) - WINDOW + 1))
-            steps = slice(start, start + WINDOW)
-            _ = episode.observations[steps], episode.actions[steps], episode.rewards[steps]
-            done += WINDOW
-    return {"rate": done / (time.perf_counter() - begun), "seconds": passed}
+    best, begun = 0.0, time.perf_counter()
+    while time.perf_counter() - begun < seconds or best == 0:
+        start, done = time.perf_counter(), 0
+        while time.perf_counter() - start < ROUND:
+            done += once(dataset, task, rng)
+        best = max(best, done / (time.perf_counter() - start))
+    return {"rate": best}
+
+
+def once(dataset: Any, task: str, rng: np.random.Generator) -> int:
+    """Do a task once: all episodes in order, or an episode, a transition or a window at random; the steps read."""
+    if task == "iterate":
+        return sum(len(episode.rewards) for episode in dataset.iterate_episodes())
+    episode = dataset[int(rng.integers(dataset.total_episodes))]
+    if task == "transition":
+        step = int(rng.integers(len(episode.rewards)))
+        _ = episode.observations[step], episode.actions[step], episode.rewards[step], episode.observations[step + 1]
+    elif task == "window":
+        start = int(rng.integers(len(episode.rewards) - WINDOW + 1))
+        steps = slice(start, start + WINDOW)
+        _ = episode.observations[steps], episode.actions[steps], episode.rewards[steps]
+        return WINDOW
+    return 1
 
 
 def main() -> None:
