@@ -15,8 +15,8 @@
     +-- MissingExtraError (ImportError)     an optional library is missing; the message names the extra
     +-- WorkerError     (RuntimeError)      a loader thread failed (the cause is chained), or a forked process has none
 
-Each error is also a subclass of the builtin in parentheses. A message says what was expected, what was found, where,
-and what to do.
+Each error is also a subclass of the builtin in parentheses. A message gives the expected value, the actual value, the
+place, and what to do.
 """
 
 from __future__ import annotations

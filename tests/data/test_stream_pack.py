@@ -333,7 +333,7 @@ def test_bad_arguments() -> None:
     for wrong in ({"length": {"nothing": 3}}, {"length": 4, "keep": ["nothing"]}, {"length": 4, "keep": ["tokens"]}):
         with pytest.raises(SpecError):
             list(one.pack(**wrong))
-    with pytest.raises(SpecError, match="names other than"):
+    with pytest.raises(SpecError, match="names that differ"):
         list(IterDataset(Blocks({"positions": told([1])}, [0, 1])).pack(4))
 
 

@@ -226,7 +226,7 @@ def test_files_are_written_where_there_are_no_locks(tmp_path: Path, monkeypatch:
 def test_locks_exclude_each_other_and_name_the_file(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     held = open_locked(path, os.O_RDWR | os.O_CREAT)
-    with pytest.raises(LockedError, match=r"lock is in use by another run; wait for it to finish"):
+    with pytest.raises(LockedError, match=r"lock is in use by another run; try again when it has finished"):
         open_locked(path, shared=True, holder="another run")
     os.close(held)
     shared = [open_locked(path, shared=True), open_locked(path, shared=True)]

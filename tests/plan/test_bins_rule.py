@@ -98,7 +98,7 @@ def test_requests_that_are_refused() -> None:
 def test_a_plan_belongs_to_its_lengths_and_rule() -> None:
     data = PackIndex(LENGTHS, Rule((100,))).to_bytes()
     for lengths, rule in ((LENGTHS[:-1], Rule((100,))), (LENGTHS, Rule((101,))), (LENGTHS[::-1], Rule((100,)))):
-        with pytest.raises(StateError, match="plan anew"):
+        with pytest.raises(StateError, match="plan again"):
             PackIndex.from_bytes(data, lengths, rule)
 
 

@@ -54,7 +54,7 @@ def test_proportional() -> None:
 
 def test_nested_mixes_multiply() -> None:
     assert nested([0.5, 0.5], [[1, 3], None]) == (Fraction(1, 8), Fraction(3, 8), Fraction(1, 2))
-    with pytest.raises(PlanError, match="as many"):
+    with pytest.raises(PlanError, match="one inner weight"):
         nested([1], [])
 
 

@@ -255,5 +255,5 @@ class TestNominal:
             Nominal(0)
         data = penstock.from_arrays({"x": np.arange(40)}, lengths=[3, 5] * 5)
         mixed = penstock.mix([data.sequences(), data.sequences()], [1, 2], label=None)
-        with pytest.raises(PlanError, match="packs that are planned anew"):
+        with pytest.raises(PlanError, match="packs that are planned again"):
             mixed.pack(8).nominal(5)

@@ -37,7 +37,7 @@ class Cache:
         self._making: dict[Hashable, threading.Event] = {}
 
     def peek(self, key: Hashable) -> Any:
-        """What is kept, or None. Cost: under 1 µs."""
+        """The cached value, or None. Cost: under 1 µs."""
         with self._lock:
             found = self._held.get(key)
             if found is None:
@@ -46,7 +46,7 @@ class Cache:
             return found[0]
 
     def get(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> Any:
-        """What is kept; otherwise `make` gives the value and its size. Raises what `make` raises."""
+        """The cached value; otherwise `make` gives the value and its size. Raises what `make` raises."""
         while True:
             with self._lock:
                 if (found := self._held.get(key)) is not None:
@@ -66,7 +66,7 @@ class Cache:
         return value
 
     def array(self, key: Hashable, make: Callable[[], AnyArray]) -> AnyArray:
-        """`get` of an array, whose size is that of its values.
+        """`get` of an array, whose size is the size of its values.
 
         >>> import numpy as np
         >>> Cache(10).array("a", lambda: np.arange(3)).tolist()
@@ -100,7 +100,7 @@ _ALL: weakref.WeakSet[Cache] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """Threads that made values are gone in the child, and so is whoever held a lock."""
+    """Threads that made values are gone in the child, and so are the owners of locks."""
     for cache in list(_ALL):
         cache._begin()  # pyright: ignore[reportPrivateUsage]
 

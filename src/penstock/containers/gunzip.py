@@ -1,4 +1,4 @@
-"""What was compressed by gzip: all of it in one go, with a word for what is wrong with it; or how it begins."""
+"""Decompress gzip data whole, with a word for each kind of damage; or only its start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GzipReason = Literal["not_gzip", "crc", "truncated", "damaged", "too_large"]
 MAGIC = b"\x1f\x8b"
 MEMBER = b"\x1f\x8b\x08"  # how a member begins: magic and method
 GAIN = 1032  # deflate makes at most so many bytes out of one
-LOOSE = 4  # times the limit that may be held for a moment: unpacking at once is quicker than by the piece
+LOOSE = 4  # times the limit that may be used for a moment: unpacking at once is quicker than by the piece
 MEMBERS = 1 << 16
 PIECE = 1 << 16
 _CHECKS = ("incorrect data check", "incorrect length check")
@@ -28,13 +28,13 @@ class GzipError(FormatError):
 
 
 def gunzip(data: bytes, limit: int) -> bytes:
-    """The unpacked bytes of all members of `data`, checksums and lengths compared. What follows the last member and is
-    no member is passed over, as gzip itself does.
+    """The unpacked bytes of all members of `data`, checksums and lengths compared. Bytes after the last member that are
+    no member are passed over, as gzip itself does.
 
     Raises `GzipError`: `not_gzip` for what does not begin like a member, `truncated` where the end is missing, be it
     of the checksum alone, `crc` for bytes that differ from their checksum or length, `damaged` for what is no deflate
     stream, `too_large` for more than `limit` bytes or 65 536 members. Cost: one member, the common case, is one call
-    of the quickest library that is there, which lets other threads run; several are read by zlib.
+    of the quickest installed library, which lets other threads run; several are read by zlib.
 
     >>> import gzip
     >>> gunzip(gzip.compress(b"ab") + gzip.compress(b"c"), limit=3)
@@ -72,7 +72,7 @@ def single(data: bytes) -> bool:
 
 
 def told_size(data: bytes) -> int:
-    """What the end of a member says of its size, modulo 2**32. A hint: nothing has checked it.
+    """The size of a member, modulo 2**32, as its end says. A hint: nothing has checked it.
 
     >>> import gzip
     >>> told_size(gzip.compress(b"abc"))
@@ -98,7 +98,7 @@ def gunzip_start(data: bytes, n: int) -> bytes | None:
     """The first `n` unpacked bytes, at least one, of the first member of `data`. Nothing behind them is unpacked, so no
     checksum is compared. None where the member has fewer, or is damaged before: `gunzip` says what is wrong.
 
-    Cost: one call of the quickest library that is there, which lets other threads run.
+    Cost: one call of the quickest installed library, which lets other threads run.
 
     >>> import gzip
     >>> packed = gzip.compress(b"abcdef")

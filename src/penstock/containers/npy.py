@@ -30,7 +30,7 @@ _HEADER = re.compile(
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """What the header of an `.npy` file says, and where the values begin."""
+    """Contents of the header of an `.npy` file, and the position of the values."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -50,7 +50,7 @@ class NpyHeader:
 
 @lru_cache(4096)
 def header_bytes(dtype: str, shape: Sequence[int]) -> bytes:
-    """What comes before the values of an array in C order; the same as NumPy writes."""
+    """The bytes before the values of an array in C order; the same as NumPy writes."""
     out = io.BytesIO()
     described: Any = np.lib.format.dtype_to_descr(np.dtype(dtype))
     np.lib.format.write_array_header_1_0(out, {"descr": described, "fortran_order": False, "shape": tuple(shape)})
@@ -107,7 +107,7 @@ def array_of(raw: bytes, *, path: object, where: str | None = None, objects: boo
 
 
 def map_array(path: Path) -> AnyArray:
-    """Map the array of an `.npy` file of numbers, read-only; it costs no memory of its own, and processes share it.
+    """Map the array of an `.npy` file of numbers, read-only; it allocates no memory, and processes share it.
 
     Raises `FormatError` where the shape does not fit the bytes, and for objects.
     """

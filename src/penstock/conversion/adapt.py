@@ -1,4 +1,4 @@
-"""From the columns of a source to those that a target has a place for."""
+"""From the columns of a source to the columns that a target can store."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _flags(draft: Draft, target: Target, scan: Scan, *, fill: bool) -> list[str]
 
 
 def _close(draft: Draft, scan: Scan) -> None:
-    """Flags that are not there, and ends of episodes that nothing ends."""
+    """Missing flags, and ends of episodes that nothing ends."""
     if "terminations" not in draft.fields:
         draft.put("terminations", FLAG, zeros(FLAG))
         draft.note("filled", "terminations", "False: the source has none")

@@ -193,7 +193,7 @@ def _begin(job: _ConversionJob, out: Path, entry: Format, options: Mapping[str, 
     expected = np.diff(job.data.source.offsets)[job.data.episodes.index[:done]]
     if not np.array_equal(lengths, expected):
         raise FormatError(
-            f"expected the first {done} episodes of the source, got others; start anew with overwrite=True", path=out
+            f"expected the first {done} episodes of the source, got others; start again with overwrite=True", path=out
         )
     return entry.append(out, **{name: options[name] for name in job.target.kept if name in options}), done
 

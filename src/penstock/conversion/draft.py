@@ -19,12 +19,12 @@ FLAG = Field(np.dtype(np.bool_))
 
 
 class Draft:
-    """Columns by path: their fields, and functions that make them. At first all are those of the source."""
+    """Columns by path: their fields, and functions that make them. At first all come from the source."""
 
     def __init__(self, fields: Mapping[str, Field]) -> None:
         self.fields: dict[str, Field] = dict(fields)
         self.makes: dict[str, Make] = {path: kept(path) for path in fields}
-        self.origins: dict[str, str] = {}  # what a renamed column was called
+        self.origins: dict[str, str] = {}  # the former name of a renamed column
         self.notes: list[Note] = []
 
     def note(self, level: Level, what: str, message: str) -> None:
@@ -49,7 +49,7 @@ class Draft:
         self.note("left out", path, message)
 
     def drop(self, names: Sequence[str]) -> None:
-        """Take out what the caller does not want. Raises `SpecError` for a column that there is not."""
+        """Take out what the caller does not want. Raises `SpecError` for an unknown column."""
         for name in names:
             if not self.has(name):
                 raise SpecError(f"expected columns of {list(self.fields)} to leave out, got {name!r}")

@@ -1,4 +1,4 @@
-"""The mark of a conversion in its target: what was converted, and how, so that it can go on where it stopped."""
+"""The mark of a conversion in its target: source and options, so that the conversion can go on where it stopped."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ class ConversionMark:
         if wrong := [what for what, yes in differs.items() if yes]:
             raise StateError(
                 f"expected {out} to be of the same conversion, got one of {' and '.join(wrong)}; convert to another "
-                "place, or start it anew with overwrite=True (--overwrite)"
+                "place, or start it again with overwrite=True (--overwrite)"
             )
 
 
 def found_at(out: Path, entry: Format) -> ConversionMark | None:
-    """The mark of the dataset at `out`; None if nothing is there. What a kill at the very beginning left is removed.
+    """The mark of the dataset at `out`; None if there is no dataset. Leftovers of a kill at the very start are removed.
 
     Raises `FileExistsError` for anything that no conversion to this format wrote.
     """
@@ -132,7 +132,7 @@ def locked(out: Path) -> Generator[None]:
 
 
 def check_apart(given: object, source: object, out: Path) -> None:
-    """Raise `DataError` if `out` is the source itself, or lies in it, or it in `out`."""
+    """Raise `DataError` if `out` is the source itself, or is inside it, or it inside `out`."""
     told = [given, *(getattr(source, name, None) for name in ("path", "root", "folder"))]
     for place in (p for p in told if isinstance(p, str | os.PathLike)):
         a, b = Path(place).resolve(), out.resolve()
@@ -141,7 +141,7 @@ def check_apart(given: object, source: object, out: Path) -> None:
 
 
 def _recording(out: Path) -> Path:
-    """What a single compressed archive is written to until it is whole."""
+    """Temporary path of a single compressed archive until it is whole."""
     return out.with_name(f".{out.name}.tar")
 
 

@@ -15,7 +15,7 @@ from penstock.conversion.targets import READERS, STORED_BY_MINARI, Target
 
 MARK = "penstock_conversion"  # the entry by which a conversion knows its own target again
 COLORS = (None, "RGB", "GRAY")
-_COUNTED = frozenset(("id", "total_steps"))  # entries of an episode that are told anew
+_COUNTED = frozenset(("id", "total_steps"))  # entries of an episode that the target counts itself
 
 
 def of_dataset(metadata: Mapping[str, Any], target: Target) -> tuple[dict[str, Any], list[Note]]:
@@ -28,7 +28,7 @@ def of_dataset(metadata: Mapping[str, Any], target: Target) -> tuple[dict[str, A
     for name in STORED_BY_MINARI & found.keys():
         del found[name]
     if target.minari:
-        found.pop("dataset_id", None)  # that of the source's place
+        found.pop("dataset_id", None)  # the id of the source's place
     if target.seed and found.get("color_space") not in COLORS:
         value = found.pop("color_space")
         notes.append(Note("left out", "metadata/color_space", f"expected RGB or GRAY, got {value!r}"))

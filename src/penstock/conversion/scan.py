@@ -1,4 +1,4 @@
-"""What has to be known of a source's values before any is written."""
+"""Properties of a source's values that must be known before any is written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Scan:
         self.lengths: IntArray = np.diff(source.offsets)[episodes]
 
     def longest(self, column: str) -> int:
-        """Values in the longest row of a ragged column. Cost: that of `value_offsets`."""
+        """Values in the longest row of a ragged column. Cost: one call of `value_offsets`."""
         name = self._named(column)
         first = self._source.rows(self._source.spec[name].align)
         rows = expand(first[self._episodes], first[self._episodes + 1] - first[self._episodes])
@@ -46,7 +46,7 @@ class Scan:
         return chosen[np.logical_and.reduce(ends)] if len(ends) == 2 else chosen[:0]
 
     def _ends(self, *names: str) -> list[BoolArray]:
-        """The last flags of every episode that has steps, of the columns that there are."""
+        """The last flags of every episode that has steps, of the columns that exist."""
         chosen = self._episodes[self.lengths > 0]
         present = [named for name in names if (named := self._named(name)) in self._source.spec]
         order = np.arange(len(chosen))
@@ -56,7 +56,7 @@ class Scan:
         return [np.asarray(np.asarray(array).reshape(len(chosen), -1).any(axis=1)) for array in held.values()]
 
     def continues(self, after: str, column: str) -> bool:
-        """Whether each row of `after` (T rows) is that of `column` (T + 1 rows) behind it. Cost: a pass over both."""
+        """Whether each row of `after` (T rows) equals the next row of `column` (T + 1 rows). Cost: a pass over both."""
         later, now = self._named(after), self._named(column)
         fields = [self._source.spec.fields.get(name) for name in (later, now)]
         if fields[0] is None or fields[1] is None or (fields[0].align, fields[1].align) != ("step", "boundary"):
@@ -68,7 +68,7 @@ class Scan:
         return all(self._same(later, now, cuts, lo, size) for lo in range(0, int(cuts[-1]), size))
 
     def _same(self, later: str, now: str, cuts: IntArray, lo: int, size: int) -> bool:
-        """Whether that is so in steps `lo : lo + size` of those of the chosen episodes, which begin at `cuts`."""
+        """Whether that holds in steps `lo : lo + size` of the chosen episodes, whose first steps are at `cuts`."""
         zero = np.zeros(1, np.int64)
         n = min(size, int(cuts[-1]) - lo)
         part = cut(cuts, zero + lo, zero + n, zero)

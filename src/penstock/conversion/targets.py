@@ -1,4 +1,4 @@
-"""What the formats that we write have a place for, as far as it differs from what a source may hold."""
+"""What our writers can store, as far as it differs from what a source may have."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ READERS = ("left_out", "discontinuous_steps")  # entries that the reader of shar
 class Target:
     """The rules of one way to write.
 
-    `needs` are the columns it cannot be without. `aligns` are those that optional columns may have. `ragged` says
-    which ragged columns it holds. `spaces` says whether it needs both. `options` are those that `create` knows, and
-    `kept` those of them that `append` knows as well; None where that is not known.
+    `needs` are the required columns. `aligns` are the alignments that optional columns may have. `ragged` names the
+    ragged columns that it stores. `spaces` says whether it needs both spaces. `options` are the options of `create`,
+    and `kept` the ones that `append` knows as well; None where that is unknown.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Target:
     spaces: bool = False
     options: tuple[str, ...] | None = None
     kept: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()  # what a dataset that we wrote consists of, as patterns of names
+    files: tuple[str, ...] = ()  # the files of a dataset that we wrote, as patterns of names
 
     @property
     def seed(self) -> bool:

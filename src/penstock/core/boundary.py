@@ -28,7 +28,7 @@ P = ParamSpec("P")
 S = TypeVar("S")
 R = TypeVar("R")
 
-# What the system says to arguments that came out of data: a negative offset, a name too long, a loop of links.
+# Errors of the system for arguments that came out of data: a negative offset, a name too long, a loop of links.
 _OF_DATA = {errno.EINVAL, errno.ENAMETOOLONG, errno.ELOOP, errno.EOVERFLOW, errno.EISDIR, errno.ENOTDIR}
 
 
@@ -43,7 +43,7 @@ def is_of_data(error: Exception) -> bool:
         (True, False, True)
     """
     if isinstance(error, OSError) and not isinstance(error, PenstockError):
-        # Libraries (Arrow, gzip, Pillow) raise OSErrors without a number, or of a class of their own, for damaged data.
+        # Libraries (Arrow, gzip, Pillow) raise OSErrors without a number, or of their own classes, for damaged data.
         foreign = type(error) is OSError or type(error).__module__ != "builtins"
         return error.errno in _OF_DATA or (error.errno is None and foreign)
     return not isinstance(error, PenstockError | ImportError | Warning)

@@ -22,7 +22,7 @@ from penstock.core.ragged import Array, Ragged
 from penstock.errors import SpecError
 
 INT64 = np.dtype("int64")
-CELLS = 1 << 27  # that bounds given as one number are spread over; memory, for whoever wrote them needed none
+CELLS = 1 << 27  # cells that bounds given as one number are spread over, which costs memory
 _NUMBERS = "biufc"  # NumPy kinds that a space may have
 
 
@@ -330,7 +330,7 @@ class Tuple(Space):
 
     def contains(self, rows: Array) -> BoolArray:
         """Raise `SpecError`: ask the leaves."""
-        raise SpecError("a Tuple has no column of its own; ask each of its leaves")
+        raise SpecError("a Tuple has no column; ask each of its leaves")
 
 
 @dataclass(frozen=True, eq=False)
@@ -370,7 +370,7 @@ class Dict(Space):
 
     def contains(self, rows: Array) -> BoolArray:
         """Raise `SpecError`: ask the leaves."""
-        raise SpecError("a Dict has no column of its own; ask each of its leaves")
+        raise SpecError("a Dict has no column; ask each of its leaves")
 
 
 def compact(space: Space) -> dict[str, Any]:
@@ -542,7 +542,7 @@ def _bound(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> AnyArray
     """Bound of a box, `shape`. A single number is the bound of every cell."""
     bound = np.asarray(value, dtype)
     if bound.size == 0 and 0 in shape and bound.shape == shape[: bound.ndim]:
-        bound = bound.reshape(shape)  # lists end at the first empty one: those of (3, 0, 2) say (3, 0)
+        bound = bound.reshape(shape)  # lists end at the first empty one: bounds of (3, 0, 2) say (3, 0)
     if bound.shape not in ((), shape):
         raise SpecError(f"expected bounds of shape {shape}, got {bound.shape}")
     if bound.shape == () and math.prod(shape) > CELLS:

@@ -227,7 +227,8 @@ class _Rebatch:
 class _RebatchIterator(BlockIterator):
     def __init__(self, upstream: BlockIterator, batch_size: int, drop_last: bool) -> None:
         self.upstream, self.batch_size, self.drop_last = upstream, batch_size, drop_last
-        # Blocks not yet given out whole, each with the upstream state before it; `offset` rows of the first are out.
+        # Blocks not yet returned whole, each with the upstream state before it; `offset` rows of the first were
+        # returned.
         self.held: list[tuple[IteratorState, Columns]] = []
         self.offset = 0
         self.to_restore: IteratorState | None = None  # a loaded state whose first block is not read yet

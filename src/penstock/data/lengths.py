@@ -57,7 +57,7 @@ def read_lengths(path: str | os.PathLike[str], *, fingerprint: str | None = None
     if len(body) % width or zlib.crc32(body).to_bytes(_CHECK, "little") != check:
         raise FormatError(f"expected whole records of {width} bytes and their checksum", path=path)
     if fingerprint is not None and header["fingerprint"] != fingerprint:
-        raise StateError(f"expected lengths of {fingerprint}, got those of {header['fingerprint']} - in {path}")
+        raise StateError(f"expected lengths of {fingerprint}, got lengths of {header['fingerprint']} - in {path}")
     table = np.frombuffer(body, "<i8").reshape(-1, len(columns)).astype(np.int64)
     if np.any(table < 0):
         raise FormatError("expected lengths of at least 0", path=path, where=f"record {_first_negative(table)}")
@@ -143,7 +143,7 @@ class LengthsFile:
             return
         if row > self.rows:
             raise StateError(
-                f"expected the lengths of {row} sequences in {self.partial}, got {self.rows}; start the pass anew, "
+                f"expected the lengths of {row} sequences in {self.partial}, got {self.rows}; start the pass again, "
                 "or leave `lengths` out"
             )
         at = len(self._header) + row * self._width
@@ -228,7 +228,7 @@ class LengthsFile:
         _check_replaceable(self.partial)
         file = open_locked(self.partial, os.O_RDWR | os.O_CREAT, holder=holder, follow=True)
         try:
-            if not self._matches(self.partial):  # nobody else wrote the header meanwhile
+            if not self._matches(self.partial):  # no other process wrote the header meanwhile
                 os.ftruncate(file, 0)
                 os.pwrite(file, self._header, 0)
             lock(file, self.partial, shared=True, holder=holder)

@@ -44,7 +44,7 @@ class Mapped:
 
     Args:
         fn: Called as `fn(columns)`, or as `fn(columns, keys)` if there is a seed.
-        seed: Seed of the keys. The default is None, for no keys.
+        seed: Seed of the keys. The default None passes no keys.
         version: Text or number that replaces the digest. The default is None.
     """
 

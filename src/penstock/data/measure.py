@@ -93,7 +93,7 @@ def _lengths(
             file.finish(n)
     found = read_lengths(cache, fingerprint=name)
     if any(len(lengths) != n for lengths in found.values()):
-        raise DataError(f"expected the lengths of {n} records in {cache}, got others; remove it to measure anew")
+        raise DataError(f"expected the lengths of {n} records in {cache}, got others; remove it to measure again")
     return found
 
 

@@ -46,14 +46,14 @@ def mix(
         datasets: Datasets by name, or in a sequence (named "0", "1", and so on).
         weights: A number of 0 or more for each dataset, in any scale. Floats count as the decimals that they print as.
             A list of `(position, weights)` changes the weights at these positions. Default: the size of each dataset.
-        unit: What the weights are shares of. `"samples"` and `"packs"` count samples of the datasets. `"steps"` and
+        unit: Unit of the weights. `"samples"` and `"packs"` count samples of the datasets. `"steps"` and
             `"tokens"` count rows, so datasets with longer samples are picked less often. Shares of rows are exact over
             whole epochs of the datasets.
         stop: Where an epoch ends. `"first_exhausted"`: before a dataset would start over. `"all_exhausted"`: when every
             dataset was used up once; shorter ones start over. `"drain"`: a used-up dataset leaves, and the others
             continue in their proportions until all are used up once. `"never"`: no end. An integer: after so many
             samples. All epochs have the length of the first, and each dataset continues where the last epoch ended.
-        label: Name of an `[n]` int32 column with the number of each sample's dataset, or None for no such column.
+        label: Name of an `[n]` int32 column with the number of each sample's dataset, or None to leave it out.
         union: Whether datasets may lack outputs of others, and may have different widths. Missing values are padded,
             and `<output>_present` is True for samples that have the output. The default is False.
 

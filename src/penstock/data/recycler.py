@@ -11,7 +11,7 @@ from penstock.core.arrays import AnyArray, ByteArray
 from penstock.core.turns import ForkSafeLock
 
 LEAST = 1 << 18  # smaller arrays come from the allocator's own free lists, without page faults
-_UNUSED = 3  # references to a held block that no array uses: the list's, the loop's, and getrefcount's own
+_UNUSED = 3  # references to a listed block that no array uses: the list's, the loop's, and getrefcount's own
 
 
 class Recycler:

@@ -96,7 +96,7 @@ class PackOptions:
             )
         names = [*packed, *self.keep, *(name for axis in axes for name in axis.marks)]
         if len(set(names)) < len(names):
-            raise SpecError(f"expected columns with names other than those of their marks, got {sorted(names)}")
+            raise SpecError(f"expected columns with names that differ from their marks' names, got {sorted(names)}")
         return axes
 
     def padding(self, path: str, dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:

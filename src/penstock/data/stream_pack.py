@@ -143,7 +143,7 @@ class PackIterator(BlockIterator):
         try:
             return self._read_from(before)
         except BaseException:
-            self._upstream.load_state_dict(before)  # what was read is not lost: asked again, it is read again
+            self._upstream.load_state_dict(before)  # the items are not lost: the next call reads them again
             self._ended = False
             raise
 

@@ -1,4 +1,4 @@
-"""Environments by benchmark name: what to build, what it gives, and how it is vectorised.
+"""Environments by benchmark name: configuration, spaces, construction and vectorisation.
 
 Importing this package loads nothing else; `load_vec_env` needs Gymnasium, the rest does not.
 

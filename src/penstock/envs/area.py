@@ -60,7 +60,7 @@ def box_mean(picture: ImageArray, side: int) -> ImageArray:
 
 @lru_cache
 def _taps(n: int, m: int) -> tuple[IntArray, Float32Array]:
-    """`[taps, m]`: which of `n` cells lie in each of `m`, and with what share of it; unused taps weigh nothing."""
+    """`[taps, m]`: which of `n` cells overlap each of `m`, and their shares of it; unused taps weigh nothing."""
     scale = n / m
     begin = np.arange(m) * scale
     end = np.minimum(begin + scale, n)

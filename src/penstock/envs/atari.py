@@ -57,9 +57,9 @@ class Atari(Benchmark):
     """A task is a Gymnasium id: `<game>NoFrameskip-v4`, or `ALE/<game>-v5` with its sticky actions.
 
     Observations are uint8 `[4, 84, 84]`, gray, oldest frame first, black before an episode's first frame. An action is
-    repeated for 4 frames whatever the id says, and the brighter of the last two frames counts in each pixel. A reset
-    does nothing for 1 to 30 frames, then presses FIRE where a game waits for it. A lost life terminates an episode (the
-    next goes on from there, unless a seed is given); rewards are -1, 0 or 1.
+    repeated for 4 frames for any id, and the brighter of the last two frames counts in each pixel. A reset does nothing
+    for 1 to 30 frames, then presses FIRE where a game waits for it. A lost life terminates an episode (the next goes on
+    from there, unless a seed is given); rewards are -1, 0 or 1.
 
     >>> Atari().spaces(EnvConfig(benchmark_name="atari", task_name="ALE/Pong-v5"))[1]
     Discrete(n=6, start=0)
@@ -97,7 +97,7 @@ def _game(task: str) -> str:
 
 
 def _close(task: str) -> str:
-    """The id that was probably meant, told by its game: in all else ids are alike."""
+    """The id that was probably meant, by its game: in all else ids are alike."""
     ids = [i for i in _GAMES if i.startswith("ALE/") == task.startswith("ALE/")] + list(_GAMES)
     by_game = {_GAMES[i].lower(): i for i in reversed(ids)}
     bare = task.lower().removeprefix("ale/").split("noframeskip")[0].split("-v")[0]

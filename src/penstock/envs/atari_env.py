@@ -21,7 +21,7 @@ NOOPS, REPEAT = 30, 4
 
 
 class AtariEnv(gymnasium.Env[ImageArray, Any]):
-    """One game, a frame `[1, 84, 84]` an observation; what it does equals Stable-Baselines3's `AtariWrapper`.
+    """One game, a frame `[1, 84, 84]` an observation; it behaves as Stable-Baselines3's `AtariWrapper`.
 
     The emulator draws only the two frames of a step that are looked at. One difference: a seed begins a new game even
     where a life was lost. Raises `MissingExtraError` without ale-py.

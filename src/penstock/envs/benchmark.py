@@ -36,16 +36,16 @@ class Benchmark(ABC):
     def spaces(self, config: EnvConfig) -> tuple[Space, Space]:
         """Observation and action space after preprocessing, of one environment, without building it.
 
-        Raises `DataError` for a task whose spaces are not known; the message lists those that are.
+        Raises `DataError` for a task whose spaces are not known; the message lists the known tasks.
         """
 
     def color_space(self, config: EnvConfig) -> ColorSpace:
-        """What the channels of the observations are."""
+        """Meaning of the channels of observations."""
         return ColorSpace.RGB
 
     @abstractmethod
     def factory(self, config: EnvConfig) -> Callable[[], gymnasium.Env[Any, Any]]:
         """A picklable function that builds one environment with all preprocessing, frame stack included.
 
-        Raises `MissingExtraError` (naming the extra, or what no registry has) if the benchmark's library is not there.
+        Raises `MissingExtraError` (naming the extra, or what no registry has) if the benchmark's library is missing.
         """

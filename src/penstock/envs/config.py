@@ -1,6 +1,6 @@
-"""What environment, how many of it, and where its data lie: three sets of keys, strict, with their defaults.
+"""Which environment, how many copies, and the paths of its data: three strict sets of keys with defaults.
 
-The keys are those of the il-representations project's Sacred ingredients `env_cfg`, `venv_opts` and `env_data`.
+The keys are the same as in the il-representations project's Sacred ingredients `env_cfg`, `venv_opts` and `env_data`.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class EnvConfig(Section):
     """
 
     section: ClassVar[str] = "env_cfg"
-    __hash__ = Section.__hash__  # that of a dataclass cannot hash tables
+    __hash__ = Section.__hash__  # the default of a dataclass cannot hash tables
 
     benchmark_name: str = key("dm_control", _TEXT)
     task_name: str = key("finger-spin", _TEXT)
@@ -96,7 +96,7 @@ class EnvConfig(Section):
 
 @dataclass(frozen=True)
 class VecEnvOptions(Section):
-    """`venv_opts`: how many environments, and whether each has a process of its own (`venv_parallel`).
+    """`venv_opts`: how many environments, and whether each has its own process (`venv_parallel`).
 
     >>> VecEnvOptions.from_args(["n_envs=4"])
     VecEnvOptions(venv_parallel=True, n_envs=4)
@@ -110,7 +110,7 @@ class VecEnvOptions(Section):
 
 @dataclass(frozen=True)
 class EnvDataConfig(Section):
-    """`env_data`: where data lie. Relative paths lie below `data_root`, which is the current folder by default.
+    """`env_data`: paths of data. Relative paths are below `data_root`, which is the current folder by default.
 
     `processed_data_root` holds datasets by type, benchmark and task; the tables of demonstrations are by task, with
     `~` and, for dm_control, wildcards. `wds_n_trajs` or `wds_n_trans` (not both) ask for the first that many
@@ -149,7 +149,7 @@ class EnvDataConfig(Section):
 
 @dataclass(frozen=True)
 class Config(Section):
-    """All three sets of keys. On the command line, and in files, each key lies below the name of its set.
+    """All three sets of keys. On the command line, and in files, each key is below the name of its set.
 
     Raises `DataError` as its parts do.
 
@@ -198,6 +198,6 @@ PARTS: tuple[type[Section], ...] = (EnvConfig, VecEnvOptions, EnvDataConfig)
 
 
 def _read(name: str, part: Any) -> Any:
-    """A part given as a mapping becomes its dataclass; what is unknown is left for the check of keys."""
+    """A part given as a mapping becomes its dataclass; unknown keys are left for the check."""
     kinds = {kind.section: kind for kind in PARTS}
     return part if isinstance(part, Section) or name not in kinds else kinds[name].from_mapping(part)

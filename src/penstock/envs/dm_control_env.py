@@ -24,8 +24,8 @@ class DmControlEnv(gymnasium.Env[ImageArray, Action]):
     """One task of the suite, a frame `[3, 100, 100]` an observation.
 
     Without a display, MuJoCo draws by EGL: where the environment variable `MUJOCO_GL` is not set, it is set to `egl` in
-    the process that builds. A reset with a seed loads the task anew (about 0.1 s), for some tasks draw their bodies at
-    random. Raises `DataError` for an unknown task, `MissingExtraError` without dm_control.
+    the process that builds. A reset with a seed loads the task again (about 0.1 s), because some tasks draw their
+    bodies at random. Raises `DataError` for an unknown task, `MissingExtraError` without dm_control.
 
     >>> env = DmControlEnv("cartpole-swingup")
     >>> env.reset(seed=0)[0].shape, env.action_space.shape
@@ -42,7 +42,7 @@ class DmControlEnv(gymnasium.Env[ImageArray, Action]):
         self._task = suite_task(task)
         self._repeats = repeats(self._task[0])
         self._loaded = self._load(0)
-        self._fresh = self._over = True  # nobody has asked for a seed yet, nor for an episode
+        self._fresh = self._over = True  # neither a seed nor an episode was requested yet
         spec = self._loaded.action_spec()
         self._low = np.broadcast_to(spec.minimum, spec.shape).astype(np.float64)
         self._span = np.broadcast_to(spec.maximum, spec.shape) - self._low
@@ -66,7 +66,7 @@ class DmControlEnv(gymnasium.Env[ImageArray, Action]):
     def step(self, action: Action) -> tuple[ImageArray, float, bool, bool, dict[str, Any]]:
         """One action, repeated. Raises `DataError` for one of another shape or beyond -1 and 1, or without a reset."""
         if self._over:
-            raise DataError("expected a reset before a step, for there is no episode under way")
+            raise DataError("expected a reset before a step, no episode is under way")
         forces = np.asarray(action, np.float64)
         if forces.shape != self._low.shape or not (np.abs(forces) <= 1).all():
             raise DataError(f"expected {self._low.shape} numbers from -1 to 1 as an action, got {action!r}")

@@ -1,4 +1,4 @@
-"""The benchmark `gymnasium`: whatever Gymnasium can make by its id, as states or as pictures."""
+"""The benchmark `gymnasium`: every environment that Gymnasium can make by id, as states or as pictures."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class Gymnasium(Benchmark):
     """Any environment of Gymnasium; `task_name` is its id.
 
     Observations are the environment's own. With `gymnasium_pixels` they are what it draws, uint8 channels first, a
-    stack of `gymnasium_frame_stack` (the first frame repeated), each side `gymnasium_size` pixels or as many as the
-    environment has. Nothing needs a screen: unless they are set, `SDL_VIDEODRIVER` becomes `dummy` and `MUJOCO_GL`
+    stack of `gymnasium_frame_stack` (the first frame repeated), each side `gymnasium_size` pixels, or the number that
+    the environment has. Nothing needs a screen: unless they are set, `SDL_VIDEODRIVER` becomes `dummy` and `MUJOCO_GL`
     becomes `egl` where pictures are asked for.
     """
 

@@ -63,10 +63,10 @@ class Magical(Benchmark):
     """A task is `MoveToRegion` (its demonstrations' variant) or a full name such as `MoveToRegion-TestAll-v0`.
 
     Observations are uint8, by `magical_preproc`: `LoResCHW4E` `[12, 96, 96]` (4 pictures of the robot's own view),
-    `LoRes4E` the same as `[96, 96, 12]`, `LoRes4A` (4 from above), `LoRes3EA` (1 from above, then 3 of its own),
-    `LoResStack` (a dict of `allo` and `ego`), or None: a dict of single pictures `[384, 384, 3]`. Oldest picture first;
-    before an episode's first picture stands the same again. Rewards are 0; the last info has the `eval_score`. An
-    episode has a fixed number of steps and is scored at their end: it terminates there, as MAGICAL says itself (its
+    `LoRes4E` the same as `[96, 96, 12]`, `LoRes4A` (4 from above), `LoRes3EA` (1 from above, then 3 of the robot's
+    view), `LoResStack` (a dict of `allo` and `ego`), or None: a dict of single pictures `[384, 384, 3]`. Oldest picture
+    first; before an episode's first picture stands the same again. Rewards are 0; the last info has the `eval_score`.
+    An episode has a fixed number of steps and is scored at their end: it terminates there, as MAGICAL says itself (its
     infos' `TimeLimit.truncated` is False).
 
     >>> config = EnvConfig(benchmark_name="magical", task_name="MakeLine", magical_preproc="LoRes4A")
@@ -82,7 +82,7 @@ class Magical(Benchmark):
         return tuple(_TASKS)
 
     def spaces(self, config: EnvConfig) -> tuple[Space, Space]:
-        """What the preprocessor makes, and 18 actions. Raises `DataError` for an unknown task or preprocessor."""
+        """The preprocessor's observations, and 18 actions. Raises `DataError` for an unknown task or preprocessor."""
         full_name(config.task_name)
         wanted = preproc(config.magical_preproc)
         size = SMALL if wanted.small else NATIVE

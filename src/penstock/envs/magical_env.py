@@ -63,7 +63,7 @@ class MagicalEnv(gymnasium.Env[Observation, Any]):
         return self._observation(), {}
 
     def step(self, action: Any) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """An eighth of a second. Raises `DataError` for an action that there is not."""
+        """An eighth of a second. Raises `DataError` for an unknown action."""
         if not self.action_space.contains(action):
             raise DataError(f"expected an action in {self.action_space}, got {action!r}")
         with context_kept():
@@ -78,7 +78,7 @@ class MagicalEnv(gymnasium.Env[Observation, Any]):
         return np.ascontiguousarray(self._latest["allo"])
 
     def close(self) -> None:
-        """Close the window that nobody saw."""
+        """Close the hidden window."""
         with context_kept():
             self._task.close()
 

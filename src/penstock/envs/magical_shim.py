@@ -20,15 +20,15 @@ _EXTRA = "magical"
 def load() -> Any:
     """The old `gym`, with MAGICAL's environments registered in it; pyglet draws without a display.
 
-    Names that Python has dropped are there while the libraries are imported, and gone afterwards. Raises
-    `MissingExtraError` if one of the libraries is not there.
+    Names that Python has dropped exist while the libraries are imported, and are removed afterwards. Raises
+    `MissingExtraError` if one of the libraries is missing.
     """
     with _as_of_2020():
         if sys.platform == "linux" and "pyglet.window" not in sys.modules:
             require("pyglet", _EXTRA).options["headless"] = True
-        require("pymunkoptions", _EXTRA).options["debug"] = False  # it prints where it lies
+        require("pymunkoptions", _EXTRA).options["debug"] = False  # it prints its path
         gym = require("gym", _EXTRA)
-        with context_kept():  # pyglet makes a context of its own when it is imported
+        with context_kept():  # pyglet makes another context when it is imported
             magical = require("magical", _EXTRA)
             importlib.import_module("magical.base_env")  # with pymunk
         magical.register_envs()

@@ -28,7 +28,7 @@ class Minecraft(Benchmark):
     Observations are uint8 `[3, 64, 64]`; an action is the task's obfuscated vector, float32 `[64]` from -1.05 to 1.05.
     After `minecraft_max_env_steps` steps, if that is set, an episode is truncated. MineRL is a source distribution that
     needs gym 0.19, Java 8 and a download of the game, so here it runs where somebody has it; and each environment is a
-    game of its own, so better one than several (`n_envs` 1, `venv_parallel` False).
+    separate game, so better one than several (`n_envs` 1, `venv_parallel` False).
 
     >>> Minecraft().spaces(EnvConfig(benchmark_name="minecraft", task_name="TreechopVectorObf"))[1].shape
     (64,)

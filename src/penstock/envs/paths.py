@@ -1,4 +1,4 @@
-"""Where the data of a benchmark's task lie: processed datasets by type, and demonstrations as they were published."""
+"""Paths of the data of a benchmark's task: processed datasets by type, and demonstrations as they were published."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def processed_dir(env_data: EnvDataConfig, env_cfg: EnvConfig, type: str = "demo
 
 
 def find_processed(env_data: EnvDataConfig, env_cfg: EnvConfig, type: str = "demos") -> Path:
-    """The folder of a dataset that is there, in the order `<type>/<benchmark>/<task>` or `<type>/<task>/<benchmark>`.
+    """The folder of an existing dataset, in the order `<type>/<benchmark>/<task>` or `<type>/<task>/<benchmark>`.
 
-    Raises `FileNotFoundError` naming both if neither is there.
+    Raises `FileNotFoundError` naming both if neither exists.
     """
     first = processed_dir(env_data, env_cfg, type)
     second = _root(env_data) / type / env_cfg.task_name / env_cfg.benchmark_name
@@ -44,7 +44,7 @@ def demo_paths(env_data: EnvDataConfig, env_cfg: EnvConfig) -> list[Path]:
     Looks up the task in the table of its benchmark, expands `~` and wildcards, and takes relative paths from
     `data_root`; a folder of MAGICAL stands for the `.pkl.gz` files in it.
 
-    Raises `DataError` if the configuration has no demonstrations of the task, `FileNotFoundError` if nothing is there.
+    Raises `DataError` if the configuration has no demonstrations of the task, `FileNotFoundError` if no file exists.
     """
     pattern = Path(_entry(env_data, env_cfg)).expanduser()
     if env_cfg.benchmark_name == "magical":
@@ -66,7 +66,7 @@ def _entry(env_data: EnvDataConfig, env_cfg: EnvConfig) -> str:
     keys = [key for key in env_data.key_names() if key.startswith(f"{benchmark}_demo_")]
     if not keys:
         named(benchmark)  # an unknown one is said to be that
-        raise DataError(f"the benchmark {benchmark!r} has no demonstrations of its own; env_data has no table of them")
+        raise DataError(f"the benchmark {benchmark!r} has no demonstrations; env_data has no table of them")
     table: dict[str, str] = getattr(env_data, keys[0])
     bare = task.removesuffix(_DEMO)
     for name in dict.fromkeys([task, bare, bare + _DEMO] if benchmark == "magical" else [task]):

@@ -1,4 +1,4 @@
-"""Whether a benchmark's libraries are there, without importing them: an import may load an OpenGL driver."""
+"""Whether a benchmark's libraries are installed, without importing them: an import may load an OpenGL driver."""
 
 from __future__ import annotations
 

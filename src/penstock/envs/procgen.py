@@ -26,8 +26,8 @@ class Procgen(Benchmark):
     """A task is the name of a game: `coinrun`. Levels 0 to 99 of the easy distribution.
 
     Observations are uint8 `[3 * n, 64, 64]` with `procgen_frame_stack` n, oldest frame first, black before an episode's
-    first frame. A game begins anew by itself when it is over, so its last picture cannot be had: an episode's last
-    observation shows the picture before it again. The library's builds are for Python 3.7 to 3.10, so here it runs
+    first frame. A game starts again without a reset when it is over, so its last picture cannot be had: an episode's
+    last observation shows the picture before it again. The library's builds are for Python 3.7 to 3.10, so here it runs
     where somebody has built it.
 
     >>> Procgen().spaces(EnvConfig(benchmark_name="procgen", task_name="maze"))[0].shape

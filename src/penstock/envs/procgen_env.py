@@ -17,8 +17,8 @@ from penstock.errors import DataError, require
 class ProcgenEnv(gymnasium.Env[ImageArray, Any]):
     """One game, a frame `[3, 64, 64]` an observation: procgen's vector of games, of length one.
 
-    A reset with a seed, or in mid-episode, makes the game anew, for procgen takes its seed there and has no other way
-    to leave an episode. Raises `MissingExtraError` without the package procgen.
+    A reset with a seed, or in mid-episode, makes the game again, because procgen takes its seed there and has no other
+    way to leave an episode. Raises `MissingExtraError` without the package procgen.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 15}  # noqa: RUF012 (Gymnasium's type)
@@ -48,11 +48,11 @@ class ProcgenEnv(gymnasium.Env[ImageArray, Any]):
         return self._frame.copy(), {}
 
     def step(self, action: Any) -> tuple[ImageArray, float, bool, bool, dict[str, Any]]:
-        """One step. Raises `DataError` for an action that there is not, or without a reset."""
+        """One step. Raises `DataError` for an unknown action, or without a reset."""
         if not self.action_space.contains(action):
             raise DataError(f"expected an action in {self.action_space}, got {action!r}")
         if self._game is None:
-            raise DataError("expected a reset before a step, for there is no episode under way")
+            raise DataError("expected a reset before a step, no episode is under way")
         seen, rewards, dones, infos = self._game.step(np.array([action], np.int32))
         last, self._frame, self._waiting = self._frame, _picture(seen), bool(dones[0])
         shown = last if self._waiting else self._frame

@@ -118,7 +118,7 @@ def spaces_of(env_cfg: EnvConfig | Mapping[str, Any], *, build: bool = False) ->
 
 
 def color_space_of(env_cfg: EnvConfig | Mapping[str, Any]) -> ColorSpace:
-    """What the channels of the observations are, without building an environment.
+    """Meaning of the channels of observations, without building an environment.
 
     >>> color_space_of({"benchmark_name": "toy", "task_name": "reach"})
     <ColorSpace.RGB: 'RGB'>

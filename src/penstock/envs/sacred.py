@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def ingredients() -> tuple[Ingredient, Ingredient, Ingredient]:
     """New ingredients `env_cfg`, `venv_opts` and `env_data` with the defaults of the dataclasses, in this order.
 
-    Hand them to `Experiment(..., ingredients=[...])`. What a captured function gets is a plain mapping:
+    Hand them to `Experiment(..., ingredients=[...])`. A captured function gets a plain mapping:
     `EnvConfig.from_mapping(_config["env_cfg"])` checks it and makes the dataclass of it.
 
     Raises `MissingExtraError` if Sacred cannot be imported; it needs `pkg_resources`, which setuptools has up to 81.

@@ -21,7 +21,7 @@ IGNORED = "__doc__"  # Sacred puts it among the keys of every ingredient
 
 @dataclass(frozen=True)
 class Check:
-    """What a value has to be, in words and as a function."""
+    """A condition on a value, in words and as a function."""
 
     expected: str
     holds: Callable[[Any], bool]
@@ -45,7 +45,7 @@ class Section:
             check, value = cast("Check", each.metadata["check"]), getattr(self, each.name)
             if not check.holds(value):
                 raise DataError(f"expected {check.expected} for {self._place(each.name)}, got {value!r}")
-            if isinstance(value, Mapping):  # a copy: nobody else can change it
+            if isinstance(value, Mapping):  # a copy, so that the caller cannot change it
                 object.__setattr__(self, each.name, plain(value))
 
     def __hash__(self) -> int:

@@ -26,7 +26,7 @@ Expert = Callable[[ByteArray], AnyArray]
 
 @dataclass(frozen=True)
 class ToyTask:
-    """What a task is: its action space, how many steps an episode has at most, how far the agent moves in one."""
+    """A task: its action space, how many steps an episode has at most, how far the agent moves in one."""
 
     actions: Space
     limit: int
@@ -40,7 +40,7 @@ TASKS = {
 }
 
 _HALF = np.sqrt(0.5)
-# what the action `a` of a discrete task means: rest, right, left, down, up, and the diagonals
+# meaning of action `a` of a discrete task: rest, right, left, down, up, and the diagonals
 MOVES = np.array(
     [[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1], [_HALF, _HALF], [_HALF, -_HALF], [-_HALF, _HALF], [-_HALF, -_HALF]]
 )

@@ -46,7 +46,7 @@ class ToyEnv(gymnasium.Env[ImageArray, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[ImageArray, dict[str, Any]]:
-        """Place everything anew, apart from each other."""
+        """Place all objects again, apart from each other."""
         super().reset(seed=seed)
         draw_point = self.np_random.uniform
         self._steps, self._floor = 0, int(self.np_random.integers(len(FLOORS)))

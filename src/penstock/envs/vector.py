@@ -60,7 +60,7 @@ def load_vec_env(
     api: Literal["gymnasium", "stable_baselines3"] = "gymnasium",
     autoreset: Autoreset | None = None,
 ) -> Any:
-    """`n_envs` environments of a benchmark's task as one, each in a process of its own if `venv_parallel`.
+    """`n_envs` environments of a benchmark's task as one, each in its own process if `venv_parallel`.
 
     Environment k has the seed `env_seed(seed, k)`, which its first reset uses unless that reset is given one; without
     a `seed` the first resets are not seeded. Processes are started as the benchmark needs it, mostly by `spawn`: a
@@ -72,7 +72,7 @@ def load_vec_env(
     the same step; the last observation of an episode is `infos[k]["terminal_observation"]`.
 
     Raises `DataError` for unknown names and keys, `MissingExtraError` for a library that is not installed, `SpecError`
-    if the environments' spaces are not those that the benchmark says.
+    if the environments' spaces differ from the benchmark's.
 
     >>> with_seed = load_vec_env({"benchmark_name": "toy", "task_name": "reach"}, {"venv_parallel": False}, seed=0)
     >>> observations, infos = with_seed.reset()
@@ -127,7 +127,7 @@ def final_observations(observations: Any, infos: Mapping[str, Any]) -> Any:
 
 @dataclass(frozen=True)
 class Seeded:
-    """A factory of environments that have a seed of their own."""
+    """A factory of environments that have their own seeds."""
 
     make: Make
     seed: int
@@ -171,7 +171,7 @@ def _stable_baselines3(makes: Sequence[Make], options: VecEnvOptions, benchmark:
 
 
 def _checked(envs: Any, benchmark: Benchmark, config: EnvConfig, *spaces: gymnasium.Space[Any]) -> Any:
-    """The environments, if their spaces are those that the benchmark knows of the task; else they are closed."""
+    """The environments, if their spaces equal the benchmark's for the task; else they are closed."""
     if config.task_name not in benchmark.tasks():
         return envs
     for kind, known, space in zip(("observation", "action"), benchmark.spaces(config), spaces, strict=True):

@@ -38,7 +38,7 @@ class FrameStack(gymnasium.Wrapper[AnyArray, Any, AnyArray, Any]):
     """The last `n` frames `[channels, height, width]` as one, `[n * channels, height, width]`, oldest first.
 
     What stands before the first frame of an episode: black with `start="zero"`, as Stable-Baselines3 does it, or the
-    first frame again with `start="repeat"`, as MAGICAL and Gymnasium do. Each observation is an array of its own.
+    first frame again with `start="repeat"`, as MAGICAL and Gymnasium do. Each observation is a new array.
 
     Raises `SpecError` for observations that are no images, or `n` below 1.
 
@@ -100,6 +100,6 @@ class FirstSeed(gymnasium.Wrapper[Any, Any, Any, Any]):
         self.action_space.seed(seed)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Reset; a seed that is given takes the place of its own."""
+        """Reset; a given seed replaces the stored one."""
         first, self._seed = self._seed, None
         return self.env.reset(seed=first if seed is None else seed, options=options)

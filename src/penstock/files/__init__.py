@@ -3,7 +3,7 @@
 Everything in penstock that writes to a disk goes through this package; `tests/test_house.py` holds that `os.replace`,
 `flock` and their like occur nowhere else. The rules:
 
-* A file or folder appears under its name complete, or not at all. Until then it has a hidden name next to it,
+* A file or folder appears under its name only when it is complete. Until then it has a hidden name next to it,
   `.<name>.<12 hex digits>.penstock`, that no other writer has and that its writer keeps locked.
 * What a killed writer left under such a name is removed by the next writer in that folder, if its lock is free.
 * A file that is continued is looked at before anything in it changes: a file that begins otherwise is refused.

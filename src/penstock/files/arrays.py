@@ -1,7 +1,7 @@
 """Cache files of a header and named arrays, on `penstock.files.checked`.
 
-The content is the length of a JSON text (8 bytes, little-endian), the text, and the arrays one after the other as the
-text lists them.
+The content is the length of a JSON text (8 bytes, little-endian), the text, and the arrays in the order that the
+text lists.
 """
 
 from __future__ import annotations

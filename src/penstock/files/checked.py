@@ -17,7 +17,7 @@ _DIGEST = 32
 
 
 def write_checked(path: StrPath, magic: bytes, key: str, *parts: Any) -> None:
-    """Write the content of a cache file (any buffers, one after the other), atomically. Folders are made.
+    """Write the content of a cache file (any buffers, in order), atomically. Folders are made.
 
     Any number of processes and threads may do so at once: one of the files stays.
 

@@ -16,13 +16,13 @@ from penstock.errors import FormatError, UnsafeDataError
 
 StrPath = str | os.PathLike[str]
 
-POOLED = 256  # descriptors of pooled files in a process, where `ulimit -n` allows four times as many
+POOLED = 256  # descriptors of pooled files in a process, where `ulimit -n` allows 1,024
 
 
 def open_descriptor(path: StrPath, flags: int, mode: int = 0o666) -> int:
     """Open a file or folder as `os.open` does and return its descriptor, which child processes do not inherit.
 
-    Where the process has as many files open as it may have, idle descriptors of pooled files are closed first.
+    Where the process has reached its limit of open files, idle descriptors of pooled files are closed first.
 
     Raises:
         OSError: It cannot be opened. Where too many files are open, the message names `ulimit -n`.
@@ -126,7 +126,7 @@ class _Pool:
         self._open = 0
 
     def renew(self) -> None:
-        """Take a new lock, in a process that was forked off while a thread may have held the old one."""
+        """Take a new lock, in a process that was forked off while a thread may have owned the old one."""
         self._lock = threading.RLock()  # opening a file may close an idle one
 
     def take(self, file: PooledFile) -> int:

@@ -1,4 +1,4 @@
-"""Folders, and files that others write by name, which appear complete or not at all."""
+"""Folders, and files that others write by name, which appear only when they are complete."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from penstock.files.scratch import NEW, OLD, make_scratch, sweep_once
 def scratch_folder(target: StrPath) -> Generator[Path]:
     """Make a hidden, private, empty folder next to `target`, and delete it with all in it when the block ends.
 
-    It is on the file system of `target`, so that what is made in it can be moved there. What a killed process leaves
-    is removed by the next that writes in the same folder.
+    It is on the file system of `target`, so that its contents can be moved there. The leftovers of a killed process
+    are removed by the next process that writes in the same folder.
 
     Raises:
         OSError: The folder of `target` is missing or cannot be written.
@@ -45,10 +45,10 @@ def atomic_path(path: StrPath, *, durable: Durability = "none", overwrite: bool 
         path: Where the result goes, in an existing folder. The path that is given has the same last name.
         durable: `"folder"` flushes the name to the disk itself, `"file"` what the caller made itself: of a folder the
             names in it (flush its files where you write them). Each includes the one before it.
-        overwrite: Replace what lies at `path`. Otherwise it is refused at once.
+        overwrite: Replace an existing `path`. Otherwise it is refused at once.
 
     Raises:
-        FileExistsError: Something lies at `path` and `overwrite` is False.
+        FileExistsError: `path` exists and `overwrite` is False.
         FileNotFoundError: The block made nothing at the path that it was given.
         OSError: The folder of `path` is missing or cannot be written.
 

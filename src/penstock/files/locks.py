@@ -35,7 +35,7 @@ def lock(fd: int, path: StrPath, *, shared: bool = False, wait: bool = False, ho
         fd: The descriptor.
         path: Its name, for the message.
         shared: Allow other shared locks.
-        wait: Wait for whoever holds a lock in the way, rather than fail.
+        wait: Wait until the other lock is released, rather than fail.
         holder: Who that is, for the message.
 
     Raises:
@@ -45,7 +45,7 @@ def lock(fd: int, path: StrPath, *, shared: bool = False, wait: bool = False, ho
     if wait:
         fcntl.flock(fd, _kind(shared))
     elif not try_lock(fd, shared=shared):
-        raise LockedError(f"{os.fspath(path)} is in use by {holder}; wait for it to finish")
+        raise LockedError(f"{os.fspath(path)} is in use by {holder}; try again when it has finished")
 
 
 def open_locked(
@@ -60,7 +60,7 @@ def open_locked(
 ) -> int:
     """Open a file or folder and lock it; return the descriptor, which holds the lock until it is closed.
 
-    What is locked is what lies at `path` when the lock is there: a file that was replaced or removed meanwhile is
+    The lock is on the file that `path` names when the lock is taken: a file that was replaced or removed meanwhile is
     opened again.
 
     Args:
@@ -68,14 +68,14 @@ def open_locked(
         flags: As of `os.open`; with `os.O_CREAT` a missing file is made, empty. Some network file systems grant an
             exclusive lock only on a descriptor that may write.
         shared: Allow other shared locks.
-        wait: Wait for whoever holds a lock in the way, rather than fail.
+        wait: Wait until the other lock is released, rather than fail.
         holder: Who that is, for the message.
-        name: What is in use then, for the message; by default `path`.
+        name: Name of the locked file in the message; by default `path`.
         follow: Whether `path` may be a symbolic link.
 
     Raises:
         LockedError: Somebody else holds a lock in the way.
-        FileNotFoundError: Nothing lies there.
+        FileNotFoundError: `path` does not exist.
         OSError: It cannot be opened (a link, for one), or the file system has no locks.
     """
     while True:
@@ -95,10 +95,10 @@ def open_locked(
 def locked(
     path: StrPath | int, flags: int = os.O_RDONLY, *, wait: bool = False, holder: str = "another writer"
 ) -> Generator[None]:
-    """Hold an exclusive lock until the end of the block: of what lies at a path (links are followed), or of an open
+    """Hold an exclusive lock until the end of the block: on the file at a path (links are followed), or on an open
     descriptor, which stays open.
 
-    Arguments and errors are those of `open_locked`.
+    Arguments and errors are as for `open_locked`.
 
     Example:
         >>> import tempfile
@@ -108,7 +108,7 @@ def locked(
         ...         pass
         Traceback (most recent call last):
             ...
-        penstock.errors.LockedError: ... is in use by another conversion; wait for it to finish
+        penstock.errors.LockedError: ... is in use by another conversion; try again when it has finished
     """
     if isinstance(path, int):
         lock(path, f"descriptor {path}", wait=wait, holder=holder)
@@ -130,7 +130,7 @@ def unlock(fd: int) -> None:
 
 
 def is_at(fd: int, path: StrPath, *, follow: bool = False) -> bool:
-    """Whether an open file or folder is what lies at `path` now."""
+    """Whether `path` still names this open file or folder."""
     try:
         there, opened = os.stat(path, follow_symlinks=follow), os.fstat(fd)
     except FileNotFoundError:

@@ -23,7 +23,7 @@ class AppendLog:
     Args:
         path: The file.
         magic: The bytes that it begins with.
-        what: What the file is, for messages ("a journal of live data").
+        what: Description of the file for messages ("a journal of live data").
         holder: Who else may have it open, for messages.
 
     Raises:
@@ -92,7 +92,7 @@ class AppendLog:
         if self._fd < 0:
             raise ValueError(f"expected an open log, got one that was closed: {self.path}")
         if self._process != os.getpid():
-            raise LockedError(f"{self.path} belongs to the process that opened it; give this one a file of its own")
+            raise LockedError(f"{self.path} belongs to the process that opened it; give this one another file")
         return self._fd
 
 

@@ -68,7 +68,7 @@ class MappedFile:
     def check(self, size: int | None = None) -> None:
         """Raise `FormatError` if the file has fewer than `size` bytes by now, by default all that are mapped.
 
-        A file that was replaced or deleted is fine: what is mapped stays as it was until it is unmapped. Cost: one
+        A file that was replaced or deleted is fine: mapped bytes stay as they were until it is unmapped. Cost: one
         `stat`, 2 to 10 µs, unless there was one less than `BELIEVED` seconds ago.
         """
         wanted, now = self.size if size is None else size, _clock()
@@ -152,10 +152,10 @@ def check_mapped(*buffers: ByteArray | memoryview) -> None:
 
 
 class MappedFiles:
-    """The files behind a sequence of buffers, so that a gather can check those that it is about to read.
+    """The files behind a sequence of buffers, so that a gather can check the files that it is about to read.
 
-    What has to be there is what the buffers show, not what is mapped: a writer may cut off what it had not committed.
-    Looking at all files takes `SHARE` of the time at most, however many there are.
+    The files must have the bytes of the buffers, not of the whole maps: a writer may cut off what it had not committed.
+    Looking at every file takes `SHARE` of the time at most, for any number of files.
     """
 
     __slots__ = ("_file", "_files", "_size", "_until")

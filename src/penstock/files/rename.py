@@ -1,4 +1,4 @@
-"""Renaming without losing what lies at the new name: refuse it, or exchange the two in one step.
+"""Renaming without losing an existing file at the new name: refuse it, or exchange the two in one step.
 
 `rename(2)` replaces a file silently, and cannot replace a folder that is not empty. Linux has `renameat2` with
 `RENAME_NOREPLACE` (fail if the new name is taken) and `RENAME_EXCHANGE` (both names are always there). Both need the
@@ -27,10 +27,10 @@ def move(source: StrPath, target: StrPath, *, overwrite: bool = False) -> None:
     Args:
         source: The old name.
         target: The new name.
-        overwrite: Replace a file that lies at `target`.
+        overwrite: Replace an existing file at `target`.
 
     Raises:
-        FileExistsError: Something lies at `target` and `overwrite` is False; it is untouched.
+        FileExistsError: `target` exists and `overwrite` is False; it is untouched.
         OSError: As `os.rename`.
 
     Example:
@@ -54,10 +54,10 @@ def move(source: StrPath, target: StrPath, *, overwrite: bool = False) -> None:
 
 
 def put_in_place(source: Path, target: Path, replaced: Path) -> None:
-    """Rename a folder (or file) to `target`; what lies there goes to `source` or to `replaced`, a free name.
+    """Rename a folder (or file) to `target`; an existing one goes to `source` or to `replaced`, a free name.
 
     Where the kernel exchanges names, there is no moment without something at `target`. Elsewhere there is one between
-    two renames; whoever is killed in it leaves both, and `penstock.files.scratch.sweep` ends the move.
+    two renames; a process killed in it leaves both, and `penstock.files.scratch.sweep` ends the move.
     """
     if _renameat2(source, target, _EXCHANGE):
         return
@@ -74,7 +74,7 @@ def put_in_place(source: Path, target: Path, replaced: Path) -> None:
 
 
 def _renameat2(source: StrPath, target: StrPath, flag: int) -> bool:
-    """Rename as `flag` says; False where the system cannot, or, to exchange, where nothing lies at `target`."""
+    """Rename as `flag` says; False where the system cannot, or, to exchange, where `target` does not exist."""
     function = _function()
     if function is None:
         return False

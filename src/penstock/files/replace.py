@@ -1,4 +1,4 @@
-"""Files that appear under their name complete or not at all."""
+"""Files that appear under their name only when they are complete."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ def atomic_file(path: StrPath, *, durable: Durability = "none", overwrite: bool 
     """Write a new file that takes the place of `path` when the block ends; if it raises, nothing changes.
 
     Readers have the old file or the new one, at any moment and after a kill. A link is replaced, not followed.
-    The permission bits are those of a new file (0666 without the umask).
+    The permission bits are as for a new file (0666 without the umask).
 
     Args:
         path: The file, in an existing folder.
-        durable: What is flushed to the disk itself before the block is left: nothing (`"none"`), the bytes (`"file"`),
+        durable: Parts flushed to the disk itself before the block is left: nothing (`"none"`), the bytes (`"file"`),
             or the bytes and then the name (`"folder"`), so that the new file survives a loss of power.
-        overwrite: Replace what lies there. Otherwise it is refused.
+        overwrite: Replace an existing file. Otherwise it is refused.
 
     Raises:
-        FileExistsError: Something lies at `path` and `overwrite` is False.
+        FileExistsError: `path` exists and `overwrite` is False.
         OSError: The file cannot be written, or the disk is full.
 
     Example:
@@ -63,7 +63,7 @@ def atomic_file(path: StrPath, *, durable: Durability = "none", overwrite: bool 
 
 
 def write_atomic(path: StrPath, *parts: Any, durable: Durability = "none", overwrite: bool = True) -> None:
-    """Write bytes (any buffers, one after the other) as `atomic_file` does, with its arguments and errors."""
+    """Write bytes (any buffers, in order) as `atomic_file` does, with its arguments and errors."""
     with atomic_file(path, durable=durable, overwrite=overwrite) as file:
         file.writelines(parts)
 

@@ -77,7 +77,7 @@ def _is_ours(fd: int, path: Path) -> bool:
         if not try_lock(fd):
             return False
     except OSError:
-        pass  # a file system without locks: nobody can lock it to sweep it, either
+        pass  # a file system without locks: no process can lock it to sweep it, either
     return is_at(fd, path)
 
 

@@ -1,1 +1,1 @@
-"""Bytes to episodes and back: one folder a format. A folder here with a `FORMAT` is found by itself."""
+"""Bytes to episodes and back: one folder a format. Each folder here with a `FORMAT` is a format."""

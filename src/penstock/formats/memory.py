@@ -62,7 +62,7 @@ class MemorySource(Source):
         self._fingerprint: str | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The maps hold addresses, which mean nothing in another process: they are built anew there.
+        # The maps hold addresses, which mean nothing in another process: they are built again there.
         return type(self), (self._spec, self._columns, self._offsets, self._metadata, self._episode_metadata)
 
     @classmethod

@@ -146,7 +146,7 @@ class RecordSource(MadeSource):
 
     @property
     def spec(self) -> Spec:
-        """What the first records told."""
+        """The spec of the first records."""
         return self._spec
 
     @property

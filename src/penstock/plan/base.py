@@ -345,7 +345,7 @@ class Reordered(DerivedPlan):
 
     A subclass defines only `positions`, a permutation of each epoch. Epochs may vary in length, so it uses
     `self.locate(k)` and `self.sizes(epoch)` instead of `len(self)`. Starts and sizes of epochs, and whether all have
-    the same samples, are those of the plan below.
+    the same samples, equal the plan's below.
 
     Args:
         upstream: Plan below.

@@ -53,12 +53,12 @@ class Order(ABC):
 class FairTable(Order):
     """A table of picks, of which stretches repeat.
 
-    The j-th pick of a source may stand where its target lies within `j + e` to `j + 1 - e` samples (before the pick),
+    The j-th pick of a source may stand where its target is within `j + e` to `j + 1 - e` samples (before the pick),
     `e = 1 / (2 D - 2)`; filling each place with the pick that is allowed there and due first meets all of these. So
     counts stay within `1 - e` of their targets: the best there is for any `D`. Shares may change on the way. Source:
     Tijdeman, "The chairman assignment problem" (1980); for the rule, Jackson's on unit jobs with release and due dates.
 
-    Constant shares repeat after a period, from zero to zero. Where shares change, what is owed crosses the seam, and
+    Constant shares repeat after a period, from zero to zero. Where shares change, the debt crosses the seam, and
     picks before it look ahead. Between seams the order soon repeats too: of a long stretch `KEPT` periods are planned,
     one that gave each source its exact part is repeated, and nothing changes for what follows.
 
@@ -148,7 +148,7 @@ class FairTable(Order):
 
     @cached_property
     def _places(self) -> tuple[IntArray, list[int]]:
-        """Places in the table, source after source, and where those of each source begin."""
+        """Places in the table, source after source, and where each source begins in them."""
         return np.argsort(self.table[:, 0], kind="stable"), offsets_of(self._total).tolist()
 
     @cached_property
@@ -237,7 +237,7 @@ def _reached(at: IntArray, column: IntArray, wanted: IntArray) -> IntArray:
 
 
 def _rounded(rise: npt.NDArray[np.object_], total: int) -> IntArray:
-    """`[D]` rises in `UNIT`s that add up to `total`: those that lose most by rounding get one more."""
+    """`[D]` rises in `UNIT`s that add up to `total`: the rises that lose most by rounding get one more."""
     units, lost = rise * UNIT // ONE, rise * UNIT % ONE
     left = total - int(units.sum())
     units[np.argsort(-lost, kind="stable")[:left]] += 1

@@ -32,9 +32,9 @@ class MixedPlan(Plan):
     """Sample `k` is the next sample, in its own order, of the part that `course` picks at `k`.
 
     The sources of the parts are numbered one part after the other. `label` is a column `[n]` int32 that tells which
-    part a sample is from; None for no such column. With `origin` there is a column `ORIGIN`, by which the functions of
-    each part find their samples. Parts must have the same outputs, as wide as each other; with
-    `union` an output that a part lacks is padding there, with a mark `<output>_present`, and narrow ones are padded.
+    part a sample is from; None leaves the column out. With `origin` there is a column `ORIGIN`, by which the functions
+    of each part find their samples. Parts must have the same outputs, as wide as each other; with `union` an output
+    that a part lacks is padding there, with a mark `<output>_present`, and narrow ones are padded.
 
     Raises `PlanError` where parts differ, naming the difference.
     """
@@ -127,7 +127,7 @@ class MixedPlan(Plan):
         return f"the mix gives no samples ({'; '.join(empty)})" if empty else "the mix stops before its first sample"
 
     def report(self) -> MixReport:
-        """The shares of samples and rows that an epoch gives to each part, beside the wanted ones."""
+        """The shares of samples and rows that an epoch gives to each part, next to the wanted shares."""
         mean = [Fraction(part.plan.rows(), max(len(part.plan), 1)) for part in self.parts]
         return self.course.realised([part.name for part in self.parts], mean)
 
@@ -196,7 +196,7 @@ class _Joined:
             self.outputs[name] = self._way(name, [reads[name].view if name in reads else None for reads in self.reads])
             squeezed = {reads[name].squeeze for reads in self.reads if name in reads}
             if len(squeezed) > 1:
-                raise PlanError(f"expected {name} with as many axes in every part, got {self._told(name)}")
+                raise PlanError(f"expected {name} with an equal number of axes in every part, got {self._told(name)}")
         self.marks = self._joined_marks()
         complete = [number for way, number in self.ways.items() if None not in way]
         if not complete:

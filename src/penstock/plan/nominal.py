@@ -51,7 +51,9 @@ class NominalPlan(DerivedPlan):
     def __init__(self, upstream: Plan, transform: Nominal) -> None:
         super().__init__(upstream, transform)
         if upstream.uneven:
-            raise PlanError(f"expected epochs of one length for {transform!r}, got packs that are planned anew in each")
+            raise PlanError(
+                f"expected epochs of one length for {transform!r}, got packs that are planned again in each"
+            )
         self._samples = transform.samples if len(upstream) else 0
 
     def __len__(self) -> int:

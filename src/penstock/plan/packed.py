@@ -1,4 +1,4 @@
-"""What `Pack` makes of a plan: packs are found in an index of lengths, and their spans laid one after the other."""
+"""Plan of `Pack`: finds packs in an index of lengths and places their spans in order."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class PackedPlan(Plan):
             return self._rule.capacity
         if not self._single:
             raise PlanError(
-                "expected overlong other than 'own_pack' where every epoch is planned anew, for rows have one width"
+                "expected overlong other than 'own_pack' where every epoch is planned again: rows have one width"
             )
         return [int(width) for width in self._index(0).width]
 
@@ -109,7 +109,7 @@ class PackedPlan(Plan):
 
     @property
     def steady(self) -> bool:
-        """Whether every epoch has the same rows in as many packs, in whatever company."""
+        """Whether every epoch has the same rows and the same number of packs, in any grouping."""
         return self._single
 
     @property
@@ -129,7 +129,7 @@ class PackedPlan(Plan):
 
     @property
     def uneven(self) -> bool:
-        """Whether every epoch is planned anew."""
+        """Whether every epoch is planned again."""
         return not self._single
 
     @property
@@ -140,7 +140,7 @@ class PackedPlan(Plan):
         return not any(len(self._index(epoch)) for epoch in range(BARREN))
 
     def anchor(self, epoch: int, start: int) -> None:
-        """Kept, where every epoch is planned anew. Raises `StateError` where it is not between its neighbours'."""
+        """Store the start, where every epoch is planned again. Raises `StateError` if its neighbours exclude it."""
         with self._lock:
             low = max(s for e, s in self._starts.items() if e <= epoch)
             high = min((s for e, s in self._starts.items() if e >= epoch), default=start)
@@ -149,7 +149,7 @@ class PackedPlan(Plan):
             self._starts[epoch] = start
 
     def start(self, epoch: int) -> int:
-        """By product, or where every epoch is planned anew, by planning those after the last whose begin is known."""
+        """By product; or where every epoch is planned again, by planning on from the last epoch with a known start."""
         if self._single or self.upstream.empty:
             return epoch * len(self)
         with self._lock:
@@ -183,7 +183,7 @@ class PackedPlan(Plan):
         return found + epoch, k - np.array(starts)[found]
 
     def report(self, epoch: int = 0) -> PackReport:
-        """What an epoch's packs hold, against the least that could hold it. Plans the epoch if it must."""
+        """Contents of an epoch's packs, and the least number that could hold them. May plan the epoch."""
         return self._index(0 if self._single else epoch).report()
 
     def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
@@ -241,7 +241,7 @@ class PackedPlan(Plan):
         return self._kept(lengths if table is None else table, n, epoch)
 
     def _kept(self, lengths: Lengths, n: int, epoch: int) -> PackIndex:
-        """The index of an epoch, from the folder of plans if a sound one is there, else planned and written there."""
+        """The index of an epoch: from the folder of plans if it has a sound one, else planned and written to it."""
         name = f"{self.fingerprint}-{epoch}"
         path = None if self._pack.cache is None else Path(self._pack.cache) / f"{name}.pack"
         if path is not None and (raw := read_checked(path, _CACHED, name)) is not None:
@@ -280,7 +280,7 @@ class _Plans:
         self._held: OrderedDict[int, Future[PackIndex | EvenIndex]] = OrderedDict()
 
     def of(self, epoch: int) -> PackIndex | EvenIndex:
-        """The index of an epoch, planned if it is not there. Any number of threads may ask."""
+        """The index of an epoch, planned at first use. Any number of threads may ask."""
         with self._lock:
             if self._process != os.getpid():  # a fork has the futures but no thread that would fulfil them
                 self._process, self._pool = os.getpid(), None
@@ -318,7 +318,7 @@ class _Plans:
 
 @dataclass(frozen=True)
 class _PackedAxis:
-    """Views that have as many rows as each other in every sample, the outputs read through them, and their limit."""
+    """Views with equal numbers of rows in every sample, the outputs read through them, and their limit."""
 
     views: tuple[int, ...]
     names: tuple[str, ...]
@@ -345,7 +345,7 @@ def _axes(plan: Plan, limits: Mapping[str, int]) -> tuple[_PackedAxis, ...]:
 
 @dataclass(frozen=True, eq=False)
 class _PieceLayout:
-    """Where the `m` pieces of `n` packs lie: piece `i` is number `number[i]` of its pack. With `head`, pieces that
+    """Places of the `m` pieces of `n` packs: piece `i` is number `number[i]` of its pack. With `head`, pieces that
     continue an item have so many rows free in front of them."""
 
     pieces: PackPieces
@@ -367,7 +367,7 @@ class _PieceLayout:
         )
 
     def rows(self, below: Selection, axis: int, width: int, continued: bool) -> Selection:
-        """The spans of each piece one after the other from its offset on, cut to its part."""
+        """The spans of each piece in order, from its offset on, cut to its part."""
         if below.real is not None:
             below = below.spans(below.real)
         item, within = below.at // below.shape[1], _within(below)

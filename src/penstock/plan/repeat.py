@@ -54,11 +54,11 @@ class RepeatedPlan(DerivedPlan):
         if len(upstream) * transform.times > ENDLESS:
             raise PlanError(
                 f"expected an epoch of at most 2^62 samples, got {transform.times} times {len(upstream)}; a loader "
-                "begins epoch after epoch by itself"
+                "begins each next epoch without `repeat`"
             )
         if upstream.uneven and transform.times > MOST_PLANNED:
             raise PlanError(
-                f"expected at most {MOST_PLANNED} epochs of packs that are planned anew in each, got "
+                f"expected at most {MOST_PLANNED} epochs of packs that are planned again in each, got "
                 f"{transform.times}; repeat before packing, or let the loader begin epoch after epoch"
             )
 

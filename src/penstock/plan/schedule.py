@@ -88,20 +88,20 @@ class Schedule:
 
 @dataclass(frozen=True, eq=False)
 class MixSchedule:
-    """What a mix follows from its first sample to its last: shares that may change on the way, and an end.
+    """The course of a mix from its first sample to its last: shares that may change on the way, and an end.
 
     `stop` says when one epoch of the mix ends:
 
     * `"first_exhausted"`: just before a source would give more samples than it has.
-    * `"all_exhausted"`: as soon as each source has given as many samples as it has; the others start over meanwhile.
+    * `"all_exhausted"`: as soon as each source has given all of its samples; the others start over meanwhile.
     * `"drain"`: a source that is used up leaves, and the others share its part, until each was used up exactly once.
     * `"never"`: it does not.
     * a number: after so many samples; sources start over as they need.
 
     Counts stay within `bound` of the integrated shares, that is of the area under each source's share so far: seams
     where shares change, or a drained source leaves, add nothing where a table holds the order, which it does for shares
-    that repeat soon, and for any course of at most 2^20 samples; the bound is then below one. Elsewhere it is that of
-    `SplitTree`: at most one for four sources that have shares throughout, and for others, in practice, below two.
+    that repeat soon, and for any course of at most 2^20 samples; the bound is then below one. Elsewhere it is the bound
+    of `SplitTree`: at most one for four sources that have shares throughout, and for others, in practice, below two.
 
     Sources without a share are left out of all this. Built through `MixSchedule.of`.
 
@@ -164,7 +164,7 @@ class MixSchedule:
         return self.order.counts(k)
 
     def offset(self, epoch: int) -> IntArray:
-        """`[D]` ranks with which the sources enter an epoch of the mix: add them to those of `picks`.
+        """`[D]` ranks with which the sources enter an epoch of the mix: add them to the ranks of `picks`.
 
         Sources go on where the epoch before left them, so that nothing comes twice before its source is used up.
 
@@ -177,7 +177,7 @@ class MixSchedule:
     def realised(
         self, names: Sequence[str], mean_rows: Sequence[Fraction] | None = None, length: int | None = None
     ) -> MixReport:
-        """What an epoch gives (or its first `length` samples, which an endless mix needs), source by source.
+        """Samples and rows of an epoch (or its first `length` samples, which an endless mix needs), source by source.
 
         `mean_rows` is rows by samples of each source, for shares in rows too; `wanted` are the shares at the start.
         """

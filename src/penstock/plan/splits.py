@@ -26,7 +26,7 @@ class SplitTree(Order):
 
     Of the first `n` picks of a node its left child gets `F(n)`, rounded to the nearest number: `F` is the target of the
     left child where the target of the node is `n`. So a node adds at most 1/2 to the error that it passes on, of which
-    a child takes no more than its part `c` of the node: `error(child) <= c * error(node) + 1/2`, none at the root.
+    a child takes at most its part `c` of the node: `error(child) <= c * error(node) + 1/2`, none at the root.
     For two sources that is 1/2; for three and four below 1 while each has a share. Any number of sources with constant
     shares stay below 2, for in a tree of Huffman's the parts of every second node on a path at least double; `bound` is
     what holds for these shares, typically 1.1 to 1.6.
@@ -104,7 +104,7 @@ class SplitTree(Order):
 
 
 def _best(leaves: Sequence[tuple[int, int]]) -> Tree:
-    """Of Huffman's tree and those that pair its last four subtrees in another way, the one with the least bound."""
+    """Of Huffman's tree and the trees that pair its last four subtrees in another way, the one with the least bound."""
     forest = [(weight, source, source) for weight, source in leaves]
     heapq.heapify(forest)
     _merge(forest, 4)

@@ -54,7 +54,7 @@ class PickTargets:
         """Every source falls out of the mix when its size is reached, and the others share its part.
 
         On a clock that runs by `1 / (sum of the shares left)` a pick, each source keeps its own pace to its end. Then
-        the knots are the ends, and need not lie on whole picks.
+        the knots are the ends, and need not be whole picks.
         """
         paces = [max((share.numerator << 128) // share.denominator, share > 0) for share in shares]
         whole = [size if pace else 0 for size, pace in zip(sizes, paces, strict=True)]
@@ -70,7 +70,7 @@ class PickTargets:
 
     @property
     def picked(self) -> list[int]:
-        """The sources that are picked at all."""
+        """The sources that are ever picked."""
         return np.flatnonzero((self.counts[-1] > 0) | (self.rates > 0)).tolist()
 
     def at(self, k: int) -> AnyArray:
@@ -92,14 +92,14 @@ class PickTargets:
         return _up(self.knots[-1] + _up((wanted - column[-1]) * ONE, rate), ONE) if rate else None
 
     def _rise(self, m: int, since: int) -> AnyArray:
-        """What is added within `since` after knot `m`."""
+        """Counts added within `since` after knot `m`."""
         if m + 1 == len(self.knots):
             return self.rates * since // ONE
         return (self.counts[m + 1] - self.counts[m]) * since // (self.knots[m + 1] - self.knots[m])
 
 
 def _scaled(shares: Sequence[Fraction]) -> AnyArray:
-    """Shares in units of 2^-64, that add up to one: those that lose most by rounding get one more."""
+    """Shares in units of 2^-64, that add up to one: the shares that lose most by rounding get one more."""
     fine = np.array([share.numerator * ONE * ONE // share.denominator for share in shares], object)
     rate = fine // ONE
     rate[np.argsort(rate * ONE - fine, kind="stable")[: ONE - int(rate.sum())]] += 1

@@ -81,7 +81,7 @@ def nested(outer: Sequence[Weight], inner: Sequence[Sequence[Weight] | None]) ->
         ['1/2', '1/8', '3/8']
     """
     if len(outer) != len(inner):
-        raise PlanError(f"expected as many inner weights as outer ones, got {len(inner)} for {len(outer)}")
+        raise PlanError(f"expected one inner weight for each outer one, got {len(inner)} for {len(outer)}")
     parts = zip(shares(outer), inner, strict=True)
     return tuple(share * each for share, part in parts for each in (shares(part) if part is not None else (1,)))
 

@@ -73,7 +73,7 @@ def random_values(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[i
 
 
 def two_columns(lengths: Sequence[tuple[int, int]]) -> MemorySource:
-    """Records with tokens of two kinds, as many as each pair says: inputs count from 1, targets from 1001.
+    """Records with tokens of two kinds, with the lengths in each pair: inputs count from 1, targets from 1001.
 
     >>> two_columns([(2, 1), (1, 0)]).value_offsets("inputs").tolist()
     [0, 2, 3]

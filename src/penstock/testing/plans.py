@@ -44,7 +44,7 @@ class PlanContract(ABC):
         """The plan under test; a new one every time."""
 
     def test_the_parts_name_each_other(self) -> None:
-        """Reads and masks name views that there are, and names differ."""
+        """Reads and masks name existing views, and names differ."""
         plan = self.plan(self.episodes())
         names = [*(read.name for read in plan.reads), *(mark.name for mark in plan.marks)]
         assert not [pair for pair in _pairs(names) if under(*pair)]
@@ -123,7 +123,7 @@ class PlanContract(ABC):
         assert (later.start(5), later.start(0)) == (plan.start(5), 0)
 
     def test_the_same_plan_again_is_equal(self) -> None:
-        """A plan is a function of its parameters: made anew, it has the fingerprint and gives the selections."""
+        """A plan is a function of its parameters: made again, it has the same fingerprint and selections."""
         one, other = self.plan(self.episodes()), self.plan(self.episodes())
         k = np.arange(one.start(2))
         assert (one.fingerprint, len(one), one.views, one.reads, one.marks) == (
@@ -151,14 +151,14 @@ class PlanContract(ABC):
 
 
 class TransformContract(PlanContract):
-    """What every transform of plans must do, as tests for pytest: those of `PlanContract` over a shuffled plan, and
+    """What every transform of plans must do, as tests for pytest: the tests of `PlanContract` over a shuffled plan, and
     more over a plan whose epochs have unequal lengths.
 
         class TestShuffle(TransformContract):
             def transform(self): return Shuffle(3)
 
     `keeps_samples` says whether an epoch has exactly the samples of the epoch below (not so for `Shard` or `Take`),
-    `takes_uneven` whether it takes epochs of unequal lengths at all; if not, it must refuse them with `PlanError`.
+    `takes_uneven` whether it takes epochs of unequal lengths; if not, it must refuse them with `PlanError`.
     """
 
     keeps_samples: bool = True
@@ -229,7 +229,7 @@ def samples_of(plan: Plan, epoch: int) -> list[tuple[int, ...]]:
 
 
 def episodes_of(lengths: Sequence[int], aligns: dict[str, Align] | None = None, lead: int = 0) -> Episodes:
-    """Episodes of the given lengths, numbered from `lead` on as if as many empty ones came before.
+    """Episodes of the given lengths, numbered from `lead` on as if `lead` empty ones came before.
 
     >>> episodes_of([2, 3]).start.tolist()
     [0, 2]
@@ -270,7 +270,7 @@ def _samples(plan: Plan, k: IntArray) -> list[tuple[int, ...]]:
 
 
 def _rows_of(plan: Plan, epoch: int) -> list[list[tuple[int, int]]]:
-    """The rows of an epoch in each view, with their sources, sorted; in whatever company."""
+    """The rows of an epoch in each view, with their sources, sorted, in any grouping."""
     selections = plan.resolve(np.arange(plan.start(epoch), plan.start(epoch + 1)))
     found = [(s.rows().ravel().tolist(), _spread(s, s.source).ravel().tolist()) for s in selections]
     return [sorted(pair for pair in zip(rows, sources, strict=True) if pair[0] >= 0) for rows, sources in found]

@@ -45,7 +45,7 @@ class SourceContract(ABC):
 
     @pytest.fixture
     def episodes(self, example: Example) -> list[Episode]:
-        """What is stored."""
+        """Stored episodes."""
         return example.episodes(seed=3)
 
     @pytest.fixture
@@ -194,7 +194,7 @@ class SourceContract(ABC):
         here, there = multiprocessing.Pipe()
         child = multiprocessing.get_context("fork").Process(target=lambda: there.send(_digest(source)))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads, which is the point
+            warnings.simplefilter("ignore", DeprecationWarning)  # forking next to threads, which is the point
             child.start()
         there.close()
         assert here.recv() == expected

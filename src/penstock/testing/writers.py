@@ -38,7 +38,7 @@ class WriterContract(ABC):
 
     @abstractmethod
     def create(self, path: Path, spec: Spec, metadata: Mapping[str, Any]) -> Writer:
-        """Create a dataset at `path`, where nothing lies, and open it for writing."""
+        """Create a dataset at `path`, which does not exist yet, and open it for writing."""
 
     @abstractmethod
     def append(self, path: Path) -> Writer:
@@ -102,7 +102,7 @@ class WriterContract(ABC):
                 self.same(path, episodes[: n + 1])
 
     def test_appending_continues_the_numbers(self, path: Path, example: Example) -> None:
-        """A second and a third writer, one after the other."""
+        """A second and a third writer, in turn."""
         parts = [example.episodes(seed) for seed in range(3)]
         self.filled(path, parts[0])
         for n, part in enumerate(parts[1:], 1):
@@ -150,7 +150,7 @@ class WriterContract(ABC):
             writer.write(FLAT.episodes()[0])
 
     def test_two_writers(self, path: Path) -> None:
-        """Both are heard, or the second is told to wait."""
+        """Both write, or the second gets an error that says to wait."""
         a, b = FLAT.episodes(1), FLAT.episodes(2)
         with self.create(path, FLAT.spec, {}) as first:
             if not self.several:
@@ -184,7 +184,7 @@ class WriterContract(ABC):
                     assert_same_episode(found, expected)
 
     def test_a_kill_loses_nothing_that_was_saved(self, path: Path) -> None:
-        """SIGKILL at any moment: every episode that `write` returned from is there, and the dataset goes on."""
+        """SIGKILL at any moment: every episode that `write` returned from is stored, and the dataset goes on."""
         self.create(path, FLAT.spec, {}).close()
         saved: list[int] = []
         for kills in range(1, 4):
@@ -217,7 +217,7 @@ def killed_after(reports: int, work: Callable[[], Iterator[int]], delay: float =
     """
     read, write = os.pipe()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # forking beside threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # forking next to threads
         child = multiprocessing.get_context("fork").Process(target=_report, args=(read, write, work))
         child.start()
     os.close(write)

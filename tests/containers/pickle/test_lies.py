@@ -122,7 +122,7 @@ def test_lies_about_arrays(lie: str, refuse: Refuse) -> None:
         (b"NN.", "expected one value at STOP, got 2 values"),
         (b"N(.", "1 open marks"),
         (b"\x80\x06N.", "expected a protocol up to 5"),
-        (b"N\x80\x04.", "at the begin"),
+        (b"N\x80\x04.", "at the start"),
         (b"\x80\x04\x95\xff\xff\xff\xff\xff\xff\xff\xffN.", "expected a frame within the 2 bytes"),
         (
             b"\x80\x04\x95\x02\x00\x00\x00\x00\x00\x00\x00\x95\x00\x00\x00\x00\x00\x00\x00\x00N.",

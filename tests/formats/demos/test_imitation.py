@@ -133,7 +133,7 @@ def test_file_names_stay_in_the_folder(tmp_path, filename):
     shutil.copytree(GOLDEN / "folder", tmp_path / "folder")
     (tmp_path / "folder" / "state.json").write_text(json.dumps({"_data_files": [{"filename": filename}]}))
     assert not ImitationKind().recognises(tmp_path / "folder")
-    with pytest.raises(UnsafeDataError, match="beside"):
+    with pytest.raises(UnsafeDataError, match="next to"):
         FORMAT.open(tmp_path / "folder", kind="imitation")
 
 

@@ -260,7 +260,7 @@ def test_members_may_not_overlap(tmp_path):
 def test_names_twice_are_refused(tmp_path):
     path = saved(tmp_path / "f.npz", obs=np.zeros(3), acs=np.zeros(3))
     path.write_bytes(path.read_bytes().replace(b"acs.npy", b"obs.npy"))
-    with pytest.raises(FormatError, match="name of its own"):
+    with pytest.raises(FormatError, match="different names"):
         FORMAT.open(tmp_path / "f.npz", kind="npz")
 
 

@@ -428,7 +428,7 @@ def test_a_tar_cut_after_it_was_indexed_is_refused_and_indexed_anew_gives_what_i
     file = opened(path)
     file.load(0)
     os.truncate(path, 20_000)
-    with pytest.raises(ChunkError, match="written anew") as caught:
+    with pytest.raises(ChunkError, match="written again") as caught:
         file.load(0)
     assert caught.value.reason == Reason.IO
     again = opened(path)
@@ -478,7 +478,7 @@ def test_a_file_written_anew_in_place_is_a_bad_chunk_and_one_that_grew_is_not(
     put(path, first + second + END)
     assert counts(file) == [0]
     put(path, second + END)
-    with pytest.raises(ChunkError, match="written anew") as caught:
+    with pytest.raises(ChunkError, match="written again") as caught:
         file.load(0)
     assert caught.value.reason == Reason.IO
 

@@ -2,9 +2,9 @@
 
 **Reading.**  `File` maps a file; groups, attributes and datasets are parsed when they are asked for, straight
 from the map.  All that libhdf5 writes for experience data is understood: superblocks 0 to 3, both kinds of
-object headers, groups and chunk indexes, variable-length values, deflate, shuffle, fletcher32 and lzf.  What is
-not (opaque types, virtual datasets, other filters) is a `FormatError` that names it.  `Dataset.flat` and
-`Dataset.tiles` say where values lie in the file, so that a format can index a file once and then gather rows
+object headers, groups and chunk indexes, variable-length values, deflate, shuffle, fletcher32 and lzf.  Anything
+else (opaque types, virtual datasets, other filters) is a `FormatError` that names it.  `Dataset.flat` and
+`Dataset.tiles` give the positions of values in the file, so that a format can index a file once and then gather rows
 from the map.  Links to other files are shown and never followed.
 
 **Appending.**  `Appender` never changes a byte that a committed state shows.  A commit is
@@ -13,13 +13,13 @@ from the map.  Links to other files are shown and never followed.
    the end of the file that the superblock names; only names go into the unused tail of the root's local heap,
    where no committed state looks;
 2. `fsync`;
-3. one write of the superblock (at most 100 bytes, in one sector): its root and its end of file are now those of
+3. one write of the superblock (at most 100 bytes, in one sector): its root and its end of file now belong to
    the new state;
 4. `fsync`.
 
-So a reader, ours or libhdf5, sees the state at which it opened the file; one that opens it at any moment
-sees the last commit; and so does everybody after a crash: what an unfinished commit left lies behind the end and
-is overwritten by the next writer.  The price is the space of the copied nodes, about 0.5 to 1 kB a commit.
+So a reader, ours or libhdf5, sees the state at which it opened the file; one that opens it at any moment sees the last
+commit; and so does every reader after a crash: leftovers of an unfinished commit are behind the end and are overwritten
+by the next writer.  The price is the space of the copied nodes, about 0.5 to 1 kB a commit.
 
 The files are ordinary ones.  New files have superblock version 1 with small B-tree nodes; datasets are one
 chunk each and may grow; libhdf5 reads them and appends to them, and `Appender` appends to what it wrote.

@@ -43,7 +43,7 @@ def _descend(
 
 
 def read_records(image: Image, address: int, kind: int) -> Iterator[bytes]:
-    """Every record of the version 2 B-tree of type `kind` whose header lies at `address`, in key order."""
+    """Every record of the version 2 B-tree of type `kind` whose header is at `address`, in key order."""
     if address == UNDEFINED:
         return iter(())
     return _Tree(image, address, kind).records()

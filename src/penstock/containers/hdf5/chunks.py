@@ -1,4 +1,4 @@
-"""Chunk indexes -> tiles: which piece of the array lies at which byte of the file."""
+"""Chunk indexes -> tiles: the byte of the file of each piece of the array."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class Tiles:
 
 
 def make_tiles(image: Image, rank: int, rows: list[tuple[Any, ...]]) -> Tiles:
-    """Tiles from rows `(address, stored bytes, mask, *origin)`, which must lie in the file."""
+    """Tiles from rows `(address, stored bytes, mask, *origin)`, which must be in the file."""
     table = np.array(rows, np.uint64).reshape(len(rows), 3 + rank)
     offset, nbytes = table[:, 0], table[:, 1]
     size = np.uint64(image.size)
     bad = (offset > size) | (nbytes > size) | (offset + nbytes > size)
     if bad.any():
-        raise FormatError(f"chunk at byte {offset[bad][0]} of {nbytes[bad][0]} bytes lies outside the file")
+        raise FormatError(f"chunk at byte {offset[bad][0]} of {nbytes[bad][0]} bytes is outside the file")
     if (table >> np.uint64(63)).any():
-        raise FormatError("a chunk lies at an impossible place")
+        raise FormatError("a chunk is at an impossible place")
     signed = table.astype(np.int64)
     return Tiles(signed[:, 3:], signed[:, 0] + image.base, signed[:, 1], signed[:, 2])
 
@@ -109,7 +109,7 @@ def _from_btree_v2(image: Image, layout: DataLayout, *, filtered: bool) -> list[
         scaled = struct.unpack_from(f"<{rank}Q", record, at)
         origin = tuple(s * c for s, c in zip(scaled, layout.chunk, strict=True))
         if max(origin) >= 1 << 63:
-            raise FormatError("a chunk lies at an impossible place")
+            raise FormatError("a chunk is at an impossible place")
         rows.append((int.from_bytes(record[:8], "little"), nbytes, mask, *origin))
     return rows
 

@@ -1,4 +1,4 @@
-"""One dataset: what it is, where its bytes lie, and reading rows of it."""
+"""One dataset: its description, the place of its bytes, and reading rows of it."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Dataset:
             if needed > layout.nbytes:
                 raise FormatError(f"expected {needed} bytes for shape {self.shape}, got {layout.nbytes}")
             if layout.kind == "contiguous" and layout.address + layout.nbytes > self._image.size:
-                raise FormatError(f"{layout.nbytes} bytes at byte {layout.address} lie outside the file")
+                raise FormatError(f"{layout.nbytes} bytes at byte {layout.address} are outside the file")
         if self._fill and len(self._fill) != self.datatype.size:
             raise FormatError(f"expected a fill value of {self.datatype.size} bytes, got {len(self._fill)}")
 
@@ -172,7 +172,7 @@ class Dataset:
 
     @located
     def flat(self) -> int | None:
-        """Byte of the file from which all values lie consecutive, in C order and as they are, or None.
+        """Byte of the file from which all values are consecutive, in C order and as they are, or None.
 
         This is what lets rows be read without this library: row r of a one-dimensional float64 dataset
         begins at `flat() + 8 * r`.  Cost: one B-tree node.
@@ -199,7 +199,7 @@ class Dataset:
 
     @located
     def tiles(self) -> Tiles:
-        """Where in the file each stored piece of the array lies; pieces never written are missing."""
+        """Position in the file of each stored piece of the array; pieces never written are missing."""
         if self._tiles is None:
             self._tiles = self._read_tiles()
         return self._tiles
@@ -207,7 +207,7 @@ class Dataset:
     def _read_tiles(self) -> Tiles:
         layout, rank = self._layout, len(self.shape)
         if layout.kind == "compact":
-            raise FormatError("the values of a compact dataset lie in its header; use read")
+            raise FormatError("the values of a compact dataset are in its header; use read")
         if layout.kind == "chunked":
             return read_tiles(self._image, layout, self.shape, self.maxshape, filtered=bool(self.filters))
         nbytes = self._count(self.shape) * self.datatype.size
@@ -217,9 +217,9 @@ class Dataset:
     def read(self, start: int = 0, stop: int | None = None) -> AnyArray:
         """Rows `start` to `stop` along the first axis; a scalar dataset is read whole.
 
-        The result is a read-only view of the file where the rows lie there as they are, a new array
-        otherwise.  Raises `DataError` for rows outside the dataset and for variable-length kinds,
-        `FormatError` for malformed bytes.
+        The result is a read-only view of the file where the file stores the rows as they are, a new array otherwise.
+        Raises `DataError` for rows outside the dataset and for variable-length kinds, `FormatError` for malformed
+        bytes.
         """
         if self.kind in ("vlen_string", "vlen"):
             raise DataError(f"{self.name} has elements of variable length; use read_list or read_vlen")

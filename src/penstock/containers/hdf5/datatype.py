@@ -91,7 +91,7 @@ def _string(_: bytes, at: int, head: _Head) -> tuple[Datatype, int]:
 def _enum(body: bytes, at: int, head: _Head) -> tuple[Datatype, int]:
     base, at = _parse(body, at, head.depth + 1)
     if base.dtype.kind not in "iu" or base.inner or base.size != head.size:
-        raise FormatError("enumeration is not based on an integer of its own size")
+        raise FormatError("enumeration is not based on an integer of the same size")
     names: list[bytes] = []
     for _ in range(head.bits & 0xFFFF):
         name, at = _name(body, at, padded=head.version < 3)

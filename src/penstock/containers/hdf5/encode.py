@@ -79,7 +79,7 @@ def dataset_messages(
 
 
 def contiguous_layout(address: int, nbytes: int) -> bytes:
-    """Layout message of values that lie in one piece."""
+    """Layout message of values in one piece."""
     return struct.pack("<BBQQ", 3, 1, address, nbytes)
 
 
@@ -171,7 +171,7 @@ def object_header(messages: Iterable[Message], continuation: tuple[int, int, int
 
 
 def message_block(messages: Iterable[Message]) -> tuple[bytes, int]:
-    """Messages one after the other, each padded, and their number."""
+    """Messages in order, each padded, and their number."""
     parts: list[bytes] = []
     for kind, flags, body in messages:
         padded = pad(body)

@@ -27,7 +27,7 @@ def read_local_heap(image: Image, address: int) -> bytes:
 def heap_name(segment: bytes, offset: int) -> str:
     """The name that begins at `offset` of a local heap."""
     if offset >= len(segment):
-        raise FormatError(f"name at {offset} lies outside its local heap of {len(segment)} bytes")
+        raise FormatError(f"name at {offset} is outside its local heap of {len(segment)} bytes")
     return segment[offset : segment.index(b"\0", offset)].decode()
 
 
@@ -126,11 +126,11 @@ class FractalHeap:
             children = self._read_indirect(block, rows)
             row, column = self._place(offset - base)
             if row >= rows:
-                raise FormatError(f"object at {offset} lies outside its fractal heap")
+                raise FormatError(f"object at {offset} is outside its fractal heap")
             size = self._row_size(row)
             block = children[row * self._width + column]
             base += self._row_start(row) + column * size
-            # an indirect child has as many rows as it needs to cover the size of its row
+            # an indirect child has the rows that cover the size of its row
             rows = 0 if size <= self._max_direct else (size // (self._start * self._width)).bit_length()
         raise FormatError("blocks of a fractal heap are nested too deep")
 

@@ -23,7 +23,7 @@ SIGNATURE = b"\x89HDF\r\n\x1a\n"
 UNDEFINED = 0xFFFFFFFFFFFFFFFF
 INFLATION = 1032  # deflate cannot make more than 1032 bytes out of one
 SUPERBLOCK_BYTES = 128  # no version is longer
-PATIENCE = 1 << 17  # bytes that a process hashes before it is worth loading compiled kernels for it
+PATIENCE = 1 << 17  # bytes that a process hashes before loading compiled kernels pays
 _HASHED = [0]  # by this process
 MALFORMED = (struct.error, IndexError, KeyError, ValueError, OverflowError, RecursionError, zlib.error)
 
@@ -49,7 +49,7 @@ L = TypeVar("L", bound=Located)
 
 
 def located(method: Callable[Concatenate[L, P], R]) -> Callable[Concatenate[L, P], R]:
-    """Turn whatever malformed bytes cause inside `method` into a `FormatError` that names the place."""
+    """Turn any error that malformed bytes cause inside `method` into a `FormatError` that names the place."""
 
     @functools.wraps(method)
     def call(self: L, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -69,7 +69,7 @@ def located(method: Callable[Concatenate[L, P], R]) -> Callable[Concatenate[L, P
 
 @dataclass(frozen=True, slots=True)
 class Superblock:
-    """What the first bytes of a file say.  Addresses count from `base`, `eof` from the start of the file."""
+    """Contents of the first bytes of a file.  Addresses count from `base`, `eof` from the start of the file."""
 
     version: int
     base: int
@@ -142,7 +142,7 @@ def read_superblock(fd: int) -> Superblock:
 
 def _check_superblock(block: Superblock, at: int, size: int) -> Superblock:
     if block.base != at:
-        raise FormatError(f"superblock lies at byte {at} but names base address {block.base}")
+        raise FormatError(f"superblock is at byte {at} but names base address {block.base}")
     if not at + 48 <= block.eof <= size:
         raise FormatError(f"expected {block.eof} bytes as the superblock says, got {size}; the file is cut short")
     return block
@@ -165,11 +165,11 @@ class Image:
         self.size = len(self.data)
 
     def view(self, at: int, count: int, what: str) -> memoryview:
-        """`count` bytes at address `at`.  Raises `FormatError` if they do not lie in the file."""
+        """`count` bytes at address `at`.  Raises `FormatError` if they are not in the file."""
         if at < 0 or count < 0 or at + count > self.size:
             if not self.size:
                 raise DataError(f"{self.path} is closed; read it before that")
-            raise FormatError(f"{what} of {count} bytes at byte {at} lies outside the file of {self.size} bytes")
+            raise FormatError(f"{what} of {count} bytes at byte {at} is outside the file of {self.size} bytes")
         return self.data[at : at + count]
 
     def take(self, at: int, count: int, what: str) -> bytes:

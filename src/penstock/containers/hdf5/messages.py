@@ -41,7 +41,7 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DataLayout:
-    """Where the values of a dataset lie.  `address` of the data, or of the chunk index."""
+    """Position of the values of a dataset.  `address` of the data, or of the chunk index."""
 
     kind: Literal["compact", "contiguous", "chunked"]
     address: int = UNDEFINED

@@ -52,7 +52,7 @@ class Storage:
     """How arrays are stored: `compression` with `level` 0 to 9, in chunks of about `chunk_bytes`.
 
     `checksum` adds Fletcher-32 to each chunk, which our reader and libhdf5 verify when they read it. With neither, an
-    array is one chunk, so that it lies in the file in one piece; values of variable length have no checksum.
+    array is one chunk, so that it is in one piece in the file; values of variable length have no checksum.
 
     >>> Storage(compression="gzip", level=1).chunk_bytes
     1048576
@@ -243,7 +243,7 @@ def _nest(datasets: Mapping[str, Value]) -> dict[str, Any]:
         for part in parents:
             here = here.setdefault(part, {})
             if not isinstance(here, dict):
-                raise DataError(f"{path} lies below a dataset")
+                raise DataError(f"{path} is below a dataset")
         if not all(part and part != "." and "\0" not in part for part in (*parents, name)):
             raise DataError(f"expected a path such as 'observations/camera', got {path!r}")
         if value is None:

@@ -114,7 +114,7 @@ class Group(Mapping[str, "Group | Dataset"]):
         return len(self.links)
 
     def __contains__(self, name: object) -> bool:
-        """Whether `name`, a single one, is in the group; what it leads to is not looked at."""
+        """Whether `name`, a single one, is in the group; its target is not read."""
         return name in self.links
 
     def items(self) -> ItemsView[str, Group | Dataset]:
@@ -168,10 +168,10 @@ class Group(Mapping[str, "Group | Dataset"]):
 class File:
     """An HDF5 file, mapped read-only; a context manager.
 
-    `path`; `root`, its `Group`; `buffer` [size] uint8, the bytes of the whole file, to which `Dataset.flat`
-    and `Tiles.offset` refer.  What is seen is the state at opening, even while an `Appender` goes on.  Reads
-    are thread-safe and may go on after a fork; pickled, it is its path.  `eof`: byte at which to end, by default
-    where the superblock says.  Raises `FormatError`.
+    `path`; `root`, its `Group`; `buffer` [size] uint8, the bytes of the whole file, to which `Dataset.flat` and
+    `Tiles.offset` refer.  Readers see the state at opening, even while an `Appender` goes on.  Reads are thread-safe
+    and may go on after a fork; pickled, it is its path.  `eof`: byte at which to end, by default where the superblock
+    says.  Raises `FormatError`.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, eof: int | None = None) -> None:
@@ -194,7 +194,7 @@ class File:
         return self.image.buffer
 
     def open_object(self, address: int, name: str) -> Group | Dataset:
-        """The group or dataset whose object header lies at `address`.  Raises `FormatError`."""
+        """The group or dataset whose object header is at `address`.  Raises `FormatError`."""
         found = self.open_any(address, name)
         if found is None:
             raise FormatError("expected a group or a dataset, got a named datatype", path=self.path, where=name)

@@ -34,7 +34,7 @@ HEAP_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class RootPlace:
-    """Where the root group lies: its object header, and its B-tree and heap if it is a symbol table."""
+    """Position of the root group: its object header, and its B-tree and heap if it is a symbol table."""
 
     header: int
     tree: int = UNDEFINED

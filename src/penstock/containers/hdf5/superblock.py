@@ -7,7 +7,7 @@ import struct
 from penstock.containers.hdf5.image import SIGNATURE, UNDEFINED, Superblock, lookup3
 from penstock.containers.hdf5.root import RootPlace
 
-LEAF_K, INTERNAL_K, CHUNK_K = 4, 4, 2  # small nodes: what a commit copies, and what an episode takes
+LEAF_K, INTERNAL_K, CHUNK_K = 4, 4, 2  # small nodes: fewer bytes a commit copies, and an episode takes
 NEW = Superblock(1, 0, 0, UNDEFINED, LEAF_K, INTERNAL_K, CHUNK_K, UNDEFINED, 0)
 
 

@@ -18,13 +18,13 @@ NO_FREE_BLOCK = 1  # says that libhdf5 has no free block to fill in a local heap
 LEAF = -1  # level of a symbol table node; B-tree nodes count from 0
 MAX_LEVEL = 32
 
-Key = tuple[bytes, int]  # a name, and where it lies in the heap
+Key = tuple[bytes, int]  # a name, and its position in the heap
 
 
 @dataclass(slots=True)
 class Names:
     """A local heap.  Its segment is shared by all states of the table: names are only added in its free tail,
-    where no earlier state looks, so that adding one writes one name; a full segment is replaced by a larger."""
+    which earlier states do not read, so that adding one writes one name; a full segment is replaced by a larger."""
 
     segment: bytearray
     capacity: int
@@ -52,7 +52,7 @@ class Names:
     def get(self, offset: int) -> bytes:
         """The name at `offset`."""
         if offset >= len(self.segment):
-            raise FormatError(f"name at {offset} lies outside its local heap of {len(self.segment)} bytes")
+            raise FormatError(f"name at {offset} is outside its local heap of {len(self.segment)} bytes")
         end = self.segment.find(b"\0", offset)
         return bytes(self.segment[offset : end if end >= 0 else None])
 
@@ -146,7 +146,7 @@ class SymbolTable:
         return item
 
     def get(self, name: str) -> Link | None:
-        """What `name` leads to, None if it is not there."""
+        """Target of the link `name`, None if missing."""
         raw, node = name.encode(), self._root
         while True:
             i = node.find(raw)

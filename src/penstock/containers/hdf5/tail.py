@@ -33,7 +33,7 @@ class Tail:
         self._open: Collection | None = None
 
     def put(self, raw: bytes | bytearray | memoryview) -> int:
-        """Address at which `raw` will lie, a multiple of 8."""
+        """Address at which `raw` will be, a multiple of 8."""
         gap = -self.at % ALIGNMENT
         if gap:
             self._add(bytes(gap))
@@ -54,7 +54,7 @@ class Tail:
 
     def flush(self) -> None:
         """Hand everything to the operating system."""
-        self._open = None  # what is written is not changed any more
+        self._open = None  # written bytes do not change any more
         if self._parts:
             write_all(self._fd, b"".join(self._parts), self._flushed)
             self._parts = []

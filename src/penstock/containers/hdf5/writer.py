@@ -33,7 +33,7 @@ class Appender:
     changed; `commit` switches the superblock.  So readers keep the state they opened, and after a crash the
     file is what it was at the last commit.  Leaving the `with` block without an error commits.
 
-    One writer at a time, by a lock file beside the file; see `penstock.containers.hdf5.lock`.
+    One writer at a time, by a lock file next to the file; see `penstock.containers.hdf5.lock`.
     """
 
     def __init__(self, path: str, fd: int, holder: int, *, fsync: bool) -> None:
@@ -142,7 +142,7 @@ class Appender:
     def set_attrs(self, name: str, attrs: Mapping[str, Any]) -> None:
         """Set attributes of the group `name` of the root, or of the root itself ("" or "/").
 
-        The object header is written anew at the end of the file.  Raises `DataError`.
+        The object header is written again at the end of the file.  Raises `DataError`.
         """
         encoded = ObjectWriter(self._tail, self._block, Storage()).attributes(attrs)
         if name in ("", "/"):
@@ -187,7 +187,7 @@ class Appender:
             os.fsync(self._fd)
 
     def close(self, *, commit: bool = True) -> None:
-        """Commit, unless told not to, and let others write."""
+        """Commit, unless `commit` is False, and let others write."""
         if self._closed:
             return
         try:

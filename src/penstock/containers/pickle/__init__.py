@@ -1,9 +1,9 @@
-"""Pickles as data: a reader that imports nothing and runs nothing, whatever the bytes say.
+"""Pickles as data: a reader that imports nothing and runs nothing, for any bytes.
 
-A pickle is a program for a small stack machine, and its opcodes can import any module and call anything in it. Here
-is a machine that has only the opcodes which make values. Names stand in a closed table of ours (`symbols`): a pickle
-that says `numpy.core.multiarray._reconstruct` gets an array that *we* make, out of a dtype from a fixed list and a
-shape that fits the bytes; any other name is an `UnsafeDataError`. NumPy's own `__setstate__` is never called, for it
+A pickle is a program for a small stack machine, and its opcodes can import any module and call anything in it. Here is
+a machine that has only the opcodes which make values. Names stand in a closed table of ours (`symbols`): a pickle that
+says `numpy.core.multiarray._reconstruct` gets an array that *we* make, out of a dtype from a fixed list and a shape
+that fits the bytes; any other name is an `UnsafeDataError`. NumPy's own `__setstate__` is never called, because it
 believes offsets and sizes. Depth, memo, marks, opcodes, copied bytes, and the size of the result with all sharing
 written out, are bounded (`Limits`).
 

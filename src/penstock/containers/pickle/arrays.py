@@ -1,7 +1,7 @@
 """NumPy's arrays, scalars and dtypes out of their pickled parts; NumPy is handed only what was checked here.
 
 `numpy.dtype.__setstate__` believes its input (offsets outside an item, negative sizes), so it is never called:
-dtypes come from a fixed list, and shapes are held against the bytes that are there.
+dtypes come from a fixed list, and shapes are checked against the number of bytes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _finish_dtype(m: Machine, code: str, state: Any) -> DType:
         raise m.unsafe(f"expected the 8 or 9 parts of a dtype, got {_parts(state)}")
     version, order, subdtype, names, fields, size, align, flags = state[:8]
     if subdtype is not None or names is not None or fields is not None:
-        raise m.unsafe("structured dtypes are not read; store their fields as arrays of their own")
+        raise m.unsafe("structured dtypes are not read; store their fields as separate arrays")
     if not all(type(part) is int for part in (version, size, align, flags)) or version not in (3, 4):
         raise m.unsafe(f"expected a dtype of version 3 or 4, got {_parts(state)}")
     if type(order) is not str:
@@ -163,7 +163,7 @@ def _check_items(m: Machine, dtype: DType, payload: bytes | bytearray) -> None:
 
 
 def _object_array(m: Machine, shape: tuple[Any, ...], count: int, items: Any) -> AnyArray:
-    """The elements are listed in C order, whatever the array's."""
+    """The elements are listed in C order, for any order of the array."""
     if type(items) is not list or len(items) != count:
         got = f"{len(items)} in a list" if type(items) is list else type(items).__name__
         raise m.unsafe(f"expected {count} elements for an object array of shape {list(shape)}, got {got}")
@@ -192,7 +192,7 @@ def _scalar(m: Machine, args: tuple[Any, ...]) -> Any:
 
 
 def _parts(value: Any) -> str:
-    """What the parts of a tuple are, short."""
+    """Types of the parts of a tuple, short."""
     if type(value) is not tuple:
         return brief(value)
     return f"({', '.join(brief(part) for part in value[:10])}{', ...' if len(value) > 10 else ''})"

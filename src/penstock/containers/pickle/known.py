@@ -1,6 +1,6 @@
 """Values of ours for the classes that experience data is made of: spaces, colour spaces, trajectories.
 
-The fields stand in for those of the classes named in the data; nothing of theirs is imported or called.
+The fields stand in for the fields of the classes named in the data; nothing of theirs is imported or called.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.errors import SpecError
 
 
 class ColorSpace(Enum):
-    """What the channels of image observations are.
+    """Meaning of the channels of image observations.
 
     >>> ColorSpace("RGB")
     <ColorSpace.RGB: 'RGB'>
@@ -34,7 +34,7 @@ class Trajectory:
     """One demonstration as it was pickled: `T` actions, `T + 1` observations.
 
     `acts`, `[T, ...]` array; `obs`, an array or a list of dicts; `rews` and `infos`, `T` of each or None;
-    `terminal`, whether it ended by itself, None where the file does not say.  Fields are as stored, unchecked.
+    `terminal`, whether the environment ended it, None where the file does not say.  Fields are as stored, unchecked.
 
     >>> Trajectory(acts=np.zeros(2), obs=np.zeros((3, 4))).rews is None
     True

@@ -41,7 +41,7 @@ SLACK = 1 << 22  # bytes that may be copied beyond a multiple of the pickle
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Symbol:
-    """What a pickle may name: never a value, only a recipe of ours.
+    """A name that a pickle may use: never a value, only a recipe of ours.
 
     `call`, what REDUCE does; `new`, what NEWOBJ does; `finish`, what BUILD does to what these left pending.
     """
@@ -77,7 +77,7 @@ class Machine:
     def __init__(self, data: bytes, place: str, path: object, limits: Limits) -> None:
         self.data, self.size, self.limits = data, len(data), limits
         self.place, self.path = place, path
-        self.at = self.start = self.frame_end = 0  # next byte; opcode in execution; end of the frame it is in
+        self.at = self.start = self.frame_end = 0  # next byte; opcode in execution; end of the current frame
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []  # the stacks below each open mark
         self.memo: dict[int, Any] = {}
@@ -124,7 +124,7 @@ class Machine:
         self.stack = []
 
     def items(self) -> list[Any]:
-        """What was pushed since the last mark, which it closes."""
+        """Items pushed since the last mark, which it closes."""
         if not self.marks:
             raise self.error("expected a mark, got none")
         items, self.stack = self.stack, self.marks.pop()
@@ -167,7 +167,7 @@ class Machine:
         return FormatError(message, path=self.path, where=self._where())
 
     def unsafe(self, message: str) -> UnsafeDataError:
-        """That something here is not data, or lies about its size."""
+        """Error for content that is not data, or has a false size."""
         return UnsafeDataError(message, path=self.path, where=self._where())
 
     def _where(self) -> str:

@@ -1,6 +1,6 @@
 """The opcodes that data needs, of protocols 0 to 5, and the loop that executes them.
 
-What makes or names code (INST, OBJ, EXT1, PERSID, ...) is refused by name. Sizes are held against the bytes that are
+What makes or names code (INST, OBJ, EXT1, PERSID, ...) is refused by name. Sizes are checked against the bytes that are
 left before anything is made of them.
 """
 
@@ -71,7 +71,7 @@ def _refused(m: Machine) -> None:
 def _proto(m: Machine) -> None:
     version = m.take(1)[0]
     if m.start or version > HIGHEST:
-        raise m.error(f"expected a protocol up to {HIGHEST} at the begin, got {version}")
+        raise m.error(f"expected a protocol up to {HIGHEST} at the start, got {version}")
 
 
 def _frame(m: Machine) -> None:

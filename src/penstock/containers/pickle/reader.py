@@ -1,4 +1,4 @@
-"""The two ways in: `loads`, which only ever makes data, and `load`, which can be told to trust."""
+"""The two ways in: `loads`, which only ever makes data, and `load`, which has an option to trust."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def loads(data: Buffer, *, where: str = "", path: object = None, limits: Limits 
 
     Arguments: `data`, all of the pickle, of protocol 0 to 5; `where` and `path`, for messages; `limits`.
 
-    Raises `UnsafeDataError` for data that names anything else, lies about sizes or asks for too much, and
+    Raises `UnsafeDataError` for data that names anything else, has false sizes or asks for too much, and
     `FormatError` for what is no whole pickle.  Cost: one copy of the bytes of its arrays (two out of a
     `memoryview`), and about a microsecond an opcode.
 
@@ -41,7 +41,7 @@ def loads(data: Buffer, *, where: str = "", path: object = None, limits: Limits 
 def load(data: Buffer, *, path: object, where: str = "", trust: Literal["pickle", False] = False) -> Any:
     """`loads`, or Python's own `pickle.loads` where the caller trusts the file as a program: `trust="pickle"`.
 
-    Raises what `loads` raises; `DataError` for another `trust`; with `trust="pickle"`, whatever the pickle does.
+    Raises what `loads` raises; `DataError` for another `trust`; with `trust="pickle"`, any error of the pickle.
 
     >>> import pickle, fractions
     >>> load(pickle.dumps(fractions.Fraction(1, 2)), path="half.pkl", trust="pickle")

@@ -26,7 +26,7 @@ _KINDS = "biufcSMm"  # dtypes whose values any bytes may be (but booleans)
 _BYTES = {ord("B"): 5, ord("C"): 2, 0x8E: 9, 0x96: 9}  # opcodes of byte strings -> bytes before the content
 _MEMO = frozenset(b"pqr\x94")
 _GET = frozenset(b"ghj")
-_UNCLEAR = frozenset(b"201STUpg")  # DUP, POP, POP_MARK, 8-bit strings; and PUT and GET in decimal, which nobody needs
+_UNCLEAR = frozenset(b"201STUpg")  # DUP, POP, POP_MARK, 8-bit strings; and PUT and GET in decimal, which are not in use
 _BLOCK = 8192  # members compared at once
 
 
@@ -34,7 +34,7 @@ _BLOCK = 8192  # members compared at once
 class PickleTemplate:
     """A pickle of one array or NumPy scalar, but for its payload.
 
-    `prefix` and `suffix`, the bytes around the payload, which lies at `offset`; `dtype`, `shape` and `order` of what it
+    `prefix` and `suffix`, the bytes around the payload, which is at `offset`; `dtype`, `shape` and `order` of what it
     is; `scalar`, whether the pickle says a scalar, which here is an array of shape ().
     """
 
@@ -60,7 +60,7 @@ class PickleTemplate:
     def learn(data: Buffer) -> PickleTemplate | None:
         """The template of a member, or None for one that is no plain array or scalar.
 
-        Raises what `loads` raises.  Cost: that of `loads` and some 100 us.
+        Raises what `loads` raises.  Cost: one `loads` and some 100 us.
 
         >>> import pickle
         >>> PickleTemplate.learn(pickle.dumps(np.float32(1), protocol=4)).dtype
@@ -101,7 +101,7 @@ class PickleTemplate:
     def match_many(self, buffer: Buffer, offsets: IntArray, length: int) -> BoolArray:
         """`[n]` bool: which of the members of `length` bytes at `offsets` (`[n]` int64) in `buffer` match.
 
-        Raises `FormatError` for a member that does not lie in the buffer.  Cost: some 0.1 us a member.
+        Raises `FormatError` for a member that is not in the buffer.  Cost: some 0.1 us a member.
         """
         data = np.frombuffer(buffer, np.uint8)
         starts = np.asarray(offsets, np.int64)
@@ -139,7 +139,7 @@ def _find_payload(raw: bytes, starts: list[int], nbytes: int) -> int | None:
     at: int | None = None
     if not nbytes:
         return None
-    entries, own, fresh = 0, set[int](), False  # of the memo; those that are the payload; whether it is on top
+    entries, own, fresh = 0, set[int](), False  # of the memo; entries that are the payload; whether it is on top
     for start, end in pairwise((*starts, len(raw) - 1)):
         code = raw[start]
         index = int.from_bytes(raw[start + 1 : end], "little") if code in b"qrhj" else entries

@@ -2,10 +2,10 @@
 
 **Reading.** `walk` goes from header to header of a mapped archive and gives `Members`, columns of names, positions and
 sizes. Checksums, numbers and sizes are checked, and nothing is ever put on the disk by a member's name. Where sizes
-repeat, as those of shards do, headers are checked some thousand at a time. `stream` reads what can only be read
+repeat, as in shards, headers are checked some thousand at a time. `stream` reads what can only be read
 forward. `compress` tells compressed archives and unpacks them within a limit.
 
-**Writing.** `member` is a file as it lies in an archive, the same bytes whoever writes it and whenever. `TarAppender`
+**Writing.** `member` makes a file as stored in an archive, the same bytes for every writer and time. `TarAppender`
 adds members so that every other process sees all of them or none.
 
 >>> import numpy as np

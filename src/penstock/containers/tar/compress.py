@@ -1,4 +1,4 @@
-"""Compressed archives: what they are told by, and how they are unpacked within a limit."""
+"""Compressed archives: recognition by content, and unpacking within a limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Compression = Literal["gzip", "zstd"] | None
 
 WINDOW = 1 << 31  # the largest zstd window that is accepted, which is also its memory
 PIECE = 1 << 20
-FED = 1 << 16  # packed bytes that are unpacked from: what is left of them is copied at every read
+FED = 1 << 16  # packed bytes in one step: the rest of them is copied at every read
 _MAGIC: dict[bytes, Compression] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _ZSTD_LEVEL = 3
 
@@ -35,7 +35,7 @@ def compression_of(head: bytes) -> Compression:
 
 def opened(file: IO[bytes], path: object = None, limit: int | None = None) -> DecompressedStream:
     """The unpacked bytes of a file or pipe, read forward: gzip of any number of members, zstd of any number of frames,
-    or the bytes themselves, told by how the file begins.
+    or the bytes themselves, by the first bytes of the file.
 
     Its `read` raises `FormatError` for damaged data, `TornError` where gzip is cut off, `UnsafeDataError` once there
     were more than `limit` bytes. Raises `MissingExtraError` where zstd has no library. Memory: 1 MiB and the window of
@@ -68,7 +68,7 @@ class DecompressedStream:
             part = self._inner.read(n)
         except (OSError, EOFError, inflating().error) as error:
             raise self._damaged(error) from error
-        except Exception as error:  # zstandard's own class, which is not there to be named without it
+        except Exception as error:  # zstandard's own class, which cannot be named without the package
             if type(error).__name__ != "ZstdError":
                 raise
             raise self._damaged(error) from error
@@ -112,7 +112,7 @@ def inflating() -> Any:
 
 
 class _Gzip:
-    """gzip members read one after the other, in larger pieces than Python's own reader takes."""
+    """gzip members read in order, in larger pieces than Python's own reader takes."""
 
     def __init__(self, file: _Begun) -> None:
         self._file, self._left = file, b""
@@ -138,7 +138,7 @@ class _Gzip:
 
 
 def unpack(source: Path, target: IO[bytes], limit: int, *, torn: Literal["refuse", "drop"] = "refuse") -> int:
-    """Write the unpacked bytes of `source` to `target`; how many there were. `torn="drop"` takes what is there of a
+    """Write the unpacked bytes of `source` to `target`; how many there were. `torn="drop"` takes the whole parts of a
     file that was cut off.
 
     Raises `FormatError` for damaged data, `UnsafeDataError` for more than `limit` bytes. Memory: 1 MiB and the window.
@@ -158,9 +158,9 @@ def check_packer(kind: Compression) -> None:
 
 
 def pack(source: Path, target: Path, kind: Literal["gzip", "zstd"], level: int | None = None) -> None:
-    """Compress `source` to `target`, which appears complete or not at all: the same bytes for the same bytes.
+    """Compress `source` to `target`, which appears only when complete: the same bytes for the same bytes.
 
-    It has the time of `source`, so that which of both was changed last can be told.
+    It has the time of `source`, so that a later change of either shows.
     """
     with open(source, "rb") as file, atomic_file(target, durable="file") as out:
         with _compressor(out, kind, level) as packed:

@@ -18,7 +18,7 @@ _OCTAL = 8 ** np.arange(11)[::-1]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where one member of the pattern lies: its header and payload, as distances from the pattern's beginning, the
+    """Place of one member of the pattern: its header and payload, as distances from the pattern's beginning, the
     blocks of the payload, and whether a PAX header of one block with nothing but a time comes before it."""
 
     header: int
@@ -49,7 +49,7 @@ class MemberTable:
 def repeats(data: ByteArray, position: int, pattern: list[Place]) -> tuple[MemberTable, int]:
     """How often the pattern repeats from `position` on: the members of all whole repetitions, and where they end.
 
-    `data` is the archive. What is accepted here has plain headers of regular files with right checksums; everything
+    `data` is the archive. Accepted members have plain headers of regular files with right checksums; everything
     else is left to the careful walk. Cost: about 1 µs a member.
     """
     stride = pattern[-1].end
@@ -72,7 +72,7 @@ def repeats(data: ByteArray, position: int, pattern: list[Place]) -> tuple[Membe
 
 
 def joined(parts: list[MemberTable]) -> MemberTable:
-    """All of the parts, one after the other."""
+    """All of the parts, in order."""
     if not parts:
         none = np.zeros(0, np.int64)
         return MemberTable(np.zeros(0, "S1"), none, none, none)

@@ -1,4 +1,4 @@
-"""From member to member of an archive: what is in it, and where each payload lies."""
+"""Walk from member to member of an archive: the names, and the place of each payload."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Members:
 def walk(
     data: ByteArray, path: object = None, *, torn: Literal["refuse", "drop"] = "refuse", limit: int = MEMBERS
 ) -> Members:
-    """Index an archive that lies in memory or in a memory map `[bytes]`.
+    """Index an archive in memory or in a memory map `[bytes]`.
 
     All of USTAR, GNU and PAX that says what regular files there are: names and sizes of any length, base-256. Folders
     are passed over. `torn="drop"` takes an archive that was cut off as far as its members are whole. `limit` is the
@@ -128,7 +128,7 @@ def stream(
 
 
 def missing_end(read: Read, position: int) -> str | None:
-    """What is wrong where `entry` found no further member: None where an end-of-archive marker is, at least a block of
+    """Damage where `entry` found no further member: None where an end-of-archive marker is, at least a block of
     zeros. tar's writers end every archive with one, so an archive without it was cut off, perhaps between members.
 
     >>> missing_end(lambda at, n: b"", 1536)
@@ -151,7 +151,7 @@ def _payload(forward: Forward, member: TarMember, limit: int, path: object) -> b
 
 
 def entry(read: Read, position: int, path: object) -> tuple[TarMember | None, int] | None:
-    """What is at `position`: a member or None for what is passed over, and where the next begins; None at the end."""
+    """The member at `position` (None if it is passed over), and where the next begins; None at the end."""
     begin, long_name, pax = position, b"", dict[bytes, bytes]()
     while True:
         block = read(position, BLOCK)
@@ -230,7 +230,7 @@ class _TarWalk:
         self._patience, self._waited = 1, 0  # steps between attempts to leap, more after each one that led nowhere
 
     def run(self, *, drop: bool) -> Members:
-        """To the end. With `drop`, what is torn there is left out."""
+        """Walk to the end. With `drop`, a torn end is left out."""
         position = 0
         try:
             while (found := entry(self._read, position, self._path)) is not None:
@@ -292,7 +292,7 @@ class _TarWalk:
 
 
 def _pattern(places: list[Place]) -> list[Place] | None:
-    """The shortest pattern that the last members show twice, laid out one after the other."""
+    """The shortest pattern that the last members show twice in a row."""
     for period in range(1, len(places) // 2 + 1):
         if places[-period:] == places[-2 * period : -period]:
             laid: list[Place] = []

@@ -2,7 +2,7 @@
 
 An archive ends with two blocks of zeros. To append, everything behind the first block of what is new goes behind the
 first of them; then that first block takes the place of the zeros, with one write. Before it the archive is the old
-one, and after it the new one, whoever looks, and whenever the writer is killed.
+one, and after it the new one, for every reader, and whenever the writer is killed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Heads:
         self._ready: dict[int, tuple[bytes, bytes, int]] = {}
 
     def head(self, before: str, size: int) -> bytes:
-        """The header of the member `before` + the rest. `before` is ASCII, and as long as that of the example."""
+        """The header of the member `before` + the rest. `before` is ASCII, and as long as the example's."""
         if self._long or size >= SMALL:
             return head(before + self._rest, size)
         if (ready := self._ready.get(size)) is None:
@@ -53,7 +53,7 @@ class Heads:
 
 
 def member(name: str, payload: bytes | bytearray | memoryview) -> bytes:
-    """One regular file as it lies in an archive: header, payload, padding. Owner 0, mode 0644, time 0.
+    """One regular file as stored in an archive: header, payload, padding. Owner 0, mode 0644, time 0.
 
     USTAR; a PAX header comes before it where the name is longer than 100 bytes. Raises `DataError` for a name that
     no reader would take.
@@ -93,7 +93,7 @@ def _record(key: bytes, value: bytes) -> bytes:
 
 @lru_cache(1024)
 def _tail(size: int, kind: bytes) -> tuple[bytes, bytes, int]:
-    """What comes between name and checksum, what comes after it, and the sum of all but the name."""
+    """The bytes between name and checksum, the bytes after it, and the sum of all but the name."""
     before = b"0000644\0" + b"0000000\0" * 2 + b"%011o\0" % size + b"0" * 11 + b"\0"
     after = kind + bytes(100) + b"ustar\x0000" + bytes(64) + b"0000000\0" * 2 + bytes(167)
     return before, after, sum(before) + sum(after) + 8 * 32
@@ -107,8 +107,8 @@ def _block(name: bytes, size: int, kind: bytes) -> bytes:
 class TarAppender:
     """An archive opened for appending, by one writer at a time. `append` commits with one small write.
 
-    `TarAppender.create` makes a new one with its first members, which appears at its path whole or not at all. Raises
-    `FormatError` for an archive that is damaged; what a killed writer left behind the end is overwritten.
+    `TarAppender.create` makes a new one with its first members, which appears at its path only when whole. Raises
+    `FormatError` for an archive that is damaged; leftovers of a killed writer behind the end are overwritten.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.tar"
@@ -127,7 +127,7 @@ class TarAppender:
 
     @classmethod
     def create(cls, path: Path, first: bytes = b"") -> TarAppender:
-        """A new archive of the given members. Raises `FileExistsError` if something lies at `path`."""
+        """A new archive of the given members. Raises `FileExistsError` if `path` exists."""
         if path.exists() or path.is_symlink():
             raise FileExistsError(f"expected nothing at {path}; open it for appending, or remove it")
         replace(path, [first], overwrite=False)
@@ -178,7 +178,7 @@ def replace(path: Path, members: list[Piece], *, overwrite: bool = True) -> None
 
 
 def write_all(fd: int, parts: list[Piece], position: int) -> None:
-    """Write all of the parts, one after the other, from a byte position on."""
+    """Write all of the parts, in order, from a byte position on."""
     for at in range(0, len(parts), 512):  # fewer than the system takes in one call
         group = parts[at : at + 512]
         total = sum(map(len, group))

@@ -24,8 +24,8 @@ class ZarrArray(ZarrRows):
 
     A piece of rows (a Blosc block where blocks hold whole rows, otherwise a chunk) is decoded once, and kept in
     `cache`; a read that covers whole chunks decodes them to where they go and keeps nothing. Chunks that are not
-    compressed are read where they lie. `missing` says what chunks that are not there are: the fill value, or an error.
-    `tables` keeps where the blocks of a chunk begin (and its bytes, where they are no memory map); `cache` by default.
+    compressed are read in place. `missing` chunks are the fill value, or an error. `tables` keeps where the blocks of a
+    chunk begin (and its bytes, where they are no memory map); `cache` by default.
 
     Raises, on reading, `FormatError` with the array and the chunk for anything bad.
     """
@@ -107,7 +107,7 @@ class ZarrArray(ZarrRows):
         return self._piece(c, p), c * self._chunk_rows + p * size
 
     def row(self, i: int) -> Any:
-        """One look into the cache, if it is there."""
+        """One look into the cache, on a hit."""
         rows, first = self._locate(i)
         return rows[i - first].copy()
 

@@ -1,8 +1,8 @@
-"""Blosc 1 buffers, block by block: a slice of a chunk costs the blocks it lies in, not the chunk.
+"""Blosc 1 buffers, block by block: a slice of a chunk costs the blocks that it touches, not the chunk.
 
 A buffer is a header of 16 bytes, the first byte of each block, and the blocks. A block and a header that speaks of it
-alone are a buffer again, which the library decodes: so every inner codec works, and every length that the library is
-told was checked here.
+alone are a buffer again, which the library decodes: so every inner codec works, and every length that the library
+gets was checked here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.errors import FormatError, require
 _HEADER = struct.Struct("<BBBBIII")
 HEADER_BYTES = _HEADER.size
 MOST_BYTES = (1 << 31) - 17  # of a buffer, as the library has it
-_COPIED, _WHOLE = 0x02, 0x10  # flags: not compressed at all; blocks are not split by the bytes of an element
+_COPIED, _WHOLE = 0x02, 0x10  # flags: no compression; blocks are not split by the bytes of an element
 _SPLITS, _LEAST = 16, 128  # a block is split for elements of at most so many bytes, at least so many of them
 
 
@@ -60,13 +60,13 @@ class BloscBuffer:
         first = list(struct.unpack(f"<{blocks}i", raw[HEADER_BYTES:begin].tobytes()))
         order = sorted(first)  # threads write blocks in the order in which they are done
         if order[0] < begin or order[-1] >= size or len(set(first)) != blocks:
-            raise FormatError(f"expected blocks one after the other from {begin} to {size}, got {first[:5]}")
+            raise FormatError(f"expected blocks without gaps from {begin} to {size}, got {first[:5]}")
         ends = dict(zip(order, [*order[1:], size], strict=True))
         return cls(raw, head, nbytes, block, first, [ends[at] for at in first])
 
     @property
     def copied(self) -> ByteArray | None:
-        """The decoded bytes where they lie, if nothing was compressed."""
+        """The decoded bytes in place, if nothing was compressed."""
         return self.raw[HEADER_BYTES:] if self.head[2] & _COPIED else None
 
     def block(self, b: int) -> ByteArray:
@@ -99,7 +99,7 @@ class BloscBuffer:
         _decode(self.raw, out)
 
     def _check(self, data: Any, size: int) -> None:
-        """Raise `FormatError` unless the streams of a block of `size` decoded bytes lie in its bytes."""
+        """Raise `FormatError` unless the streams of a block of `size` decoded bytes are within its bytes."""
         _, _, flags, element = self.head
         split = not flags & _WHOLE and element <= _SPLITS and self.block_bytes // element >= _LEAST
         at, room = 0, len(data)

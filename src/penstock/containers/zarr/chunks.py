@@ -38,7 +38,7 @@ class Chunk(ABC):
 
 
 class PlainChunk(Chunk):
-    """Bytes that lie as they are: a memory map, most of the time."""
+    """Bytes stored as they are: a memory map, most of the time."""
 
     decoded = True
 
@@ -97,7 +97,7 @@ class StreamChunk(Chunk):
 
 
 def chunk_of(metadata: ArrayMetadata, raw: ByteArray, owned: bool) -> Chunk:
-    """The chunk whose bytes are stored as `raw`; `owned` where they are in memory for it alone.
+    """The chunk whose bytes are stored as `raw`; `owned` where the chunk owns their memory.
 
     Raises `FormatError` without a place. Cost: the table of a Blosc buffer is read, nothing is decoded.
     """
@@ -117,7 +117,7 @@ def chunk_of(metadata: ArrayMetadata, raw: ByteArray, owned: bool) -> Chunk:
     return StreamChunk(raw, decoder_of(compressor), rows, size, nbytes)
 
 
-_TABLE = 4096  # what a chunk that is kept is taken to cost
+_TABLE = 4096  # assumed cost of a cached chunk
 
 
 def decoder_of(compressor: Mapping[str, Any]) -> Callable[[ByteArray, int], ByteArray]:
@@ -170,7 +170,7 @@ def _lz4_size(head: bytes) -> int | None:
 
 
 def _zstd_size(head: bytes) -> int | None:
-    """What a frame says that it holds (RFC 8878, 3.1.1.1); None where it does not."""
+    """The decoded size in a frame's header (RFC 8878, 3.1.1.1); None where it has none."""
     if len(head) < 6 or head[:4] != b"\x28\xb5\x2f\xfd":
         return None
     flags = head[4]

@@ -20,7 +20,7 @@ _NUMBERS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 def dtype_of(described: object, path: object = None, where: str | None = None, depth: int = _DEPTH) -> np.dtype[Any]:
     """The dtype that a `.zarray` describes: a plain one (`"<f8"`), or a list of fields, each with a name, a dtype and
-    perhaps the shape of a sub-array. Fields lie one after the other, without padding.
+    perhaps the shape of a sub-array. Fields are in order, without padding.
 
     Raises `FormatError` for anything else, and `UnsafeDataError` for Python objects.
 

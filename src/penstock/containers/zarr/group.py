@@ -26,9 +26,9 @@ CACHE_BYTES = 256 << 20
 class ZarrGroup:
     """A group of zarr v2 at a path, in a zip archive, or at a URL; read-only.
 
-    `cache`, of decoded rows, is shared by its arrays; an eighth as much is kept beside it of where chunks lie.
+    `cache`, of decoded rows, is shared by its arrays; an eighth as much holds the places of chunks.
 
-    Metadata that were consolidated (`.zmetadata`) are taken from there where a key has none of its own.
+    Metadata that were consolidated (`.zmetadata`) are taken from there where a key has no metadata file.
 
     Raises `FormatError` where there is no `.zgroup` of format 2, `FileNotFoundError` where there is nothing.
     """

@@ -1,4 +1,4 @@
-"""The JSON beside the chunks: what an array is, and the attributes of a group."""
+"""The JSON next to the chunks: the description of an array, and the attributes of a group."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class ArrayMetadata:
         chunk_rows: int,
         compressor: Mapping[str, Any] | None = BLOSC_LZ4,
     ) -> ArrayMetadata:
-        """Of a new array. Raises `DataError` for a dtype that there is no place for."""
+        """Of a new array. Raises `DataError` for a dtype that zarr cannot store."""
         described(dtype)
         return cls(shape, (chunk_rows, *shape[1:]), dtype, compressor, fill_described(dtype))
 
     @cached_property
     def row(self) -> np.dtype[Any]:
-        """One row as a dtype of its own, with a sub-array where the array has more than one axis."""
+        """One row as a dtype, with a sub-array where the array has more than one axis."""
         return self.dtype if len(self.shape) == 1 else np.dtype((self.dtype, self.shape[1:]))
 
     @property

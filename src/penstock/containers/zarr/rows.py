@@ -37,7 +37,7 @@ class ZarrRows(ABC):
 
     @abstractmethod
     def take(self, numbers: IntArray) -> AnyArray:
-        """A copy of rows that there are, in any order. Cost: each block they lie in is looked at once."""
+        """A copy of existing rows, in any order. Cost: each block that they touch is decoded once."""
 
     def present(self, start: int, stop: int) -> None:
         """Raise what reading rows `start:stop` would raise if they are merely claimed, before memory is taken."""

@@ -1,4 +1,4 @@
-"""Where the keys of a zarr group lie: a folder, a zip archive, or any file system that fsspec knows."""
+"""Storage of the keys of a zarr group: a folder, a zip archive, or any file system that fsspec knows."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ZarrStore(ABC):
         return None if found is None else found.tobytes()
 
     def close(self) -> None:
-        """Release what is held. Arrays that were handed out stay valid."""
+        """Release files and memory. Arrays that were returned stay valid."""
 
 
 class DirectoryStore(ZarrStore):
@@ -89,8 +89,8 @@ class DirectoryStore(ZarrStore):
 
 
 class ZipStore(ZarrStore):
-    """A zip archive, its members stored or deflated; those that are stored are read where they lie. The group may be
-    the archive itself, or a folder in it. Raises `FormatError` for a damaged archive."""
+    """A zip archive, its members stored or deflated; stored members are read in place. The group may be the archive
+    itself, or a folder in it. Raises `FormatError` for a damaged archive."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, str(path)
@@ -208,7 +208,7 @@ class RemoteStore(ZarrStore):
 
 
 def open_store(location: str | os.PathLike[str], **options: Any) -> ZarrStore:
-    """The store at a path or URL; options are those of the file system.
+    """The store at a path or URL; options go to the file system.
 
     Raises `FileNotFoundError`, `FormatError` for what is neither a folder nor a zip archive.
     """

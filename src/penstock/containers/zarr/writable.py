@@ -19,7 +19,7 @@ from penstock.files import write_atomic
 
 
 class WritableRows(ZarrRows):
-    """The array at `folder`; chunks that are not there are zeros. What is assigned is on disk when the call returns.
+    """The array at `folder`; missing chunks are zeros. Assigned values are on disk when the call returns.
 
     One writer at a time. Cost: every chunk that an assignment touches is decoded and encoded, so assign many rows at
     once.
@@ -75,7 +75,7 @@ class WritableRows(ZarrRows):
             self._replace(c, found, start)
 
     def _replace(self, c: int, rows: AnyArray, start: int) -> None:
-        """Chunk `c` with what of `rows`, which begin at `start`, lies in it."""
+        """Chunk `c` with the part of `rows`, which begin at `start`, that it covers."""
         size = self.metadata.chunk_rows
         first, last = max(c * size, start), min((c + 1) * size, start + len(rows))
         whole = np.zeros(size, self.dtype)
@@ -89,7 +89,7 @@ class WritableRows(ZarrRows):
         return ZarrArray(DirectoryStore(self.folder.parent), self.folder.name, self.metadata, Cache(0), "fill")
 
     def read_into(self, start: int, stop: int, out: AnyArray) -> None:
-        """Decoded anew each time, for rows may have changed."""
+        """Decoded again each time, because rows may have changed."""
         self._held().read_into(start, stop, out)
 
     def row(self, i: int) -> Any:

@@ -1,4 +1,4 @@
-"""Writing arrays: rows appended to chunks, each file whole or not at all, the length last."""
+"""Writing arrays: rows appended to chunks, each file only when whole, the length last."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ CODECS = ("blosc", "zlib", "gzip", "bz2", "lzma", "lz4", "zstd")
 
 
 def compressor_of(given: str | Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """A codec's configuration: None for no compression, a name (`"lz4"` and `"zstd"` are Blosc's, with shuffle; the
-    others stand alone), or a configuration as a `.zarray` has it. Raises `DataError`, `MissingExtraError`.
+    """A codec's configuration: None stores values uncompressed, a name (`"lz4"` and `"zstd"` are Blosc's, with shuffle;
+    the others stand alone), or a configuration as a `.zarray` has it. Raises `DataError`, `MissingExtraError`.
 
     >>> compressor_of("lz4")["cname"], compressor_of(None)
     ('lz4', None)
@@ -51,7 +51,7 @@ def compressor_of(given: str | Mapping[str, Any] | None) -> dict[str, Any] | Non
 
 
 class ArrayWriter:
-    """Appends rows to the array `folder`, which is created unless it is there.
+    """Appends rows to the array `folder`, which is created unless it exists.
 
     `length` is how many rows count; the length that the array has on disk changes with the first commit.
     A full chunk is written as soon as it is full; `commit` writes what is left, and then the new length, so that a
@@ -112,7 +112,7 @@ class ArrayWriter:
             write_atomic(self.folder / ARRAY, self.metadata.to_json())
 
     def rollback(self, length: int) -> None:
-        """Go on behind row `length`; what lies behind it is written over."""
+        """Go on behind row `length`; rows behind it are overwritten."""
         self._begin(length)
 
     def sync(self) -> None:

@@ -66,7 +66,7 @@ class Game:
     """`n` positions, each seen by its side to move, as `replay` finds them.
 
     `boards` `[n, 64]` uint8, square `8 * rank + file`: 0 empty, 1 to 6 pawn, knight, bishop, rook, queen and king of
-    the side to move, 7 to 12 those of the other. `states[n, 13]` and `faults[n]` int64 are the rows and bits that
+    the side to move, 7 to 12 the pieces of the other. `states[n, 13]` and `faults[n]` int64 are the rows and bits that
     `kernels.chess_trace_reference` describes.
     """
 
@@ -129,7 +129,7 @@ class Game:
 def replay(frames: ByteArray, transposition: Transposition = "diagonal") -> Game:
     """Replay the frames `[n, 8396]` uint8 of a game: what each position is, and which move leads to the next.
 
-    Nothing is refused here: what is wrong is in `faults`. `transposition` says what turning the board does to the
+    Nothing is refused here: errors are in `faults`. `transposition` says what turning the board does to the
     indices of moves. Raises `DataError` for arrays of another form. Cost: a third of a microsecond a frame.
 
     >>> replay(np.zeros((2, 8396), np.uint8)).played.tolist()

@@ -1,5 +1,4 @@
-"""Positions of games of which small fields have changed: games stay as they were read, and only what is encoded is
-brought together."""
+"""Positions of games with small changed fields: games stay as they were read, and encoding combines both."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ def changed(records: ByteArray, changes: Changes) -> AnyArray:
 
 
 def encode_changed(positions: AnyArray, places: IntArray) -> Ragged:
-    """Compact rows of some `CHANGED` positions, as `compact.encode` of their frames. Cost: that of `encode`; a call for
+    """Compact rows of some `CHANGED` positions, as `compact.encode` of their frames. Cost: one `encode`; a call for
     every game that follows another."""
     chosen = positions[places]
     games = chosen["game"].tolist()

@@ -13,7 +13,7 @@ from penstock.live.hooks import Frames, Rejected
 
 class ChunkValidator:
     """Lets games through that have none of some `faults`, by default those for which the original's rescorer fails a
-    game. A stage of `penstock.live.chunk_stages.ChunkStages`. Cost: that of `validate`, two microseconds a frame.
+    game. A stage of `penstock.live.chunk_stages.ChunkStages`. Cost: one `validate`, two microseconds a frame.
 
     >>> import numpy as np
     >>> ChunkValidator()(np.zeros((1, 8396), np.uint8), "training.1.gz#0").reason

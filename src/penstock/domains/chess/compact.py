@@ -20,7 +20,7 @@ ROOM = 480  # bytes a row that are asked for at first
 def encode(frames: AnyArray, places: npt.ArrayLike | None = None, *, missing_st: Missing = "zero") -> Ragged:
     """Compact rows of `frames` `[n, 8396]` uint8, or of those at `places` `[m]`, in that order.
 
-    Every 8396 bytes can be encoded, whatever they mean; `decode` gives them back bit for bit. Records of version 6,
+    Every 8396 bytes can be encoded, with any meaning; `decode` gives them back bit for bit. Records of version 6,
     `[n, 8356]`, give the rows of the frames that `open_chunks` makes of them, `missing_st` as there. Rows are multiples
     of 8 bytes, at most 8416.
 

@@ -14,20 +14,20 @@ from penstock.kernels.dispatch import kernels
 
 
 def check_format(input_format: int) -> None:
-    """Raise `DataError` for an input format that there is not."""
+    """Raise `DataError` for an unknown input format."""
     if input_format not in INPUT_FORMATS:
         raise DataError(f"expected an input format of {INPUT_FORMATS}, got {input_format!r}")
 
 
 def convert(frames: ByteArray, input_format: int, *, transposition: Transposition = "diagonal") -> ByteArray:
-    """The frames `[n, 8396]` uint8 of a game, given in any input format, in another one; in memory of their own.
+    """The frames `[n, 8396]` uint8 of a game, given in any input format, in another one; in new memory.
 
     The game is replayed from its first frame, whose own history is not carried over. Where the format turns the
-    board, the policy, `best_idx` and `played_idx` are turned with it. Bytes are those of the original rescorer, but in
+    board, the policy, `best_idx` and `played_idx` are turned with it. Bytes equal the original rescorer's, but in
     two cases: the side to move of games in canonical formats is kept where the original takes white for the first,
     and moves that are marked as NaN stay so.
 
-    Raises `FormatError` for frames that are no game, `DataError` for an input format that there is not. Cost: two
+    Raises `FormatError` for frames that are no game, `DataError` for an unknown input format. Cost: two
     microseconds a frame.
 
     >>> convert(np.zeros((1, 8396), np.uint8), 1)

@@ -43,7 +43,7 @@ class TorchTensors:
     exactly where `device` is a CUDA device. The same bits as `ChessTensors.decode`; bit planes are torch.uint64.
     Winners are computed in float64, so a device has to have it for those.
 
-    Raises `DataError` for damaged rows and unknown input formats, `RuntimeError` where the device is not there.
+    Raises `DataError` for damaged rows and unknown input formats, `RuntimeError` where the device is missing.
 
     >>> from penstock.domains.chess.compact import encode
     >>> frames = np.zeros((2, 8396), np.uint8)
@@ -67,7 +67,7 @@ class TorchTensors:
         self._constants(wanted)
 
     def _constants(self, wanted: ChessTensors) -> None:
-        """What the work needs besides rows, made once: nothing else is sent with a batch."""
+        """Constants of the work besides rows, made once: nothing else is sent with a batch."""
         byte = np.arange(256, dtype=np.uint8)
         mirrored = np.packbits(np.unpackbits(byte[:, None], axis=1, bitorder="little"), axis=1)[:, 0]
         dtype = np.dtype(np.float32 if wanted.planes == "bits" else wanted.planes)

@@ -40,7 +40,7 @@ def expand(
     """Fill the buffers that are given with the tensors of `rows`, `[n, 8396]` uint8 frames or `n` compact rows.
 
     Arguments: `planes`, `[n, 112, 8, 8]` float32, float16 or uint8, or `[n, 112]` uint64 for bit planes; `fill`,
-    `[n, 8]` float32, what the set bits of the last 8 planes stand for; `probabilities`, `[n, 1858]` float32; `values`,
+    `[n, 8]` float32, the values of set bits in the last 8 planes; `probabilities`, `[n, 1858]` float32; `values`,
     `[n, 6, 3]` float32. Frames and compact rows give the same bits. Uint8 planes hold numbers as they are stored: plane
     109 is the count itself, see `planes.rule50_divisors`.
 
@@ -116,7 +116,7 @@ def read_only(array: AnyArray) -> AnyArray:
 
 
 def bad_row(rows: Rows, row: int) -> DataError:
-    """What is wrong with row number `row`, which a kernel has refused."""
+    """Error of row number `row`, which a kernel has refused."""
     if isinstance(rows, Ragged):
         one = np.ascontiguousarray(rows[row])
         ends = np.array([0, len(one)], np.int64)

@@ -77,8 +77,8 @@ def chess_inlet(
     threads: int = 1,
 ) -> ChunkSourceLoader:
     """The games below a directory, which may grow meanwhile, for pipelines that are put together by hand, with
-    `chess_hooks`. Arguments are those of `chess_pipeline`; of a directory that is finished (`follow=False`), every file
-    is taken as it is with `watch="off"`, else those that were written just now are left out. `as_stored` gives records
+    `chess_hooks`. Arguments are as in `chess_pipeline`; of a directory that is finished (`follow=False`), every file
+    is taken as it is with `watch="off"`, else files that were written just now are left out. `as_stored` gives records
     as they are in the files, which is quicker, and needs hooks that look at none.
 
     >>> import tempfile
@@ -111,9 +111,9 @@ def chess_hooks(
     as_stored: bool = False,
 ) -> Hooks:
     """What games mean to a pipeline: checked, rescored, weighed, and kept as compact rows, which the `decode` of
-    `ChessTensors` expands. Arguments are those of `chess_pipeline`; a set of stages for each pipeline that counts. With
+    `ChessTensors` expands. Arguments are as in `chess_pipeline`; a set of stages for each pipeline that counts. With
     `as_stored`, for an inlet that gives records so, a rescorer leaves games as they were read, and what changes is
-    brought together with the positions that are wanted: nothing but a `light` rescorer may look at them.
+    combined with the positions that are wanted: nothing but a `light` rescorer may look at them.
 
     >>> chess_hooks(validate=True).transform.metrics()[0].name
     'chunk_validator'
@@ -152,11 +152,11 @@ def chess_pipeline(
 ) -> LivePipeline:
     """Batches of positions of the newest games below a directory, which may grow meanwhile.
 
-    `options` are those of `penstock.live.pipeline.LiveOptions`: `window` games; `rate` or `count`, the positions taken
-    at each use of a game; `reservoir`, the positions that are mixed; `batch_size`, `seed`, `follow` and others. The
+    `options` are as in `penstock.live.pipeline.LiveOptions`: `window` games; `rate` or `count`, the positions taken at
+    each use of a game; `reservoir`, the positions that are mixed; `batch_size`, `seed`, `follow` and others. The
     positions become the arrays that `tensors` says. A `rescorer` checks each game and corrects its targets. `validate`
-    leaves out games with faults, those that it names or the original rescorer's, before they are rescored (by default
-    nothing is checked but that records can be read).
+    leaves out games with faults, the faults that it names or the original rescorer's, before they are rescored (by
+    default nothing is checked but that records can be read).
 
     `weights` of positions go with `count`, and with `hanse_gamma`, which draws games by their weight. `split` and
     `part` choose a share of all games by a hash that is the same for ever, as `[9, 1]` and 1 for a tenth. `journal`
@@ -164,9 +164,9 @@ def chess_pipeline(
     `penstock.live.directory.FilePathProvider`, `missing_st` as in `penstock.formats.lc0.open_chunks`.
 
     Where nothing is checked or weighed, a game is unpacked no further than to the last position that is wanted: its
-    checksum is not compared, and damage behind goes unseen, unless `verify` has it unpacked whole.
-    For several folders or outputs: see `chess_inlet`. Begins once the newest games are indexed. Raises
-    `FormatError` for no directory, `PlanError` for other options.
+    checksum is not compared, and damage behind goes unseen, unless `verify` has it unpacked whole. For several folders
+    or outputs: see `chess_inlet`. Begins once the newest games are indexed. Raises `FormatError` for a missing
+    directory, `PlanError` for other options.
 
     >>> import tempfile
     >>> from pathlib import Path
@@ -182,7 +182,7 @@ def chess_pipeline(
     chosen = LiveOptions(**options)
     if weights is not None and chosen.count is None and chosen.hanse_gamma is None:
         raise PlanError("expected a count, or hanse_gamma, with weights of positions, got none: they have no effect")
-    # Records of which nobody looks at whole frames become compact rows without becoming frames in between.
+    # Records whose whole frames are not needed become compact rows without becoming frames in between.
     stored = validate is False and weights is None and (rescorer is None or rescorer.light)
     how: dict[str, Any] = {"missing_st": missing_st, "verify": verify, "as_stored": stored}
     hooks = chess_hooks(rescorer=rescorer, validate=validate, weights=weights, **how)

@@ -74,7 +74,7 @@ def policy_index() -> IntArray:
 def squares(transposition: Transposition = "diagonal") -> IntArray:
     """`[8, 64]` int64 where each transform (bits `FLIP`, `MIRROR`, `TRANSPOSE`, in this order) takes a square.
 
-    Raises `DataError` for another word than those of `Transposition`.
+    Raises `DataError` for another word than the words of `Transposition`.
 
     >>> squares()[FLIP, 0], squares()[TRANSPOSE, 0]
     (np.int64(7), np.int64(63))
@@ -97,7 +97,7 @@ def squares(transposition: Transposition = "diagonal") -> IntArray:
 @cache
 def turned(transposition: Transposition = "diagonal") -> IntArray:
     """`[8, 1858]` int64 the index that each move has after a transform, -1 for a promotion that it turns aside: with
-    `MIRROR` or `TRANSPOSE` no promotion is left, for they are of positions without pawns. Read-only.
+    `MIRROR` or `TRANSPOSE` no promotion is left, because they are of positions without pawns. Read-only.
 
     >>> MOVES[turned()[FLIP, MOVES.index("a7b8q")]], MOVES[turned()[TRANSPOSE, MOVES.index("a1a2")]]
     ('h7g8q', 'h8g8')

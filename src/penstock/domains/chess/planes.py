@@ -1,4 +1,4 @@
-"""Planes: what a network sees of a position, of all seven input formats, told from each record."""
+"""Planes: a network's input for a position, in any of seven input formats, which each record names."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class BitPlanes(NamedTuple):
     """Planes without loss, in 928 bytes a position.
 
     `words` `[n, 112]` uint64: square `8 * rank + file` of a plane is bit `(8 * rank + file) ^ 7`, as in the record, so
-    `np.unpackbits(words.view("u1"))` gives the squares in order. `fill` `[n, 8]` float32: what the set bits of planes
-    104 to 111 stand for; in all others 1.
+    `np.unpackbits(words.view("u1"))` gives the squares in order. `fill` `[n, 8]` float32: the values of set bits in
+    planes 104 to 111; in all others 1.
     """
 
     words: UInt64Array

@@ -54,17 +54,17 @@ class Changes:
 
 @dataclass(frozen=True)
 class Rescorer:
-    """Rescores the frames of a game. The defaults are those of the original: only short-term targets change.
+    """Rescores the frames of a game. The defaults are the original's: only short-term targets change.
 
     * `theta`: how much of the short-term targets comes from later frames, 0 to 1.
     * `dist_temp`, `dist_offset`: temperature of policies, and what is added to each legal move before that.
-    * `dtz_boost`: what is shared out, before that too, among the moves that Syzygy tables call best.
+    * `dtz_boost`: the weight shared out, before that too, among the moves that Syzygy tables call best.
     * `deblunder_threshold`, `deblunder_width`: how much worse than the best move a played one must be for the result
       before it to be forgotten, and how softly. Both or neither.
-    * `new_input_format`: the input format that frames are brought to; None leaves it.
+    * `new_input_format`: the input format that frames are converted to; None leaves it.
     * `syzygy`, `gaviota`: folders of tablebases. Without them, what needs them is left out.
     * `prober`, `mates`: tablebases of another origin, instead of those.
-    * `errors`: the faults for which a chunk is rejected; those of `STRUCTURE` always are.
+    * `errors`: the faults for which a chunk is rejected; faults of `STRUCTURE` always are.
     * `transposition`: what turning the board along its diagonal does to a policy, see `moves.Transposition`.
 
     Called from any number of threads at once; nothing is shared but the tables. Raises `DataError` for values out of
@@ -103,7 +103,7 @@ class Rescorer:
         return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
     def __call__(self, frames: ByteArray) -> ByteArray | RejectedChunk:
-        """The frames `[n, 8396]` uint8 of one game, rescored, in memory of their own; or why they are not.
+        """The frames `[n, 8396]` uint8 of one game, rescored, in new memory; or why they are rejected.
 
         Never raises for what is in them; raises `DataError` for arrays of another form. Cost: a copy, and a
         microsecond a frame, most of it for fetching frames; more with tables.

@@ -1,4 +1,4 @@
-"""Short-term targets: what the search thinks in the next few moves, and which moves are played then."""
+"""Short-term targets: the search's values in the next few moves, and which moves are played then."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VERSION = np.array([7, 0, 0, 0], np.uint8)
 
 def lacks_short_term(frames: ByteArray) -> bool:
     """Whether a chunk of frames `[n, 8396]` uint8 comes from records before version 7: no frame has a `d_st`, or none
-    tells a move that follows, where the last frame at least would say that there is none.
+    tells a move that follows, where the last frame at least would say so.
 
     >>> lacks_short_term(np.zeros((3, 8396), np.uint8))
     True
@@ -26,8 +26,8 @@ def lacks_short_term(frames: ByteArray) -> bool:
 def fill_short_term(frames: ByteArray, theta: float = THETA) -> None:
     """Write `q_st`, `d_st`, `opp_played_idx` and `next_played_idx` into the frames `[n, 8396]` uint8 of a game.
 
-    Backwards, `q_st` is `theta` times that of the next frame, seen from the other side, and `1 - theta` times `root_q`,
-    in the last frame `root_q` itself; `d_st` the same of `root_d`, without a change of side, at least 0. All in
+    Backwards, `q_st` is `theta` times the next frame's, seen from the other side, and `1 - theta` times `root_q`,
+    in the last frame `root_q` itself; `d_st` the same for `root_d`, without a change of side, at least 0. All in
     float32, in the order of the original rescorer, whose bits these are. Past the end, indices are `NO_MOVE`.
 
     >>> from penstock.formats.lc0 import FRAME

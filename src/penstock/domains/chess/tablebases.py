@@ -1,6 +1,6 @@
 """What endgame tablebases say about a game: its result, its plies left, the moves that keep a win.
 
-Everything is asked of a `Prober`, so that tables of any origin can be asked; `Syzygy` and `Gaviota` are those of
+Everything is asked of a `Prober`, so that tables of any origin can be asked; `Syzygy` and `Gaviota` are probers for
 python-chess. A position is a board of python-chess whose side to move is white, and never may castle.
 """
 
@@ -19,7 +19,7 @@ from penstock.domains.chess.moves import Transposition, policy_index, squares
 from penstock.errors import DataError, require
 from penstock.formats.lc0.records import POLICY
 
-_SAFE = 99  # plies within which a win cannot be lost to the rule of 50 moves, whatever the tables round
+_SAFE = 99  # plies within which a win cannot be lost to the rule of 50 moves, for any rounding of the tables
 _LATE = 101  # from which it surely is
 _ROW = {5: 1, 4: 2, 3: 3}  # rows of `policy_index` by the piece of a promotion
 _ZEROING = {2: 1, 1: 101, 0: 0, -1: -101, -2: -1}

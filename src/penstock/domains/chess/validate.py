@@ -50,7 +50,7 @@ class Fault(StrEnum):
     EN_PASSANT = "en_passant"  # not the file after the move
     REPETITION = "repetition"  # the plane does not say whether the position is a repetition
     TRANSFORM = "transform"  # a canonical format calls for another one
-    HISTORY = "history"  # older positions are not those of the frame before
+    HISTORY = "history"  # older positions differ from the frame before
     RESULT_FRACTION = "result_fraction"  # neither a win, a draw, nor a loss: deblundered before
     EMPTY = "empty"  # no frames
 
@@ -72,13 +72,13 @@ BITS: dict[Fault, int] = {Fault(name): 1 << k for k, name in enumerate(FAULTS)}
 
 @dataclass(frozen=True, slots=True)
 class ChunkFaults:
-    """What is wrong with a chunk: `faults` `[n]` int64, bits by `BITS`."""
+    """Faults of a chunk: `faults` `[n]` int64, bits by `BITS`."""
 
     faults: IntArray
 
     @property
     def counts(self) -> dict[Fault, int]:
-        """Frames by fault, only of the faults that there are."""
+        """Frames by fault, only of faults that occur."""
         if not len(self.faults):
             return {Fault.EMPTY: 0}
         found = int(np.bitwise_or.reduce(self.faults))
@@ -101,7 +101,7 @@ class ChunkFaults:
 
 
 def report_on(frames: ByteArray, game: Game, errors: Set[Fault] = EVERY) -> ChunkFaults:
-    """What is wrong with frames `[n, 8396]` that are replayed already; of history only if that is asked for."""
+    """Faults of frames `[n, 8396]` that are replayed already; of history only if that is asked for."""
     faults = game.faults.copy()
     with np.errstate(invalid="ignore"):
         kernels().frame_faults(frames, frames.view(np.float32), faults)

@@ -24,16 +24,16 @@ Rejected = Literal["leave_out", "keep"]
 
 
 class AgentDataset(RasterDataset):
-    """One sample for every observation of an agent that is there for at least `min_frame_history` frames before and
+    """One sample for every observation of an agent that is observed for at least `min_frame_history` frames before and
     `min_frame_future` after: where it was and will be, and a raster around it.
 
     `agents_mask` is `[N, 2]` or `[N]` bool, a row for each of the agents; of `[N]` the numbers of frames are not asked
-    for, and a warning says so if they are set. It is computed by `thresholds` if None (those of
-    `Thresholds`, with the configuration's probability), and kept in the folder `cache` if that is named. Where both
-    numbers of frames are 0, observations that do not count at all are left out; l5kit keeps them, as does
-    `rejected="keep"`, and a sample of one below the threshold then is an error. Other arguments are as in `EgoDataset`.
+    for, and a warning says so if they are set. It is computed by `thresholds` if None (by default `Thresholds`, with
+    the configuration's probability), and kept in the folder `cache` if that is named. Where both numbers of frames are
+    0, observations that never count are left out; l5kit keeps them, as does `rejected="keep"`, and a sample of one
+    below the threshold then is an error. Other arguments are as in `EgoDataset`.
 
-    Raises `DataError` for a mask that does not fit, besides what `EgoDataset` raises. Cost: that of `agents_mask`.
+    Raises `DataError` for a mask that does not fit, besides what `EgoDataset` raises. Cost: one call of `agents_mask`.
 
     >>> from penstock.domains.driving.logs import Arrays
     >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
@@ -99,7 +99,7 @@ class AgentDataset(RasterDataset):
 
 @dataclass(frozen=True)
 class Least:
-    """How many frames agents must be there before and after, and what becomes of those that do not count at all."""
+    """How many frames agents must be observed before and after, and whether to leave out agents that never count."""
 
     history: int = MIN_HISTORY
     future: int = MIN_FUTURE

@@ -37,7 +37,7 @@ def collision_types(
     """`[...]` int8: the `CollisionType` of each pair of boxes, `NONE` where they do not touch.
 
     Of one box and the other `centroid` is `[..., 2]` metres, `yaw` `[...]` radians, `extent` `[..., 2 or more]` length
-    and width; leading axes broadcast. The side that counts is that of the first box of which most metres lie within the
+    and width; leading axes broadcast. The side that counts is the side of the first box with most metres within the
     other; of sides that are equal, or where none does, the first among front, rear and the two at the side.
 
     Cost: some microseconds a pair that touches, much less for others.
@@ -105,7 +105,7 @@ def _touching(centre: FloatingArray, turn: FloatingArray, half: FloatingArray, o
 
 
 def _within(centre: FloatingArray, turn: FloatingArray, half: FloatingArray, other: FloatingArray) -> FloatingArray:
-    """`[m, 4]` metres of each side of the first box that lie within the other."""
+    """`[m, 4]` metres of each side of the first box within the other."""
     ends = 2 * CORNERS[_SIDES] * half[:, None, None]  # [m, side, end, 2]
     seen = _turned(ends - centre[:, None, None], -turn[:, None, None])  # as the other box has them
     begin, way = seen[:, :, 0], seen[:, :, 1] - seen[:, :, 0]

@@ -28,7 +28,7 @@ Make = Callable[[IntArray, IntArray], Columns]
 class Sampled:
     """The stage that makes samples of the column `row`; `described` and `perturbation` are its part of fingerprints.
 
-    A perturbation may be changed while the dataset is used, so it is described anew each time.
+    A perturbation may be changed while the dataset is used, so it is described again each time.
     """
 
     make: Make
@@ -76,7 +76,7 @@ class DrivingDataset(MapDataset, ABC):
     def get_frame(self, scene_index: int, state_index: int, track_id: int | None = None) -> dict[str, Any]:
         """The sample of the ego, or of the agent with a track id, in frame `state_index` of a scene.
 
-        Raises `NoSuchRowError` for a scene, frame or track that is not there, or an agent below the threshold.
+        Raises `NoSuchRowError` for an unknown scene, frame or track, or an agent below the threshold.
         """
         scene = checked(scene_index, self.timeline.scenes, "scene")
         first, last = self.timeline.offsets[scene : scene + 2].tolist()
@@ -92,7 +92,7 @@ class DrivingDataset(MapDataset, ABC):
         """The keywords that make the same dataset of logs that hold only some rows of the agents."""
 
     def __reduce__(self) -> tuple[Any, tuple[()]]:
-        # Caches and locks stay behind: made anew where it is unpickled.
+        # Caches and locks stay behind: unpickling makes new ones.
         return partial(type(self), self.cfg, self.dataset, **self._given(slice(None))), ()
 
     def get_scene_dataset(self, scene_index: int) -> Self:
@@ -126,7 +126,7 @@ class EgoSamples(DrivingDataset, ABC):
     @property
     @abstractmethod
     def sampling(self) -> Sampling:
-        """What a sample has."""
+        """Contents of a sample."""
 
     @abstractmethod
     def agent_samples(self, rows: IntArray) -> Columns:
@@ -139,7 +139,7 @@ class EgoSamples(DrivingDataset, ABC):
 
 
 def described(logs: Logs, *parts: object) -> str:
-    """What a stage's samples follow from, as text: the data, and how they are made."""
+    """Inputs of a stage's samples, as text: the data and the options."""
     known = getattr(logs, "fingerprint", None)
     rows = (len(logs.scenes), len(logs.frames), len(logs.agents), len(logs.tl_faces))
     return f"sampled({known or rows}, {', '.join(map(repr, parts))})"

@@ -27,7 +27,7 @@ class RasterDataset(DrivingDataset):
     `rasterizer` draws `image`. By default, `"config"`, it is the one that `raster_params.map_type` names, if the
     configuration has a `map_type`: `box_debug` and `stub_debug` are built, kinds that need files are an error that says
     how to build them, and so is an unknown kind. None leaves out `image`. `perturbation` moves the ego, each sample by
-    its position in the order, so another way in another epoch. `velocities` and `image_type` are those of `Sampling`
+    its position in the order, so another way in another epoch. `velocities` and `image_type` are as in `Sampling`
     and `BatchRasterizer`; `track_bytes` and `scene_bytes` bound what is kept of the log in memory.
     """
 
@@ -113,7 +113,7 @@ class EgoDataset(RasterDataset, EgoSamples):
 
     @property
     def sampling(self) -> Sampling:
-        """What a sample has."""
+        """Contents of a sample."""
         return self.sampler.sampling
 
     def agent_samples(self, rows: IntArray) -> Columns:

@@ -34,8 +34,8 @@ def ground_truth(
 ) -> GroundTruth:
     """What became of the agents that a mask lets through, `future` frames on: metres along the axes of the world.
 
-    The mask is as in `AgentDataset`; `timeline` is that of `logs`, if it is there already. Raises as `AgentDataset`
-    does. Cost: that of its samples without rasters.
+    The mask is as in `AgentDataset`; `timeline` is the timeline of `logs`, if one exists already. Raises as
+    `AgentDataset` does. Cost: its samples without rasters.
     """
     sampler = Sampler(logs, Sampling(0, future, step_time, threshold), timeline=timeline)
     rows = chosen(agents_mask, len(logs.agents))
@@ -61,11 +61,11 @@ def create_chopped_dataset(
     num_frames_gt: int,
     min_frame_future: int = MIN_FUTURE_STEPS,
 ) -> Path:
-    """A test set beside a dataset: `<stem>_chopped_<frames>/` with the first `num_frames_to_copy` frames of every scene
-    (under the name of the dataset), `mask.npz` (`arr_0`, `[N]` bool: the agents of the last frames that go on for
+    """A test set next to a dataset: `<stem>_chopped_<frames>/` with the first `num_frames_to_copy` frames of every
+    scene (under the name of the dataset), `mask.npz` (`arr_0`, `[N]` bool: the agents of the last frames that go on for
     `min_frame_future`), and `gt.csv` with `num_frames_gt` frames of what became of them. Returns the folder.
 
-    The folder is there whole or not at all. Raises `DataError` for a scene with too few frames or a number below 1,
+    The folder appears only when it is whole. Raises `DataError` for a scene with too few frames or a number below 1,
     `FileExistsError`, `FormatError`. Cost: two passes over the agents, and copying what is kept.
     """
     path = Path(zarr_path)

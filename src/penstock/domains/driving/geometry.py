@@ -58,7 +58,7 @@ def pose_matrix(position: AnyArray, yaw: AnyArray | float) -> FloatArray:
 def rotation33_as_yaw(rotation: AnyArray) -> FloatArray:
     """Yaw `[...]` of rotation matrices `[..., 3, 3]`: the last of the Euler angles about the fixed axes x, y, z.
 
-    A matrix that looks straight up or down has no yaw of its own; it is 0 then.
+    A matrix that looks straight up or down has no yaw; it is 0 then.
 
     >>> float(rotation33_as_yaw(np.array([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]]))) == np.pi / 2
     True

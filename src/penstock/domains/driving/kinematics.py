@@ -21,7 +21,7 @@ _CLOSE = 1e-9
 
 
 class ObservedPositions(Protocol):
-    """Positions `[n, L, 2]` and whether they are there `[n, L]`, float32."""
+    """Positions `[n, L, 2]` and their availability `[n, L]`, float32."""
 
     @property
     def positions(self) -> AnyArray:
@@ -39,8 +39,8 @@ def velocities(
 ) -> tuple[AnyArray, AnyArray]:
     """m/s in the past `[n, H, 2]`, the current one first, and in the future `[n, F, 2]`, float32.
 
-    Differences of positions that follow one another, of the future's first from the current one. Positions that are
-    not there are zeros: so are the velocities of the two steps beside them if they are to be `masked`.
+    Differences of positions that follow one another, of the future's first from the current one. Missing
+    positions are zeros: so are the velocities of the two steps next to them if they are to be `masked`.
 
     >>> from types import SimpleNamespace as Poses
     >>> past = Poses(positions=np.zeros((1, 1, 2), "f4"), there=np.ones((1, 1), "f4"))
@@ -73,7 +73,7 @@ def follow(start: AnyArray, controls: AnyArray) -> AnyArray:
 
 @dataclass(frozen=True)
 class Tracking:
-    """What a way costs, and what a car can do: arguments of `feasible`.
+    """Costs of a path, and limits of a car: arguments of `feasible`.
 
     `weights` of being off in x, y, yaw and, if there are four, in metres a step; `[3]`, or any shape that broadcasts to
     the goal's. `effort` `[2]` weighs a radian of turn and a metre of acceleration. Every step turns and accelerates
@@ -130,7 +130,7 @@ def feasible(start: AnyArray, goal: AnyArray, tracking: Tracking = CAR) -> tuple
 def _residuals(
     start: AnyArray, goal: AnyArray, weights: AnyArray, effort: AnyArray, controls: AnyArray
 ) -> tuple[AnyArray, AnyArray]:
-    """What is left to the goal `[n, N, 3 or 4]`, weighted, and the cost `[n]`."""
+    """Remaining error to the goal `[n, N, 3 or 4]`, weighted, and the cost `[n]`."""
     way = follow(start, controls.reshape(len(controls), -1, 2))
     off = way[..., : goal.shape[-1]] - goal
     off[..., 2] = (off[..., 2] + np.pi) % (2 * np.pi) - np.pi

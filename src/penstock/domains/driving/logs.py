@@ -39,7 +39,7 @@ _OBSERVATION_BYTES = 53  # of a table of tracks
 
 
 class NoSuchRowError(PenstockError, IndexError, ValueError, AssertionError):
-    """A scene, frame, sample or track that is not there.
+    """A scene, frame, sample or track does not exist.
 
     It is also each of the builtin errors that l5kit raises in such places.
     """
@@ -103,7 +103,7 @@ def scene_logs(logs: Logs, scene: int) -> Arrays:
         full = frames[field][counts > 0]
         begin, end = (int(full[0, 0]), int(full[-1, 1])) if len(full) else (0, 0)
         # Empty intervals stand where the rows of the frame would be, so that the rows from one frame to another are
-        # those from the begin of the one's interval to the end of the other's.
+        # the rows from the start of the first interval to the end of the last.
         frames[field] = intervals(counts)
         cuts.append(slice(begin, end))
     scenes = np.array(row).reshape(1).copy()
@@ -146,7 +146,7 @@ class Timeline:
             part = slice(lo, lo + len(rows))
             if "traffic_light_faces_index_interval" not in (rows.dtype.names or ()):
                 raise DataError(
-                    "expected frames with traffic_light_faces_index_interval, got those of format version 1; open the "
+                    "expected frames with traffic_light_faces_index_interval, got frames of format version 1; open the "
                     "dataset with penstock.open, which upgrades them"
                 )
             timestamps[part], ego[part, :2] = rows["timestamp"], rows["ego_translation"][:, :2]
@@ -210,12 +210,12 @@ def _hosts(names: AnyArray) -> ByteArray:
 
 @dataclass(frozen=True, eq=False)
 class Tracks:
-    """Observations in the order of (scene, track, frame), so that where an agent was and will be lies side by side.
+    """Observations in the order of (scene, track, frame), so that an agent's past and future are adjacent.
 
-    Row `first + i` of the agents is at `place[i]` int32; of the `M` places, `frame` is that of the dataset, `track`
-    int32 counts tracks, whose places are `bounds[K, 2]` and whose ids in their scenes are `names[K]` uint64. `xy[M, 2]`
-    float64, `yaw[M]`, `extent[M, 3]` float32; `interest[M]` float32 is the probability that it takes part in traffic,
-    `kind[M]` uint8 the most probable label. Of a track seen twice in one frame the first observation counts.
+    Row `first + i` of the agents is at `place[i]` int32; of the `M` places, `frame` is the frame of the dataset,
+    `track` int32 counts tracks, whose places are `bounds[K, 2]` and whose ids in their scenes are `names[K]` uint64.
+    `xy[M, 2]` float64, `yaw[M]`, `extent[M, 3]` float32; `interest[M]` float32 is the probability that it takes part in
+    traffic, `kind[M]` uint8 the most probable label. Of a track seen twice in one frame the first observation counts.
     """
 
     first: int
@@ -295,7 +295,7 @@ def interest_of(labels: AnyArray) -> Float32Array:
 
 
 def _joined(parts: list[Tracks]) -> Tracks:
-    """Tables of scenes one after the other as one."""
+    """Tables of scenes in order as one."""
     if len(parts) == 1:
         return parts[0]
     places = np.cumsum([0] + [len(part.frame) for part in parts])[:-1].tolist()

@@ -46,7 +46,7 @@ def rmse(ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: 
 
 
 def prob_true_mode(ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray) -> AnyArray:
-    """`[..., M]` how probable it is that each mode is the true one. Raises `BadPredictionError`.
+    """`[..., M]` the probability of each mode to be the true one. Raises `BadPredictionError`.
 
     >>> prob_true_mode(np.zeros((1, 2)), np.zeros((2, 1, 2)), np.array([0.25, 0.75]), np.ones(1)).round(6).tolist()
     [0.25, 0.75]
@@ -77,7 +77,7 @@ def average_displacement_error(
 ) -> AnyArray:
     """`[...]` the displacement averaged over steps: of the best mode (`"oracle"`), or of all (`"mean"`).
 
-    l5kit divides by all steps, also those that are not available; `masked` divides by the available ones, and gives 0
+    l5kit divides by all steps, also steps that are not available; `masked` divides by the available ones, and gives 0
     where there are none. Raises `BadPredictionError`.
 
     >>> truth, pred = np.zeros((2, 2)), np.array([[[3.0, 4], [0, 0]]])

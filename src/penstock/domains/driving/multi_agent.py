@@ -29,20 +29,20 @@ _BLOCK = 1 << 18  # observations whose centroids are read at a time
 
 
 class MultiAgentDataset(RasterDataset):
-    """One sample for every frame of `logs`: at most `agents` of those that a mask lets through, nearest to the ego
+    """One sample for every frame of `logs`: at most `agents` of the agents that a mask selects, nearest to the ego
     first, where each was and will be.
 
-    Keys are those of `AgentDataset` with an axis `K` behind the first, zeros where a frame has fewer agents, which
+    Keys are as in `AgentDataset`, with an axis `K` behind the first, zeros where a frame has fewer agents, which
     `agent_availabilities` `[n, K]` (float32, 0 or 1) says; `frame_index`, `scene_index`, `host_id` and `timestamp` have
     none. With `centric="agent"` each is seen from its own pose, and `image` is `[n, K, C, H, W]`, black where there is
-    nobody. With `"scene"` all are seen from the ego: `image` is `[n, C, H, W]` and matrices are `[n, 3, 3]`, both as in
-    `EgoDataset`.
+    no agent. With `"scene"` all are seen from the ego: `image` is `[n, C, H, W]` and matrices are `[n, 3, 3]`, both as
+    in `EgoDataset`.
 
-    `agents` None is as many as any frame has. With `ego` the first of them is the ego, whose `track_id` is -1. Frames
-    with fewer than `min_agents` other agents are left out. Other arguments are as in `AgentDataset`.
+    `agents` None is the most that any frame has. With `ego` the first of them is the ego, whose `track_id` is -1.
+    Frames with fewer than `min_agents` other agents are left out. Other arguments are as in `AgentDataset`.
 
-    Raises `DataError` for numbers below 1 (`min_agents`: 0), besides what `AgentDataset` raises. Cost: that of
-    `agents_mask`, and a pass over the agents; a sample costs what those of its agents do.
+    Raises `DataError` for numbers below 1 (`min_agents`: 0), besides what `AgentDataset` raises. Cost: one
+    `agents_mask`, and a pass over the agents; a sample costs as much as the samples of its agents.
 
     >>> from penstock.domains.driving.logs import Arrays
     >>> from penstock.formats.l5kit.dtypes import AGENT_DTYPE, FRAME_DTYPE, SCENE_DTYPE, TL_FACE_DTYPE
@@ -89,7 +89,7 @@ class MultiAgentDataset(RasterDataset):
         least = Least(min_frame_history, min_frame_future, rejected)
         self.agents_mask, self.agents_indices = masked(cfg, logs, timeline, agents_mask, least, thresholds, cache)
         self._nearest = _by_distance(logs, timeline, self.agents_indices)
-        self._begins = np.searchsorted(self.agents_indices, timeline.agents)  # those of each frame in `_nearest`
+        self._begins = np.searchsorted(self.agents_indices, timeline.agents)  # the rows of each frame in `_nearest`
         counts = np.diff(self._begins)
         self.agents = max(int(counts.max(initial=0)) + ego, 1) if agents is None else agents
         self.centric: Centric = centric

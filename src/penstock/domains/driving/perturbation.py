@@ -116,7 +116,7 @@ def displaced(way: FloatArray, offset: FloatArray, min_displacement: float = 0.0
     """Poses `[n, F + 1, 3]` (x, y, yaw) whose first are moved by `offset` `[n, 3]` (metres to the left, metres ahead,
     radians), and whose others come back to the way as a car can.
 
-    Where the whole way is shorter than `min_displacement` metres, it is moved ahead only. Cost: that of `feasible`.
+    Where the whole way is shorter than `min_displacement` metres, it is moved ahead only. Cost: one call of `feasible`.
 
     >>> displaced(np.array([[[0.0, 0, 0], [1, 0, 0]]]), np.array([[2.0, 0, 0]]), 5.0)[0, 0].tolist()
     [0.0, 0.0, 0.0]

@@ -20,13 +20,13 @@ ImageType = Literal["float32", "uint8"]
 SCENE_BYTES = 512 << 20
 """Logs whose rows take at most this are drawn from memory; of larger ones each batch reads its own rows."""
 _KEPT = 256 << 20  # bytes of rasters whose memory is used again, at least
-_BATCHES = 4  # as many whole batches, at least: one that is drawn, two that a loader holds ready, one in use
+_BATCHES = 4  # at least so many whole batches: one that is drawn, two that a loader holds ready, one in use
 
 
 class BatchRasterizer:
     """Draws batches with `rasterizer`, each sample with `history` frames before the current one. Thread-safe.
 
-    Rasters are `[n, C, H, W]`, float32 in 0..1 or uint8, in memory of earlier ones that nobody holds any more. `lights`
+    Rasters are `[n, C, H, W]`, float32 in 0..1 or uint8, in memory of earlier ones that nothing refers to. `lights`
     says whether faces of traffic lights are drawn. Raises `DataError` for another `dtype`.
     """
 
@@ -97,7 +97,7 @@ class BatchRasterizer:
 
 
 def _rows(rows: Any, offsets: IntArray, frames: IntArray) -> tuple[AnyArray, IntArray]:
-    """What belongs to frames that rise, one after the other, and where in it the rows of each are."""
+    """Rows of ascending frames, in order, and the range of each frame in them."""
     counts = offsets[frames + 1] - offsets[frames]
     ends = np.cumsum(counts)
     runs = np.split(frames, np.flatnonzero(np.diff(frames) != 1) + 1) if len(frames) else []

@@ -4,8 +4,8 @@ The keys of a batch of `n` samples, with `H` frames of history and `F` of future
 
 * `target_positions` `[n, F, 2]`, `target_yaws` `[n, F, 1]`, `target_velocities` `[n, F, 2]`, `future_extents`
   `[n, F, 2]` (length, width), `target_availabilities` `[n, F]` (0 or 1): float32, in the frame of the current pose;
-  yaws within half a turn. What is not there is 0.
-* `history_positions`, `history_yaws`, `history_extents`, `history_availabilities`: the same of `H + 1` frames, the
+  yaws within half a turn. Missing values are 0.
+* `history_positions`, `history_yaws`, `history_extents`, `history_availabilities`: the same for `H + 1` frames, the
   current one first, then back in time; `history_velocities` `[n, H, 2]`; `curr_speed` `[n]` float32, if `H` is not 0.
 * `agent_from_world`, `world_from_agent`, `raster_from_agent`, `raster_from_world` (also as `world_to_image`)
   `[n, 3, 3]` float64; `centroid` `[n, 2]` and `yaw` `[n]` float64 in the world; `extent` `[n, 3]` length, width,
@@ -46,12 +46,12 @@ Velocities = Literal["original", "masked"]
 MATRICES = ("world_to_image", "raster_from_agent", "raster_from_world", "agent_from_world", "world_from_agent")
 """The keys of a sample that say where it, and its raster, are in the world."""
 _ALIKE = 0.85  # of two names, as `closest` measures: above it one is taken for the other, misspelt
-_FEW = 24  # samples of a scene that cost less by themselves than the table of their scene
+_FEW = 24  # samples of a scene that cost less alone than the table of their scene
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """What a sample has: `history` frames before the current one, `future` frames after it, one every `step_time` s.
+    """Contents of a sample: `history` frames before the current one, `future` frames after it, one every `step_time` s.
 
     The raster is `raster_size` (width, height) pixels of `pixel_size` metres, with what is looked at at `ego_center` of
     it (a share of each side), and y pointing up if `origin_at_bottom`. `threshold` is how probable an agent must be to
@@ -111,7 +111,7 @@ class Sampling:
 
 
 class ConfigSection(dict[str, Any]):
-    """A section of a configuration, whose missing keys are told by their full names."""
+    """A section of a configuration, whose errors have the full names of missing keys."""
 
     def __init__(self, name: str, values: Mapping[str, Any]) -> None:
         super().__init__(values)
@@ -128,8 +128,8 @@ OPTIONAL = {"raster_params": ("map_type", "disable_traffic_light_faces", "option
 def section(config: Mapping[str, Any], name: str) -> ConfigSection:
     """A section of a configuration.
 
-    Raises `DataError` if it is not there, for a key that looks like a misspelt optional one, and later for keys that
-    are not there.
+    Raises `DataError` if it is missing, for a key that looks like a misspelt optional one, and later for
+    missing keys.
     """
     values = config.get(name)
     if not isinstance(values, Mapping):
@@ -143,7 +143,7 @@ def section(config: Mapping[str, Any], name: str) -> ConfigSection:
 
 @dataclass(frozen=True, eq=False)
 class SampleSubjects:
-    """What a batch of `n` samples looks at: the ego where `agent` is -1, else the observation in that row of the
+    """Subjects of a batch of `n` samples: the ego where `agent` is -1, else the observation in that row of the
     agents.
 
     `scene`, `frame` (of the dataset), `agent` and `track` (-1 for the ego) are `[n]` int64, `pose` `[n, 3]` is x, y,
@@ -161,7 +161,7 @@ class SampleSubjects:
 
     @classmethod
     def joined(cls, parts: Sequence[SampleSubjects]) -> SampleSubjects:
-        """Targets of the ego where it was, and of agents, one after the other."""
+        """Targets of the ego where it was, and of agents, in order."""
         names = ("scene", "frame", "agent", "track", "pose", "extent")
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
@@ -230,11 +230,11 @@ class Sampler:
         return SampleSubjects(self.timeline.scene_of(frames), frames, none, none, self.timeline.ego[frames], extent)
 
     def agents(self, rows: IntArray, seen_from: FloatArray | None = None) -> tuple[Columns, SampleSubjects]:
-        """Samples of the observations in `[n]` rows of the agents, each in its own frame or in that of a pose
+        """Samples of the observations in `[n]` rows of the agents, each in its own frame or in the frame of a pose
         `[n, 3]` that it is `seen_from`.
 
-        Raises `NoSuchRowError` for rows that are not there, and for agents not more probable than the threshold. Cost:
-        as of the ego, and that of the tables of their scenes unless they are kept.
+        Raises `NoSuchRowError` for rows out of range, and for agents not more probable than the threshold. Cost:
+        as of the ego, and the cost of the tables of their scenes unless they are kept.
         """
         self._check(rows, int(self.timeline.agents[-1]), "rows of agents")
         n, timeline = len(rows), self.timeline
@@ -262,7 +262,7 @@ class Sampler:
     def _tracked(self, rows: IntArray, frame: IntArray, scene: IntArray) -> Iterator[tuple[IntArray, Tracks, IntArray]]:
         """Which of the samples are in each table, the table, and their places in it.
 
-        Where not all tables fit into memory, the few samples of a scene whose table is not there read their own frames.
+        Where not all tables fit into memory, the few samples of a scene without a table read their own frames.
         """
         alone: list[IntArray] = []
         page, tables = self.tables.page_of(scene), self.tables

@@ -39,7 +39,7 @@ class TrajectoryStateIndices(IntEnum):
 
 @dataclass
 class SimulationConfig:
-    """What is simulated.
+    """Parameters of a simulation.
 
     Args:
         use_ego_gt: Whether the ego drives as recorded, not as a model says.
@@ -73,7 +73,7 @@ class Simulation:
     Args:
         dataset: Says how samples are made: an `EgoDataset` or `EgoDatasetVectorized` without perturbation.
         scenes: Logs of one scene each, by number.
-        config: What is simulated.
+        config: Parameters of the simulation.
 
     Raises:
         DataError: There is no scene, logs have another number of scenes than one, a scene is too short, or the dataset
@@ -137,7 +137,7 @@ class Simulation:
 
     @classmethod
     def of(cls, dataset: DrivingDataset, scenes: Sequence[int], config: SimulationConfig) -> Simulation:
-        """Simulate some scenes of a dataset. Raises `DataError` for a scene twice, or one that is not there."""
+        """Simulate some scenes of a dataset. Raises `DataError` for a scene twice, or an unknown one."""
         numbers, count = [int(number) for number in scenes], dataset.timeline.scenes
         if len(set(numbers)) != len(numbers):
             raise DataError(f"expected each scene once, got {numbers}")
@@ -161,7 +161,7 @@ class Simulation:
     def agents(self, frame: int) -> Columns:
         """Return the samples of the agents in a frame that are controlled, scene by scene; there may be none.
 
-        Those are cars near to the ego, by the two distances of the configuration. A car that was among those of the
+        Those are cars near to the ego, by the two distances of the configuration. A car that was among the cars of the
         last call for its scene counts as controlled. Raises `NoSuchRowError`.
         """
         dataset, begin = self._around(frame)
@@ -189,7 +189,7 @@ class Simulation:
     def set_ego(self, frame: int, positions: FloatArray, yaws: FloatArray) -> None:
         """Set the ego's `positions` `[S, 2]` and `yaws` `[S]` in a frame of the `S` scenes; its height stays.
 
-        Raises `DataError` for other shapes, `NoSuchRowError` for a frame that is not there.
+        Raises `DataError` for other shapes, `NoSuchRowError` for an unknown frame.
         """
         self._check(frame)
         count = len(self.simulated)
@@ -201,9 +201,9 @@ class Simulation:
             logs.frames["ego_rotation"][frame] = yaw_as_rotation33(yaw)
 
     def set_agents(self, frame: int, scene: int, agents: AnyArray) -> None:
-        """Set rows of agents in a frame of a scene: those of tracks that are there are replaced, others are added.
+        """Set rows of agents in a frame of a scene: rows of existing tracks are replaced, others are added.
 
-        Raises `DataError` for a track twice, `NoSuchRowError` for a scene or frame that is not there.
+        Raises `DataError` for a track twice, `NoSuchRowError` for an unknown scene or frame.
         """
         self._check(frame)
         if scene not in self.simulated:
@@ -278,7 +278,7 @@ def windows(scenes: Sequence[Arrays], first: int, last: int) -> Arrays:
     """Return frames `first:last` of scenes as one dataset: copies, with intervals that count from 0.
 
     Args:
-        scenes: Rows of one scene each, whose intervals follow one another as those of `scene_logs` do.
+        scenes: Rows of one scene each, whose intervals follow one another as in `scene_logs`.
         first: First frame, in each scene.
         last: The frame behind the last, in each scene.
     """

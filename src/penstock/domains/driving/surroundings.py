@@ -52,7 +52,7 @@ class Reach:
 
 
 class Surroundings:
-    """What of a map lies around poses. Made once for a map; thread-safe. Cost: some passes over all lanes.
+    """Map elements around poses. Made once for a map; thread-safe. Cost: some passes over all lanes.
 
     Lanes count whose bounding box comes within `reach.distance` (along x and y) of the pose; the nearest `reach.lanes`
     by the points of their midlanes are given. Crosswalks likewise, in the map's order.
@@ -150,8 +150,8 @@ class Surroundings:
 class ActiveFaces:
     """Which faces of traffic lights are active in a frame; none if they are not `lit`.
 
-    `numbers` are those of the faces in the map; others are left out. The faces of all frames are read once, when first
-    asked for: four bytes each are kept. Thread-safe.
+    `numbers` are the numbers of the faces in the map; others are left out. The faces of all frames are read once, when
+    first asked for: four bytes each are kept. Thread-safe.
     """
 
     def __init__(self, logs: Logs, timeline: Timeline, numbers: Mapping[str, int], lit: bool = True) -> None:

@@ -135,7 +135,7 @@ class VectorSampler:
         )
 
     def _around(self, targets: SampleSubjects) -> dict[str, AnyArray]:
-        """The keys of the agents around, the nearest first; those of the current frame before others."""
+        """The keys of the agents around, the nearest first; agents of the current frame before others."""
         n, k, sizes = len(targets.frame), self.others, self.vectorizer.sizes
         past, ahead = (Poses.empty(n * k, length) for length in self.sampler.sampling.steps)
         kinds, names = np.zeros((n, k), np.int64), np.zeros((n, k), np.int64)

@@ -73,7 +73,7 @@ class EgoDatasetVectorized(EgoSamples):
 
     @property
     def sampling(self) -> Sampling:
-        """What a sample has."""
+        """Contents of a sample."""
         return self.sampler.sampler.sampling
 
     def agent_samples(self, rows: IntArray) -> Columns:
@@ -92,11 +92,11 @@ class EgoDatasetVectorized(EgoSamples):
 class EgoAgentDatasetVectorized(EgoDatasetVectorized):
     """As `EgoDatasetVectorized`, with the ego as the first of the agents; `other_agents_num` counts it.
 
-    Futures of agents that are not there for more than 10 frames of history and more than 1 of future are not available.
-    In `eval_mode` there is one sample a scene: its frame `eval_frame` (by default `EVALUATED_FRAME`). Then
+    Futures of agents that are not observed for more than 10 frames of history and more than 1 of future are not
+    available. In `eval_mode` there is one sample a scene: its frame `eval_frame` (by default `EVALUATED_FRAME`). Then
     `all_valid_agents_track_ids` `[n, valid_agents]` int64 are the agents of the scene that `agents_mask` lets through,
     each once, in the order in which they appear, and 0 where there are fewer; without `eval_mode` all are 0.
-    `valid_agents` None is as many as any scene has, and at least `VALID_AGENTS`.
+    `valid_agents` None is the most that any scene has, and at least `VALID_AGENTS`.
 
     `agents_mask` is as in `AgentDataset`. Raises `NoSuchRowError` in `eval_mode` for a scene that is too short,
     `DataError` for one with more than `valid_agents`, or an `eval_frame` without `eval_mode`.

@@ -1,4 +1,4 @@
-"""Chunks: what a file of a growing dataset holds, as live data take it in."""
+"""Chunks: the units of a file of a growing dataset, as live data loads them."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ class ChunkSource(ABC):
 
     @property
     def expected(self) -> int:
-        """How many chunks there should be: those that are there, and those lost by damage, as far as that is known."""
+        """Number of chunks without damage: the readable ones, and the lost ones as far as that is known."""
         return len(self)
 
     @abstractmethod
     def load(self, i: int, wanted: Wanted | None = None) -> ByteArray:
-        """`[n, width]` frames of chunk `i`, in memory of their own. Raises `FormatError` saying what is wrong.
+        """`[n, width]` frames of chunk `i`, in new memory. Raises `FormatError` saying what is wrong.
 
         With `wanted`, only those at the places that it gives for the number of frames, in that order. A source may then
-        read no more than these need, so damage elsewhere in the chunk may not be seen: what is given, or raised, is a
-        function of the chunk and the places alone. `wanted` may be called again, with the same number.
+        read only these, so damage elsewhere in the chunk may not be seen: the frames returned, or the error raised, are
+        a function of the chunk and the places alone. `wanted` may be called again, with the same number.
         """
 
     def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[ByteArray | None]:
         """Few frames of each of several chunks, in one go where that costs less than a `load` for each: what `load`
-        gives, but read-only it may be, or None, for whatever reason: it is for `load` then, which says what is wrong.
+        returns, but perhaps read-only; or None, and then `load` reads the chunk and says what is wrong.
 
-        A file that becomes another while it is read may be noticed at the end: whoever wraps this looks once.
+        A file that is replaced while it is read may be noticed at the end: the caller checks once.
         """
         return [None] * len(chunks)
 
     def close(self) -> None:
-        """Release what is held. Reading afterwards is an error."""
+        """Release files and memory. Reading afterwards is an error."""
 
 
 Opener = Callable[[Path], ChunkSource | None]

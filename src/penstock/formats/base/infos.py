@@ -112,7 +112,7 @@ def _arrays(values: Sequence[Any]) -> list[AnyArray] | None:
 
 
 def leaves(value: Any, before: str = "", depth: int = DEPTH) -> Iterator[tuple[str, Any]]:
-    """Paths and values below a nested dict. What lies deeper than `depth`, and an empty dict, is a value.
+    """Paths and values below a nested dict. Anything deeper than `depth`, and an empty dict, is a value.
 
     >>> list(leaves({"a": {"b": 1}, "c": [2]}))
     [('a/b', 1), ('c', [2])]

@@ -52,7 +52,7 @@ def cut(first: IntArray, start: IntArray, length: IntArray, at: IntArray) -> Row
 
 
 def expand(start: IntArray, length: IntArray) -> IntArray:
-    """Every row of the spans, one after the other.
+    """Every row of the spans, in order.
 
     >>> expand(np.array([5, 0]), np.array([2, 1])).tolist()
     [5, 6, 0]
@@ -62,7 +62,7 @@ def expand(start: IntArray, length: IntArray) -> IntArray:
 
 
 def spread(rows: Ragged, selection: Selection) -> Ragged:
-    """The selection's grid, given the rows of its spans one after the other; uncovered places are empty."""
+    """The selection's grid, given the rows of its spans in order; uncovered places are empty."""
     lengths = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
     lengths[expand(selection.at, selection.length)] = rows.lengths
     return Ragged(rows.values, offsets_of(lengths))

@@ -52,7 +52,7 @@ class Source(ABC):
     """
 
     parses: ClassVar[bool] = True
-    location: Path | None = None  # what was opened, for messages; `Format.open` sets it
+    location: Path | None = None  # the path that was opened, for messages; `Format.open` sets it
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -404,11 +404,11 @@ def _refusal(source: Source, name: str, args: tuple[Any, ...], error: Exception)
         return refusal(error, source.location)
     first, where = args[0], None
     if name in ("read_array", "read_ragged", "read_values", "value_offsets"):
-        where, field = str(first), source.spec[first]  # a column that there is not is the caller's `KeyError`
+        where, field = str(first), source.spec[first]  # an unknown column is the caller's `KeyError`
         if name != "read_array" and not field.ragged:
             return None
         if name in ("read_array", "read_ragged") and len(args) > 1:
-            source.check(field.align, args[1])  # rows that there are not are `ExpiredRowError`
+            source.check(field.align, args[1])  # rows that do not exist are `ExpiredRowError`
     elif name == "episode":
         where = f"episode {first}"
         if not -len(source) <= first < len(source):
@@ -465,7 +465,7 @@ def _is_number(value: object) -> bool:
 
 
 def _number_column(values: list[Any]) -> AnyArray:
-    types = set(map(type, values))  # one look at each value: there are as many as episodes
+    types = set(map(type, values))  # one look at each value: one an episode
     if all(issubclass(t, (int, np.integer)) for t in types):
         try:
             return np.array(values, np.int64)

@@ -1,4 +1,4 @@
-"""Columns whose rows are compressed in blocks: where the blocks lie, and reading that decodes each of them once."""
+"""Columns whose rows are compressed in blocks: the places of the blocks, and reading that decodes each of them once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Blocks:
         self.number = (ends - counts)[self.episode] + within  # in the segment
 
     def files(self, layout: StoreLayout) -> Iterator[tuple[Path, int]]:
-        """The files that say where blocks lie, and how many bytes of each are in use."""
+        """The files of block positions, and how many bytes of each are in use."""
         for segment, positions in self.positions.items():
             yield layout.blocks(segment), positions.nbytes
 
@@ -98,7 +98,7 @@ class PackedColumn:
             rows.gather(row[lo:hi], pieces.length[lo:hi], pieces.at[lo:hi], target)
 
     def part(self, e: int, segment: int, first: int, rows: int) -> Array:
-        """All rows of an episode, in an array of their own."""
+        """All rows of an episode, in a new array."""
         numbers = range(int(self._blocks.first[e]), int(self._blocks.first[e + 1]))
         flat = np.concatenate([self._block(b) for b in numbers])
         return flat.view(self.field.dtype).reshape(rows, *self.field.shape)

@@ -15,7 +15,7 @@ from penstock.formats.columns.snapshot import Snapshot
 
 
 def findings(path: Path) -> Iterator[Finding]:
-    """What is wrong with the store at `path`: an `error` where an episode is not what was written, a `warning` where
+    """Damage of the store at `path`: an `error` where an episode is not what was written, a `warning` where
     bytes or files belong to no episode, as a killed writer leaves them until the next one comes."""
     try:
         read_json(path / METADATA)

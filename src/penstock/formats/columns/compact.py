@@ -31,10 +31,10 @@ def compact(
     """Write the episodes of the store at `path` into a new store at `target`, all in one segment.
 
     Every checksum is compared on the way. `damaged="skip"` leaves out what is not as it was written, and returns what
-    that was; episodes behind it then get other numbers. `compression` is that of
-    `ColumnsWriter.create`, or "keep". `target` appears complete or not at all.
+    that was; episodes behind it then get other numbers. `compression` is as in `ColumnsWriter.create`, or "keep".
+    `target` appears only when it is complete.
 
-    Raises `FileExistsError` if something lies at `target`, and, unless told to skip, `FormatError` and
+    Raises `FileExistsError` if `target` exists, and, unless damage is skipped, `FormatError` and
     `ChecksumError`. Cost: reads and writes everything once.
     """
     if damaged not in ("raise", "skip"):

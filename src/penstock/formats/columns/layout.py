@@ -1,4 +1,4 @@
-"""Where the parts of a column store lie, and what its `spec.json` says."""
+"""Paths of the parts of a column store, and the contents of its `spec.json`."""
 
 from __future__ import annotations
 

@@ -88,5 +88,5 @@ class Packing:
 
 
 def packable(field: Field) -> bool:
-    """Whether rows of the column can be compressed: of equal size, not empty, as many as steps or boundaries."""
+    """Whether rows of the column can be compressed: of equal size, not empty, one a step or boundary."""
     return not field.ragged and field.align != "episode" and field.row_bytes > 0

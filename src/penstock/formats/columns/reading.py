@@ -22,8 +22,8 @@ Map = Callable[[Path, int], ByteArray]  # the first bytes of a file
 
 @dataclass(frozen=True, eq=False)
 class EpisodeRuns:
-    """Which episodes lie one after the other in a segment. Run `r` of R: `episodes[r]` episodes with `steps[r]` steps
-    in segment `segments[which[r]]`, the first being its episode `index[r]`, from its step row `start[r]` on."""
+    """Runs of adjacent episodes in segments. Run `r` of R: `episodes[r]` episodes with `steps[r]` steps in segment
+    `segments[which[r]]`, the first being its episode `index[r]`, from its step row `start[r]` on."""
 
     segments: tuple[int, ...]
     which: IntArray
@@ -104,7 +104,7 @@ class FixedColumnReader:
 
 
 class RaggedColumnReader:
-    """A column whose rows have lengths of their own: row `i` is `values[offsets[i] : offsets[i + 1]]`."""
+    """A column whose rows have different lengths: row `i` is `values[offsets[i] : offsets[i + 1]]`."""
 
     def __init__(self, layout: StoreLayout, path: str, runs: EpisodeRuns, mapping: Map) -> None:
         self._layout, self._path, self._runs, self._map = layout, path, runs, mapping
@@ -143,7 +143,7 @@ class RaggedColumnReader:
 
     @cached_property
     def value_offsets(self) -> IntArray:
-        """`[rows + 1]`: which values each row has, of those of all runs laid end to end. Cost: a pass over the offsets.
+        """`[rows + 1]`: which values each row has, in the values of all runs end to end. Cost: a pass over the offsets.
 
         Raises `FormatError` for offsets that decrease or leave the values.
         """
@@ -164,7 +164,7 @@ class RaggedColumnReader:
 
     @cached_property
     def _end_to_end(self) -> RowMap:
-        """The values of all runs, one after the other."""
+        """The values of all runs, in order."""
         ends = np.array([(cuts[0], cuts[-1]) for cuts, _ in self._cuts()], np.int64).reshape(-1, 2)
         buffers = [values.view(np.uint8) for values in self._data.values()]
         width = self.field.dtype.itemsize
@@ -222,7 +222,7 @@ class RaggedColumnReader:
 
     @cached_property
     def _values(self) -> RowMap:
-        """The values of all segments, one after the other."""
+        """The values of all segments, in order."""
         buffers = [values.view(np.uint8) for values in self._data.values()]
         counts = np.array([len(values) for values in self._data.values()], np.int64)
         which = np.arange(len(buffers))
@@ -230,5 +230,5 @@ class RaggedColumnReader:
 
 
 def as_bytes(array: AnyArray) -> ByteArray:
-    """The bytes of an array in C order, without a copy where they lie so already."""
+    """The bytes of an array in C order, without a copy where they already are in C order."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8) if array.nbytes else np.zeros(0, np.uint8)

@@ -45,7 +45,7 @@ class Segment:
 
     @classmethod
     def acquire(cls, layout: StoreLayout) -> Segment:
-        """Lock the first segment that nobody writes to, or a new one. A dead writer's lock is gone with it."""
+        """Lock the first segment without a writer, or a new one. A dead writer's lock is gone with it."""
         while True:
             numbers = layout.numbers()
             for number in numbers:
@@ -116,7 +116,7 @@ class Segment:
         os.close(self._texts)
 
     def _write_positions(self) -> int:
-        """Write where the new blocks lie; gives how many there are. The first position stands there already."""
+        """Write the positions of the new blocks; return their number. The file already has the first position."""
         if not self._packed:
             return 0
         positions = np.array([part.ends for part in self._packed], np.int64).T
@@ -152,7 +152,7 @@ class SegmentColumn:
         self._held = 0  # values in use, of a ragged column
 
     def restore(self, rows: int, folder: Path) -> None:
-        """Cut the files back to so many rows. Raises `FormatError` if they do not hold as many."""
+        """Cut the files back to so many rows. Raises `FormatError` if they hold fewer."""
         size = rows * self._row_bytes
         if self.field.ragged:
             with self._offsets as fd:

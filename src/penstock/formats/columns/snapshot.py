@@ -29,7 +29,7 @@ Column = FixedColumnReader | RaggedColumnReader | PackedColumn
 
 
 class Maps:
-    """What the snapshots of one source share: memory maps by file, renewed when more of a file is in use, and the
+    """Shared parts of the snapshots of one source: memory maps by file, renewed when more of a file is in use, and the
     blocks that were decoded last."""
 
     def __init__(self) -> None:
@@ -69,16 +69,16 @@ class Snapshot:
 
     @classmethod
     def open(cls, root: Path) -> Snapshot:
-        """What the store holds now. Raises `FormatError` or `ChecksumError` for a damaged one."""
+        """The present contents of the store. Raises `FormatError` or `ChecksumError` for a damaged one."""
         layout = StoreLayout.read(root)
         entries = table.read(layout.table)
         table.check_order(entries, layout.table, layout.packing)
         return cls(layout, entries, Maps())
 
     def grown(self) -> Snapshot | None:
-        """What the store holds now, or None where nothing was appended.
+        """The present contents of the store, or None where nothing was appended.
 
-        Raises `FormatError` if the episodes that were known are not there any more.
+        Raises `FormatError` if the known episodes are gone.
         """
         known = len(self.entries)
         found = table.read(self.layout.table, max(known - 1, 0))
@@ -93,7 +93,7 @@ class Snapshot:
         return Snapshot(self.layout, entries, self.maps)
 
     def first(self, episodes: int) -> Snapshot:
-        """The first episodes alone. Raises `FormatError` if there are not as many."""
+        """The first episodes alone. Raises `FormatError` if there are fewer."""
         if len(self.entries) < episodes:
             found = f"expected at least {episodes} episodes, got {len(self.entries)}"
             raise FormatError(found, path=self.layout.table)
@@ -110,7 +110,7 @@ class Snapshot:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of the spec, and of the length and checksum of every episode, wherever it lies."""
+        """A digest of the spec, and of the length and checksum of every episode, in any segment."""
         digest = hashlib.sha256(self.layout.spec.fingerprint.encode())
         for name in ("steps", "payload"):
             digest.update(self.entries[name].tobytes())
@@ -147,7 +147,7 @@ class Snapshot:
         return self._texts[segment][first : first + size]
 
     def payload_check(self, e: int) -> int:
-        """The CRC-32 of what lies on disk for episode `e`: every column in the order of the spec, then the metadata."""
+        """The CRC-32 of the stored bytes of episode `e`: every column in the order of the spec, then the metadata."""
         segment, index, start, steps, *_ = self._entry(e)
         at, check = _places(index, start, steps), 0
         for column in self.columns.values():

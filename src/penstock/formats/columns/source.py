@@ -81,7 +81,7 @@ class ColumnsSource(Source):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What is stored about the whole dataset, as it is now."""
+        """Metadata of the whole dataset, as it is now."""
         return read_json(self._path / METADATA)
 
     def rows(self, align: Align) -> IntArray:
@@ -90,7 +90,7 @@ class ColumnsSource(Source):
 
     @property
     def blocks(self) -> IntArray | None:
-        """`[B + 1]` int64 step rows that cut the rows into blocks decoded together, None where values lie raw."""
+        """`[B + 1]` int64 step rows that cut the rows into blocks decoded together, None where values are raw."""
         held = self._snapshot.blocks
         return None if held is None else np.unique(held.cuts)
 
@@ -98,7 +98,7 @@ class ColumnsSource(Source):
         """One gather out of the memory maps; of compressed columns, each block that is touched is decoded once."""
         held = self._snapshot.columns[column]
         if isinstance(held, RaggedColumnReader):
-            raise KeyError(f"column {column!r} is ragged: its rows have lengths of their own")
+            raise KeyError(f"column {column!r} is ragged: its rows have different lengths")
         held.read(selection, out)
 
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
@@ -124,7 +124,7 @@ class ColumnsSource(Source):
     def episode(self, e: int) -> Episode:
         """Episode `e` as read-only views, with its metadata; negative numbers count from the end.
 
-        Raises `IndexError`. Cost: 20 µs for 5 columns, whatever its length.
+        Raises `IndexError`. Cost: 20 µs for 5 columns, at any length.
         """
         held = self._snapshot
         n = len(held.entries)
@@ -133,7 +133,7 @@ class ColumnsSource(Source):
         return held.episode(e % n)
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
-        """What is stored about each of the given episodes. Cost: 2 µs an episode."""
+        """Metadata of each of the given episodes. Cost: 2 µs an episode."""
         return self._snapshot.metadata(episodes)
 
     def refresh(self) -> bool:

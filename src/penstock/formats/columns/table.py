@@ -17,7 +17,7 @@ from penstock.formats.columns.packing import Packing
 
 ENTRY = np.dtype(
     [
-        ("segment", "<u4"),  # where the episode lies
+        ("segment", "<u4"),  # the episode's segment
         ("index", "<u4"),  # its number in that segment
         ("start", "<u8"),  # its first step row in that segment
         ("steps", "<u8"),

@@ -71,12 +71,12 @@ class ColumnsWriter(Writer):
         compression: Compression = None,
         block_steps: int = STEPS,
     ) -> ColumnsWriter:
-        """Create an empty store, which appears at `path` complete or not at all, and open it for writing.
+        """Create an empty store, which appears at `path` only when complete, and open it for writing.
 
         `compression` is a zlib level (0..9) for all columns of equal rows that follow the steps, or levels by path;
         `block_steps` steps of an episode are then compressed together, and a single row costs a whole block to read.
 
-        Raises `FileExistsError` if something lies there, `SpecError` for columns that it cannot hold.
+        Raises `FileExistsError` if `path` exists, `SpecError` for columns that it cannot hold.
         """
         with atomic_path(path, durable="folder") as folder:
             folder.mkdir()

@@ -1,4 +1,4 @@
-"""`.npz` archives, mapped: what is stored as it is stays where it lies, what is deflated is inflated once."""
+"""`.npz` archives, mapped: stored members are read in place, deflated members are inflated once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SLACK = 64
 
 @dataclass(frozen=True)
 class NpzMember:
-    """Where the bytes of an array lie, and how many they are inflated."""
+    """Position of the bytes of an array, and their inflated size."""
 
     name: str
     start: int
@@ -40,7 +40,7 @@ class NpzArchive:
 
     `max_bytes` bounds what all deflated members together may become. Names are names and never places on the disk.
 
-    Raises `FormatError` for what is no sound archive, `UnsafeDataError` for sizes that lie and members that overlap.
+    Raises `FormatError` for a damaged archive, `UnsafeDataError` for false sizes and members that overlap.
     """
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES) -> None:
@@ -54,7 +54,7 @@ class NpzArchive:
         members = [self._member(info) for info in found]
         self.members = {member.name: member for member in members}
         if len(self.members) < len(members):
-            raise FormatError("expected every member to have a name of its own", path=path)
+            raise FormatError("expected members with different names", path=path)
         self._check(members, max_bytes)
 
     def _member(self, info: zipfile.ZipInfo) -> NpzMember:
@@ -104,7 +104,7 @@ class NpzArchive:
         return header_of(raw, path=self.path, where=name)
 
     def array(self, name: str) -> AnyArray:
-        """One array, C-contiguous, of the machine's byte order: a view of the map where it lies there so, else a copy.
+        """One array, C-contiguous, of the machine's byte order: a view of the map where possible, else a copy.
 
         Objects are read as plain values. Raises `FormatError` where header and bytes disagree, `ChecksumError` for
         deflated bytes that are not what was written.

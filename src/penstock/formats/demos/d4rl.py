@@ -70,11 +70,11 @@ def read_d4rl(
 ) -> DemoSource:
     """The trajectories of one file.
 
-    `max_episode_steps` cuts trajectories of a file without `timeouts`. `next_observations` says what becomes of
-    those that are stored: with "check" they are compared with `observations` (one pass over both), and where they
-    follow, observations are one boundary column, else two step columns; "trust" takes them to follow, "separate"
-    keeps them beside. `transitions` reads a file without them as D4RL's `qlearning_dataset` does: what was cut
-    off by time loses its last step, whose observation is then the final one. `cache_bytes` bounds decoded chunks.
+    `max_episode_steps` cuts trajectories of a file without `timeouts`. `next_observations` says what becomes of stored
+    next observations: with "check" they are compared with `observations` (one pass over both), and where they follow,
+    observations are one boundary column, else two step columns; "trust" takes them to follow, "separate" keeps them as
+    a separate column. `transitions` reads a file without them as D4RL's `qlearning_dataset` does: a trajectory cut off
+    by time loses its last step, whose observation is then the final one. `cache_bytes` bounds decoded chunks.
 
     Raises `FormatError` for damaged data and options that the file does not fit, `TypeError` for impossible ones.
     """
@@ -191,7 +191,7 @@ class _D4rlFile:
         self.offsets = offsets_of(steps)
         kept = np.flatnonzero(np.repeat(np.ones(len(steps), np.bool_), steps))
         kept = kept + np.repeat(begin - self.offsets[:-1], steps)
-        # What follows the last step is the row that was dropped; what follows a terminal one is not stored, and no
+        # The row after the last step is the dropped one; the row after a terminal step is not stored, and has no
         # value: its own observation stands there.
         start, length = np.stack([begin, last], axis=1), np.stack([last + 1 - begin, 1 - timed], axis=1)
         segments = (np.zeros(2 * len(begin), np.int64), start.reshape(-1), length.reshape(-1))
@@ -233,7 +233,7 @@ class _D4rlFile:
         return dataset
 
     def metadata(self) -> dict[str, Any]:
-        """Attributes of the file, and what lies below `metadata/` and is small."""
+        """Attributes of the file, and the small datasets below `metadata/`."""
         out = {key: attribute(self.file.root.attrs[key]) for key in self.file.root.attrs}
         for name, dataset in self.datasets.items():
             if name.startswith("metadata/"):

@@ -41,14 +41,14 @@ class DmControlKind(Kind):
 
 
 def read_dm_control(path: Path, *, frame_stack: int | None = None, max_bytes: int = MAX_BYTES) -> Source:
-    """The trajectories of a file, of all files `*.pkl.gz` of a folder, or of those that a pattern means.
+    """The trajectories of a file, of all files `*.pkl.gz` of a folder, or of the files that match a pattern.
 
     `observations` as stored, `[T + 1, C, H, W]` uint8; with `frame_stack=k`, `[T + 1, k C, H, W]`, the oldest frame
     first, black before an episode begins; stacks are made when they are read and cost no memory. A trajectory whose
     last `discount` is above 0 is truncated, as dm_control defines it.
 
     Raises `FormatError` for damaged files, `UnsafeDataError` for more than `max_bytes` in a file or a pickle that is
-    not data, `DataError` for another `frame_stack`. Memory: the content of all files, unpacked, and that of the
+    not data, `DataError` for another `frame_stack`. Memory: the content of all files, unpacked, and the content of the
     largest once more while it is opened.
     """
     tracks: list[Track] = []
@@ -64,7 +64,7 @@ def read_dm_control(path: Path, *, frame_stack: int | None = None, max_bytes: in
 
 
 def _action_space(tracks: list[Track]) -> Space | None:
-    """Actions are scaled to [-1, 1]; None for those that are not."""
+    """Actions are scaled to [-1, 1]; None for other actions."""
     actions = [array for track in tracks for array in track.actions.values() if len(array)]
     if not actions:
         return None

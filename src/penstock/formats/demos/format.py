@@ -56,7 +56,7 @@ def _opening(kind: Kind, options: Mapping[str, Any]) -> Kind:
 
 
 def kind_at(path: Path, name: str | None = None) -> Kind:
-    """The kind of that name, or the one that recognises what lies at `path`. Raises `FormatError`."""
+    """The kind of that name, or the one that recognises the files at `path`. Raises `FormatError`."""
     if name is not None:
         for kind in KINDS:
             if kind.name == name:

@@ -44,9 +44,9 @@ class FrameRows(Protocol):
 class Frames:
     """Rows that are made of frames.
 
-    `runs` are arrays `[n, *shape]` of one dtype and shape, frames one after the other. Without `index`, row `r` is
-    frame `r`. With `index`, `[rows, k]` int64, row `r` is the frames `index[r]` side by side along `axis` (0 or -1) of
-    a frame; -1 is a frame of zeros.
+    `runs` are arrays `[n, *shape]` of one dtype and shape, frames in order. Without `index`, row `r` is frame `r`. With
+    `index`, `[rows, k]` int64, row `r` is the frames `index[r]` side by side along `axis` (0 or -1) of a frame; -1 is a
+    frame of zeros.
 
     Cost: the runs, which are not copied if they are C-contiguous and large, and 8 k bytes a row.
 
@@ -172,7 +172,7 @@ class FrameSource(Source):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What the files say about the whole dataset."""
+        """Metadata of the whole dataset in the files."""
         return self._rest.metadata
 
     @property
@@ -212,5 +212,5 @@ class FrameSource(Source):
         self._rest.read_values(column, selection, out)
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
-        """What the files say about each episode."""
+        """Metadata of each episode in the files."""
         return self._rest.episode_metadata(episodes)

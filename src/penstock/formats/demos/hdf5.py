@@ -1,7 +1,7 @@
-"""Columns that lie in HDF5 files, read in place: rows where they are stored as they are, chunks decoded when needed.
+"""Columns in HDF5 files, read in place: rows where they are stored as they are, chunks decoded when needed.
 
 A column is a sequence of *segments*, runs of rows of one dataset each: an episode's `obs` and, as its last row, the
-end of its `next_obs`. Segments are cut where the *blocks* of the file end (what lies in one piece, or a band of chunks
+end of its `next_obs`. Segments are cut where the *blocks* of the file end (one contiguous piece, or a band of chunks
 that hold the same rows); from then on a read is one gather.
 """
 
@@ -48,14 +48,14 @@ class Segments(NamedTuple):
 
 
 def rows_of(file: File, segments: Segments, cache: Cache) -> RowReader:
-    """What reads the rows of the segments, one after the other. Raises `FormatError` for impossible sizes.
+    """Reader of the rows of the segments, in order. Raises `FormatError` for impossible sizes.
 
     Cost: the chunk index of every dataset; no value is touched.
     """
     first = segments.datasets[0]
     width = row_bytes(first)
     for dataset in segments.datasets:
-        # Deflated bytes have a limit, and what nobody wrote is not believed either.
+        # Deflated bytes have a limit, and so do rows that were never written.
         if dataset.shape[0] * max(width, 1) > INFLATION * len(file.buffer) + SMALL:
             message = f"{dataset.shape[0]} rows of {width} bytes cannot come from a file of {len(file.buffer)} bytes"
             raise FormatError(message, path=file.path, where=dataset.where)
@@ -85,12 +85,12 @@ def native(dataset: Dataset) -> np.dtype[Any]:
 
 
 def row_shape(dataset: Dataset) -> tuple[int, ...]:
-    """Shape of a row, that of array elements included."""
+    """Shape of a row, including the shape of array elements."""
     return (*dataset.shape[1:], *dataset.datatype.inner)
 
 
 def _band(dataset: Dataset) -> int:
-    """Rows of a band: those of a chunk, or all. Raises `FormatError` for more bands than the file has chunks for."""
+    """Rows of a band: the rows of a chunk, or all. Raises `FormatError` for more bands than the file has chunks for."""
     rows, height = dataset.shape[0], (dataset.chunk_shape or dataset.shape)[0]
     height = min(max(height, 1), max(rows, 1))
     if rows // height > SMALL + len(dataset.tiles() if dataset.chunk_shape else ()):
@@ -100,7 +100,8 @@ def _band(dataset: Dataset) -> int:
 
 
 def _stored(dataset: Dataset) -> tuple[int, IntArray | None]:
-    """Rows of a block and the byte at which each block of whole rows lies as it is; None if there are none such."""
+    """Rows of a block and the byte at which each block of whole rows begins, uncompressed; None if there are none
+    such."""
     rows = dataset.shape[0]
     if rows == 0:
         return 1, np.zeros(0, np.int64)

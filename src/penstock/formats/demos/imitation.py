@@ -21,7 +21,7 @@ from penstock.formats.demos.unpack import HEAD, opening
 
 STATE = "state.json"
 INFO = "dataset_info.json"
-LONGEST = 1 << 20  # bytes of a JSON file beside the Arrow files
+LONGEST = 1 << 20  # bytes of a JSON file next to the Arrow files
 DEEPEST = 64  # lists in lists
 
 
@@ -49,7 +49,7 @@ class ImitationKind(Kind):
 
 
 def read_imitation(path: Path, *, max_bytes: int = MAX_BYTES) -> Source:
-    """The trajectories of a file or folder, all held in memory. `max_bytes` bounds what is inflated.
+    """The trajectories of a file or folder, all in memory. `max_bytes` bounds what is inflated.
 
     Raises `FormatError` for damaged data, `UnsafeDataError` for pickles that name code, `MissingExtraError` without
     pyarrow for a folder.
@@ -105,7 +105,7 @@ def _from_npz(path: Path, archive: NpzArchive) -> list[Track]:
         raise FormatError(message, path=path, where="indices")
     offsets = np.concatenate([[0], cuts, [len(acts)]]).astype(np.int64)
     if (np.diff(offsets) < 0).any():
-        raise FormatError(f"expected cuts that grow and lie within {len(acts)} steps", path=path, where="indices")
+        raise FormatError(f"expected cuts that grow and are within {len(acts)} steps", path=path, where="indices")
     steps = {"infos": archive.array("infos")}
     if "rews" in archive.members:
         steps["rews"] = numbers(archive.array("rews"), "rews", path=path, where="rews")
@@ -145,7 +145,7 @@ def _files(path: Path) -> list[Path]:
         raise FormatError("expected `_data_files` with at least one", path=path / STATE)
     for name in names:
         if not isinstance(name, str) or Path(name).name != name or name in ("", ".", ".."):
-            raise UnsafeDataError(f"expected the name of a file beside this one, got {name!r}", path=path / STATE)
+            raise UnsafeDataError(f"expected the name of a file next to this one, got {name!r}", path=path / STATE)
     return [path / str(name) for name in names]
 
 
@@ -232,7 +232,7 @@ def _decoded(texts: Any, path: Path, where: str) -> Sequence[Mapping[str, Any]]:
 
 
 def _unjsonpickled(value: Any) -> Any:
-    """The same without what stands for objects of Python: None is in their place, a list in that of a tuple."""
+    """The same without objects of Python: None replaces them, and a list replaces a tuple."""
     if isinstance(value, list):
         return [_unjsonpickled(item) for item in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""One kind of native demonstration file: how it is told from others, and opened."""
+"""One kind of native demonstration file: recognises and opens it."""
 
 from __future__ import annotations
 

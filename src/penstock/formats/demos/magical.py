@@ -57,7 +57,7 @@ def read_magical(
     remove_null_actions: bool = False,
     max_bytes: int = MAX_BYTES,
 ) -> Source:
-    """The trajectories of a file, of all files `*.pkl.gz` of a folder, or of those that a pattern means.
+    """The trajectories of a file, of all files `*.pkl.gz` of a folder, or of the files that match a pattern.
 
     Without `preprocessor`: `observations/ego` and `observations/allo`, `[T + 1, 384, 384, 3]` uint8 as stored. With
     `"LoRes4E"`, `"LoRes4A"`, `"LoRes3EA"`: `observations` `[T + 1, 96, 96, 12]`; `"LoResCHW4E"`: `[T + 1, 12, 96, 96]`;
@@ -65,7 +65,7 @@ def read_magical(
 
     `remove_null_actions` drops steps that do nothing, each with the observation that it began with, its reward and its
     infos; the last observation and the end of the episode stay, with what only the last infos say. Stacks hold the
-    frames as they were seen, those of dropped steps included.
+    frames as they were seen, frames of dropped steps included.
 
     Raises `FormatError` for damaged files and for several environments at once, `UnsafeDataError` for more than
     `max_bytes` in a file or a pickle that is not data, `DataError` for another preprocessor.

@@ -35,7 +35,7 @@ class Preprocessor:
         return sorted({view for parts in self.stacks.values() for view, _ in parts})
 
     def frames(self, small: Mapping[str, Sequence[Images]], rows: IntArray) -> dict[str, Frames]:
-        """The columns, out of the shrunken frames of each view, a run `[T + 1, ...]` a trajectory; `rows` are those
+        """The columns, out of the shrunken frames of each view, a run `[T + 1, ...]` a trajectory; `rows` are the rows
         that are kept."""
         return {path: self._column(parts, small, rows) for path, parts in self.stacks.items()}
 

@@ -58,7 +58,7 @@ def object_member(path: Path, name: str, max_bytes: int) -> AnyArray:
             begin += member.read(4 if begin[6:7] in npy.WIDE else 2)
             begin += member.read(min(int.from_bytes(begin[8:], "little"), npy.LONGEST))
             header = npy.header_of(begin, path=path, where=name)
-            while piece := member.read(_PIECE):  # bounded pieces, for the size in the archive may be a lie
+            while piece := member.read(_PIECE):  # bounded pieces, because the size in the archive may be false
                 size += len(piece)
                 if size > max_bytes:
                     message = f"expected at most {max_bytes} bytes unpacked, got more; `max_bytes` allows them"

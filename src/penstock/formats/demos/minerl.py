@@ -64,11 +64,11 @@ def read_minerl(
     """The stream in a folder, or all streams in a folder of them, in natural order.
 
     `observation$a$b` is the column `observations/a/b` (T + 1 rows), `action$a$b` is `actions/a/b`, `reward` is
-    `rewards`; what holds no numbers is named in `metadata["left_out"]`. The frames are `observations/pov`
-    `[T + 1, 3, H, W]` uint8, RGB; they need the extra `video`, and `video=False` leaves them out. A video begins with
-    frames from before its recording: as many as `true_video_frame_count` in the metadata exceeds the states are
-    skipped. The last frame is the video's own; where it lacks that one, the one before is repeated. The last step of
-    a stream is terminated.
+    `rewards`; what holds no numbers is named in `metadata["left_out"]`. The frames are `observations/pov` `[T + 1, 3,
+    H, W]` uint8, RGB; they need the extra `video`, and `video=False` leaves them out. A video begins with frames from
+    before its recording: the excess of `true_video_frame_count` in the metadata over the states is skipped. The last
+    frame is the video's own; where it lacks that one, the one before is repeated. The last step of a stream is
+    terminated.
 
     Raises `FormatError` for damaged streams, `UnsafeDataError` for arrays or frames of more than `max_bytes` in a
     stream, `MissingExtraError` without PyAV. Cost: the arrays of all streams. A video is decoded whole when one of its
@@ -99,7 +99,7 @@ def _streams(path: Path) -> Iterator[Path]:
 
 
 def _track(stream: Path, max_bytes: int, left: dict[str, None]) -> Track:
-    """The arrays of a stream; `left` takes the names of those that are no numbers."""
+    """The arrays of a stream; `left` takes the names of arrays that are no numbers."""
     path = stream / ARRAYS
     archive = NpzArchive(path, max_bytes)
     arrays = {name: archive.array(name) for name in archive}

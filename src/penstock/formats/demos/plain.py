@@ -85,7 +85,7 @@ def read_npz(
 
 
 def _called(column: str, names: set[str]) -> list[str]:
-    """What a file with these names calls a column; more than one is ambiguous."""
+    """Names of a column in a file with these names; more than one is ambiguous."""
     for group in NAMES[column]:
         if found := [name for name in group if name in names]:
             return found
@@ -136,13 +136,13 @@ class _PlainArchive:
             return np.asarray(array.reshape(self.n) != 0)
         if column == "terminations" and array.ndim == 1 and len(array) < self.n:
             return self._of_episodes(np.asarray(array != 0))
-        raise self._misfit(name, array, f"{self.n} rows of one number, as many as actions")
+        raise self._misfit(name, array, f"{self.n} rows of one number, one an action")
 
     def _of_episodes(self, ended: BoolArray) -> BoolArray:
         """Flags of steps from flags of episodes, as imitation keeps them."""
         offsets = self._stated()
         if offsets is None or len(ended) != len(offsets) - 1:
-            raise self._misfit(self._names["terminations"], ended, f"{self.n} rows, as many as actions")
+            raise self._misfit(self._names["terminations"], ended, f"{self.n} rows, one an action")
         flags = np.zeros(self.n, np.bool_)
         real = np.diff(offsets) > 0
         flags[(offsets[1:] - 1)[real]] = ended[real]
@@ -215,7 +215,7 @@ class _PlainArchive:
     def _rewards(self) -> DemoColumn:
         rewards = self._array(self._names["rewards"])
         if len(rewards) != self.n:
-            raise self._misfit(self._names["rewards"], rewards, f"{self.n} rows, as many as actions")
+            raise self._misfit(self._names["rewards"], rewards, f"{self.n} rows, one an action")
         return held(rewards.reshape(self.n) if rewards.shape == (self.n, 1) else rewards)
 
     def _observations(self) -> dict[str, DemoColumn]:
@@ -240,7 +240,7 @@ class _PlainArchive:
         return {"observations": before, "next_observations": after}
 
     def _boundary(self, before: DemoColumn, after: DemoColumn) -> DemoColumn:
-        """The observations of each episode and the last of its next ones, both where they lie."""
+        """The observations of each episode and the last of its next ones, both in place."""
         if not isinstance(before.rows, RowMap) or not isinstance(after.rows, RowMap):
             raise TypeError("expected rows of arrays")
         lengths, width = np.diff(self.offsets), before.field.row_bytes
@@ -263,11 +263,11 @@ class _PlainArchive:
         return {"terminations": held(terminations), "truncations": held(truncations)}
 
     def _other(self, name: str) -> DemoColumn | None:
-        """A column of its own name if its rows are as many as steps, boundaries or episodes."""
+        """A column under its name, if it has one row a step, boundary or episode."""
         try:
             header = self._archive.header(name)
         except FormatError:
-            return None  # a structure, or no array at all: named as left out
+            return None  # a structure, or no array: named as left out
         episodes = len(self.offsets) - 1
         aligns: dict[int, Align] = {episodes: "episode", self.n + episodes: "boundary", self.n: "step"}
         rows = header.shape[0] if header.shape else -1

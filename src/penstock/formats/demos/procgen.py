@@ -59,7 +59,7 @@ def read_procgen(path: Path, *, frame_stack: int | None = None, max_bytes: int =
     lists: dict[str, Any] = {name: value[name] for name in KEYS if name in value}
     counts = {name: len(rows) if isinstance(rows, list) else None for name, rows in lists.items()}
     if len(set(counts.values())) > 1 or None in counts.values():
-        raise FormatError(f"expected lists with as many trajectories each, got {counts}", path=path)
+        raise FormatError(f"expected lists with equal numbers of trajectories, got {counts}", path=path)
     tracks = [track for i in range(len(lists["obs"])) for track in _tracks(lists, i, path)]
     fits = all(((a >= 0) & (a < ACTIONS)).all() for track in tracks for a in track.actions.values())
     left = sorted(str(name) for name in value.keys() - set(KEYS))

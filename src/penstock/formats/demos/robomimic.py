@@ -73,10 +73,10 @@ def read_robomimic(
 ) -> DemoSource:
     """The demonstrations of one file.
 
-    `filter_key` selects the demonstrations that `mask/<filter_key>` names. `next_observations` says what becomes
-    of `next_obs`: with "check" it is compared with `obs` (one pass over both), and where it follows, observations
-    are one boundary column, else two step columns; "trust" takes it to follow, "separate" keeps it beside. What
-    was found, `follow`, goes along when the source is pickled, so that only the first process compares.
+    `filter_key` selects the demonstrations that `mask/<filter_key>` names. `next_observations` says what becomes of
+    `next_obs`: with "check" it is compared with `obs` (one pass over both), and where it follows, observations are one
+    boundary column, else two step columns; "trust" takes it to follow, "separate" keeps it as a separate column. The
+    result of this check, `follow`, goes along when the source is pickled, so that only the first process compares.
     `model_files` puts the XML of simulators into the metadata of episodes. `cache_bytes` bounds decoded chunks.
 
     Raises `FormatError` for damaged data and an unknown filter key, `TypeError` for another `next_observations`.
@@ -169,7 +169,7 @@ class _RobomimicFile:
         names = list(self.demos[0].datasets)
         for demo in self.demos[1:]:
             self.left_out |= demo.datasets.keys() - names
-        actions = self._step("actions")  # first, for it tells whether there can be so many steps
+        actions = self._step("actions")  # first, because it bounds the number of steps
         out: dict[str, DemoColumn] = {}
         for name in [name for name in names if name.startswith("obs/")]:
             out.update(self._observations(name.removeprefix("obs/"), next_observations))

@@ -1,4 +1,4 @@
-"""One source for demonstrations whose columns have rows of one width, wherever these lie."""
+"""One source for demonstrations whose columns have rows of one width, in any storage."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PART = re.compile(r"[^/\x00-\x1f\\]+")
 
 
 def check_next(value: str) -> None:
-    """Raise `TypeError` for another thing to do with next observations than those of `Next`."""
+    """Raise `TypeError` for another thing to do with next observations than the values of `Next`."""
     if value not in get_args(Next):
         raise TypeError(f"expected next_observations in {get_args(Next)}, got {value!r}")
 
@@ -89,7 +89,7 @@ class DemoSource(Source):
     """Demonstrations in one file: columns by path, cut into episodes by `offsets`.
 
     `state` is what tells this reading of the file from another, `entries` gives the metadata of an episode (None: there
-    is none), `again` opens the same anew in another process. Cost of a read: one gather a column.
+    is none), `again` opens the same again in another process. Cost of a read: one gather a column.
 
     Raises `FormatError` for names that no column can have.
     """
@@ -130,7 +130,7 @@ class DemoSource(Source):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What the file says about itself, and under `left_out`, if there are any, the datasets that are no columns."""
+        """Metadata of the file, and under `left_out`, if there are any, the datasets that are no columns."""
         return self._metadata
 
     @property
@@ -152,7 +152,7 @@ class DemoSource(Source):
             cells[places] = cells[places] != 0
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
-        """What the file says about each episode."""
+        """Metadata of each episode in the file."""
         return [{} if self._entries is None else self._entries(int(e)) for e in episodes]
 
 
@@ -166,7 +166,7 @@ def left_out_of(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def nameable(name: str, others: Iterable[str] = ()) -> bool:
-    """Whether a column can have that path, beside others that have theirs.
+    """Whether a column can have that path, next to the others' paths.
 
     >>> nameable("infos/qpos"), nameable("../x"), nameable("obs", ["obs", "obs/image"])
     (True, False, False)

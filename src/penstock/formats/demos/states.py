@@ -1,4 +1,4 @@
-"""Files that have as many states as actions and dones: their last action leads to a state that is not there."""
+"""Files with equal numbers of states, actions and dones: the state after their last action is missing."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def tracks_of(
 ) -> list[Track]:
     """The episodes of `n` states, `columns` (`actions`, perhaps `rewards`) and `dones`, `n` of each: `n - 1` steps.
 
-    A done ends an episode, and so does the end. The last action, reward and done, whose next state is not there, are
+    A done ends an episode, and so does the end. The last action, reward and done, whose next state is missing, are
     metadata of the last episode: `final_action`, `final_reward`, `final_done`. Raises `FormatError` for other numbers.
     """
     found = {"states": len(states), **{name: len(array) for name, array in columns.items()}, "dones": len(dones)}
     if len(set(found.values())) > 1 or not len(states):
-        raise FormatError(f"expected as many of each, and some, got {found}", path=path, where=where)
+        raise FormatError(f"expected equal numbers of each, at least 1, got {found}", path=path, where=where)
     ranges = cuts(dones)
     tracks: list[Track] = []
     for a, b in ranges:

@@ -1,4 +1,4 @@
-"""Trajectories, one after the other, on their way to a source; and those that were pickled as objects."""
+"""Make a source of trajectories in order, also of trajectories that were pickled as objects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Track:
 
     `observations` and `actions` are given by path below the column, `""` for the column itself: runs of rows that
     together are T + 1, or {} where the source is given `Frames`; and arrays `[T, ...]`, at least one. `rewards` `[T]`
-    or None, `infos` T dicts or None; `terminated`, whether the last step ends the episode by itself, and is not merely
+    or None, `infos` T dicts or None; `terminated`, whether the last step ends the episode, and is not merely
     the last there is.
 
     >>> Track({"": [np.zeros((3, 4))]}, {"": np.zeros(2)}).steps
@@ -58,11 +58,11 @@ def source_of(
 ) -> FrameSource:
     """Trajectories as a source with Minari's columns. The space of observations that are images is known.
 
-    `frames`, by path below `observations`, are observations that no trajectory has; `blocks` are those of the source,
-    where they are decoded in blocks; `frame_stack` stacks
-    images `[C, H, W]`, the oldest first, black before an episode begins. Rewards and infos are columns if every
-    trajectory has them. Raises `FormatError` for trajectories that do not fit together, `DataError` for another
-    `frame_stack`. Memory: large observations stay where they are, everything else is copied once.
+    `frames`, by path below `observations`, are observations that no trajectory has; `blocks` are the blocks of the
+    source, where they are decoded in blocks; `frame_stack` stacks images `[C, H, W]`, the oldest first, black before an
+    episode begins. Rewards and infos are columns if every trajectory has them. Raises `FormatError` for trajectories
+    that do not fit together, `DataError` for another `frame_stack`. Memory: large observations stay where they are,
+    everything else is copied once.
 
     >>> track = Track({"": [np.zeros((3, 4))]}, {"": np.zeros(2)}, terminated=True)
     >>> source_of([track], {"kind": "mine"}, path=None).episode(0).terminations.tolist()
@@ -254,9 +254,9 @@ def numbers(value: Any, name: str, *, path: object, where: str, least: int = 1) 
 
 
 def cuts(dones: BoolArray) -> list[tuple[int, int]]:
-    """Episodes, first step and the first after it, in a file that has as many states as actions and dones.
+    """Episodes, first step and the first after it, in a file with equal numbers of states, actions and dones.
 
-    The next state of the last action is not there, so it is no step. A done ends an episode with the state that
+    The next state of the last action is missing, so it is no step. A done ends an episode with the state that
     follows it in the file, and another one begins there.
 
     >>> cuts(np.array([False, True, False, False]))

@@ -19,7 +19,7 @@ _SILENT = frozenset({"PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT"
 
 
 def files_of(path: Path, suffix: str) -> list[Path]:
-    """The file at `path`; or the files of the folder whose names end with `suffix`; or those that the pattern means
+    """The file at `path`; or the files of the folder whose names end with `suffix`; or the files that match the pattern
     (`*`, `?`, `[...]`, `~`); in natural order. Raises `OSError`."""
     path = Path(os.path.expanduser(path))
     if path.is_file():
@@ -41,7 +41,7 @@ def some_files(path: Path, suffix: str) -> list[Path]:
 
 def head_of(path: Path, suffix: str, size: int = HEAD, *, gzipped: bool = False) -> bytes:
     """The first bytes of the first file at `path`, unpacked if it is a gzip, which it has to be for `gzipped`; b""
-    where that fails, for a test of what lies there says no and never raises."""
+    where that fails, because a test of a file's content never raises."""
     try:
         found = files_of(path, suffix)
         if not found:
@@ -56,7 +56,7 @@ def head_of(path: Path, suffix: str, size: int = HEAD, *, gzipped: bool = False)
 
 
 def opening(head: bytes, count: int) -> list[Any]:
-    """The first `count` values and opcodes of a pickle: text as it is, other opcodes by their names; those that say
+    """The first `count` values and opcodes of a pickle: text as it is, other opcodes by their names; opcodes that add
     nothing are passed over. Nothing is executed.
 
     >>> import pickle
@@ -80,8 +80,8 @@ def opening(head: bytes, count: int) -> list[Any]:
 def unpacked(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
     """All bytes of a file, unpacked if it is a gzip.
 
-    Raises `FormatError` for a damaged or truncated gzip, `UnsafeDataError` for more than `max_bytes`.
-    Memory: the file and, for a moment, twice what comes out of it. What follows the gzip is passed over.
+    Raises `FormatError` for a damaged or truncated gzip, `UnsafeDataError` for more than `max_bytes`. Memory: the file
+    and, for a moment, twice what comes out of it. Bytes after the gzip are ignored.
     """
     with path.open("rb") as file:
         if file.read(2) != MAGIC and os.fstat(file.fileno()).st_size > max_bytes:

@@ -41,7 +41,7 @@ class Clip:
 
 
 class Video:
-    """Clips one after the other, a row a frame: `[3, H, W]` uint8, RGB.
+    """Clips in order, a row a frame: `[3, H, W]` uint8, RGB.
 
     A clip that is a frame short repeats the last one it has. Decoded clips are kept, the last used first, up to
     `cache_bytes` in all, and the last one in any case. Reads may be called from any number of threads. Raises
@@ -73,7 +73,7 @@ class Video:
         return digest.digest()
 
     def read(self, selection: Selection, out: AnyArray) -> None:
-        """Rows into the covered places of `out`: each video they lie in is decoded once."""
+        """Rows into the covered places of `out`: each video that they need is decoded once."""
         rows = selection.rows().ravel()
         places = np.flatnonzero(rows >= 0)
         clips = np.searchsorted(self._first, rows[places], side="right") - 1
@@ -85,7 +85,7 @@ class Video:
     def _decoded(self, number: int) -> ByteArray:
         def sized() -> tuple[ByteArray, int]:
             frames = decode(self._clips[number])
-            return frames, min(frames.nbytes, self._kept.limit)  # one that is too large is kept too, by itself
+            return frames, min(frames.nbytes, self._kept.limit)  # one that is too large is kept too, alone
 
         return self._kept.get(number, sized)
 
@@ -121,7 +121,7 @@ def decode(clip: Clip) -> ByteArray:
 
 @contextmanager
 def _opened(path: Path) -> Generator[tuple[Any, Any], None, None]:
-    """The container and its first video stream; what goes wrong with them is a `FormatError`."""
+    """The container and its first video stream; their errors become a `FormatError`."""
     av = require("av", EXTRA)
     try:
         # A file that is open, and a demuxer that is named: FFmpeg gets no address to follow.

@@ -1,4 +1,4 @@
-"""Looking for damage: every row is read, intervals and times are held against what the format says."""
+"""Looking for damage: every row is read, intervals and times are compared with the format's rules."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from penstock.formats.l5kit.source import offsets_in
 from penstock.formats.l5kit.tables import Tables, open_tables, stored_rows
 
 _ROWS = 1 << 16
-_MOST = 10  # chunks of an array that are told to be damaged
+_MOST = 10  # chunks of an array that are reported as damaged
 _SLACK = 1e-3
 
 
 def findings(path: Path) -> Iterator[Finding]:
-    """What is wrong with the dataset at `path`: an `error` for what cannot be read, and for intervals that leave their
+    """Damage of the dataset at `path`: an `error` for what cannot be read, and for intervals that leave their
     array or do not follow one another; a `warning` for times that do not rise, a track twice in a frame, rows that no
     scene names, poses that are no rotations, and numbers that are none."""
     try:

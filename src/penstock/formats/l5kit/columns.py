@@ -89,7 +89,7 @@ def _nested(episode: Episode, table: str, dtype: np.dtype[Any]) -> tuple[AnyArra
 
 
 def intervals(counts: IntArray, first: int = 0) -> IntArray:
-    """`[n, 2]` half-open intervals, one after the other.
+    """`[n, 2]` half-open intervals without gaps.
 
     >>> intervals(np.array([2, 0, 1]), 10).tolist()
     [[10, 12], [12, 12], [12, 13]]

@@ -94,7 +94,7 @@ class NpyAppender:
         os.pwrite(self._file.fileno(), head, 0)
 
     def rollback(self, length: int) -> None:
-        """Go on behind row `length`; what lies behind it is written over."""
+        """Go on behind row `length`; rows behind it are overwritten."""
         self._file.flush()
         self._length = length
         self._file.seek(self._head + self._length * self.dtype.itemsize)

@@ -36,9 +36,10 @@ class L5KitSource(Source):
     """The dataset at a path (a zarr folder, a zip archive of one, a folder of `.npy` files) or at an fsspec URL.
 
     `scenes`, `frames`, `agents` and `tl_faces` are the four arrays: by number, slice, numbers, mask or field, as
-    structured arrays of the current version; what is older is upgraded as it is read (see docs/l5kit.md). `columns`
-    are those of `SPEC`. `cache_bytes` of decoded rows are kept, shared by all arrays and threads. Chunks that are not
-    there are an error, or with `missing="fill"` rows of zeros; other options are those of the file system of a URL.
+    structured arrays of the current version; older versions are upgraded as they are read (see docs/l5kit.md).
+    `columns` are the columns of `SPEC`. `cache_bytes` of decoded rows are kept, shared by all arrays and threads.
+    Chunks that are not chunks are an error, or with `missing="fill"` rows of zeros; other options go to the file system
+    of a URL.
 
     Raises `FormatError` for damaged data with array and row, `FileNotFoundError`, `DataError` for an option's value.
     Cost: opening reads the scenes; intervals of frames are read when agents or faces are first asked for.
@@ -126,7 +127,7 @@ class L5KitSource(Source):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The labels that are stored with the data; those of the format if none are."""
+        """The labels that are stored with the data; the labels of the format if none are."""
         return tuple(self._tables.attributes.get("labels", LABELS))
 
     @property
@@ -143,7 +144,7 @@ class L5KitSource(Source):
 
     @property
     def group(self) -> ZarrGroup | None:
-        """The group, for arrays beside the four (`group.array("agents_mask/0.5")`); None of `.npy` files."""
+        """The group, for arrays other than the four (`group.array("agents_mask/0.5")`); None of `.npy` files."""
         return self._tables.group
 
     def scene(self, e: int) -> Scene:
@@ -218,16 +219,16 @@ class L5KitSource(Source):
 
 
 def offsets_in(intervals: IntArray, rows: int, where: str, path: object = None) -> IntArray:
-    """`[n + 1]` int64 where each of `[n, 2]` intervals begins, and the end. They are half-open, one after the other
+    """`[n + 1]` int64 where each of `[n, 2]` intervals begins, and the end. They are half-open, without gaps,
     from 0 on; one that is empty may stand anywhere.
 
-    Raises `FormatError` for any that decreases, leaves a gap, overlaps, or ends behind the `rows` that there are.
+    Raises `FormatError` for any that decreases, leaves a gap, overlaps, or ends behind row `rows`.
 
     >>> offsets_in(np.array([[0, 2], [0, 0], [2, 3]]), 3, "frames.agent_index_interval").tolist()
     [0, 2, 2, 3]
     """
     start, stop = intervals[:, 0].astype(np.int64), intervals[:, 1].astype(np.int64)
-    # Compared before they are subtracted, for the difference of two lies could wrap around.
+    # Compared before they are subtracted, because the difference of two false numbers could wrap around.
     outside = (start < 0) | (stop > rows) | (stop < start)
     if outside.any():
         i = int(outside.argmax())

@@ -65,7 +65,7 @@ class Tables:
 
 
 def stored_rows(rows: ZarrRows) -> ZarrRows:
-    """The rows as they are stored, whatever they are read as."""
+    """The rows as they are stored, before any upgrade."""
     return getattr(rows, "stored", rows)
 
 
@@ -115,7 +115,7 @@ def version_of(attributes: Mapping[str, Any], path: object) -> int:
 
 
 def has_tables(path: Path) -> bool:
-    """Whether a dataset lies at a path: a group with `scenes` or `frames` in it, or the files of the other layout."""
+    """Whether a path is a dataset: a group with `scenes` or `frames` in it, or the files of the other layout."""
     try:
         if path.is_dir():
             if (path / "scenes.npy").is_file():

@@ -1,4 +1,4 @@
-"""Datasets made of others: joined, cut, parted; streamed scene by scene, and there whole or not at all."""
+"""Make datasets of others: join, cut, part; scene by scene, and complete before they appear."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Path_ = str | os.PathLike[str]
 
 
 def concat(inputs: Sequence[Path_], output: Path_, **options: Any) -> None:
-    """All scenes of several datasets in one; intervals count anew, everything else stays. `options` are those of
+    """All scenes of several datasets in one; intervals count again from 0, everything else stays. `options` go to
     `L5KitWriter.create`.
 
     Raises `FormatError` for an input that cannot be read, `FileExistsError`. Memory: one scene.
@@ -36,7 +36,7 @@ def concat(inputs: Sequence[Path_], output: Path_, **options: Any) -> None:
 
 
 def chop(path: Path_, output: Path_, frames: int, **options: Any) -> None:
-    """The first `frames` frames of every scene; start and end times stay. `options` are those of `L5KitWriter.create`.
+    """The first `frames` frames of every scene; start and end times stay. `options` go to `L5KitWriter.create`.
 
     Raises `DataError` if a scene has fewer, `FileExistsError`, `FormatError`. Memory: one scene.
     """
@@ -52,7 +52,7 @@ def chop(path: Path_, output: Path_, frames: int, **options: Any) -> None:
 
 def split(path: Path_, output: Path_, parts: Mapping[str, int], **options: Any) -> list[tuple[int, int]]:
     """Parts of a dataset below the folder `output`, which is made: `parts` says how many scenes each has, in order; the
-    last may be -1, for all that are left. Returns the scenes `[a, b)` of each. `options` are those of
+    last may be -1, for all that are left. Returns the scenes `[a, b)` of each. `options` go to
     `L5KitWriter.create`.
 
     Raises `DataError` for more scenes than there are, or bad names, `FileExistsError`, `FormatError`.
@@ -106,7 +106,7 @@ def rebased(scene: Scene) -> Scene:
 
 
 def get_scene(source: L5KitSource, e: int) -> Scene:
-    """Scene `e` as a dataset of its own, in memory: `[1]` scenes, frames, agents and faces, intervals from 0.
+    """Scene `e` as a separate dataset, in memory: `[1]` scenes, frames, agents and faces, intervals from 0.
 
     Raises `IndexError`. Cost: one read of each array.
     """

@@ -50,12 +50,12 @@ class TableWriter(Protocol):
 class L5KitWriter(Writer):
     """Appends scenes to the dataset at `path`, of version 2. One writer at a time.
 
-    Agents, faces and frames are written first and the row of the scene last, so that a scene is there whole or not at
-    all. A kill leaves at most rows that no scene names, which the next writer writes over. `write_all` and
-    `write_scenes` commit seldom, which saves compressing the last chunk again and again.
+    Agents, faces and frames are written first and the row of the scene last, so that a scene never appears in part. A
+    kill leaves at most rows that no scene names, which the next writer writes over. `write_all` and `write_scenes`
+    commit seldom, which saves compressing the last chunk again and again.
 
     Of a scene's metadata `host`, `start_time` and `end_time` are kept; where they are not given, they are empty, and
-    the first and the last timestamp. Other entries are refused, for there is no place for them.
+    the first and the last timestamp. Other entries are refused, because the format has no place for them.
 
     Raises `FormatError` for an older version (convert it), `LockedError`, `FileNotFoundError`.
 
@@ -173,7 +173,7 @@ class L5KitWriter(Writer):
         return numbers
 
     def _commit(self) -> dict[str, int]:
-        """Make all rows last, those of scenes at the end; how many there are of each."""
+        """Make all rows last, rows of scenes at the end; return the number of each."""
         for name in reversed(DTYPES):
             self._tables[name].commit()
         return {name: len(table) for name, table in self._tables.items()}

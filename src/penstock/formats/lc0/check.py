@@ -1,4 +1,5 @@
-"""Looking for damage: every chunk is read, frames are held against those before them, values against their ranges."""
+"""Looking for damage: every chunk is read, frames are compared with the frames before them, values with their
+ranges."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ _HISTORY = 13  # planes of a position
 
 
 def findings(path: Path) -> Iterator[Finding]:
-    """What is wrong with the games at `path`: an `error` for every chunk that cannot be read, beginning with its
-    reason, a `warning` where a frame's history is not the frame before it, or values are outside their ranges."""
+    """Damage of the games at `path`: an `error` for every chunk that cannot be read, beginning with its reason, a
+    `warning` where a frame's history is not the frame before it, or values are outside their ranges."""
     found = 0
     for file in files_at(path):
         try:
@@ -54,7 +55,7 @@ def _file(file: ChunkFile) -> Iterator[Finding]:
 
 
 def told(frames: ByteArray) -> Iterator[str]:
-    """What is odd about the frames `[n, 8396]` of a game, in words."""
+    """Oddities of the frames `[n, 8396]` of a game, in words."""
     rows = frames.view(FRAME)[:, 0]
     broken = np.flatnonzero(broken_history(frames))
     if len(broken):

@@ -44,7 +44,7 @@ SOME = 1 << 20  # bytes of frames of several chunks that are read in one go: 125
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What can be told of a chunk without unpacking it: how many frames, and the version of its records."""
+    """Properties of a chunk that need no unpacking: how many frames, and the version of its records."""
 
     frames: int
     version: int
@@ -77,16 +77,16 @@ class ChunkFile(ChunkSource):
         return len(self) + self._lost
 
     def load(self, i: int, wanted: Wanted | None = None) -> ByteArray:
-        """`[n, 8396]` uint8 frames of chunk `i`, brought to version 7, in memory of their own. With `as_stored`,
-        records of version 7 as they are, and those of 6, `[n, 8356]`; read-only.
+        """`[n, 8396]` uint8 frames of chunk `i`, converted to version 7, in new memory. With `as_stored`,
+        records of version 7 as they are, and records of 6, `[n, 8356]`; read-only.
 
         With `wanted`, the frames at the places that it gives for `n`, which the end of the gzip tells. Nothing behind
         the last of these is unpacked then, and no checksum compared, unless all are wanted, the file was opened with
         `verify`, or what tells `n` is odd. Damage before it is found by most means but not all: deflate itself, and the
         version that each frame begins with. A chunk that turns out to have other than `n` frames is bad (`size`).
 
-        Raises `ChunkError`, and `IndexError` for a number that there is not. Cost: one read, one inflation up to the
-        last frame that is wanted, and a copy unless `as_stored`; memory of frames that nobody holds is used again.
+        Raises `ChunkError`, and `IndexError` for a number out of range. Cost: one read, one inflation up to the
+        last frame that is wanted, and a copy unless `as_stored`; memory of unreferenced frames is used again.
         """
         stored = self.stored(i)
         told = self._told(stored, i)
@@ -122,7 +122,7 @@ class ChunkFile(ChunkSource):
         return found
 
     def _planned(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[tuple[int, int, Counted, list[int]]]:
-        """Place among `chunks`, number, what is told, and the places of some frames, of each chunk to be read."""
+        """Place among `chunks`, number, `Counted`, and the places of some frames, of each chunk to be read."""
         plan: list[tuple[int, int, Counted, list[int]]] = []
         nbytes = 0
         for at, i in enumerate(chunks):
@@ -212,8 +212,8 @@ class ChunkFile(ChunkSource):
             raise self._named(error, error.reason, i) from None
 
     def _told(self, stored: bytes, i: int) -> Counted | None:
-        """What the ends of chunk `i` tell of it; None where only unpacking tells. Kept, 8 bytes a chunk: what was read
-        is the file that was indexed."""
+        """Properties of chunk `i` from its ends; None where only unpacking shows them. Kept, 8 bytes a chunk: the file
+        is unchanged since it was indexed."""
         told = self._known(i)
         if told is None and (told := self._looked_at(stored)) is not None:
             if self._kept is None:
@@ -222,7 +222,7 @@ class ChunkFile(ChunkSource):
         return told
 
     def _known(self, i: int) -> Counted | None:
-        """What the ends of chunk `i` told when it was read before."""
+        """Properties of chunk `i` from an earlier read of its ends."""
         known = 0 if self._kept is None or i < 0 else int(self._kept[i])
         return Counted(known >> 4, known & 15) if known else None
 
@@ -281,14 +281,14 @@ class ChunkFile(ChunkSource):
 def open_chunks(
     path: Path, *, missing_st: Missing = "zero", limit: int = LIMIT, verify: bool = False, as_stored: bool = False
 ) -> ChunkFile | None:
-    """The chunks of the file at `path`, told by its content: gzip (one chunk), records that are not compressed (one
-    chunk), or a tar of either (a chunk a member, but folders and LICENSE). None for any other file.
+    """The chunks of the file at `path`, recognised by its content: gzip (one chunk), records that are not compressed
+    (one chunk), or a tar of either (a chunk a member, but folders and LICENSE). None for any other file.
 
     `missing_st` says what short-term values become that records before version 7 do not have: `"zero"`, or `"nan"`.
     `limit` is the most bytes of a chunk, unpacked. With `verify`, a chunk is unpacked whole and its checksum compared
     also where only some of its frames are wanted. With `as_stored`, records of versions 6 and 7 are given as they are,
-    for whoever brings them to version 7 later. Of a tar that is cut or damaged, members whose headers can be read are
-    used; `torn` says what the first damage is, and `expected` counts the members that are lost, as far as can be told.
+    for callers that convert them later. Of a tar that is cut or damaged, members whose headers can be read are
+    used; `torn` describes the first damage, and `expected` counts the members that are lost, as far as known.
 
     Raises `ChunkError` for an empty file called `.gz` or `.tar` (`empty`) and for one that is something else
     (`not_gzip`, `archive`); `DataError` for another `missing_st`; `OSError`. Cost: a read of the first bytes; of a

@@ -30,7 +30,7 @@ position and what was played there; there is no position after the last move."""
 
 
 def check_spec(spec: Spec) -> None:
-    """Raise `SpecError` unless the columns are those of `SPEC`, in any order."""
+    """Raise `SpecError` unless the columns are the columns of `SPEC`, in any order."""
     found, expected = dict(spec.fields), dict(SPEC.fields)
     if found != expected:
         wrong = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
@@ -43,7 +43,7 @@ def values(frames: ByteArray, name: str) -> npt.NDArray[np.generic]:
 
 
 def frames_of(episode: Episode) -> ByteArray:
-    """`[n, 8396]` the frames of an episode. Raises `SpecError` for other columns, `DataError` for no steps."""
+    """`[n, 8396]` the frames of an episode. Raises `SpecError` for other columns, `DataError` without steps."""
     check_spec(episode.spec)
     if not len(episode):
         raise DataError("expected a game of at least one position, got none: there is no chunk without frames")

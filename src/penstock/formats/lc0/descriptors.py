@@ -1,4 +1,4 @@
-"""Open files, a bounded number of them: those read last stay open, whoever reads them."""
+"""Open files, a bounded number of them: the last read files stay open, for all readers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIMIT = 64
 
 
 class Identity(NamedTuple):
-    """What a file was when it was indexed. It may grow behind that, and nothing else."""
+    """State of a file when it was indexed. It may grow behind that, and nothing else."""
 
     device: int
     number: int
@@ -45,8 +45,8 @@ class _OpenDescriptor:
 class Descriptors:
     """At most `limit` descriptors, and one more for each thread that reads at the moment.
 
-    A descriptor keeps a deleted file readable while it is open. A file that was replaced, or written anew, is not read:
-    what is at its path then is another one.
+    A descriptor keeps a deleted file readable while it is open. A file that was replaced, or written again, is not
+    read: its path then names another one.
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
@@ -55,7 +55,7 @@ class Descriptors:
         self.renew()
 
     def renew(self) -> None:
-        """Take a new lock, in a process that was forked off while a thread may have held the old one."""
+        """Take a new lock, in a process that was forked off while a thread may have owned the old one."""
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -69,7 +69,7 @@ class Descriptors:
         held = self._taken(key) or self._opened(key)
         try:
             if not identity.holds(Identity.of(held.fd)):
-                message = "expected the file that was indexed, got another: it was replaced or written anew"
+                message = "expected the file that was indexed, got another: it was replaced or written again"
                 raise ChunkError(message, Reason.IO, path=path)
             yield held.fd
         finally:
@@ -96,7 +96,7 @@ class Descriptors:
         return held
 
     def drop(self, path: Path, identity: Identity) -> None:
-        """Close the file's descriptor, if it is open and nobody reads from it now."""
+        """Close the file's descriptor, if it is open and no thread reads from it now."""
         with self._lock:
             held = self._open.get((path, identity))
             if held is not None and not held.users:

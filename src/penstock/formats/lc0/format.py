@@ -27,7 +27,7 @@ class Lc0Format(Format):
     description: ClassVar[str] = "training games of Leela Chess Zero: chunks, and tars of chunks"
 
     def recognises(self, path: Path) -> bool:
-        """Whether a record stands where the first one must. An empty archive is not told from others."""
+        """Whether a record stands where the first one must. Empty archives of other formats look the same."""
         return has_games(path)
 
     def open(self, path: Path, **options: Any) -> Lc0Source:

@@ -1,4 +1,4 @@
-"""What a file of chunks holds: where each chunk lies. By content: one gzip, plain records, or a tar of either.
+"""Index of a file of chunks: the place of each chunk. By content: one gzip, plain records, or a tar of either.
 
 Everything is read by position; nothing is mapped, for a map of a file that somebody cuts short ends the process.
 """
@@ -35,7 +35,7 @@ _PLAIN = tuple(REGULAR[i : i + 1] for i in range(len(REGULAR)))
 
 @dataclass(frozen=True, slots=True)
 class ChunkTable:
-    """Where the chunks of a file lie: byte positions `payload` `[n]` and `size` `[n]`, and `names` of members, none
+    """Places of the chunks of a file: byte positions `payload` `[n]` and `size` `[n]`, and `names` of members, none
     where the file is one chunk. `torn` says what of a damaged archive cannot be read, and `lost` how many members, at
     least, these are."""
 
@@ -130,7 +130,7 @@ class _Salvage:
 
     Invariant: `position` is where the next header should be, and all members before it are in `names` and `places`, or
     counted in `lost`. Where no header can be read, the blocks behind are searched for the next one with a sound
-    checksum, so that a flipped bit costs one member and not all those behind it. How many were in a gap is told by the
+    checksum, so that a flipped bit costs one member and not all members behind it. The number in a gap follows from the
     payloads that begin there: each begins a block, with the two bytes of gzip or with a record. A gap without any has
     lost at least one member. Cost: as the careful walk, and one sequential read of each gap.
     """
@@ -177,7 +177,7 @@ class _Salvage:
         return os.pread(self._fd, n, position)
 
     def _whole_members(self) -> None:
-        """Members up to a block of zeros or the end; those with plain headers many at a time."""
+        """Members up to a block of zeros or the end; members with plain headers many at a time."""
         place, name = np.empty((2, TOGETHER), np.int64), np.empty((TOGETHER, 100), np.uint8)
         while True:
             n, self._position = kernels().plain_members(self._fd, self._position, self._end, *place, name)

@@ -1,4 +1,4 @@
-"""Memory for frames: what a thread's last game was read into, once nobody holds it."""
+"""Memory for frames: memory of a thread's last game, once nothing refers to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ def _holders(spare: _Spare) -> int:
 
 
 def _unused() -> int:
-    """References to a block that no array uses, counted where nobody can: not every interpreter counts a local name."""
+    """References to a block that no array uses, counted for a block in use by no array: not every interpreter counts a
+    local name."""
     spare = _Spare()
     spare.block = np.empty(1, np.uint8)
     return _holders(spare)
@@ -39,7 +40,7 @@ def empty(n: int, width: int) -> ByteArray:
     """As `np.empty((n, width), np.uint8)`: fresh memory costs as much as filling it twice, as the kernel clears it page
     by page.
 
-    Memory is used again only when nothing refers to what was given before, by this thread, so arrays may be held.
+    Memory is used again only when nothing refers to what was given before, by this thread, so callers may keep arrays.
 
     >>> first = empty(400, 100)
     >>> address, part = first.ctypes.data, first[5:]

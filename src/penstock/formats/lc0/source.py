@@ -32,7 +32,7 @@ Damaged = Literal["drop", "refuse"]
 class Lc0Source(Source):
     """The games of the file or folder at `path`, an episode each, in the order of files and of members.
 
-    `missing_st` and `limit` are those of `open_chunks`, `order` is `"natural"` (2 before 10) or `"key"` (as live data).
+    `missing_st` and `limit` are as in `open_chunks`, `order` is `"natural"` (2 before 10) or `"key"` (as live data).
     Chunks that are found damaged are left out and listed in `metadata["left_out"]`, or refused with
     `damaged="refuse"`. What only unpacking shows (a wrong checksum) is a `ChunkError` when the episode is read.
 

@@ -1,6 +1,6 @@
-"""Bytes of a chunk to frames: the version is told from the record, and all versions are brought to the newest.
+"""Bytes of a chunk to frames: the record has the version, and all versions are converted to the newest.
 
-What a version does not have is filled in by these rules; everything else is copied.
+Missing fields of a version are filled in by these rules; other fields are copied.
 
 =================================  ======================================================================
 version 3                          `input_format` 1; `root_q`, `best_q`, `root_d`, `best_d` 0
@@ -83,7 +83,7 @@ def frames_in(version: int, size: int) -> int:
 
 
 def upgraded(raw: bytes, missing: Missing = "zero") -> ByteArray:
-    """`[n, 8396]` uint8 the records `raw` as frames, in memory of their own. All are of one version, 3 to 7.
+    """`[n, 8396]` uint8 the records `raw` as frames, in new memory. All are of one version, 3 to 7.
 
     `missing` says what short-term values become that the record does not have. Raises `ChunkError`: `empty`,
     `version`, `size`, `mixed`. Cost: one copy.
@@ -123,7 +123,7 @@ def versions(raw: bytes, width: int) -> UInt32Array:
 
 
 def upgraded_records(rows: ByteArray, version: int, missing: Missing) -> ByteArray:
-    """`[n, 8396]` frames of records `[n, width]` of one version, in memory of their own. Cost: one copy."""
+    """`[n, 8396]` frames of records `[n, width]` of one version, in new memory. Cost: one copy."""
     out = empty(len(rows), FRAME.itemsize)
     new = out.view(FRAME)[:, 0]
     if version >= 6:

@@ -67,10 +67,10 @@ class Lc0Writer(Writer):
     `training.000000000.gz` and so on. One writer at a time. Killing the process loses no game that `write` returned
     from, and leaves no half of another.
 
-    `record` is the version of the records, `"v7"` or `"v6"`, `level` zlib's. There is no place for metadata: that of
-    episodes is refused, but for what reading a game gives (`file`, `member`, `frames`, `version`).
+    `record` is the version of the records, `"v7"` or `"v6"`, `level` zlib's. There is no place for metadata: metadata
+    of episodes is refused, but for what reading a game gives (`file`, `member`, `frames`, `version`).
 
-    Raises `FormatError`, `LockedError`, `DataError`, `FileNotFoundError`. Cost of opening: that of `Lc0Source`.
+    Raises `FormatError`, `LockedError`, `DataError`, `FileNotFoundError`. Cost of opening: as `Lc0Source`.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "games.tar"
@@ -125,7 +125,7 @@ class Lc0Writer(Writer):
     def write(self, episode: Episode) -> int:
         """Save one game; returns its number in the dataset.
 
-        Raises `SpecError` for other columns, `DataError` for no steps and for metadata, `OSError` if the disk is full;
+        Raises `SpecError` for other columns, `DataError` without steps and for metadata, `OSError` if the disk is full;
         the dataset is then as it was.
         """
         if self._lock < 0:

@@ -35,7 +35,7 @@ SUFFIXES = (".arrow", ".parquet")
 
 
 def episode_directories(folder: Path) -> list[int]:
-    """The numbers of the episodes whose directories lie in a folder, sorted; empty where there is no folder."""
+    """The numbers of the episodes whose directories are in a folder, sorted; empty where there is no folder."""
     if not folder.is_dir():
         return []
     with os.scandir(folder) as entries:
@@ -84,7 +84,7 @@ class _EpisodeCache:
         self._lock = ForkSafeLock()
 
     def get(self, number: int, path: Path) -> _OpenEpisode:
-        """The episode, opened if it is not held any more."""
+        """The episode, opened again if it left the cache."""
         with self._lock:
             if number in self._open:
                 self._open.move_to_end(number)
@@ -103,7 +103,7 @@ class _EpisodeCache:
 
 
 class ArrowSource(Source):
-    """A Minari dataset in Arrow or Parquet: `folder/<episode>/part-0.arrow`, and `metadata.json` beside each.
+    """A Minari dataset in Arrow or Parquet: `folder/<episode>/part-0.arrow`, and `metadata.json` next to each.
 
     Columns of an episode are loaded when one of its rows is asked for, and the last episodes used stay loaded (256, or
     256 MB). Large Arrow files are memory-mapped. Episodes at the end whose file is not whole, as a killed writer leaves
@@ -215,7 +215,7 @@ class ArrowSource(Source):
         return spread(Ragged.concatenate(found), selection)
 
     def _column(self, view: _FolderState, e: int, column: str, leaf: ArrowColumn) -> Any:
-        """A leaf of an episode, loaded or still held."""
+        """A leaf of an episode, loaded or from the cache."""
         held = self._held.get(int(view.numbers[e]), view.parts[e])
         held.part.check()
         array = held.arrays.get(column)
@@ -228,7 +228,7 @@ class ArrowSource(Source):
         return array
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
-        """What `metadata.json` beside each episode's file says. Raises `FormatError` for bad JSON."""
+        """Contents of the `metadata.json` next to each episode's file. Raises `FormatError` for bad JSON."""
         view = self._view
         lengths = np.diff(view.offsets)
         found = [metadata.read_json(self.folder / str(view.numbers[e]) / metadata.FILE) or {} for e in episodes]

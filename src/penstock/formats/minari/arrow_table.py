@@ -28,7 +28,7 @@ SHAPE = b"shape"  # field metadata: the shape of a row, as "2,3"
 
 @dataclass(frozen=True)
 class ArrowColumn:
-    """How one column lies in a file: `rows` counted by `align`; `images` for JPEG frames."""
+    """How a file stores one column: `rows` counted by `align`; `images` for JPEG frames."""
 
     kind: Kind
     dtype: np.dtype[Any]

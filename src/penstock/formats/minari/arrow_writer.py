@@ -24,7 +24,7 @@ from penstock.formats.minari.spaces import ROOTS
 def create(
     path: Path, plan: writing.WritePlan, entries: Mapping[str, Any], sync: writing.Sync = "close"
 ) -> ArrowWriter:
-    """Make an empty dataset in `path/data`, whole or not at all, and open it for writing.
+    """Make an empty dataset in `path/data`, which appears only when whole, and open it for writing.
 
     Raises `SpecError` for rows without values, which Parquet has no place for.
     """
@@ -41,8 +41,8 @@ def create(
 class ArrowWriter(writing.DatasetWriter):
     """Appends episodes to `folder`: each is written under a hidden name and renamed to its number.
 
-    Writers take turns by a lock on the folder, held while an episode is being saved. Cost of a `write`: the bytes,
-    whatever the number of episodes. With `sync="close"` a saved episode survives a kill of the process at once, and a
+    Writers take turns by a lock on the folder, kept while an episode is being saved. Cost of a `write`: the bytes,
+    for any number of episodes. With `sync="close"` a saved episode survives a kill of the process at once, and a
     loss of power after `close`; with "episode" both at once, at the cost of six fsyncs.
     """
 
@@ -125,7 +125,7 @@ class ArrowWriter(writing.DatasetWriter):
         return locked(self._folder, wait=True)
 
     def _totals(self, entries: Mapping[str, Any]) -> tuple[int, int]:
-        """The number of the next episode and the steps so far, counted anew where the stored totals are stale."""
+        """The number of the next episode and the steps so far, counted again where the stored totals are stale."""
         number, steps = entries.get("total_episodes"), entries.get("total_steps")
         if isinstance(number, int) and isinstance(steps, int) and number >= 0:
             before = number == 0 or self._whole(number - 1)
@@ -137,13 +137,13 @@ class ArrowWriter(writing.DatasetWriter):
             return int(found.numbers.max(initial=-1)) + 1, found.steps
 
     def _set_aside(self) -> None:
-        """Hide a last episode that is not whole, so that its number is free: what a killed writer left."""
+        """Hide a last episode that is not whole, so that its number is free: leftovers of a killed writer."""
         for number in episode_directories(self._folder)[-1:]:
             if not self._whole(number):
                 move(self._folder / str(number), self._folder / f".broken-{number}-{secrets.token_hex(4)}")
 
     def _whole(self, number: int) -> bool:
-        """Whether the file of an episode is there, to its footer."""
+        """Whether the file of an episode is complete, to its footer."""
         try:
             arrow_table.read_schema(part(self._folder, number))
         except (FormatError, FileNotFoundError):
@@ -162,7 +162,7 @@ class ArrowWriter(writing.DatasetWriter):
         )
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries of the dataset, atomically. Raises `DataError` for those that describe the data."""
+        """Add or replace entries of the dataset, atomically. Raises `DataError` for entries that describe the data."""
         self._check_open()
         with self._locked():
             entries = changed(self._entries(), metadata)
@@ -171,14 +171,14 @@ class ArrowWriter(writing.DatasetWriter):
     def update_episodes(self, entries: Mapping[int, Mapping[str, Any]]) -> None:
         """Add or replace metadata of episodes by number; `id` and `total_steps` stay.
 
-        Raises `DataError` for an episode that is not there.
+        Raises `DataError` for an unknown episode.
         """
         self._check_open()
         with self._locked():
             for number, update in entries.items():
                 path = self._folder / str(number) / metadata.FILE
                 if not path.parent.is_dir():
-                    raise DataError(f"expected an episode that is there, got {number} in {self._folder}")
+                    raise DataError(f"expected the number of an episode, got {number} in {self._folder}")
                 metadata.write_json(path, writing.merged(metadata.read_json(path) or {}, update))
 
     def _unflushed(self) -> Iterable[Path]:

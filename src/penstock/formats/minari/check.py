@@ -1,4 +1,4 @@
-"""Looking for damage in a Minari dataset: every finding says where, what was expected, and what was found."""
+"""Looking for damage in a Minari dataset: every finding has the place, the expected value, and the actual one."""
 
 from __future__ import annotations
 

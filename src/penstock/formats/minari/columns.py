@@ -32,7 +32,7 @@ SHAPES = "shapes"
 
 @dataclass(frozen=True, eq=False)
 class ColumnStorage:
-    """How a column lies in some episodes: `rows[i]` rows in episode `episode[i]`, all of one kind, dtype and shape."""
+    """How some episodes store a column: `rows[i]` rows in episode `episode[i]`, all of one kind, dtype and shape."""
 
     kind: Kind
     dtype: np.dtype[Any]
@@ -53,7 +53,7 @@ class SpecColumn:
 
 
 def steps(stored: Mapping[str, Sequence[ColumnStorage]], episodes: int, path: object) -> IntArray:
-    """`[E]` steps of every episode, told by the rewards. Raises `FormatError` where an episode has none."""
+    """`[E]` steps of every episode, from the rewards. Raises `FormatError` where an episode has none."""
     parts = stored.get("rewards", ())
     found = np.full(episodes, -1, np.int64)
     for part in parts:
@@ -176,7 +176,7 @@ def _field(
 
 
 def derived(columns: Sequence[SpecColumn]) -> dict[str, SpecColumn]:
-    """The columns that `"union"` adds, by path: masks of those that are missing somewhere, and shapes that differ."""
+    """The columns that `"union"` adds, by path: masks of columns that are missing somewhere, and shapes that differ."""
     none = np.zeros(0, np.int64)
     found: dict[str, Field] = {}
     for column in columns:
@@ -215,7 +215,7 @@ def _of_leaf(leaf: Space, align: Align) -> Field:
 
 
 def in_order(paths: Iterable[str], known: Mapping[str, Space]) -> list[str]:
-    """The standard's columns first, in its order and in that of the spaces; then the others as they come."""
+    """The standard's columns first, in its order and in the order of the spaces; then the others as they come."""
     roots = {name: i for i, name in enumerate((*ROOTS, *FLAGS, "infos"))}
     leaf = {path: i for i, path in enumerate(known)}
     return sorted(paths, key=lambda path: (roots.get(path.split("/", 1)[0], len(roots)), leaf.get(path, len(leaf))))

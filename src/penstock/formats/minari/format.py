@@ -1,4 +1,4 @@
-"""The Minari format: what lies at a path, and how it is opened, created, appended to and checked."""
+"""The Minari format: recognises, opens, creates, appends to and checks datasets."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class MinariFormat(Format):
         and adds masks `present/...`, "skip" leaves such columns out. `cache` says where the index of a large file is
         kept: "user" (below `PENSTOCK_CACHE`) or "off".
 
-        Raises `FormatError` for damaged data, `UnknownFormatError` where nothing lies, `TypeError` for other options.
+        Raises `FormatError` for damaged data, `UnknownFormatError` for a missing path, `TypeError` for other options.
         """
         if unknown or infos not in MODES or cache not in ("user", "off"):
             given = {"infos": infos, "cache": cache, **unknown}
@@ -84,7 +84,7 @@ class MinariFormat(Format):
         checksums: bool = False,
         **unknown: Any,
     ) -> hdf5_writer.Hdf5Writer | arrow_writer.ArrowWriter:
-        """Create an empty dataset in the directory `path` (whole or not at all) and open it for writing.
+        """Create an empty dataset in the directory `path` (which appears only when whole) and open it for writing.
 
         `data_format` is "hdf5", "arrow" or "parquet"; `layout` "0.5", or "0.4" for readers of Minari 0.4 (HDF5 only);
         `images` "raw", or "jpeg" to store image spaces as JPEG, which loses detail; `statistics` says whether the

@@ -39,7 +39,7 @@ class HDF5Columns:
 
 @dataclass(frozen=True, eq=False)
 class _Piece:
-    """One part of a column: how it lies, and what reads it."""
+    """One part of a column: its layout and its reader."""
 
     stored: ColumnStorage
     rows: RowReader | None
@@ -50,7 +50,7 @@ class _Piece:
 def readable(
     index: HDF5Index, files: Sequence[File], spaces: Mapping[str, Space | None], infos: Infos, path: str
 ) -> HDF5Columns:
-    """Build the readers. Raises `FormatError` for columns that do not fit together or lie outside their files."""
+    """Build the readers. Raises `FormatError` for columns that do not fit together or are outside their files."""
     columns.refuse_unreadable(dict(index.unreadable), infos, path)
     assembly = _Assembly(index, files, spaces)
     stored = {column: [piece.stored for piece in pieces] for column, pieces in assembly.pieces.items()}
@@ -128,7 +128,7 @@ class _Assembly:
     def _frame(
         self, part: ColumnRuns, rows: RowReader | None, ragged: RaggedRows | None
     ) -> tuple[RowReader, tuple[int, ...]] | None:
-        """Reader and shape of a part whose rows are JPEG frames, told by space, stored shape and first bytes."""
+        """Reader and shape of a part whose rows are JPEG frames, recognised by space, stored shape and first bytes."""
         leaf = self._leaves.get(part.column)
         if part.dtype != np.uint8 or not part.rows.any() or (leaf is not None and not _takes_frames(leaf)):
             return None
@@ -187,7 +187,7 @@ class _Assembly:
 
 def _need(rows: RowReader | None) -> RowReader:
     if rows is None:
-        raise FormatError("expected text with rows of its own")
+        raise FormatError("expected text with one value a row")
     return rows
 
 

@@ -1,4 +1,4 @@
-"""One pass over a Minari HDF5 file: where the bytes of every column of every episode lie, as arrays."""
+"""One pass over a Minari HDF5 file: the positions of the bytes of every column of every episode, as arrays."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ColumnRuns:
 
     Run `r` holds the `rows[r]` rows of episode `episode[r]`, in `file[r]`, under the object header at `header[r]`.
     Its tiles are those `tile_first[r] : tile_first[r + 1]`, in C order of the run's grid of tiles of
-    `tile_shape[r]` `[1 + len(shape)]`; a tile at offset -1 was never written. `kind` is that of the HDF5 dataset:
+    `tile_shape[r]` `[1 + len(shape)]`; a tile at offset -1 was never written. `kind` is the kind of the HDF5 dataset:
     array, string, vlen_string or vlen; `scalar` says that the dataset has no row axis (one row). Of rows that are lists
     of strings, stored in `shape`, the column is the one number `item`, in C order; -1 elsewhere.
     """
@@ -85,7 +85,7 @@ class HDF5Index:
 def build(
     files: dict[str, File], folder: Path, main: str, spaces: dict[str, Space | None], last: int | None = None
 ) -> HDF5Index:
-    """Index the episodes of the main file and of the files its external links lead to; the `last` ones alone if told.
+    """Index the episodes of the main file and of the files its external links lead to; only the `last` ones if given.
 
     `files` holds the main file under its name, and is filled with the others. Raises `FormatError` for anything
     malformed and `UnsafeDataError` for a link that leaves the folder. Cost: about 40 us a dataset.
@@ -173,7 +173,7 @@ class _Builder:
         for dataset in group.walk(unreadable):
             self._seen += 1
             if self._seen * DATASET_BYTES > self.size:
-                raise FormatError("expected datasets of their own in every episode, got shared ones", path=group.path)
+                raise FormatError("expected separate datasets in every episode, got shared ones", path=group.path)
             try:
                 self._dataset(file, dataset, dataset.name[prefix:])
             except FormatError as error:
@@ -185,7 +185,7 @@ class _Builder:
         return True
 
     def _leave_out(self, stored: str, error: FormatError) -> None:
-        """Remember what is wrong with an optional column; what is wrong with one of the standard is raised."""
+        """Remember what is wrong with an optional column; errors of standard columns are raised."""
         column = self._path(stored)
         if required(column):
             raise error
@@ -228,7 +228,7 @@ class _Builder:
     def _tiles(
         self, runs: _GrowingColumnRuns, dataset: Dataset, rows: int, shape: tuple[int, ...], column: bool, file: int
     ) -> None:
-        """Where the values lie. Nothing is added to `runs` if that raises."""
+        """Add the places of the values. Nothing is added to `runs` if that raises."""
         nbytes = rows * _product(shape) * dataset.dtype.itemsize
         at = dataset.flat() if nbytes else None
         if dataset.layout == "compact" and nbytes:

@@ -50,10 +50,10 @@ class _FilesState:
 
 
 class Hdf5Source(Source):
-    """A Minari dataset in HDF5: `folder/main`, with `metadata.json` beside it or attributes on its root.
+    """A Minari dataset in HDF5: `folder/main`, with `metadata.json` next to it or attributes on its root.
 
     `infos` says what to do where episodes differ in their infos (see `penstock.formats.minari.columns`); `cache`
-    where the index of a large file is kept; `last` asks for the last episodes alone, for a quick look. What is seen
+    where the index of a large file is kept; `last` asks for the last episodes alone, for a quick look. The dataset
     is the state at opening; `refresh` takes in what was appended. Pickled, it is its path and options. Cost of
     opening: one pass over the file's headers the first time, one read of the index afterwards; values are read from
     the memory map.
@@ -79,7 +79,7 @@ class Hdf5Source(Source):
 
     @property
     def layout(self) -> Layout:
-        """Whether metadata lies in `metadata.json` ("0.5") or on the root of the file ("0.4")."""
+        """Whether metadata is in `metadata.json` ("0.5") or on the root of the file ("0.4")."""
         return self._view.layout
 
     @property
@@ -143,7 +143,7 @@ class Hdf5Source(Source):
         return [_copied(self._entries(view, int(e))) for e in episodes]
 
     def _entries(self, view: _FilesState, e: int) -> dict[str, Any]:
-        """The entries of an episode, decoded once; the last 65536 are held."""
+        """The entries of an episode, decoded once; the last 65536 are cached."""
         held = view.entries.get(e)
         if held is None:
             if len(view.entries) >= HELD:

@@ -37,7 +37,7 @@ def create(
     *,
     checksums: bool = False,
 ) -> Hdf5Writer:
-    """Make an empty dataset in `path/data`, whole or not at all, and open it for writing.
+    """Make an empty dataset in `path/data`, which appears only when whole, and open it for writing.
 
     Raises `SpecError` for ragged columns of numbers, which have no place in the file.
     """
@@ -93,7 +93,7 @@ class Hdf5Writer(writing.DatasetWriter):
                 attrs, beside = self._attributes(episode, number)
                 name = f"episode_{number}"
                 if name in file:
-                    file.free_if_empty(name)  # what a killed writer left
+                    file.free_if_empty(name)  # leftovers of a killed writer
                 file.add_group(name, datasets, attrs, beside, storage=self._storage)
             totals = {"total_episodes": first + len(groups), "total_steps": steps + sum(map(len, episodes))}
             if self._layout == "0.4":
@@ -111,14 +111,14 @@ class Hdf5Writer(writing.DatasetWriter):
         return super()._entries()
 
     def _totals(self, file: Appender, entries: Mapping[str, Any]) -> tuple[int, int]:
-        """The number of the next episode and the steps so far, counted anew where the stored totals are stale."""
+        """The number of the next episode and the steps so far, counted again where the stored totals are stale."""
         number, steps = entries.get("total_episodes"), entries.get("total_steps")
         if isinstance(number, int) and isinstance(steps, int) and number >= 0:
             before = number == 0 or f"episode_{number - 1}" in file
             if before and f"episode_{number}" not in file:
                 return number, steps
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DamageWarning)  # whoever opened the dataset was told
+            warnings.simplefilter("ignore", DamageWarning)  # opening the dataset has warned already
             found = Hdf5Source(self._folder, self._path.name, infos="skip", cache="off")
         with found:
             return int(found.numbers.max(initial=-1)) + 1, found.steps
@@ -152,7 +152,7 @@ class Hdf5Writer(writing.DatasetWriter):
         return attributes(entries), beside
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries of the dataset, atomically. Raises `DataError` for those that describe the data."""
+        """Add or replace entries of the dataset, atomically. Raises `DataError` for entries that describe the data."""
         self._check_open()
         with Appender.open(self._path, fsync=self._each) as file:
             entries = changed(self._entries(), metadata)
@@ -164,7 +164,7 @@ class Hdf5Writer(writing.DatasetWriter):
     def update_episodes(self, entries: Mapping[int, Mapping[str, Any]]) -> None:
         """Add or replace metadata of episodes by number, all with one commit; `id` and `total_steps` stay.
 
-        Raises `DataError` for an episode that is not there.
+        Raises `DataError` for an unknown episode.
         """
         self._check_open()
         with Appender.open(self._path, fsync=self._each) as file:
@@ -172,7 +172,7 @@ class Hdf5Writer(writing.DatasetWriter):
                 file.set_attrs(f"episode_{number}", attributes(writing.merged({}, update)))
 
     def _unflushed(self) -> Iterable[Path]:
-        """The file, its metadata where they lie beside it, and the names of both."""
+        """The file, its metadata where that is a separate file, and the names of both."""
         beside = [self._folder / metadata.FILE] if self._layout == "0.5" else []
         return [self._path, *beside, self._folder]
 

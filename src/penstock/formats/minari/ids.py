@@ -77,7 +77,7 @@ def hierarchy(namespace: str | None) -> Iterator[str]:
 
 
 def root() -> Path:
-    """Where local datasets lie: `MINARI_DATASETS_PATH`, or `~/.minari/datasets`. Nothing is created."""
+    """Folder of local datasets: `MINARI_DATASETS_PATH`, or `~/.minari/datasets`. Nothing is created."""
     told = os.environ.get(ENVIRONMENT_VARIABLE)
     return Path(told) if told else Path.home() / ".minari" / "datasets"
 

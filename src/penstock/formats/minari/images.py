@@ -1,4 +1,5 @@
-"""JPEG frames: told by their bytes, decoded within bounds, encoded on request. Needs Pillow (the extra `images`)."""
+"""JPEG frames: recognised by their bytes, decoded within bounds, encoded on request. Needs Pillow (the extra
+`images`)."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ def shape_of(blob: bytes) -> tuple[int, ...]:
 
 
 def decode(blob: bytes, nbytes: int) -> ByteArray:
-    """The `[nbytes]` uint8 pixels of a JPEG. Raises `FormatError` if it does not hold as many, before decoding."""
+    """The `[nbytes]` uint8 pixels of a JPEG. Raises `FormatError` if it holds another number, before decoding."""
     image = _open(blob)
     found = image.width * image.height * len(image.getbands())
     if found != nbytes:

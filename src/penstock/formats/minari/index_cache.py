@@ -1,7 +1,7 @@
 """Indexes of Minari datasets, kept in the user's cache folder from one opening to the next.
 
-An index says where the values of a column lie, so one that comes with the data is never read: whoever wrote it could
-make any bytes of the files appear as any value. The key names the state of the dataset that an index belongs to.
+An index has the positions of values, so an index that comes with the data is never read: its author could make any
+bytes of the files appear as any value. The key names the state of the dataset that an index belongs to.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def _types(stored: Any) -> Iterator[str]:
 
 
 def prepare(metadata: Mapping[str, Any], observation_space: Space, action_space: Space) -> dict[str, Any]:
-    """The entries of a new dataset: what was handed in, with spaces as JSON text, and totals of zero."""
+    """The entries of a new dataset: the given ones, with spaces as JSON text, and totals of zero."""
     given = {key: value for key, value in metadata.items() if value is not None}
     for name in ("author", "author_email"):
         if isinstance(given.get(name), str):
@@ -217,7 +217,7 @@ def _seed(seed: Any) -> Any:
 
 
 def statistics(rewards: Any) -> dict[str, float]:
-    """Sum, mean, deviation, largest and smallest of `[T]` rewards, under the standard's names; empty for no steps.
+    """Sum, mean, deviation, largest and smallest of `[T]` rewards, under the standard's names; empty without steps.
 
     >>> statistics(np.array([1.0, 3.0]))["rewards_std"]
     1.0

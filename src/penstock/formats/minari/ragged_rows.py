@@ -21,14 +21,14 @@ class RaggedRows(Protocol):
     """Ragged rows, read span by span."""
 
     def read(self, start: IntArray, length: IntArray) -> Ragged:
-        """The rows of all spans, one after the other."""
+        """The rows of all spans, in order."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class VlenRows:
     """Variable-length elements of a part: the header of a dataset is parsed for each piece that is read. Of rows that
-    are lists, those of the part's `item`."""
+    are lists, the lists of the part's `item`."""
 
     part: ColumnRuns
     files: Sequence[File]

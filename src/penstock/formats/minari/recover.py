@@ -1,4 +1,4 @@
-"""Writing a dataset's `metadata.json` anew from what is in its files."""
+"""Rebuild a dataset's `metadata.json` from its files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The datasets root: which datasets and namespaces lie in it, and the metadata of namespaces."""
+"""The datasets root: the datasets and namespaces in it, and the metadata of namespaces."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _namespace_directories(path: Path, depth: int) -> Iterator[Path]:
 
 
 def namespace_metadata(namespace: str, base: Path | None = None) -> dict[str, Any]:
-    """What is stored about a namespace. Raises `DataError` if it does not exist, `FormatError` for bad JSON."""
+    """Metadata of a namespace. Raises `DataError` if it does not exist, `FormatError` for bad JSON."""
     path = _namespace_file(namespace, base)
     if not path.is_file():
         raise DataError(f"expected a namespace that exists, got {namespace!r}, which {path.parent} is not")

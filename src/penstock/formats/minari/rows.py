@@ -1,4 +1,4 @@
-"""Rows of one column however they are stored: mapped, tiled, compressed, as images, or not at all."""
+"""Rows of one column in any storage: mapped, tiled, compressed, as images, or missing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AT_ONCE = 32 << 20  # bytes of chunks that one gather decodes before it copies
 
 
 def mapped(part: ColumnRuns, buffers: Sequence[ByteArray]) -> RowReader:
-    """The rows of an uncompressed part, where they lie. Raises `FormatError` if one lies outside its file."""
+    """The rows of an uncompressed part, in place. Raises `FormatError` if one is outside its file."""
     item, width = part.dtype.itemsize, part.dtype.itemsize * math.prod(part.shape)
     counts = np.diff(part.tile_first)
     run = np.repeat(np.arange(len(counts)), counts)
@@ -137,7 +137,7 @@ class JoinedRows:
     """A column whose episodes are stored in different ways: each run belongs to one share.
 
     `first` `[E + 1]` are the column's rows at which episodes begin. Values of another dtype are converted. Rows of a
-    smaller shape lie at the start of each axis of a row of `fill`, the bytes of a missing row.
+    smaller shape are at the start of each axis of a row of `fill`, the bytes of a missing row.
     """
 
     first: IntArray

@@ -1,4 +1,4 @@
-"""How spaces lie in a file: names of nested parts, which spaces are images, and spaces guessed from columns."""
+"""Spaces in files: names of nested parts, which spaces are images, and spaces guessed from columns."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def each(sync: Sync) -> bool:
 
 
 class DatasetWriter(Writer):
-    """What the writers of all back-ends share. Abstract: a back-end saves episodes in `_commit`.
+    """Base of the writers of all back-ends. Abstract: a back-end saves episodes in `_commit`.
 
     With `sync="close"` a saved episode survives a kill of the process at once, and a loss of power after `close`; with
     "episode" both when `write` returns.
@@ -58,7 +58,7 @@ class DatasetWriter(Writer):
         return self._commit([episode])[0]
 
     def write_all(self, episodes: Iterable[Episode]) -> list[int]:
-        """Save several, with one commit for 8 MB, 1024 episodes or two seconds, whatever is less.
+        """Save several, with one commit for 8 MB, 1024 episodes or two seconds, the least of these.
 
         Memory: 8 MB, or one episode.
         """
@@ -77,7 +77,7 @@ class DatasetWriter(Writer):
         entries = metadata.read_json(self._folder / metadata.FILE)
         if entries is None:
             raise FormatError(
-                "expected metadata, got an empty file or none; write it anew with "
+                "expected metadata, got an empty file or none; write it again with "
                 "penstock.formats.minari.recover.rebuild_metadata, then append",
                 path=self._folder / metadata.FILE,
             )
@@ -173,9 +173,9 @@ def batches(episodes: Iterable[Episode], clock: Callable[[], float] = time.monot
 
 
 def install(path: Path, fill: Callable[[Path], None]) -> None:
-    """Make the directory `path` with a `data` directory that `fill` fills, all at once or not at all.
+    """Make the directory `path` with a `data` directory that `fill` fills, in one step.
 
-    Raises `FileExistsError` if something lies there already.
+    Raises `FileExistsError` if `path` exists already.
     """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise FileExistsError(f"{path} exists already; delete it, or open it with append")

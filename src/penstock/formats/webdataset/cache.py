@@ -34,9 +34,9 @@ def plain(
     """The archive mapped, or, where it is compressed, its unpacked copy, which is made if there is none of this state.
 
     Others are removed from the folder, those not used for the longest time first, so that all have at most `limit`
-    bytes. `torn="drop"` unpacks what is there of an archive that was cut off. A copy that is cut, or of something else,
-    is made again. Raises `FormatError` for damaged archives, `UnsafeDataError` for one that is larger, `OSError` if the
-    folder cannot be written.
+    bytes. `torn="drop"` unpacks the whole members of an archive that was cut off. A copy that is cut, or of something
+    else, is made again. Raises `FormatError` for damaged archives, `UnsafeDataError` for one that is larger, `OSError`
+    if the folder cannot be written.
     """
     with open(path, "rb") as file:
         if compression_of(file.read(4)) is None:
@@ -55,7 +55,8 @@ def plain(
 
 
 def unpacked_beside(packed: Path, plain: Path) -> None:
-    """Put the unpacked bytes at `plain`, whole or not at all. Raises `FormatError`, `UnsafeDataError`, `OSError`."""
+    """Put the unpacked bytes at `plain`, which appears only when whole. Raises `FormatError`, `UnsafeDataError`,
+    `OSError`."""
     with atomic_file(plain) as file:
         unpack(packed, file, BYTES)
 
@@ -71,7 +72,7 @@ def _sound(path: Path, digest: bytes) -> ByteArray | None:
 
 
 def _end(size: int, digest: bytes) -> bytes:
-    """What stands behind the unpacked bytes, by which a cut or foreign file can be told without reading all of it."""
+    """The bytes behind the unpacked ones, which show a cut or foreign file without reading all of it."""
     return b"penstock unpacked 1\n" + digest + size.to_bytes(8, "little")
 
 

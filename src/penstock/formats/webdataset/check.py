@@ -17,7 +17,7 @@ from penstock.formats.webdataset.source import ShardSource
 
 
 def findings(path: Path) -> Iterator[Finding]:
-    """What is wrong with the dataset at `path`: an `error` where it cannot be read or was cut off, a `warning` where
+    """Damage of the dataset at `path`: an `error` where it cannot be read or was cut off, a `warning` where
     keys are used twice, `next_obs` is not the next observation, the last step of an episode is not done, or values are
     left out."""
     try:

@@ -1,4 +1,4 @@
-"""What the reading of a layout gives: the columns of a dataset and where their values lie."""
+"""Result of reading a layout: the columns of a dataset and the places of their values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SAMPLES = ("keys", "shard", "payload", "size")
 
 @dataclass(frozen=True, eq=False)
 class Content:
-    """A dataset in archives: `layout` that it was read by, spec, offsets of the episodes, where each column lies, and
+    """A dataset in archives: `layout` that it was read by, spec, offsets of the episodes, the place of each column, and
     the samples it was read from."""
 
     layout: str
@@ -33,8 +33,8 @@ class Content:
     samples: Samples
     metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
     episodes: tuple[Mapping[str, Any], ...] = ()  # metadata of each; () where there is none
-    described: int = 0  # how often our own layout was described anew
-    torn: Mapping[str, str] = field(default_factory=dict[str, str])  # by archive: what is cut off at its end
+    described: int = 0  # how often our own layout was described again
+    torn: Mapping[str, str] = field(default_factory=dict[str, str])  # by archive: the part that is cut off at its end
 
     def packed(self) -> tuple[dict[str, Any], Arrays]:
         """As a header that JSON can hold once its arrays are lists, and arrays; `unpacked` is the inverse."""

@@ -1,4 +1,4 @@
-"""What a member's extension says about its bytes, and how they become a value. Nothing is ever run."""
+"""Decode the bytes of a member by its extension. Nothing is ever run."""
 
 from __future__ import annotations
 

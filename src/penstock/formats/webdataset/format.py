@@ -21,8 +21,8 @@ LAYOUTS: Mapping[str, type[NpyShardWriter] | type[SeedWriter]] = {"npy": NpyShar
 class WebDatasetFormat(Format):
     """Tar archives of samples: one, a folder of them, or a pattern with braces. See docs/webdataset.md.
 
-    `open` knows the options of `ShardSource`; `create` knows `layout` (`"npy"` or `"seed"`) and, as `append`, those of
-    `ShardWriter`.
+    `open` knows the options of `ShardSource`; `create` knows `layout` (`"npy"` or `"seed"`) and, as `append`, the
+    options of `ShardWriter`.
 
     >>> WebDatasetFormat().recognises(Path("/"))
     False

@@ -1,8 +1,8 @@
 """Indexes of tar shards, kept in the user's cache folder and nowhere else.
 
-An index says where the values of a column lie, so whoever can write one can make any bytes of the archives appear as
-any value. One that comes with the data is therefore never read: only what this user's processes wrote is, and only for
-archives that are what they were, by path, size, times, inode and a sample of their bytes.
+An index has the positions of values, so the author of an index can make any bytes of the archives appear as any value.
+One that comes with the data is therefore never read: only what this user's processes wrote is, and only for archives
+that are what they were, by path, size, times, inode and a sample of their bytes.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def place(path: Path) -> Path:
 
 
 def state_of(key: str, shards: Sequence[Path], buffers: Sequence[ByteArray]) -> str:
-    """What an index belongs to: the options and archives that `key` names, and the very files that these are."""
+    """State that an index belongs to: the options and archives that `key` names, and the very files that these are."""
     found: list[object] = [key]
     for shard, data in zip(shards, buffers, strict=True):
         state, middle = shard.stat(), len(data) // 2

@@ -43,7 +43,7 @@ _OFFSETS = np.dtype("<i8")
 
 @dataclass(frozen=True, eq=False)
 class Description:
-    """What an archive says about itself, and how often that was said anew."""
+    """Description of an archive, and how often it was written again."""
 
     number: int
     spec: Spec
@@ -146,7 +146,7 @@ class _OwnColumn:
         self._extensions = extensions(spec)
 
     def places(self, steps: IntArray) -> Places:
-        """Where its rows lie, for episodes of so many steps. Raises `FormatError`."""
+        """Places of its rows, for episodes of so many steps. Raises `FormatError`."""
         rows = steps + (self._field.align == "boundary") if self._field.align != "episode" else np.ones_like(steps)
         extension, field = self._extensions[self._path], self._field
         if not field.ragged:
@@ -160,7 +160,7 @@ class _OwnColumn:
         return Places(field, counts, self._archives.samples.shard, offset, none, offsets_of(lengths))
 
     def _payloads(self, extension: str, dtype: np.dtype[Any], shape: tuple[int, ...], rows: IntArray) -> IntArray:
-        """`[E]` where the values begin in each member, whose headers have to be those of so many rows."""
+        """`[E]` where the values begin in each member, whose headers must have so many rows."""
         samples = self._archives.samples
         if extension not in samples.extensions:
             if not len(samples):

@@ -1,7 +1,7 @@
 """Writing pickles of plain values, arrays and spaces, so that the original code and every NumPy read them.
 
 Protocol 4, arrays under the name `numpy.core`, which NumPy 1 and 2 know. Nothing is memoised, so the same value gives
-the same bytes, and those of an array are a prefix, its values and a suffix.
+the same bytes, and the bytes of an array are a prefix, its values and a suffix.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def dumps(value: Any) -> bytes:
 
 @lru_cache(1024)
 def around(dtype: str, shape: tuple[int, ...], scalar: bool) -> tuple[bytes, bytes]:
-    """What comes before and after the bytes of an array, or of a NumPy number, in a pickle of nothing else.
+    """The bytes before and after the values of an array, or of a NumPy number, in a pickle of nothing else.
 
     >>> import pickle
     >>> before, after = around("<i2", (), True)
@@ -123,7 +123,7 @@ def _numpy(value: Any) -> bytes:
 
 
 def _space(value: Space) -> bytes:
-    """A space as il-representations stores it: a call of its own function with the class and its arguments."""
+    """A space as il-representations stores it: a call of its function with the class and its arguments."""
     made = _global("il_representations.envs.utils", "_inflate_object")
     if isinstance(value, Box):
         arguments = {"low": value.low, "high": value.high, "shape": value.shape}

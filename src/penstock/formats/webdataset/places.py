@@ -1,4 +1,4 @@
-"""Columns as places: where each row of a column lies in the archives, so that reading it is one gather."""
+"""Columns as places: the position of each row of a column in the archives, so that reading it is one gather."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from penstock.kernels.rows import RowMap
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Runs of one column: run `r` has `rows[r]` rows (of a ragged column: values), one after the other, from byte
-    `offset[r]` of buffer `buffer[r]` on. The buffers are the archives by number; -1 is `held`, what was decoded.
+    """Runs of one column: run `r` has `rows[r]` rows (of a ragged column: values), in order, from byte
+    `offset[r]` of buffer `buffer[r]` on. The buffers are the archives by number; -1 is `held`, the decoded values.
 
     Of a ragged column, `cuts` `[rows + 1]` says which values belong to each row.
     """
@@ -46,7 +46,7 @@ class Places:
 
     @classmethod
     def of_column(cls, field: Field, rows: AnyArray | Ragged, ragged: Align) -> Places:
-        """A column that was decoded; one that is ragged is aligned as told."""
+        """A column that was decoded; a ragged one is aligned as `ragged` says."""
         return cls.of_ragged(replace(field, align=ragged), rows) if isinstance(rows, Ragged) else cls.of(field, rows)
 
     def on(self, buffers: Sequence[ByteArray]) -> PlacedColumn:

@@ -27,9 +27,9 @@ CHUNK = 1 << 25  # bytes that are compared together
 
 @dataclass(frozen=True)
 class Options:
-    """`extensions`, those that are read, or None for all; `how` members are decoded; `decoded_bytes`, how much memory
-    values may take that cannot stay in the archives; `salvage`, whether archives are read that were cut off; `join`,
-    whether episodes go on in the next archive where the stored next observation says so."""
+    """`extensions` to read, or None for all; `how` members are decoded; `decoded_bytes`, how much memory values may
+    take that cannot stay in the archives; `salvage`, whether archives are read that were cut off; `join`, whether
+    episodes go on in the next archive where the stored next observation says so."""
 
     extensions: tuple[str, ...] | None = None
     how: How = field(default_factory=How)

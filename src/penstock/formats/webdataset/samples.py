@@ -1,4 +1,4 @@
-"""Members grouped into samples: those that follow one another and share their key, never across archives."""
+"""Members grouped into samples: adjacent members of one archive with the same key."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Samples:
 
     @staticmethod
     def concatenate(parts: Sequence[Samples]) -> Samples:
-        """The samples of all shards, one after the other. Raises `FormatError` for too many extensions."""
+        """The samples of all shards, in order. Raises `FormatError` for too many extensions."""
         extensions = tuple(dict.fromkeys(e for part in parts for e in part.extensions))
         if len(extensions) > EXTENSIONS:
             raise FormatError(f"expected at most {EXTENSIONS} different extensions, got {len(extensions)}")

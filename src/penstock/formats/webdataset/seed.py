@@ -43,12 +43,12 @@ SUFFIX = ".pickle"
 META_EXTENSION = "meta.pickle"
 NAMES: Mapping[str, str] = {"obs": "observations", "acts": "actions", "rews": "rewards", "infos": "infos"}
 SPEC = "penstock_spec"  # the entry of the metadata where our writer says which columns it was given
-EXTRA = "penstock"  # the entry of the last infos where it puts, as JSON, what is stored about the episode
+EXTRA = "penstock"  # the entry of the last infos with the metadata of the episode as JSON
 COMPARED = 1 << 20  # bytes of observations that are compared together
 
 
 def is_seed(samples: Samples) -> bool:
-    """Whether the members are those of this layout."""
+    """Whether the members belong to this layout."""
     named = set(samples.extensions)
     return {"obs.pickle", "dones.pickle"} <= named or (named == {META_EXTENSION} and samples.keys[0] == META.encode())
 
@@ -129,7 +129,7 @@ class _StepColumns:
         self.offsets = offsets_of(np.diff(np.flatnonzero(self._ends), prepend=-1))
 
     def content(self, meta: Mapping[str, Any], written: Mapping[str, Field] | None) -> Content:
-        """All columns, in the order of the house; or those that our own writer was given."""
+        """All columns, in our usual order; or the columns that our own writer was given."""
         infos, truncated = self._infos(written)
         columns, breaks = self._observations()
         columns |= self._named("acts") | self._named("rews")
@@ -230,7 +230,7 @@ class _StepColumns:
         width, differs = now.field.row_bytes, np.zeros(len(rows), np.bool_)
         step = max(COMPARED // max(width, 1), 1)
         one, places = np.ones(step, np.int64), np.arange(step)
-        a, b = np.empty((2, step, width), np.uint8)  # used again and again, for they stay in the cache
+        a, b = np.empty((2, step, width), np.uint8)  # used again and again, so that they stay in the cache
         for lo in range(0, len(rows), step):
             at = rows[lo : lo + step]
             n = len(at)
@@ -262,7 +262,7 @@ def read_all(places: Places, buffers: Sequence[ByteArray]) -> AnyArray:
 
 
 def each_row(places: Places) -> tuple[IntArray, IntArray]:
-    """`[n]` buffer and `[n]` offset of every row by itself."""
+    """`[n]` buffer and `[n]` offset of every single row."""
     within = np.arange(int(places.rows.sum())) - np.repeat(offsets_of(places.rows)[:-1], places.rows)
     offset = np.repeat(places.offset, places.rows) + within * places.field.row_bytes
     return np.repeat(places.buffer, places.rows), offset
@@ -273,7 +273,7 @@ def _parsed(row: Mapping[str, Any], path: object) -> dict[str, Any]:
     told = row.get(f"infos/{EXTRA}")
     if not isinstance(told, str):
         return dict(row)
-    own = (f"infos/{EXTRA}", f"infos/{TRUNCATED}")  # the second is put beside, out of the column
+    own = (f"infos/{EXTRA}", f"infos/{TRUNCATED}")  # the second is stored outside of the column
     try:
         return {name: value for name, value in row.items() if name not in own} | dict(json.loads(told))
     except (TypeError, ValueError, RecursionError) as error:

@@ -87,7 +87,7 @@ class SeedWriter(ShardWriter):
         return self._spec
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries, in every archive, for each has all. Cost: the archives are written anew.
+        """Add or replace entries, in every archive, because each has all. Cost: the archives are written again.
 
         Raises `DataError` for what JSON cannot hold, and once an archive was compressed.
         """
@@ -167,7 +167,7 @@ def _dones(episode: Episode) -> BoolArray:
 
 
 def _own(name: str, value: Any) -> bool:
-    """Whether an entry of an episode's metadata has a place of its own in the last infos."""
+    """Whether an entry of an episode's metadata has its own place in the last infos."""
     return name.startswith("infos/") and isinstance(value, bool | int | float | str)
 
 
@@ -236,7 +236,7 @@ def _at(array: Any, t: int) -> Any:
 
 
 def _infos(episode: Episode) -> Rows:
-    """A dict of every step; that of the last has what is stored about the episode besides."""
+    """A dict of every step; the last one also has the metadata of the episode."""
     spec = episode.spec
     inside = {path[len("infos/") :]: a for path, a in episode.columns.items() if under("infos", path)}
     late = {path: inside.pop(path)[0] for path in list(inside) if spec[f"infos/{path}"].align == "episode"}

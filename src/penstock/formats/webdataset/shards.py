@@ -29,8 +29,8 @@ def shards_of(path: Path) -> list[Path]:
     Of a shard that our writer was stopped at between packing it and removing its plain copy, and of a single packed
     archive that it was stopped at while recording, the file that counts is the one of `current`.
 
-    Raises `FileNotFoundError` for a file that is not there, `FormatError` for a folder without archives, or with two
-    of one name that somebody else put there.
+    Raises `FileNotFoundError` for a missing file, `FormatError` for a folder without archives, or with two of one name
+    that somebody else put there.
     """
     if path.is_dir():
         found = sorted(_once(p for p in path.iterdir() if _is_shard(p)), key=lambda p: natural(p.name))
@@ -43,12 +43,12 @@ def shards_of(path: Path) -> list[Path]:
         named = [Path(name) for name in expand(str(path))]
     missing = [str(p) for p in named if not p.is_file()]
     if missing:
-        raise FileNotFoundError(f"expected {len(named)} archives, {len(missing)} are not there, first {missing[0]}")
+        raise FileNotFoundError(f"expected {len(named)} archives, {len(missing)} are missing, first {missing[0]}")
     return named
 
 
 def recording(path: Path) -> Path:
-    """The plain archive that a single packed one is recorded into, beside it and hidden.
+    """The plain archive that a single packed one is recorded into, next to it and hidden.
 
     >>> recording(Path("data/a.tgz")).as_posix()
     'data/.a.tgz.tar'
@@ -60,7 +60,7 @@ def current(packed: Path, plain: Path) -> Path:
     """Which of an archive's two forms counts: the one that was changed last, and the packed one if both were then.
 
     A packed archive appears whole, with the time of the plain one that it was made of, and the plain one is removed
-    after it. So while both are there, either they hold the same, or the plain one has more.
+    after it. So while both exist, either they hold the same, or the plain one has more.
     """
     with suppress(FileNotFoundError):
         written = plain.stat().st_mtime_ns
@@ -96,7 +96,7 @@ def stem_of(path: Path) -> str:
 def _of_samples(path: Path) -> bool:
     """Whether the first member that has an extension is named like a sample's; an empty archive may have some yet.
 
-    A zstd archive is believed by its name where the library is not there. What must not be read is claimed as well, so
+    A zstd archive is believed by its name where the library is missing. What must not be read is claimed as well, so
     that opening it says why.
     """
     seen = False
@@ -113,7 +113,7 @@ def _of_samples(path: Path) -> bool:
 
 
 def _once(paths: Iterable[Path]) -> Iterator[Path]:
-    """Every shard once, though a packed one may have its plain copy beside it."""
+    """Every shard once, though a packed one may have its plain copy next to it."""
     by_stem: dict[str, list[Path]] = {}
     for path in paths:
         by_stem.setdefault(stem_of(path), []).append(path)

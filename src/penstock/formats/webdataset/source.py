@@ -39,10 +39,10 @@ WORTH = 2048  # members from which keeping an index is worth a file
 class ShardSource(Source):
     """The dataset in the archive, folder of archives or pattern at `path`.
 
-    Three layouts are told apart by their members: ours (`npy`), il-representations' (`seed`: steps of episodes) and any
+    The members tell which of three layouts it is: ours (`npy`), il-representations' (`seed`: steps of episodes) and any
     other (`samples`: each sample a record). `cache` is the folder that compressed archives are unpacked into, and
     `cache_bytes` how much it may hold; `index=False` neither reads nor writes an index. `extensions`, `images` and
-    `decoded_bytes` are those of `Options`.
+    `decoded_bytes` are as in `Options`.
 
     An archive that ends without the end-of-archive marker was cut off, perhaps between two members: it is read, with
     a `DamageWarning`, and `torn` names it. One that ends within a member is refused; `salvage=True` reads every archive
@@ -51,7 +51,7 @@ class ShardSource(Source):
     An episode of il-representations' layout ends with its archive. With `join`, one whose last step is not done goes on
     in the next archive, if its stored next observation equals the first observation there.
 
-    `trust="pickle"` lets Python run the pickles that are not plain data: whoever made the archives can then do anything
+    `trust="pickle"` lets Python run the pickles that are not plain data: so the archives can then do anything
     that the caller can. It is an argument and nothing else, never a setting of the environment.
 
     Raises `FormatError` for damaged data, with archive, member and byte. Cost: one pass over the headers the first
@@ -152,7 +152,7 @@ class ShardSource(Source):
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """What is stored about the dataset. `left_out` names values that fit no column; `sample` has them."""
+        """Metadata of the dataset. `left_out` names values that fit no column; `sample` has them."""
         return self._opened.content.metadata
 
     @property
@@ -162,11 +162,11 @@ class ShardSource(Source):
 
     @property
     def described(self) -> int:
-        """How often our own layout was described anew."""
+        """How often our own layout was described again."""
         return self._opened.content.described
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
-        """What is stored about each of the given episodes."""
+        """Metadata of each of the given episodes."""
         held = self._opened.content.episodes
         return [dict(held[e]) if held else {} for e in episodes]
 
@@ -174,7 +174,7 @@ class ShardSource(Source):
         """One gather out of the memory maps."""
         held = self._opened.columns[column]
         if held.cuts is not None:
-            raise KeyError(f"column {column!r} is ragged: its rows have lengths of their own")
+            raise KeyError(f"column {column!r} is ragged: its rows have different lengths")
         held.read(selection, out)
 
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
@@ -273,7 +273,7 @@ def _salvaged(samples: Samples, message: str) -> tuple[Samples, str]:
 def _mapped(
     shards: Sequence[Path], cache: str | os.PathLike[str] | None, limit: int, torn: Literal["refuse", "drop"]
 ) -> list[ByteArray]:
-    """The archives, unpacked where they are compressed, on as many threads as there are cores."""
+    """The archives, unpacked where they are compressed, on one thread a core."""
 
     def one(shard: Path) -> ByteArray:
         return unpacked.plain(shard, cache, limit, torn=torn)

@@ -13,7 +13,7 @@ from penstock.formats.webdataset.decoders import Decode, MemberBytes, decoder, i
 from penstock.formats.webdataset.reading import LIKE, TEMPLATES, Archives
 
 KNOWN = 1 << 12  # small values that are kept for an extension
-_PLAIN = (bool, int, float, str, bytes, type(None))  # what nobody can change
+_PLAIN = (bool, int, float, str, bytes, type(None))  # immutable values
 
 
 class ArchiveSamples:
@@ -41,8 +41,8 @@ class ArchiveSamples:
 
 
 class _Values:
-    """How the members of one extension become values. What was learned of those before saves work, and is no more than
-    a hint: a thread that misses it decodes."""
+    """How the members of one extension become values. Knowledge of earlier members saves work, and is only a hint: a
+    thread that misses it decodes."""
 
     def __init__(self, extension: str, decode: Decode | None) -> None:
         self.extension, self._decode = extension, decode

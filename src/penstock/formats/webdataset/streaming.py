@@ -1,8 +1,8 @@
 """Archives read once, forward, without unpacking them to a disk: pipes, and compressed shards too large for a cache.
 
-What has no positions cannot be shuffled as a whole. Samples are read into a buffer of so many, and that is shuffled;
-which archive comes when is shuffled as well. Both orders are functions of the seed, so a position is four numbers, and
-going there again reads the archive anew from its beginning.
+A stream without positions cannot be shuffled as a whole. Samples are read into a buffer of so many, and that is
+shuffled; which archive comes when is shuffled as well. Both orders are functions of the seed, so a position is four
+numbers, and going there again reads the archive again from its beginning.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ GAP = 1 << 16  # bytes between samples that are filled with zeros rather than le
 
 @dataclass(frozen=True)
 class Archive:
-    """One archive: what it is called, how it is opened, and what of it goes into the fingerprint."""
+    """One archive: its name, how to open it, and its part of the fingerprint."""
 
     name: str
     open: Opener
@@ -53,13 +53,13 @@ class ShardStream:
     """The samples of archives in blocks of columns, read one way: an origin of `penstock.IterDataset`.
 
     `path` is an archive, a folder or a pattern, or a mapping of names to functions that open a pipe or file of bytes.
-    Columns are those of single samples (`obs.pickle`, `json/label`), whatever the layout; descriptions are passed over.
+    Columns are columns of single samples (`obs.pickle`, `json/label`), for any layout; descriptions are passed over.
 
     Arguments: `rows` of a block; `shuffle`, the samples of the buffer that is shuffled, 0 for the order as stored;
-    `seed`, one or several numbers (another one for every epoch); `buffer_bytes`, what a buffer may hold: it ends where
-    it has so much, and a sample that has more is refused; `threads`, archives that are unpacked at a time, each by one
-    of its own, so that the next are opened before they are needed; `extensions`, `images`, `trust`, `salvage` as in
-    `ShardSource`.
+    `seed`, one or several numbers (another one for every epoch); `buffer_bytes`, the most that a buffer may hold: it
+    ends where it has so much, and a sample that has more is refused; `threads`, archives that are unpacked at a time,
+    each by its own thread, so that the next are opened before they are needed; `extensions`, `images`, `trust`,
+    `salvage` as in `ShardSource`.
 
     Raises `FileNotFoundError`, `DataError`; the iterator `FormatError` for damaged data, and where a block has other
     columns than the one before. Memory: the buffer twice, and 32 MiB a thread. Cost: 15 µs a member, and the
@@ -232,7 +232,7 @@ class ShardIterator(BlockIterator):
 
 
 def samples_of(file: Ahead, name: str, limit: int, salvage: bool = False) -> Iterator[Sample]:
-    """The samples of one archive, each a list of members with their payloads: what lies together and shares its key.
+    """The samples of one archive, each a list of members with their payloads: adjacent members with one key.
 
     An archive that was cut off is a `DamageWarning` at its end; with `salvage`, the last sample is left out if it lacks
     a member that all others have. Raises `FormatError`, `UnsafeDataError` for a sample of more than `limit` bytes.
@@ -307,7 +307,7 @@ class _BufferedArchive:
         return len(self._data) - before
 
     def members(self) -> Members:
-        """Where they lie in `data`."""
+        """Their places in `data`."""
         names = np.array([member.name for member in self._found])
         numbers = np.array([(m.header, m.payload, m.size) for m in self._found], np.int64)
         header, payload, size = numbers.T.copy()

@@ -1,4 +1,4 @@
-"""Where the values lie in members that differ in nothing else, so that decoding one of them is enough for all.
+"""Positions of the values in members that differ in nothing else, so that decoding one of them is enough for all.
 
 Of a decoded array it is known which bytes it was made of. Whether these, and no others, make the value is tried out:
 other bytes are put in their place, and must come back as another array. From then on every member of that length with

@@ -39,8 +39,9 @@ class ShardWriter(Writer):
     longer than `shard_bytes` or `shard_episodes`. With `compression`, full archives are compressed; the last is when
     the writer is closed. The same episodes give the same bytes. One writer at a time.
 
-    One archive that is called `.tgz`, `.tar.gz` or `.tar.zst` is recorded plain beside that name, hidden, and is packed
-    when the writer is closed; until then opening it reads what is recorded. To append to it, it is unpacked again.
+    One archive that is called `.tgz`, `.tar.gz` or `.tar.zst` is recorded plain next to that name, hidden, and is
+    packed when the writer is closed; until then opening it reads what is recorded. To append to it, it is unpacked
+    again.
 
     An episode is safe from a kill of the process when `write` returns. Subclasses say what the members are.
     """
@@ -84,7 +85,7 @@ class ShardWriter(Writer):
 
     @abstractmethod
     def _members(self, episode: Episode, number: int) -> Iterator[Piece]:
-        """The members of an episode as they lie in an archive, in pieces that begin with a header of its own. Raises
+        """The members of an episode as stored in an archive, in pieces that begin with a header. Raises
         `DataError` for what has no place in them."""
 
     @property
@@ -237,7 +238,7 @@ def packing(path: Path, compression: Compression) -> tuple[bool, Compression]:
 
 
 def start(path: Path, head: bytes, compression: Compression) -> None:
-    """Put the first archive of a new dataset at `path`. Raises `FileExistsError` if something lies there."""
+    """Put the first archive of a new dataset at `path`. Raises `FileExistsError` if `path` exists."""
     single, kind = packing(path, compression)
     plain = path if kind is None or not single else recording(path)
     if any(p.exists() or p.is_symlink() for p in (path, plain)):

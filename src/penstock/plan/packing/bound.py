@@ -12,9 +12,9 @@ from penstock.errors import PlanError
 def lower_bound(lengths: npt.ArrayLike, capacity: int | tuple[int, ...]) -> int:
     """No way of packing `lengths` needs fewer packs: the bound L2; for several axes, the greatest of theirs.
 
-    Arguments: `lengths`, `[n]` or `[n, A]` integers of 0 to `capacity`; `capacity`, that of each axis.
-    Raises `PlanError` where a length is outside. Cost: a sort.
-    Source: Martello and Toth, "Lower bounds and reduction procedures for the bin packing problem" (1990).
+    Arguments: `lengths`, `[n]` or `[n, A]` integers of 0 to `capacity`; `capacity` of each axis. Raises `PlanError`
+    where a length is outside. Cost: a sort. Source: Martello and Toth, "Lower bounds and reduction procedures for the
+    bin packing problem" (1990).
 
     >>> lower_bound([6, 6, 4, 3, 1], 10)
     2
@@ -36,10 +36,10 @@ def lower_bound(lengths: npt.ArrayLike, capacity: int | tuple[int, ...]) -> int:
 
 
 def bound_of(value: IntArray, count: IntArray, capacity: int) -> int:
-    """The bound L2 for `count[j]` items of length `value[j]`, which increase and lie within `0 : capacity + 1`.
+    """The bound L2 for `count[j]` items of length `value[j]`, which increase and are within `0 : capacity + 1`.
 
     For each threshold `t` up to half the capacity: items longer than `capacity - t` and those longer than half each
-    need a pack of their own, and only the latter leave room for the items of `t` to half; what exceeds it needs more.
+    need one pack each, and only the latter leave room for the items of `t` to half; what exceeds it needs more.
     """
     items = np.concatenate([[0], np.cumsum(count)])
     rows = np.concatenate([[0], np.cumsum(value * count)])

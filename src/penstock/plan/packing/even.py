@@ -56,7 +56,7 @@ class EvenIndex:
         return packs
 
     def pieces(self, packs: IntArray, epoch: IntArray | int) -> PackPieces:
-        """What packs `[n]` of epochs `[n]` hold. Raises `PlanError` for packs that there are not."""
+        """Contents of packs `[n]` of epochs `[n]`. Raises `PlanError` for packs out of range."""
         pack = np.asarray(packs, np.int64)
         if len(pack) and not (pack.min() >= 0 and pack.max() < len(self)):
             raise PlanError(f"expected packs of 0 to {len(self) - 1}, got {pack.min()} to {pack.max()}")
@@ -72,7 +72,7 @@ class EvenIndex:
         return PackPieces(which, item, np.zeros_like(length), length, number[:, None] * (-(-length // align) * align))
 
     def report(self) -> PackReport:
-        """What the packs hold; no method needs fewer."""
+        """Contents of the packs; no method needs fewer."""
         packs, rows = len(self), tuple(self.n * each for each in self.length)
         return PackReport(
             items=self.n,

@@ -34,7 +34,7 @@ _WIDEST = (1 << 31) - 8  # kernels count the items of a window in 32 bits
 
 
 class PackPieces(NamedTuple):
-    """What is in some packs: `m` pieces, pack after pack, in their order in the pack.
+    """Contents of some packs: `m` pieces, pack after pack, in their order in the pack.
 
     `pack` `[m]`: which of the packs asked for, from 0. `item` `[m]`. `begin` and `length` `[m, A]`: rows
     `begin : begin + length` of the item, on each axis (0 rows are possible). `at` `[m, A]`: the row of the pack where
@@ -80,7 +80,7 @@ class PackIndex:
     Items are packed in windows of `window` items, each for itself, so that a pack is known once its window is planned,
     and planning `n` items needs memory for one. Which items share a window never changes, and neither does the number
     of packs; where the rule `exchanges`, items of equal length change places in every epoch. With a given order, the
-    packs of all epochs are alike. Packs of one window follow one another, for best fit decreasing those of the longest
+    packs of all epochs are alike. Packs of one window follow one another, for best fit decreasing packs of the longest
     items first: shuffle them. Items without rows on any axis are in no pack.
 
     Arguments:
@@ -149,7 +149,7 @@ class PackIndex:
 
     @property
     def width(self) -> tuple[int, ...]:
-        """The most rows a pack needs, per axis: the capacity, or the longest item that has a pack of its own."""
+        """The most rows a pack needs, per axis: the capacity, or the longest item that has a pack to itself."""
         self._ready()
         return tuple(max(a, b) for a, b in zip(self.rule.capacity, self._tally.longest, strict=True))
 
@@ -171,8 +171,8 @@ class PackIndex:
         return self._laid(self._found(pack, epochs))
 
     def spread(self, packs: IntArray, epoch: IntArray) -> IntArray:
-        """`[n]` packs that stand in place of packs `[n]` in the epochs `[n]`: those of each window in a keyed order,
-        for as planned the long items come first. The same packs where items keep the given order.
+        """`[n]` packs that replace packs `[n]` in the epochs `[n]`: a keyed order within each window, because planning
+        puts the long items first. The same packs where items keep the given order.
         """
         if not self.rule.exchanges:
             return packs
@@ -215,7 +215,7 @@ class PackIndex:
         return self._refused(pack, epoch) if found is None else found
 
     def _window_store(self, w: int) -> WindowStore:
-        """The plan of window `w`, which one thread makes while the others that ask for it wait."""
+        """The plan of window `w`, which one thread makes while other threads wait."""
         with self._making[w % len(self._making)]:
             with self._lock:
                 store = self._recent.get(w)
@@ -251,7 +251,7 @@ class PackIndex:
             if self._stored:
                 self._store = WindowStore.join(stores)
             self._tally = tally
-            # Last, for it is what says that all is planned.
+            # Last, because it marks the plan as complete.
             self._first = np.append(self._first[:-1], np.cumsum(np.concatenate(counts)))
 
     def _mapped(self, windows: range) -> Iterator[tuple[PackingStats, Window | None]]:
@@ -311,8 +311,8 @@ class PackIndex:
         return max(bound_of(np.arange(len(count)), count, len(count) - 1) + own for count in counts)
 
     def extended(self, n: int, lengths: npt.ArrayLike | Lengths | None = None) -> PackIndex:
-        """The index when data has grown to `n` items: packs stay what they are, the new items get windows of their own
-        behind them. `lengths` are those of all items; they may be left out for a function.
+        """The index when data has grown to `n` items: packs stay as they are, the new items get new windows behind
+        them. `lengths` covers all items; it may be left out for a function.
 
         Raises `PlanError` where there are fewer items than before.
 
@@ -371,13 +371,13 @@ class PackIndex:
         if header["n"] != self.n or header["rule"] != repr(self.rule):
             raise StateError(
                 f"expected a plan of {self.n} items by {self.rule}, got one of {header['n']} by {header['rule']}; "
-                "plan anew"
+                "plan again"
             )
         if not (len(sections) and sections[-1] == self.n and (np.diff(sections, prepend=0) >= 0).all()):
             raise FormatError(f"expected sections that end at {self.n}, got {header['sections']}")
         self._begin()
         if header["probe"] != self._header()["probe"]:
-            raise StateError("expected the lengths that the plan was made from, got others; plan anew")
+            raise StateError("expected the lengths that the plan was made from, got others; plan again")
         first = arrays.pop("first")
         if len(first) != len(self._layout) + 1 or first[0] != 0 or (np.diff(first) < 0).any():
             raise FormatError(f"expected {len(self._layout) + 1} rising sums of packs, got {len(first)}")

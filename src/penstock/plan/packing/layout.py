@@ -23,8 +23,8 @@ Lengths = Whole | Callable[[IntArray], npt.ArrayLike]
 class WindowLayout:
     """Positions `0 : n` cut into windows, and the item at each position.
 
-    Items come in sections: those that were there at first, and those of each time that data had grown. A section is
-    cut into windows of `window` positions, the last one shorter. Where equal items change places anyway, a section of
+    Items come in sections: the first items, then the items of each time that data had grown. A section is cut into
+    windows of `window` positions, the last one shorter. Where equal items change places anyway, a section of
     several windows is a permutation of blocks of `block` items (the rest that fills no block stays at the end), so that
     each window is a sample of the whole section and its lengths are still read in long runs. Else the item is the
     position.
@@ -80,8 +80,8 @@ class WindowLayout:
         return self._columns(np.asarray(raw), len(item))
 
     def lengths_in(self, w: int) -> IntArray:
-        """`[m, A]` the lengths in window `w`, good until this thread asks for others. Raises `PlanError` for those that
-        cannot be."""
+        """`[m, A]` the lengths in window `w`, good until this thread asks for others. Raises `PlanError` for lengths
+        that cannot be."""
         start, size = self.runs(w)
         plain = self._plain
         rows = self.lengths_of(_spread(start, size)) if plain is None else self._gathered(plain, start, size)
@@ -118,7 +118,7 @@ class WindowLayout:
 
 
 def _plain(lengths: Lengths, axes: int) -> Whole | None:
-    """`[n * A]` lengths as they lie in memory; None where kernels cannot read them there."""
+    """`[n * A]` lengths as memory holds them; None where kernels cannot read them there."""
     if callable(lengths) or lengths.shape[1:] not in {(axes,)} | ({()} if axes == 1 else set()):
         return None
     return lengths.reshape(-1) if lengths.flags.c_contiguous and lengths.dtype.isnative else None

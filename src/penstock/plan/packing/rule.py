@@ -35,13 +35,12 @@ class Rule:
     * `"next_fit"`: in the given order, one pack open. Keeps neighbours together.
     * `"concat_split"`: one item behind the other, cut wherever a pack is full on one axis. The only method that splits
       items which would fit. `head` rows are left free in front of each part that continues an item; with `whole`, an
-      item that reaches a limit exactly is not cut, and has a pack of its own behind the one being filled.
+      item that reaches a limit exactly is not cut, and gets a pack to itself, behind the one being filled.
 
     `overlong` says what becomes of an item longer than `capacity` on some axis, before it is packed: `"error"`;
-    `"truncate_left"` or `"truncate_right"` drops rows there; `"split"` makes part `p` of rows
-    `p * capacity : (p + 1) * capacity` on each axis; `"drop"` leaves it out; `"own_pack"` has it alone in a pack that
-    is longer than the others. Default: `"split"` for `concat_split`, where it needs no parts of its own, else
-    `"error"`.
+    `"truncate_left"` or `"truncate_right"` drops rows there; `"split"` makes part `p` of rows `p * capacity : (p + 1) *
+    capacity` on each axis; `"drop"` leaves it out; `"own_pack"` has it alone in a pack that is longer than the others.
+    Default: `"split"` for `concat_split`, where it adds no parts, else `"error"`.
 
     `align`: each sequence starts at a multiple of it, on every axis. `max_sequences` limits those in a pack. Items
     without rows on any axis are left out of all packs; `PackReport.empty` counts them.

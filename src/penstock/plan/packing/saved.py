@@ -32,7 +32,7 @@ def from_bytes(data: bytes) -> tuple[dict[str, Any], dict[str, AnyArray]]:
     if not data.startswith(_MAGIC) or end < 0:
         raise FormatError(f"expected a saved plan, which begins with {_MAGIC!r}, got {data[:20]!r}")
     if zlib.crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
-        raise ChecksumError("expected the bytes of a saved plan as they were written, got others; plan anew")
+        raise ChecksumError("expected the bytes of a saved plan as they were written, got others; plan again")
     try:
         header = json.loads(data[len(_MAGIC) : end])
         listed = {name: (dtype, tuple(shape)) for name, (dtype, shape) in header.pop("arrays").items()}

@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, ByteArray
 
-MOST = 4 << 20  # bytes; larger rooms are made anew, for they would stay
+MOST = 4 << 20  # bytes; larger buffers are allocated each time, so that they do not stay
 
 
 class Scratch(threading.local):

@@ -76,8 +76,8 @@ class WindowStore:
         self, pack: IntArray, epoch: IntArray, number: int, layout: WindowLayout, seeds: UInt64Array
     ) -> StoredPieces | None:
         """What `[n]` packs (numbers within the store) hold in one epoch or in `[n]`; None where there are no such packs
-        or epochs. `number` is that of the first window in the whole plan, which lies as `layout` says; `seeds` are
-        those of exchanges and of blocks."""
+        or epochs. `number` is the number of the first window in the whole plan, placed as `layout` says; `seeds` are
+        the seeds of exchanges and of blocks."""
         extent = np.empty((3, len(pack)), np.int64)
         total = kernels().pack_slots(pack, epoch, self.pack_first, self.slot_first, self.cut, extent)
         if total < 0:
@@ -104,7 +104,7 @@ class WindowStore:
         good = good and _below(self.slot, slots, slots) and _below(self.local, slots, items)
         good = good and _rising(self.cut, packs, slots) and _rising(self.run, np.diff(self.run_first), slots)
         if not good:
-            raise FormatError("expected the packs of a plan, got numbers that leave it; plan anew")
+            raise FormatError("expected the packs of a plan, got numbers that leave it; plan again")
 
 
 def _cut(window: Window) -> AnyArray:

@@ -14,8 +14,9 @@ from penstock.plan.packing.window import Parts, Window
 
 @dataclass(frozen=True)
 class PackingStats:
-    """Packs, pieces, most pieces in one pack; items that were empty, truncated, split, dropped, or have a pack of their
-    own; and per axis, rows that are packed, rows lost, and of the packs of their own, all rows and the most in one."""
+    """Packs, pieces, most pieces in one pack; items that were empty, truncated, split, dropped, or alone in a pack; and
+    per axis, rows that are packed, rows lost, and of the packs with one oversized item, all rows and the most in
+    one."""
 
     packs: int
     pieces: int

@@ -19,15 +19,15 @@ EXACT = 1 << 22
 OPEN = 1024
 """The bins that stay open where the best among them is searched one by one."""
 _MOST = 1 << 31
-_COMPARED = 1 << 26  # shares of larger limits are not told apart by doubles
+_COMPARED = 1 << 26  # shares of larger limits are equal as doubles
 _ANY = 1 << 62
 _NONE = np.empty(0, np.int64)
 
 
 class Parts(NamedTuple):
-    """What of a window is packed: part `part[j]` of the item at place `local[j]`, `rows[j]` rows of it; and the places
-    of those that get a pack of their own. `over` items are longer than the limit, `empty` ones have no rows and are
-    left out. With neither, `local` is every place."""
+    """The packed parts of a window: part `part[j]` of the item at place `local[j]`, `rows[j]` rows of it; and the
+    places of items that get a pack to themselves. `over` items are longer than the limit, `empty` ones have no rows and
+    are left out. With neither, `local` is every place."""
 
     local: IntArray
     part: IntArray
@@ -60,7 +60,7 @@ class Window:
 
 
 def cut_overlong(rule: Rule, lengths: IntArray) -> Parts:
-    """What is packed of items of `[m, A]` lengths: those without rows are left out, then `rule.overlong` applies."""
+    """The packed parts of items of `[m, A]` lengths: those without rows are left out, then `rule.overlong` applies."""
     limit = np.array(rule.capacity, np.int64)
     place = np.arange(len(lengths))
     empty = 0
@@ -166,7 +166,7 @@ def _taken(values: IntArray, order: IntArray | None) -> IntArray:
 
 
 def _with_own(window: Window, parts: Parts) -> Window:
-    """Behind all others, a pack for each item that has one of its own; each is a run of its own, too."""
+    """Append a pack for each item that is alone in one; each is also a run."""
     if len(parts.own) == 0:
         return window
     m = len(window.slot)

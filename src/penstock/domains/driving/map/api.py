@@ -47,8 +47,8 @@ class DataManager(Protocol):
 class MapAPI:
     """A semantic map, in metres of the world frame that `world_to_ecef` `[4, 4]` maps to the globe.
 
-    All points are brought to the world once, when the map is opened; every call hands out arrays of its own, so that
-    nothing a caller does to them comes back. Elements are those of the file, in its order: `map[3]`, `map["id"]`.
+    All points are moved to world coordinates once, when the map is opened; every call returns new arrays, so that
+    nothing a caller does to them comes back. Elements are in the order of the file: `map[3]`, `map["id"]`.
 
     Raises `FormatError` for a file that is no map. Cost: some 0.1 ms an element.
     """
@@ -131,7 +131,7 @@ class MapAPI:
     def get_lane_as_interpolation(self, element_id: str, step: float, method: InterpolationMethod) -> dict[str, Points]:
         """`xyz_left`, `xyz_right` and `xyz_midlane`, `[k, 3]` each, resampled along their lengths.
 
-        `INTER_ENSURE_LEN`: at `step` points. `INTER_METER`: every `step` metres, each line as many as it is long.
+        `INTER_ENSURE_LEN`: at `step` points. `INTER_METER`: every `step` metres, so long lines have more points.
         Raises `DataError` for another method, or for too small a step.
         """
         lane = self._lane(element_id)
@@ -169,7 +169,7 @@ class MapAPI:
         return set(self.road.controls[self._lane(element_id)])
 
     def get_tl_feature_for_lane(self, lane_id: str, active_tl_face_to_color: Mapping[str, str]) -> int:
-        """0 for lights of unknown state, 1 green, 2 yellow, 3 red (the strictest active one), 4 for no light."""
+        """0 for lights of unknown state, 1 green, 2 yellow, 3 red (the strictest active one), 4 without a light."""
         controls = self.get_lane_traffic_control_ids(lane_id)
         if not any(self.is_traffic_light(control) for control in controls):
             return PRIORITY["none"]

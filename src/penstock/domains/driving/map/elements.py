@@ -1,4 +1,4 @@
-"""A `MapFragment` as columns: which elements there are, and where their points lie. Coordinates come later.
+"""A `MapFragment` as columns: the elements, and the ranges of their points. Coordinates come later.
 
 Only what drives a raster or a sample is kept: lanes (boundaries, frame, controls), crosswalks (outline, frame), and
 which kind of traffic control the other elements are.
@@ -51,7 +51,7 @@ class MapElement:
 
 @dataclass(frozen=True, eq=False)
 class RoadMap:
-    """The elements of a map as they are stored; centimetres from point to point, in frames of their own.
+    """The elements of a map as they are stored; centimetres from point to point, in their own frames.
 
     `elements` in the order of the file. Lanes: `lane_ids`, `lane_frame` `[lanes, 2]` int32 latitude and longitude
     times 1e7, `boundaries` of `2 * lanes` rows (left, right, left, ...) `[points, 3]` int64 centimetres, `controls` (a
@@ -114,7 +114,7 @@ class _Lines:
         if len(uneven):
             line = int(uneven[0])
             raise FormatError(
-                f"expected as many x as y as z deltas and at least one, got {counts[line].tolist()}",
+                f"expected equal numbers of x, y and z deltas, at least 1, got {counts[line].tolist()}",
                 where=self.names[line],
             )
         offsets = offsets_of(counts[:, 0])
@@ -138,7 +138,7 @@ class _MapParser:
         self.boundaries, self.outlines = _Lines(), _Lines()
 
     def message(self, found: wire.Field) -> wire.Span:
-        """Where a field's message lies."""
+        """Range of a field's message."""
         number, kind, low, high = found
         if kind != wire.BYTES:
             raise FormatError(f"expected a message in field {number}, got wire type {kind}", where=f"byte {low}")
@@ -229,7 +229,7 @@ class _MapParser:
         return [b"".join(part) for part in parts]
 
     def finish(self) -> RoadMap:
-        """What was met, as columns."""
+        """Return the elements as columns."""
         return RoadMap(
             elements=self.elements,
             lane_ids=self.lane_ids,

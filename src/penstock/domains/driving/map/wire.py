@@ -1,7 +1,7 @@
 """Protobuf's wire format, read as data: no schema compiler, no code from the file, nothing read out of bounds.
 
 A message is a sequence of fields: a varint `number << 3 | type`, then a varint (type 0), 8 bytes (1), a varint length
-and as many bytes (2), or 4 bytes (5). Types 3 and 4 are groups, which nothing has written for twenty years.
+and that number of bytes (2), or 4 bytes (5). Types 3 and 4 are groups, which nothing has written for twenty years.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def signed32(buffer: bytes, field: Field) -> int:
 
 
 def zigzags(payload: bytes) -> tuple[IntArray, IntArray]:
-    """All `sint32` numbers in `payload`, varints one after the other, and the byte `[n + 1]` where each begins.
+    """All `sint32` numbers in `payload`, adjacent varints, and the byte `[n + 1]` where each begins.
 
     Raises `FormatError` for a number beyond 32 bits or cut off at the end. Cost: some passes over the bytes, no loop.
 

@@ -25,7 +25,7 @@ class AttributeRasterizer(Rasterizer):
 
     `type`: three channels, 255 on the boxes of vehicles; of cycles and motorcycles; of pedestrians and animals, by the
     likeliest label. `velocity`: two channels, along the pose and to its left, 128 + 4 a metre a second, 1 to 255 on the
-    boxes and 0 elsewhere; later rows lie over earlier ones.
+    boxes and 0 elsewhere; later rows cover earlier ones.
     """
 
     def __init__(self, context: RenderContext, filter_agents_threshold: float, channels: tuple[str, ...]) -> None:

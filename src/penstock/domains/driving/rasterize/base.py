@@ -1,4 +1,4 @@
-"""What a rasteriser is: it prepares many views at once, then draws each into planes that the caller owns."""
+"""Rasterisers prepare many views at once, then draw each into planes that the caller owns."""
 
 from __future__ import annotations
 

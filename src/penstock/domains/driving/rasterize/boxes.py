@@ -53,7 +53,8 @@ class BoxRasterizer(Rasterizer):
         return 2 * self.steps
 
     def prepare(self, scenes: Scenes, views: Views) -> Draw:
-        """All boxes of all views, moved to pixels at once; those of a channel are one call, or with `union` each is."""
+        """All boxes of all views, moved to pixels at once; the boxes of a channel are one call, or with `union` each
+        is."""
         polygons, where = self.polygons(scenes, views)
         channels = 2 * self.steps
         if self.options.fill == "union":
@@ -94,7 +95,7 @@ class BoxRasterizer(Rasterizer):
         return box_corners(poses[:, :2], extent, poses[:, 2].astype(np.float32))
 
     def _shown(self, views: Views) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-        """The steps that there are: which of all, and their frame, view and step."""
+        """The existing steps: which of all, and their frame, view and step."""
         wanted = views.steps[:, : self.history_num_frames + 1 : self.options.history_step]
         at = np.flatnonzero(wanted >= 0)
         return at, wanted.ravel()[at], at // wanted.shape[1], at % wanted.shape[1]

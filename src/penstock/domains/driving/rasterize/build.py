@@ -18,7 +18,7 @@ from penstock.domains.driving.rasterize.semantic import SemanticRasterizer
 from penstock.domains.driving.sampling import section
 from penstock.errors import DataError, suggestion
 
-# map_type -> whether boxes are drawn, and what lies below them
+# map_type -> whether boxes are drawn, and the layer below them
 MAP_TYPES: dict[str, tuple[bool, str]] = {
     "py_semantic": (True, "semantic"),
     "py_satellite": (True, "satellite"),
@@ -30,7 +30,7 @@ MAP_TYPES: dict[str, tuple[bool, str]] = {
 
 
 class MapTypeError(DataError, NotImplementedError):
-    """A configuration asks for a kind of raster that there is not."""
+    """A configuration asks for an unknown kind of raster."""
 
 
 def build_rasterizer(
@@ -39,8 +39,8 @@ def build_rasterizer(
     """The rasteriser that `cfg["raster_params"]["map_type"]` names, with the files that it needs.
 
     `cfg` is L5Kit's configuration: `raster_params` and, for boxes, `model_params`. `data_manager` has `require(key)`,
-    or is the folder of the files. `options` are switches of our own; without, those of `raster_params.options` count.
-    `disable_traffic_light_faces` is kept here already: no light is drawn, whatever faces are handed in.
+    or is the folder of the files. `options` are penstock's switches; by default `raster_params.options` counts.
+    `disable_traffic_light_faces` is kept here already: no light is drawn, for any faces.
 
     Raises `DataError` for what is missing in the configuration, `MapTypeError` (also a `NotImplementedError`) for an
     unknown `map_type`, `DataError` for an option that the `map_type` does not use, `FileNotFoundError` and
@@ -94,7 +94,7 @@ def rasterizer_of(cfg: Mapping[str, Any]) -> Rasterizer | None:
     return build_rasterizer(cfg)
 
 
-# which layers use an option: "boxes", or what lies below them
+# which layers use an option: "boxes", or the layer below them
 _USED_BY = {
     "fill": "boxes",
     "history_step": "boxes",
@@ -149,7 +149,7 @@ def _satellite(
 
 
 def _entry(cfg: Mapping[str, Any], section: str, name: str) -> Any:
-    """An entry of the configuration. Raises `DataError`, naming it, where it is not there."""
+    """An entry of the configuration. Raises `DataError`, naming it, where it is missing."""
     if section not in cfg or name not in cfg[section]:
         there = ", ".join(cfg.get(section, cfg)) or "nothing"
         raise DataError(f"expected {section}.{name} in the configuration, got {there}")

@@ -1,4 +1,4 @@
-"""Where a raster lies in the world: its size, its pixels, and the place of the pose it is drawn around."""
+"""Placement of a raster in the world: its size, its pixels, and the place of the pose it is drawn around."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Which pixels shapes cover, by PyTorch, wherever the tensors lie.
+"""Which pixels shapes cover, by PyTorch, on any device.
 
 An edge of a shape crosses rows of pixels; at each crossing the shape begins or ends, and adding up along a row says
 what it covers. So the work grows with the lengths of edges, not with areas, and all edges of all shapes are one tensor.
 
-A pixel belongs to a shape if its middle, at whole coordinates, lies inside. Of middles on an edge those belong to it
+A pixel belongs to a shape if its middle, at whole coordinates, is inside. Of middles on an edge those belong to it
 that have it to their right or, on a horizontal edge, below: shapes side by side share no pixel, and leave none out.
 """
 
@@ -61,7 +61,7 @@ def topmost(shapes: Any, plane: Any, planes: int, height: int, width: int) -> An
 def crossings(shapes: Any, height: int, width: int) -> tuple[Any, Any, Any, Any]:
     """Where edges cross rows: of which shape, which row, and the first pixel beyond, in 0..`width`, `[q]` int64 each.
 
-    Then `[q]` int16, 1 where the shape begins and -1 where it ends. Shapes beside the raster are left out.
+    Then `[q]` int16, 1 where the shape begins and -1 where it ends. Shapes outside the raster are left out.
     """
     torch = require("torch", "torch")
     corners = shapes.shape[1]
@@ -84,7 +84,7 @@ def crossings(shapes: Any, height: int, width: int) -> tuple[Any, Any, Any, Any]
 
 
 def _ranges(count: Any) -> tuple[Any, Any]:
-    """0, 1, ... `count[i] - 1` for each `i`, one after the other: which `i`, and the number."""
+    """0, 1, ... `count[i] - 1` for each `i`, in order: which `i`, and the number."""
     torch = require("torch", "torch")
     owner = torch.repeat_interleave(count)
     begin = count.cumsum(0) - count
@@ -92,7 +92,7 @@ def _ranges(count: Any) -> tuple[Any, Any]:
 
 
 def triangles(left: Any, right: Any) -> Any:
-    """`[k, t, 4, 2]`: what lies between two sides `[k, p, 2]`, with the last corner twice."""
+    """`[k, t, 4, 2]`: the area between two sides `[k, p, 2]`, with the last corner twice."""
     torch = require("torch", "torch")
     first = torch.stack([left[:, :-1], left[:, 1:], right[:, :-1], right[:, :-1]], dim=2)
     second = torch.stack([left[:, 1:], right[:, 1:], right[:, :-1], right[:, :-1]], dim=2)

@@ -31,7 +31,8 @@ class SpatialIndex:
         return self.query_all(np.asarray(center)[None], reach)[0]
 
     def query_all(self, centers: AnyArray, reach: float) -> tuple[IntArray, IntArray]:
-        """The same for `centers` `[n, 2]`: the boxes of the first, then those of the second, ...; and of which it is.
+        """The same for `centers` `[n, 2]`: the boxes of the first, then the boxes of the second, ...; and of which it
+        is.
 
         Cost: two binary searches a centre, then one look at each box that begins in the strip.
         """
@@ -47,7 +48,7 @@ class SpatialIndex:
 
 @dataclass(frozen=True, eq=False)
 class Circles:
-    """Circles that shapes lie in: `center` `[n, 2]` and `radius` `[n]`, in metres."""
+    """Circles around shapes: `center` `[n, 2]` and `radius` `[n]`, in metres."""
 
     center: FloatArray
     radius: FloatArray

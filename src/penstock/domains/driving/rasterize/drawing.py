@@ -1,4 +1,4 @@
-"""What is drawn, as arrays: contours in fixed-point pixels, and the calls that fill them or draw along them."""
+"""Shapes to draw, as arrays: contours in fixed-point pixels, and the calls that fill them or draw along them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Strokes:
     """What many views are painted with: of view `v` calls `ends[v]:ends[v + 1]`, in that order.
 
     `points` `[P, 2]`, in pixels with 9 binary digits behind the point. Contours `spans` `[K, 2]`, ranges of points.
-    `calls` `[n, 5]`: the first contour and the one after the last, the plane, what is done (`FILLED`, `OPEN` or
-    `CLOSED` of `kernels.polygons_reference`) and the colour. What the contours of a call cover an even number of times
-    stays as it was.
+    `calls` `[n, 5]`: the first contour and the one after the last, the plane, the action (`FILLED`, `OPEN` or `CLOSED`
+    of `kernels.polygons_reference`) and the colour. Pixels that the contours of a call cover an even number of times
+    stay as they were.
     """
 
     points: Int32Array
@@ -52,7 +52,7 @@ def calls_of(first: Any, last: Any, plane: Any, what: int, color: Any) -> IntArr
 
 
 def spans_of(count: int, points: int) -> IntArray:
-    """`[count, 2]`: contours of as many `points` each, one behind the other.
+    """`[count, 2]`: contours of `points` points each, one behind the other.
 
     >>> spans_of(2, 4).tolist()
     [[0, 4], [4, 8]]

@@ -1,4 +1,4 @@
-"""The switches of rasterisers. Left alone, rasters are those of L5Kit, pixel by pixel."""
+"""The switches of rasterisers. Left alone, rasters equal L5Kit's, pixel by pixel."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class RasterOptions:
     * `fill`: where boxes of one channel overlap, `even-odd` leaves a hole, `union` does not.
     * `history_step`: draw every so manyth step of the history only.
     * `agent_channels`: more channels behind the boxes, of the current frame: `type`, `velocity`.
-    * `lane_color`: roads in one colour (`type`), or in that of their direction in the raster (`direction`).
+    * `lane_color`: roads in one colour (`type`), or coloured by their direction in the raster (`direction`).
     * `light_rule`: which active face colours a lane's lines: the `last` in the map's order, or the `strictest`.
-    * `outside`: what a view beyond the aerial image is: an `error`, or black there (`pad`).
+    * `outside`: views beyond the aerial image: an `error`, or black there (`pad`).
     * `colors`: other colours (RGB, 0..255) for any of background, road, lane, crosswalk, red, yellow, green.
 
-    Raises `DataError` for values that there are not.
+    Raises `DataError` for unknown values.
 
     >>> RasterOptions.of({"fill": "union"}).fill
     'union'

@@ -33,7 +33,7 @@ class SatelliteRasterizer(Rasterizer):
 
     `world_to_aerial` `[4, 4]` maps metres to (row, column, ...) of the image. The image is turned by the yaw, then
     resized, bilinearly both times, as OpenCV 4 does, to the last bit; but only those pixels are turned that the
-    resizing looks at. The image is read where it lies: it may be mapped from a file.
+    resizing looks at. The image is read in place: it may be mapped from a file.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class SatelliteRasterizer(Rasterizer):
         return 3
 
     def prepare(self, scenes: Scenes, views: Views) -> Draw:
-        """Where in the image each view lies; drawing is one call."""
+        """Place of each view in the image; drawing is one call."""
         boxes, turns = self.places(views)
         warp, image = kernels().warp, self.map_im.view()
-        image.flags.writeable = False  # one type for the kernel, whoever owns the image
+        image.flags.writeable = False  # one type for the kernel, for images of any owner
 
         check_mapped(self.map_im)
 
@@ -100,7 +100,8 @@ class SatelliteRasterizer(Rasterizer):
         return draw
 
     def places(self, views: Views) -> tuple[IntArray, FloatArray]:
-        """`box` `[n, 3]` and `matrix` `[n, 2, 3]` of the kernel: where in the image views lie, and how they are turned.
+        """`box` `[n, 3]` and `matrix` `[n, 2, 3]` of the kernel: the places of views in the image, and how they are
+        turned.
 
         Raises `OutsideImageError` for a view beyond the image, unless it is to be black there.
         """
@@ -136,7 +137,7 @@ class SatelliteRasterizer(Rasterizer):
 def turned_from(degrees: FloatArray, center: float) -> FloatArray:
     """`[n, 2, 3]`: where a pixel (x, y) of an image that was turned by `degrees` `[n]` about `center` comes from.
 
-    The steps and roundings are those of OpenCV's `getRotationMatrix2D` and of the inverse in `warpAffine`.
+    The steps and roundings are as in OpenCV's `getRotationMatrix2D` and of the inverse in `warpAffine`.
 
     >>> turned_from(np.zeros(1), 2.0).tolist()
     [[[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]]
@@ -152,14 +153,14 @@ def turned_from(degrees: FloatArray, center: float) -> FloatArray:
 
 
 def _weights(between: Float32Array) -> Int32Array:
-    """`[n, 2]` of what lies before and after, in 2048ths."""
+    """`[n, 2]` of the pixels before and after, in 2048ths."""
     return np.rint(np.stack([1 - between, between], axis=1) * WEIGHT).astype(np.int32)
 
 
 def read_image(path: str | Path) -> Planes:
     """An aerial image `[rows, columns, 3]` uint8, RGB: a picture, or such an array as `.npy`, which stays in its file.
 
-    A mapped array costs no memory of its own, and processes share it. Raises `FormatError` for what cannot be read.
+    A mapped array allocates no memory, and processes share it. Raises `FormatError` for what cannot be read.
     """
     if Path(path).suffix == ".npy":
         return map_array(Path(path))

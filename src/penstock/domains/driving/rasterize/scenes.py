@@ -1,4 +1,4 @@
-"""What is drawn, as arrays: the rows of a log (`Scenes`), and from where each raster looks at them (`Views`)."""
+"""Inputs of rasters, as arrays: the rows of a log (`Scenes`), and from where each raster looks at them (`Views`)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Boxes:
     """The boxes of the agents that pass a threshold, and of the vehicle itself: once for all rasters.
 
     `corners` `[K + F, 4, 2]` world metres: `K` agents, then one box a frame. `rows` and `track` `[K]` int64: which
-    agent it is. Frame `f` owns agents `spans[f, 0]:spans[f, 1]` of the `K`. `circles` lie around the boxes.
+    agent it is. Frame `f` owns agents `spans[f, 0]:spans[f, 1]` of the `K`. `circles` enclose the boxes.
     """
 
     corners: FloatArray
@@ -40,7 +40,7 @@ class Boxes:
 class Scenes:
     """Rows of a log: `frames` `[F]`, `agents`, `faces`, and which of these each frame owns (`[F, 2]` int64, half-open).
 
-    What is worked out from them (corners of boxes, which agents pass a threshold) is kept and serves every raster drawn
+    Values computed from them (corners of boxes, which agents pass a threshold) is kept and serves every raster drawn
     from the same `Scenes`: make one for a whole log that is in memory, or one a batch. Threads may share it.
     """
 
@@ -100,7 +100,7 @@ class Scenes:
         kept = np.flatnonzero(np.concatenate(passed)) if passed else np.empty(0, np.int64)
         agents = self.agents[kept]
         corners = box_corners(agents["centroid"], agents["extent"], agents["yaw"])
-        # The vehicle has the form of an agent's row: its numbers are rounded as those of agents are.
+        # The vehicle has the form of an agent's row: its numbers are rounded as for agents.
         centroid = self.frames["ego_translation"][:, :2].astype(agents["centroid"].dtype)
         extent = np.broadcast_to(np.array(EGO_EXTENT, agents["extent"].dtype), (len(self.frames), 3))
         yaw = rotation33_as_yaw(self.frames["ego_rotation"]).astype(agents["yaw"].dtype)
@@ -170,7 +170,7 @@ class Views:
 
 
 def ranges(spans: IntArray) -> tuple[IntArray, IntArray]:
-    """The rows of intervals `spans` `[m, 2]` one after the other, and which interval each is of.
+    """The rows of intervals `spans` `[m, 2]` in order, and which interval each is of.
 
     >>> [values.tolist() for values in ranges(np.array([[5, 7], [0, 0], [1, 2]]))]
     [[5, 6, 1], [0, 0, 2]]

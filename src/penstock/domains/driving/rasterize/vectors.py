@@ -1,8 +1,8 @@
-"""Rasters drawn by PyTorch from vectors, on whatever device: kilobytes travel, pictures are made where they are used.
+"""Rasters drawn by PyTorch from vectors, on any device: kilobytes travel, pictures are made where they are used.
 
-The edge rule: a pixel belongs to a shape if its middle, at whole coordinates, lies inside, or on an edge with the
-shape to its right or below; nothing is smoothed. Lines are half a pixel to each side. So pictures differ from those of
-the CPU path at edges, nowhere else. Aerial images are sampled by the CPU path's fixed-point rules and equal its own.
+The edge rule: a pixel belongs to a shape if its middle, at whole coordinates, is inside, or on an edge with the
+shape to its right or below; nothing is smoothed. Lines are half a pixel to each side. So pictures differ from
+the CPU path's at edges, nowhere else. Aerial images are sampled by the CPU path's fixed-point rules and equal its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from penstock.errors import DataError, require
 if TYPE_CHECKING:
     import torch
 
-ROAD, LINES, CROSSWALK = 1, 2, 2 + len(KINDS)  # what lies above what; 0 is the background
+ROAD, LINES, CROSSWALK = 1, 2, 2 + len(KINDS)  # order of the layers; 0 is the background
 CELLS = {"cpu": 1 << 24}  # pixels of planes that are worked on at once: they stay in a processor's cache
 MANY_CELLS = 1 << 29  # elsewhere: some bytes each, and calls are few
 
@@ -38,9 +38,9 @@ class Vectors:
 
     `boxes` `[m, 4, 2]` and `box_plane` `[m]` (view * channels + channel). `marks` `[b, 4, 2]`, `mark_plane` `[b]` and
     `mark_value` `[b]` uint8: what agents are, in the order of drawing. `lanes` `[k, 40, 2]`, `lane_view` `[k]`,
-    `lane_level` `[k]`, what their lines lie above, and `lane_color` `[k, 3]` uint8 of their roads. `edges` `[q, 2, 2]`
+    `lane_level` `[k]`, the layer below their lines, and `lane_color` `[k, 3]` uint8 of their roads. `edges` `[q, 2, 2]`
     and `edge_view` `[q]`: the sides of crosswalks. `palette` `[views, levels, 3]` uint8: the colour of each level.
-    `cut` `[views, 3]` and `turn` `[views, 2, 3]`: where in the aerial image each view lies.
+    `cut` `[views, 3]` and `turn` `[views, 2, 3]`: the place of each view in the aerial image.
     """
 
     views: int
@@ -243,5 +243,5 @@ def _pixels(points: Any) -> Any:
 
 
 def _each(shapes: Any, plane: Any) -> tuple[Any, Any]:
-    """Shapes `[k, t, c, 2]` of `k` lanes one after the other, with the planes `[k]` of their lanes."""
+    """Shapes `[k, t, c, 2]` of `k` lanes in order, with the planes `[k]` of their lanes."""
     return shapes.flatten(0, 1), plane.repeat_interleave(shapes.shape[1])
