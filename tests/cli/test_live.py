@@ -14,9 +14,9 @@ from penstock.cli.stages import as_json, rows
 from penstock.cli.top import make_app
 from penstock.domains.chess.live import chess_pipeline
 from penstock.errors import FormatError, MissingExtraError
+from penstock.flow.look import bottleneck, figures
 from penstock.formats.lc0 import open_chunks, packed_chunk
 from penstock.live.endpoint import MetricsEndpoint, look, parse
-from penstock.live.look import bottleneck, figures
 from tests.cli.conftest import Call
 from tests.compat.lczero.conftest import GOLDEN, config_of, split_config
 

@@ -22,8 +22,8 @@ from penstock.domains.chess.live import chess_pipeline
 from penstock.domains.chess.rescore import Rescorer
 from penstock.errors import DataError
 from penstock.files import write_atomic
+from penstock.flow.look import LookWindow
 from penstock.live.endpoint import MetricsEndpoint
-from penstock.live.look import LookWindow
 from penstock.live.pipeline import LivePipeline
 
 SHOWN = 1.0  # seconds between two pictures

@@ -7,7 +7,8 @@ from typing import Any
 
 from rich.table import Table
 
-from penstock.live.look import StageFigures, account, bottleneck, chunks_in_words, figures
+from penstock.flow.look import StageFigures, bottleneck, figures
+from penstock.live.account import account, chunks_in_words
 
 COLUMNS = ("stage", "threads", "busy", "", "a second", "queue", "so far")
 GAUGES = ("chunks_current", "chunk_sources", "chunks_since_anchor", "frames", "reshuffles", "watching")

@@ -12,8 +12,8 @@ import typer
 from penstock.cli.show import Json, print_json
 from penstock.cli.stages import COLUMNS, as_json, rows, sentences
 from penstock.errors import FormatError, require
+from penstock.flow.look import LookWindow
 from penstock.live.endpoint import look
-from penstock.live.look import LookWindow
 
 Look = Callable[[], Mapping[str, Any]]
 PORT = "9470"

@@ -176,6 +176,9 @@ class Metrics:
         self.stages: dict[str, StageMetrics] = {}
         self._clock = clock
 
+    def __reduce__(self) -> tuple[type[Metrics], tuple[Callable[[], float]]]:
+        return Metrics, (self._clock,)  # a copy counts from zero
+
     def stage(self, name: str, threads: int = 1) -> StageMetrics:
         """The metrics of one stage, made when first asked for."""
         return self.stages.setdefault(name, StageMetrics(name, threads, self._clock))

@@ -208,3 +208,27 @@ def check_max_lost(max_lost: MaxLost) -> None:
         raise PlanError(
             f"expected max_lost as a number of chunks, a fraction from 0.0 to 1.0, or None, got {max_lost!r}"
         )
+
+
+def account(snapshot: Mapping[str, Any]) -> dict[str, int]:
+    """What became of the chunks of all streams, by name; empty where that is not known.
+
+    >>> account({"stages": {"shuffling_chunk_pool": {"gauges": {"chunks_expected": 3, "chunks_waiting": 3}}}})
+    {'expected': 3, 'waiting': 3}
+    """
+    gauges = [stage["gauges"] for stage in snapshot["stages"].values()]
+    every = {name: [int(each[f"chunks_{name}"]) for each in gauges if f"chunks_{name}" in each] for name in FIGURES}
+    return {name: sum(found) for name, found in every.items() if found}
+
+
+def chunks_in_words(snapshot: Mapping[str, Any]) -> str:
+    """What became of the chunks of all streams, and what a stream waits for; nothing where that is not known.
+
+    >>> gauges = {"chunks_expected": 1200, "chunks_read": 1199, "chunks_torn": 1, "status": "reading"}
+    >>> chunks_in_words({"stages": {"shuffling_chunk_pool": {"gauges": gauges}}})
+    'chunks: 1,200 expected, 1,199 read, 1 torn'
+    """
+    every = [str(stage["gauges"].get("status", "reading")) for stage in snapshot["stages"].values()]
+    statuses = [status for status in dict.fromkeys(every) if status != "reading"]
+    told = ", ".join(f"{n:,} {name}" for name, n in account(snapshot).items() if n)
+    return "; ".join([*([f"chunks: {told}"] if told else []), *statuses])

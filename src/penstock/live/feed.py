@@ -289,13 +289,16 @@ class Feed:
         """Of the draws that were taken: the pool, and what left its window and may be asked for again."""
         pool = self.pool.state_dict(taken=self.end)
         held = [[lo, *astuple(arrival)] for lo, arrival in self._catalog.sources_that_left()]
-        own = {"options": self.options.decides(), "in_turn": isinstance(self.pool, SimpleChunkExtractor)}
         mine = {"tally": self.tally.state_dict(), "account": self.account.state_dict()}
-        return {**own, "end": self.end, "pool": pool, "left": held, **mine}
+        return {**self.decides(), "end": self.end, "pool": pool, "left": held, **mine}
+
+    def decides(self) -> dict[str, Any]:
+        """What decides the order of the stream, as a state names it."""
+        return {"options": self.options.decides(), "in_turn": isinstance(self.pool, SimpleChunkExtractor)}
 
     def check_state(self, state: Mapping[str, Any]) -> None:
         """Raise `StateError` for a state of other options."""
-        mine = {"options": self.options.decides(), "in_turn": isinstance(self.pool, SimpleChunkExtractor)}
+        mine = self.decides()
         theirs = {name: state.get(name) for name in mine}
         if mine != theirs:
             raise StateError(f"expected the state of a run with {mine}, got one with {theirs}")

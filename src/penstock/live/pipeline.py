@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import threading
 import weakref
@@ -173,12 +175,32 @@ class LivePipeline(Iterator[Arrays]):
         that failed or of a function of the user's, `DataError` where no chunk can be used or more than `max_lost` are
         lost, `QueueClosed` after `stop`, and `WorkerError` in a forked process.
         """
-        self.start()
-        decoded = self._decoded.get(timeout)
-        with self._mixer.lock:
-            self._mixer.sampler.consumed(decoded.index)
-            self._got += 1
+        decoded = self.take(timeout)
+        self.received(decoded.index)
         return decoded.arrays
+
+    def take(self, timeout: float | None = None) -> Decoded:
+        """The next batch with its number, which a state still counts as not received. Raises as `get_next`."""
+        self.start()
+        return self._decoded.get(timeout)
+
+    def received(self, index: int) -> None:
+        """Count batch `index` as received. A state then goes on behind it."""
+        with self._mixer.lock:
+            self._mixer.sampler.consumed(index)
+            self._got += 1
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of all options that decide the order. Data that grow have none."""
+        own = {"version": VERSION, "stop": self.options.stop, "weights": self._weights}
+        told = {**own, "streams": [feed.decides() for feed in self._feeds]}
+        return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether every run gives the same batches, because no stream follows its files."""
+        return not any(feed.follows for feed in self._feeds)
 
     def maybe_get_next(self) -> Arrays | None:
         """The arrays of the next batch if they are ready, else None. Raises as `get_next`."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from penstock.core.boundary import loading_state
 from penstock.load.cursor import Grown, Skippable
 from penstock.load.engine import LoaderIterator, LoaderStats
 from penstock.load.explain import Explanation
 from penstock.load.feed import State
+from penstock.load.live_feed import LiveExplanation
 from penstock.load.loader import Loader
 from penstock.load.ticket import Batch, Ticket
 from penstock.load.why import Why
@@ -49,6 +50,10 @@ class Adapter(ABC, Generic[T]):
         """Counts and times, as in `Loader.stats`."""
         return self.loader.stats
 
+    def metrics(self) -> dict[str, Any]:
+        """Return counts and times of all stages, as `Loader.metrics` does."""
+        return self.loader.metrics()
+
     def state_dict(self) -> State:
         """Return the position of the consumer, as `Loader.state_dict` does."""
         return self.loader.state_dict()
@@ -75,7 +80,7 @@ class Adapter(ABC, Generic[T]):
 
         Raises:
             StateError: The ticket belongs to another plan.
-            PlanError: The dataset is an `IterDataset`, or the range is impossible.
+            PlanError: The dataset is not a `MapDataset`, or the range is impossible.
         """
         self.loader.skip(what)
 
@@ -91,7 +96,7 @@ class Adapter(ABC, Generic[T]):
         """
         return self.loader.why(ticket, column)
 
-    def explain(self, batches: int = 64) -> Explanation:
+    def explain(self, batches: int = 64) -> Explanation | LiveExplanation:
         """Measure every stage, as `Loader.explain` does, with the conversion as one more stage.
 
         Args:

@@ -12,6 +12,7 @@ from penstock.core.turns import ForkSafeLock
 from penstock.data.map_dataset import check_batches
 from penstock.errors import PlanError, StateError
 from penstock.load.feed import BlockFeed, Feed, PositionFeed, State
+from penstock.load.live_feed import PipelineFeed
 from penstock.load.skips import Skips
 from penstock.load.ticket import Ticket
 
@@ -71,6 +72,7 @@ class Cursor:
             if turn not in (None, self.turn):
                 return False
             self.state = state
+            self.feed.received(state)
             self._settle()
             return True
 
@@ -91,6 +93,11 @@ class Cursor:
                     "expected samples, got a stream that ended without one; check its filters and its source: "
                     "allow_empty=True allows that"
                 )
+        elif isinstance(self.feed, PipelineFeed) and not samples and not self._allow_empty:
+            raise PlanError(
+                "expected batches, got a live pipeline that has ended; a pipeline goes through its data once: make a "
+                "new one, or give it more passes: allow_empty=True allows that"
+            )
 
     def load(self, saved: State, grown: Grown) -> None:
         """Load a saved state. Nothing changes if it is refused.
@@ -132,7 +139,7 @@ class Cursor:
         """
         with self._changing:
             if not isinstance(self.feed, PositionFeed):
-                raise PlanError("expected a MapDataset to skip positions of, got an IterDataset, whose rows have none")
+                raise PlanError("expected a MapDataset to skip positions of, got a stream, whose rows have none")
             lo, hi = _range(what, self.feed)
             if lo < hi:
                 self.feed = self.feed.skipping(self.feed.skips.with_range(lo, hi))
@@ -149,7 +156,7 @@ class Cursor:
         """
         feeds = [feed for feed in (self.feed, self._whole) if isinstance(feed, PositionFeed)]
         if not feeds:
-            raise StateError("expected a loader of a MapDataset, got one of an IterDataset, which has no tickets")
+            raise StateError("expected a loader of a MapDataset, got one of a stream, which has no tickets")
         found = next((feed for feed in feeds if feed.digest == ticket.digest), feeds[-1])
         _check_ticket(ticket, found)
         return found

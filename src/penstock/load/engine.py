@@ -7,16 +7,20 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from penstock.core.turns import Turns
 from penstock.flow.limits import PrefetchLimits
+from penstock.flow.metrics import Metrics
 from penstock.flow.ordered_map import OrderedMap
 from penstock.load.cursor import Cursor
 from penstock.load.feed import Batches, Job, State
 from penstock.load.ticket import Batch
 
 T = TypeVar("T")
+
+LOADER = "loader"  # stage whose threads do the jobs
 
 
 @dataclass
@@ -64,12 +68,20 @@ class LoaderIterator(Iterator[T]):
         stats: Counts to update.
         hand_over: Function to pass every batch through.
         ahead: How many batches to pass before the consumer asks for them.
+        metrics: Counts and times of the stages to update. The default None makes new ones.
     """
 
     def __init__(
-        self, cursor: Cursor, limits: PrefetchLimits, stats: LoaderStats, hand_over: Callable[[Batch], T], ahead: int
+        self,
+        cursor: Cursor,
+        limits: PrefetchLimits,
+        stats: LoaderStats,
+        hand_over: Callable[[Batch], T],
+        ahead: int,
+        metrics: Metrics | None = None,
     ) -> None:
         self._cursor, self._limits, self._stats, self._hand_over, self._ahead = cursor, limits, stats, hand_over, ahead
+        self._metrics = metrics or Metrics()
         self._turns = Turns("this iterator of a loader")
         self._jobs: OrderedMap[Job, Batches] | None = None  # the jobs under way, in their order
         self._abandon: weakref.finalize[..., Any] | None = None
@@ -121,7 +133,10 @@ class LoaderIterator(Iterator[T]):
         self._forget()
         turn, feed, state = self._cursor.place()
         if feed.epoch(state) == self._epoch:
-            jobs = OrderedMap(Job.run, feed.jobs(state), self._limits, weigh=_bytes_of, name="penstock-loader")
+            stage, run = self._metrics.stage(LOADER, max(self._limits.threads, 1)), partial(_run, self._metrics)
+            jobs = OrderedMap(
+                run, feed.jobs(state), self._limits, weigh=_bytes_of, metrics=stage, name="penstock-loader"
+            )
             # Not `__del__`: it may run in any thread, with any lock held, and late at exit.
             self._jobs, self._abandon = jobs, weakref.finalize(self, jobs.abandon)
             self._abandon.atexit = False  # at exit the map ends its threads by itself
@@ -142,6 +157,8 @@ class LoaderIterator(Iterator[T]):
             batches = next(self._jobs, None)
             if batches:
                 self._stats.jobs += 1
+                samples = sum(batch.n for batch, _ in batches)
+                self._metrics.stage(LOADER).add(jobs=1, batches=len(batches), samples=samples)
                 self._ready.extend(batches)
             else:  # of a stream: it has ended, whatever was asked of it in advance
                 self._jobs.close()
@@ -170,6 +187,18 @@ class LoaderIterator(Iterator[T]):
             self._forget()
             if jobs is not None:
                 jobs.join()
+
+
+def _run(metrics: Metrics, job: Job) -> Batches:
+    """Do a job, and time its stages. This function refers to the metrics, and not to the iterator or the loader."""
+
+    def timed(name: str, work: Callable[[], Any]) -> Any:
+        stage = metrics.stage(name)
+        stage.gauges["part_of"] = LOADER  # whose threads do the work
+        with stage.work():
+            return work()
+
+    return job.run(timed)
 
 
 def _bytes_of(job: Job) -> int:

@@ -34,6 +34,19 @@ LEAST_JOBS = 4  # and no more than this part of the memory, so that several fit
 COUNTED_SOURCES = 16  # a state says how many episodes each source has, if there are no more than this
 
 
+def untimed(_: str, work: Callable[[], Any]) -> Any:
+    """Do the work of a stage without measuring it.
+
+    Args:
+        work: The work.
+
+    Example:
+        >>> untimed("plan", lambda: 1)
+        1
+    """
+    return work()
+
+
 @dataclass(frozen=True)
 class Job:
     """Work for one thread, which results in some batches. No batches end the epoch.
@@ -46,13 +59,13 @@ class Job:
     work: Callable[[Timed], Batches]
     nbytes: int = 0
 
-    def run(self) -> Batches:
-        """Return the batches, each with the state after the consumer received it."""
-        return self.work(_untimed)
+    def run(self, timed: Timed = untimed) -> Batches:
+        """Return the batches, each with the state after the consumer received it.
 
-
-def _untimed(_: str, work: Callable[[], Any]) -> Any:
-    return work()
+        Args:
+            timed: Does the work of each stage, and may measure it. The default only does the work.
+        """
+        return self.work(timed)
 
 
 class Feed(Protocol):
@@ -80,6 +93,14 @@ class Feed(Protocol):
 
         Args:
             state: A state.
+        """
+        ...
+
+    def received(self, state: State) -> None:
+        """Note that the consumer received the batch that led to a state.
+
+        Args:
+            state: The state.
         """
         ...
 
@@ -232,7 +253,7 @@ class PositionFeed:
             stretch: Samples of the epoch.
             lo: First kept sample of the batch, over all ranks.
         """
-        return self._load(lo, min(lo + self.batch_size, stretch.hi), stretch, _untimed)[0]
+        return self._load(lo, min(lo + self.batch_size, stretch.hi), stretch, untimed)[0]
 
     def epoch(self, state: State) -> int | None:
         """Return the epoch of a state.
@@ -315,6 +336,13 @@ class PositionFeed:
             count = int(positions[b - 1]) + 1 - first if a < b else 0
             batches.append(Batch.of(rows, Ticket(first, count, self.digest)))
         return batches
+
+    def received(self, state: State) -> None:
+        """Do nothing: the state says all.
+
+        Args:
+            state: A state.
+        """
 
     def about(self, state: State) -> State:
         """Return the skipped positions and the number of episodes of each source.
@@ -409,6 +437,13 @@ class BlockFeed:
         iterator.load_state_dict(state)
         while True:
             yield Job(lambda timed: timed("blocks", lambda: _next_block(iterator)))
+
+    def received(self, state: State) -> None:
+        """Do nothing: the state says all.
+
+        Args:
+            state: A state.
+        """
 
     def about(self, state: State) -> State:
         """Return no fields.

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from penstock.core.boundary import loading_state
 from penstock.data.iter_dataset import IterDataset
 from penstock.data.map_dataset import MapDataset, require_samples
 from penstock.errors import PlanError
 from penstock.flow.limits import PrefetchLimits
+from penstock.flow.metrics import Metrics
 from penstock.load.cursor import Cursor, Grown, Skippable
 from penstock.load.engine import LoaderIterator, LoaderStats
 from penstock.load.explain import Explanation, explain
 from penstock.load.feed import BlockFeed, Feed, PositionFeed, State
+from penstock.load.live_feed import BatchPipeline, LiveExplanation, PipelineFeed
 from penstock.load.ranks import Ranks, check_ranks, ranks
 from penstock.load.ticket import Batch, Ticket
 from penstock.load.why import Why, why
@@ -35,15 +37,15 @@ class Loader:
     loading it takes O(1). Batch size, number of ranks and threads may change between saving and loading.
 
     Args:
-        dataset: A `MapDataset`, or an `IterDataset` whose blocks are the batches.
-        batch_size: Samples of a batch over all ranks, at least 1. Required for a `MapDataset`, and not allowed for an
-            `IterDataset`.
+        dataset: A `MapDataset`, an `IterDataset` whose blocks are the batches, or a `penstock.live.LivePipeline`.
+        batch_size: Samples of a batch over all ranks, at least 1. Required for a `MapDataset`, and not allowed for
+            others.
         drop_last: Whether to drop a short last batch of an epoch. The default is False.
         rank: Number of this process, 0 to `world - 1`. Give both `rank` and `world`, or neither. Default: from
             `torch.distributed` or `jax.distributed` if initialised, then from `RANK` in the environment, then 0.
         world: Number of processes. Default: as for `rank`, with `WORLD_SIZE`, then 1.
         threads: Number of background threads. 0 loads in the calling thread. The default is the number of cores that
-            the process may use. An `IterDataset` has at most one thread.
+            the process may use. An `IterDataset` has at most one thread, and a live pipeline has threads already.
         prefetch: Most jobs in flight, each of some thousand samples, at least 1. The default is `threads + 1`. If
             neither `threads` nor `prefetch` is given, the number starts at 1 and grows each time that the consumer
             waits.
@@ -70,7 +72,7 @@ class Loader:
 
     def __init__(
         self,
-        dataset: MapDataset | IterDataset,
+        dataset: MapDataset | IterDataset | BatchPipeline,
         batch_size: int | None = None,
         *,
         drop_last: bool = False,
@@ -82,8 +84,10 @@ class Loader:
         allow_empty: bool = False,
     ) -> None:
         self.ranks = ranks(rank, world)
-        self.limits = PrefetchLimits(threads, prefetch, memory, 1 if isinstance(dataset, IterDataset) else None)
+        most = 0 if isinstance(dataset, BatchPipeline) else 1 if isinstance(dataset, IterDataset) else None
+        self.limits = PrefetchLimits(threads, prefetch, memory, most)
         self.stats = LoaderStats()
+        self._metrics = Metrics()
         self._cursor = Cursor(
             _feed(dataset, batch_size, drop_last, self.ranks, self.limits.memory), allow_empty=allow_empty
         )
@@ -92,11 +96,11 @@ class Loader:
         """Return the number of batches of the current or next epoch, without skipped ones. It is equal on all ranks.
 
         Raises:
-            TypeError: The dataset is an `IterDataset`, whose length is unknown.
+            TypeError: The dataset is an `IterDataset` or a live pipeline, whose length is unknown.
         """
         feed = self._cursor.feed
         if not isinstance(feed, PositionFeed):
-            raise TypeError("an IterDataset has no length; count its batches as they come")
+            raise TypeError("a stream has no length; count its batches as they come")
         epoch = feed.epoch(self._cursor.state)
         return 0 if epoch is None else feed.batches(epoch)
 
@@ -127,14 +131,34 @@ class Loader:
             >>> list(Loader(data.samples(), batch_size=3).through(lambda batch: batch["rewards"].sum()))
             [np.float64(3.0), np.float64(12.0)]
         """
-        return LoaderIterator(self._cursor, self.limits, self.stats, hand_over, ahead)
+        return LoaderIterator(self._cursor, self.limits, self.stats, hand_over, ahead, self._metrics)
+
+    def metrics(self) -> dict[str, Any]:
+        """Return counts and times of all stages so far.
+
+        `penstock.live.MetricsEndpoint` serves them, for Prometheus and `penstock top`.
+
+        Returns:
+            Plain values, as `penstock.flow.metrics.Metrics.snapshot` has them: of the stages of a live pipeline, or of
+            `loader` and the stages that its threads run.
+
+        Example:
+            >>> import penstock
+            >>> loader = Loader(penstock.from_arrays({"x": [1, 2, 3, 4]}, lengths=[4]).samples(), batch_size=2)
+            >>> _ = list(loader)
+            >>> loader.metrics()["stages"]["loader"]["counts"]["samples"]
+            4
+        """
+        feed = self._cursor.feed
+        return feed.pipeline.metrics() if isinstance(feed, PipelineFeed) else self._metrics.snapshot()
 
     def state_dict(self) -> State:
         """Return the position of the consumer, without prefetched batches.
 
         Returns:
             Plain JSON values, below 1 kB with up to about 36 skipped ranges of some 20 bytes each. `position` is the
-            next sample in the order of the dataset, and is equal on all ranks.
+            next sample in the order of the dataset, and is equal on all ranks. The state of a live pipeline also has
+            integer arrays, for the frames of its reservoir.
 
         Example:
             >>> import penstock
@@ -176,7 +200,7 @@ class Loader:
 
         Raises:
             StateError: The ticket belongs to another plan.
-            PlanError: The dataset is an `IterDataset`, or the range is impossible.
+            PlanError: The dataset is not a `MapDataset`, or the range is impossible.
 
         Example:
             >>> import numpy as np, penstock
@@ -208,7 +232,7 @@ class Loader:
         feed = self._cursor.owner(parsed)
         return why(feed.dataset, parsed, feed.skips, column)
 
-    def explain(self, batches: int = 64) -> Explanation:
+    def explain(self, batches: int = 64) -> Explanation | LiveExplanation:
         """Measure every stage on the next batches and name the bottleneck.
 
         The report compares each stage with the memory bandwidth of this machine.
@@ -217,18 +241,25 @@ class Loader:
         short. The state of the loader does not change. Cost: loads the batches twice, and uses some 100 MB of memory
         meanwhile.
 
+        A live pipeline is measured with all its threads. The batches are kept for the loop, at most `memory` bytes.
+
         Args:
             batches: Number of batches to measure. The default is 64.
         """
         return self.explain_through(None, batches)
 
-    def explain_through(self, hand_over: Callable[[Batch], object] | None, batches: int) -> Explanation:
+    def explain_through(
+        self, hand_over: Callable[[Batch], object] | None, batches: int
+    ) -> Explanation | LiveExplanation:
         """Measure like `explain`, with one more stage.
 
         Args:
             hand_over: Function of that stage, as for `through`, or None.
             batches: Number of batches to measure.
         """
+        feed = self._cursor.feed
+        if isinstance(feed, PipelineFeed):
+            return feed.explain(hand_over, batches, self.limits.memory)
         return explain(self._cursor, self.limits, self.stats, batches, hand_over)
 
 
@@ -237,8 +268,19 @@ def _as_it_is(batch: Batch) -> Batch:
 
 
 def _feed(
-    dataset: MapDataset | IterDataset, batch_size: int | None, drop_last: bool, shares: Ranks, memory: int
+    dataset: MapDataset | IterDataset | BatchPipeline,
+    batch_size: int | None,
+    drop_last: bool,
+    shares: Ranks,
+    memory: int,
 ) -> Feed:
+    if isinstance(dataset, BatchPipeline):
+        if batch_size is not None or drop_last:
+            raise PlanError(
+                f"expected no batch_size and drop_last for a live pipeline, which makes the batches, got {batch_size} "
+                f"and {drop_last}; give them to its LiveOptions"
+            )
+        return PipelineFeed(dataset, shares)
     if isinstance(dataset, IterDataset):
         if batch_size is not None or drop_last:
             raise PlanError(

@@ -1,4 +1,4 @@
-"""What the figures of a running pipeline say: what each stage does, and which one holds up the others."""
+"""Figures of each stage of a running pipeline between two snapshots, and the stage that limits the others."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from penstock.flow.metrics import rates
-from penstock.live.account import FIGURES
 
-WAITS = 0.1  # of the time that the consumer waits for a batch: less, and it is the limit, whatever the stages do
+WAITS = 0.1  # of the time that the consumer waits for a batch: less, and it is the limit, also when stages are busy
 BUSY = 0.5  # of its threads' time: less, and no stage is the limit
 LOOKS = 10  # that a pipeline is judged over
 
@@ -31,8 +30,8 @@ ORDER = (
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """`stage` holds up the others; `kind` is `stage`, `consumer` (batches wait to be got), or `input` (nothing
-    is busy: what is there was read, or reading waits for a disk)."""
+    """`stage` limits the pipeline. `kind` is `stage`, `consumer` (batches wait for the consumer), or `input` (no stage
+    is busy: all data were read, or reading waits for a disk)."""
 
     kind: Literal["stage", "consumer", "input"]
     stage: str
@@ -40,7 +39,7 @@ class Bottleneck:
 
     @property
     def sentence(self) -> str:
-        """It in words.
+        """The bottleneck in words.
 
         >>> Bottleneck("stage", "chunk_unpacker", 0.97).sentence
         'chunk_unpacker is the bottleneck: busy 97 % of the time'
@@ -146,27 +145,3 @@ class LookWindow:
             self._looks.clear()
         self._looks.append(look)
         return self._looks[0]
-
-
-def account(snapshot: Mapping[str, Any]) -> dict[str, int]:
-    """What became of the chunks of all streams, by name; empty where that is not known.
-
-    >>> account({"stages": {"shuffling_chunk_pool": {"gauges": {"chunks_expected": 3, "chunks_waiting": 3}}}})
-    {'expected': 3, 'waiting': 3}
-    """
-    gauges = [stage["gauges"] for stage in snapshot["stages"].values()]
-    every = {name: [int(each[f"chunks_{name}"]) for each in gauges if f"chunks_{name}" in each] for name in FIGURES}
-    return {name: sum(found) for name, found in every.items() if found}
-
-
-def chunks_in_words(snapshot: Mapping[str, Any]) -> str:
-    """What became of the chunks of all streams, and what a stream waits for; nothing where that is not known.
-
-    >>> gauges = {"chunks_expected": 1200, "chunks_read": 1199, "chunks_torn": 1, "status": "reading"}
-    >>> chunks_in_words({"stages": {"shuffling_chunk_pool": {"gauges": gauges}}})
-    'chunks: 1,200 expected, 1,199 read, 1 torn'
-    """
-    every = [str(stage["gauges"].get("status", "reading")) for stage in snapshot["stages"].values()]
-    statuses = [status for status in dict.fromkeys(every) if status != "reading"]
-    told = ", ".join(f"{n:,} {name}" for name, n in account(snapshot).items() if n)
-    return "; ".join([*([f"chunks: {told}"] if told else []), *statuses])

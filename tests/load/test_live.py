@@ -1,0 +1,188 @@
+"""Loaders of live pipelines: the same batches, tensors, ranks, states of what was received, figures."""
+
+# pyright: basic
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock.errors import PlanError, StateError
+from penstock.live import EpisodeInlet, LiveOptions, LivePipeline
+from penstock.load import Loader
+from penstock.load.jax import JaxLoader
+from penstock.load.live_feed import LiveExplanation
+from penstock.load.torch import TorchLoader
+
+STEPS, SIZE = 60, 8
+
+
+def pipeline(seed: int = 1, **options: Any) -> LivePipeline:
+    chosen: dict[str, Any] = {"reservoir": 12, "batch_size": SIZE, "follow": False, "seed": seed, **options}
+    source = penstock.from_arrays({"rewards": np.arange(float(STEPS))}, lengths=[3] * (STEPS // 3)).source
+    inlet = EpisodeInlet(source, ["rewards"])
+    return LivePipeline(inlet, LiveOptions(**chosen), decode=inlet.layout.decode)
+
+
+def listed(batches: Any) -> list[list[float]]:
+    return [batch["rewards"].tolist() for batch in batches]
+
+
+def expected(seed: int = 1, **options: Any) -> list[list[float]]:
+    with pipeline(seed, **options) as batches:
+        return listed(batches)
+
+
+@pytest.mark.parametrize("seed", [1, 8])
+def test_the_batches_are_those_of_the_pipeline(seed: int) -> None:
+    with pipeline(seed) as live:
+        loader = Loader(live)
+        assert listed(loader) == expected(seed)
+        assert (loader.stats.samples, loader.stats.batches) == (STEPS, -(-STEPS // SIZE))
+        with pytest.raises(PlanError, match="a live pipeline that has ended"):
+            list(loader)
+    with pipeline(seed) as live:
+        assert listed(TorchLoader(Loader(live), device="cpu")) == expected(seed)
+    with pipeline(seed) as live:
+        assert listed(JaxLoader(Loader(live))) == expected(seed)
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 3])
+def test_a_state_counts_the_batches_that_the_consumer_received(ahead: int) -> None:
+    whole = expected()
+    with pipeline() as live:
+        loader, states = Loader(live), list[Any]()
+        for got in loader.through(lambda batch: batch["rewards"].tolist(), ahead=ahead):
+            states.append((got, loader.state_dict()))
+            if len(states) == 3:
+                break
+        assert [got for got, _ in states] == whole[:3]
+        assert listed(loader) == whole[3:]  # also those that had been handed over ahead
+    for number, (_, state) in enumerate(states, start=1):
+        with pipeline() as again:
+            resumed = Loader(again)
+            resumed.load_state_dict(state)
+            assert listed(resumed) == whole[number:]
+
+
+def test_states_of_others_are_refused() -> None:
+    with pipeline() as live, pipeline(seed=2) as other:
+        loader = Loader(live)
+        next(iter(loader))
+        state = loader.state_dict()
+        with pytest.raises(StateError, match="fingerprint"):
+            Loader(other).load_state_dict(state)
+        with pytest.raises(StateError, match="has not started yet"):
+            loader.load_state_dict(state)
+        with pytest.raises(StateError, match="state of a Loader of a live pipeline"):
+            loader.load_state_dict({name: value for name, value in state.items() if name != "pipeline"})
+
+
+def test_ranks_share_the_batches_of_equal_pipelines() -> None:
+    parts = list[list[list[float]]]()
+    for rank in range(3):
+        with pipeline() as live:
+            parts.append(listed(Loader(live, rank=rank, world=3)))
+    assert [[x for part in rows for x in part] for rows in zip(*parts, strict=True)] == expected()
+
+
+def test_ranks_that_would_see_other_files_are_refused() -> None:
+    with pipeline(follow="manual") as live, pytest.raises(PlanError, match=r"ChunkSourceSplitter\(\[1\] \* 2\)"):
+        Loader(live, rank=1, world=2)
+
+
+def test_after_an_interrupt_no_batch_is_lost() -> None:
+    failing = [KeyboardInterrupt(), ValueError("device")]
+
+    def hand_over(batch: Any) -> list[float]:
+        if loader.stats.batches == 2 and failing:
+            raise failing.pop()
+        return batch["rewards"].tolist()
+
+    with pipeline() as live:
+        loader = Loader(live)
+        iterator = loader.through(hand_over, ahead=1)
+        found = [next(iterator), next(iterator)]
+        for error in (ValueError, KeyboardInterrupt):
+            with pytest.raises(error):
+                next(iterator)
+        assert found + list(iterator) == expected()
+
+
+def test_errors_of_functions_surface_as_they_are() -> None:
+    def broken(rows: Any, out: Any) -> Any:
+        raise ZeroDivisionError("decode")
+
+    source = penstock.from_arrays({"rewards": np.arange(9.0)}, lengths=[9]).source
+    with (
+        LivePipeline(EpisodeInlet(source, ["rewards"]), LiveOptions(follow=False), decode=broken) as live,
+        pytest.raises(ZeroDivisionError, match="decode"),
+    ):
+        next(iter(Loader(live)))
+
+
+def test_explain_names_the_bottleneck_and_keeps_the_batches() -> None:
+    with pipeline() as live:
+        loader = Loader(live)
+        first = next(iter(loader))["rewards"].tolist()
+        before = loader.state_dict()["pipeline"]["got"]
+        handed: list[int] = []
+        report = loader.explain_through(lambda batch: handed.append(batch.n), 3)
+        assert isinstance(report, LiveExplanation)
+        assert (report.samples, handed) == (3 * SIZE, [SIZE] * 3)
+        assert {"chunk_unpacker", "tensor_generator", "hand_over"} <= {stage.name for stage in report.stages}
+        assert "tensor_generator" in str(report)
+        assert loader.state_dict()["pipeline"]["got"] == before
+        assert [first, *listed(loader)] == expected()
+        with pytest.raises(PlanError, match="it has ended"):
+            loader.explain()
+
+
+def test_a_loader_is_copied_where_it_stands_and_counts_from_zero() -> None:
+    loader = Loader(penstock.from_arrays({"x": np.arange(9)}, lengths=[9]).samples(), 3, threads=1)
+    next(iter(loader))
+    again = pickle.loads(pickle.dumps(loader))
+    assert again.metrics()["stages"] == {}
+    assert [batch["x"].tolist() for batch in again] == [[3, 4, 5], [6, 7, 8]]
+
+
+def test_explain_keeps_no_more_bytes_than_the_loader_may() -> None:
+    with pipeline() as live:
+        report = Loader(live, memory=1).explain(batches=5)
+        assert report.stages
+        assert isinstance(report, LiveExplanation)
+        assert report.samples == SIZE  # one batch always
+
+
+@pytest.mark.parametrize("bad", [{"batch_size": 4}, {"drop_last": True}])
+def test_what_the_pipeline_decides_is_refused(bad: dict[str, Any]) -> None:
+    with pipeline() as live:
+        with pytest.raises(PlanError, match="give them to its LiveOptions"):
+            Loader(live, **bad)
+        loader = Loader(live)
+        with pytest.raises(TypeError, match="no length"):
+            len(loader)
+        with pytest.raises(PlanError, match="got a stream"):
+            loader.skip((0, 1))
+        with pytest.raises(StateError, match="no tickets"):
+            loader.why("00" * 16)
+
+
+def test_metrics_are_those_of_the_pipeline_or_of_the_loader() -> None:
+    with pipeline() as live:
+        loader = Loader(live)
+        list(loader)
+        assert loader.metrics()["stages"]["tensor_generator"]["counts"]["frames"] == STEPS
+    data = penstock.from_arrays({"x": np.arange(100)}, lengths=[100]).samples()
+    for threads in (0, 2):
+        loader = Loader(data, 10, threads=threads)
+        list(loader)
+        stages = loader.metrics()["stages"]
+        assert stages["loader"]["counts"] == {"jobs": loader.stats.jobs, "batches": 10, "samples": 100}
+        assert stages["loader"]["queue"]["gets"] >= loader.stats.jobs
+        assert stages["plan"]["busy"] > 0
+        assert stages["fetch"]["gauges"] == {"part_of": "loader"}
