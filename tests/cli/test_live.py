@@ -107,7 +107,7 @@ def test_a_state_goes_on_with_the_rest(call: Call, tmp_path: Path) -> None:
     assert [held["sampler"]["batches"] for held in (before, after)] >= [4, 7]
     assert after["sampler"]["given"] == []
     state.write_text("nothing")
-    assert "expected a state of penstock live" in call(*options).err
+    assert "expected a state of penstock live" in call(*options).json["what"]
 
 
 def test_new_games_are_counted_behind_an_anchor(call: Call) -> None:
