@@ -166,7 +166,7 @@ def test_what_the_pipeline_decides_is_refused(bad: dict[str, Any]) -> None:
         loader = Loader(live)
         with pytest.raises(TypeError, match="no length"):
             len(loader)
-        with pytest.raises(PlanError, match="got a stream"):
+        with pytest.raises(PlanError, match="a live pipeline"):
             loader.skip((0, 1))
         with pytest.raises(StateError, match="no tickets"):
             loader.why("00" * 16)

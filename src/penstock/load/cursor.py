@@ -139,7 +139,10 @@ class Cursor:
         """
         with self._changing:
             if not isinstance(self.feed, PositionFeed):
-                raise PlanError("expected a MapDataset to skip positions of, got a stream, whose rows have none")
+                raise PlanError(
+                    "expected a MapDataset to skip positions of, got an IterDataset or a live pipeline, whose rows "
+                    "have none"
+                )
             lo, hi = _range(what, self.feed)
             if lo < hi:
                 self.feed = self.feed.skipping(self.feed.skips.with_range(lo, hi))
@@ -156,7 +159,9 @@ class Cursor:
         """
         feeds = [feed for feed in (self.feed, self._whole) if isinstance(feed, PositionFeed)]
         if not feeds:
-            raise StateError("expected a loader of a MapDataset, got one of a stream, which has no tickets")
+            raise StateError(
+                "expected a loader of a MapDataset, got one of an IterDataset or a live pipeline, which has no tickets"
+            )
         found = next((feed for feed in feeds if feed.digest == ticket.digest), feeds[-1])
         _check_ticket(ticket, found)
         return found

@@ -100,7 +100,7 @@ class Loader:
         """
         feed = self._cursor.feed
         if not isinstance(feed, PositionFeed):
-            raise TypeError("a stream has no length; count its batches as they come")
+            raise TypeError("an IterDataset or a live pipeline has no length; count its batches as they come")
         epoch = feed.epoch(self._cursor.state)
         return 0 if epoch is None else feed.batches(epoch)
 
