@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import penstock
-from penstock.cli.frames import is_picture, pictures
+from penstock.core.frames import is_picture, pictures
 from tests.cli.conftest import Call
 
 SHARDS = Path(__file__).parents[1] / "golden" / "ilr" / "shards"

@@ -9,13 +9,13 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from penstock.cli.frames import Color, is_picture, pictures
 from penstock.cli.options import From, Opening, opened
 from penstock.cli.show import Json, print_json
 from penstock.cli.strip import COLORS, Curve, Frame, sheet
 from penstock.core.arrays import AnyArray, FloatArray, IntArray
 from penstock.core.columns import under
 from penstock.core.episode import Episode
+from penstock.core.frames import Color, is_picture, pictures
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Spec
 from penstock.errors import DataError

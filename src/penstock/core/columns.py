@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import IntArray
+from penstock.core.html import columns_table, page
 from penstock.core.ragged import Array, Ragged
 from penstock.errors import SpecError, suggestion
 
@@ -84,6 +85,9 @@ class Columns(Mapping[str, Any]):
     def __repr__(self) -> str:
         inside = ", ".join(f"{p}: {a.dtype}{list(a.shape)}" for p, a in self.flat.items())
         return f"Columns({inside})"
+
+    def _repr_html_(self) -> str:
+        return page(type(self).__name__, f"{self.n:,} rows, {self.nbytes:,} bytes", columns_table(self.flat))
 
     @property
     def nbytes(self) -> int:

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from penstock.core.columns import nest, under
+from penstock.core.html import columns_table, page
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spaces import Space, unflatten
 from penstock.core.spec import Spec
 from penstock.errors import SpecError
 
+METADATA = 300  # characters of metadata in a notebook
 REQUIRED = ("observations", "actions", "rewards", "terminations", "truncations")
 
 
@@ -90,6 +92,11 @@ class Episode:
 
     def __repr__(self) -> str:
         return f"Episode(id={self.id}, steps={len(self)}, columns={list(self.columns)})"
+
+    def _repr_html_(self) -> str:
+        texts = [path for path, field in self.spec.items() if field.kind == "text"]
+        told = ", ".join([f"{len(self):,} steps", *(f"{key} {value}" for key, value in self.metadata.items())])
+        return page(f"Episode {self.id}", told[:METADATA], columns_table(self.columns, texts))
 
     @property
     def observations(self) -> Any:

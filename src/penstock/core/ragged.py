@@ -13,8 +13,10 @@ import numpy.typing as npt
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.errors import SpecError
 
+PREVIEW = 8, 40  # values and characters of a row that a preview shows
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Ragged:
     """Rows of varying length: row `i` is `values[offsets[i]:offsets[i + 1]]`.
 
@@ -95,6 +97,26 @@ class Ragged:
 
     def __len__(self) -> int:
         return self.grid[0]
+
+    def __repr__(self) -> str:
+        return f"Ragged({self.preview()}, {self.dtype}{list(self.shape)})"
+
+    def preview(self, rows: int = 4, *, text: bool = False) -> str:
+        """Return the first rows as short text: strings if they are UTF-8 text, otherwise values.
+
+        Args:
+            rows: Most rows to show. The default is 4.
+            text: Whether the values are known to be text. By default, bytes that decode to printable text are.
+
+        Example:
+            >>> Ragged.from_strings(["go", "left"]).preview(), Ragged.from_rows([[1, 2], [3]]).preview()
+            ("['go', 'left']", '[[1, 2], [3]]')
+        """
+        count = len(self.offsets) - 1
+        shown = [self.values[self.offsets[i] : self.offsets[i + 1]] for i in range(min(rows, count))]
+        strings = [_text(row, known=text) for row in shown]
+        listed = [row[: PREVIEW[0]].tolist() for row in shown] if None in strings else strings
+        return repr(listed) if count <= rows else f"{repr(listed)[:-1]}, ...]"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -211,3 +233,13 @@ def offsets_of(lengths: npt.ArrayLike) -> IntArray:
 
 def _ends(offsets: IntArray) -> str:
     return "" if len(offsets) == 0 else f"from {offsets[0]} to {offsets[-1]}"
+
+
+def _text(row: AnyArray, *, known: bool) -> str | None:
+    """The start of a row as text, or None if it is not printable UTF-8 and not known to be text."""
+    if row.dtype != np.uint8 or row.ndim != 1:
+        return None
+    start = bytes(row[: PREVIEW[1]])
+    text = start.decode("utf-8", "ignore" if len(row) > PREVIEW[1] else "replace")  # the cut may split a character
+    whole = len(text.encode()) > len(start) - 4 and "\ufffd" not in text
+    return text if known or (whole and "".join(text.split()).isprintable()) else None

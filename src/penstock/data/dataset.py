@@ -13,9 +13,11 @@ import numpy as np
 from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.columns import Columns, flatten
 from penstock.core.episode import Episode
+from penstock.core.html import page, steps, table
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.spec import Field, Spec
 from penstock.data.map_dataset import MapDataset
+from penstock.data.names import source_text, step_text
 from penstock.errors import ArgumentError, StateError
 from penstock.formats.base.source import Source
 from penstock.formats.memory import MemorySource
@@ -61,7 +63,22 @@ class EpisodeDataset:
         return len(self.episodes)
 
     def __repr__(self) -> str:
-        return f"EpisodeDataset({len(self)} episodes, {self.steps} steps, columns={list(self.spec)})"
+        made = f"EpisodeDataset({len(self)} episodes, {self.steps} steps, columns={list(self.spec)}"
+        return f"{made}, chain={' > '.join(self.chain)})"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (path, str(field.dtype), "x".join(map(str, field.shape)) or "-", field.align, field.kind)
+            for path, field in self.spec.items()
+        ]
+        told = f"{len(self):,} episodes, {self.steps:,} steps"
+        headers = ("column", "dtype", "shape", "align", "kind")
+        return page("EpisodeDataset", told, steps(self.chain), table(headers, rows))
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """The source, and the transforms that chose these episodes, in order, as text."""
+        return source_text(self.source), *map(step_text, self._chosen)
 
     def __getitem__(self, i: int) -> Episode:
         """Read one whole episode.
@@ -381,6 +398,10 @@ class _Cut:
 
     episodes: EpisodeDataset
     transform: SampleTransform
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        return *self.episodes.chain, step_text(self.transform)
 
     def until(self, episodes: Sequence[int]) -> MapDataset | None:
         earlier = self.episodes.until(episodes[0])

@@ -39,6 +39,9 @@ class IterDataset:
     def __init__(self, origin: BlockOrigin) -> None:
         self._origin = origin
 
+    def __repr__(self) -> str:
+        return f"IterDataset({self._origin!r})"
+
     def __iter__(self) -> BlockIterator:
         return self._origin()
 

@@ -12,12 +12,13 @@ import numpy as np
 from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.blocks import BlockIterator, IteratorState
 from penstock.core.columns import Columns
+from penstock.core.html import page, steps, table
 from penstock.core.selection import Selection
 from penstock.data.fetch import Empty, Fetch
 from penstock.data.function_digest import FunctionDigest
 from penstock.data.iter_dataset import IterDataset
 from penstock.data.keys import keys
-from penstock.data.names import name_of
+from penstock.data.names import name_of, source_text, step_text
 from penstock.errors import ArgumentError, PlanError, SpecError, StateError
 from penstock.formats.base.source import Source
 from penstock.plan.base import MarkKind, Plan, PlanTransform, chained
@@ -96,6 +97,11 @@ class ColumnFunction(Protocol):
 class DatasetOrigin(Protocol):
     """Protocol for rebuilding a dataset over fewer episodes."""
 
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """The source, and the transforms that were applied, in order, as text."""
+        ...
+
     def until(self, episodes: Sequence[int]) -> MapDataset | None:
         """Return the dataset over earlier sources, or None if a source does not know its earlier fingerprint.
 
@@ -143,7 +149,24 @@ class MapDataset:
         return len(self.plan)
 
     def __repr__(self) -> str:
-        return f"MapDataset({len(self)} samples, columns={[r.name for r in self._fetch.reads]}, maps={list(self.maps)})"
+        return f"MapDataset({len(self)} samples, columns={list(self._outputs)}, chain={' > '.join(self.chain)})"
+
+    def _repr_html_(self) -> str:
+        rows = [(name, column) for name, column in self._outputs.items()]
+        return page("MapDataset", f"{len(self):,} samples", steps(self.chain), table(("output", "from"), rows))
+
+    @property
+    def _outputs(self) -> dict[str, str]:
+        """What each output is read or derived from. Functions may change them."""
+        derived = {mark.name: f"({mark.kind})" for mark in self.plan.marks}
+        return {read.name: read.column for read in self.plan.reads} | derived
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """The source, and the transforms and functions that were applied, in order, as text."""
+        if self._origin is None:
+            return (" + ".join(map(source_text, self.sources)), type(self.plan).__name__)
+        return self._origin.chain
 
     @overload
     def __getitem__(self, index: int) -> dict[str, Any]: ...
@@ -601,6 +624,10 @@ class _Derived:
 
     parent: MapDataset
     step: PlanTransform | Mapped
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        return *self.parent.chain, step_text(self.step)
 
     def until(self, episodes: Sequence[int]) -> MapDataset | None:
         earlier = self.parent.until(episodes)

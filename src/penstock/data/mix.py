@@ -205,6 +205,11 @@ class _Mix:
     datasets: Mapping[str, MapDataset]
     options: Mapping[str, Any]
 
+    @property
+    def chain(self) -> tuple[str, ...]:
+        parts = ", ".join(f"{name}: {' > '.join(dataset.chain)}" for name, dataset in self.datasets.items())
+        return (f"mix({parts})",)
+
     def until(self, episodes: Sequence[int]) -> MapDataset | None:
         earlier: dict[str, MapDataset] = {}
         for name, dataset in self.datasets.items():

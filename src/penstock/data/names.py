@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
 from typing import Any
+
+from penstock.formats.base.source import Source
+
+LONGEST = 60  # characters of the value of an argument
 
 
 def name_of(fn: Callable[..., Any]) -> str:
@@ -23,3 +28,38 @@ def name_of(fn: Callable[..., Any]) -> str:
         return repr(fn)
     named = fn if hasattr(fn, "__qualname__") else type(fn)
     return f"{getattr(named, '__module__', None) or 'builtins'}.{named.__qualname__}"
+
+
+def step_text(step: object) -> str:
+    """Return a transform as it would be written, without arguments that have their default.
+
+    Args:
+        step: A transform, or a map function with its seed.
+
+    Example:
+        >>> from penstock.plan import Shuffle, Windows
+        >>> step_text(Windows(8, pad="zero")), step_text(Shuffle())
+        ("Windows(length=8, pad='zero')", 'Shuffle()')
+    """
+    if not is_dataclass(step) or not hasattr(type(step).__repr__, "__wrapped__"):
+        return repr(step)  # a class that prints itself
+    return f"{type(step).__name__}({', '.join(_arguments(step))})"
+
+
+def _arguments(step: Any) -> Iterator[str]:
+    for each in fields(step):
+        value = getattr(step, each.name)
+        default = each.default if each.default_factory is MISSING else each.default_factory()
+        text = repr(value)
+        if each.repr and text != repr(default):
+            yield f"{each.name}={text if len(text) <= LONGEST else text[: LONGEST - 3] + '...'}"
+
+
+def source_text(source: Source) -> str:
+    """Return the class of a source, and its path or number of episodes.
+
+    Args:
+        source: The source.
+    """
+    place = f"{len(source):,} episodes" if source.location is None else repr(str(source.location))
+    return f"{type(source).__name__}({place})"

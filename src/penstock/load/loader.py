@@ -83,6 +83,7 @@ class Loader:
         memory: int | None = None,
         allow_empty: bool = False,
     ) -> None:
+        self._dataset = dataset
         self.ranks = ranks(rank, world)
         most = 0 if isinstance(dataset, BatchPipeline) else 1 if isinstance(dataset, IterDataset) else None
         self.limits = PrefetchLimits(threads, prefetch, memory, most)
@@ -103,6 +104,11 @@ class Loader:
             raise TypeError("an IterDataset or a live pipeline has no length; count its batches as they come")
         epoch = feed.epoch(self._cursor.state)
         return 0 if epoch is None else feed.batches(epoch)
+
+    def __repr__(self) -> str:
+        source = self._cursor.feed
+        size = f", batch_size={source.batch_size}" if isinstance(source, PositionFeed) else ""
+        return f"Loader({self._dataset!r}{size}, rank={self.ranks.rank}, world={self.ranks.world})"
 
     @property
     def even(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from penstock.core.arrays import IntArray
+from penstock.core.html import page, table
 from penstock.core.selection import Selection
 from penstock.core.spec import Align
 from penstock.errors import PlanError
@@ -251,6 +252,14 @@ class Plan(ABC):
             PlanError: A position is negative, or the plan is empty.
         """
 
+    def _repr_html_(self) -> str:
+        outputs = [(read.name, read.column, *_view_texts(self.views[read.view])) for read in self.reads]
+        derived = [(mark.name, f"({mark.kind})", *_view_texts(self.views[mark.view])) for mark in self.marks]
+        count = "endless" if len(self) >= ENDLESS else f"{len(self):,} samples an epoch"
+        return page(
+            type(self).__name__, count, table(("output", "column", "rows of", "from the anchor"), [*outputs, *derived])
+        )
+
     def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:
         """Return the number of real rows of samples, `[n]` int64 for each view.
 
@@ -285,6 +294,11 @@ class Plan(ABC):
         check_ends(self, "counting its rows")
         blocks = (np.arange(lo, min(lo + BLOCK, len(self))) for lo in range(0, len(self), BLOCK))
         return sum(int(found[view].sum()) for k in blocks for found in [self.lengths(k)] for view in views.values())
+
+
+def _view_texts(view: View) -> tuple[str, str]:
+    every = "" if view.every == 1 else f", every {view.every}"
+    return view.align, "the whole sample" if view.whole else f"{view.lo} to {view.hi - 1}{every}"
 
 
 class DerivedPlan(Plan):

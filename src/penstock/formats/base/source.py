@@ -54,6 +54,10 @@ class Source(ABC):
     parses: ClassVar[bool] = True
     location: Path | None = None  # the path that was opened, for messages; `Format.open` sets it
 
+    def __repr__(self) -> str:
+        place = "" if self.location is None else f"{str(self.location)!r}, "
+        return f"{type(self).__name__}({place}{len(self)} episodes, {self.steps} steps, columns={list(self.spec)})"
+
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if cls.parses:
