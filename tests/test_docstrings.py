@@ -164,7 +164,7 @@ NO_EXAMPLE = {
             "penstock.formats.base.source.check_values",
             "penstock.load.ranks.check_ranks",
             "penstock.plan.base.check_ends",
-            "penstock.plan.base.settle",
+            "penstock.plan.base.require_int",
             "penstock.plan.select.check_takable",
         ),
         "a check of arguments, which returns nothing",

@@ -73,21 +73,21 @@ def test_a_grown_dataset_knows_what_it_was(tmp_path):
     expected, fingerprint = before[:]["r"].tolist(), before.fingerprint
     grown = chain(store(tmp_path / "s", [4]))
     assert grown.fingerprint != fingerprint
-    earlier = grown.until([3])
+    earlier = grown.as_of([3])
     assert earlier is not None
     assert earlier.fingerprint == fingerprint
     assert earlier[:]["r"].tolist() == expected
-    assert grown.until([2]).fingerprint != fingerprint
+    assert grown.as_of([2]).fingerprint != fingerprint
     with pytest.raises(StateError, match="at least 9 episodes, got 4"):
-        grown.until([9])
+        grown.as_of([9])
 
 
 def test_what_cannot_tell_says_none(tmp_path):
     data = penstock.from_arrays({"x": np.arange(4)}, lengths=[2, 2])
-    assert data.until(1) is None
-    assert data.samples().until([1]) is None
-    assert data.samples().until([2]).fingerprint == data.samples().fingerprint
+    assert data.as_of(1) is None
+    assert data.samples().as_of([1]) is None
+    assert data.samples().as_of([2]).fingerprint == data.samples().fingerprint
     grown = store(tmp_path / "s", [3, 2]).samples()
-    assert grown.where(lambda c: c["rewards"] > 0).until([1]) is None
-    assert MapDataset(grown.sources, grown.plan).until([1]) is None
-    assert data.choose(Where("id == 1")).samples().apply(Shuffle(1)).until([2]) is not None
+    assert grown.where(lambda c: c["rewards"] > 0).as_of([1]) is None
+    assert MapDataset(grown.sources, grown.plan).as_of([1]) is None
+    assert data.choose(Where("id == 1")).samples().apply(Shuffle(1)).as_of([2]) is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import penstock.live
-from tests.test_house import HEAVY, loaded_by
+from tests.test_architecture import HEAVY, loaded_by
 
 NAMES = penstock.live.__all__
 

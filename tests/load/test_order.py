@@ -33,7 +33,7 @@ class Uneven(DerivedPlan):
     uneven = True
     empty = False
 
-    def anchor(self, epoch: int, start: int) -> None:
+    def set_epoch_start(self, epoch: int, start: int) -> None:
         pass
 
     def start(self, epoch: int) -> int:

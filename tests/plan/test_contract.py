@@ -30,7 +30,7 @@ from penstock.plan import (
     Windows,
     apply,
 )
-from penstock.plan.base import settle
+from penstock.plan.base import require_int
 from penstock.plan.mixed import MixedPlan, MixPart
 from penstock.plan.weights import shares
 from penstock.testing.plans import PlanContract, TransformContract, episodes_of, samples_of
@@ -45,7 +45,7 @@ class Reverse(PlanTransform):
     skip: int = 0
 
     def __post_init__(self) -> None:
-        settle(self, "skip", 0)
+        require_int(self, "skip", 0)
 
     def reorder(self, plan: Plan) -> Plan:
         return Reversed(plan, self)

@@ -326,7 +326,7 @@ def test_a_known_epoch_spares_those_before_it():
     whole = packed_anew(lengths)
     epoch, begin = 50, whole.plan.start(50)
     fresh = packed_anew(lengths)
-    fresh.plan.anchor(epoch, begin)
+    fresh.plan.set_epoch_start(epoch, begin)
     k = np.arange(begin, begin + 5)
     np.testing.assert_array_equal(fresh.batch(k)["tokens"], whole.batch(k)["tokens"])
     assert fresh.plan.start(epoch) == begin

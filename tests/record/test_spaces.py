@@ -101,5 +101,5 @@ def test_fields_of_leaves(space):
 
 
 def test_composite_spaces_have_no_field():
-    with pytest.raises(SpecError, match="Tuple has no column"):
+    with pytest.raises(SpecError, match="column of its own"):
         leaf_field(spaces.Tuple(()), "step")

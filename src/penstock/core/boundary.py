@@ -64,7 +64,7 @@ def refusal(error: Exception, path: object = None, where: str | None = None) -> 
         'meta.json'
     """
     if is_of_data(error):
-        message = f"expected data that can be read, got {_told(error)}; compare the file with its origin"
+        message = f"expected data that can be read, got {_message(error)}; compare the file with its origin"
         return FormatError(message, path=path, where=where)
     if isinstance(error, FormatError):
         error.locate(path, where)
@@ -157,10 +157,10 @@ def loading_state(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenat
 
 
 def _state_refusal(what: str, error: Exception) -> StateError:
-    return StateError(f"expected the state of a {what}, got one that raises {_told(error)}")
+    return StateError(f"expected the state of a {what}, got one that raises {_message(error)}")
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     told = str(error)
     told = told if len(told) <= 300 else told[:300] + "..."  # a library may quote the whole input
     if isinstance(error, MemoryError):

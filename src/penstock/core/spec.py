@@ -132,13 +132,13 @@ class Spec(Mapping[str, Field]):
         return len(self.fields)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Spec) and self._told == other._told
+        return isinstance(other, Spec) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
 
     @property
-    def _told(self) -> tuple[Any, ...]:
+    def _key(self) -> tuple[Any, ...]:
         return dict(self.fields), self.observation_space, self.action_space
 
     @cached_property

@@ -148,7 +148,7 @@ class EpisodeDataset:
         self.source.refresh()
         return EpisodeDataset(self.source)
 
-    def until(self, episodes: int) -> EpisodeDataset | None:
+    def as_of(self, episodes: int) -> EpisodeDataset | None:
         """Return this dataset as it was when its source had fewer episodes, chosen by the same transforms.
 
         Args:
@@ -242,7 +242,7 @@ class EpisodeDataset:
         """
         return self.choose(TakeEpisodes(np.arange(len(self))[np.asarray(episodes, np.int64)]))
 
-    def cut(self, transform: SampleTransform) -> MapDataset:
+    def sample_with(self, transform: SampleTransform) -> MapDataset:
         """Cut the episodes into samples with a transform.
 
         Args:
@@ -251,7 +251,7 @@ class EpisodeDataset:
         Example:
             >>> import penstock
             >>> data = penstock.from_arrays({"rewards": [0.0, 1.0, 2.0]}, lengths=[3])
-            >>> len(data.cut(penstock.Windows(2)))
+            >>> len(data.sample_with(penstock.Windows(2)))
             2
         """
         return MapDataset([self.source], transform.plan(self.episodes), origin=_Cut(self, transform))
@@ -273,7 +273,7 @@ class EpisodeDataset:
             >>> batch["observations"].tolist(), batch["next_observations"].tolist()
             ([0, 1], [1, 2])
         """
-        return self.cut(Steps(next_observations))
+        return self.sample_with(Steps(next_observations))
 
     def windows(
         self,
@@ -307,7 +307,7 @@ class EpisodeDataset:
             >>> data.windows(2)[:]["rewards"].tolist()
             [[0.0, 1.0], [2.0, 3.0], [3.0, 4.0]]
         """
-        return self.cut(Windows(length, past, stride, pad, columns or {}))
+        return self.sample_with(Windows(length, past, stride, pad, columns or {}))
 
     def pairs(self, offset: int = 1) -> MapDataset:
         """Make pairs of two steps of one episode. See `penstock.plan.Pairs`.
@@ -326,7 +326,7 @@ class EpisodeDataset:
             >>> penstock.from_arrays({"rewards": np.arange(3.0)}, lengths=[3]).pairs()[:]["rewards"].tolist()
             [[0.0, 1.0], [1.0, 2.0]]
         """
-        return self.cut(Pairs(offset))
+        return self.sample_with(Pairs(offset))
 
     def target_pairs(
         self,
@@ -364,7 +364,7 @@ class EpisodeDataset:
             >>> pairs["context"].tolist(), pairs["target"].tolist(), pairs["traj_ts_ids"][-1].tolist()
             ([0, 1, 3, 4, 5], [1, 2, 4, 5, 6], [1, 3])
         """
-        return self.cut(TargetPairs(kind, offset, last, stride, observations, actions, rewards))
+        return self.sample_with(TargetPairs(kind, offset, last, stride, observations, actions, rewards))
 
     def sequences(self, *, final: bool = False) -> MapDataset:
         """Make one sample of every whole episode, for example to `pack` them. See `penstock.plan.Sequences`.
@@ -381,7 +381,7 @@ class EpisodeDataset:
             >>> sequences["rewards"].tolist(), sequences["mask"].tolist()
             ([[1, 2], [3, 0]], [[True, True], [True, False]])
         """
-        return self.cut(Sequences(final))
+        return self.sample_with(Sequences(final))
 
 
 def _several(index: object) -> str:
@@ -403,9 +403,9 @@ class _Cut:
     def chain(self) -> tuple[str, ...]:
         return *self.episodes.chain, step_text(self.transform)
 
-    def until(self, episodes: Sequence[int]) -> MapDataset | None:
-        earlier = self.episodes.until(episodes[0])
-        return None if earlier is None else earlier.cut(self.transform)
+    def as_of(self, episodes: Sequence[int]) -> MapDataset | None:
+        earlier = self.episodes.as_of(episodes[0])
+        return None if earlier is None else earlier.sample_with(self.transform)
 
 
 def from_arrays(

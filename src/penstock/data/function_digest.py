@@ -51,7 +51,7 @@ _BESIDE = frozenset(
         "__annotations_cache__",
     )
 )
-_told: set[tuple[str, tuple[str, ...]]] = set()
+_warned: set[tuple[str, tuple[str, ...]]] = set()
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ class FunctionDigest:
     @property
     def text(self) -> str:
         """Digest for a fingerprint. Warns once a process if there are values that it does not cover."""
-        if self.uncovered and (self.name, self.uncovered) not in _told:
-            _told.add((self.name, self.uncovered))
+        if self.uncovered and (self.name, self.uncovered) not in _warned:
+            _warned.add((self.name, self.uncovered))
             warnings.warn(
                 f"the fingerprint of {self.name} does not cover {', '.join(self.uncovered)}: a change there goes "
                 "unnoticed when a run resumes; give version= and change it with the function",

@@ -181,9 +181,9 @@ def _loaded(path: str | PathLike[str]) -> Any:
 def _checked(table: Any, n_tiles: int, path: str | PathLike[str] | None) -> IntArray:
     """`[P, n_tiles]` int64, every row an order of `0 : n_tiles`."""
     if not isinstance(table, np.ndarray) or table.dtype.kind not in "iu" or table.ndim != 2 or not table.size:
-        raise FormatError(f"expected orders [P, {n_tiles}] of integers, got {_told(table)}", path=path)
+        raise FormatError(f"expected orders [P, {n_tiles}] of integers, got {_shape_text(table)}", path=path)
     if table.shape[1] != n_tiles:
-        raise FormatError(f"expected orders of {n_tiles} tiles, got {_told(table)}; set n_tiles", path=path)
+        raise FormatError(f"expected orders of {n_tiles} tiles, got {_shape_text(table)}; set n_tiles", path=path)
     orders = np.array(table, np.int64)
     wrong = np.flatnonzero(np.any(np.sort(orders, axis=1) != np.arange(n_tiles), axis=1))
     if len(wrong):
@@ -193,5 +193,5 @@ def _checked(table: Any, n_tiles: int, path: str | PathLike[str] | None) -> IntA
     return orders
 
 
-def _told(table: Any) -> str:
+def _shape_text(table: Any) -> str:
     return f"{table.dtype}{list(table.shape)}" if isinstance(table, np.ndarray) else type(table).__name__

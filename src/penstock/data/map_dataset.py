@@ -102,7 +102,7 @@ class DatasetOrigin(Protocol):
         """The source, and the transforms that were applied, in order, as text."""
         ...
 
-    def until(self, episodes: Sequence[int]) -> MapDataset | None:
+    def as_of(self, episodes: Sequence[int]) -> MapDataset | None:
         """Return the dataset over earlier sources, or None if a source does not know its earlier fingerprint.
 
         Args:
@@ -298,7 +298,7 @@ class MapDataset:
         """
         return MapDataset(self.sources, transform.reorder(self.plan), self.maps, _Derived(self, transform))
 
-    def until(self, episodes: Sequence[int]) -> MapDataset | None:
+    def as_of(self, episodes: Sequence[int]) -> MapDataset | None:
         """Return this dataset as it was when its sources had fewer episodes, with the same transforms.
 
         Args:
@@ -310,7 +310,7 @@ class MapDataset:
         Raises:
             StateError: A source has fewer episodes now.
         """
-        return None if self._origin is None else self._origin.until(episodes)
+        return None if self._origin is None else self._origin.as_of(episodes)
 
     def shuffle(self, seed: int = 0, *, block: int | None = None, pool: int | None = None) -> MapDataset:
         """Shuffle the samples, in a new order every epoch. See `penstock.plan.Shuffle`.
@@ -347,14 +347,14 @@ class MapDataset:
         """
         return self.apply(Repeat(times))
 
-    def nominal(self, samples: int) -> MapDataset:
+    def nominal(self, epoch_length: int) -> MapDataset:
         """Set a fixed epoch length. Each epoch continues where the last one ended. See `penstock.plan.Nominal`.
 
         Args:
-            samples: Samples of an epoch, at least 1.
+            epoch_length: Samples of an epoch, at least 1.
 
         Raises:
-            PlanError: `samples` is below 1, or epochs vary in length.
+            PlanError: `epoch_length` is below 1, or epochs vary in length.
 
         Example:
             >>> import numpy as np, penstock
@@ -362,7 +362,7 @@ class MapDataset:
             >>> len(data), data.batch(np.arange(4))["x"].tolist()
             (2, [1, 2, 3, 1])
         """
-        return self.apply(Nominal(samples))
+        return self.apply(Nominal(epoch_length))
 
     def shard(self, index: int, count: int) -> MapDataset:
         """Keep every `count`-th sample, starting with sample `index`. See `penstock.plan.Shard`.
@@ -629,8 +629,8 @@ class _Derived:
     def chain(self) -> tuple[str, ...]:
         return *self.parent.chain, step_text(self.step)
 
-    def until(self, episodes: Sequence[int]) -> MapDataset | None:
-        earlier = self.parent.until(episodes)
+    def as_of(self, episodes: Sequence[int]) -> MapDataset | None:
+        earlier = self.parent.as_of(episodes)
         if earlier is None or isinstance(self.step, Take):  # a table of samples says nothing of other extents
             return None
         if isinstance(self.step, Mapped):

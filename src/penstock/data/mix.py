@@ -210,11 +210,11 @@ class _Mix:
         parts = ", ".join(f"{name}: {' > '.join(dataset.chain)}" for name, dataset in self.datasets.items())
         return (f"mix({parts})",)
 
-    def until(self, episodes: Sequence[int]) -> MapDataset | None:
+    def as_of(self, episodes: Sequence[int]) -> MapDataset | None:
         earlier: dict[str, MapDataset] = {}
         for name, dataset in self.datasets.items():
             mine, episodes = episodes[: len(dataset.sources)], episodes[len(dataset.sources) :]
-            found = dataset.until(mine)
+            found = dataset.as_of(mine)
             if found is None:
                 return None
             earlier[name] = found

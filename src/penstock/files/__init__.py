@@ -1,7 +1,7 @@
 """One way to own a file: locks, atomic replacement, logs that are appended to, caches that are rebuilt when damaged.
 
-Everything in penstock that writes to a disk goes through this package; `tests/test_house.py` holds that `os.replace`,
-`flock` and their like occur nowhere else. The rules:
+Everything in penstock that writes to a disk goes through this package; `tests/test_architecture.py` holds that
+`os.replace`, `flock` and their like occur nowhere else. The rules:
 
 * A file or folder appears under its name only when it is complete. Until then it has a hidden name next to it,
   `.<name>.<12 hex digits>.penstock`, that no other writer has and that its writer keeps locked.

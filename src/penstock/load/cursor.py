@@ -171,7 +171,7 @@ class Cursor:
         whole = self._whole
         counts = rest.get("episodes")
         if isinstance(whole, PositionFeed) and _is_counts(counts, len(whole.dataset.sources)):
-            earlier = whole.dataset.until(counts)
+            earlier = whole.dataset.as_of(counts)
             if earlier is not None and earlier.fingerprint == fingerprint:
                 return replace(whole, dataset=earlier, skips=Skips(), episodes=tuple(counts))
         raise StateError(

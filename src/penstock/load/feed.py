@@ -384,7 +384,7 @@ class PositionFeed:
             case None:
                 return
             case [int() as epoch, int() as start] if 0 <= epoch <= LARGEST and 0 <= start <= position:
-                self.dataset.plan.anchor(epoch, start)
+                self.dataset.plan.set_epoch_start(epoch, start)
             case _:
                 raise StateError(f"expected an epoch and its first position in a state, got {told!r}")
 

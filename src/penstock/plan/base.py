@@ -19,7 +19,7 @@ from penstock.plan.episodes import Episodes
 BLOCK = 1 << 16  # samples whose lengths are looked at together
 ENDLESS = 1 << 62
 """The length of a plan that never ends, and the most samples of any epoch."""
-EPOCHS = frozenset({"__len__", "start", "sizes", "locate", "anchor", "uneven", "empty"})
+EPOCHS = frozenset({"__len__", "start", "sizes", "locate", "set_epoch_start", "uneven", "empty"})
 """What describes the epochs of a plan; see `Plan`."""
 RowSpace = Align | Literal["values"]
 MarkKind = Literal[
@@ -197,7 +197,7 @@ class Plan(ABC):
         """Whether no epoch has samples. If epochs vary in length, only some may be empty."""
         return len(self) == 0
 
-    def anchor(self, epoch: int, start: int) -> None:
+    def set_epoch_start(self, epoch: int, start: int) -> None:
         """Set the start of an epoch. A plan with epochs of varying length then need not plan the epochs before.
 
         Args:
@@ -389,9 +389,9 @@ class Reordered(DerivedPlan):
         """Whether no epoch has samples."""
         return self.upstream.empty
 
-    def anchor(self, epoch: int, start: int) -> None:
+    def set_epoch_start(self, epoch: int, start: int) -> None:
         """Pass the start of an epoch to the plan below."""
-        self.upstream.anchor(epoch, start)
+        self.upstream.set_epoch_start(epoch, start)
 
     def __len__(self) -> int:
         return len(self.upstream)
@@ -614,7 +614,7 @@ def _known(transform: object, before: object) -> None:
         raise PlanError(f"expected a transform such as Windows or Shuffle after {before!r}, got {transform!r}")
 
 
-def settle(transform: object, name: str, least: int, most: int | None = None) -> None:
+def require_int(transform: object, name: str, least: int, most: int | None = None) -> None:
     """Convert a field of a frozen dataclass to a plain `int`, because its repr is part of fingerprints.
 
     Args:

@@ -73,14 +73,14 @@ class FairTable(Order):
         self.bound = 1 - (slack - (len(at) - 2)) / UNIT
         self.table = _table(at, target, slack)
         self._total = np.bincount(self.table[:, 0], minlength=target.shape[1])
-        self._lay([(0, 0, ENDLESS, self._total * 0, self._total * 0)])
+        self._place_segments([(0, 0, ENDLESS, self._total * 0, self._total * 0)])
 
     @classmethod
     def repeating(cls, weights: Sequence[int]) -> FairTable:
         """The order of constant weights, which repeats after their sum."""
         period = sum(weights)
         table = cls(np.array([0, period]), np.array([[0] * len(weights), weights], np.int64) * UNIT)
-        table._lay([(0, 0, period, table._total * 0, table._total)])
+        table._place_segments([(0, 0, period, table._total * 0, table._total)])
         return table
 
     @classmethod
@@ -114,7 +114,7 @@ class FairTable(Order):
         places, cuts = self._places
         return begin + turn * period + int(places[cuts[source] + j - turn * step - int(self.base[g, source])]) - first
 
-    def _lay(self, segments: Sequence[tuple[int, int, int, IntArray, IntArray]]) -> None:
+    def _place_segments(self, segments: Sequence[tuple[int, int, int, IntArray, IntArray]]) -> None:
         """Segments as the kernel reads them: begin, place, period, base, step."""
         self.segments = np.array([segment[:3] for segment in segments], np.int64)
         self.base, self.step = (np.stack([segment[i] for segment in segments]).astype(np.int64) for i in (3, 4))
@@ -135,7 +135,7 @@ class FairTable(Order):
             if fold.left_out < ENDLESS:
                 shift, base = shift + fold.left_out * fold.period, base + fold.left_out * np.array(fold.weights)
                 segments.append((start + shift + fold.period, start + fold.period, ENDLESS, base, none))
-        self._lay(segments)
+        self._place_segments(segments)
         return True
 
     def _parts(self, begin: int, end: int) -> IntArray:

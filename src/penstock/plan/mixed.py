@@ -196,7 +196,7 @@ class _Joined:
             self.outputs[name] = self._way(name, [reads[name].view if name in reads else None for reads in self.reads])
             squeezed = {reads[name].squeeze for reads in self.reads if name in reads}
             if len(squeezed) > 1:
-                raise PlanError(f"expected {name} with an equal number of axes in every part, got {self._told(name)}")
+                raise PlanError(f"expected {name} with an equal number of axes in every part, got {self._widths(name)}")
         self.marks = self._joined_marks()
         complete = [number for way, number in self.ways.items() if None not in way]
         if not complete:
@@ -224,10 +224,12 @@ class _Joined:
         if len({view.align == "values" for view in held}) > 1:
             raise PlanError(f"expected {name!r} as values of a ragged column in every part or in none, got {held}")
         if len({len(view.steps) for view in held if not view.whole}) > 1 and not self.union:
-            raise PlanError(f"expected {name!r} as wide in every part of a mix, got {self._told(name)}; or union=True")
+            raise PlanError(
+                f"expected {name!r} as wide in every part of a mix, got {self._widths(name)}; or union=True"
+            )
         return self.ways.setdefault(way, len(self.ways))
 
-    def _told(self, name: str) -> dict[str, int]:
+    def _widths(self, name: str) -> dict[str, int]:
         return {
             part.name: len(part.plan.views[reads[name].view].steps)
             for part, reads in zip(self.parts, self.reads, strict=True)

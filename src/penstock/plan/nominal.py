@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
-from penstock.plan.base import DerivedPlan, Plan, PlanTransform, settle
+from penstock.plan.base import DerivedPlan, Plan, PlanTransform, require_int
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Nominal(PlanTransform):
     samples: int
 
     def __post_init__(self) -> None:
-        settle(self, "samples", 1)
+        require_int(self, "samples", 1)
 
     def reorder(self, plan: Plan) -> Plan:
         """Return the plan with the fixed epoch length."""

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 from penstock.core.columns import under
 from penstock.errors import PlanError, suggestion
-from penstock.plan.base import MarkKind, Plan, PlanTransform, settle
+from penstock.plan.base import MarkKind, Plan, PlanTransform, require_int
 from penstock.plan.packed import PackedPlan
 from penstock.plan.packing.index import Keep
 from penstock.plan.packing.rule import Flush, Method, Overlong, Rule
@@ -93,11 +93,11 @@ class Pack(PlanTransform):
     cache: str | os.PathLike[str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        settle(self, "window", 1)
+        require_int(self, "window", 1)
         if isinstance(self.length, Mapping):
             object.__setattr__(self, "length", tuple(sorted((str(c), int(v)) for c, v in self.length.items())))
         elif not isinstance(self.length, tuple):
-            settle(self, "length", 1)
+            require_int(self, "length", 1)
         for name in ("pad", "head"):
             if isinstance(given := getattr(self, name), Mapping):
                 object.__setattr__(self, name, tuple(sorted(given.items())))

@@ -139,7 +139,7 @@ class PackedPlan(Plan):
             return len(self) == 0
         return not any(len(self._index(epoch)) for epoch in range(BARREN))
 
-    def anchor(self, epoch: int, start: int) -> None:
+    def set_epoch_start(self, epoch: int, start: int) -> None:
         """Store the start, where every epoch is planned again. Raises `StateError` if its neighbours exclude it."""
         with self._lock:
             low = max(s for e, s in self._starts.items() if e <= epoch)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from penstock.core.spec import Align
 from penstock.errors import PlanError
 from penstock.plan.anchored import EPISODE, AnchoredPlan, Output
-from penstock.plan.base import Plan, SampleTransform, View, settle
+from penstock.plan.base import Plan, SampleTransform, View, require_int
 from penstock.plan.episodes import Episodes
 
 
@@ -30,7 +30,7 @@ class Pairs(SampleTransform):
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
-        >>> data.cut(Pairs())[:]["rewards"].tolist()
+        >>> data.sample_with(Pairs())[:]["rewards"].tolist()
         [[0.0, 1.0], [2.0, 3.0], [3.0, 4.0]]
     """
 
@@ -38,7 +38,7 @@ class Pairs(SampleTransform):
     last: bool = False
 
     def __post_init__(self) -> None:
-        settle(self, "offset", 1)
+        require_int(self, "offset", 1)
 
     def plan(self, episodes: Episodes) -> Plan:
         """Return the plan of all pairs."""

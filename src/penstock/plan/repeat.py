@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
-from penstock.plan.base import ENDLESS, DerivedPlan, Plan, PlanTransform, settle
+from penstock.plan.base import ENDLESS, DerivedPlan, Plan, PlanTransform, require_int
 
 MOST_PLANNED = 1000
 """Epochs that a plan of unequal ones is asked to have as one: their lengths are found by planning each."""
@@ -33,7 +33,7 @@ class Repeat(PlanTransform):
     times: int
 
     def __post_init__(self) -> None:
-        settle(self, "times", 1)
+        require_int(self, "times", 1)
 
     def reorder(self, plan: Plan) -> Plan:
         """Return the repeated plan."""
@@ -89,9 +89,9 @@ class RepeatedPlan(DerivedPlan):
         """Start of the first of the joined epochs."""
         return self.upstream.start(epoch * self._times)
 
-    def anchor(self, epoch: int, start: int) -> None:
+    def set_epoch_start(self, epoch: int, start: int) -> None:
         """Set the start of the first of the joined epochs."""
-        self.upstream.anchor(epoch * self._times, start)
+        self.upstream.set_epoch_start(epoch * self._times, start)
 
     def sizes(self, epoch: IntArray) -> IntArray:
         """Total size of the joined epochs."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
-from penstock.plan.base import DerivedPlan, Plan, PlanTransform, settle
+from penstock.plan.base import DerivedPlan, Plan, PlanTransform, require_int
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Shard(PlanTransform):
     count: int
 
     def __post_init__(self) -> None:
-        settle(self, "count", 1)
-        settle(self, "index", 0, self.count - 1)
+        require_int(self, "count", 1)
+        require_int(self, "index", 0, self.count - 1)
 
     def reorder(self, plan: Plan) -> Plan:
         """Return the plan of the shard."""

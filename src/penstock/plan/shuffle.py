@@ -9,7 +9,7 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
 from penstock.kernels.permute import LARGEST, permute
-from penstock.plan.base import Plan, PlanTransform, Reordered, epochs, settle
+from penstock.plan.base import Plan, PlanTransform, Reordered, epochs, require_int
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,12 @@ class Shuffle(PlanTransform):
     pool: int | None = None
 
     def __post_init__(self) -> None:
-        settle(self, "seed", 0, (1 << 64) - 1)
+        require_int(self, "seed", 0, (1 << 64) - 1)
         if (self.block is None) != (self.pool is None):
             raise PlanError(f"expected both block and pool or neither, got block={self.block} and pool={self.pool}")
         if self.block is not None:
-            settle(self, "block", 1, LARGEST)
-            settle(self, "pool", 1, LARGEST)
+            require_int(self, "block", 1, LARGEST)
+            require_int(self, "pool", 1, LARGEST)
 
     def reorder(self, plan: Plan) -> Plan:
         """Return the plan in shuffled order."""

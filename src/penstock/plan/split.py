@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.errors import PlanError
 from penstock.kernels.permute import permute
-from penstock.plan.base import EpisodeTransform, settle
+from penstock.plan.base import EpisodeTransform, require_int
 from penstock.plan.episodes import Episodes
 
 
@@ -53,8 +53,8 @@ class Split(EpisodeTransform):
         if not all(isfinite(s) and s >= 0 for s in sizes) or not (whole or abs(sum(sizes) - 1) < 1e-9):
             raise PlanError(f"expected Split sizes of 0 or more, fractions adding up to 1, got {self.sizes!r}")
         object.__setattr__(self, "sizes", sizes)
-        settle(self, "part", 0, len(sizes) - 1)
-        settle(self, "seed", 0, (1 << 64) - 1)
+        require_int(self, "part", 0, len(sizes) - 1)
+        require_int(self, "seed", 0, (1 << 64) - 1)
 
     def choose(self, episodes: Episodes) -> Episodes:
         """Return the episodes of the part."""

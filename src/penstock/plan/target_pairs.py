@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from penstock.core.spec import Align
 from penstock.errors import PlanError, suggestion
 from penstock.plan.anchored import AnchoredPlan, Output
-from penstock.plan.base import Plan, SampleTransform, View, settle
+from penstock.plan.base import Plan, SampleTransform, View, require_int
 from penstock.plan.episodes import Episodes
 
 PairKind = Literal["identity", "temporal", "dynamics", "inverse_dynamics", "action_prediction", "reward_prediction"]
@@ -66,7 +66,7 @@ class TargetPairs(SampleTransform):
     Example:
         >>> import numpy as np, penstock
         >>> data = penstock.from_arrays({"observations": np.arange(7), "actions": np.zeros(5, int)}, lengths=[2, 3])
-        >>> batch = data.cut(TargetPairs("dynamics"))[:]
+        >>> batch = data.sample_with(TargetPairs("dynamics"))[:]
         >>> batch["context"].tolist(), batch["target"].tolist(), batch["extra_context"].shape
         ([0, 3, 4], [1, 4, 5], (3, 1))
     """
@@ -83,8 +83,8 @@ class TargetPairs(SampleTransform):
         if self.kind not in KINDS:
             hint = suggestion(str(self.kind), KINDS)
             raise PlanError(f"expected a kind among {list(get_args(PairKind))}, got {self.kind!r}{hint}")
-        settle(self, "offset", 1)
-        settle(self, "stride", 1)
+        require_int(self, "offset", 1)
+        require_int(self, "stride", 1)
         if self.kind in NO_OFFSET and self.offset != 1:
             raise PlanError(f"expected no offset for kind {self.kind!r}, got {self.offset}; 'temporal' has one")
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from penstock.errors import PlanError
 from penstock.plan.anchored import EPISODE, AnchoredPlan, Output, Pad
-from penstock.plan.base import Plan, SampleTransform, View, settle
+from penstock.plan.base import Plan, SampleTransform, View, require_int
 from penstock.plan.episodes import Episodes
 
 Range = tuple[str, str, int, int]
@@ -44,18 +44,18 @@ class Windows(SampleTransform):
         >>> import numpy as np, penstock
         >>> columns = {"observations": np.arange(11), "actions": np.arange(9)}
         >>> data = penstock.from_arrays(columns, lengths=[4, 5])
-        >>> data.cut(Windows(3))[:]["actions"].tolist()
+        >>> data.sample_with(Windows(3))[:]["actions"].tolist()
         [[0, 1, 2], [1, 2, 3], [4, 5, 6], [5, 6, 7], [6, 7, 8]]
 
         Two observations back and three actions ahead:
 
-        >>> windows = data.cut(Windows(1, columns={"observations": (-1, 1), "actions": (0, 3)}))
+        >>> windows = data.sample_with(Windows(1, columns={"observations": (-1, 1), "actions": (0, 3)}))
         >>> windows[0]["observations"].tolist(), windows[0]["actions"].tolist()
         ([0, 1], [1, 2, 3])
 
         Next observations:
 
-        >>> windows = data.cut(Windows(2, columns={"next_observations": ("observations", 1, 3)}))
+        >>> windows = data.sample_with(Windows(2, columns={"next_observations": ("observations", 1, 3)}))
         >>> windows[0]["next_observations"].tolist()
         [1, 2]
     """
@@ -68,7 +68,7 @@ class Windows(SampleTransform):
 
     def __post_init__(self) -> None:
         for name, least in (("length", 1), ("past", 0), ("stride", 1)):
-            settle(self, name, least)
+            require_int(self, name, least)
         if self.pad not in ("drop", "zero", "repeat"):
             raise PlanError(f"expected pad to be 'drop', 'zero' or 'repeat', got {self.pad!r}")
         given = self.columns.items() if isinstance(self.columns, Mapping) else ((r[0], r[1:]) for r in self.columns)

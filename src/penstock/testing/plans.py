@@ -108,7 +108,7 @@ class PlanContract(ABC):
         assert not plan.periodic or (plan.steady and epochs[0] == epochs[1] == epochs[2])
 
     def test_epochs_follow_one_another(self) -> None:
-        """`len`, `start`, `sizes`, `locate`, `uneven` and `anchor` describe the same epochs."""
+        """`len`, `start`, `sizes`, `locate`, `uneven` and `set_epoch_start` describe the same epochs."""
         plan = self.plan(self.episodes())
         sizes = plan.sizes(np.arange(6))
         assert sizes.dtype == np.int64
@@ -119,7 +119,7 @@ class PlanContract(ABC):
         assert np.array_equal(epoch, np.repeat(np.arange(6), sizes))
         assert np.array_equal(place, np.concatenate([np.arange(n) for n in sizes]))
         later = self.plan(self.episodes())
-        later.anchor(4, plan.start(4))
+        later.set_epoch_start(4, plan.start(4))
         assert (later.start(5), later.start(0)) == (plan.start(5), 0)
 
     def test_the_same_plan_again_is_equal(self) -> None:

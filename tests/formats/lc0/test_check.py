@@ -12,7 +12,7 @@ import pytest
 
 from penstock.containers.tar.writer import END, member
 from penstock.formats.lc0 import FORMAT, FRAME, RECORDS, open_chunks, packed_chunk
-from penstock.formats.lc0.check import broken_history, told
+from penstock.formats.lc0.check import broken_history, oddities
 
 
 def frames(golden: Path) -> Any:
@@ -89,7 +89,7 @@ def test_values_outside_their_ranges_are_found(golden: Path, kind: str) -> None:
     name, change = ODD[kind]
     changed = frames(golden)
     change(changed.view(FRAME)[:, 0])
-    assert list(told(changed)) == [f"{name} is outside its range in 1 frames, first frame 3"]
+    assert list(oddities(changed)) == [f"{name} is outside its range in 1 frames, first frame 3"]
 
 
 def test_values_that_are_missing_are_no_findings(golden: Path) -> None:
@@ -99,5 +99,5 @@ def test_values_that_are_missing_are_no_findings(golden: Path) -> None:
         rows[name] = np.nan
     rows["probabilities"][0, :5] = np.nan
     rows["best_idx"] = 65535
-    assert list(told(changed)) == []
+    assert list(oddities(changed)) == []
     assert RECORDS[7] is FRAME

@@ -88,7 +88,7 @@ class StreamChunk(Chunk):
         """All of it."""
         found = self._decode(self._raw, self._size)
         if len(found) != self._size:
-            raise FormatError(f"expected {self._size} bytes once decoded, got {_told(len(found), self._size)}")
+            raise FormatError(f"expected {self._size} bytes once decoded, got {_size_text(len(found), self._size)}")
         return found
 
     def whole(self, out: ByteArray) -> None:
@@ -191,5 +191,5 @@ _DECODERS: dict[str, Callable[[ByteArray, int], ByteArray]] = {
 }
 
 
-def _told(found: int, expected: int) -> str:
+def _size_text(found: int, expected: int) -> str:
     return f"{found}" if found <= expected else "more"

@@ -148,7 +148,7 @@ class MultiAgentDataset(RasterDataset):
         told["frame_index"] = frames - self.timeline.offsets[around.scene]
         if scene:
             told |= self.sampler.matrices(around.pose)
-        whole = Columns({**self.sampler.about(around), **told})
+        whole = Columns({**self.sampler.metadata(around), **told})
         if self.pictures is None or scene:
             return self._pictured(whole, around)
         images = self.pictures.padded(SampleSubjects.joined(seen), np.concatenate([here, egos]), chosen.size)

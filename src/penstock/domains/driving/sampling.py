@@ -334,7 +334,7 @@ class Sampler:
         }
         if sampling.history:
             sample["curr_speed"] = np.linalg.norm(speeds[:, 0], axis=1)
-        return Columns({**sample, **self.about(targets)})
+        return Columns({**sample, **self.metadata(targets)})
 
     def matrices(self, origin: FloatArray) -> dict[str, FloatArray]:
         """`MATRICES`, `[n, 3, 3]` each, of poses `[n, 3]` that rasters are drawn around."""
@@ -344,7 +344,7 @@ class Sampler:
         values = (raster_from_world, raster_from_agent, raster_from_world, *moved.values())
         return dict(zip(MATRICES, values, strict=True))
 
-    def about(self, targets: SampleSubjects) -> dict[str, AnyArray]:
+    def metadata(self, targets: SampleSubjects) -> dict[str, AnyArray]:
         """Which scene, host, time and track each sample is of."""
         return {
             "scene_index": targets.scene,

@@ -130,7 +130,7 @@ class VectorSampler:
                 "agent_trajectory_polyline": np.concatenate([history["positions"], history["yaws"]], axis=-1),
                 "agent_polyline_availability": there.copy(),
                 **self.vectorizer.surroundings(targets.pose, matrices["agent_from_world"], active),
-                **self.sampler.about(targets),
+                **self.sampler.metadata(targets),
             }
         )
 

@@ -62,10 +62,10 @@ class EgoDatasetVectorized(EgoSamples):
         lights = lights_of(cfg)
         sampler = Sampler(logs, sampling, perturbation, timeline=timeline, track_bytes=track_bytes)
         self.sampler = VectorSampler(sampler, vectorizer, others, lights)
-        self._told = (logs, type(self).__name__, sampling, vectorizer, others, lights)
+        self._fingerprint_parts = (logs, type(self).__name__, sampling, vectorizer, others, lights)
 
     def _stage(self, *more: object) -> Sampled:
-        logs, *parts = self._told
+        logs, *parts = self._fingerprint_parts
         return Sampled(self._make, described(logs, *parts, *more), self.perturbation)
 
     def _make(self, rows: IntArray, positions: IntArray) -> Columns:

@@ -81,7 +81,7 @@ def read_d4rl(
     check_next(next_observations)
     if max_episode_steps is not None and max_episode_steps < 1:
         raise TypeError(f"expected max_episode_steps of at least 1, got {max_episode_steps}")
-    again = partial(
+    reopen = partial(
         read_d4rl,
         max_episode_steps=max_episode_steps,
         next_observations=next_observations,
@@ -95,7 +95,7 @@ def read_d4rl(
         path,
         columns,
         reading.offsets,
-        again=(again, (path,)),
+        reopen=(reopen, (path,)),
         metadata=metadata,
         state=repr(reading.file.image.superblock),
         blocks=blocks_of(columns, reading.offsets),

@@ -90,10 +90,12 @@ def read_magical(
         keep.append(np.append(actions != NULL if remove_null_actions else actions >= NULL, True))
         tracks.append(track if keep[-1].all() else _without(track, keep[-1]))
     frames = None if chosen is None else chosen.frames(small, np.flatnonzero(np.concatenate(keep)))
-    return source_of(tracks, _told(names, preprocessor), path=path, frames=frames, action_space=Discrete(ACTIONS))
+    return source_of(
+        tracks, _metadata_of(names, preprocessor), path=path, frames=frames, action_space=Discrete(ACTIONS)
+    )
 
 
-def _told(names: Mapping[Any, str], preprocessor: str | None) -> dict[str, Any]:
+def _metadata_of(names: Mapping[Any, str], preprocessor: str | None) -> dict[str, Any]:
     told = {"kind": MagicalKind.name, "env_name": next(iter(names)), "color_space": "RGB", "preprocessor": preprocessor}
     return {name: value for name, value in told.items() if value is not None}
 

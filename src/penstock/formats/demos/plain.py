@@ -79,9 +79,9 @@ def read_npz(
     counts = None if lengths is None else list(lengths)
     reading = _PlainArchive(path, NpzArchive(path, max_bytes), called, counts)
     columns = reading.columns()
-    again = (partial(read_npz, names=called, lengths=counts, max_bytes=max_bytes), (path,))
+    reopen = (partial(read_npz, names=called, lengths=counts, max_bytes=max_bytes), (path,))
     metadata = left_out_of(reading.left_out)
-    return DemoSource(path, columns, reading.offsets, again=again, metadata=metadata)
+    return DemoSource(path, columns, reading.offsets, reopen=reopen, metadata=metadata)
 
 
 def _called(column: str, names: set[str]) -> list[str]:

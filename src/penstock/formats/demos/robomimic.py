@@ -85,7 +85,7 @@ def read_robomimic(
     file = File(path)
     demos = _RobomimicFile(file, _chosen(file, filter_key), Cache(cache_bytes), dict(follow or {}))
     columns = demos.columns(next_observations)
-    again = partial(
+    reopen = partial(
         read_robomimic,
         filter_key=filter_key,
         next_observations=next_observations,
@@ -101,7 +101,7 @@ def read_robomimic(
         path,
         columns,
         demos.offsets,
-        again=(again, (path, demos.follow)),
+        reopen=(reopen, (path, demos.follow)),
         metadata=metadata,
         entries=entries,
         state=repr(file.image.superblock),

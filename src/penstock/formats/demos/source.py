@@ -89,7 +89,7 @@ class DemoSource(Source):
     """Demonstrations in one file: columns by path, cut into episodes by `offsets`.
 
     `state` is what tells this reading of the file from another, `entries` gives the metadata of an episode (None: there
-    is none), `again` opens the same again in another process. Cost of a read: one gather a column.
+    is none), `reopen` opens the same again in another process. Cost of a read: one gather a column.
 
     Raises `FormatError` for names that no column can have.
     """
@@ -100,7 +100,7 @@ class DemoSource(Source):
         columns: Mapping[str, DemoColumn],
         offsets: IntArray,
         *,
-        again: tuple[Callable[..., Source], tuple[Any, ...]],
+        reopen: tuple[Callable[..., Source], tuple[Any, ...]],
         metadata: Mapping[str, Any],
         entries: Callable[[int], dict[str, Any]] | None = None,
         state: str = "",
@@ -110,13 +110,13 @@ class DemoSource(Source):
             raise FormatError("expected a name that a column can have", path=path, where=repr(name[:200]))
         self._columns, self._offsets = dict(columns), np.asarray(offsets, np.int64)
         self._spec = Spec({name: c.field for name, c in self._columns.items()})
-        self._metadata, self._entries, self._again, self._blocks = dict(metadata), entries, again, blocks
+        self._metadata, self._entries, self._reopen, self._blocks = dict(metadata), entries, reopen, blocks
         stat = os.stat(path)
         told = json.dumps([stat.st_size, stat.st_mtime_ns, state, self._spec.fingerprint])
         self._fingerprint = hashlib.sha256(told.encode() + self._offsets.tobytes()).hexdigest()
 
     def __reduce__(self) -> tuple[Callable[..., Source], tuple[Any, ...]]:
-        return self._again
+        return self._reopen
 
     @property
     def spec(self) -> Spec:

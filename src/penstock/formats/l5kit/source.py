@@ -65,7 +65,7 @@ class L5KitSource(Source):
             message = "expected missing to be 'fill' or 'refuse' and cache_bytes from 0 on"
             raise DataError(f"{message}, got {missing!r} and {cache_bytes!r}")
         self.path = path
-        self._again = partial(L5KitSource, path, cache_bytes=cache_bytes, missing=missing, **options)
+        self._reopen = partial(L5KitSource, path, cache_bytes=cache_bytes, missing=missing, **options)
         self.cache = Cache(cache_bytes)
         self._tables = open_tables(path, self.cache, missing, **options)
         self.scenes, self.frames = self._tables.scenes, self._tables.frames
@@ -76,7 +76,7 @@ class L5KitSource(Source):
         self._closed = False
 
     def __reduce__(self) -> tuple[Callable[..., L5KitSource], tuple[()]]:
-        return self._again, ()
+        return self._reopen, ()
 
     def __enter__(self) -> L5KitSource:
         return self

@@ -50,11 +50,11 @@ def _file(file: ChunkFile) -> Iterator[Finding]:
         except ChunkError as error:
             yield Finding("error", where, f"{error.reason}: {error}")
             continue
-        for message in told(frames):
+        for message in oddities(frames):
             yield Finding("warning", where, message)
 
 
-def told(frames: ByteArray) -> Iterator[str]:
+def oddities(frames: ByteArray) -> Iterator[str]:
     """Oddities of the frames `[n, 8396]` of a game, in words."""
     rows = frames.view(FRAME)[:, 0]
     broken = np.flatnonzero(broken_history(frames))

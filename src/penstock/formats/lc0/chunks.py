@@ -89,7 +89,7 @@ class ChunkFile(ChunkSource):
         last frame that is wanted, and a copy unless `as_stored`; memory of unreferenced frames is used again.
         """
         stored = self.stored(i)
-        told = self._told(stored, i)
+        told = self._counted(stored, i)
         if told is None or wanted is None or self._verify:
             return chosen(self._whole(stored, told, i), wanted)
         places = wanted(told.frames)
@@ -127,7 +127,7 @@ class ChunkFile(ChunkSource):
         nbytes = 0
         for at, i in enumerate(chunks):
             try:
-                told = self._known(i) or self._told(self.stored(i), i)
+                told = self._known(i) or self._counted(self.stored(i), i)
             except ChunkError:
                 continue
             if told is None or nbytes >= SOME:
@@ -202,7 +202,7 @@ class ChunkFile(ChunkSource):
         inside is not seen. Cost: a read of the compressed bytes.
         """
         stored = self.stored(i)
-        told = self._told(stored, i)
+        told = self._counted(stored, i)
         if told is not None:
             return told
         raw = self._unpacked(stored, i)
@@ -211,7 +211,7 @@ class ChunkFile(ChunkSource):
         except ChunkError as error:
             raise self._named(error, error.reason, i) from None
 
-    def _told(self, stored: bytes, i: int) -> Counted | None:
+    def _counted(self, stored: bytes, i: int) -> Counted | None:
         """Properties of chunk `i` from its ends; None where only unpacking shows them. Kept, 8 bytes a chunk: the file
         is unchanged since it was indexed."""
         told = self._known(i)

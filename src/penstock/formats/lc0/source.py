@@ -67,7 +67,7 @@ class Lc0Source(Source):
         if damaged not in ("drop", "refuse"):
             raise DataError(f"expected damaged to be 'drop' or 'refuse', got {damaged!r}")
         self.path = Path(path)
-        self._again = partial(
+        self._reopen = partial(
             Lc0Source, path, missing_st=missing_st, order=order, damaged=damaged, cache_bytes=cache_bytes, limit=limit
         )
         self._files: list[ChunkFile] = []
@@ -108,7 +108,7 @@ class Lc0Source(Source):
         )
 
     def __reduce__(self) -> tuple[Callable[..., Lc0Source], tuple[()]]:
-        return self._again, ()
+        return self._reopen, ()
 
     @property
     def spec(self) -> Spec:

@@ -61,7 +61,12 @@ def read(archives: Archives) -> Content:
     written = _written_spec(meta, archives)
     if written is not None and described.all():
         return Content(
-            NAME, _spec(written, meta), np.zeros(1, np.int64), _empty(written), steps.take(~described), _told(meta)
+            NAME,
+            _spec(written, meta),
+            np.zeros(1, np.int64),
+            _empty(written),
+            steps.take(~described),
+            _plain_metadata(meta),
         )
     inner = Archives(archives.paths, archives.buffers, steps.take(~described), archives.options)
     if not len(inner.samples):
@@ -92,7 +97,7 @@ def _empty(fields: Mapping[str, Field]) -> dict[str, Places]:
     }
 
 
-def _told(meta: Mapping[str, Any]) -> dict[str, Any]:
+def _plain_metadata(meta: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v.value if isinstance(v, ColorSpace) else plain(v) for k, v in meta.items() if not isinstance(v, Space)}
 
 
@@ -141,7 +146,7 @@ class _StepColumns:
         for name in self._names:
             if name not in (*NAMES, "next_obs"):
                 columns |= self._named(name)
-        metadata = _told(meta)
+        metadata = _plain_metadata(meta)
         metadata |= {"discontinuous_steps": breaks} if breaks else {}
         metadata |= {"left_out": infos.left_out} if infos.left_out else {}
         n = len(self.offsets) - 1

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from penstock.errors import PlanError
-from penstock.plan.base import settle
+from penstock.plan.base import require_int
 
 Method = Literal["best_fit_decreasing", "best_fit", "first_fit", "next_fit", "random_fit", "concat_split"]
 Overlong = Literal["error", "truncate_left", "truncate_right", "split", "drop", "own_pack"]
@@ -70,12 +70,12 @@ class Rule:
             allowed = (False, True) if choices is bool else get_args(choices)
             if getattr(self, name) not in allowed:
                 raise PlanError(f"expected Rule {name} to be one of {allowed}, got {getattr(self, name)!r}")
-        settle(self, "align", 1, LONGEST)
-        settle(self, "seed", 0, (1 << 64) - 1)
-        settle(self, "head", 0, min(self.capacity) - 1)
+        require_int(self, "align", 1, LONGEST)
+        require_int(self, "seed", 0, (1 << 64) - 1)
+        require_int(self, "head", 0, min(self.capacity) - 1)
         for name, most in (("max_sequences", (1 << 31) - 1), ("open_bins", 1 << 16)):
             if getattr(self, name) is not None:
-                settle(self, name, 1, most)
+                require_int(self, name, 1, most)
         self._check_used()
 
     def _check_used(self) -> None:

@@ -1,4 +1,4 @@
-"""Room to work in that each thread keeps."""
+"""Buffers that each thread keeps and uses again."""
 
 from __future__ import annotations
 

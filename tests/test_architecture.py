@@ -1,4 +1,4 @@
-"""The rules of the house: which room sees which, what an import costs, how big things are, what is public."""
+"""The package layout: which package imports which, the cost of an import, sizes of files, and public names."""
 
 # pyright: basic
 
@@ -23,7 +23,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 GROUND = ("errors", "core", "files")
-# room -> the rooms it sees besides itself. `formats` alone is the empty package that holds the formats.
+# package -> the packages that it may import. `formats` alone is the empty package around the formats.
 SEES: dict[str, tuple[str, ...]] = {
     "errors": (),
     "core": ("errors",),
@@ -78,7 +78,7 @@ def module_of(file: Path) -> str:
 MODULES = {module_of(file) for file in FILES}
 
 
-def room_of(module: str) -> str:
+def package_of(module: str) -> str:
     """`penstock.formats.minari.ids` is in `formats.minari`, `penstock.core.spec` in `core`, `penstock` in ``."""
     parts = module.split(".")[1:]
     return ".".join(parts[:2]) if parts[:1] == ["formats"] else "".join(parts[:1])
@@ -105,27 +105,27 @@ def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]
     return (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
-def test_every_room_has_a_row_and_every_row_a_room() -> None:
-    rooms = {room_of(module) for module in MODULES} - {""}
-    assert rooms - SEE_ALL == set(SEES)
+def test_every_package_has_a_row_and_every_row_a_package() -> None:
+    packages = {package_of(module) for module in MODULES} - {""}
+    assert packages - SEE_ALL == set(SEES)
 
 
-@pytest.mark.parametrize("room", SEES)
-def test_imports_point_one_way(room: str) -> None:
-    allowed = {room, *SEES[room]}
+@pytest.mark.parametrize("package", SEES)
+def test_imports_point_one_way(package: str) -> None:
+    allowed = {package, *SEES[package]}
     wrong = [
         f"{file.relative_to(ROOT)}:{line} imports {name}"
         for file in FILES
-        if room_of(module_of(file)) == room
+        if package_of(module_of(file)) == package
         for name, line in own_imports(parsed(file))
-        if room_of(name) not in allowed
+        if package_of(name) not in allowed
     ]
     assert wrong == []
 
 
 def test_the_rows_have_no_circle() -> None:
     settled: set[str] = set()
-    while ready := {room for room, sees in SEES.items() if room not in settled and settled.issuperset(sees)}:
+    while ready := {package for package, sees in SEES.items() if package not in settled and settled.issuperset(sees)}:
         settled |= ready
     assert settled == set(SEES)
 
@@ -152,7 +152,7 @@ def test_array_types_are_named_once() -> None:
     wrong = [
         f"{file.relative_to(ROOT)}:{node.lineno} names {ast.unparse(node.value)}"
         for file in FILES
-        if room_of(module_of(file)) not in ("kernels", "load", "live")
+        if package_of(module_of(file)) not in ("kernels", "load", "live")
         for node in parsed(file).body
         if isinstance(node, ast.Assign) and ast.unparse(node.value) in ARRAY_TYPES
     ]
@@ -196,7 +196,7 @@ def test_files_are_owned_in_one_way() -> None:
     wrong = [
         f"{file.relative_to(ROOT)}:{line} uses {name}"
         for file in FILES
-        if room_of(module_of(file)) != "files"
+        if package_of(module_of(file)) != "files"
         for name, line in file_calls(parsed(file))
         if name not in FILE_EXCEPTIONS.get(file.relative_to(ROOT).as_posix(), ())
     ]
@@ -241,7 +241,7 @@ def test_importing_the_package_loads_almost_nothing() -> None:
 
 
 @pytest.mark.parametrize("code", ["import penstock.data", "import penstock.load.loader"])
-def test_the_rooms_leave_heavy_libraries_alone(code: str) -> None:
+def test_packages_do_not_import_heavy_libraries(code: str) -> None:
     assert loaded_by(code) & HEAVY == set()
 
 
