@@ -240,7 +240,9 @@ def test_importing_the_package_loads_almost_nothing() -> None:
     assert len(loaded) < 60
 
 
-@pytest.mark.parametrize("code", ["import penstock.data", "import penstock.load.loader"])
+@pytest.mark.parametrize(
+    "code", ["import penstock.data", "import penstock.load.loader", "import penstock.record.recorder"]
+)
 def test_packages_do_not_import_heavy_libraries(code: str) -> None:
     assert loaded_by(code) & HEAVY == set()
 

@@ -155,6 +155,7 @@ NO_EXAMPLE = {
             "penstock.record.buffer.column_for",
             "penstock.record.buffer.storer",
             "penstock.record.same_step.copy_before_reset",
+            "penstock.record.sink.Recording",
             "penstock.record.sink.Sink",
         ),
         "a part of a collector, which has the examples",

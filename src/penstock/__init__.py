@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from penstock.plan.where import Where
     from penstock.plan.windows import Windows
     from penstock.record.collector import Collector
+    from penstock.record.recorder import Recorder
     from penstock.record.rollout import rollout, rollout_vector
     from penstock.record.vector import VectorCollector
 
@@ -93,6 +94,7 @@ __all__ = [
     "PenstockError",
     "PlanError",
     "Ragged",
+    "Recorder",
     "Repeat",
     "Selection",
     "Sequences",
@@ -150,6 +152,7 @@ _HOME = {
     "PenstockError": "penstock.errors:PenstockError",
     "PlanError": "penstock.errors:PlanError",
     "Ragged": "penstock.core.ragged:Ragged",
+    "Recorder": "penstock.record.recorder:Recorder",
     "Repeat": "penstock.plan.repeat:Repeat",
     "Selection": "penstock.core.selection:Selection",
     "Sequences": "penstock.plan.sequences:Sequences",
@@ -185,7 +188,13 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
-    value = globals()[name] = pkgutil.resolve_name(_HOME[name])
+    try:
+        value = globals()[name] = pkgutil.resolve_name(_HOME[name])
+    except ModuleNotFoundError as error:
+        if error.name != "gymnasium":
+            raise
+        missing = pkgutil.resolve_name("penstock.errors:MissingExtraError")
+        raise missing("gymnasium is not installed; install it with: pip install 'penstock[gymnasium]'") from error
     return value
 
 

@@ -21,6 +21,20 @@ def test_what_is_told_lies_there(call: Call, tmp_path: Path, format: str) -> Non
         assert told["returns"]["mean"] == np.mean([episode.total_reward for episode in data])
 
 
+def test_episodes_are_added_to_a_dataset(call: Call, tmp_path: Path) -> None:
+    out, before = tmp_path / "data", []
+    for format in (("--format", "webdataset"), ()):
+        told = call("record", "CartPole-v1", "-n", 2, "-o", out, "--append", *format, "--seed", 0, "--json").json
+        assert (told["format"], told["episodes"]) == ("webdataset", 2)
+        with penstock.open(out) as data:
+            lengths = [len(episode) for episode in data]
+        assert lengths[: len(before)] == before
+        before = lengths
+    assert len(before) == 4
+    assert "expected the observation space" in call("record", "MountainCar-v0", "-n", 1, "-o", out, "--append").err
+    assert "--append" in call("record", "CartPole-v1", "-n", 1, "-o", out, "--append", "-O", "layout=npy").err
+
+
 def test_the_same_seed_records_the_same(call: Call, tmp_path: Path) -> None:
     for name in ("a", "b"):
         assert call("record", "CartPole-v1", "-n", 2, "-o", tmp_path / name, "--seed", 5).code == 0

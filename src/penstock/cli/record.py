@@ -20,7 +20,7 @@ from penstock.core.spec import Spec
 from penstock.envs.config import Config, EnvConfig
 from penstock.envs.registry import available, color_space_of, resolve
 from penstock.errors import DataError, require, suggestion
-from penstock.formats.base.format import Format, named
+from penstock.formats.base.format import Format, named, recognise
 from penstock.formats.base.writer import Writer
 from penstock.record.collector import Collector
 from penstock.record.rollout import Policy, Rollout, rollout, rollout_vector
@@ -43,12 +43,14 @@ def record(
         typer.Argument(metavar="ENV", help="benchmark/task, an id of Gymnasium, or module:id to import one first."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Where the dataset is created; nothing may lie there.")
+        Path | None, typer.Option("--out", "-o", help="Path of the new dataset, or with --append of an existing one.")
     ] = None,
     episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="How many episodes.")] = 10,
+    append: Annotated[bool, typer.Option("--append", help="Add the episodes to the dataset at --out.")] = False,
     format: Annotated[
-        str, typer.Option("--format", help="A format that writes, see `penstock formats`.", autocompletion=format_names)
-    ] = "columns",
+        str | None,
+        typer.Option("--format", help="A format that writes, see `penstock formats`.", autocompletion=format_names),
+    ] = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", "-O", metavar="KEY=VALUE", help="For the writer, as layout=seed.")
     ] = None,
@@ -66,7 +68,7 @@ def record(
     n_envs: Annotated[int, typer.Option("--n-envs", min=1, help="So many at once; policies take batches then.")] = 1,
     as_json: Json = False,
 ) -> None:
-    """Record episodes of an environment into a new dataset.
+    """Record episodes of an environment into a new dataset, or add them to one.
 
     Each episode is saved when it ends, so that what was recorded before an interruption is there. With --n-envs, some
     more episodes than were asked for may end at the same step.
@@ -77,13 +79,14 @@ def record(
         raise typer.BadParameter("expected a place for the dataset", param_hint="--out")
     if random and policy != "random":
         raise typer.BadParameter(f"expected one policy, got {policy} and --random", param_hint="--random")
-    act, entry = _policy(policy), named(format)
+    act, chosen = _policy(policy), pairs(option, "--option")
     what = _recorded(env, benchmark, task, settings or [])
-    target = _target(out, entry, pairs(option, "--option"), what.metadata)
+    entry = recognise(out)[0] if append and out.exists() else named(format or "columns")
+    into = _into(out, entry, chosen, what.metadata, append, format)
     with _progress(quiet=as_json) as progress:
         bar = progress.add_task(what.name, total=episodes)
         done = _drive(
-            what, target, act, n_envs, infos, {"episodes": episodes, "seed": seed}, lambda *_: progress.advance(bar)
+            what, into, act, n_envs, infos, {"episodes": episodes, "seed": seed}, lambda *_: progress.advance(bar)
         )
     summary = {
         "path": str(out),
@@ -102,7 +105,7 @@ def record(
 
 def _drive(
     what: Recorded,
-    target: Callable[[Spec], Writer],
+    into: Mapping[str, Any],
     act: Policy | None,
     n_envs: int,
     infos: bool,
@@ -111,11 +114,22 @@ def _drive(
 ) -> Rollout:
     mode = "union" if infos else False
     if n_envs == 1:
-        with closing(Collector(what.one(), target, record_infos=mode)) as one:
+        with closing(Collector(what.one(), **into, record_infos=mode)) as one:
             return rollout(one, act, on_episode=on_episode, **limits)
     envs = what.several(n_envs, limits["seed"])
-    with closing(VectorCollector(envs, target, record_infos=mode, unfinished="drop")) as several:
+    with closing(VectorCollector(envs, **into, record_infos=mode, unfinished="drop")) as several:
         return rollout_vector(several, act, on_episode=on_episode, **limits)
+
+
+def _into(
+    out: Path, entry: Format, options: Mapping[str, Any], metadata: Mapping[str, Any], append: bool, format: str | None
+) -> dict[str, Any]:
+    """The arguments of a collector that say where it records."""
+    if not append:
+        return {"target": _target(out, entry, options, metadata)}
+    if options:
+        raise typer.BadParameter("expected none with --append: a dataset is continued as it was begun", param_hint="-O")
+    return {"target": out, "mode": "append", "format": format, "metadata": metadata}
 
 
 def _target(

@@ -74,6 +74,36 @@ def atomic_path(path: StrPath, *, durable: Durability = "none", overwrite: bool 
         sync(target.parent)
 
 
+@contextmanager
+def replaced_path(path: StrPath) -> Generator[None]:
+    """Free a path for the block, which makes another file or folder there, and delete the old one when the block ends.
+
+    If the block raises, the old one is back. After a kill, the next writer in the folder ends the replacement.
+
+    Raises:
+        OSError: Nothing is at `path`, or its folder cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> place = Path(tempfile.mkdtemp()) / "dataset"
+        >>> _ = place.write_text("old")
+        >>> with replaced_path(place):
+        ...     _ = place.write_text("new")
+        >>> place.read_text(), [entry.name for entry in place.parent.iterdir()]
+        ('new', ['dataset'])
+    """
+    target = Path(path)
+    with scratch_folder(target) as scratch:
+        (scratch / OLD).mkdir()
+        old = scratch / OLD / target.name
+        move(target, old)
+        try:
+            yield
+        except BaseException:
+            move(old, target)
+            raise
+
+
 def _install(made: Path, target: Path, scratch: Path, *, overwrite: bool) -> None:
     if overwrite:
         (scratch / OLD).mkdir()

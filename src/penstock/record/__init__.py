@@ -1,5 +1,1 @@
-"""Record episodes from environments: collectors for single and vectorised environments, hooks, and rollouts."""
-
-from penstock.errors import require
-
-require("gymnasium", "gymnasium")
+"""Record episodes: `Recorder` for any loop, collectors for Gymnasium environments, hooks, and rollouts."""

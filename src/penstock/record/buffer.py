@@ -16,7 +16,7 @@ from penstock.core.arrays import AnyArray, BoolArray
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Field
 from penstock.errors import DataError
-from penstock.record.spaces import leaf_field
+from penstock.record.fields import leaf_field
 
 Store = Callable[[int, Any], None]
 

@@ -7,29 +7,29 @@ from typing import Any, Literal
 
 import gymnasium
 
-from penstock.core.ragged import Array
-from penstock.core.spec import Spec
 from penstock.errors import DataError
-from penstock.record.buffer import EpisodeBuffer
 from penstock.record.checks import Verdict
 from penstock.record.hooks import EpisodeMetadata, StepData, StepHook, reward_statistics, seed_stream
-from penstock.record.infos import MASK, InfoColumns, InfoSchema, Policy, make_infos
-from penstock.record.sink import Sink, Target, about_reset, environment_metadata, make_spec
+from penstock.record.infos import Policy, make_infos
+from penstock.record.recorder import StepRecorder, Unfinished, cast_of
+from penstock.record.schema import RecordingSchema
+from penstock.record.sink import Mode, Recording, Target, WriterSink, about_reset, environment_metadata
 from penstock.record.spaces import from_gymnasium
 
-# First keys that extras cannot have.
-RESERVED = ("observations", "actions", "rewards", "terminations", "truncations", "infos", MASK)
+CONTINUED = {"continued": True}  # metadata of an episode that starts where the one before was cut off
 
 
-class Collector(gymnasium.Wrapper[Any, Any, Any, Any]):
+class Collector(Recording, gymnasium.Wrapper[Any, Any, Any, Any]):
     """Environment wrapper that records episodes. Every episode is written when it ends.
 
     Use it in place of the environment. Cost: about 1 us for each step.
 
     Args:
         env: Environment to record.
-        target: Path of a new dataset, an open `Writer` (which you close), or a function from a `Spec` to a `Writer`.
-        format: Format of a new dataset. The default is `"columns"`.
+        target: Path of a dataset, an open `Writer` (which you close), or a function from a `Spec` to a `Writer`.
+        mode: For a path: `"create"` refuses an existing dataset, `"append"` continues it or creates one, `"overwrite"`
+            replaces it when the first episode ends. The default is `"create"`.
+        format: Format of the dataset. The default is `"columns"`, or with `"append"` the format of the dataset.
         metadata: Metadata of the dataset, in addition to `env_spec`. The default is none.
         record_infos: False: no infos. True or `"error"`: every info must have the columns of the first. `"union"`:
             missing values are filled, and `infos_mask/...` is True for recorded ones. The default is False.
@@ -47,7 +47,7 @@ class Collector(gymnasium.Wrapper[Any, Any, Any, Any]):
             `"save"`.
 
     Raises:
-        SpecError: A space has no columns.
+        SpecError: A space has no columns, or differs from the dataset that is continued.
         FileExistsError: The path exists.
         DataError: While stepping, a value cannot be recorded.
         OSError: While stepping, the disk is full. See `flush`.
@@ -82,7 +82,8 @@ class Collector(gymnasium.Wrapper[Any, Any, Any, Any]):
         env: gymnasium.Env[Any, Any],
         target: Target,
         *,
-        format: str = "columns",
+        mode: Mode = "create",
+        format: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         record_infos: bool | Policy = False,
         info_example: Mapping[str, Any] | None = None,
@@ -93,41 +94,18 @@ class Collector(gymnasium.Wrapper[Any, Any, Any, Any]):
         nan: Verdict = "error",
         outside: Verdict = "warn",
         dtypes: Literal["error", "cast"] = "error",
-        unfinished: Literal["save", "drop"] = "save",
+        unfinished: Unfinished = "save",
     ) -> None:
         super().__init__(env)
         spaces = from_gymnasium(env.observation_space), from_gymnasium(env.action_space)
-        self._spaces, self._unfinished, self._on_step = spaces, unfinished, on_step
+        infos = make_infos(record_infos, info_example)
+        schema = RecordingSchema(*spaces, infos, extras=on_step is not None)
+        about = environment_metadata(env, metadata)
+        self._sink = WriterSink(target, schema, format, mode, about, episode_metadata, nan, outside)
+        self._recorder = StepRecorder(self._sink, schema, cast_of(dtypes), unfinished)
+        self._on_step = on_step
         self._seeds = seed_stream(seed) if autoseed else None
-        self._buffer = EpisodeBuffer(*spaces, cast="any" if dtypes == "cast" else "python")
-        schema = make_infos(record_infos, info_example)
-        self._infos = None if schema is None else InfoColumns(schema)
-        self._extras = InfoColumns(InfoSchema("error", "", "boundary", RESERVED))
-        self._step_extras = InfoColumns(InfoSchema("error", "", "step", RESERVED))
-        self._sink = Sink(target, format, environment_metadata(env, metadata), episode_metadata, nan, outside)
-        self._open = False
-        self._about: dict[str, Any] = {}
         self._closed = False
-
-    @property
-    def episodes(self) -> int:
-        """Number of written episodes."""
-        return self._sink.episodes
-
-    @property
-    def steps(self) -> int:
-        """Total number of steps of the written episodes."""
-        return self._sink.steps
-
-    @property
-    def pending(self) -> int:
-        """Number of closed episodes that wait in memory because writing failed."""
-        return len(self._sink.pending)
-
-    @property
-    def dataset_spec(self) -> Spec:
-        """Columns of the dataset. Columns of infos and extras are final after the first episode."""
-        return self._sink.spec or self._make_spec()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode. An open episode is saved as truncated. Seed and options are stored with the new one.
@@ -139,20 +117,18 @@ class Collector(gymnasium.Wrapper[Any, Any, Any, Any]):
         Returns:
             Observation and info of the environment.
         """
-        self._end_unfinished()
+        self._recorder.end()
         if seed is not None:
             seed = int(seed)  # environments take no NumPy integers
         elif self._seeds is not None:
             seed = next(self._seeds)
-        self._about = about_reset(seed, options)
+        about = about_reset(seed, options)
         observation, info = self.env.reset(seed=seed, options=options)
         if self._on_step is None:
-            self._begin(observation, info)
+            self._recorder.begin(observation, info, metadata=about)
         else:
             data = self._on_step(StepData(self.env, observation, info, is_reset=True))
-            self._begin(data.observation, data.info)
-            self._extras.store(0, data.extras)
-        self._open = True
+            self._recorder.begin(data.observation, data.info, metadata=about, extras=data.extras)
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -168,26 +144,9 @@ class Collector(gymnasium.Wrapper[Any, Any, Any, Any]):
             DataError: No episode is open, or the action cannot be recorded; the environment did not step then. Or the
                 result cannot be recorded; the episode then ends with the step before.
         """
-        if not self._open:
-            raise DataError("expected reset() before step(): no episode is open, the last one has ended or failed")
-        buffer, i = self._buffer, self._buffer.steps
-        buffer.store_action(i, action)
-        result = self.env.step(action)
-        observation, reward, terminated, truncated, info = result
-        self._open = False  # until the step is recorded
-        if self._on_step is not None:
-            self._open = self._record_hooked(self._on_step, action, result)
-            return result
-        buffer.store_reward(i, reward)
-        buffer.store_observation(i + 1, observation)
-        if self._infos is not None:
-            self._infos.store(i + 1, info)
-        buffer.steps = i + 1
-        if terminated or truncated:
-            self._end(bool(terminated), bool(truncated))
-        else:
-            self._open = True
-        return result
+        if self._on_step is None:
+            return self._recorder.advance(action, self.env.step)
+        return self._hooked_step(self._on_step, action)
 
     def truncate(self) -> None:
         """End the open episode here as truncated, and save it.
@@ -198,18 +157,9 @@ class Collector(gymnasium.Wrapper[Any, Any, Any, Any]):
         Raises:
             DataError: No episode is open.
         """
-        if not self._open:
+        if not self._recorder.is_open:
             raise DataError("expected an open episode to truncate, got none; call reset() first")
-        if self._buffer.steps:
-            self._end(False, True, carry=True)
-
-    def flush(self) -> None:
-        """Write the episodes that wait in memory because writing failed, for example on a full disk.
-
-        Raises:
-            OSError: Writing failed again. Call `flush` later.
-        """
-        self._sink.flush()
+        self._recorder.split(CONTINUED)
 
     def close(self) -> None:
         """Save or drop the open episode, close the writer unless it was passed in, and close the environment.
@@ -218,61 +168,27 @@ class Collector(gymnasium.Wrapper[Any, Any, Any, Any]):
             OSError: Writing failed. `close` can be called again.
         """
         try:
-            if self._unfinished == "save":
-                self._end_unfinished()
-            self._open, self._buffer.steps = False, 0
-            self._sink.close()
+            self._recorder.close()
         finally:
             if not self._closed:
                 self._closed = True
                 super().close()
 
-    def _begin(self, observation: Any, info: dict[str, Any]) -> None:
-        self._buffer.steps = 0
-        self._buffer.store_observation(0, observation)
-        if self._infos is not None:
-            self._infos.store(0, info)
-
-    def _record_hooked(self, hook: StepHook, action: Any, result: tuple[Any, ...]) -> bool:
-        """Record a step as changed by the hook. Return whether an episode is still open."""
+    def _hooked_step(self, hook: StepHook, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step and record it as changed by the hook."""
+        recorder = self._recorder
+        if not recorder.is_open:
+            raise DataError("expected reset() before step(): no episode is open, the last one has ended or failed")
+        recorder.store_action(action)
+        result = self.env.step(action)
         observation, reward, terminated, truncated, info = result
-        buffer, i = self._buffer, self._buffer.steps
+        recorder.interrupt()  # until the hook has returned
         data = hook(StepData(self.env, observation, info, action, reward, terminated, truncated))
+        recorder.resume()
         if data.action is not action:
-            buffer.store_action(i, data.action)
-        buffer.store_reward(i, data.reward)
-        buffer.store_observation(i + 1, data.observation)
-        if self._infos is not None:
-            self._infos.store(i + 1, data.info)
-        self._store_extras(i, data.extras)
-        buffer.steps = i + 1
-        if not (data.terminated or data.truncated):
-            return True
-        goes_on = not (terminated or truncated)
-        self._end(bool(data.terminated), bool(data.truncated), carry=goes_on)
-        return goes_on
-
-    def _store_extras(self, i: int, extras: dict[str, Any]) -> None:
-        boundary = {key: value for key, value in extras.items() if self._extras.has(key)}
-        self._extras.store(i + 1, boundary)
-        self._step_extras.store(i, {key: value for key, value in extras.items() if key not in boundary})
-
-    def _end_unfinished(self) -> None:
-        if self._buffer.steps:
-            self._end(False, True)
-        self._open = False
-
-    def _end(self, terminated: bool, truncated: bool, carry: bool = False) -> None:
-        n, about = self._buffer.steps, self._about
-        columns: dict[str, Array] = self._buffer.take(terminated, truncated, carry)
-        if self._infos is not None:
-            columns |= self._infos.take(n + 1, carry)
-        columns |= self._extras.take(n + 1, carry)
-        columns |= self._step_extras.take(n)
-        self._open, self._about = carry, {"continued": True}
-        self._sink.add(self._make_spec, columns, about)
-        self._sink.flush()
-
-    def _make_spec(self) -> Spec:
-        schemas = [infos.schema for infos in (self._infos, self._extras, self._step_extras) if infos is not None]
-        return make_spec(*self._spaces, schemas)
+            recorder.store_action(data.action)
+        carry = None if terminated or truncated else CONTINUED
+        recorder.store_result(
+            data.observation, data.reward, data.terminated, data.truncated, data.info, data.extras, carry
+        )
+        return result

@@ -4,78 +4,68 @@ from __future__ import annotations
 
 import copy
 import os
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, Literal
 
 from penstock.core.episode import Episode
 from penstock.core.ragged import Array
-from penstock.core.spaces import Space
-from penstock.core.spec import Field, Spec
-from penstock.errors import DataError, SpecError
-from penstock.files import scratch_folder
-from penstock.formats.base.format import named
+from penstock.core.spec import Spec
+from penstock.errors import DataError, FormatError, SpecError
+from penstock.files import replaced_path, scratch_folder
+from penstock.formats.base.format import named, recognise
 from penstock.formats.base.writer import Writer
 from penstock.record.checks import Checks, Verdict
 from penstock.record.hooks import EpisodeMetadata
-from penstock.record.infos import InfoSchema
-from penstock.record.spaces import space_fields
+from penstock.record.schema import RecordingSchema
 
 Target = str | os.PathLike[str] | Writer | Callable[[Spec], Writer]
+Mode = Literal["create", "append", "overwrite"]
+
+MODES: tuple[Mode, ...] = ("create", "append", "overwrite")
 
 
-class Sink:
-    """Check, describe and write episodes. Episodes that could not be written wait in `pending`.
-
-    The folder of a path is created at once. The writer is created with the first episode. `close` closes it unless it
-    was passed in.
+class Sink(ABC):
+    """Check and describe closed episodes. Episodes that are not written yet wait in `pending`.
 
     Args:
-        target: Path of a new dataset, a writer, or a function from a spec to a writer.
-        format: Format of a new dataset.
-        metadata: Metadata of the dataset.
+        schema: Columns of the dataset.
         describe: Returns the metadata of an episode, or None.
         nan: Verdict on values that are not finite.
         outside: Verdict on values outside their space.
-
-    Raises:
-        FileExistsError: The path exists.
-        OSError: The folder cannot be written.
-        SpecError: The target has another type.
     """
 
     def __init__(
-        self,
-        target: Target,
-        format: str,
-        metadata: Mapping[str, Any],
-        describe: EpisodeMetadata | None,
-        nan: Verdict,
-        outside: Verdict,
+        self, schema: RecordingSchema, describe: EpisodeMetadata | None, nan: Verdict, outside: Verdict
     ) -> None:
+        self.first = 0  # number of the first recorded episode in the dataset
         self.episodes = self.steps = 0
         self.pending: deque[Episode] = deque()
         self._verdicts = (nan, outside)
-        self._describe, self._metadata = describe, dict(metadata)
-        self._writer = target if isinstance(target, Writer) else None
-        self._owned = self._writer is None
-        self._make = _maker(target, format, self._metadata)
+        self._describe = describe
+        self.use(schema)
+
+    def use(self, schema: RecordingSchema) -> None:
+        """Begin with the columns of a schema.
+
+        Args:
+            schema: Columns of the dataset.
+        """
+        self._schema = schema
         self._spec: Spec | None = None
         self._check: Checks | None = None
 
     @property
-    def spec(self) -> Spec | None:
-        """Columns of the dataset, or None before the first episode."""
-        return self._spec
+    def spec(self) -> Spec:
+        """Columns of the dataset. Columns of infos and extras are final after the first episode."""
+        return self._spec or self._schema.spec()
 
-    def add(self, make_spec: Callable[[], Spec], columns: dict[str, Array], metadata: Mapping[str, Any]) -> None:
-        """Check and describe one episode, and queue it for `flush`.
+    def add(self, columns: dict[str, Array], metadata: Mapping[str, Any]) -> None:
+        """Check and describe one episode, and append it to `pending`.
 
         Args:
-            make_spec: Returns the columns of the dataset.
             columns: Columns of the episode.
             metadata: Metadata of the episode.
 
@@ -83,15 +73,124 @@ class Sink:
             DataError: A check fails. The episode is dropped.
         """
         if self._spec is None or self._check is None:
-            self._spec = make_spec()
+            self._spec = self._schema.spec()
             self._check = Checks(self._spec, *self._verdicts)
-        number = self.episodes + len(self.pending)
+        number = self.first + self.episodes + len(self.pending)
         self._check(number, columns)
         about = dict(metadata)
         episode = Episode(self._spec, columns, number, about)
         if self._describe is not None:
             about.update(self._describe(episode))
         self.pending.append(episode)
+
+    def write_due(self) -> None:
+        """Write the pending episodes that are due after `add`. The default is all of them."""
+        self.flush()
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Write all pending episodes, oldest first."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Write pending episodes, and release the files."""
+
+
+class WriterSink(Sink):
+    """Write episodes with a `Writer`.
+
+    The folder of a path is created at once. The writer is created with the first episode. `close` closes it unless it
+    was passed in.
+
+    Args:
+        target: Path of a dataset, a writer, or a function from a spec to a writer.
+        schema: Columns of the dataset. With `"append"`, it takes over the columns of the dataset.
+        format: Format of the dataset. None is `"columns"`, or with `"append"` the format of the dataset.
+        mode: What to do with a dataset at the path: refuse it (`"create"`), continue it, or replace it.
+        metadata: Metadata of the dataset.
+        describe: Returns the metadata of an episode, or None.
+        nan: Verdict on values that are not finite.
+        outside: Verdict on values outside their space.
+
+    Raises:
+        FileExistsError: The path exists, with `"create"`.
+        OSError: The folder cannot be written.
+        SpecError: The target has another type, or the dataset at the path has other columns.
+        FormatError: The dataset at the path has another format.
+
+    Example:
+        >>> from penstock.core.spaces import Discrete
+        >>> from penstock.record.memory import MemoryWriter
+        >>> schema = RecordingSchema(Discrete(2), Discrete(2))
+        >>> WriterSink(MemoryWriter(), schema, None, "create", {}, None, "error", "warn").episodes
+        0
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        schema: RecordingSchema,
+        format: str | None,
+        mode: Mode,
+        metadata: Mapping[str, Any],
+        describe: EpisodeMetadata | None,
+        nan: Verdict,
+        outside: Verdict,
+    ) -> None:
+        super().__init__(schema, describe, nan, outside)
+        if mode not in MODES:
+            raise SpecError(f"expected mode to be one of {list(MODES)}, got {mode!r}")
+        self._writer = target if isinstance(target, Writer) else None
+        self._owned = self._writer is None
+        if isinstance(target, (str, os.PathLike)):
+            self._make = self._maker(Path(target), format, mode, dict(metadata))
+        elif mode != "create":
+            raise SpecError(f"expected a path for mode={mode!r}, got {type(target).__name__}")
+        elif isinstance(target, Writer) or callable(target):
+            self._make: Any = target
+        else:
+            raise SpecError(f"expected a path, a Writer or a function from Spec to Writer, got {type(target).__name__}")
+
+    def _maker(self, path: Path, format: str | None, mode: Mode, metadata: dict[str, Any]) -> Callable[[Spec], Writer]:
+        exists = os.path.lexists(path)
+        if exists and mode == "create":
+            raise FileExistsError(
+                f"expected nothing at {path}, for a dataset is created there; choose another path, or "
+                "mode='append' or 'overwrite'"
+            )
+        if exists and mode == "append":
+            return self._continuer(path, format, metadata)
+        entry = named(format or "columns")
+        if not exists:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with scratch_folder(path):  # what cannot be written is noticed now, and not when the first episode is over
+            pass
+        if not exists:
+            return lambda spec: entry.create(path, spec, metadata)
+        recognise(path)  # only datasets are replaced
+
+        def replace(spec: Spec) -> Writer:
+            with replaced_path(path):
+                return entry.create(path, spec, metadata)
+
+        return replace
+
+    def _continuer(self, path: Path, format: str | None, metadata: dict[str, Any]) -> Callable[[Spec], Writer]:
+        entry, _ = recognise(path)
+        if format not in (None, entry.name):
+            raise FormatError(f"expected the format {entry.name!r} to append to the dataset, got {format!r}", path=path)
+        with entry.open(path) as source:
+            self._schema.adopt(source.spec, path)
+            self.first = len(source)
+            entries = {k: v for k, v in metadata.items() if k != "env_spec" or k not in source.metadata}
+
+        def append(_: Spec) -> Writer:
+            writer = entry.append(path)
+            if entries:
+                writer.update_metadata(entries)
+            return writer
+
+        return append
 
     def flush(self) -> None:
         """Write pending episodes, oldest first. Errors of the writer pass through.
@@ -101,23 +200,15 @@ class Sink:
         while self.pending:
             episode = self.pending[0]
             try:
-                self.writer(episode.spec).write(episode)
+                if self._writer is None:
+                    self._writer = self._make(episode.spec)
+                self._writer.write(episode)
             except (DataError, SpecError):
                 self.pending.popleft()
                 raise
             self.pending.popleft()
             self.episodes += 1
             self.steps += len(episode)
-
-    def writer(self, spec: Spec) -> Writer:
-        """Return the writer, which is made at first use.
-
-        Args:
-            spec: Columns of the dataset.
-        """
-        if self._writer is None:
-            self._writer = self._make(spec)
-        return self._writer
 
     def close(self) -> None:
         """Write pending episodes, and close the writer unless it was passed in."""
@@ -126,19 +217,38 @@ class Sink:
             self._writer.close()
 
 
-def _maker(target: Any, name: str, metadata: Mapping[str, Any]) -> Callable[[Spec], Writer]:
-    if isinstance(target, (str, os.PathLike)):
-        path = Path(target)
-        if path.exists():
-            raise FileExistsError(f"expected nothing at {path}, for a dataset is created there; choose another path")
-        entry = named(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with scratch_folder(path):  # what cannot be written is noticed now, and not when the first episode is over
-            pass
-        return lambda spec: entry.create(path, spec, metadata)
-    if isinstance(target, Writer) or callable(target):
-        return target  # type: ignore[return-value]
-    raise SpecError(f"expected a path, a Writer or a function from Spec to Writer, got {type(target).__name__}")
+class Recording:
+    """Base of recorders: the counts and columns of the sink."""
+
+    _sink: Sink
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes written by this recorder."""
+        return self._sink.episodes
+
+    @property
+    def steps(self) -> int:
+        """Total number of steps of these episodes."""
+        return self._sink.steps
+
+    @property
+    def pending(self) -> int:
+        """Number of closed episodes that wait in memory because writing failed."""
+        return len(self._sink.pending)
+
+    @property
+    def dataset_spec(self) -> Spec:
+        """Columns of the dataset. Columns of infos and extras are final after the first episode."""
+        return self._sink.spec
+
+    def flush(self) -> None:
+        """Write the episodes that wait in memory because writing failed, for example on a full disk.
+
+        Raises:
+            OSError: Writing failed again. Call `flush` later.
+        """
+        self._sink.flush()
 
 
 def environment_metadata(env: Any, metadata: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -175,28 +285,3 @@ def about_reset(seed: int | None, options: Mapping[str, Any] | None) -> dict[str
     """
     about: dict[str, Any] = {} if seed is None else {"seed": int(seed)}
     return about if options is None else {**about, "options": copy.deepcopy(options)}
-
-
-def make_spec(observation_space: Space, action_space: Space, schemas: Iterable[InfoSchema]) -> Spec:
-    """Return the spec of a recording: columns of the Minari standard, then columns of the schemas.
-
-    Args:
-        observation_space: Space of the observations.
-        action_space: Space of the actions.
-        schemas: Schemas of infos and extras.
-
-    Example:
-        >>> from penstock.core.spaces import Discrete
-        >>> list(make_spec(Discrete(2), Discrete(3), []))
-        ['observations', 'actions', 'rewards', 'terminations', 'truncations']
-    """
-    fields = {
-        **space_fields(observation_space, "observations", "boundary"),
-        **space_fields(action_space, "actions", "step"),
-        "rewards": Field(np.dtype(np.float64)),
-        "terminations": Field(np.dtype(np.bool_)),
-        "truncations": Field(np.dtype(np.bool_)),
-    }
-    for schema in schemas:
-        fields |= schema.all_fields()
-    return Spec(fields, observation_space, action_space)

@@ -10,18 +10,19 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from penstock.core.arrays import BoolArray
 from penstock.core.ragged import Array
-from penstock.core.spec import Spec
 from penstock.errors import DataError, SpecError
 from penstock.record.batch import CLOSED, BatchBuffer, split_infos
 from penstock.record.checks import Verdict
 from penstock.record.hooks import EpisodeMetadata, reward_statistics, seed_stream
 from penstock.record.infos import InfoColumns, Policy, make_infos
+from penstock.record.recorder import Unfinished, cast_of
 from penstock.record.same_step import OverwriteCheck, copy_before_reset, flat_infos, pick_final
-from penstock.record.sink import Sink, Target, about_reset, environment_metadata, make_spec
+from penstock.record.schema import RecordingSchema
+from penstock.record.sink import Mode, Recording, Target, WriterSink, about_reset, environment_metadata
 from penstock.record.spaces import from_gymnasium
 
 
-class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
+class VectorCollector(Recording, VectorWrapper[Any, Any, Any, Any, Any]):
     """Vector environment wrapper that records. Each episode of each environment is written when it ends.
 
     Use it in place of the environment. It handles all autoreset modes: every episode has T + 1 observations, the last
@@ -35,8 +36,9 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
 
     Args:
         env: Vector environment to record.
-        target: Path of a new dataset, an open `Writer` (which you close), or a function from a `Spec` to a `Writer`.
-        format: Format of a new dataset. The default is `"columns"`.
+        target: Path of a dataset, an open `Writer` (which you close), or a function from a `Spec` to a `Writer`.
+        mode: `"create"`, `"append"` or `"overwrite"`, as in `Collector`. The default is `"create"`.
+        format: Format of the dataset, as in `Collector`. The default is None.
         metadata: Metadata of the dataset, in addition to `env_spec`. The default is none.
         record_infos: False, True, `"error"` or `"union"`, as in `Collector`. The default is False.
         info_example: An info with keys that may first appear after the first episode. The default is None.
@@ -76,7 +78,8 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
         env: VectorEnv[Any, Any, Any],
         target: Target,
         *,
-        format: str = "columns",
+        mode: Mode = "create",
+        format: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         record_infos: bool | Policy = False,
         info_example: Mapping[str, Any] | None = None,
@@ -87,17 +90,19 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
         outside: Verdict = "warn",
         overwritten: Verdict = "error",
         dtypes: Literal["error", "cast"] = "error",
-        unfinished: Literal["save", "drop"] = "save",
+        unfinished: Unfinished = "save",
         autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
         self._spaces = from_gymnasium(env.single_observation_space), from_gymnasium(env.single_action_space)
         self._mode = _mode(env, autoreset_mode)
-        self._sink = Sink(target, format, environment_metadata(env, metadata), episode_metadata, nan, outside)
-        self._schema = make_infos(record_infos, info_example)
-        self._infos = [] if self._schema is None else [InfoColumns(self._schema) for _ in range(env.num_envs)]
+        infos = make_infos(record_infos, info_example)
+        schema = RecordingSchema(*self._spaces, infos)
+        about = environment_metadata(env, metadata)
+        self._sink = WriterSink(target, schema, format, mode, about, episode_metadata, nan, outside)
+        self._infos = [] if infos is None else [InfoColumns(infos) for _ in range(env.num_envs)]
         self._seeds = seed_stream(seed) if autoseed else None
         self._seeds_each = isinstance(env.unwrapped, (SyncVectorEnv, AsyncVectorEnv))
-        self._buffer = BatchBuffer(*self._spaces, env.num_envs, cast="any" if dtypes == "cast" else "python")
+        self._buffer = BatchBuffer(*self._spaces, env.num_envs, cast=cast_of(dtypes))
         self._unfinished = unfinished
         self._about: list[dict[str, Any]] = [{} for _ in range(env.num_envs)]
         self._resetting: list[int] = []  # environments whose next step resets them
@@ -105,26 +110,6 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
         copied = self._mode is AutoresetMode.SAME_STEP and copy_before_reset(env)
         self._overwritten = OverwriteCheck("keep" if copied else overwritten)
         super().__init__(env)
-
-    @property
-    def episodes(self) -> int:
-        """Number of written episodes."""
-        return self._sink.episodes
-
-    @property
-    def steps(self) -> int:
-        """Total number of steps of the written episodes."""
-        return self._sink.steps
-
-    @property
-    def pending(self) -> int:
-        """Number of closed episodes that wait in memory because writing failed."""
-        return len(self._sink.pending)
-
-    @property
-    def dataset_spec(self) -> Spec:
-        """Columns of the dataset. Columns of infos are final after the first episode."""
-        return self._sink.spec or self._make_spec()
 
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
@@ -219,14 +204,6 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
         self._save(closed)
         for k, _ in closed:
             self._about[k] = {**before[k], "continued": True}
-
-    def flush(self) -> None:
-        """Write the episodes that wait in memory because writing failed, for example on a full disk.
-
-        Raises:
-            OSError: Writing failed again. Call `flush` later.
-        """
-        self._sink.flush()
 
     def close(self, **kwargs: Any) -> None:
         """Save or drop open episodes, close the writer unless it was passed in, and close the environments.
@@ -346,7 +323,7 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
         for k, columns in closed:
             try:
                 if k not in (errors or {}):
-                    self._sink.add(self._make_spec, columns, self._about[k])
+                    self._sink.add(columns, self._about[k])
             except DataError as error:
                 refused.append(error)
             if self._mode is AutoresetMode.SAME_STEP:
@@ -369,9 +346,6 @@ class VectorCollector(VectorWrapper[Any, Any, Any, Any, Any]):
             seed = None if seeds is None else seeds[k] if isinstance(seeds, (list, tuple)) else seeds + k
             stream = {} if seed is None else {"stream_seed": int(seed), "stream_episode": 0}
         return {"env": k, **about_reset(seed, options), **stream}
-
-    def _make_spec(self) -> Spec:
-        return make_spec(*self._spaces, [] if self._schema is None else [self._schema])
 
 
 _STREAM = ("env", "stream_seed", "vector_seed", "stream_episode")

@@ -12,10 +12,12 @@ from pathlib import Path
 from penstock.compat.minari.dataset.minari_storage import MinariStorage
 from penstock.compat.minari.dataset.staging import install
 from penstock.compat.minari.storage.datasets_root_dir import get_dataset_path
-from penstock.core.episode import Episode
 from penstock.errors import DataError
 from penstock.files import open_locked, scratch_folder
 from penstock.formats.minari import ids, root
+from penstock.record.hooks import EpisodeMetadata
+from penstock.record.schema import RecordingSchema
+from penstock.record.sink import Sink
 
 _PREFIX = ".collecting-"
 _LOCK = ".lock"  # held by the process that collects
@@ -26,44 +28,50 @@ BATCH = 8 << 20  # bytes that may wait
 Begin = Callable[[Path], MinariStorage]
 
 
-class Collection:
+class Collection(Sink):
     """Episodes that will be a dataset. `begin` makes the storage in a data directory, when the first are saved.
 
     Episodes are saved in batches, when the first of them has waited for a second, and by `flush`. Raises `OSError` if
     the datasets root cannot be written.
     """
 
-    def __init__(self, begin: Begin) -> None:
+    def __init__(self, begin: Begin, schema: RecordingSchema, describe: EpisodeMetadata | None) -> None:
+        super().__init__(schema, describe, nan="keep", outside="warn")
         with scratch_folder(get_dataset_path() / _PREFIX):  # noticed now, and not when the first episode is over
             pass
         self._begin = begin
-        self._waiting: list[Episode] = []
         self._bytes = 0
         self._since = 0.0
         self._storage: MinariStorage | None = None
         self._lock = -1
-        self.episodes = 0
 
     @property
     def path(self) -> Path | None:
         """The hidden directory; None before anything is saved."""
         return None if self._storage is None else self._storage.data_path.parent
 
-    def add(self, episode: Episode) -> None:
-        """Take a closed episode. Raises `OSError` if the disk is full; what waits is kept for the next time."""
-        if not self._waiting:
+    def write_due(self) -> None:
+        """Save the pending episodes if the first has waited long, or if they are large."""
+        if len(self.pending) == 1:
             self._since = time.monotonic()
-        self._waiting.append(episode)
-        self._bytes += sum(array.nbytes for array in episode.columns.values())
-        self.episodes += 1
+        self._bytes += sum(array.nbytes for array in self.pending[-1].columns.values())
         if self._bytes > BATCH or time.monotonic() - self._since > PATIENCE:
             self.flush()
 
     def flush(self) -> None:
-        """Save what waits."""
-        if self._waiting:
-            self.storage().append(self._waiting)
-            self._waiting, self._bytes = [], 0
+        """Save the pending episodes."""
+        if self.pending:
+            self.storage().append(list(self.pending))
+            self.episodes += len(self.pending)
+            self._forget()
+
+    def close(self) -> None:
+        """Save the pending episodes. The directory stays."""
+        self.flush()
+
+    def _forget(self) -> None:
+        self.pending.clear()
+        self._bytes = 0
 
     def storage(self) -> MinariStorage:
         """The storage that episodes are saved in, made if need be."""
@@ -93,7 +101,8 @@ class Collection:
         """Let go of the directory, and forget what waits."""
         if self._lock >= 0:
             os.close(self._lock)
-        self._lock, self._storage, self._waiting, self._bytes, self.episodes = -1, None, [], 0, 0
+        self._forget()
+        self._lock, self._storage, self.episodes = -1, None, 0
 
 
 def unfinished() -> list[Path]:

@@ -23,14 +23,13 @@ from penstock.compat.minari.dataset.spaces import stored_space
 from penstock.compat.minari.dataset.step_data import StepData, singular
 from penstock.compat.minari.environments import EnvLike, spec_from_json
 from penstock.core.episode import Episode
-from penstock.core.ragged import Array
-from penstock.core.spec import Spec
+from penstock.core.spaces import Space
 from penstock.errors import DataError
 from penstock.formats.minari import root
-from penstock.record.buffer import EpisodeBuffer
-from penstock.record.checks import Checks
-from penstock.record.infos import InfoColumns, InfoSchema, make_infos
-from penstock.record.sink import make_spec
+from penstock.record.infos import make_infos
+from penstock.record.recorder import StepRecorder
+from penstock.record.schema import RecordingSchema
+from penstock.record.sink import about_reset
 
 AUTOSEED_BITS = 31  # what every simulator takes
 
@@ -66,7 +65,6 @@ class DataCollector(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> None:
         super().__init__(env)
         self._callback = None if step_data_callback is StepDataCallback else step_data_callback()
-        self._describe = None if episode_metadata_callback is EpisodeMetadataCallback else episode_metadata_callback()
         self._gym_spaces = (observation_space or env.observation_space, action_space or env.action_space)
         self._spaces = (stored_space(self._gym_spaces[0]), stored_space(self._gym_spaces[1]))
         self.data_format = data_format or "hdf5"
@@ -81,47 +79,41 @@ class DataCollector(gymnasium.Wrapper[Any, Any, Any, Any]):
             data_format=self.data_format,
             jpeg_encoding=jpeg_encoding,
         )
-        self._collection = Collection(begin)
+        describe = None
+        if episode_metadata_callback is not EpisodeMetadataCallback:
+            describe = partial(_described, episode_metadata_callback(), self._spaces)
+        schema = self._make_schema()
+        self._collection = Collection(begin, schema, describe)
+        self._recorder = StepRecorder(self._collection, schema, "any")
         weakref.finalize(self, self._collection.flush)
-        self._start_afresh()
         _report_unfinished()
 
     def _start_afresh(self) -> None:
         """Forget the open episode and the columns of infos and extras: the next dataset may have others."""
-        self._buffer = EpisodeBuffer(*self._spaces, cast="any")
-        schema = make_infos(self._record_infos, None)
-        self._infos = None if schema is None else InfoColumns(schema)
-        self._extras = InfoColumns(InfoSchema("error", "", "boundary", _TAKEN))
-        self._step_extras = InfoColumns(InfoSchema("error", "", "step", _TAKEN))
-        self._spec: Spec | None = None
-        self._open = False
-        self._about: dict[str, Any] = {}
+        schema = self._make_schema()
+        self._collection.use(schema)
+        self._recorder.use(schema, "any")
+
+    def _make_schema(self) -> RecordingSchema:
+        infos = make_infos(self._record_infos, None)
+        return RecordingSchema(*self._spaces, infos, extras=self._callback is not None, reserved=_TAKEN)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment and start an episode; one that is open is recorded as truncated.
 
         Without a `seed` one is drawn and stored, unless `options["minari_autoseed"]` is False.
         """
-        self._end_unfinished()
+        self._recorder.end()
         if seed is None and (options is None or options.get("minari_autoseed", True)):
             seed = secrets.randbits(AUTOSEED_BITS)
         observation, info = self.env.reset(seed=seed, options=options)
-        about = {"seed": seed, "options": copy.deepcopy(options)}
-        self._about = {name: value for name, value in about.items() if value is not None}
-        self._buffer.steps = 0
+        about = about_reset(seed, options)
         if self._callback is None:
-            self._store_first(observation, info)
+            self._recorder.begin(observation, info, metadata=about)
         else:
             step = singular(self._callback(env=self.env, obs=observation, info=info))
-            self._store_first(step["observation"], step["info"])
-            self._extras.store(0, _extras(step))
-        self._open = True
+            self._recorder.begin(step["observation"], step["info"], metadata=about, extras=_extras(step))
         return observation, info
-
-    def _store_first(self, observation: Any, info: Any) -> None:
-        self._buffer.store_observation(0, observation)
-        if self._infos is not None:
-            self._infos.store(0, info)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment and record it. After the last step of an episode, stepping on starts the next one.
@@ -129,23 +121,11 @@ class DataCollector(gymnasium.Wrapper[Any, Any, Any, Any]):
         Returns what the environment returned, whatever a callback changed. Raises `DataError` for what cannot be
         recorded, and without a `reset` before.
         """
-        if not self._open:
+        if self._callback is None:
+            return self._recorder.advance(action, self.env.step, carry={})
+        if not self._recorder.is_open:
             raise DataError("expected reset() before step(): no episode is open")
-        if self._callback is not None:
-            return self._step_with(self._callback, action)
-        buffer = self._buffer
-        i = buffer.steps
-        buffer.store_action(i, action)  # before the environment can change it
-        result = self.env.step(action)
-        observation, reward, terminated, truncated, info = result
-        buffer.store_reward(i, reward)
-        buffer.store_observation(i + 1, observation)
-        if self._infos is not None:
-            self._infos.store(i + 1, info)
-        buffer.steps = i + 1
-        if terminated or truncated:
-            self._end(bool(terminated), bool(truncated))
-        return result
+        return self._step_with(self._callback, action)
 
     def _step_with(self, callback: StepDataCallback, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         result = self.env.step(action)
@@ -161,52 +141,21 @@ class DataCollector(gymnasium.Wrapper[Any, Any, Any, Any]):
                 truncated=truncated,
             )
         )
-        buffer = self._buffer
-        i = buffer.steps
-        buffer.store_action(i, step["action"])
-        buffer.store_reward(i, step["reward"])
-        buffer.store_observation(i + 1, step["observation"])
-        if self._infos is not None:
-            self._infos.store(i + 1, step["info"])
-        self._store_extras(i, _extras(step))
-        buffer.steps = i + 1
-        if step["terminated"] or step["truncated"]:
-            self._end(bool(step["terminated"]), bool(step["truncated"]))
+        self._recorder.store_action(step["action"])
+        self._recorder.store_result(
+            step["observation"],
+            step["reward"],
+            step["terminated"],
+            step["truncated"],
+            step["info"],
+            _extras(step),
+            carry={},
+        )
         return result
-
-    def _store_extras(self, i: int, extras: Mapping[str, Any]) -> None:
-        """Groups that were there at the reset have T + 1 rows, the others T."""
-        boundary = {key: value for key, value in extras.items() if self._extras.has(key)}
-        self._extras.store(i + 1, boundary)
-        self._step_extras.store(i, {key: value for key, value in extras.items() if key not in boundary})
-
-    def _end_unfinished(self) -> None:
-        if self._open and self._buffer.steps:
-            self._end(False, True)
-        self._open = False
-
-    def _end(self, terminated: bool, truncated: bool) -> None:
-        """Record the open episode; the next one begins with its last observation."""
-        n, about = self._buffer.steps, self._about
-        columns: dict[str, Array] = self._buffer.take(terminated, truncated, carry=True)
-        if self._infos is not None:
-            columns |= self._infos.take(n + 1, carry=True)
-        columns |= self._extras.take(n + 1, carry=True)
-        columns |= self._step_extras.take(n)
-        self._about = {}
-        if self._spec is None:
-            schemas = [held.schema for held in (self._infos, self._extras, self._step_extras) if held is not None]
-            self._spec = make_spec(*self._spaces, schemas)
-            self._check = Checks(self._spec, nan="keep", outside="warn")
-        number = self._collection.episodes
-        self._check(number, columns)
-        if self._describe is not None:
-            about = {**about, **self._describe(as_dict(Episode(self._spec, columns), number, *self._spaces))}
-        self._collection.add(Episode(self._spec, columns, number, about))
 
     def add_to_dataset(self, dataset: MinariDataset) -> None:
         """Append what was recorded to a dataset, with seeds, options and statistics, and start afresh."""
-        self._end_unfinished()
+        self._recorder.end()
         self._collection.flush()
         if self._collection.episodes:
             dataset.update_from_storage(self._collection.storage())
@@ -247,7 +196,7 @@ class DataCollector(gymnasium.Wrapper[Any, Any, Any, Any]):
             "expert_policy": expert_policy,
             "num_episodes_average_score": num_episodes_average_score,
         }
-        self._end_unfinished()
+        self._recorder.end()
         self._collection.flush()
         metadata = dataset_metadata(dataset_id, copy.deepcopy(self.env.spec), told, scores, eval_env)
         self._collection.storage().update_metadata(metadata)
@@ -258,7 +207,7 @@ class DataCollector(gymnasium.Wrapper[Any, Any, Any, Any]):
     def close(self) -> None:
         """Close the environment. What was recorded and not made a dataset is kept: `create_dataset` still works."""
         super().close()
-        self._end_unfinished()
+        self._recorder.end()
         self._collection.flush()
         if self._collection.episodes:
             warnings.warn(
@@ -283,6 +232,10 @@ def recover_collection(path: str | Path, dataset_id: str, **metadata: Any) -> Mi
     storage.close()
     finish(Path(path), place)
     return MinariDataset(place / root.DATA)
+
+
+def _described(callback: EpisodeMetadataCallback, spaces: tuple[Space, Space], episode: Episode) -> Mapping[str, Any]:
+    return callback(as_dict(Episode(episode.spec, episode.columns), episode.id, *spaces))
 
 
 def _extras(step: StepData) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import DataError
 from penstock.formats.minari.columns import PRESENT, SHAPES
+from penstock.record.fields import leaf_field
 from penstock.record.infos import is_texts
-from penstock.record.spaces import leaf_field
 
 
 def episode_of(buffer: EpisodeBuffer, spec: Spec, stored: Spec | None) -> Episode:
