@@ -20,7 +20,7 @@ import sys, warnings
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     from penstock.kernels.dispatch import kernels
-    print(kernels().permute.stats.cache_path)
+    print(kernels().locate.stats.cache_path)
     print([str(each.message)[:28] for each in caught if "kernels" in str(each.message)])
 import numba
 print(repr(numba.config.CACHE_DIR))

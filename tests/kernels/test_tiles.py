@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.ragged import offsets_of
-from penstock.kernels import compiled
+from penstock.kernels import gather
 from penstock.kernels.dispatch import kernels
 from penstock.kernels.tiles import TileMap
 
@@ -152,10 +152,10 @@ def test_empty_spans_look_at_no_tile(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("an empty span looks for its tiles")
 
     for name in ("_lies", "_copy_rows"):
-        monkeypatch.setattr(compiled, name, refuse)
+        monkeypatch.setattr(gather, name, refuse)
     m = build(first=np.zeros(2, np.int64), tile_first=np.zeros(2, np.int64), tile_buffer=[], tile_offset=[])
     nothing, out = np.zeros(3, np.int64), np.zeros(0, np.uint8)
-    done = compiled.gather_tiles.py_func(
+    done = gather.gather_tiles.py_func(
         m.first, m.guide, m.shift, m.tile_shape, m.tile_first, m.address, m.layout, m.axes, m.fill,
         nothing, nothing, nothing, m.row_bytes, out,
     )  # fmt: skip

@@ -20,12 +20,15 @@ from typing import Any
 
 from penstock.errors import PenstockError
 
+_chosen: list[str] = []
+"""The temporary folder of this process, once it needs one."""
+
 
 @contextmanager
 def cache_folder() -> Generator[None]:
     """Let functions be decorated with `cache=True` within the block.
 
-    Warns where kernels are cached in a temporary folder, which may not last.
+    Warns once where kernels are cached in a temporary folder, which may not last.
 
     Raises:
         PenstockError: There is no folder at all that can be written.
@@ -37,15 +40,19 @@ def cache_folder() -> Generator[None]:
         yield
         return
     before: Any = config.CACHE_DIR  # pyright: ignore[reportAttributeAccessIssue]
-    config.CACHE_DIR = folder = _temporary()  # pyright: ignore[reportAttributeAccessIssue]
+    first = not _chosen
+    if first:
+        _chosen.append(_temporary())
+    config.CACHE_DIR = folder = _chosen[0]  # pyright: ignore[reportAttributeAccessIssue]
     try:
         if not _works(numba):
             raise PenstockError(f"expected a folder to cache compiled kernels in, got {folder}; set NUMBA_CACHE_DIR")
-        warnings.warn(
-            f"compiled kernels are cached in {folder}, for neither the installation nor the home folder can be "
-            "written; set NUMBA_CACHE_DIR to a folder that lasts",
-            stacklevel=4,
-        )
+        if first:
+            warnings.warn(
+                f"compiled kernels are cached in {folder}, for neither the installation nor the home folder can be "
+                "written; set NUMBA_CACHE_DIR to a folder that lasts",
+                stacklevel=4,
+            )
         yield
     finally:
         config.CACHE_DIR = before  # pyright: ignore[reportAttributeAccessIssue]

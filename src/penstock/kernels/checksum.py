@@ -1,33 +1,33 @@
-"""The checksum of newer HDF5 structures, compiled: each word depends on the one before, which NumPy cannot do."""
+"""Sums over words: the checksum of newer HDF5 structures, where each word depends on the one before, and a digest."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
-_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.reference import DIGEST_1, DIGEST_2, DIGEST_STEP
 
 
-@_jit
+@uncounted_helper
 def _turned(x: Any, k: int) -> Any:
     return np.uint32(np.uint32(x << np.uint32(k)) | np.uint32(x >> np.uint32(32 - k)))
 
 
-@_jit
+@uncounted_helper
 def _mixed(x: Any, y: Any, k: int) -> Any:
     """`x` less `y`, with `y` turned."""
     return np.uint32(np.uint32(x - y) ^ _turned(y, k))
 
 
-@_jit
+@uncounted_helper
 def _folded(x: Any, y: Any, k: int) -> Any:
     """`x` with `y`, less `y` turned."""
     return np.uint32((x ^ y) - _turned(y, k))
 
 
-@_jit
+@uncounted_kernel
 def lookup3(words: Any, size: int) -> Any:
     """See `checksum_reference.lookup3`."""
     a = b = c = np.uint32((0xDEADBEEF + size) & 0xFFFFFFFF)
@@ -50,3 +50,16 @@ def lookup3(words: Any, size: int) -> Any:
     a = _folded(a, c, 4)
     b = _folded(b, a, 14)
     return _folded(c, b, 24)
+
+
+@uncounted_kernel
+def digest(words: Any, sums: Any) -> None:
+    """See `reference.digest`."""
+    first, second = np.uint64(0), np.uint64(0)
+    for i in range(len(words)):
+        x = words[i] + np.uint64(i) * np.uint64(DIGEST_STEP)
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(DIGEST_1)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(DIGEST_2)
+        first += x ^ (x >> np.uint64(31))
+        second += (x ^ (x >> np.uint64(29))) * np.uint64(DIGEST_STEP)
+    sums[0], sums[1] = first, second

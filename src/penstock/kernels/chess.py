@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.kernels import chess_reference as ref
@@ -30,8 +29,7 @@ from penstock.kernels.chess_lanes import (
     stream4,
 )
 from penstock.kernels.intrinsics import memcpy, move4
-
-_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+from penstock.kernels.jit import helper, kernel
 
 _WIDTH, _SHORT, _POLICY = ref.WIDTH, ref.SHORT, ref.POLICY
 _STORED, _PLANES, _STEP = ref.STORED, ref.PLANES, ref.STEP
@@ -47,7 +45,7 @@ _AROUND_CACHE = 1 << 23
 """Bytes of planes from which on they are written around the cache, for they would drive out all else from it."""
 
 
-@_jit
+@kernel
 def encode_chess(frames: Any, nan: bool, places: Any, begin: int, out: Any, offsets: Any) -> Any:
     """See `chess_reference.encode_chess`."""
     base, to, width = np.int64(frames.ctypes.data), np.int64(out.ctypes.data), frames.shape[1]
@@ -60,7 +58,7 @@ def encode_chess(frames: Any, nan: bool, places: Any, begin: int, out: Any, offs
     return len(places)
 
 
-@_jit
+@helper
 def _encode(frame: int, short: bool, nan: bool, row: int, index: Any) -> Any:
     """One row, of a frame or of a `short` record; gives its length."""
     at = row + _HEADER
@@ -105,7 +103,7 @@ def _encode(frame: int, short: bool, nan: bool, row: int, index: Any) -> Any:
     return at - row
 
 
-@_jit
+@helper
 def _fill_in(row: int, nan: bool) -> None:
     """What a record of version 6 has not: in a row, `q_st` is at 104, `d_st` at 108 and the links at 112."""
     store4(row, _SEVEN)
@@ -118,7 +116,7 @@ def _fill_in(row: int, nan: bool) -> None:
     store4(row + 112, _NO_LINKS)
 
 
-@_jit
+@helper
 def _any_spare(frame: int) -> Any:
     bits = _0
     for at in range(_SPARE, _WIDTH, 8):
@@ -126,7 +124,7 @@ def _any_spare(frame: int) -> Any:
     return bits != _0
 
 
-@_jit
+@helper
 def _legal(policy: int, index: Any) -> Any:
     """The indices of the moves whose value is not -1; gives how many. The last 16 words reach into what follows."""
     n = 0
@@ -141,7 +139,7 @@ def _legal(policy: int, index: Any) -> Any:
     return n
 
 
-@_jit
+@helper
 def _parts(row: int, size: int) -> Any:
     """Where the reserved bytes and the policy of a row begin, its moves and its flags; moves are -1 if it is no row."""
     if size < _HEADER:
@@ -168,7 +166,7 @@ def _parts(row: int, size: int) -> Any:
     return row + spare, row + policy, moves, flags
 
 
-@_jit
+@helper
 def _unpack_words(row: int, words: Any) -> None:
     """The 104 stored planes of a row: each is written out, or as it was a position earlier in the row."""
     low, high, at = load8(row + 8), load8(row + 16), row + _HEADER
@@ -181,7 +179,7 @@ def _unpack_words(row: int, words: Any) -> None:
             words[p] = words[p - _STEP] if p >= _STEP else _0
 
 
-@_jit
+@helper
 def _unpack_policy(policy: int, moves: int, flags: int, out: Any) -> None:
     """The 1858 values, at address `out`."""
     if flags & _DENSE:
@@ -195,7 +193,7 @@ def _unpack_policy(policy: int, moves: int, flags: int, out: Any) -> None:
         move4(out + 4 * load2(policy + 4 * moves + 2 * j), policy + 4 * j)
 
 
-@_jit
+@helper
 def _copy_around(out: int, source: int, size: int) -> None:
     """Copy whole words of 8 bytes around the cache, to a multiple of 8."""
     end = out + size
@@ -209,7 +207,7 @@ def _copy_around(out: int, source: int, size: int) -> None:
         around8(out, source)
 
 
-@_jit
+@helper
 def _stream_policy(policy: int, moves: int, flags: int, blank: int, out: int) -> None:
     """As `_unpack_policy`, around the cache. `blank` is the address of a policy without a move, which stays so."""
     if flags & _DENSE:
@@ -223,7 +221,7 @@ def _stream_policy(policy: int, moves: int, flags: int, blank: int, out: int) ->
         store4(blank + 4 * load2(index + 2 * j), _ILLEGAL)
 
 
-@_jit
+@kernel
 def decode_chess(values: Any, offsets: Any, frames: Any) -> Any:
     """See `chess_reference.decode_chess`."""
     base, out = np.int64(values.ctypes.data), np.int64(frames.ctypes.data)
@@ -246,7 +244,7 @@ def decode_chess(values: Any, offsets: Any, frames: Any) -> Any:
     return -1
 
 
-@_jit
+@helper
 def _kind(head: int, forced: int) -> Any:
     """The input format that a frame or a row tells, -1 where it is unknown, or the one forced."""
     kind = load4(head + 4)
@@ -255,7 +253,7 @@ def _kind(head: int, forced: int) -> Any:
     return kind if 1 <= kind <= 5 or 132 <= kind <= 133 else -1
 
 
-@_jit
+@helper
 def _backwards(byte: int) -> Any:
     """A byte with its bits the other way round, as a word."""
     out = _0
@@ -264,7 +262,7 @@ def _backwards(byte: int) -> Any:
     return out
 
 
-@_jit
+@helper
 def _flags_planes(tail: int, kind: int, table: Any, words: Any, fill: Any) -> None:
     """The last 8 planes: words, and the values of their set bits."""
     side, invariance = load1(tail + 4), load1(tail + 6)
@@ -283,7 +281,7 @@ def _flags_planes(tail: int, kind: int, table: Any, words: Any, fill: Any) -> No
     words[110] = _ALL if kind >= 128 and invariance >= 128 else _0
 
 
-@_jit
+@helper
 def _lay_planes(words: Any, fill: Any, one: Any, lane: int, stream: bool, out: int) -> None:
     """112 planes at address `out`, of elements of `lane` bytes; of `lane` 8, the words."""
     if lane == 8:
@@ -307,7 +305,7 @@ def _lay_planes(words: Any, fill: Any, one: Any, lane: int, stream: bool, out: i
             spread1(to, words[p], value)
 
 
-@_jit
+@helper
 def _lay_targets(tail: int, out: int) -> None:
     """The 6 x 3 values at address `out`."""
     for k in range(len(_TARGETS)):
@@ -317,13 +315,13 @@ def _lay_targets(tail: int, out: int) -> None:
             move4(out + 4 * k, tail + _TARGETS[k])
 
 
-@_jit
+@helper
 def _streams(planes: Any, lane: int, policy: Any) -> Any:
     """Whether planes, and policies with them, go around the cache: many, and where such stores may go."""
     return lane < 8 and planes.size >= _AROUND_CACHE and planes.ctypes.data & 15 == 0 and policy.ctypes.data & 7 == 0
 
 
-@_jit
+@kernel
 def expand_chess_frames(
     frames: Any, table: Any, forced: int, planes: Any, lane: int, fill: Any, policy: Any, targets: Any
 ) -> Any:
@@ -356,7 +354,7 @@ def expand_chess_frames(
     return bad
 
 
-@_jit
+@kernel
 def expand_chess_rows(
     values: Any, offsets: Any, table: Any, forced: int, planes: Any, lane: int, fill: Any, policy: Any, targets: Any
 ) -> Any:
@@ -391,7 +389,7 @@ def expand_chess_rows(
     return bad
 
 
-@_jit
+@kernel
 def check_chess_rows(values: Any, offsets: Any, forced: int) -> Any:
     """See `chess_reference.check_chess_rows`."""
     base = np.int64(values.ctypes.data)

@@ -7,23 +7,22 @@ written out here.
 
 from __future__ import annotations
 
+from functools import partial
 from types import FunctionType
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.kernels import chess_rescore_reference
 from penstock.kernels.chess_lanes import differing16, lowest, store8
 from penstock.kernels.chess_rescore_reference import FIELDS, POLICY, SUM_ABOVE, SUM_BELOW
-from penstock.kernels.chess_trace import DEFINED, jit, other_side, read_words, replay_words, small, squares_of, words_of
+from penstock.kernels.chess_trace import DEFINED, other_side, read_words, replay_words, squares_of, words_of
 from penstock.kernels.chess_trace_reference import FAULTS
 from penstock.kernels.intrinsics import prefetch
+from penstock.kernels.jit import helper, kernel, uncounted_helper
 
-# Without counted references to arrays, as in `chess_trace`.
-_any_order: Any = numba.njit(
-    nogil=True, cache=True, boundscheck=False, error_model="numpy", fastmath={"reassoc"}, _nrt=False
-)
+# The sum of a policy may be taken in any order, so that several moves are added in one step.
+_any_order: Any = partial(helper, fastmath={"reassoc"}, _nrt=False)
 called_for: Any = DEFINED["called_for"]
 complete: Any = DEFINED["complete"]
 lacks_short_term: Any = DEFINED["lacks_short_term"]
@@ -42,7 +41,7 @@ _PLANES, _TAIL, _NEWEST = 7440, 832, 2  # bytes of planes; lines of memory that 
 _ROUNDED = 1e-4  # more than float32 loses in a sum of all moves
 
 
-@small
+@uncounted_helper
 def _bad_pair(q: Any, d: Any) -> Any:
     return not (abs(q) <= 1) or not (d >= 0 and d <= 1)
 
@@ -63,7 +62,7 @@ def _glance(words: Any, bits: Any, i: int) -> Any:
     return top, total
 
 
-@small
+@uncounted_helper
 def _bad_policy(words: Any, bits: Any, i: int) -> Any:
     top, rounded = _glance(words, bits, i)
     if top <= _ONE and SUM_BELOW + _ROUNDED <= rounded <= SUM_ABOVE - _ROUNDED:
@@ -77,7 +76,7 @@ def _bad_policy(words: Any, bits: Any, i: int) -> Any:
     return faults if SUM_BELOW <= total <= SUM_ABOVE else faults | _SUM
 
 
-@small
+@uncounted_helper
 def _bad_values(words: Any, i: int, searched: Any) -> Any:
     faults = np.int64(0)
     faults |= _ROOT if _bad_pair(words[i, _ROOT_Q], words[i, _ROOT_D]) else 0
@@ -92,7 +91,7 @@ def _bad_values(words: Any, i: int, searched: Any) -> Any:
     return faults | (0 if fine else _PLIES)
 
 
-@small
+@uncounted_helper
 def _bad_position(rows: Any, i: int) -> Any:
     large = rows[i, 5] != 0 or rows[i, 6] != 0 or rows[i, 7] != 0
     form = np.int64(0) if large else np.int64(rows[i, 4])
@@ -105,7 +104,7 @@ def _bad_position(rows: Any, i: int) -> Any:
     return faults | (_RULE50 if rows[i, 8277] > 100 else 0)
 
 
-@small
+@uncounted_helper
 def _bad_frame(rows: Any, words: Any, bits: Any, i: int) -> Any:
     searched = rows[i, 8340] != 0 or rows[i, 8341] != 0 or rows[i, 8342] != 0 or rows[i, 8343] != 0
     found = _bad_policy(words, bits, i) | _bad_position(rows, i) | _bad_values(words, i, searched)
@@ -118,7 +117,7 @@ def _bad_frame(rows: Any, words: Any, bits: Any, i: int) -> Any:
     return found
 
 
-@jit
+@kernel
 def frame_faults(rows: Any, words: Any, faults: Any) -> Any:
     """See `chess_rescore_reference.frame_faults`."""
     bits = words.view(np.uint32)
@@ -126,7 +125,7 @@ def frame_faults(rows: Any, words: Any, faults: Any) -> Any:
         faults[i] |= _bad_frame(rows, words, bits, i)
 
 
-@jit
+@kernel
 def inspect(rows: Any, words: Any, index: Any, back: Any, turns: Any, boards: Any, states: Any, faults: Any) -> None:
     """See `chess_rescore_reference.inspect`: in one pass, as most of the time goes into fetching frames."""
     bits, pieces, start = words.view(np.uint32), np.empty((len(rows), 12), np.uint64), 0
@@ -139,7 +138,7 @@ def inspect(rows: Any, words: Any, index: Any, back: Any, turns: Any, boards: An
             start = replay_words(rows, words[:, 2:], index, back, turns, pieces, states, faults, i - 1, start)
 
 
-@small
+@uncounted_helper
 def _moves_of(words: Any, i: int, moves: Any) -> Any:
     """Write the moves of a policy that have 0 or more into `moves`, in order; 16 are looked at in one step. Gives how
     many."""
@@ -157,7 +156,7 @@ def _moves_of(words: Any, i: int, moves: Any) -> Any:
     return count
 
 
-@small
+@uncounted_helper
 def _raise_moves(words: Any, i: int, moves: Any, offset: Any, power: Any, boosted: Any, boost: Any) -> Any:
     """Whether anything was left."""
     zero = total = np.float32(0)
@@ -172,7 +171,7 @@ def _raise_moves(words: Any, i: int, moves: Any, offset: Any, power: Any, booste
     return True
 
 
-@jit
+@kernel
 def sharpen(words: Any, offset: Any, power: Any, boosted: Any, boost: Any) -> Any:
     """See `chess_rescore_reference.sharpen`."""
     moves, lost = np.empty(POLICY, np.int64), 0
@@ -182,7 +181,7 @@ def sharpen(words: Any, offset: Any, power: Any, boosted: Any, boost: Any) -> An
     return lost
 
 
-@small
+@uncounted_helper
 def _seen_from_words(words: Any, turned: bool, view: Any) -> None:
     """See `chess_rescore_reference.seen_from`."""
     for k in range(6):
@@ -190,7 +189,7 @@ def _seen_from_words(words: Any, turned: bool, view: Any) -> None:
         view[6 + k] = other_side(words[k]) if turned else words[6 + k]
 
 
-@small
+@uncounted_helper
 def _take_back_words(words: Any, came: int, gone: int) -> None:
     """See `chess_rescore_reference.take_back`."""
     here, there = np.uint64(1) << np.uint64(came ^ 7), np.uint64(1) << np.uint64(gone ^ 7)
@@ -198,14 +197,14 @@ def _take_back_words(words: Any, came: int, gone: int) -> None:
         words[k] = words[k] & ~there if words[k] & here == 0 else (words[k] ^ here) | there
 
 
-@jit
+@helper
 def _put_turned(row: Any, step: int, words: Any, there: Any, transform: int, again: bool) -> None:
     board = np.empty(64, np.uint8)
     squares_of(words, board)
     _put_board(row, step, board, there, transform, again)
 
 
-@small
+@uncounted_helper
 def _put_words(row: Any, step: int, words: Any, there: Any, transform: int, again: bool) -> None:
     """See `chess_rescore_reference.put_board`."""
     if transform:
@@ -224,10 +223,10 @@ _ON_WORDS = {
     "take_back": _take_back_words,
     "put_board": _put_words,
 }
-_encode: Any = jit(FunctionType(chess_rescore_reference.encode_planes.__code__, _ON_WORDS, "encode_planes"))
+_encode: Any = helper(FunctionType(chess_rescore_reference.encode_planes.__code__, _ON_WORDS, "encode_planes"))
 
 
-@jit
+@kernel
 def encode_planes(boards: Any, states: Any, form: int, transforms: Any, there: Any, rows: Any) -> None:
     """See `chess_rescore_reference.encode_planes`."""
     words = np.empty((len(boards), 12), np.uint64)

@@ -11,17 +11,16 @@ from __future__ import annotations
 from types import FunctionType, ModuleType
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.kernels import chess_rescore_reference, chess_trace_reference
 from penstock.kernels.chess_lanes import load8, lowest, ones
 from penstock.kernels.chess_trace_reference import FROM, INDEX, PROMOTES, TO
+from penstock.kernels.jit import helper, kernel, uncounted_helper, uncounted_kernel
 
-jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy", _nrt=True)
-# Without counted references to arrays, which take longer than what most of these functions do. They cannot make arrays.
-small: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy", _nrt=False)
+# All but these make no arrays, and so need not count references to them.
 _MAKE_ARRAYS = ("play", "turn_policies")
+KERNELS = ("called_for", "complete", "lacks_short_term", "short_term", "deblunder", "encode_rest", "turn_policies")
 
 
 def _compiled(*modules: ModuleType) -> dict[str, Any]:
@@ -31,7 +30,8 @@ def _compiled(*modules: ModuleType) -> dict[str, Any]:
         scope.update(vars(module))
     for name, value in list(scope.items()):
         if isinstance(value, FunctionType) and value.__module__ in {module.__name__ for module in modules}:
-            scope[name] = (jit if name in _MAKE_ARRAYS else small)(FunctionType(value.__code__, scope, name))
+            counted, uncounted = (kernel, uncounted_kernel) if name in KERNELS else (helper, uncounted_helper)
+            scope[name] = (counted if name in _MAKE_ARRAYS else uncounted)(FunctionType(value.__code__, scope, name))
     return scope
 
 
@@ -79,7 +79,7 @@ def _geometry() -> tuple[Any, Any]:
 _REACH, _BETWEEN = _geometry()
 
 
-@small
+@uncounted_helper
 def other_side(word: Any) -> Any:
     """A word as the other side sees it."""
     word = ((word >> _8) & _BYTES) | ((word & _BYTES) << _8)
@@ -87,7 +87,7 @@ def other_side(word: Any) -> Any:
     return (word >> _32) | (word << _32)
 
 
-@small
+@uncounted_helper
 def squares_of(words: Any, board: Any) -> None:
     """A board of 64 squares, of words."""
     board[:] = 0
@@ -98,7 +98,7 @@ def squares_of(words: Any, board: Any) -> None:
             word &= word - _1
 
 
-@small
+@uncounted_helper
 def words_of(board: Any, words: Any) -> None:
     """Words, of a board of 64 squares."""
     words[:] = _0
@@ -107,7 +107,7 @@ def words_of(board: Any, words: Any) -> None:
             words[board[square] - 1] |= _1 << np.uint64(square ^ 7)
 
 
-@jit
+@helper
 def _read_turned(row: Any, back: Any, transform: int, words: Any) -> Any:
     board = np.empty(64, np.uint8)
     fine = _read_board(row, back, transform, board)
@@ -115,7 +115,7 @@ def _read_turned(row: Any, back: Any, transform: int, words: Any) -> Any:
     return fine
 
 
-@small
+@uncounted_helper
 def _read_words(row: Any, back: Any, transform: int, words: Any) -> Any:
     """See `chess_trace_reference.read_board`."""
     if transform:
@@ -130,7 +130,7 @@ def _read_words(row: Any, back: Any, transform: int, words: Any) -> Any:
     return kings and twice == _0 and (words[_PAWN] | words[6 + _PAWN]) & _ENDS == _0
 
 
-@jit
+@helper
 def _begin_words(row: Any, words: Any, transform: int, form: int, state: Any) -> Any:
     """See `chess_trace_reference.begin`."""
     board = np.empty(64, np.uint8)
@@ -138,7 +138,7 @@ def _begin_words(row: Any, words: Any, transform: int, form: int, state: Any) ->
     return _begin(row, board, transform, form, state)
 
 
-@jit
+@helper
 def _transform_of_words(words: Any, state: Any, back: Any) -> Any:
     """See `chess_trace_reference.transform_for`."""
     board = np.empty(64, np.uint8)
@@ -146,7 +146,7 @@ def _transform_of_words(words: Any, state: Any, back: Any) -> Any:
     return _transform_for(board, state, back)
 
 
-@small
+@uncounted_helper
 def _attacked(square: int, here: Any, gone: Any, taken: Any) -> Any:
     """Whether one of their pieces attacks a square, when our piece has gone to where it has `taken` one of theirs."""
     occupied, left = taken, ~taken
@@ -163,7 +163,7 @@ def _attacked(square: int, here: Any, gone: Any, taken: Any) -> Any:
     return False
 
 
-@small
+@uncounted_helper
 def _moves_so(piece: int, gone: Any, come: Any, ours: Any, theirs: Any) -> Any:
     """Whether the piece may go from one square to another, but for checks, castling, en passant and promotion."""
     source, takes, occupied = lowest(np.int64(gone)), theirs & come != _0, ours | theirs
@@ -174,7 +174,7 @@ def _moves_so(piece: int, gone: Any, come: Any, ours: Any, theirs: Any) -> Any:
     return come == ahead or (come == ahead << _8 and gone & _SECOND != _0 and ahead & occupied == _0)
 
 
-@small
+@uncounted_helper
 def _usual_move(here: Any, there: Any, state: Any, next_state: Any) -> Any:
     """Whether one of our pieces has gone to another square, as it may, and nothing else has changed but that it took
     what stood there. Only then the states are written."""
@@ -203,7 +203,7 @@ def _usual_move(here: Any, there: Any, state: Any, next_state: Any) -> Any:
     return True
 
 
-@jit
+@helper
 def _play_unusual(
     row: Any, policy: Any, here: Any, there: Any, state: Any, next_state: Any, index: Any, turns: Any
 ) -> Any:
@@ -213,7 +213,7 @@ def _play_unusual(
     return _play(row, policy, board, next_board, state, next_state, index, turns)
 
 
-@small
+@uncounted_helper
 def _play_words(
     row: Any, policy: Any, here: Any, there: Any, state: Any, next_state: Any, index: Any, turns: Any
 ) -> Any:
@@ -231,12 +231,14 @@ _ON_WORDS = {
     "transform_for": _transform_of_words,
     "play": _play_words,
 }
-read_words: Any = small(FunctionType(chess_trace_reference.read_frame.__code__, _ON_WORDS, "read_frame"))
+read_words: Any = uncounted_helper(FunctionType(chess_trace_reference.read_frame.__code__, _ON_WORDS, "read_frame"))
 """`chess_trace_reference.read_frame` and `replay_frame`, on boards `[n, 12]` uint64."""
-replay_words: Any = small(FunctionType(chess_trace_reference.replay_frame.__code__, _ON_WORDS, "replay_frame"))
+replay_words: Any = uncounted_helper(
+    FunctionType(chess_trace_reference.replay_frame.__code__, _ON_WORDS, "replay_frame")
+)
 
 
-@jit
+@kernel
 def trace(rows: Any, policy: Any, index: Any, back: Any, turns: Any, boards: Any, states: Any, faults: Any) -> None:
     """See `chess_trace_reference.trace`."""
     words, start = np.empty((len(rows), 12), np.uint64), 0

@@ -5,19 +5,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.kernels.cipher_reference import GOLDEN, MIX_1, MIX_2, ROUNDS, SMALL
-
-_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 
 _GOLDEN, _MIX_1, _MIX_2 = np.uint64(GOLDEN), np.uint64(MIX_1), np.uint64(MIX_2)
 _27, _30, _31, _32 = (np.uint64(bits) for bits in (27, 30, 31, 32))
-_CHUNK = 512
+CHUNK = 512
 
 
-@_jit
+@uncounted_helper
 def mix(z: Any) -> Any:
     """See `cipher_reference.mix`."""
     z = (z ^ (z >> _30)) * _MIX_1
@@ -25,7 +23,7 @@ def mix(z: Any) -> Any:
     return z ^ (z >> _31)
 
 
-@_jit
+@uncounted_helper
 def _round(half: Any, other: Any, count: int, radix: Any, key: Any, inverse: bool) -> None:
     """`half` plus a hash of `other`, modulo `radix`, or minus it: one round for a chunk, in vectors."""
     for i in range(count):
@@ -35,7 +33,7 @@ def _round(half: Any, other: Any, count: int, radix: Any, key: Any, inverse: boo
         half[i] = min(turned, turned - radix)  # below radix, the difference wraps around and is huge
 
 
-@_jit
+@uncounted_helper
 def _cipher(x: Any, count: int, a: Any, b: Any, key: Any, rounds: int, inverse: bool, left: Any, right: Any) -> None:
     """All rounds on the first `count` of `x`, in place; `left` and `right` are room for the halves."""
     for i in range(count):
@@ -53,7 +51,7 @@ def _cipher(x: Any, count: int, a: Any, b: Any, key: Any, rounds: int, inverse: 
         x[i] = left[i] * b + right[i]
 
 
-@_jit
+@uncounted_helper
 def _walk(x: Any, count: int, n: Any, a: Any, b: Any, key: Any, rounds: int, inverse: bool, room: Any) -> None:
     """The cipher on the first `count` of `x`, again and again where it gives `n` or more."""
     _cipher(x, count, a, b, key, rounds, inverse, room[0], room[1])
@@ -65,10 +63,11 @@ def _walk(x: Any, count: int, n: Any, a: Any, b: Any, key: Any, rounds: int, inv
             x[i] = one[0]
 
 
-@_jit
+@uncounted_helper
 def _radix(n: int) -> Any:
     """`ceil(sqrt(n))`, and 1 for 0."""
-    a = max(np.int64(np.sqrt(np.float64(n))), 1)
+    a = np.int64(np.sqrt(np.float64(n)))
+    a = a if a > 1 else np.int64(1)
     while a * a < n:
         a += 1
     while a > 1 and (a - 1) * (a - 1) >= n:
@@ -76,23 +75,25 @@ def _radix(n: int) -> Any:
     return a
 
 
-@_jit
 def permute(x: Any, size: Any, stream: Any, seed: Any, inverse: bool, out: Any) -> None:
-    """See `cipher_reference.permute`; chunks end where size or stream change, and have one key each."""
+    """See `cipher_reference.permute`."""
+    permute_in(x, size, stream, seed, inverse, np.empty((4, CHUNK), np.uint64), out)
+
+
+@uncounted_kernel
+def permute_in(x: Any, size: Any, stream: Any, seed: Any, inverse: bool, room: Any, out: Any) -> None:
+    """See `permute`; `room` is `[4, CHUNK]` uint64. Chunks end where size or stream change, and have one key each."""
     base = mix(seed + _GOLDEN)
-    room = np.empty((3, _CHUNK), np.uint64)
-    value = np.empty(_CHUNK, np.uint64)
+    value = room[3]
     begin = 0
     while begin < len(x):
         n, number = size[begin], stream[begin]
         a = _radix(n)
-        b = max((n + a - 1) // a, 1)
+        b = (n + a - 1) // a if n > 0 else np.int64(1)
         key = mix(base ^ mix(np.uint64(number)))
         rounds = ROUNDS + 2 * (SMALL // a)
         count = 0
-        while (
-            count < _CHUNK and begin + count < len(x) and size[begin + count] == n and stream[begin + count] == number
-        ):
+        while count < CHUNK and begin + count < len(x) and size[begin + count] == n and stream[begin + count] == number:
             value[count] = np.uint64(x[begin + count])
             count += 1
         _walk(value, count, np.uint64(n), np.uint64(a), np.uint64(b), key, rounds, inverse, room)

@@ -7,8 +7,7 @@ from functools import cache
 from typing import Any
 
 from penstock.errors import PenstockError
-from penstock.kernels import reference
-from penstock.kernels.cache_folder import cache_folder
+from penstock.kernels import compiled, reference
 
 
 @cache
@@ -25,7 +24,4 @@ def kernels() -> Any:
         raise PenstockError(f"expected PENSTOCK_KERNELS to be 'compiled' or 'reference', got {wanted!r}")
     if wanted == "reference":
         return reference
-    with cache_folder():
-        from penstock.kernels import compiled  # numba is heavy: loaded with the first kernel, not with the package
-
     return compiled

@@ -5,19 +5,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.kernels.driving_reference import LEAST_AREA, OF_INTEREST
-
-_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+from penstock.kernels.jit import helper, kernel
 
 _FIRST, _LAST = OF_INTEREST.start, OF_INTEREST.stop
 _PI, _TURN = np.float32(np.pi), np.float32(2 * np.pi)
 _GOLDEN, _32 = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
-@_jit
+@helper
 def _slot(track: Any, scene: int, mask: int, keys: Any, stamp: Any) -> Any:
     """Where the table holds a track of this scene; a slot of an earlier scene is free."""
     key = np.uint64(track)
@@ -27,7 +25,7 @@ def _slot(track: Any, scene: int, mask: int, keys: Any, stamp: Any) -> Any:
     return at
 
 
-@_jit
+@helper
 def _follows(yaw: Any, extent: Any, was: int, now: int, limits: Any) -> Any:
     """Whether an observation can be the next one of a track, by turn and footprint."""
     turn = (np.float64(yaw[now] - yaw[was]) + np.pi) % (2 * np.pi) - np.pi
@@ -40,7 +38,7 @@ def _follows(yaw: Any, extent: Any, was: int, now: int, limits: Any) -> Any:
     return ratio < limits[2]
 
 
-@_jit
+@kernel
 def select_agents(
     scenes: Any,
     agents: Any,
@@ -84,7 +82,7 @@ def select_agents(
                     out[before[i], 1] = out[i, 1] + 1
 
 
-@_jit
+@kernel
 def relative_poses(
     xy: Any,
     yaw: Any,
@@ -128,7 +126,7 @@ def relative_poses(
             there[i, j] = 1
 
 
-@_jit
+@helper
 def _wrapped(yaw: Any, turn: Any) -> Any:
     """The difference of two angles within half a turn, all in float32."""
     left = np.float32(np.fmod(np.float32(yaw - turn) + _PI, _TURN))
@@ -137,7 +135,7 @@ def _wrapped(yaw: Any, turn: Any) -> Any:
     return np.float32(left - _PI)
 
 
-@_jit
+@helper
 def _put(row: int, far: Any, name: Any, track: Any, rows: Any, fars: Any, begin: int, count: int) -> Any:
     """Insert an agent into `rows[begin : count]`, in the order of distance, once each; gives how many there are."""
     end = count
@@ -159,7 +157,7 @@ def _put(row: int, far: Any, name: Any, track: Any, rows: Any, fars: Any, begin:
     return grown
 
 
-@_jit
+@helper
 def _again(row: int, far: Any, rows: Any, first: int, track: Any, close: Any, nearest: Any) -> Any:
     """Whether an agent is among the first, which the last frame has; then the place where it was nearest is kept."""
     for k in range(first):
@@ -170,7 +168,7 @@ def _again(row: int, far: Any, rows: Any, first: int, track: Any, close: Any, ne
     return False
 
 
-@_jit
+@helper
 def _away(row: int, xy: Any, track: Any, wanted: Any, x: Any, y: Any, leave_out: int, radius: float) -> Any:
     """How far an observation is; infinity if it does not count."""
     if not wanted[row] or track[row] == leave_out:
@@ -180,7 +178,7 @@ def _away(row: int, xy: Any, track: Any, wanted: Any, x: Any, y: Any, leave_out:
     return far if far < radius else np.inf
 
 
-@_jit
+@kernel
 def nearest_agents(
     frames: Any,
     agents: Any,
@@ -217,7 +215,7 @@ def nearest_agents(
                 nearest[i, k] = out[i, k]
 
 
-@_jit
+@kernel
 def nearest_lines(lines: Any, bounds: Any, centre: Any, reach: float, out: Any) -> None:
     """See `driving_reference.nearest_lines`: a short sorted list a sample."""
     out[:] = -1
@@ -246,7 +244,7 @@ def nearest_lines(lines: Any, bounds: Any, centre: Any, reach: float, out: Any) 
             out[i, end], fars[end] = m, far
 
 
-@_jit
+@kernel
 def move_lines(
     lines: Any, lengths: Any, which: Any, matrix: Any, third: Any, reach: float, out: Any, there: Any
 ) -> None:

@@ -5,20 +5,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.kernels import live_reference
-from penstock.kernels.cipher import mix, permute
+from penstock.kernels.cipher import CHUNK, mix, permute_in
 from penstock.kernels.cipher_reference import GOLDEN
 from penstock.kernels.intrinsics import memcpy
-
-_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+from penstock.kernels.jit import helper, kernel
 
 _GOLDEN = np.uint64(GOLDEN)
 
 
-@_jit
+@kernel
 def draw_ranges(left: Any, key: Any, counter: Any, out: Any) -> Any:
     """See `live_reference.draw_ranges`; the running sums are a Fenwick tree, so a draw costs `log(S)`."""
     ranges = len(left)
@@ -52,21 +50,21 @@ def draw_ranges(left: Any, key: Any, counter: Any, out: Any) -> Any:
     return n
 
 
-@_jit
+@kernel
 def shuffle_places(key: Any, number: Any, n: Any, begin: Any, endless: Any, out: Any) -> None:
     """See `live_reference.shuffle_places`."""
-    place, size, cycle = np.empty(len(out), np.int64), np.full(len(out), n), np.zeros(len(out), np.int64)
+    place, size, cycle = np.empty(len(out), np.int64), np.empty(len(out), np.int64), np.empty(len(out), np.int64)
     for i in range(len(out)):
-        place[i] = (begin + i) % n
-        if endless:
-            cycle[i] = (begin + i) // n
-    permute(place, size, cycle, mix(np.uint64(number) * _GOLDEN + key), False, out)
+        place[i], size[i] = (begin + i) % n, n
+        cycle[i] = (begin + i) // n if endless else 0
+    room = np.empty((4, CHUNK), np.uint64)
+    permute_in(place, size, cycle, mix(np.uint64(number) * _GOLDEN + key), False, room, out)
 
 
-exchange_references: Any = _jit(live_reference.exchange_references)
+exchange_references: Any = kernel(live_reference.exchange_references)
 
 
-@_jit
+@kernel
 def exchange(
     pages: Any,
     link: Any,
@@ -98,7 +96,7 @@ def exchange(
     return len(slots)
 
 
-@_jit
+@helper
 def _take(base: Any, size: Any, link: Any, free: Any, page: Any, to: Any, n: Any) -> None:
     for lo in range(0, n, size):
         memcpy(to + lo, base + page * size, min(size, n - lo))
@@ -108,7 +106,7 @@ def _take(base: Any, size: Any, link: Any, free: Any, page: Any, to: Any, n: Any
         page = following
 
 
-@_jit
+@helper
 def _put(base: Any, size: Any, link: Any, free: Any, source: Any, n: Any) -> Any:
     first, last = np.int64(0), np.int64(-1)
     for lo in range(0, n, size):
@@ -127,10 +125,10 @@ def _put(base: Any, size: Any, link: Any, free: Any, source: Any, n: Any) -> Any
     return first
 
 
-_frames_of: Any = _jit(live_reference.frames_of)
+_frames_of: Any = helper(live_reference.frames_of)
 
 
-@_jit
+@kernel
 def find_held(words: Any, where: Any, base: Any, number: Any, use: Any, frames: Any, nbytes: Any) -> None:
     """See `live_reference.find_held`."""
     for i in range(len(number)):
@@ -142,7 +140,7 @@ def find_held(words: Any, where: Any, base: Any, number: Any, use: Any, frames: 
             frames[i], nbytes[i] = last - first, words[bytes_at + last] - words[bytes_at + first]
 
 
-@_jit
+@kernel
 def copy_held(
     words: Any,
     where: Any,
@@ -175,4 +173,4 @@ def copy_held(
     return freed
 
 
-slide_held: Any = _jit(live_reference.slide_held)
+slide_held: Any = kernel(live_reference.slide_held)

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numba import types
 
-_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+from penstock.kernels.jit import helper, kernel
 
 # The system's own, so that a member costs one call and other threads run.
 _pread: Any = types.ExternalFunction("pread", types.int64(types.int32, types.int64, types.int64, types.int64))
@@ -17,7 +16,7 @@ _pread: Any = types.ExternalFunction("pread", types.int64(types.int32, types.int
 _BLANK, _DOT, _SLASH, _ZERO = 32, 46, 47, 48
 
 
-@_jit
+@kernel
 def plain_members(fd: Any, position: Any, end: Any, payload: Any, size: Any, name: Any) -> Any:
     """See `members_reference.plain_members`."""
     block = np.empty(512, np.uint8)
@@ -34,7 +33,7 @@ def plain_members(fd: Any, position: Any, end: Any, payload: Any, size: Any, nam
     return len(payload), position
 
 
-@_jit
+@helper
 def _checksum(block: Any) -> Any:
     """The sum of all bytes; the field of the checksum itself counts as blanks."""
     total = np.int64(0)
@@ -45,7 +44,7 @@ def _checksum(block: Any) -> Any:
     return total
 
 
-@_jit
+@helper
 def _octal(block: Any, first: Any, last: Any) -> Any:
     value, at = np.int64(0), first
     while at < last and _ZERO <= block[at] < _ZERO + 8:
@@ -56,7 +55,7 @@ def _octal(block: Any, first: Any, last: Any) -> Any:
     return value if digits > 0 and (at == last or block[at] == 0) else np.int64(-1)
 
 
-@_jit
+@helper
 def _name(block: Any, out: Any) -> Any:
     """Copy a plain name; False for another."""
     n = 0

@@ -5,21 +5,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 from penstock.kernels import mixing_reference
+from penstock.kernels.jit import helper, kernel
 from penstock.kernels.mixing_reference import BEGIN, CHILD, END, FRAC, LAST, LEFT, SLOPE
 
-_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
-
-earliest_deadline: Any = _jit(mixing_reference.earliest_deadline)
+earliest_deadline: Any = kernel(mixing_reference.earliest_deadline)
 
 
-@_jit
+@kernel
 def mix_table(k: Any, table: Any, segments: Any, base: Any, step: Any, source: Any, rank: Any) -> None:
     """See `mixing_reference.mix_table`; searches and divides only where a segment or its turn changes."""
     g, turn, begin, end, shift = 0, np.int64(0), np.int64(0), np.int64(0), np.int64(0)
@@ -58,7 +56,7 @@ _ONE = np.uint64(1)
 _CHUNK = 512
 
 
-@_jit
+@helper
 def _piece_of(pieces: Any, lo: Any, hi: Any, n: Any) -> Any:
     """The last piece among `lo : hi + 1` that begins at or before `n`."""
     while lo < hi:
@@ -70,7 +68,7 @@ def _piece_of(pieces: Any, lo: Any, hi: Any, n: Any) -> Any:
     return lo
 
 
-@_jit
+@kernel
 def mix_tree(k: Any, pieces: Any, source: Any, rank: Any) -> None:
     """See `mixing_reference.mix_tree`; one multiplication a level. The picks of a chunk go down level by level, so that
     each need not wait for the one before."""
@@ -87,7 +85,7 @@ def mix_tree(k: Any, pieces: Any, source: Any, rank: Any) -> None:
             rank[base + i] = np.int64(n[i])
 
 
-@_jit
+@helper
 def _descend(pieces: Any, node: Any, n: Any, inner: Any, count: int) -> Any:
     """One level down for the picks `inner[:count]`; those that are not at a source yet come first in it again."""
     left_over = 0

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numba.cpython.unsafe.numbers import trailing_zeros
 
 from penstock.kernels.intrinsics import prefetch
-
-_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
+from penstock.kernels.jit import helper, kernel
 
 _ALL, _ONE, _63 = np.uint64((1 << 64) - 1), np.uint64(1), np.int64(63)
 _AHEAD = 8
 """Runs of lengths that are asked for before they are read, so that memory answers several at a time."""
 
 
-@_jit
+@helper
 def _ask(length: Any, start: Any, size: Any, j: int) -> None:
     """Ask for the begin of run `j`, if there is one."""
     if j < len(start):
@@ -32,7 +30,7 @@ def _ask(length: Any, start: Any, size: Any, j: int) -> None:
             prefetch(line)
 
 
-@_jit
+@kernel
 def gather_runs(length: Any, start: Any, size: Any, out: Any) -> None:
     """See `packing_reference.gather_runs`."""
     m = 0
@@ -43,7 +41,7 @@ def gather_runs(length: Any, start: Any, size: Any, out: Any) -> None:
             m += 1
 
 
-@_jit
+@kernel
 def histogram(length: Any, start: Any, size: Any, out: Any) -> Any:
     """See `packing_reference.histogram`."""
     for j in range(len(start)):
@@ -56,7 +54,7 @@ def histogram(length: Any, start: Any, size: Any, out: Any) -> Any:
     return True
 
 
-@_jit
+@helper
 def _queues(capacity: int) -> Any:
     """Empty queues of nodes for residuals `0 : capacity + 1`: bitmap, bitmap of its words, first and last node."""
     words = np.zeros((capacity >> 6) + 1, np.uint64)
@@ -64,7 +62,7 @@ def _queues(capacity: int) -> Any:
     return words, tops, np.full(capacity + 1, -1, np.int32), np.full(capacity + 1, -1, np.int32)
 
 
-@_jit
+@helper
 def _splice(words: Any, tops: Any, head: Any, tail: Any, following: Any, residual: Any, first: Any, last: Any) -> None:
     """Put the nodes `first` to `last`, which follow one another, at the end of a queue."""
     following[last] = -1
@@ -78,7 +76,7 @@ def _splice(words: Any, tops: Any, head: Any, tail: Any, following: Any, residua
     tail[residual] = last
 
 
-@_jit
+@helper
 def _cut(words: Any, tops: Any, head: Any, residual: Any, node: Any) -> None:
     """Let a queue begin at `node`; it is empty if that is -1."""
     head[residual] = node
@@ -89,14 +87,14 @@ def _cut(words: Any, tops: Any, head: Any, residual: Any, node: Any) -> None:
             tops[word >> 6] &= ~(_ONE << np.uint64(word & _63))
 
 
-@_jit
+@helper
 def _pop(words: Any, tops: Any, head: Any, following: Any, residual: Any) -> Any:
     node = head[residual]
     _cut(words, tops, head, residual, following[node])
     return node
 
 
-@_jit
+@helper
 def _least(words: Any, tops: Any, length: Any) -> Any:
     """The smallest residual of at least `length` whose queue holds a node, or -1."""
     word = length >> 6
@@ -116,7 +114,7 @@ def _least(words: Any, tops: Any, length: Any) -> Any:
     return (word << 6) + np.int64(trailing_zeros(words[word]))
 
 
-@_jit
+@kernel
 def count_decreasing(counts: Any, capacity: int, most: int) -> Any:
     """See `packing_reference.count_decreasing`.
 
@@ -169,7 +167,7 @@ def count_decreasing(counts: Any, capacity: int, most: int) -> Any:
     return total, highest
 
 
-@_jit
+@kernel
 def sort_decreasing(length: Any, capacity: int, order: Any, run: Any) -> Any:
     """See `packing_reference.sort_decreasing`."""
     place = np.zeros(capacity + 2, np.int64)
@@ -189,14 +187,14 @@ def sort_decreasing(length: Any, capacity: int, order: Any, run: Any) -> Any:
     return runs
 
 
-@_jit
+@kernel
 def best_fit(length: Any, capacity: int, most: int, out: Any) -> Any:
     """See `packing_reference.best_fit`."""
     following, held = np.empty(len(length), np.int32), np.zeros(len(length), np.int32)
     return _best_fit(length, capacity, most, following, held, out)
 
 
-@_jit
+@helper
 def _best_fit(  # noqa: PLR0912 - one loop, no calls to pay for
     length: Any, capacity: int, most: int, following: Any, held: Any, out: Any
 ) -> Any:
@@ -252,7 +250,7 @@ def _best_fit(  # noqa: PLR0912 - one loop, no calls to pay for
     return bins
 
 
-@_jit
+@kernel
 def plan_decreasing(length: Any, capacity: int, most: int, room: Any, cut: Any, slot: Any, local: Any, run: Any) -> Any:
     """See `packing_reference.plan_decreasing`."""
     ranked, following, held, bin_of = room[0], room[1], room[2], room[3]
@@ -273,7 +271,7 @@ def plan_decreasing(length: Any, capacity: int, most: int, room: Any, cut: Any, 
     return bins, runs
 
 
-@_jit
+@kernel
 def first_fit(length: Any, capacity: int, most: int, out: Any) -> Any:
     """See `packing_reference.first_fit`: a tree of the most room among the bins below each knot."""
     leaves = 1
@@ -299,13 +297,13 @@ def first_fit(length: Any, capacity: int, most: int, out: Any) -> Any:
     return bins
 
 
-@_jit
+@helper
 def aligned(rows: Any, align: int) -> Any:
     """Up to a multiple; the division is most of the time where there is nothing to align."""
     return rows if align == 1 else (rows + align - 1) // align * align
 
 
-@_jit
+@helper
 def _emit(bins: Any, begin: int, end: int, emitted: Any, done: int) -> Any:
     for j in range(begin, end):
         emitted[bins[j]] = done
@@ -313,7 +311,7 @@ def _emit(bins: Any, begin: int, end: int, emitted: Any, done: int) -> Any:
     return done
 
 
-@_jit
+@helper
 def _choose(
     used: Any, held: Any, open_: int, length: Any, i: int, capacity: Any, scale: Any, most: int, best: bool
 ) -> Any:
@@ -333,7 +331,7 @@ def _choose(
     return chosen
 
 
-@_jit
+@kernel
 def open_fit(
     length: Any,
     capacity: Any,
@@ -382,7 +380,7 @@ def open_fit(
     return opened
 
 
-@_jit
+@helper
 def _remove(used: Any, held: Any, bins: Any, gone: int, open_: int) -> Any:
     for j in range(gone, open_ - 1):
         for a in range(used.shape[1]):
@@ -391,7 +389,7 @@ def _remove(used: Any, held: Any, bins: Any, gone: int, open_: int) -> Any:
     return open_ - 1
 
 
-@_jit
+@kernel
 def bin_slots(bin_of: Any, bins: int, slot: Any, cut: Any) -> None:
     """See `packing_reference.bin_slots`."""
     place = np.zeros(bins + 1, np.int64)

@@ -5,15 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from penstock.kernels.jit import helper, kernel
 from penstock.kernels.packing import aligned
 
-_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 
-
-@_jit
+@helper
 def _is_full(size: Any, capacity: Any) -> Any:
     """Whether an item reaches a limit and exceeds none."""
     reaches, exceeds = False, False
@@ -23,7 +21,7 @@ def _is_full(size: Any, capacity: Any) -> Any:
     return reaches and not exceeds
 
 
-@_jit
+@helper
 def _reached(used: Any, capacity: Any) -> Any:
     """Whether a bin is full on some axis."""
     reached = False
@@ -32,7 +30,7 @@ def _reached(used: Any, capacity: Any) -> Any:
     return reached
 
 
-@_jit
+@helper
 def _note(index: Any, begin: Any, size: Any, piece: int, pack: int, item: int, done: Any, take: Any) -> None:
     """Write down one piece; where there is no room, pieces are only counted."""
     if piece < len(index):
@@ -41,7 +39,7 @@ def _note(index: Any, begin: Any, size: Any, piece: int, pack: int, item: int, d
             begin[piece, a], size[piece, a] = done[a], take[a]
 
 
-@_jit
+@helper
 def _concat_one(
     length: Any, capacity: int, align: int, most: int, head: int, whole: bool, index: Any, begin: Any, size: Any
 ) -> Any:
@@ -77,7 +75,7 @@ def _concat_one(
     return pieces, bins
 
 
-@_jit
+@kernel
 def concat(  # noqa: PLR0912 - one loop, no calls to pay for
     length: Any, capacity: Any, align: int, most: int, head: int, whole: bool, index: Any, begin: Any, size: Any
 ) -> Any:

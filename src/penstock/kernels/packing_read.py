@@ -5,18 +5,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
 from penstock.kernels.cipher import permute
+from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 from penstock.kernels.packing_read_reference import GIVEN, LEFT, OF_EPOCH, OF_RUN, OF_WINDOW, PARTS, RIGHT
-
-_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 
 _OF_EPOCH, _OF_WINDOW, _OF_RUN = np.uint64(OF_EPOCH), np.uint64(OF_WINDOW), np.uint64(OF_RUN)
 
 
-@_jit
+@uncounted_helper
 def _last_at(first: Any, begin: Any, end: Any, value: Any) -> Any:
     """The last of `begin : end` whose `first` is at most `value`; `begin` where there is none."""
     lo, hi = np.int64(begin), np.int64(end) - 1
@@ -29,7 +27,7 @@ def _last_at(first: Any, begin: Any, end: Any, value: Any) -> Any:
     return lo
 
 
-@_jit
+@uncounted_kernel
 def pack_slots(pack: Any, epoch: Any, pack_first: Any, slot_first: Any, cut: Any, out: Any) -> Any:
     """See `packing_read_reference.pack_slots`."""
     total = np.int64(0)
@@ -45,7 +43,6 @@ def pack_slots(pack: Any, epoch: Any, pack_first: Any, slot_first: Any, cut: Any
     return total
 
 
-@_jit
 def pack_items(
     extent: Any,
     epoch: Any,
@@ -61,22 +58,20 @@ def pack_items(
     seed: Any,
     out: Any,
 ) -> None:
-    """See `packing_read_reference.pack_items`."""
+    """See `packing_read_reference.pack_items`. Only the cipher is called from here, so that it compiles once."""
     room = np.empty((3, out.shape[1]), np.int64)
     _ranks(extent, epoch, number, slot, slot_first, run, run_first, room, out)
     if len(run) > 0:
         permute(room[0], room[1], room[2], seed[0], False, room[0])
-    m = 0
-    for i in range(extent.shape[1]):
-        w = extent[0, i]
-        for _ in range(extent[2, i]):
-            out[2, m] += room[0, m]
-            out[1, m] = position[number + w] + np.int64(local[out[2, m]])
-            m += 1
-    _placed(section, block, seed[1], room, out[1])
+    _positions(extent, number, local, position, room, out)
+    if section[1].any():
+        _blocks(section, block, room, out[1])
+        there = np.maximum(room[0], 0)
+        permute(there, room[1], room[2], seed[1], False, there)
+        out[1] += np.where(room[0] >= 0, there * block, 0)
 
 
-@_jit
+@uncounted_kernel
 def _ranks(
     extent: Any, epoch: Any, number: int, slot: Any, slot_first: Any, run: Any, run_first: Any, room: Any, out: Any
 ) -> None:
@@ -100,35 +95,31 @@ def _ranks(
             m += 1
 
 
-@_jit
-def _placed(section: Any, block: int, seed: Any, room: Any, item: Any) -> None:
-    """Positions become items, in place: blocks change places in sections that have any."""
-    moves = False
-    for s in range(section.shape[1]):
-        moves |= section[1, s] > 0
-    if not moves:
-        return
+@uncounted_kernel
+def _positions(extent: Any, number: int, local: Any, position: Any, room: Any, out: Any) -> None:
+    """The place of each slot in its run becomes its rank in the window, and that its position."""
+    m = 0
+    for i in range(extent.shape[1]):
+        w = extent[0, i]
+        for _ in range(extent[2, i]):
+            out[2, m] += room[0, m]
+            out[1, m] = position[number + w] + np.int64(local[out[2, m]])
+            m += 1
+
+
+@uncounted_kernel
+def _blocks(section: Any, block: int, room: Any, item: Any) -> None:
+    """Where blocks change places: of each item the number of its block in `room[0]`, -1 for none, how many there are,
+    and their section, which names the permutation. Items become the first of their kind, one a block."""
     for i in range(len(item)):
         s = _last_at(section[0], 0, section.shape[1], item[i])
-        room[0, i], room[1, i], room[2, i] = 0, 1, section[0, s]
+        room[0, i], room[1, i], room[2, i] = -1, 1, section[0, s]
         if item[i] - section[0, s] < section[1, s] * block:
             room[0, i], room[1, i] = (item[i] - section[0, s]) // block, section[1, s]
             item[i] -= room[0, i] * block
-        else:
-            room[0, i] = -1
-    _moved(block, seed, room, item)
 
 
-@_jit
-def _moved(block: int, seed: Any, room: Any, item: Any) -> None:
-    there = np.maximum(room[0], 0)
-    permute(there, room[1], room[2], seed, False, there)
-    for i in range(len(item)):
-        if room[0, i] >= 0:
-            item[i] += there[i] * block
-
-
-@_jit
+@uncounted_kernel
 def lay(pack: Any, total: Any, part: Any, limit: Any, policy: int, align: int, head: int, out: Any) -> None:
     """See `packing_read_reference.lay`."""
     rows, axes = total.shape

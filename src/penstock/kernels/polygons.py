@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from penstock.kernels.jit import helper, kernel
 from penstock.kernels.polygons_reference import (
     ACROSS,
     FILLED,
@@ -27,8 +27,6 @@ from penstock.kernels.polygons_reference import (
     SHIFT,
     TILT,
 )
-
-_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 
 _TILT = np.array(TILT, np.int64)
 _WEIGHTS = np.array(
@@ -81,7 +79,7 @@ def _blender(bits: int) -> Any:
 _blend_bytes, _blend_words = _blender(8), _blender(64)
 
 
-@_jit
+@helper
 def _blend(image: Any, at: int, color: Any, alpha: Any) -> None:
     """Twice `alpha` / 256 of the way to `color`, all channels of a pixel at once: they lie 16 bits apart."""
     rest, part = _FULL - alpha, color * alpha + _ROUND
@@ -89,19 +87,19 @@ def _blend(image: Any, at: int, color: Any, alpha: Any) -> None:
     image[at] = ((value * rest + part) >> _BITS) & _MASK
 
 
-@_jit
+@helper
 def _part(distance: int, run: int, rise: int) -> Any:
     """`distance * run / rise`, in doubles, cut towards zero."""
     return np.int64(np.float64(distance) * np.float64(run) / np.float64(rise))
 
 
-@_jit
+@helper
 def _beyond(a: int, b: int, last: int) -> Any:
     """Whether both lie before 0, or both behind `last`."""
     return max(a, b) < 0 or min(a, b) > last
 
 
-@_jit
+@helper
 def _clip(x0: int, y0: int, x1: int, y1: int, right: int, bottom: int) -> Any:
     """A segment cut at 0, `right` and `bottom`: its ends, and whether there is anything left of it."""
     if _beyond(x0, x1, right) or _beyond(y0, y1, bottom):
@@ -123,7 +121,7 @@ def _clip(x0: int, y0: int, x1: int, y1: int, right: int, bottom: int) -> Any:
     return True, x0, y0, x1, y1
 
 
-@_jit
+@helper
 def _weights(steps: int, into: int, out: int, tilt: int) -> Any:
     """The weights of the first two steps of a line and of its last two, which it covers in part."""
     first, last = (0x78 - into) | 4, out | 4
@@ -135,7 +133,7 @@ def _weights(steps: int, into: int, out: int, tilt: int) -> Any:
     return first * tilt >> 8, second * tilt >> 8, before * tilt >> 8, last * tilt >> 8
 
 
-@_jit
+@helper
 def _line(image: Any, width: int, height: int, x0: int, y0: int, x1: int, y1: int, color: Any) -> None:
     """One smoothed line: three pixels for every step along its longer axis."""
     seen, x0, y0, x1, y1 = _clip(x0, y0, x1, y1, width * ONE - 1, height * ONE - 1)
@@ -176,7 +174,7 @@ def _line(image: Any, width: int, height: int, x0: int, y0: int, x1: int, y1: in
         at += along
 
 
-@_jit
+@helper
 def _collect(points: Any, begin: int, end: int, height: int, edges: Any, heads: Any, known: Any) -> Any:
     """The edges of a contour that cross rows of pixels, each in the list of the first row it crosses.
 
@@ -202,7 +200,7 @@ def _collect(points: Any, begin: int, end: int, height: int, edges: Any, heads: 
     return count, highest
 
 
-@_jit
+@helper
 def _sweep(image: Any, width: int, height: int, edges: Any, known: Any, heads: Any, active: Any, color: Any) -> None:
     """Row by row, colour what lies between the first edge and the second, the third and the fourth, ..."""
     waiting, top = known
@@ -239,7 +237,7 @@ def _sweep(image: Any, width: int, height: int, edges: Any, known: Any, heads: A
                 image[at] = color
 
 
-@_jit
+@helper
 def _outline(image: Any, width: int, height: int, points: Any, begin: int, end: int, what: int, color: Any) -> None:
     """The lines from point to point; around what is filled they begin and end in the middle of a row."""
     before = begin if what == OPEN else end - 1
@@ -254,7 +252,7 @@ def _outline(image: Any, width: int, height: int, points: Any, begin: int, end: 
         before = now
 
 
-@_jit
+@kernel
 def draw_shapes(image: Any, width: int, background: int, points: Any, spans: Any, calls: Any) -> None:
     """See `polygons_reference.draw_shapes`: edges that begin in a row are a list, those that cross it are sorted."""
     image[:] = np.uint64(background)
@@ -272,7 +270,7 @@ def draw_shapes(image: Any, width: int, background: int, points: Any, spans: Any
             _outline(layer, width, height, points, low, high, what, paint)
 
 
-@_jit
+@kernel
 def place_shapes(
     shapes: Any,
     center: Any,
@@ -305,7 +303,7 @@ def place_shapes(
     return count
 
 
-@_jit
+@kernel
 def meeting_boxes(order: Any, sides: Any, strips: Any, centers: Any, reach: float, keys: Any) -> Any:
     """See `polygons_reference.meeting_boxes`."""
     left, bottom, right, top = sides
@@ -319,7 +317,7 @@ def meeting_boxes(order: Any, sides: Any, strips: Any, centers: Any, reach: floa
     return count
 
 
-@_jit
+@kernel
 def split_channels(pixels: Any, planes: Any) -> None:
     """See `polygons_reference.split_channels`."""
     for channel in range(len(planes)):
@@ -328,7 +326,7 @@ def split_channels(pixels: Any, planes: Any) -> None:
             plane[i] = pixels[i] >> digits
 
 
-@_jit
+@kernel
 def to_unit(values: Any, out: Any) -> None:
     """See `polygons_reference.to_unit`."""
     for i in range(len(values)):

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 from penstock.kernels.stream_reference import FAR, OPENED, OUT, PROBES, scale_of
-
-# Without counting references to the arrays, which takes ten times as long as the packing; nothing here makes an array.
-_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy", _nrt=False)
 
 # A pack's row in `nodes`: its neighbours among the packs of its key and among all open packs, what it is, and from
 # `_ROOM` on what is left of each column.
@@ -65,7 +62,7 @@ def _lowest(_context: Any, _word: Any) -> Any:
     return types.int64(types.uint64), codegen
 
 
-@_jit
+@uncounted_helper
 def _key_from(bits: Any, top: Any, key: int) -> Any:
     """The least key from `key` on that has packs, or -1."""
     w = key >> _6
@@ -88,7 +85,7 @@ def _key_from(bits: Any, top: Any, key: int) -> Any:
     return (w << _6) + _lowest(bits[w])
 
 
-@_jit
+@uncounted_helper
 def _list_in(nodes: Any, heads: Any, bits: Any, top: Any, node: int, key: int) -> None:
     """Put a pack last among those of its key."""
     last = heads[key, 1]
@@ -102,7 +99,7 @@ def _list_in(nodes: Any, heads: Any, bits: Any, top: Any, node: int, key: int) -
     top[key >> 12] |= _ONE << np.uint64((key >> _6) & _63)
 
 
-@_jit
+@uncounted_helper
 def _list_out(nodes: Any, heads: Any, bits: Any, top: Any, node: int) -> None:
     key, before, after = nodes[node, _KEY], nodes[node, _PREV], nodes[node, _NEXT]
     if before >= 0:
@@ -119,7 +116,7 @@ def _list_out(nodes: Any, heads: Any, bits: Any, top: Any, node: int) -> None:
             top[key >> 12] &= ~(_ONE << np.uint64((key >> _6) & _63))
 
 
-@_jit
+@uncounted_helper
 def _least_share(table: Any, row: int, first: int, capacity: Any, scale: int) -> Any:
     """The least of `table[row, first:]` as shares of the capacity, in `scale` steps, rounded down."""
     least = scale
@@ -129,7 +126,7 @@ def _least_share(table: Any, row: int, first: int, capacity: Any, scale: int) ->
     return least
 
 
-@_jit
+@uncounted_helper
 def _most_share(sizes: Any, i: int, capacity: Any, scale: int) -> Any:
     """The most of `sizes[i]` as shares of the capacity, in `scale` steps, rounded up."""
     most = 0
@@ -139,7 +136,7 @@ def _most_share(sizes: Any, i: int, capacity: Any, scale: int) -> Any:
     return most
 
 
-@_jit
+@uncounted_helper
 def _near(
     nodes: Any, heads: Any, bits: Any, top: Any, capacity: Any, scale: int, sizes: Any, i: int, probes: int
 ) -> Any:
@@ -161,14 +158,14 @@ def _near(
     return -1
 
 
-@_jit
+@uncounted_helper
 def _far(heads: Any, bits: Any, top: Any, capacity: Any, scale: int, sizes: Any, i: int) -> Any:
     """The first pack whose key alone says that it has room, or -1."""
     key = _key_from(bits, top, 1 + _most_share(sizes, i, capacity, scale))
     return heads[key, 0] if key >= 0 else -1
 
 
-@_jit
+@uncounted_helper
 def _opened(nodes: Any, now: Any, capacity: Any) -> Any:
     """A new pack, the newest, in no list of keys yet."""
     node = now[_FREE]
@@ -188,7 +185,7 @@ def _opened(nodes: Any, now: Any, capacity: Any) -> Any:
     return node
 
 
-@_jit
+@uncounted_helper
 def _put(
     nodes: Any, heads: Any, bits: Any, top: Any, capacity: Any, bounds: Any, node: int, sizes: Any, i: int
 ) -> None:
@@ -203,7 +200,7 @@ def _put(
     _list_in(nodes, heads, bits, top, node, key)
 
 
-@_jit
+@uncounted_helper
 def _close(nodes: Any, heads: Any, bits: Any, top: Any, now: Any, node: int) -> Any:
     """Take a pack out; its serial."""
     _list_out(nodes, heads, bits, top, node)
@@ -222,7 +219,7 @@ def _close(nodes: Any, heads: Any, bits: Any, top: Any, now: Any, node: int) -> 
     return nodes[node, _SERIAL]
 
 
-@_jit
+@uncounted_helper
 def _due(nodes: Any, heads: Any, bits: Any, top: Any, now: Any, bounds: Any) -> Any:
     """The pack that has to go before the next sequence comes, or -1."""
     if heads[0, 0] >= 0:
@@ -235,7 +232,7 @@ def _due(nodes: Any, heads: Any, bits: Any, top: Any, now: Any, bounds: Any) -> 
     return -1
 
 
-@_jit
+@uncounted_kernel
 def pack_stream(p: Any, sizes: Any, final: bool, pack: Any, flags: Any, closed: Any) -> Any:
     """See `stream_reference.pack_stream`."""
     nodes, heads, bits, top, now, bounds, capacity = p
@@ -265,7 +262,7 @@ def pack_stream(p: Any, sizes: Any, final: bool, pack: Any, flags: Any, closed: 
         taken += 1
 
 
-@_jit
+@uncounted_kernel
 def repack_stream(p: Any, sizes: Any, flags: Any, pack: Any) -> Any:
     """See `stream_reference.repack_stream`."""
     nodes, heads, bits, top, now, bounds, capacity = p

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
 from penstock.kernels.intrinsics import move4, prefetch
+from penstock.kernels.jit import helper, kernel
 from penstock.kernels.warp_reference import PLACES, ROUND
-
-_jit: Any = numba.njit(nogil=True, cache=True, boundscheck=False, error_model="numpy")
 
 _BYTE, _SHORT, _WORD = ir.IntType(8), ir.IntType(16), ir.IntType(32)
 
@@ -56,7 +54,7 @@ def _mix_two(_context: Any, dst: Any, src: Any, first: Any, second: Any) -> Any:
     return types.void(*(types.int64,) * 4), codegen
 
 
-@_jit
+@helper
 def _turn_at_edges(image: Any, box: Any, area: Any, start: Any, ahead: Any, first: int, last: int, line: Any) -> None:
     """`line[first:last]`: pixels of the turned cut-out of which a neighbour, or all, lie beyond and are black."""
     for k in range(first, last):
@@ -75,14 +73,14 @@ def _turn_at_edges(image: Any, box: Any, area: Any, start: Any, ahead: Any, firs
             line[k] |= np.uint32(((total + 512) >> 10) << (8 * c))
 
 
-@_jit
+@helper
 def _inside(area: Any, start: Any, ahead: Any, k: int) -> Any:
     """Whether all four neighbours are there."""
     x, y = (start[0] + ahead[0, k]) >> 10, (start[1] + ahead[1, k]) >> 10
     return area[0] <= x < area[1] - 1 and area[2] <= y < area[3] - 1
 
 
-@_jit
+@helper
 def _turn(image: Any, box: Any, area: Any, start: Any, ahead: Any, nearby: int, room: Any, line: Any) -> None:
     """`line` `[K]`, pixels of four bytes: a row of the turned cut-out from `start` on, then by `ahead` `[2, K]`.
 
@@ -113,7 +111,7 @@ def _turn(image: Any, box: Any, area: Any, start: Any, ahead: Any, nearby: int, 
     _mix_four(near[0], near[1], near[2], near[3], across, lower, line[first:last])
 
 
-@_jit
+@helper
 def _places(
     x0: Any, y0: Any, along: Any, down: Any, base: int, stride: int, place: Any, right: Any, lower: Any
 ) -> None:
@@ -124,7 +122,7 @@ def _places(
         place[k] = base + np.int64(y >> 5) * stride + np.int64(x >> 5) * 3
 
 
-@_jit
+@helper
 def _mix_four(top: Any, top2: Any, bottom: Any, bottom2: Any, right: Any, lower: Any, line: Any) -> None:
     """Two pixels above and two below each, mixed into pixels of four bytes `[K]`; `top2` begins two bytes after `top`.
 
@@ -141,17 +139,17 @@ def _mix_four(top: Any, top2: Any, bottom: Any, bottom2: Any, right: Any, lower:
         line[k] = _rounded(red) | _rounded(green) << 8 | _rounded(blue) << 16
 
 
-@numba.njit(inline="always")
+@helper
 def _weighed(word: Any, shift: int, weight: Any) -> Any:
     return np.float32(np.int32((word >> shift) & 255)) * weight
 
 
-@numba.njit(inline="always")
+@helper
 def _rounded(total: Any) -> Any:
     return np.int32((total + np.float32(512)) * np.float32(1 / 1024))
 
 
-@_jit
+@kernel
 def warp(
     image: Any, box: Any, matrix: Any, columns: Any, left: Any, across: Any, rows: Any, down: Any, out: Any
 ) -> None:
@@ -188,7 +186,7 @@ def warp(
         _split(shown, out[0, y], out[1, y], out[2, y])
 
 
-@_jit
+@helper
 def _slot(held: Any, row: int, other: int) -> Any:
     """Which of the two kept rows is `row`, or makes room for it: the one that `other` does not need."""
     if held[0] == row or held[1] == row:
@@ -196,7 +194,7 @@ def _slot(held: Any, row: int, other: int) -> Any:
     return 1 if held[0] == other else 0
 
 
-@_jit
+@helper
 def _mix_rows(upper: Any, lower: Any, first: Any, second: Any, mixed: Any) -> None:
     """Two rows, byte by byte, mixed by 2048ths."""
     for i in range(len(mixed)):
@@ -204,7 +202,7 @@ def _mix_rows(upper: Any, lower: Any, first: Any, second: Any, mixed: Any) -> No
         mixed[i] = ((above >> 16) + (below >> 16) + 2) >> 2
 
 
-@_jit
+@helper
 def _split(pixels: Any, red: Any, green: Any, blue: Any) -> None:
     """Pixels of four bytes as rows of the three colours."""
     for x in range(len(pixels)):

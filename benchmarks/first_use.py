@@ -1,0 +1,176 @@
+"""CPU seconds of first calls in a fresh environment, where no kernel is compiled yet.
+
+Claims: the first shuffled batch of windows comes within 2 s, any other first call within 5 s, on one core.
+
+    python benchmarks/first_use.py [--only windows] [--kernels 10]
+
+Each case runs in a process of its own with an empty cache of kernels (`NUMBA_CACHE_DIR`). "fresh" is the CPU time of
+the first call with that cache, all threads together. "cached" is that of the next process, which loads the kernels.
+Both include the import of numba. `--kernels N` lists the N functions that cost most to compile, without what they call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
+
+
+def windows() -> None:
+    import penstock
+
+    columns = {"observations": np.zeros((1100, 4), "float32"), "actions": np.zeros(1000, "int64")}
+    data = penstock.from_arrays(columns, lengths=[10] * 100)
+    next(iter(penstock.Loader(data.windows(4, pad="zero").shuffle(seed=0), batch_size=256)))
+
+
+def pack() -> None:
+    import penstock
+
+    lengths = np.random.default_rng(0).integers(1, 50, 100).tolist()
+    data = penstock.from_arrays({"actions": np.zeros(sum(lengths), "int64")}, lengths=lengths)
+    next(iter(penstock.Loader(data.sequences().shuffle(seed=0).pack(64), batch_size=8)))
+
+
+def mix() -> None:
+    import penstock
+
+    sets = [penstock.from_arrays({"actions": np.zeros(100, "int64")}, lengths=[10] * 10) for _ in range(2)]
+    mixed = penstock.mix([data.windows(4).shuffle(seed=0) for data in sets], weights=[0.7, 0.3])
+    next(iter(penstock.Loader(mixed, batch_size=8)))
+
+
+def raster(map_type: str) -> None:
+    from penstock.domains.driving.rasterize import RasterOptions, Scenes, Views, build_rasterizer
+    from penstock.formats.l5kit.source import L5KitSource
+
+    params = {
+        "raster_size": [224, 224],
+        "pixel_size": [0.5, 0.5],
+        "ego_center": [0.25, 0.5],
+        "map_type": map_type,
+        "satellite_map_key": "aerial_map.png",
+        "semantic_map_key": "semantic_map.pb",
+        "dataset_meta_key": "meta.json",
+        "filter_agents_threshold": 0.5,
+        "set_origin_to_bottom": True,
+    }
+    model = {"history_num_frames": 10, "future_num_frames": 50, "step_time": 0.1, "render_ego_history": True}
+    outside = RasterOptions(outside="pad") if "satellite" in map_type else None
+    drawn = build_rasterizer({"raster_params": params, "model_params": model}, GOLDEN / "l5kit", outside)
+    with L5KitSource(GOLDEN / "l5kit" / "single.zarr") as source:
+        scenes = Scenes.of(source.frames[:], source.agents[:], source.tl_faces[:])
+        frames = np.arange(20, 24)
+        drawn.rasterize_batch(scenes, Views.of_ego(scenes, frames[:, None] - np.arange(11)))
+
+
+def chess(*, rescored: bool) -> None:
+    from penstock.domains.chess.live import chess_pipeline
+    from penstock.domains.chess.rescore import Rescorer
+
+    options: dict[str, Any] = {"rescorer": Rescorer()} if rescored else {}
+    with chess_pipeline(GOLDEN / "lc0" / "tar", rate=1, reservoir=100, batch_size=64, **options) as batches:
+        next(batches)
+
+
+def validate() -> None:
+    from penstock.domains.chess.validate import validate as check
+    from penstock.formats.lc0 import open_chunks
+
+    for path in sorted((GOLDEN / "lc0" / "tar").rglob("*")):
+        chunks = open_chunks(path) if path.is_file() else None
+        if chunks is not None:
+            check(np.array(chunks.load(0)))
+            return
+
+
+CASES: dict[str, tuple[str, Callable[[], None], float]] = {
+    "windows": ("first shuffled batch of windows", windows, 2.0),
+    "pack": ("first batch of shuffled packs", pack, 5.0),
+    "mix": ("first batch of a mix", mix, 5.0),
+    "semantic": ("first semantic rasters", lambda: raster("py_semantic"), 5.0),
+    "satellite": ("first satellite rasters", lambda: raster("py_satellite"), 5.0),
+    "frames": ("first batch of chess frames", lambda: chess(rescored=False), 5.0),
+    "rescored": ("first batch of rescored chess frames", lambda: chess(rescored=True), 5.0),
+    "validate": ("first check of a chess game", validate, 5.0),
+}
+
+
+def compile_times() -> tuple[Counter[str], Counter[str]]:
+    """CPU seconds, without what it calls, and how often, for each function that numba compiles from now on."""
+    from numba.core import event
+
+    own: Counter[str] = Counter()
+    count: Counter[str] = Counter()
+    open_calls: list[list[float]] = []
+
+    class Listener(event.Listener):
+        def on_start(self, event: Any) -> None:
+            open_calls.append([time.thread_time(), 0.0])
+
+        def on_end(self, event: Any) -> None:
+            begun, inner = open_calls.pop()
+            spent = time.thread_time() - begun
+            if open_calls:
+                open_calls[-1][1] += spent
+            function = event.data["dispatcher"].py_func
+            name = f"{function.__module__.rpartition('.')[2]}.{function.__qualname__}"
+            own[name] += spent - inner
+            count[name] += 1
+
+    event.register("numba:compile", Listener())
+    return own, count
+
+
+def child(name: str, kernels: int) -> None:
+    """Run a case in this process, and print its figures as JSON."""
+    own, count = compile_times() if kernels else (Counter[str](), Counter[str]())
+    begun = time.process_time()
+    CASES[name][1]()
+    spent = time.process_time() - begun
+    listed = [(function, seconds, count[function]) for function, seconds in own.most_common(kernels)]
+    print(json.dumps({"seconds": spent, "kernels": listed, "compiled": own.total()}))
+
+
+def run(name: str, folder: str, kernels: int) -> dict[str, Any]:
+    """The figures of a case, measured in a new process with this cache of kernels."""
+    command = [sys.executable, __file__, "--case", name, "--kernels", str(kernels)]
+    done = subprocess.run(
+        command, env={**os.environ, "NUMBA_CACHE_DIR": folder}, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", choices=CASES, action="append")
+    parser.add_argument("--kernels", type=int, default=0, metavar="N")
+    parser.add_argument("--case", choices=CASES, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.case:
+        child(options.case, options.kernels)
+        return
+    print(f"{'CPU seconds':<40} {'fresh':>6} {'cached':>7} {'goal':>5}")
+    for name in options.only or CASES:
+        title, _, goal = CASES[name]
+        with tempfile.TemporaryDirectory() as folder:
+            fresh, cached = run(name, folder, options.kernels), run(name, folder, 0)
+        print(f"{title:<40} {fresh['seconds']:6.2f} {cached['seconds']:7.2f} {goal:5.1f}", flush=True)
+        for function, seconds, count in fresh["kernels"]:
+            print(f"    {seconds:6.2f}  {count:2} x {function}")
+
+
+if __name__ == "__main__":
+    main()

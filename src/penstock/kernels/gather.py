@@ -1,0 +1,336 @@
+# pyright: reportMissingImports=false, reportCallIssue=false
+"""The compiled gathers of rows and of tiles. Their definitions: `reference.gather_rows` and `reference.gather_tiles`.
+
+A gather copies spans of rows from memory maps into a buffer. What a span reads is random, so a copy waits for memory:
+all sources are computed first, and the copy of a span asks for the memory of the eighth span after it. The caller
+(`rows.RowMap`, `tiles.TileMap`) owns all arrays, the room included, and has checked once that every run lies within its
+buffer. So the loops check only that spans lie within rows and places, in differences, and nothing is copied if one does
+not. What makes no array counts no references to arrays either, which would take longer to compile and to run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.kernels.intrinsics import memcpy, move1, move4, move8, prefetch, set_byte, weave3, weave4
+from penstock.kernels.jit import helper, kernel, uncounted_helper, uncounted_kernel
+
+
+@uncounted_helper
+def _bad_span(start: Any, length: Any, at: Any, rows: int, places: int) -> Any:
+    """The first span that leaves `0 : rows` or `0 : places`, or -1; in differences, for sums could wrap around."""
+    for j in range(len(start)):
+        span = length[j]
+        if span < 0 or not (0 <= start[j] <= rows - span) or not (0 <= at[j] <= places - span):
+            return j
+    return -1
+
+
+@uncounted_helper
+def _run_of(first: Any, guide: Any, shift: int, row: int) -> Any:
+    """The run that holds a row; the guide bounds the search. See `locate.guide_of`."""
+    lo, hi = guide[row >> shift], guide[(row >> shift) + 1]
+    while lo < hi:
+        middle = (lo + hi + 1) >> 1
+        if first[middle] <= row:
+            lo = middle
+        else:
+            hi = middle - 1
+    return lo
+
+
+_AHEAD = 8
+"""Spans that are asked for before they are copied, so that memory answers several at a time."""
+_TILES_AHEAD = 8
+
+
+def gather_rows(
+    first: Any, guide: Any, shift: int, address: Any, row_bytes: int, start: Any, length: Any, at: Any, out: Any
+) -> Any:
+    """See `reference.gather_rows`; `address[r]` is where run `r` begins in memory. Gives -1, or the first bad span."""
+    room = np.empty((2, len(start)), np.int64)
+    return _gather_rows(first, guide, shift, address, row_bytes, start, length, at, room, out)
+
+
+@uncounted_kernel
+def _gather_rows(
+    first: Any,
+    guide: Any,
+    shift: int,
+    address: Any,
+    row_bytes: int,
+    start: Any,
+    length: Any,
+    at: Any,
+    room: Any,
+    out: Any,
+) -> Any:
+    spans = len(start)
+    bad = _bad_span(start, length, at, first[-1], len(out) // row_bytes)
+    if bad >= 0 or len(address) == 0:
+        return bad
+    base = np.int64(out.ctypes.data)
+    source, head = room[0], room[1]  # where the first piece of each span lies, and how many rows it has
+    run, crossing = 0, False
+    for j in range(spans):
+        row, rows = start[j], length[j]
+        if rows > 0 and not (first[run] <= row < first[run + 1]):
+            run = _run_of(first, guide, shift, row)
+        left = first[run + 1] - row
+        source[j] = address[run] + (row - first[run]) * row_bytes
+        head[j] = 0 if rows <= 0 else left if left < rows else rows
+        crossing |= head[j] < rows
+    for j in range(spans):
+        if j + _AHEAD < spans:
+            soon = head[j + _AHEAD] * row_bytes
+            _prefetch_lines(source[j + _AHEAD], soon if soon < 512 else 512)
+        memcpy(base + at[j] * row_bytes, source[j], head[j] * row_bytes)
+    if crossing:
+        for j in range(spans):
+            if head[j] < length[j]:
+                row = start[j] + head[j]
+                run = _run_of(first, guide, shift, row)
+                _gather_rest(first, address, row_bytes, run, row, length[j] - head[j], base, at[j] + head[j])
+    return -1
+
+
+@uncounted_helper
+def _gather_rest(first: Any, address: Any, row_bytes: int, run: int, row: int, left: int, base: Any, at: int) -> None:
+    """What of a span lies in later runs; `row` begins `run`."""
+    while left > 0:
+        take = first[run + 1] - row
+        take = take if take < left else left
+        memcpy(base + at * row_bytes, address[run] + (row - first[run]) * row_bytes, take * row_bytes)
+        row += take
+        at += take
+        left -= take
+        run += 1
+
+
+@uncounted_helper
+def _prefetch_lines(begin: int, size: int) -> None:
+    """The cache lines of `size` bytes; `size` may be 0."""
+    for line in range(begin & -64, begin + size, 64):
+        prefetch(line)
+
+
+@kernel
+def gather_tiles(
+    first: Any,
+    guide: Any,
+    shift: int,
+    tile_shape: Any,
+    tile_first: Any,
+    address: Any,
+    layout: Any,
+    axes: Any,
+    fill: Any,
+    start: Any,
+    length: Any,
+    at: Any,
+    row_bytes: int,
+    out: Any,
+) -> Any:
+    """See `reference.gather_tiles`; `address[t]` is where tile `t` begins in memory, -1 where it is missing, and
+    `axes[layout[r]]` `[4, 2]` is size and tile size along a row, the last axis in bytes."""
+    base = np.int64(out.ctypes.data)
+    spans = len(start)
+    bad = _bad_span(start, length, at, first[-1], len(out) // row_bytes)
+    if bad >= 0:
+        return bad
+    across, slab, plain = _sides(axes)
+    # The tiles side by side that hold the first rows of each span, where in them those begin, and how many they hold.
+    kind, tile = np.empty(spans, np.int64), np.empty(spans, np.int64)
+    skip, held = np.empty(spans, np.int64), np.empty(spans, np.int64)
+    run, crossing = 0, False
+    for j in range(spans):
+        row = start[j]
+        held[j] = 0
+        if length[j] == 0:  # it may begin behind the last row, where there is no tile
+            continue
+        if not (first[run] <= row < first[run + 1]):
+            run = _run_of(first, guide, shift, row)
+        kind[j], tile[j], skip[j], most = _lies(row, run, first, tile_shape, tile_first, layout, across, slab)
+        held[j] = min(length[j], most)
+        crossing |= held[j] < length[j]
+    ahead = _AHEAD if row_bytes <= 4096 else 1
+    for j in range(spans):
+        soon = j + ahead
+        if soon < spans and held[soon] > 0:
+            k = kind[soon]
+            for i in range(tile[soon], tile[soon] + min(across[k], _TILES_AHEAD)):
+                _prefetch_lines(address[i] + skip[soon], min(slab[k] * held[soon], 512))
+        if held[j] == 0:
+            continue
+        k, place = kind[j], base + at[j] * row_bytes
+        _copy_rows(address, tile[j], skip[j], held[j], across[k], slab[k], plain[k], axes, k, fill, place, row_bytes)
+    if crossing:
+        for j in range(spans):
+            while held[j] < length[j]:
+                row, place = start[j] + held[j], base + (at[j] + held[j]) * row_bytes
+                run = _run_of(first, guide, shift, row)
+                k, t, s, most = _lies(row, run, first, tile_shape, tile_first, layout, across, slab)
+                take = min(length[j] - held[j], most)
+                _copy_rows(address, t, s, take, across[k], slab[k], plain[k], axes, k, fill, place, row_bytes)
+                held[j] += take
+    return -1
+
+
+@helper
+def _sides(axes: Any) -> Any:
+    """`[K]` of each layout: how many tiles lie side by side across a row, how many bytes each has for it, and whether
+    they cut it along one axis only."""
+    across, slab = np.ones(len(axes), np.int64), np.ones(len(axes), np.int64)
+    plain = np.ones(len(axes), np.bool_)
+    for k in range(len(axes)):
+        for axis in range(4):
+            across[k] *= (axes[k, axis, 0] + axes[k, axis, 1] - 1) // axes[k, axis, 1]
+            slab[k] *= axes[k, axis, 1]
+            plain[k] &= axis == 3 or (axes[k, axis, 0] == 1 and axes[k, axis, 1] == 1)
+    return across, slab, plain
+
+
+@uncounted_helper
+def _lies(row: int, run: int, first: Any, tile_shape: Any, tile_first: Any, layout: Any, across: Any, slab: Any) -> Any:
+    """Layout and first tile of a row, where in its tiles it begins, and how many rows from it on they hold."""
+    k, height, inside = layout[run], tile_shape[run, 0], row - first[run]
+    down = inside // height
+    inside -= down * height
+    return k, tile_first[run] + down * across[k], inside * slab[k], min(height - inside, first[run + 1] - row)
+
+
+@uncounted_helper
+def _copy_rows(
+    address: Any,
+    tile: int,
+    skip: int,
+    rows: int,
+    across: int,
+    slab: int,
+    plain: bool,
+    axes: Any,
+    k: int,
+    fill: Any,
+    place: Any,
+    row_bytes: int,
+) -> None:
+    """`rows` rows out of the `across` tiles side by side from `tile` on; of plain tiles, all pieces of one together."""
+    if not plain:
+        form = axes[k]
+        for i in range(rows):
+            _tiled_row(address, tile, tile + across, skip + i * slab, form, fill, place + i * row_bytes)
+        return
+    for i in range(across):
+        unit, to, source = min(slab, row_bytes - i * slab), place + i * slab, address[tile + i]
+        if source == -1:
+            _fill_lines(to, row_bytes, fill, rows, unit)
+        elif slab == row_bytes:
+            memcpy(to, source + skip, rows * row_bytes)
+        else:
+            _copy_lines(to, row_bytes, source + skip, slab, rows, unit)
+
+
+@uncounted_helper
+def _tiled_row(address: Any, tile: int, last: int, skip: int, form: Any, fill: Any, place: int) -> None:
+    """One row out of the tiles `tile : last` side by side; in each, the row lies `skip` bytes in."""
+    n0, n1, n2, n3 = form[0, 0], form[1, 0], form[2, 0], form[3, 0]
+    c0, c1, c2, c3 = form[0, 1], form[1, 1], form[2, 1], form[3, 1]
+    if c3 == 1 and 3 <= n3 <= 4 and _all_here(address, tile, last - tile):
+        _woven_row(address, tile, last, skip, form, place)
+        return
+    for b0 in range(0, n0, c0):
+        for b1 in range(0, n1, c1):
+            for b2 in range(0, n2, c2):
+                for b3 in range(0, n3, c3):
+                    corner = place + ((b0 * n1 + b1) * n2 + b2) * n3 + b3
+                    count, unit = min(c2, n2 - b2), min(c3, n3 - b3)
+                    for i0 in range(min(c0, n0 - b0)):
+                        for i1 in range(min(c1, n1 - b1)):
+                            to = corner + (i0 * n1 + i1) * n2 * n3
+                            if address[tile] == -1:
+                                _fill_lines(to, n3, fill, count, unit)
+                            else:
+                                source = address[tile] + skip + (i0 * c1 + i1) * c2 * c3
+                                _copy_lines(to, n3, source, c3, count, unit)
+                    tile += 1
+
+
+@uncounted_helper
+def _woven_row(address: Any, tile: int, last: int, skip: int, form: Any, place: int) -> None:
+    """One row whose last axis is 3 or 4 bytes, each in a tile of its own: those tiles are woven together, while the
+    next ones are asked for."""
+    n0, n1, n2, n3 = form[0, 0], form[1, 0], form[2, 0], form[3, 0]
+    c0, c1, c2 = form[0, 1], form[1, 1], form[2, 1]
+    for b0 in range(0, n0, c0):
+        for b1 in range(0, n1, c1):
+            for b2 in range(0, n2, c2):
+                if tile + 2 * n3 <= last:
+                    for i in range(tile + n3, tile + 2 * n3):
+                        _prefetch_lines(address[i] + skip, c0 * c1 * c2)
+                corner = place + ((b0 * n1 + b1) * n2 + b2) * n3
+                for i0 in range(min(c0, n0 - b0)):
+                    for i1 in range(min(c1, n1 - b1)):
+                        line = skip + (i0 * c1 + i1) * c2
+                        _weave(address, tile, line, n3, min(c2, n2 - b2), corner + (i0 * n1 + i1) * n2 * n3)
+                tile += n3
+
+
+@uncounted_helper
+def _all_here(address: Any, tile: int, count: int) -> Any:
+    missing = 0
+    for i in range(tile, tile + count):
+        missing += address[i] == -1
+    return missing == 0
+
+
+@uncounted_helper
+def _fill_lines(to: int, step: int, fill: Any, count: int, unit: int) -> None:
+    """`count` pieces of `unit` bytes, `step` apart, filled with the bytes of one element over and over."""
+    for i in range(count):
+        for byte in range(unit):
+            set_byte(to + i * step + byte, fill[byte % len(fill)])
+
+
+@uncounted_helper
+def _copy_lines(to: int, to_step: int, source: int, source_step: int, count: int, unit: int) -> None:
+    """`count` pieces of `unit` bytes, `to_step` and `source_step` apart."""
+    if unit == 1:
+        for i in range(count):
+            move1(to + i * to_step, source + i * source_step)
+    elif unit == 4:
+        for i in range(count):
+            move4(to + i * to_step, source + i * source_step)
+    elif unit == 8:
+        for i in range(count):
+            move8(to + i * to_step, source + i * source_step)
+    elif unit <= 64 and unit % 8 == 0:
+        for i in range(count):
+            for byte in range(0, unit, 8):
+                move8(to + i * to_step + byte, source + i * source_step + byte)
+    else:
+        for i in range(count):
+            memcpy(to + i * to_step, source + i * source_step, unit)
+
+
+@uncounted_helper
+def _weave(address: Any, tile: int, line: int, channels: int, count: int, to: int) -> None:
+    """`count` pixels whose 3 or 4 channels of a byte lie in as many tiles, `line` bytes in."""
+    a, b, c = address[tile] + line, address[tile + 1] + line, address[tile + 2] + line
+    d = address[tile + channels - 1] + line
+    if count < 16:
+        for i in range(count):
+            move1(to + i * channels, a + i)
+            move1(to + i * channels + 1, b + i)
+            move1(to + i * channels + 2, c + i)
+            move1(to + i * channels + channels - 1, d + i)
+        return
+    i = 0
+    while i < count:
+        i = min(i, count - 16)  # the last sixteen may overlap the ones before: written twice, and the same
+        if channels == 4:
+            weave4(to + 4 * i, a + i, b + i, c + i, d + i)
+        else:
+            weave3(to + 3 * i, a + i, b + i, c + i)
+        i += 16
