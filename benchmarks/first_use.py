@@ -4,8 +4,8 @@ Claims: the first shuffled batch of windows comes within 2 s, any other first ca
 
     python benchmarks/first_use.py [--only windows] [--kernels 10]
 
-Each case runs in a process of its own with an empty cache of kernels (`NUMBA_CACHE_DIR`). "fresh" is the CPU time of
-the first call with that cache, all threads together. "cached" is that of the next process, which loads the kernels.
+Each case runs in a new process with an empty cache of kernels (`NUMBA_CACHE_DIR`). "fresh" is the CPU time of the first
+call with that cache, all threads together. "cached" is the CPU time of the next process, which loads the kernels.
 Both include the import of numba. `--kernels N` lists the N functions that cost most to compile, without what they call.
 """
 
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from figures import record
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
 
@@ -168,6 +169,8 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             fresh, cached = run(name, folder, options.kernels), run(name, folder, 0)
         print(f"{title:<40} {fresh['seconds']:6.2f} {cached['seconds']:7.2f} {goal:5.1f}", flush=True)
+        record(f"first_use.{name}", fresh["seconds"], "s")
+        record(f"first_use.{name}.cached", cached["seconds"], "s")
         for function, seconds, count in fresh["kernels"]:
             print(f"    {seconds:6.2f}  {count:2} x {function}")
 

@@ -48,6 +48,7 @@ class Command:
 
 COMMANDS = (
     Command("import_time", "import_time.py"),
+    Command("first_use", "first_use.py"),
     Command("gather", "gather.py"),
     Command("plan", "plan.py"),
     Command("cheetah", f"minari.py --kinds cheetah --seconds 3 --reference-python {REFERENCE}"),

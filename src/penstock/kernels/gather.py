@@ -1,11 +1,11 @@
 # pyright: reportMissingImports=false, reportCallIssue=false
 """The compiled gathers of rows and of tiles. Their definitions: `reference.gather_rows` and `reference.gather_tiles`.
 
-A gather copies spans of rows from memory maps into a buffer. What a span reads is random, so a copy waits for memory:
+A gather copies spans of rows from memory maps into a buffer. Spans are at random places, so a copy waits for memory:
 all sources are computed first, and the copy of a span asks for the memory of the eighth span after it. The caller
-(`rows.RowMap`, `tiles.TileMap`) owns all arrays, the room included, and has checked once that every run lies within its
-buffer. So the loops check only that spans lie within rows and places, in differences, and nothing is copied if one does
-not. What makes no array counts no references to arrays either, which would take longer to compile and to run.
+(`rows.RowMap`, `tiles.TileMap`) owns all arrays, the room included, and has checked once that every run is within its
+buffer. So the loops check only that spans are within rows and places, in differences, and nothing is copied if one does
+not. Functions that make no array count no references to arrays either, which would take longer to compile and to run.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _gather_rows(
     if bad >= 0 or len(address) == 0:
         return bad
     base = np.int64(out.ctypes.data)
-    source, head = room[0], room[1]  # where the first piece of each span lies, and how many rows it has
+    source, head = room[0], room[1]  # address and rows of the first piece of each span
     run, crossing = 0, False
     for j in range(spans):
         row, rows = start[j], length[j]

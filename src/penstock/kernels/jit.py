@@ -2,9 +2,9 @@
 """How kernels are compiled: `kernel` for what Python calls, `helper` for what only kernels call.
 
 Compilation dominates the first call of a program, so each function costs as little of it as it can. A kernel is cached
-on disk and gets an entry for Python, but none for C. A helper gets neither an entry nor machine code of its own, and no
-file in the cache: its unoptimized LLVM module is linked into the kernels that call it, which optimize it together with
-their own code and which the cache holds whole. numba does the opposite by default: it optimizes every function, makes
+on disk and gets an entry for Python, but none for C. A helper gets no entry, no machine code and no file in the cache:
+its LLVM module is linked into the kernels that call it, unoptimized. The kernels optimize it together with their own
+code, and the cache stores them whole. numba does the opposite by default: it optimizes every function, makes
 machine code of it, and then does so again wherever the function is inlined. A helper of one loop costs 30 ms of CPU
 time this way, and 100 ms by default. Called from Python, a helper runs as the Python function that it is.
 """
