@@ -19,10 +19,10 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numba
-from numba import _dynfunc
+from numba import _dynfunc  # pyright: ignore[reportAttributeAccessIssue]
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.compiler_machinery import register_pass
@@ -121,7 +121,7 @@ class _LinkedLowering(NativeLowering):
 
     _name = "penstock_linked_lowering"
 
-    def run_pass(self, state: Any) -> bool:
+    def run_pass(self, state: Any) -> Literal[True]:
         state.library = state.targetctx.codegen().create_library(state.func_id.func_qualname)
         _link_only(state.library)
         state.flags.no_compile = True
