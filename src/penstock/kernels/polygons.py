@@ -10,7 +10,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from penstock.kernels.jit import helper, kernel
+from penstock.core.ragged import offsets_of
+from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 from penstock.kernels.polygons_reference import (
     ACROSS,
     FILLED,
@@ -79,7 +80,7 @@ def _blender(bits: int) -> Any:
 _blend_bytes, _blend_words = _blender(8), _blender(64)
 
 
-@helper
+@uncounted_helper
 def _blend(image: Any, at: int, color: Any, alpha: Any) -> None:
     """Twice `alpha` / 256 of the way to `color`, all channels of a pixel at once: they lie 16 bits apart."""
     rest, part = _FULL - alpha, color * alpha + _ROUND
@@ -87,19 +88,19 @@ def _blend(image: Any, at: int, color: Any, alpha: Any) -> None:
     image[at] = ((value * rest + part) >> _BITS) & _MASK
 
 
-@helper
+@uncounted_helper
 def _part(distance: int, run: int, rise: int) -> Any:
     """`distance * run / rise`, in doubles, cut towards zero."""
     return np.int64(np.float64(distance) * np.float64(run) / np.float64(rise))
 
 
-@helper
+@uncounted_helper
 def _beyond(a: int, b: int, last: int) -> Any:
     """Whether both lie before 0, or both behind `last`."""
-    return max(a, b) < 0 or min(a, b) > last
+    return (a < 0 and b < 0) or (a > last and b > last)
 
 
-@helper
+@uncounted_helper
 def _clip(x0: int, y0: int, x1: int, y1: int, right: int, bottom: int) -> Any:
     """A segment cut at 0, `right` and `bottom`: its ends, and whether there is anything left of it."""
     if _beyond(x0, x1, right) or _beyond(y0, y1, bottom):
@@ -121,7 +122,7 @@ def _clip(x0: int, y0: int, x1: int, y1: int, right: int, bottom: int) -> Any:
     return True, x0, y0, x1, y1
 
 
-@helper
+@uncounted_helper
 def _weights(steps: int, into: int, out: int, tilt: int) -> Any:
     """The weights of the first two steps of a line and of its last two, which it covers in part."""
     first, last = (0x78 - into) | 4, out | 4
@@ -133,7 +134,7 @@ def _weights(steps: int, into: int, out: int, tilt: int) -> Any:
     return first * tilt >> 8, second * tilt >> 8, before * tilt >> 8, last * tilt >> 8
 
 
-@helper
+@uncounted_helper
 def _line(image: Any, width: int, height: int, x0: int, y0: int, x1: int, y1: int, color: Any) -> None:
     """One smoothed line: three pixels for every step along its longer axis."""
     seen, x0, y0, x1, y1 = _clip(x0, y0, x1, y1, width * ONE - 1, height * ONE - 1)
@@ -152,7 +153,8 @@ def _line(image: Any, width: int, height: int, x0: int, y0: int, x1: int, y1: in
     begin0, begin1, end1, end0 = _weights(steps, (u0 >> 9) & 0x78, (u1 >> 9) & 0x78, tilt)
     v = v0 - ((slope * (u0 & (ONE - 1)) + ONE - 1) >> SHIFT) + HALF
     end = v + slope * steps
-    inside = min(v, end) >= ONE and max(v, end) < (breadth - 1) * ONE
+    lowest, highest = (v, end) if v < end else (end, v)
+    inside = lowest >= ONE and highest < (breadth - 1) * ONE
     at, base = first * along, np.int64(image.ctypes.data)
     for step in range(min(steps + 1, length - first)):
         row, between = v >> SHIFT, (v >> FINE) & 31
@@ -174,7 +176,7 @@ def _line(image: Any, width: int, height: int, x0: int, y0: int, x1: int, y1: in
         at += along
 
 
-@helper
+@uncounted_helper
 def _collect(points: Any, begin: int, end: int, height: int, edges: Any, heads: Any, known: Any) -> Any:
     """The edges of a contour that cross rows of pixels, each in the list of the first row it crosses.
 
@@ -200,7 +202,7 @@ def _collect(points: Any, begin: int, end: int, height: int, edges: Any, heads: 
     return count, highest
 
 
-@helper
+@uncounted_helper
 def _sweep(image: Any, width: int, height: int, edges: Any, known: Any, heads: Any, active: Any, color: Any) -> None:
     """Row by row, colour what lies between the first edge and the second, the third and the fourth, ..."""
     waiting, top = known
@@ -237,7 +239,7 @@ def _sweep(image: Any, width: int, height: int, edges: Any, known: Any, heads: A
                 image[at] = color
 
 
-@helper
+@uncounted_helper
 def _outline(image: Any, width: int, height: int, points: Any, begin: int, end: int, what: int, color: Any) -> None:
     """The lines from point to point; around what is filled they begin and end in the middle of a row."""
     before = begin if what == OPEN else end - 1
@@ -252,25 +254,37 @@ def _outline(image: Any, width: int, height: int, points: Any, begin: int, end: 
         before = now
 
 
-@kernel
 def draw_shapes(image: Any, width: int, background: int, points: Any, spans: Any, calls: Any) -> None:
-    """See `polygons_reference.draw_shapes`: edges that begin in a row are a list, those that cross it are sorted."""
-    image[:] = np.uint64(background)
-    height, most = image.shape[1] // width, 0
-    for first, last in calls[:, :2]:
-        most = max(most, (spans[first:last, 1] - spans[first:last, 0]).sum())
-    edges, active, heads = np.empty((most, 4), np.int64), np.empty(most, np.int64), np.full(height, -1, np.int64)
-    for first, last, plane, what, color in calls:
-        layer, paint, known = image[plane], np.uint64(color), (0, height)
+    """See `polygons_reference.draw_shapes`."""
+    ends = offsets_of(spans[:, 1] - spans[:, 0])
+    most = int((ends[calls[:, 1]] - ends[calls[:, 0]]).max(initial=0))  # edges of one call
+    edges, active = np.empty((most, 4), np.int64), np.empty(most, np.int64)
+    heads = np.full(image.shape[1] // width, -1, np.int64)
+    _draw(image, width, background, points, spans, calls, edges, active, heads)
+
+
+@uncounted_kernel
+def _draw(
+    image: Any, width: int, background: int, points: Any, spans: Any, calls: Any, edges: Any, active: Any, heads: Any
+) -> None:
+    """See `draw_shapes`: edges that begin in a row are a list, edges that cross the row are sorted."""
+    height = len(heads)
+    for plane in range(len(image)):
+        layer = image[plane]
+        for at in range(len(layer)):
+            layer[at] = np.uint64(background)
+    for call in range(len(calls)):
+        first, last, what = calls[call, 0], calls[call, 1], calls[call, 3]
+        layer, paint, known = image[calls[call, 2]], np.uint64(calls[call, 4]), (0, height)
         if what == FILLED:  # first, for what is drawn over a colour in that colour changes nothing
-            for low, high in spans[first:last]:
-                known = _collect(points, low, high, height, edges, heads, known)
+            for span in range(first, last):
+                known = _collect(points, spans[span, 0], spans[span, 1], height, edges, heads, known)
             _sweep(layer, width, height, edges, known, heads, active, paint)
-        for low, high in spans[first:last]:
-            _outline(layer, width, height, points, low, high, what, paint)
+        for span in range(first, last):
+            _outline(layer, width, height, points, spans[span, 0], spans[span, 1], what, paint)
 
 
-@kernel
+@uncounted_kernel
 def place_shapes(
     shapes: Any,
     center: Any,
@@ -297,13 +311,13 @@ def place_shapes(
             x, y = shapes[shape, k, 0], shapes[shape, k, 1]
             for axis in range(2):
                 at = (x * matrix[axis, 0] + y * matrix[axis, 1] + matrix[axis, 2]) * scale
-                out[count, k, axis] = np.int32(min(max(at, -REACH), REACH))
+                out[count, k, axis] = np.int32(-REACH if at < -REACH else REACH if at > REACH else at)
         kept[count] = i
         count += 1
     return count
 
 
-@kernel
+@uncounted_kernel
 def meeting_boxes(order: Any, sides: Any, strips: Any, centers: Any, reach: float, keys: Any) -> Any:
     """See `polygons_reference.meeting_boxes`."""
     left, bottom, right, top = sides
@@ -317,7 +331,7 @@ def meeting_boxes(order: Any, sides: Any, strips: Any, centers: Any, reach: floa
     return count
 
 
-@kernel
+@uncounted_kernel
 def split_channels(pixels: Any, planes: Any) -> None:
     """See `polygons_reference.split_channels`."""
     for channel in range(len(planes)):
@@ -326,7 +340,7 @@ def split_channels(pixels: Any, planes: Any) -> None:
             plane[i] = pixels[i] >> digits
 
 
-@kernel
+@uncounted_kernel
 def to_unit(values: Any, out: Any) -> None:
     """See `polygons_reference.to_unit`."""
     for i in range(len(values)):

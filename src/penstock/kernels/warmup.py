@@ -1,0 +1,199 @@
+# pyright: reportMissingImports=false
+"""The types with which the library calls its compiled kernels, and their compilation ahead of use.
+
+A signature lists the types of the arguments under numba's short names. An array is its dtype, its dimensions and its
+order in memory, such as `i8[2C]`; `r` marks an array that is read only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+from penstock.kernels.cache_folder import cache_folder
+
+SIGNATURES: dict[str, tuple[str, ...]] = {
+    "checksum.digest": (
+        "u8[1C] u8[1C]",
+        "u8[1Cr] u8[1C]",
+    ),
+    "checksum.lookup3": ("u4[1Cr] i8",),
+    "chess.check_chess_rows": (
+        "u1[1Cr] i8[1Cr] i8",
+        "u1[1C] i8[1C] i8",
+    ),
+    "chess.decode_chess": (
+        "u1[1C] i8[1C] u1[2C]",
+        "u1[1Cr] i8[1Cr] u1[2C]",
+    ),
+    "chess.encode_chess": (
+        "u1[2C] b1 i8[1C] i8 u1[1C] i8[1C]",
+        "u1[2Cr] b1 i8[1C] i8 u1[1C] i8[1C]",
+        "u1[2Cr] b1 i8[1Cr] i8 u1[1C] i8[1C]",
+    ),
+    "chess.expand_chess_frames": ("u1[2Cr] u4[2Cr] i8 u1[2C] i8 u4[2C] u4[2C] u4[2C]",),
+    "chess.expand_chess_rows": ("u1[1Cr] i8[1Cr] u4[2Cr] i8 u1[2C] i8 u4[2C] u4[2C] u4[2C]",),
+    "chess_rescore.called_for": ("u1[2C] i8[2C] i8[2Cr] i8[1C]",),
+    "chess_rescore.complete": (
+        "u1[2A] f4[2A] i8[2C]",
+        "u1[2C] f4[2C] i8[2C]",
+    ),
+    "chess_rescore.deblunder": ("u1[2A] f4[2A] i8 f4 f4",),
+    "chess_rescore.encode_planes": ("u1[2C] i8[2C] i8 i8[1C] i8[2Cr] u1[2C]",),
+    "chess_rescore.encode_rest": ("i8[2C] i8 i8[1C] u1[2C]",),
+    "chess_rescore.frame_faults": (
+        "u1[2C] f4[2C] i8[1C]",
+        "u1[2Cr] f4[2Cr] i8[1C]",
+    ),
+    "chess_rescore.inspect": ("u1[2Cr] f4[2Cr] i8[3Cr] i8[2Cr] i8[2Cr] u1[2C] i8[2C] i8[1C]",),
+    "chess_rescore.lacks_short_term": (
+        "u1[2A] f4[2A]",
+        "u1[2C] f4[2C]",
+    ),
+    "chess_rescore.sharpen": ("f4[2C] f4 f4 u1[2C] f4[1C]",),
+    "chess_rescore.short_term": (
+        "u1[2A] f4[2A] f4",
+        "u1[2C] f4[2C] f4",
+    ),
+    "chess_rescore.turn_policies": (
+        "u1[2C] f4[2C] i8[1A] i8[1C] i8[2Fr]",
+        "u1[2C] f4[2C] i8[1C] i8[1C] i8[2Fr]",
+    ),
+    "chess_trace.trace": (
+        "u1[2C] f4[2A] i8[3Cr] i8[2Cr] i8[2Cr] u1[2C] i8[2C] i8[1C]",
+        "u1[2C] f4[2C] i8[3Cr] i8[2Cr] i8[2Cr] u1[2C] i8[2C] i8[1C]",
+        "u1[2Cr] f4[2Ar] i8[3Cr] i8[2Cr] i8[2Cr] u1[2C] i8[2C] i8[1C]",
+    ),
+    "cipher.permute_in": ("i8[1C] i8[1C] i8[1C] u8 b1 u8[2C] i8[1C]",),
+    "driving.move_lines": ("f8[3C] i8[1C] i8[2C] f8[3C] f4[2C] f8 f4[4C] b1[3C]",),
+    "driving.nearest_agents": ("i8[2C] i8[2C] i4[1C] f8[2C] i4[1C] b1[1C] f8[2C] i8[1C] f8 i8[2C] i8[2C]",),
+    "driving.nearest_lines": ("f8[3C] f8[3C] f8[2C] f8 i8[2C]",),
+    "driving.relative_poses": (
+        "f8[2C] f4[1C] f4[2C] i8[1C] i8[2C] i8[1C] i8[1C] f8[2C] i8 i8 f4[3C] f4[2C] f4[3C] f4[2C]",
+    ),
+    "driving.select_agents": (
+        "i8[2C] i8[2C] f8[2C] f8[2A] f4[1A] f4[2A] f4[2A] u8[1A] f8[1C] i8 u4[2C]",
+        "i8[2C] i8[2C] f8[2C] f8[2C] f4[1C] f4[2C] f4[2C] u8[1C] f8[1C] i8 u4[2C]",
+    ),
+    "gather._gather_rows": ("i8[1C] i8[1C] i8 i8[1C] i8 i8[1C] i8[1C] i8[1C] i8[2C] u1[1C]",),
+    "gather.gather_tiles": (
+        "i8[1C] i8[1C] i8 i8[2C] i8[1C] i8[1C] i8[1C] i8[3C] u1[1C] i8[1C] i8[1C] i8[1C] i8 u1[1C]",
+    ),
+    "live.copy_held": ("i8[1C] i8[1C] i8 i8[1C] i8[1C] i8[1C] u1[1C] i8[1C] i8[1C] i4[1C]",),
+    "live.draw_ranges": ("i8[1C] u8 i8 i8[1C]",),
+    "live.exchange": ("u1[2C] i4[1C] i8[1C] i4[1C] i8[1C] i8[1C] u1[1C] i8[1C] u1[1C] i8[1C] i8",),
+    "live.exchange_references": ("i8[1C] i4[1C] i8[1C] i8[1C] i4[1C] i8[1C] i4[1C]",),
+    "live.find_held": ("i8[1C] i8[1C] i8 i8[1C] i8[1C] i8[1C] i8[1C]",),
+    "live.shuffle_places": ("u8 i8 i8 i8 b1 i8[1C]",),
+    "live.slide_held": ("i8[1C] i8[1C] i8 i8 i8",),
+    "members.plain_members": ("i8 i8 i8 i8[1C] i8[1C] u1[2C]",),
+    "mixing.earliest_deadline": ("i8[1C] i8[1C] i8[1C]",),
+    "mixing.mix_table": ("i8[1C] u4[2C] i8[2C] i8[2C] i8[2C] i8[1C] i8[1C]",),
+    "mixing.mix_tree": ("i8[1C] u8[2C] i8[1C] i8[1C]",),
+    "packing.best_fit": ("i8[1C] i8 i8 i8[1C]",),
+    "packing.bin_slots": ("i8[1C] i8 i8[1C] i8[1C]",),
+    "packing.count_decreasing": ("i4[1C] i8 i8",),
+    "packing.first_fit": ("i8[1C] i8 i8 i8[1C]",),
+    "packing.gather_runs": (
+        "u1[1C] i8[1C] i8[1C] i8[1C]",
+        "u2[1C] i8[1C] i8[1C] i8[1C]",
+        "i8[1C] i8[1C] i8[1C] i8[1C]",
+    ),
+    "packing.histogram": (
+        "u1[1C] i8[1C] i8[1C] i4[1C]",
+        "u2[1C] i8[1C] i8[1C] i4[1C]",
+        "i8[1C] i8[1C] i8[1C] i4[1C]",
+    ),
+    "packing.open_fit": ("i8[2C] i8[1C] f8[1C] i8[1C] i8 i8 i8 b1 b1 i8[1C]",),
+    "packing.plan_decreasing": (
+        "i8[1C] i8 i8 i4[2C] u2[1C] u2[1C] u2[1C] u2[1C]",
+        "i8[1C] i8 i8 i4[2C] u4[1C] u4[1C] u4[1C] u4[1C]",
+    ),
+    "packing.sort_decreasing": (
+        "i8[1C] i8 i8[1C] i8[1C]",
+        "i8[1C] i8 u2[1C] u2[1C]",
+        "i8[1C] i8 u4[1C] u4[1C]",
+    ),
+    "packing_concat.concat": ("i8[2C] i8[1C] i8 i8 i8 b1 i8[2C] i8[2C] i8[2C]",),
+    "packing_read._blocks": ("i8[2C] i8 i8[2C] i8[1C]",),
+    "packing_read._positions": (
+        "i8[2C] i8 u2[1C] i8[1C] i8[2C] i8[2C]",
+        "i8[2C] i8 u4[1C] i8[1C] i8[2C] i8[2C]",
+        "i8[2C] i8 u2[1Cr] i8[1C] i8[2C] i8[2C]",
+    ),
+    "packing_read._ranks": (
+        "i8[2C] i8[1C] i8 u2[1C] i8[1C] u2[1C] i8[1C] i8[2C] i8[2C]",
+        "i8[2C] i8[1C] i8 u4[1C] i8[1C] u4[1C] i8[1C] i8[2C] i8[2C]",
+        "i8[2C] i8[1C] i8 u2[1Cr] i8[1Cr] u2[1Cr] i8[1Cr] i8[2C] i8[2C]",
+    ),
+    "packing_read.lay": (
+        "i8[1C] i8[2C] i8[1C] i8[1C] i8 i8 i8 i8[3C]",
+        "i8[1C] i8[2C] u4[1C] i8[1C] i8 i8 i8 i8[3C]",
+        "i8[1C] i8[2C] u4[1Cr] i8[1C] i8 i8 i8 i8[3C]",
+    ),
+    "packing_read.pack_slots": (
+        "i8[1C] i8[1C] i8[1C] i8[1C] u2[1C] i8[2C]",
+        "i8[1C] i8[1C] i8[1C] i8[1C] u4[1C] i8[2C]",
+        "i8[1C] i8[1C] i8[1Cr] i8[1Cr] u2[1Cr] i8[2C]",
+    ),
+    "polygons._draw": (
+        "u1[2C] i8 i8 i4[2C] i8[2C] i8[2C] i8[2C] i8[1C] i8[1C]",
+        "u8[2C] i8 i8 i4[2C] i8[2C] i8[2C] i8[2C] i8[1C] i8[1C]",
+    ),
+    "polygons.meeting_boxes": ("i8[1C] f8[2C] i8[2C] f8[2C] f8 i8[1C]",),
+    "polygons.place_shapes": ("f8[3C] f8[2C] f8[1C] i8[1C] i8[1C] f8[3C] f8[1C] i4[3C] i8[1C]",),
+    "polygons.split_channels": ("u8[1C] u1[2C]",),
+    "polygons.to_unit": ("u1[1C] f4[1C]",),
+    "spans.locate": ("i8[2C] i8[1C] i8 i8[1C] i8[2C]",),
+    "spans.paint": ("i8[1C] i8[1C] i8[1C] i8 i4[1C]",),
+    "spans.zero_gaps": ("i8[1C] i8[1C] i8 u1[1C]",),
+    "stream_packing.pack_stream": ("OpenPacks i8[2C] b1 i8[1C] u1[1C] i8[1C]",),
+    "stream_packing.repack_stream": ("OpenPacks i8[2C] u1[1C] i8[1C]",),
+    "warp.warp": ("u1[3Cr] i8[1C] f8[2C] i8[1C] i8[1C] i4[2C] i8[2C] i4[2C] u1[3C]",),
+}
+"""Signatures by file and function."""
+
+
+def compile_all(progress: Callable[[int, int, str], None] | None = None) -> int:
+    """Compile every kernel for the types that the library calls it with, or load it where it is cached.
+
+    Args:
+        progress: Called before each signature with its number, how many there are, and the name of the kernel.
+
+    Returns:
+        How many were compiled; the others were in the cache.
+    """
+    todo = [(name, signature) for name, signatures in SIGNATURES.items() for signature in signatures]
+    compiled = 0
+    for number, (name, signature) in enumerate(todo):
+        if progress is not None:
+            progress(number, len(todo), name)
+        file, _, function = name.partition(".")
+        with cache_folder():
+            kernel = getattr(import_module(f"penstock.kernels.{file}"), function)
+        before = sum(kernel.stats.cache_misses.values())
+        kernel.compile(tuple(_type_of(text) for text in signature.split()))
+        compiled += sum(kernel.stats.cache_misses.values()) - before
+    return compiled
+
+
+def _type_of(text: str) -> Any:
+    """numba's type for an argument as `SIGNATURES` writes it.
+
+    >>> _type_of("i8[2C]"), _type_of("f4")
+    (Array(int64, 2, 'C', False, aligned=True), float32)
+    """
+    import numba  # heavy: loaded with the first kernel, not with the package
+    import numpy as np
+
+    if text == "OpenPacks":
+        open_packs: Any = import_module("penstock.kernels.stream_packing").open_packs
+        return numba.typeof(open_packs(np.ones(1, np.int64), 1, 1, 1))
+    parts = re.fullmatch(r"(\w+)(?:\[(\d)([ACF])(r?)\])?", text)
+    if parts is None:
+        raise ValueError(f"expected a type such as 'i8[2C]', got {text!r}")
+    dtype, dimensions, order, read_only = parts.groups()
+    kind = getattr(numba.types, dtype)
+    return numba.types.Array(kind, int(dimensions), order, readonly=bool(read_only)) if dimensions else kind
