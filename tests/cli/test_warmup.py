@@ -1,3 +1,4 @@
+# pyright: reportPrivateUsage=false
 """`penstock warmup`: the types of all kernels."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+# pyright: reportPrivateUsage=false, reportPrivateImportUsage=false
 """How kernels compile: helpers are linked in, other processes wait, and a long compilation is told."""
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ COMMANDS = {
         "Watch a running loader: busy share, rates and queue of each stage, and the bottleneck.",
     ),
     "why": ("penstock.cli.why:why", "Which episodes, files and rows are behind a batch, from its ticket."),
-    "warmup": ("penstock.cli.warmup:warmup", "Compile all kernels now, so that no later program waits for them."),
+    "warmup": ("penstock.cli.warmup:warmup", "Compile all kernels now, so that first calls are fast."),
     "demo": ("penstock.cli.demo.command:demo", "Record, train, stop, resume and evaluate, from end to end."),
 }
 
