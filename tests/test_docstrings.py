@@ -36,6 +36,7 @@ MODULES = (
     "penstock.data.records",
     "penstock.errors",
     "penstock.flow.limits",
+    "penstock.flow.lossy",
     "penstock.flow.ordered_map",
     "penstock.formats.base.format",
     "penstock.formats.base.source",

@@ -40,14 +40,15 @@ def test_a_queue_that_drops_is_as_a_plain_list(actions: Any, items: int, nbytes:
             continue
         thing = Heavy(number, weight)
         if overflow == "drop_new" and full(weight):
-            assert not queue.put(thing)
+            assert queue.put(thing) == [thing]
             drops += 1
             continue
+        oldest: list[Heavy] = []
         while full(weight):
-            model.popleft()
+            oldest.append(model.popleft())
             drops += 1
         model.append(thing)
-        assert queue.put(thing)
+        assert queue.put(thing) == oldest
     assert queue.drops == drops
     assert queue.stats()["nbytes"] == sum(h.nbytes for h in model)
     queue.close()

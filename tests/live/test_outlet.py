@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from penstock.errors import PlanError
+from penstock.flow.limits import PrefetchLimits
+from penstock.flow.lossy import LossyQueue
 from penstock.flow.metrics import StageMetrics
 from penstock.flow.queue import Overflow, QueueClosed
 from penstock.live.block import Block
 from penstock.live.options import LiveOptions
-from penstock.live.outlet import Outlet
 from penstock.live.pipeline import LivePipeline
 from penstock.live.sampler import Batch
 from penstock.live.tensors import Decoded
@@ -28,11 +29,17 @@ def batch(index: int, n: int = 4) -> Batch:
     return Batch(index, Block(np.zeros((n, 2), np.uint8), np.arange(n), np.zeros(n, np.int32)))
 
 
-def outlet(overflow: Overflow, items: int = 3, nbytes: int = 1000) -> tuple[Outlet, list[int]]:
-    """One that is handed its batches by the test, and which of them it let go."""
+def outlet(overflow: Overflow, items: int = 3, nbytes: int = 1000) -> tuple[LossyQueue[Batch, Decoded], list[int]]:
+    """A queue that the test fills with batches, and the numbers of those that it dropped."""
     gone: list[int] = []
-    metrics = StageMetrics("tensor_generator")
-    made = Outlet(iter([]), lambda b: Decoded(b.index, {}), overflow, items, nbytes, gone.append, metrics)
+    made = LossyQueue(
+        lambda b: Decoded(b.index, {}),
+        iter(list[Batch]()),
+        PrefetchLimits(1, items, nbytes),
+        overflow,
+        on_drop=lambda b: gone.append(b.index),
+        metrics=StageMetrics("tensor_generator"),
+    )
     made.start = lambda: None  # no thread
     return made, gone
 
@@ -87,7 +94,7 @@ def test_an_error_comes_out() -> None:
         yield batch(0)
         raise ZeroDivisionError("in a stage")
 
-    out = Outlet(broken(), lambda b: Decoded(b.index, {}), "drop_new", 3, 99, lambda _: None, StageMetrics("t"))
+    out = LossyQueue(lambda b: Decoded(b.index, {}), broken(), PrefetchLimits(1, 3, 99), "drop_new")
     out.start()
     out.join()
     with pytest.raises(ZeroDivisionError, match="in a stage"):

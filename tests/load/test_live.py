@@ -186,3 +186,15 @@ def test_metrics_are_those_of_the_pipeline_or_of_the_loader() -> None:
         assert stages["loader"]["queue"]["gets"] >= loader.stats.jobs
         assert stages["plan"]["busy"] > 0
         assert stages["fetch"]["gauges"] == {"part_of": "loader"}
+
+
+def test_a_batch_that_was_taken_and_not_received_stays_in_the_state_of_a_pipeline_that_drops() -> None:
+    whole = expected()
+    with pipeline(overflow="drop_new", prefetch=100) as live:
+        loader = Loader(live)
+        assert next(loader.through(lambda batch: batch["rewards"].tolist(), ahead=2)) == whole[0]
+        state = loader.state_dict()
+    with pipeline() as again:
+        resumed = Loader(again)
+        resumed.load_state_dict(state)
+        assert listed(resumed) == whole[1:]

@@ -112,27 +112,29 @@ class BlockQueue(Generic[T]):
             self._producers += 1
         return Producer(self)
 
-    def put(self, item: T, timeout: float | None = None) -> bool:
-        """Put a thing in; False where it was dropped.
+    def put(self, item: T, timeout: float | None = None) -> list[T]:
+        """Put an item in. Return the items that were dropped for lack of room: the new one, or the oldest ones.
 
         Raises `QueueClosed`, and `TimeoutError` after `timeout` seconds without room.
         """
-        weight = int(getattr(item, "nbytes", 0))
+        weight, dropped = int(getattr(item, "nbytes", 0)), list[T]()
         with self._changed:
             self._check_open()
             self.puts += 1
             if self.overflow == "drop_new" and not self._fits(weight):
                 self.drops += 1
-                return False
+                return [item]
             while self.overflow == "keep_newest" and not self._fits(weight):
-                self.held_bytes -= self._held.popleft()[1]
+                oldest, nbytes = self._held.popleft()
+                self.held_bytes -= nbytes
                 self.drops += 1
+                dropped.append(oldest)
             wait_until(self._changed, lambda: self._closed or self._fits(weight), timeout, "room in a queue")
             self._check_open()
             self._held.append((item, weight))
             self.held_bytes += weight
             self._changed.notify_all()
-        return True
+        return dropped
 
     def get(self, timeout: float | None = None) -> T:
         """The oldest thing.
@@ -194,7 +196,7 @@ class Producer(Generic[T]):
         self._queue = queue
         self._open = True
 
-    def put(self, item: T, timeout: float | None = None) -> bool:
+    def put(self, item: T, timeout: float | None = None) -> list[T]:
         """As `BlockQueue.put`. Raises `QueueClosed` after `close`."""
         if not self._open:
             raise QueueClosed("expected a producer that is open, got one that is closed")

@@ -14,6 +14,7 @@ from typing import Any
 from penstock.core.boundary import loading_state
 from penstock.errors import PlanError, StateError
 from penstock.flow.limits import PrefetchLimits, cores
+from penstock.flow.lossy import LossyQueue
 from penstock.flow.metrics import Metrics
 from penstock.flow.ordered_map import OrderedMap
 from penstock.flow.process import HomeProcess
@@ -23,7 +24,6 @@ from penstock.live.hooks import Hooks
 from penstock.live.journal import Journal, Move
 from penstock.live.mixer import StreamMixer
 from penstock.live.options import LiveOptions, Stream
-from penstock.live.outlet import Outlet
 from penstock.live.pool import ShufflingChunkPool
 from penstock.live.sampler import Batch
 from penstock.live.seal import check_seal, sealed
@@ -101,7 +101,7 @@ class LivePipeline(Iterator[Arrays]):
         self._finalizer = weakref.finalize(self, _stop_later, self._mixer, self._home)
         self._finalizer.atexit = False  # threads that are daemons end with the process
 
-    def _make_tensors(self, decode: Decode | None) -> OrderedMap[Batch, Decoded] | Outlet:
+    def _make_tensors(self, decode: Decode | None) -> OrderedMap[Batch, Decoded] | LossyQueue[Batch, Decoded]:
         """The last stage, which has batches ready, or drops those that nobody gets."""
         o, n, mixer = self.options, self._threads, self._mixer
         metrics = self._metrics.stage("tensor_generator", n)
@@ -110,7 +110,8 @@ class LivePipeline(Iterator[Arrays]):
             limits = PrefetchLimits(n, max(o.prefetch, n), o.nbytes)
             return OrderedMap(tensors.decode, mixer.batches(), limits, metrics=metrics)
         metrics.threads = 1
-        return Outlet(mixer.batches(), tensors.decode, o.overflow, o.prefetch, o.nbytes, mixer.sampler.dropped, metrics)
+        limits, drop = PrefetchLimits(1, o.prefetch, o.nbytes), mixer.sampler.dropped
+        return LossyQueue(tensors.decode, mixer.batches(), limits, o.overflow, on_drop=drop, metrics=metrics)
 
     @property
     def pool(self) -> ShufflingChunkPool:

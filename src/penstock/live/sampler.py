@@ -127,10 +127,10 @@ class ShufflingFrameSampler:
             while self._given and self._given[0][0] <= index:
                 self._given.popleft()
 
-    def dropped(self, index: int) -> None:
-        """Batch `index` goes to nobody: a state does not name it."""
+    def dropped(self, batch: Batch) -> None:
+        """Forget a batch that no consumer gets: a state does not name it."""
         with self._lock:
-            self._given = deque(given for given in self._given if given[0] != index)
+            self._given = deque(given for given in self._given if given[0] != batch.index)
 
     def oldest(self) -> int | None:
         """The least chunk number among all frames that a state would name; None where there are none."""
