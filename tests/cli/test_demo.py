@@ -10,8 +10,9 @@ import pytest
 import torch
 
 import penstock
+from penstock.cli.demo import story
 from penstock.cli.demo.learner import STRIP, Clone, Player, strips
-from penstock.cli.demo.report import draw, tables
+from penstock.cli.demo.report import tables
 from penstock.cli.demo.road import Result, travel
 from penstock.cli.demo.tasks import TASKS
 from penstock.cli.demo.training import Training, digest, samples
@@ -19,13 +20,13 @@ from penstock.core.spec import Field, Spec
 from penstock.errors import SpecError
 from tests.cli.conftest import Call
 
-CARTPOLE, PENDULUM, PONG = (task.quick() for task in TASKS)
+CARTPOLE, PENDULUM, PONG, CHASE = (task.quick() for task in TASKS)
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
     folder = tmp_path_factory.mktemp("demo")
-    return [travel(task, folder) for task in (CARTPOLE, replace(PONG, random_episodes=1, expert_episodes=1))]
+    return [travel(task, folder) for task in (CARTPOLE, replace(PONG, random_episodes=1, expert_episodes=1), CHASE)]
 
 
 def test_every_check_holds(results: list[Result]) -> None:
@@ -49,7 +50,7 @@ def test_both_datasets_hold_the_same_episodes(results: list[Result]) -> None:
 
 
 def test_the_report(results: list[Result], tmp_path: Path) -> None:
-    draw(results, tmp_path / "demo.png")
+    story.draw(results[-1], tmp_path / "demo.png")
     assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert tables(results)
     assert results[0].to_json()["returns"]["expert"]["mean"] == 500
@@ -61,6 +62,20 @@ def test_the_samples_of_pixels_are_stacks_that_repeat_the_first(results: list[Re
         first = data.where(windows.worth).windows(1, pad="repeat", columns={"observations": (-1, 1)})[0]
         np.testing.assert_array_equal(first["observations"][0], first["observations"][1])
         np.testing.assert_array_equal(first["observations"][1], data[0].observations[0])
+
+
+def test_returns_during_training_begin_before_it_and_end_after_it(results: list[Result]) -> None:
+    chase = results[-1]
+    batches = [batch for batch, _ in chase.curve]
+    assert batches == sorted(batches)
+    assert batches[0] == 0
+    assert chase.curve[-1] == (len(chase.straight.losses), np.mean(chase.clone))
+
+
+def test_an_episode_of_the_agent_has_a_picture_and_two_places_for_each_observation(results: list[Result]) -> None:
+    played = story.play(results[-1], seed=4)
+    assert len(played.frames) == len(played.agent) == len(played.target) > 1
+    np.testing.assert_array_equal(played.agent, story.play(results[-1], seed=4).agent)
 
 
 def test_experts_are_experts() -> None:

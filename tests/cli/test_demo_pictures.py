@@ -1,4 +1,4 @@
-"""The image task of the demo, shortened: shards, pairs, encoder, picture."""
+"""The image task of the demo, shortened: shards, pairs, encoder."""
 
 from __future__ import annotations
 
@@ -86,8 +86,6 @@ def test_what_is_looked_at_fits_the_pictures(made: Pictures) -> None:
     np.testing.assert_allclose([columns.mean() / 32, rows.mean() / 32], agent[0], atol=0.05)
 
 
-def test_the_picture_and_the_table(made: Pictures, tmp_path: Path) -> None:
-    pictures.draw(made, tmp_path / "pictures.png")
-    assert (tmp_path / "pictures.png").read_bytes().startswith(b"\x89PNG")
+def test_the_table(made: Pictures) -> None:
     assert pictures.table(made)
     assert made.to_json()["task"] == "toy/chase"

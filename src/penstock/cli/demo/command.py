@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from penstock.cli.demo import pictures
-from penstock.cli.demo.report import draw, tables
+from penstock.cli.demo import pictures, story
+from penstock.cli.demo.report import tables
 from penstock.cli.demo.road import Result, travel
 from penstock.cli.demo.shards import ImageTask
 from penstock.cli.demo.tasks import TASKS
@@ -23,10 +23,11 @@ def demo(
 ) -> None:
     """Record, train, stop, resume and evaluate, from end to end.
 
-    Three environments (control, physics, pixels) are played by an expert and at random, and recorded in two formats.
-    A small network imitates the episodes worth it. The training is done twice: in one go, and stopped half-way, saved,
-    and continued in a new process; batches and weights have to be the same. Then a game's pictures go into tar shards,
-    and out of them come pairs, from which a small encoder learns. Exit code 1 if a check fails.
+    An expert and a random player record four environments (control, physics, two games) in two formats. A small network
+    imitates the good episodes. It trains twice: once without a stop, and once stopped half-way, saved and resumed in a
+    new process. Batches and weights must be equal. `demo.png` shows one of the four from recording to the trained
+    agent. Then a game's pictures go into tar shards, and a small encoder learns from pairs of them. Exit code 1 if a
+    check fails.
 
     Example: penstock demo --out out/demo
     """
@@ -39,12 +40,12 @@ def demo(
     images = ImageTask()
     with console.status(f"toy/{images.name}: recording shards, learning from pairs, resuming"):
         seen = pictures.learn(images.quick() if quick else images, out)
-    draw(results, out / "demo.png")
-    pictures.draw(seen, out / "pictures.png")
+    story.draw(results[-1], out / "demo.png")
     if as_json:
         print_json([*(result.to_json() for result in results), seen.to_json()])
     else:
         console.print(tables(results), pictures.table(seen))
-        console.print(f"Pictures and datasets are in {out}; look at one with: penstock info {results[0].recorded.path}")
+        dataset = results[-1].recorded.path
+        console.print(f"The picture is {out / 'demo.png'}; look at a dataset with: penstock info {dataset}")
     if not all(held for made in (*results, seen) for held in made.checks.values()):
         raise typer.Exit(1)

@@ -31,14 +31,21 @@ class Clone(nn.Module):
             self.discrete, outputs = False, int(np.prod(space.shape))
         else:
             raise SpecError(f"expected a Discrete or a Box action space, got {space!r}")
-        self.pixels = len(shape) == 2
+        self.pixels, self.image = len(shape) == 2, len(shape) == 3
         inputs = history * int(np.prod(shape)) // (STRIP if self.pixels else 1)
+        if self.image:  # [channels, rows, columns]
+            convolutions = nn.Conv2d(history * shape[0], 16, 4, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 4, 2, 1), nn.ReLU()
+            self.see = nn.Sequential(*convolutions)
+            inputs = 32 * (shape[1] // 4) * (shape[2] // 4)
         layers = (nn.Linear(inputs, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, outputs))
         self.layers = nn.Sequential(*layers)
 
     def forward(self, observations: Tensor) -> Tensor:
         """`[n, h, ...]` observations to `[n, outputs]`."""
-        seen = strips(observations) if self.pixels else observations.float()
+        if self.image:
+            seen = self.see(observations.flatten(1, 2).float() / 128 - 1)
+        else:
+            seen = strips(observations) if self.pixels else observations.float()
         return self.layers(seen.flatten(1))
 
     def loss(self, observations: Tensor, actions: Tensor) -> Tensor:

@@ -20,13 +20,20 @@ COMPARED = 512  # samples that are read from both formats
 
 @dataclass(frozen=True)
 class Result:
-    """What one task gave: its data, the uninterrupted training, what the checks say, the clone's returns."""
+    """What one task gave: its data, two trainings, the learner and its returns, and the checks.
+
+    `straight` is the uninterrupted training, `halves` the stopped and the resumed part of the same one. `curve` has
+    a batch number and the mean return of the learner after it, for every evaluation during training.
+    """
 
     task: Task
     recorded: Recorded
     episodes: int
     steps: int
     straight: Progress
+    halves: list[Progress]
+    curve: list[tuple[int, float]]
+    agent: Clone
     clone: list[float]
     checks: dict[str, bool]
 
@@ -44,6 +51,7 @@ class Result:
             "steps": self.steps,
             "returns": {player: spread(returns) for player, returns in self.returns.items()},
             "losses": self.straight.losses,
+            "return_by_batch": self.curve,
             "samples_per_second": self.straight.rate,
             "waiting_share": self.straight.waiting_share,
             "checks": self.checks,
@@ -58,9 +66,14 @@ def travel(task: Task, folder: Path) -> Result:
         same = same_samples(samples(task, data), samples(task, copy))
     training = Training(task, recorded.path)
     total = task.epochs * len(training.loader)
-    straight = training.run(total)
+    curve: list[tuple[int, float]] = []
+    for batch in np.linspace(0, total, task.evaluations + 1, dtype=int)[:-1] if task.evaluations else ():
+        training.run(int(batch) - training.batches)
+        curve.append((int(batch), float(np.mean(evaluate(task, training.clone)))))
+    straight = training.run(total - training.batches)
     halves = interrupted(task, recorded, folder / f"{task.name}.pt", total)
     clone = evaluate(task, training.clone)
+    curve.append((total, float(np.mean(clone))))
     checks = {
         "both formats give the same samples": same,
         "resumed batches are the same": [d for half in halves for d in half.digests] == straight.digests,
@@ -68,7 +81,7 @@ def travel(task: Task, folder: Path) -> Result:
     }
     if task.judged:
         checks["the clone is better than chance"] = float(np.mean(clone)) > float(np.mean(recorded.random))
-    return Result(task, recorded, episodes, steps, straight, clone, checks)
+    return Result(task, recorded, episodes, steps, straight, halves, curve, training.clone, clone, checks)
 
 
 def interrupted(task: Task, recorded: Recorded, saved: Path, total: int) -> list[Progress]:

@@ -10,6 +10,8 @@ import gymnasium
 import numpy as np
 
 from penstock.core.arrays import FloatArray
+from penstock.envs import expert
+from penstock.envs.toy_env import ToyEnv
 from penstock.errors import require
 
 Policy = Callable[[Any], Any]
@@ -20,7 +22,8 @@ class Task:
     """One environment: how it is made, who plays it how often, and where the episodes go.
 
     `history` is how many observations the learner sees at a time. `worth` is the condition on episodes that it learns
-    from. The episodes are recorded in `format` and copied into `copy`. `judged`: must it beat chance?
+    from. The episodes are recorded in `format` and copied into `copy`. `judged`: must it beat chance? `evaluations`:
+    how often the learner is evaluated while it trains.
     """
 
     name: str
@@ -36,10 +39,12 @@ class Task:
     epochs: int
     history: int = 1
     judged: bool = True
+    evaluations: int = 0
 
     def quick(self) -> Task:
         """A fraction of it, to see that all parts work."""
-        return replace(self, expert_episodes=2, random_episodes=2, test_episodes=1, epochs=1, judged=False)
+        episodes = max(2, self.expert_episodes // 15)
+        return replace(self, expert_episodes=episodes, random_episodes=2, test_episodes=1, epochs=1, judged=False)
 
 
 def lean(gains: FloatArray) -> Callable[[gymnasium.Env[Any, Any]], Policy]:
@@ -133,5 +138,19 @@ TASKS = (
         test_episodes=2,
         epochs=12,
         history=2,
+    ),
+    Task(
+        "chase",
+        "toy/chase",
+        lambda: ToyEnv("chase", render_mode="rgb_array"),
+        lambda _: expert("chase"),
+        worth="rewards_sum > 0",
+        format="columns",
+        copy="minari",
+        expert_episodes=600,
+        random_episodes=100,
+        test_episodes=50,
+        epochs=12,
+        evaluations=12,
     ),
 )

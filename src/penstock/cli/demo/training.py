@@ -67,6 +67,11 @@ class Training:
         stats = self.loader.stats
         return Progress(self._losses, self._digests, digest(self.weights()), stats.rate, stats.waiting_share)
 
+    @property
+    def batches(self) -> int:
+        """The number of batches so far."""
+        return len(self._losses)
+
     def weights(self) -> dict[str, AnyArray]:
         """The weights of the clone."""
         return {name: weight.numpy() for name, weight in self.clone.state_dict().items()}
