@@ -37,7 +37,7 @@ figures: .venv/dev.stamp .build/reference.stamp .build/peers.stamp ## measure ev
 	$(BIN)/python benchmarks/measure.py --peers
 
 docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .build/reference.stamp:
 	@echo "installing the released Minari into .build/reference, to be measured beside"

@@ -40,7 +40,7 @@ def leave(namespace: dict[str, Any]) -> None:
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(), CodeBlockParser("console", run_console)],
-    patterns=["README.md", "CONTRIBUTING.md", "docs/*.md"],
+    patterns=["README.md", "CONTRIBUTING.md", "docs/*.md", "docs/**/*.md"],
     setup=enter,
     teardown=leave,
 ).pytest()

@@ -167,7 +167,7 @@ def save(figures: Mapping[str, Figure], runs: Mapping[str, Run], path: Path = FI
 
 def pages(root: Path = ROOT) -> list[Path]:
     """The README and all pages of the docs."""
-    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    return [root / "README.md", *sorted((root / "docs").rglob("*.md"))]
 
 
 def quotations(page: Path) -> Iterator[Quotation]:

@@ -2,7 +2,7 @@
 
     python docs/licences.py
 
-writes them anew. Packages that are not installed, or do not say, keep the licence of the row that they have.
+writes them again. Packages that are not installed, or do not say, keep the licence of the row that they have.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _name(text: str) -> str:
 
 
 def _closure(wanted: list[str]) -> dict[str, set[str]]:
-    """What is installed with these requirements, and who asks for it."""
+    """Return the packages that these requirements install, and who asks for it."""
     found: dict[str, set[str]] = {}
     waiting = [(text, "penstock") for text in wanted]
     while waiting:

@@ -1,6 +1,6 @@
 """Draws `mixing.svg`: how far a source is from its share of a mix, by three ways to interleave.
 
-Grain's schedule is its published rule, written anew: sources are split off one by one, and of the first `k` picks at
+Grain's schedule is its published rule, written again: sources are split off one by one, and of the first `k` picks at
 each split, the sources that are left get their share of `k`, rounded down.
 
     python docs/pictures/mixing.py

@@ -1,4 +1,4 @@
-"""What is decided about full disks, failing environments and bad values; see docs/recording.md."""
+"""What is decided about full disks, failing environments and bad values; see docs/howto/recording.md."""
 
 from __future__ import annotations
 

@@ -28,7 +28,9 @@ class Jigsaw:
     `h = H // s - gap` by `w = W // s - gap` pixels are kept, so that edges do not continue in the next tile. With
     `order = table[target]`, place `j` of the puzzle, row by row, has the tile of cell `order[j]`.
 
-    The class is drawn from seed and position. It is the same in any batch, thread and run, and changes every epoch.
+    The output has the other columns, `context` `[n, C, s * h, s * w]`, and `target` `[n, 1]` int64. Each pixel is
+    copied twice. The class is drawn from seed and position. It is the same in any batch, thread and run, and changes
+    every epoch.
 
     Args:
         table: `[P, n_tiles]` integers, each row a permutation counted from 0, or the path of such an `.npy` file.
@@ -36,10 +38,6 @@ class Jigsaw:
         n_tiles: Number of tiles, a square of at least 4. The default is 9.
         gap: Pixels to leave out between tiles, 0 or more. The default is 2.
         column: Column with the images `[n, C, H, W]`. The default is `"context"`.
-
-    Returns:
-        The other columns, with `context` `[n, C, s * h, s * w]` and `target` `[n, 1]` int64. Each pixel is copied
-        twice.
 
     Raises:
         PlanError: `n_tiles` is not a square, or `gap` is negative.

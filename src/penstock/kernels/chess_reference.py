@@ -1,7 +1,7 @@
 """What the kernels of chess compute, in NumPy: the compiled ones in `chess` must equal these.
 
 A frame is a record of version 7 of Leela Chess Zero's training data, 8396 bytes, little-endian. A compact row is the
-same frame in some 460 bytes; `docs/chess.md` has its layout, and any 8396 bytes come back as they were. Values are
+same frame in 460 bytes; `docs/howto/chess.md` has its layout, and any 8396 bytes come back as they were. Values are
 moved as bits, never as numbers, so NaN payloads and negative zeros stay.
 """
 

@@ -72,7 +72,7 @@ class Pack(PlanTransform):
         >>> len(packs), packs[:]["tokens"].shape
         (2, (2, 6))
 
-    Source: `docs/packing.md`.
+    Source: `docs/concepts/mixing_and_packing.md`.
     """
 
     length: int | Mapping[str, int] | tuple[tuple[str, int], ...]

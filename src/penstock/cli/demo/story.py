@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 import penstock
 from penstock.cli.demo.learner import Player
 from penstock.cli.demo.road import Result
+from penstock.core.arrays import Float32Array, ImageArray
 from penstock.errors import require
 
 GROUND, CARD, LINE, TEXT, FAINT = "#10142a", "#191f3d", "#3a4270", "#f4f4ee", "#a5aed3"
@@ -24,20 +24,20 @@ TRIES = 20  # episodes from which the longest solved one is drawn
 class Play:
     """An episode of the trained agent: its pictures, and the places `[n, 2]` of the agent and of its target in them."""
 
-    frames: list[npt.NDArray[np.uint8]]
-    agent: npt.NDArray[np.float32]
-    target: npt.NDArray[np.float32]
+    frames: list[ImageArray]
+    agent: Float32Array
+    target: Float32Array
     solved: bool
 
 
-def play(result: Result, seed: int) -> Play:
-    """Let the trained agent play one episode."""
+def play(result: Result, seed: int, *, render: bool = False) -> Play:
+    """Let the trained agent play one episode. There are no `frames` unless `render` asks for them."""
     env, player = result.task.make(), Player(result.agent, result.task.history)
     observation, info = env.reset(seed=seed)
-    frames, places, over, terminated = [env.render()], [info], False, False
+    frames, places, over, terminated = ([env.render()] if render else []), [info], False, False
     while not over:
         observation, _, terminated, truncated, info = env.step(player(observation))
-        frames.append(env.render())
+        frames += [env.render()] if render else []
         places.append(info)
         over = terminated or truncated
     agent, target = (np.stack([place[name] for place in places]) for name in ("agent", "target"))
@@ -142,15 +142,15 @@ def _draw_losses(axes: Any, result: Result) -> None:
     axes.text(stop, 1.01, "stop", color=CORAL, ha="center", va="bottom", transform=axes.get_xaxis_transform())
     axes.set(xlabel="batch", yscale="log")
     axes.set_title("loss", loc="left", fontsize=10.5, color=FAINT)
-    axes.legend(frameon=False, loc="lower left", labelcolor=TEXT, fontsize=9, handlelength=1.4)
+    axes.legend(frameon=False, loc="upper right", labelcolor=TEXT, fontsize=9, handlelength=1.4)
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def _longest(result: Result) -> Play:
     """The longest of some episodes that the trained agent solved."""
     episodes = [play(result, seed) for seed in range(TRIES)]
-    solved = [episode for episode in episodes if episode.solved] or episodes
-    return max(solved, key=lambda episode: len(episode.agent))
+    order = sorted(range(TRIES), key=lambda seed: (episodes[seed].solved, len(episodes[seed].agent)))
+    return play(result, order[-1], render=True)
 
 
 def _draw_play(axes: Any, shown: Play) -> None:

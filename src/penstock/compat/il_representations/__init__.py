@@ -1,6 +1,6 @@
 """The door for programs written for il-representations: its names over penstock's shards, plans and environments.
 
-What differs, and why, is in `docs/il_representations.md`: nothing found in files is executed, orders are exact and
+Differences: see `docs/compat/il_representations.md`. Nothing found in files is executed, orders are exact and
 seeded, pairs never cross trajectories, and keys that nobody knows are errors. Names are fetched when they are used, so
 that what needs PyTorch or Sacred does so alone.
 """

@@ -1,7 +1,7 @@
 """The door for programs written for Leela Chess Zero's training data loader: its configuration, its interface.
 
 `make_dataloader(config)` takes the original's configuration, as text, dict or message, and gives batches from
-penstock's live stages. What maps to what, and what differs, is in `docs/lczero.md`.
+penstock's live stages. What maps to what, and what differs, is in `docs/compat/lczero.md`.
 """
 
 from __future__ import annotations

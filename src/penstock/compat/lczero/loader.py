@@ -44,7 +44,7 @@ class DataLoader(Iterator[Batch]):
 
     Args:
         config: The stages: a protocol buffer message or its bytes, as the original takes them; or text, a dict or a
-            `DataLoaderConfig`. See `docs/lczero.md` for what each field does.
+            `DataLoaderConfig`. See `docs/compat/lczero.md` for what each field does.
         seed: Fixes the order, whatever the number of threads.
         timeout: Seconds that each `get_next` waits at most.
         follow: `False` reads what is there, `passes` times, and then raises `StopIteration`.

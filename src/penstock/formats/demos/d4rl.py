@@ -34,7 +34,7 @@ LONG = 1 << 16  # bytes of a text that is short enough for metadata
 
 
 class D4rlKind(Kind):
-    """HDF5 with `observations`, `actions`, `rewards` and `terminals` of all trajectories. See docs/demos.md.
+    """HDF5 with `observations`, `actions`, `rewards` and `terminals` of all trajectories. See docs/formats/demos.md.
 
     >>> D4rlKind().recognises(Path("/"))
     False

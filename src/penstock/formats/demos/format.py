@@ -15,7 +15,7 @@ from penstock.formats.demos.kinds import KINDS
 
 
 class DemosFormat(Format):
-    """Demonstrations as their makers published them; read-only. See docs/demos.md.
+    """Demonstrations as their makers published them; read-only. See docs/formats/demos.md.
 
     `open` takes `kind`, the name of one of `KINDS`, where the content should not be asked, and that kind's options.
 

@@ -26,7 +26,7 @@ DEEPEST = 64  # lists in lists
 
 
 class ImitationKind(Kind):
-    """What `imitation.data.serialize.save` wrote, in any of its versions. See docs/demos.md.
+    """What `imitation.data.serialize.save` wrote, in any of its versions. See docs/formats/demos.md.
 
     >>> ImitationKind().recognises(Path("/"))
     False

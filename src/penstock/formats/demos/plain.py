@@ -33,7 +33,7 @@ NUMBERS = "biufc"
 
 
 class PlainKind(Kind):
-    """An `.npz` file with arrays of known names. See docs/demos.md.
+    """An `.npz` file with arrays of known names. See docs/formats/demos.md.
 
     >>> PlainKind().recognises(Path("/"))
     False

@@ -34,7 +34,7 @@ LONG = 1 << 16  # characters of an attribute that is too long for metadata
 
 
 class RobomimicKind(Kind):
-    """HDF5 with a group of datasets a demonstration. See docs/demos.md.
+    """HDF5 with a group of datasets a demonstration. See docs/formats/demos.md.
 
     >>> RobomimicKind().recognises(Path("/"))
     False

@@ -36,9 +36,9 @@ class L5KitSource(Source):
     """The dataset at a path (a zarr folder, a zip archive of one, a folder of `.npy` files) or at an fsspec URL.
 
     `scenes`, `frames`, `agents` and `tl_faces` are the four arrays: by number, slice, numbers, mask or field, as
-    structured arrays of the current version; older versions are upgraded as they are read (see docs/l5kit.md).
+    structured arrays of the current version; older versions are upgraded as they are read (see docs/formats/l5kit.md).
     `columns` are the columns of `SPEC`. `cache_bytes` of decoded rows are kept, shared by all arrays and threads.
-    Chunks that are not chunks are an error, or with `missing="fill"` rows of zeros; other options go to the file system
+    Missing chunks are an error, or with `missing="fill"` rows of zeros; other options go to the file system
     of a URL.
 
     Raises `FormatError` for damaged data with array and row, `FileNotFoundError`, `DataError` for an option's value.

@@ -19,7 +19,7 @@ LAYOUTS: Mapping[str, type[NpyShardWriter] | type[SeedWriter]] = {"npy": NpyShar
 
 
 class WebDatasetFormat(Format):
-    """Tar archives of samples: one, a folder of them, or a pattern with braces. See docs/webdataset.md.
+    """Tar archives of samples: one, a folder of them, or a pattern with braces. See docs/formats/webdataset.md.
 
     `open` knows the options of `ShardSource`; `create` knows `layout` (`"npy"` or `"seed"`) and, as `append`, the
     options of `ShardWriter`.
