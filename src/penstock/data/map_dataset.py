@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, overload
 
@@ -19,6 +19,7 @@ from penstock.data.function_digest import FunctionDigest
 from penstock.data.iter_dataset import IterDataset
 from penstock.data.keys import keys
 from penstock.data.names import name_of, source_text, step_text
+from penstock.data.progress import tracked
 from penstock.errors import ArgumentError, PlanError, SpecError, StateError
 from penstock.formats.base.source import Source
 from penstock.plan.base import MarkKind, Plan, PlanTransform, chained
@@ -398,7 +399,7 @@ class MapDataset:
         """
         return self.apply(Select(columns))
 
-    def where(self, condition: Callable[[Columns], BoolArray], *, progress: bool = False) -> MapDataset:
+    def where(self, condition: Callable[[Columns], BoolArray], *, progress: bool | None = None) -> MapDataset:
         """Keep the samples whose values meet a condition.
 
         The first epoch is scanned once. The result has an exact length and can be shuffled, mixed and packed. Shuffle
@@ -406,7 +407,7 @@ class MapDataset:
 
         Args:
             condition: Called with the columns of a block of `n` samples; returns `[n]` bool.
-            progress: Whether to show a progress bar. The default is False.
+            progress: Whether to show a progress bar. The default is None: on a terminal.
 
         Raises:
             PlanError: Epochs have different samples, as in a mix.
@@ -422,7 +423,7 @@ class MapDataset:
         size = max(1, min(BLOCK, BLOCK_BYTES // max(self.row_bytes(), 1)))
         kept: list[IntArray] = []
         blocks = range(0, len(self), size)
-        for lo in _tracked(blocks) if progress else blocks:
+        for lo in tracked(blocks, "where", progress):
             k = np.arange(lo, min(lo + size, len(self)))
             keep = np.asarray(condition(self.batch(k)))
             if keep.dtype != np.bool_ or keep.shape != (len(k),):
@@ -610,12 +611,6 @@ def check_batches(plan: Plan, batch_size: int, *, drop_last: bool) -> None:
         reason = f"an epoch has {samples:,} samples, fewer than one batch of {batch_size:,}, and drop_last is set"
     if reason is not None:
         raise PlanError(f"expected at least one batch, got none: {reason}; allow_empty=True allows that")
-
-
-def _tracked(blocks: range) -> Iterable[int]:
-    from rich.progress import track  # not at the import of this module, which is part of every start
-
-    return track(blocks, "where")
 
 
 @dataclass(frozen=True)

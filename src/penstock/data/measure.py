@@ -19,6 +19,7 @@ from penstock.data.function_digest import FunctionDigest
 from penstock.data.lengths import LengthsFile, read_lengths
 from penstock.data.map_dataset import MapDataset
 from penstock.data.names import name_of
+from penstock.data.progress import tracked
 from penstock.errors import DataError, PlanError, SpecError
 from penstock.formats.records import MadeSource
 
@@ -32,7 +33,7 @@ def measure(
     cache: str | os.PathLike[str] | None = None,
     version: str | int | None = None,
     block: int = 4096,
-    progress: bool = True,
+    progress: bool | None = None,
 ) -> EpisodeDataset:
     """Measure the sequences that a function makes from records, such as the tokens of texts.
 
@@ -47,7 +48,7 @@ def measure(
             `fn` changed. The default is None: measure in memory.
         version: Replaces the digest of `fn`, as in `MapDataset.map`. The default is None.
         block: Records for each call of `fn`, at least 1. The default is 4096.
-        progress: Whether to show a progress bar on a terminal. The default is True.
+        progress: Whether to show a progress bar. The default is None: on a terminal.
 
     Returns:
         A dataset with an episode of one step for each record. The outputs of `fn` are columns aligned with episodes.
@@ -77,7 +78,7 @@ def measure(
 
 
 def _lengths(
-    records: _Records, ragged: list[str], cache: str | os.PathLike[str] | None, name: str, progress: bool
+    records: _Records, ragged: list[str], cache: str | os.PathLike[str] | None, name: str, progress: bool | None
 ) -> dict[str, IntArray]:
     """Return the lengths of every record: from the cache where they are known, and otherwise from one pass."""
     n = len(records.dataset)
@@ -112,10 +113,10 @@ class _Records:
             self._check(part, int(numbers[i * self.block]))
         return concatenated(parts)
 
-    def passed(self, ragged: list[str], first: int, progress: bool) -> Any:
+    def passed(self, ragged: list[str], first: int, progress: bool | None) -> Any:
         """Yield the first record of each block, from `first` on, and the `[n, C]` lengths of the block."""
         n = len(self.dataset)
-        for at in _shown(range(first, n, self.block), f"measuring {name_of(self.fn)}", progress):
+        for at in tracked(range(first, n, self.block), f"measuring {name_of(self.fn)}", progress):
             found = self(np.arange(at, min(at + self.block, n)))
             yield at, np.stack([found[path].lengths for path in ragged], axis=1)
 
@@ -201,14 +202,3 @@ def _field(path: str, array: AnyArray | Ragged) -> Field:
 
 def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
-def _shown(blocks: range, what: str, progress: bool) -> Any:
-    """Show a progress bar on a terminal if there are several blocks."""
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    if not progress or not console.is_terminal or len(blocks) < 2:
-        return blocks
-    return track(blocks, what, console=console, transient=True)

@@ -50,7 +50,7 @@ class Loader:
             neither `threads` nor `prefetch` is given, the number starts at 1 and grows each time that the consumer
             waits.
         memory: Limit in bytes for data in flight and reused buffers. The default is 1 GiB, or a quarter of the free
-            memory if that is less.
+            memory if that is less. Arrays that map functions allocate are not counted: leave room for them.
         allow_empty: Whether to allow datasets without a batch, for runs where some processes have no data. The default
             is False.
 
