@@ -11,9 +11,13 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import FormatError, LockedError, StateError
+from penstock.errors import DataError, FormatError, LockedError, StateError
+from penstock.live.chunk_sources import ChunkSourceLoader
+from penstock.live.directory import FilePathProvider
 from penstock.live.journal import Arrival, Journal, Move, parse, read_journal
+from penstock.live.pipeline import LiveOptions, LivePipeline
 from penstock.live.pool import ShufflingChunkPool
+from tests.live.files import Opener
 
 HEADER = '{"journal":1}\n'
 MOVE = '{"at":0,"lo":0,"in":["a","a",1,5,6],"out":[]}\n'
@@ -131,3 +135,17 @@ def test_a_line_that_a_full_disk_cut_is_taken_back(tmp_path: Path, monkeypatch: 
                 journal.write([move(1)])
         journal.write([move(2)])
     assert read_journal(tmp_path / "moves") == [move(0), move(2)]
+
+
+@pytest.mark.parametrize("overflow", ["block", "drop_oldest"])
+def test_a_run_that_cannot_start_lets_go_of_its_journal(tmp_path: Path, overflow: Any) -> None:
+    inlet = ChunkSourceLoader(FilePathProvider(tmp_path, watch="off"), Opener, threads=1)
+    options = LiveOptions(reservoir=8, batch_size=7, follow=False, overflow=overflow)
+    run = LivePipeline(inlet, options, journal=tmp_path / ".moves")
+    with pytest.raises(LockedError):
+        Journal(tmp_path / ".moves")
+    for _ in range(2):
+        with pytest.raises(DataError, match="expected chunks to read, got none"):
+            next(run)
+    Journal(tmp_path / ".moves").close()
+    assert run.account()["expected"] == 0

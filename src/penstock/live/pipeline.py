@@ -140,7 +140,8 @@ class LivePipeline(Iterator[Arrays]):
     def start(self) -> None:
         """Take in what is there, and begin to work ahead. `get_next` does so by itself.
 
-        Raises `DataError` where there are no chunks and none can come, and `WorkerError` in a forked process.
+        Where it fails, all files are closed, and the journal is free for another run. Raises `DataError` where there
+        are no chunks and none can come, and `WorkerError` in a forked process.
         """
         self._home.check()
         if self._started:
@@ -150,6 +151,7 @@ class LivePipeline(Iterator[Arrays]):
             self._mixer.begin(self.options)
         except BaseException as error:
             self._decoded.close(error)
+            self.stop()
             raise
         self._decoded.start()
 

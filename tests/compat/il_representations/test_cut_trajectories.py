@@ -15,7 +15,7 @@ from penstock.compat.il_representations import (
     TemporalOffsetPairConstructor,
     write_frames,
 )
-from penstock.errors import FormatError
+from penstock.errors import DataError, FormatError
 from penstock.formats.webdataset.source import ShardSource
 
 CONSTRUCTORS = [IdentityPairConstructor(), *(TemporalOffsetPairConstructor("dynamics", k) for k in (1, 2, 3))]
@@ -103,3 +103,16 @@ def test_frames_written_again_leave_out_what_is_not_stored(archives: list[Path],
     write_frames(tmp_path / "again" / "a.tar", {}, ILRDataset(archives[0]))
     (first, *_) = ILRDataset(tmp_path / "again" / "a.tar")
     assert set(first) == {"__key__", "__trajectory__", "obs", "next_obs", "acts", "dones", "frame"}
+
+
+def test_writing_does_not_join_what_archives_cut(archives: list[Path], tmp_path: Path) -> None:
+    target = tmp_path / "all" / "a.tar"
+    with pytest.raises(DataError, match="expected a done before frame 3, with which trajectory 1 begins"):
+        write_frames(target, {}, ILRDataset(archives))
+    assert not target.exists()
+    for i, path in enumerate(archives):  # as the message says
+        write_frames(tmp_path / "each" / f"{i}.tar", {}, ILRDataset(path))
+    again, dataset = ILRDataset(tmp_path / "each"), ILRDataset(archives)
+    assert [(f["__trajectory__"], f["acts"]) for f in again] == [(f["__trajectory__"], f["acts"]) for f in dataset]
+    write_frames(target, {}, ILRDataset(archives[1:], join=True).first(n_trans=2))  # ends with a done
+    assert [f["acts"] for f in ILRDataset(target)] == [3, 4]

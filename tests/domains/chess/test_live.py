@@ -94,6 +94,21 @@ def test_games_with_faults_are_left_out_and_counted(golden: Path, frames: Frames
         assert examples[0][0] == "training.2.gz#0"
 
 
+def test_bytes_after_the_last_gzip_member_are_ignored_and_other_damage_is_counted(golden: Path, tmp_path: Path) -> None:
+    """As docs/formats/lc0.md says: bytes that start no other member are ignored; a started member must be whole."""
+    game = (golden / GAMES[1]).read_bytes()
+    ends = {"garbage": b"garbage", "zeros": bytes(13) + b"\1", "half magic": b"\x1f", "nothing": b""}
+    damaged = {"header": b"\x1f\x8b", "half member": game[: len(game) // 2]}
+    for name, more in (ends | damaged).items():
+        (tmp_path / f"{name}.gz").write_bytes(game + more)
+    with chess_pipeline(tmp_path, follow=False) as run:
+        assert sum(len(batch["planes"]) for batch in run) == 55 * len(ends)
+        account = {name: n for name, n in run.account().items() if n}
+        counts, _ = run.failures()
+    assert account == {"expected": 6, "read": 4, "failed": 2}
+    assert sum(counts.values()) == 2
+
+
 def test_weights_grow_with_what_search_and_network_differ() -> None:
     records = np.zeros(5, FRAME)
     records["best_q"] = 0, 0.1, 0.5, 0.9, 0.9

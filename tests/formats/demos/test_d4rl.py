@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.cli.check import of_the_format
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
@@ -345,3 +346,21 @@ def test_any_damage_is_a_value_or_a_format_error(tmp_path, episodes, options):
         except FormatError:
             outcomes.add("error")
     assert outcomes == {"value", "error"}
+
+
+def test_links_to_nowhere_are_left_out_and_named(tmp_path, episodes):
+    path = write(tmp_path / "links.hdf5", episodes)
+    with h5py.File(path, "a") as file:
+        file["infos/goal"], file["infos/same"] = h5py.SoftLink("/nothing"), h5py.SoftLink("/infos/qpos")
+        file["other"] = h5py.ExternalLink("../../etc/passwd", "/")
+    with penstock.open(path) as data:
+        assert "infos/same" in data.spec
+        assert {"infos/goal", "other"} <= set(data.metadata["left_out"])
+        assert "link to something, got one to /nothing" in data.metadata["unreadable"]["infos/goal"]
+    found = list(of_the_format(FORMAT, path, {}))
+    assert [(each.level, each.where) for each in found] == [("warning", "infos/goal"), ("warning", "other")]
+    with h5py.File(path, "a") as file:
+        del file["timeouts"]
+        file["timeouts"] = h5py.SoftLink("/nowhere")
+    with pytest.raises(FormatError, match=r"got one to /nowhere, which is not there - at /timeouts in .*links\.hdf5"):
+        penstock.open(path)

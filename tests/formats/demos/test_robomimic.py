@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import penstock
+from penstock.cli.check import of_the_format
 from penstock.core.episode import Episode
 from penstock.core.spec import Spec
 from penstock.errors import FormatError
@@ -373,3 +374,28 @@ def test_any_damage_is_a_value_or_a_format_error(tmp_path, episodes, options):
         except FormatError:
             outcomes.add("error")
     assert outcomes == {"value", "error"}
+
+
+def test_links_to_nowhere_are_left_out_and_named(tmp_path, episodes):
+    path = write(tmp_path / "links.hdf5", episodes)
+    with h5py.File(path, "a") as file:
+        for e in range(len(episodes)):
+            file[f"data/demo_{e}/extra"] = h5py.SoftLink("/nothing")
+        file["data/demo_1/obs/late"] = h5py.SoftLink("eef")  # of one demonstration alone
+    with penstock.open(path) as data:
+        assert data.spec.keys() == SPEC.keys()
+        assert data.metadata["left_out"] == ["extra", "obs/late"]
+        assert "got one to /nothing" in data.metadata["unreadable"]["extra"]
+    (finding,) = of_the_format(FORMAT, path, {})
+    assert (finding.level, finding.where) == ("warning", "extra")
+    with h5py.File(path, "a") as file:
+        del file["data/demo_1/actions"]
+        file["data/demo_1/actions"] = h5py.SoftLink("/nowhere")
+    with pytest.raises(FormatError, match=r"got one to /nowhere.* at /data/demo_1/actions"):
+        penstock.open(path)
+    with h5py.File(path, "a") as file:
+        del file["data/demo_1"]
+        file["data/demo_1"] = h5py.SoftLink("/nowhere")
+    with pytest.raises(FormatError, match=r"a link to nowhere.* at data/demo_1"):
+        penstock.open(path)
+    assert len(penstock.open(path, filter_key="valid")) == 1

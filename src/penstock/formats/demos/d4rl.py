@@ -15,16 +15,17 @@ from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError, PenstockError
 from penstock.formats.demos.hdf5 import (
     DECODED,
+    HDF5Kind,
     Segments,
     alike,
     attribute,
     blocks_of,
     column,
+    datasets_below,
     is_hdf5,
     numbers,
     row_shape,
 )
-from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.source import DemoColumn, DemoSource, Next, check_next, follows, held, left_out_of
 
 NEEDED = ("observations", "actions", "rewards", "terminals")
@@ -33,7 +34,7 @@ FEW = 64  # values of an array that is small enough for metadata
 LONG = 1 << 16  # bytes of a text that is short enough for metadata
 
 
-class D4rlKind(Kind):
+class D4rlKind(HDF5Kind):
     """HDF5 with `observations`, `actions`, `rewards` and `terminals` of all trajectories. See docs/formats/demos.md.
 
     >>> D4rlKind().recognises(Path("/"))
@@ -90,7 +91,7 @@ def read_d4rl(
     )
     reading = _D4rlFile(File(path), max_episode_steps, Cache(cache_bytes))
     columns = reading.cut_short() if transitions else reading.whole(next_observations)
-    metadata = {**reading.metadata(), **left_out_of(reading.left_out)}
+    metadata = {**reading.metadata(), **left_out_of(reading.left_out, reading.unreadable)}
     return DemoSource(
         path,
         columns,
@@ -107,7 +108,7 @@ class _D4rlFile:
 
     def __init__(self, file: File, max_episode_steps: int | None, cache: Cache) -> None:
         self.file, self._cache = file, cache
-        self.datasets = {d.name.removeprefix("/"): d for d in file.root.walk()}
+        self.datasets, self.unreadable = datasets_below(file.root, {*NEEDED, "next_observations", "timeouts"})
         missing = [name for name in NEEDED if name not in self.datasets]
         if missing:
             raise FormatError(f"expected the datasets {list(NEEDED)}, got none for {missing}", path=file.path)

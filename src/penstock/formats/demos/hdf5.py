@@ -8,7 +8,7 @@ that hold the same rows); from then on a read is one gather.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,13 +16,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock.containers.cache import Cache
-from penstock.containers.hdf5 import Dataset, File, has_signature
+from penstock.containers.hdf5 import Dataset, File, Group, has_signature
 from penstock.core.arrays import ByteArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
+from penstock.formats.base.format import Finding
 from penstock.formats.base.infos import plain
 from penstock.formats.base.pieces import RowReader, cut, expand
+from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.source import DemoColumn
 from penstock.kernels.rows import RowMap
 
@@ -45,6 +47,34 @@ class Segments(NamedTuple):
         """Every dataset from its first row to its last."""
         owner = np.arange(len(datasets))
         return cls(datasets, owner, owner * 0, np.array([d.shape[0] for d in datasets], np.int64))
+
+
+def datasets_below(group: Group, needed: Collection[str]) -> tuple[dict[str, Dataset], dict[str, str]]:
+    """Datasets below a group by their paths in it, and why others cannot be read: links to nowhere or to other files.
+
+    Raises `FormatError` where one of the `needed` cannot be read.
+    """
+    prefix = f"{group.name.rstrip('/')}/"
+    unreadable: dict[str, str] = {}
+
+    def leave_out(name: str, error: FormatError) -> None:
+        path = name.removeprefix(prefix)
+        if path in needed:
+            raise error
+        unreadable[path] = str(error).partition(" - at ")[0]  # the key says where
+
+    return {dataset.name.removeprefix(prefix): dataset for dataset in group.walk(leave_out)}, unreadable
+
+
+class HDF5Kind(Kind):
+    """A kind in HDF5 files, whose check warns of each dataset that cannot be read and is left out."""
+
+    def check(self, path: Path, **options: Any) -> Iterator[Finding]:
+        """Open for reading, and name what cannot be read."""
+        with self.open(path, **options) as source:
+            unreadable = source.metadata.get("unreadable", {})
+        for name, reason in unreadable.items():
+            yield Finding("warning", name, reason)
 
 
 def rows_of(file: File, segments: Segments, cache: Cache) -> RowReader:

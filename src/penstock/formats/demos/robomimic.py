@@ -18,22 +18,23 @@ from penstock.errors import FormatError, PenstockError
 from penstock.formats.base.order import natural
 from penstock.formats.demos.hdf5 import (
     DECODED,
+    HDF5Kind,
     Segments,
     alike,
     attribute,
     blocks_of,
     column,
+    datasets_below,
     is_hdf5,
     numbers,
     row_shape,
 )
-from penstock.formats.demos.kind import Kind
 from penstock.formats.demos.source import DemoColumn, DemoSource, Next, check_next, continues, held, left_out_of
 
 LONG = 1 << 16  # characters of an attribute that is too long for metadata
 
 
-class RobomimicKind(Kind):
+class RobomimicKind(HDF5Kind):
     """HDF5 with a group of datasets a demonstration. See docs/formats/demos.md.
 
     >>> RobomimicKind().recognises(Path("/"))
@@ -96,7 +97,7 @@ def read_robomimic(
     def entries(e: int) -> dict[str, Any]:
         return _attributes(demos.groups[e], demos.names[e], model_files)
 
-    metadata = {**_dataset_metadata(file), **left_out_of(demos.left_out)}
+    metadata = {**_dataset_metadata(file), **left_out_of(demos.left_out, demos.unreadable)}
     return DemoSource(
         path,
         columns,
@@ -118,7 +119,11 @@ def _chosen(file: File, filter_key: str | None) -> dict[str, Group]:
         names = _masked(file, filter_key)
     groups: dict[str, Group] = {}
     for name in sorted(names, key=natural):
-        group = data[name] if name in data.links else None
+        try:
+            group = data[name] if name in data.links else None
+        except KeyError as error:
+            message = "expected a demonstration, got a link to nowhere; leave it out with a filter key"
+            raise FormatError(message, path=file.path, where=f"data/{name}") from error
         if not isinstance(group, Group):
             raise FormatError("expected a group for this demonstration", path=file.path, where=f"data/{name}")
         groups[name] = group
@@ -146,11 +151,12 @@ def _masked(file: File, filter_key: str) -> list[str]:
 
 @dataclass(frozen=True)
 class _Demo:
-    """The datasets of one demonstration by their paths in its group."""
+    """The datasets of one demonstration by their paths in its group, and why others cannot be read."""
 
     name: str
     steps: int
     datasets: Mapping[str, Dataset]
+    unreadable: Mapping[str, str]
 
 
 class _RobomimicFile:
@@ -163,6 +169,9 @@ class _RobomimicFile:
         self.lengths = np.array([demo.steps for demo in self.demos], np.int64)
         self.offsets = offsets_of(self.lengths)
         self.left_out: set[str] = set()
+        self.unreadable: dict[str, str] = {}  # the first reason of each path
+        for demo in self.demos:
+            self.unreadable = {**demo.unreadable, **self.unreadable}
 
     def columns(self, next_observations: Next) -> dict[str, DemoColumn]:
         """Observations first, then actions, rewards and ends, then all else that has a row a step."""
@@ -252,8 +261,7 @@ class _RobomimicFile:
 
 
 def _demo(file: File, name: str, group: Group) -> _Demo:
-    prefix = f"{group.name.rstrip('/')}/"
-    datasets = {dataset.name.removeprefix(prefix): dataset for dataset in group.walk()}
+    datasets, unreadable = datasets_below(group, ("actions", "rewards", "dones"))
     actions = datasets.get("actions")
     if actions is None or not numbers(actions) or not actions.shape[0]:
         got = "none" if actions is None else f"{actions.kind} {actions.dtype}{list(actions.shape)}"
@@ -263,7 +271,7 @@ def _demo(file: File, name: str, group: Group) -> _Demo:
     if claimed != actions.shape[0]:
         message = f"expected {claimed} actions, as num_samples says, got {actions.shape[0]}"
         raise FormatError(message, path=file.path, where=f"data/{name}/actions")
-    return _Demo(name, actions.shape[0], datasets)
+    return _Demo(name, actions.shape[0], datasets, unreadable)
 
 
 def _attributes(group: Group, name: str, model_files: bool) -> dict[str, Any]:

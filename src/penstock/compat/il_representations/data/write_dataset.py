@@ -62,7 +62,12 @@ def write_frames(
     extra `zstd`), `.tar` not at all. Its folder is made; the archive appears, or takes the place of another, whole or
     not at all. Values are arrays, numbers, text, dicts, lists, `penstock.spaces` and `ColorSpace`.
 
-    Raises `DataError` for other names or values, and for no frames. Memory: some MB, however many frames there are.
+    In an archive only a done ends a trajectory. Frames read from several archives have their trajectory's number,
+    `__trajectory__`. If it changes after a frame that is not done, the archive would join two trajectories, so this is
+    an error.
+
+    Raises `DataError` for other names or values, for no frames, and for trajectories that the archive would join.
+    Memory: some MB, however many frames there are.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "random" / "random.tgz"
@@ -145,7 +150,10 @@ def _gathered(frames: Iterable[Mapping[str, Any]]) -> Iterator[list[Piece]]:
     """The members of all frames, some MB at a time."""
     pieces: list[Piece] = []
     size = count = 0
+    before: Mapping[str, Any] = {}
     for count, frame in enumerate(frames, 1):
+        _check_separate(before, frame, count - 1)
+        before = frame
         values = {"frame": count - 1, **frame}
         for name in sorted(values.keys() - {"__key__", TRAJECTORY}):
             pieces.append(member(f"frame_{count - 1:09d}.{name}.pickle", _pickled(values[name])))
@@ -157,6 +165,16 @@ def _gathered(frames: Iterable[Mapping[str, Any]]) -> Iterator[list[Piece]]:
         raise DataError("expected at least one frame, got none")
     if pieces:
         yield pieces
+
+
+def _check_separate(before: Mapping[str, Any], frame: Mapping[str, Any], number: int) -> None:
+    """Raise `DataError` where a trajectory begins though the frame before it is not done."""
+    numbers = [each[TRAJECTORY] for each in (before, frame) if TRAJECTORY in each]
+    if len(set(numbers)) > 1 and not np.any(before.get("dones", False)):
+        raise DataError(
+            f"expected a done before frame {number}, with which trajectory {numbers[1]} begins, got none at the end of "
+            f"trajectory {numbers[0]}; write an archive for each archive that was read, or read with join=True"
+        )
 
 
 def _pickled(value: Any) -> bytes:
