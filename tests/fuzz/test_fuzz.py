@@ -15,7 +15,7 @@ import pytest
 from penstock.errors import FormatError
 from tests.fuzz import cases
 from tests.fuzz.__main__ import Run, main, processes, table
-from tests.fuzz.edits import edited, odd_tree, protobuf, tar_header
+from tests.fuzz.edits import corrupted, edited, odd_tree, protobuf, tar_header
 from tests.fuzz.targets import Target, bytes_of, targets
 
 CASES = 5  # of each target
@@ -63,6 +63,28 @@ def test_other_values_without_a_word_are_found_where_checksums_are(tmp_path: Pat
     expected = cases.judged(sealed, 0, tmp_path / "x").message
     assert cases.judged(sealed, 0, tmp_path / "x", expected).kind == "values"
     assert cases.judged(sealed, 1, tmp_path / "x", expected).kind == kind
+
+
+def test_a_replay_compares_with_the_unedited_files(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sealed = one(lambda folder, rng: ((folder / "a").read_bytes().hex(), False), sealed=True)
+    monkeypatch.setattr("tests.fuzz.targets.targets", lambda: {sealed.key: sealed})
+    monkeypatch.setattr(cases, "limit_memory", lambda: None)
+    monkeypatch.setenv("PENSTOCK_CACHE", "")  # restored at the end
+    monkeypatch.setattr(sys, "argv", ["fuzz", "--replay", "made/up:1"])
+    assert main() == 1
+    assert capsys.readouterr().out.startswith("finding\nother values without a word\n")
+
+
+@pytest.mark.parametrize("seed", range(11, 41))
+def test_sealed_files_are_neither_doubled_nor_moved(seed: int) -> None:
+    """A gzip file twice in a row is a valid file, and readers ignore bytes after its last member."""
+    whole = gzip.compress(bytes(range(256)), mtime=0)
+    damaged = corrupted(whole, random.Random(seed))
+    assert len(damaged) <= len(whole)
+    changed = sum(a != b for a, b in zip(whole, damaged, strict=False))
+    assert changed <= 64
 
 
 def test_a_case_that_takes_too_long_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

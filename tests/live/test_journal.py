@@ -137,7 +137,7 @@ def test_a_line_that_a_full_disk_cut_is_taken_back(tmp_path: Path, monkeypatch: 
     assert read_journal(tmp_path / "moves") == [move(0), move(2)]
 
 
-@pytest.mark.parametrize("overflow", ["block", "drop_oldest"])
+@pytest.mark.parametrize("overflow", ["block", "keep_newest"])
 def test_a_run_that_cannot_start_lets_go_of_its_journal(tmp_path: Path, overflow: Any) -> None:
     inlet = ChunkSourceLoader(FilePathProvider(tmp_path, watch="off"), Opener, threads=1)
     options = LiveOptions(reservoir=8, batch_size=7, follow=False, overflow=overflow)

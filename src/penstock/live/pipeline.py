@@ -151,7 +151,7 @@ class LivePipeline(Iterator[Arrays]):
             self._mixer.begin(self.options)
         except BaseException as error:
             self._decoded.close(error)
-            self.stop()
+            self._mixer.close_feeds()
             raise
         self._decoded.start()
 

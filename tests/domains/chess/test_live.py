@@ -98,7 +98,7 @@ def test_bytes_after_the_last_gzip_member_are_ignored_and_other_damage_is_counte
     """As docs/formats/lc0.md says: bytes that start no other member are ignored; a started member must be whole."""
     game = (golden / GAMES[1]).read_bytes()
     ends = {"garbage": b"garbage", "zeros": bytes(13) + b"\1", "half magic": b"\x1f", "nothing": b""}
-    damaged = {"header": b"\x1f\x8b", "half member": game[: len(game) // 2]}
+    damaged = {"header": b"\x1f\x8b\x08", "half member": game[: len(game) // 2]}
     for name, more in (ends | damaged).items():
         (tmp_path / f"{name}.gz").write_bytes(game + more)
     with chess_pipeline(tmp_path, follow=False) as run:
