@@ -204,3 +204,6 @@ def test_a_state_of_uneven_epochs_knows_its_own():
         assert np.array_equal(batch["tokens"], other["tokens"])
     with pytest.raises(penstock.StateError, match="an epoch and its first position"):
         again.load_state_dict({**state, "epoch": [1]})
+    for position in (state["position"] + 1000, 1 << 60):
+        with pytest.raises(penstock.StateError, match="expected a position within epoch 30, which is"):
+            penstock.Loader(packs(), 7, threads=0).load_state_dict({**state, "position": position})

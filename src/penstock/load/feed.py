@@ -384,7 +384,13 @@ class PositionFeed:
             case None:
                 return
             case [int() as epoch, int() as start] if 0 <= epoch <= LARGEST and 0 <= start <= position:
-                self.dataset.plan.set_epoch_start(epoch, start)
+                plan = self.dataset.plan
+                plan.set_epoch_start(epoch, start)
+                if plan.uneven and not plan.empty and position >= (end := plan.start(epoch + 1)):
+                    raise StateError(
+                        f"expected a position within epoch {epoch}, which is {start}:{end}, got {position}; the state "
+                        "was edited, or is of other data"
+                    )
             case _:
                 raise StateError(f"expected an epoch and its first position in a state, got {told!r}")
 

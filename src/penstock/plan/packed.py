@@ -153,7 +153,9 @@ class PackedPlan(Plan):
         if self._single or self.upstream.empty:
             return epoch * len(self)
         with self._lock:
-            known = max(e for e in self._starts if e <= epoch)
+            known = next((e for e in (epoch, epoch - 1) if e in self._starts), None)  # usually, in constant time
+            if known is None:
+                known = max(e for e in self._starts if e <= epoch)
             if epoch - known > FAR:
                 raise PlanError(f"expected an epoch within {FAR} of one whose begin is known, got {epoch}, {known} is")
             for e in range(known, epoch):

@@ -88,6 +88,9 @@ LIES = {
     "decades": array(
         b"K\x00\x85", dtype(b"M8", b"K\x04U\x01<NNN" + PLAIN + b"N(C\x07decadesK\x01K\x01K\x01t\x86"), b"C\x00"
     ),
+    "true seconds": array(
+        b"K\x00\x85", dtype(b"M8", b"K\x04U\x01<NNN" + PLAIN + b"N(C\x01s\x88K\x01K\x01t\x86"), b"C\x00"
+    ),
     "an array that is a dtype": b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\ndtype\n(K\x00tC\x01btR.",
     "an array of another start": b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x05tC\x01btR.",
     "an array without state": START + b".",

@@ -68,7 +68,7 @@ def _text(code: str, order: str, size: int) -> DType | None:
 
 def _time(m: Machine, code: str, order: str, extra: tuple[Any, ...]) -> DType:
     match extra:
-        case ((None, (bytes() as unit, int() as count, int() as per, int())),) if per == 1 and order in ("<", ">"):
+        case ((None, (bytes() as unit, count, 1, int())),) if type(count) is int and order in ("<", ">"):
             name = unit.decode("latin-1")
             if name == "generic" and count == 1:
                 return np.dtype(f"{order}{code}")
