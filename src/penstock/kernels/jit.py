@@ -131,7 +131,7 @@ class _LinkedLowering(NativeLowering):
         where = lowered.fndesc.lookup_module()
         entry = _dynfunc.make_function(where, lowered.fndesc.qualname, "", 0, lowered.env, (state.library,))
         state.targetctx.insert_user_function(entry, lowered.fndesc, [state.library])
-        state.reload_init.extend(state.library._reload_init)
+        state.reload_init.extend(getattr(state.library, "_reload_init", ()))  # numba 0.60 has none
         state["cr"] = lowered._replace(cfunc=entry)
         return True
 
