@@ -34,7 +34,10 @@ COMMANDS = {
         "Draw an episode: frames with actions and rewards, or curves of its observations.",
     ),
     "view": ("penstock.cli.view:view", "Draw a scene of a driving log from above: pictures, or a film."),
-    "record": ("penstock.cli.record:record", "Record episodes of an environment into a new dataset."),
+    "record": (
+        "penstock.cli.record:record",
+        "Record episodes of an environment into a new dataset, or add them to one.",
+    ),
     "formats": ("penstock.cli.formats:formats", "The formats there are, and what each can do."),
     "live": ("penstock.cli.live:live", "Read a folder of training games that grows, and show what each stage does."),
     "top": (

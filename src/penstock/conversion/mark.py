@@ -50,7 +50,7 @@ class ConversionMark:
         """The mark that `encode` wrote; None for anything else.
 
         >>> ConversionMark.decode(ConversionMark("a", "b", "c", 3).encode()), ConversionMark.decode("{}")
-        (Mark(source='a', episodes='b', how='c', total=3), None)
+        (ConversionMark(source='a', episodes='b', how='c', total=3), None)
         """
         try:
             told = json.loads(text) if isinstance(text, str) else None

@@ -13,7 +13,7 @@ from penstock.formats.columns import table
 from penstock.formats.columns.writer import ColumnsWriter
 from penstock.testing.examples import FLAT
 
-PAGE = (Path(__file__).parents[3] / "docs" / "columns.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "formats" / "columns.md").read_text("utf-8")
 
 
 def test_three_lines_of_numpy_read_a_store(tmp_path: Path) -> None:
