@@ -271,7 +271,7 @@ class Recorder(StepRecorder):
     """Record episodes from your own loop, a robot or a log. Every episode is written when it ends.
 
     An episode is `begin`, any number of `step`, and `end`, which is not needed after a step that terminates or
-    truncates. Cost: about 2 us for each step. Memory: the open episode.
+    truncates. Memory: the open episode.
 
     Args:
         target: Path of a dataset, an open `Writer` (which you close), or a function from a `Spec` to a `Writer`.
