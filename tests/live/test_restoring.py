@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.errors import FormatError, StateError
@@ -30,7 +30,8 @@ def frames(lo: int, hi: int) -> Block:
 
 def names(block: Block) -> list[int]:
     number = block.chunk * PER + block.place
-    np.testing.assert_array_equal(block.rows, (number[:, None] * 3 + np.arange(4)).astype(np.uint8))
+    if len(number):  # a reservoir that never had a frame does not know the shape of a row
+        np.testing.assert_array_equal(block.rows, (number[:, None] * 3 + np.arange(4)).astype(np.uint8))
     return number.tolist()
 
 
@@ -49,6 +50,7 @@ class Fetcher:
             yield index, Block(rows, chunk[index], place[index])
 
 
+@example(1, 1, 0, {0}, 0)  # all is lost
 @given(
     st.integers(1, 40), st.integers(0, 120), st.integers(0, 120), st.sets(st.integers(0, 25), max_size=9), st.integers()
 )
