@@ -193,6 +193,6 @@ def test_packs_of_a_mixture_differ_in_number_from_epoch_to_epoch() -> None:
     mixture = Mixture("m", [Task("a", source(1, 30)), Task("b", source(2, 50))], [1, 1])
     data = mixture.get_dataset(ROOM, runtime_preprocessors=[PlannedPackPreprocessor], num_epochs=3)
     assert data[:]["targets_segment_ids"].max(axis=1).sum() == 3 * 60
-    with pytest.raises(PlanError, match="expected num_epochs where every epoch of a mixture is packed anew"):
+    with pytest.raises(PlanError, match="expected num_epochs, because every epoch of this mixture is packed again"):
         mixture.get_dataset(ROOM, runtime_preprocessors=[PlannedPackPreprocessor], num_epochs=None)
     assert len(mixture.get_dataset(ROOM, num_epochs=None)) > 1 << 60

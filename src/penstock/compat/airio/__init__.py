@@ -1,7 +1,7 @@
-"""The door for programs written for AirIO: tasks, mixtures, packing and feature converters over penstock's plans.
+"""Compatibility layer for AirIO programs: tasks, mixtures, packing and feature converters over penstock's plans.
 
-Its names, without TensorFlow, JAX and Grain. What is filtered or packed keeps its length, its random access and its
-global shuffle, and is mixed at exact rates. How the names map, and what differs, is in `docs/compat/airio.md`.
+It has AirIO's names and needs no TensorFlow, JAX or Grain. Filtered and packed datasets keep their length, random
+access and global shuffle, and are mixed at exact rates. `docs/compat/airio.md` maps the names and lists differences.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`GrainTaskBuilder`: a task put together, or changed, step by step."""
+"""`GrainTaskBuilder`: builds or changes a task step by step."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from penstock.errors import PlanError
 
 
 class TaskBuilder:
-    """Name, source and preprocessors of a task to be, which can be set one by one.
+    """Builder that sets the name, source and preprocessors of a task one by one.
 
     Args:
         task_name: The name of the task.
-        source: Where its examples come from.
-        preprocessors: What is done to them, in order.
+        source: Source of the examples.
+        preprocessors: Transforms of the examples, in order.
 
     Example:
         >>> from penstock.compat.airio import PenstockDataSource
@@ -34,21 +34,21 @@ class TaskBuilder:
 
     @classmethod
     def from_task(cls, task: Task) -> TaskBuilder:
-        """Return a builder with what a task has."""
+        """Return a builder with the name, source and preprocessors of a task."""
         return cls(task.name, task.source, task.get_preprocessors())
 
     def set_task_name(self, task_name: str) -> TaskBuilder:
-        """Set the name; returns the builder."""
+        """Set the name and return the builder."""
         self._task_name = task_name
         return self
 
     def set_data_source(self, source: DataSource) -> TaskBuilder:
-        """Set where examples come from; returns the builder."""
+        """Set the source of the examples and return the builder."""
         self._source = source
         return self
 
     def set_preprocessors(self, preprocessors: Sequence[Preprocessor]) -> TaskBuilder:
-        """Set what is done to examples; returns the builder."""
+        """Set the preprocessors and return the builder."""
         self._preprocessors = list(preprocessors)
         return self
 

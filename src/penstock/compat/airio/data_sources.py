@@ -16,16 +16,16 @@ from penstock.formats.records import RandomAccess
 
 
 class DataSource(Protocol):
-    """What a task reads from."""
+    """Source of a task's examples."""
 
     splits: Iterable[str]
 
     def get_data_source(self, split: str) -> Any:
-        """The examples of a split: a penstock dataset, or anything with `__len__` and `__getitem__`."""
+        """Return the examples of a split: a penstock dataset, or anything with `__len__` and `__getitem__`."""
         ...
 
     def num_input_examples(self, split: str) -> int:
-        """How many there are."""
+        """Return the number of examples in a split."""
         ...
 
 
@@ -36,24 +36,24 @@ class _Splits(ABC):
         self.splits = frozenset(splits)
 
     def get_data_source(self, split: str) -> Any:
-        """The examples of the split. Raises `PlanError` if there is none of that name."""
+        """Return the examples of a split. Raises `PlanError` for an unknown split."""
         if split not in self.splits:
             raise PlanError(f"expected a split among {sorted(self.splits)}, got {split!r}")
         return self._of(split)
 
     def num_input_examples(self, split: str) -> int:
-        """How many there are."""
+        """Return the number of examples in a split."""
         return len(self.get_data_source(split))
 
     @abstractmethod
     def _of(self, split: str) -> Any:
-        """Those of a split that there is."""
+        """Return the examples of a split that is known to exist."""
 
 
 class PenstockDataSource(_Splits):
-    """Examples that are at hand: for each split a penstock dataset, a list of dicts, an array, or a reader of records.
+    """Examples in memory or in a dataset: for each split a penstock dataset, list of dicts, array or record reader.
 
-    An `EpisodeDataset` gives whole episodes, its step columns being the features.
+    An `EpisodeDataset` yields whole episodes; its step columns are the features.
 
     >>> source = PenstockDataSource({"train": [{"targets": [3, 9, 1]}]})
     >>> source.num_input_examples("train")
@@ -69,7 +69,7 @@ class PenstockDataSource(_Splits):
 
 
 class FunctionDataSource(_Splits):
-    """Examples that `dataset_fn(split=...)` returns, asked anew for every dataset that is made.
+    """Examples that `dataset_fn(split=...)` returns. The function is called again for every dataset.
 
     >>> FunctionDataSource(lambda split: range(3), splits=["train"]).num_input_examples("train")
     3
@@ -86,9 +86,9 @@ class FunctionDataSource(_Splits):
 class JsonDataSource(_Splits):
     """JSON files: a list in each, or one value a line. Examples are JSON text: `MapFnTransform(json.loads)` reads it.
 
-    `split_to_filepattern` has a path or several for each split, `*` and `?` allowed. All text is held in memory.
+    `split_to_filepattern` has a path or several for each split, `*` and `?` allowed. All text stays in memory.
 
-    Raises `FormatError` for a file that is neither, `PlanError` for a pattern that no file fits.
+    Raises `FormatError` for a file in another format, `PlanError` for a pattern that matches no file.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -117,7 +117,7 @@ def _texts(patterns: str | Iterable[str]) -> list[str]:
 
 
 def _of_file(path: str) -> list[str]:
-    """The values of a list, or the lines, which are looked at only where the file begins like a list."""
+    """Return the values of a list, or the lines. Only a file that begins like a list is parsed."""
     try:
         text = Path(path).read_text("utf-8")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Tasks and mixtures of them: what a program asks for data."""
+"""Tasks, and mixtures of tasks: the objects that return datasets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ENDLESS = 1 << 62
 
 
 class DatasetProviderBase(ABC):
-    """What tasks and mixtures have in common: how a dataset is asked for."""
+    """Base class of tasks and mixtures: builds datasets."""
 
     name: str
 
@@ -43,30 +43,42 @@ class DatasetProviderBase(ABC):
         num_prefetch_threads: int | None = None,
         num_workers: int | None = 0,
     ) -> Any:
-        """The dataset: a `MapDataset` with an exact length, whose position `k` is one example (a dict of arrays), or
-        with `batch_size` a `Loader` of it, whose batches are columns; its threads are `num_prefetch_threads`, or
-        `num_workers` where those are more, for threads do here what processes do there.
+        """Return a `MapDataset` with an exact length, whose position `k` is one example (a dict of arrays).
 
-        Arguments: `sequence_lengths` of features, `SKIP_FEATURE` for those that stay as they are, a list for one length
-        for each axis; `seed`, which may be None where nothing is shuffled and is 0 then;
-        `runtime_preprocessors` come behind those of the tasks, and behind the mixing where a packer is among them;
-        `shuffle` orders examples (or packs) by a keyed permutation, every epoch anew; `num_epochs` are counted as one,
-        None for no end; `shard_info` takes every so-manieth example, and all shards together are the whole order.
+        With `batch_size`, return a `Loader` of the dataset, whose batches are columns. It has `num_prefetch_threads`
+        threads, or `num_workers` if that is larger: threads take the place of AirIO's processes.
 
-        Raises `PlanError` and `SpecError` for what does not fit. Cost: functions that a filter, a packer or a mixture
-        waits for are called once for every example.
+        Args:
+            sequence_lengths: Length of each feature; a list gives each axis a length. `SKIP_FEATURE` leaves a feature
+                unchanged.
+            split: Split to read.
+            runtime_preprocessors: Preprocessors to run after the task's own. If one of them is a packer, they run after
+                the mixing.
+            batch_size: Examples in a batch; None returns single examples.
+            shuffle: Whether to order examples (or packs) by a keyed permutation, another one in every epoch.
+            seed: Seed of the shuffle. None is allowed without a shuffle and means 0.
+            shard_info: Share to return: every `num_shards`-th example. All shards together are the whole order.
+            num_epochs: Epochs, joined into one; None repeats without end.
+            num_prefetch_threads: Threads that load batches.
+            num_workers: Threads too, see above.
+
+        Raises:
+            PlanError: The options cannot be planned together.
+            SpecError: The features do not fit the options or each other.
+
+        Cost: functions before a filter, a packer or a mixture are called once for every example.
         """
         args = AirIOInjectedRuntimeArgs(sequence_lengths, split, batch_size)
         runtime, seed = list(runtime_preprocessors or ()), _seed_of(seed, shuffle)
         dataset = self._made(args, runtime, seed if shuffle else None, seed)
         if num_epochs is None and not dataset.plan.steady and _packer_of(runtime):
-            raise PlanError("expected num_epochs where every epoch of a mixture is packed anew, got None")
+            raise PlanError("expected num_epochs, because every epoch of this mixture is packed again, got None")
         if num_epochs != 1:
             dataset = dataset.repeat(ENDLESS // max(len(dataset), 1) if num_epochs is None else num_epochs)
         if shard_info is not None:
             dataset = dataset.shard(shard_info.index, shard_info.num_shards)
         if batch_size is not None:
-            # Shares are told by shard_info, as in AirIO: a rank that is found besides would share them again.
+            # As in AirIO, shard_info alone sets the shares. A detected rank would shard the data a second time.
             threads = max(num_prefetch_threads or 0, num_workers or 0) if num_workers else num_prefetch_threads
             return Loader(dataset, batch_size, rank=0, world=1, threads=threads)
         if num_prefetch_threads is not None or num_workers:
@@ -79,11 +91,11 @@ class DatasetProviderBase(ABC):
     def _made(
         self, args: AirIOInjectedRuntimeArgs, runtime: list[Preprocessor], shuffle: int | None, seed: int
     ) -> MapDataset:
-        """One epoch, in the order of `shuffle`."""
+        """Return one epoch, in the order of `shuffle`."""
 
 
 class Task(DatasetProviderBase):
-    """A source of examples and what is done to them.
+    """A source of examples and the preprocessors to apply.
 
     >>> import numpy as np
     >>> from penstock.compat.airio import MapFnTransform, PenstockDataSource, Task
@@ -100,11 +112,11 @@ class Task(DatasetProviderBase):
         self._preprocessors = list(preprocessors or ())
 
     def get_preprocessors(self) -> list[Preprocessor]:
-        """What is done to the examples, in order."""
+        """Return the preprocessors, in order."""
         return list(self._preprocessors)
 
     def num_input_examples(self, split: str) -> int:
-        """Examples of the source."""
+        """Return the number of examples in the source."""
         return self.source.num_input_examples(split)
 
     def get_dataset_by_step(
@@ -117,13 +129,13 @@ class Task(DatasetProviderBase):
         shuffle: bool = True,
         seed: int | None = 0,
     ) -> list[list[Any]]:
-        """Return some records as they are before and behind each preprocessor, to look at what the task does.
+        """Return some records before and after each preprocessor, to inspect a task.
 
         Args:
             num_records: The first so many records of the source, from 1 to 1000.
             sequence_lengths: As of `get_dataset`.
-            split: As there.
-            runtime_preprocessors: What comes behind the task's own preprocessors.
+            split: As in `get_dataset`.
+            runtime_preprocessors: Preprocessors that run after the task's own.
             batch_size: With it, the last step is batches.
             shuffle: Whether the records are shuffled among each other.
             seed: For the order, and for random preprocessors.
@@ -152,7 +164,7 @@ class Task(DatasetProviderBase):
         )
 
     def flow(self, args: AirIOInjectedRuntimeArgs, seed: int, ahead: Sequence[Preprocessor] = ()) -> Flow:
-        """The examples of a split after the task's preprocessors, of which it is known what comes `ahead`."""
+        """Return the examples of a split after the task's preprocessors; `ahead` are the preprocessors that follow."""
         steps = [*self._preprocessors, *ahead]
         each = bool(steps) and not isinstance(steps[0], PackPreprocessor) and not steps[0].of_batches
         start = Flow.start(self.name, self.source.get_data_source(args.split), args, seed, each)
@@ -166,12 +178,14 @@ class Task(DatasetProviderBase):
 
 
 class Mixture(DatasetProviderBase):
-    """Tasks, or mixtures, at proportions: after any number of examples each task has had its share of them to within
-    one, whether its examples were filtered, packed or neither. An epoch ends where a task would begin anew.
+    """Tasks, or mixtures, at exact proportions.
 
-    `stop` and `unit` are those of `penstock.data.mix`; `label` names a column with the number of the leaf task.
+    After any number of examples, each task has had its share to within one example. This holds for filtered and packed
+    tasks too. An epoch ends where a task would start over.
 
-    Raises `PlanError` for proportions that are not above zero, and tasks that are there twice.
+    See `penstock.data.mix` for `stop` and `unit`; `label` names a column with the number of the leaf task.
+
+    Raises `PlanError` for proportions that are not above zero, and for a task that occurs twice.
 
     >>> from penstock.compat.airio import Mixture, PenstockDataSource, Task
     >>> tasks = [Task(name, PenstockDataSource({"train": [{"from": name}] * 9})) for name in "ab"]
@@ -205,30 +219,30 @@ class Mixture(DatasetProviderBase):
 
     @property
     def tasks_or_mixtures(self) -> list[Task | Mixture]:
-        """What it was made of."""
+        """Return the tasks and mixtures that the mixture was built from."""
         return list(self._tasks)
 
     @property
     def leaf_tasks(self) -> list[Task]:
-        """The tasks of it, and of the mixtures in it."""
+        """Return all tasks, including the tasks of nested mixtures."""
         return [leaf for part in self._tasks for leaf in ([part] if isinstance(part, Task) else part.leaf_tasks)]
 
     @property
     def splits(self) -> frozenset[str]:
-        """The splits that some task has."""
+        """Return the splits that at least one task has."""
         return frozenset(split for task in self.leaf_tasks for split in task.splits)
 
     def num_input_examples(self, split: str) -> int:
-        """Examples of all sources."""
+        """Return the number of examples in all sources."""
         return sum(task.num_input_examples(split) for task in self.leaf_tasks if split in task.splits)
 
     def get_proportion(self, task: Task) -> Fraction:
-        """The exact share of a task, 0 if it is not there."""
+        """Return the exact share of a task, 0 for a task outside the mixture."""
         return dict(zip(self.leaf_tasks, self.leaf_shares, strict=True)).get(task, Fraction(0))
 
     @property
     def leaf_shares(self) -> list[Fraction]:
-        """The exact share of each of the `leaf_tasks`."""
+        """Return the exact share of each of the `leaf_tasks`."""
         inner = [[Fraction(1)] if isinstance(part, Task) else part.leaf_shares for part in self._tasks]
         return [share * each for share, parts in zip(self._shares, inner, strict=True) for each in parts]
 
@@ -273,7 +287,7 @@ def get_dataset(
     shuffle: bool = False,
     **options: Any,
 ) -> Any:
-    """`mixture_or_task.get_dataset` with its `options`, unshuffled unless asked.
+    """Call `mixture_or_task.get_dataset` with `options`. The default is no shuffle.
 
     >>> from penstock.compat.airio import PenstockDataSource, Task
     >>> numbers = Task("numbers", PenstockDataSource({"train": [5, 6, 7]}))
@@ -284,7 +298,7 @@ def get_dataset(
 
 
 def _seed_of(seed: int | None, shuffle: bool) -> int:
-    """The seed, which may be None where nothing is shuffled."""
+    """Return the seed, which may be None without a shuffle."""
     if seed is None and shuffle:
         raise PlanError("expected a seed to shuffle by, got None; give a seed, or shuffle=False")
     return 0 if seed is None else seed
@@ -306,17 +320,17 @@ def _check_alike(flows: Sequence[Flow], shapes: bool) -> None:
 
 
 def _alike(flows: Sequence[Flow]) -> list[Flow]:
-    """Flows whose plans have the same outputs: as they are if they do, else with their functions behind them."""
+    """Return flows whose plans have the same outputs. If outputs differ, the functions of each flow run first."""
     outputs = [_outputs(flow.dataset) for flow in flows]
     return list(flows) if all(each == outputs[0] for each in outputs) else [flow.settled() for flow in flows]
 
 
 def _outputs(dataset: MapDataset) -> dict[str, tuple[object, ...]]:
-    """What is read for a sample, before any function."""
+    """Return the outputs that are read for a sample, before any function."""
     read = dataset.read(dataset.resolve(np.zeros(1, np.int64)))
     return {path: (array.dtype, array.shape[1:], type(array)) for path, array in read.flat.items()}
 
 
 def _packer_of(steps: Sequence[Preprocessor]) -> tuple[int, PackPreprocessor] | None:
-    """The first packer, and where it stands."""
+    """Return the first packer and its position."""
     return next(((i, step) for i, step in enumerate(steps) if isinstance(step, PackPreprocessor)), None)

@@ -20,7 +20,7 @@ from penstock.errors import PlanError, SpecError
 from penstock.formats.records import RandomAccess
 
 ELEMENT = "element"
-"""The feature that an example has which is no dict."""
+"""Feature name of an example that is not a dict."""
 FIRST = 16  # examples that are looked at to find out their features
 
 
@@ -53,7 +53,7 @@ class Chain:
         return Chain(self.source, (*self.calls, call), self.numbers)
 
     def where(self, condition: Call) -> Chain:
-        """Those that meet a condition. Cost: one pass over the examples."""
+        """Return the examples that meet a condition. Cost: one pass over the examples."""
         kept = np.array([bool(condition.fn(self[i])) for i in range(len(self))], np.bool_)
         return Chain(self.source, self.calls, self.numbers[kept])
 
@@ -103,11 +103,11 @@ class Each:
     nothing: Columns | None = None
 
     def of_none(self, columns: Columns, keys: UInt64Array | None = None) -> Each:
-        """The same, knowing from these rows what it makes of none: a rank's share of a batch may be that."""
+        """Return a copy that knows its columns for zero rows: a rank's share of a batch may be empty."""
         return replace(self, nothing=self(columns, keys).take(slice(0, 0)))
 
     def __call__(self, columns: Columns, keys: UInt64Array | None = None) -> Columns:
-        """The columns of what it makes of every row; 1-d features are ragged if some came in ragged."""
+        """Return the results of all rows as columns; 1-d features are ragged if an input column was ragged."""
         made = [dict(leaves(value)) for value in self.values(columns, keys)]
         if not made:
             return columns if self.nothing is None else self.nothing
@@ -115,7 +115,7 @@ class Each:
         return Columns({path: _stacked(path, [_present(e, path) for e in made], ragged) for path in made[0]}, columns.n)
 
     def values(self, columns: Columns, keys: UInt64Array | None = None) -> list[Any]:
-        """What it makes of every row, as it is; with keys, it is handed a generator of random numbers."""
+        """Return the function's result for each row. With keys, the function gets a random number generator."""
         rows = [columns.row(i) for i in range(columns.n)]
         for row in rows:
             row.update({name: row[name].tobytes().decode("utf-8") for name in self.texts})
@@ -126,7 +126,7 @@ class Each:
 
 
 def leaves(example: Any, before: str = "") -> Iterator[tuple[str, Any]]:
-    """Paths and values of an example: arrays, text and bytes. What is no dict is its `ELEMENT`."""
+    """Yield paths and values of an example: arrays, text and bytes. An example that is not a dict is its `ELEMENT`."""
     items = example.items() if isinstance(example, Mapping) else [(ELEMENT, example)]
     for key, value in items:
         path = f"{before}{key}"
@@ -160,12 +160,12 @@ def _present(example: Mapping[str, Any], path: str) -> Any:
 
 
 def _field(path: str, values: Sequence[Any], length: Length | None) -> Field:
-    """What a feature is, as the first examples have it, `length` being its sequence length."""
+    """Return the field of a feature from its values in the first examples; `length` is its sequence length."""
     if isinstance(values[0], (str, bytes)):
         return Field(np.dtype(np.uint8), (), "episode", "text" if isinstance(values[0], str) else "ragged")
     arrays = [np.asarray(value) for value in values]
     dtype = np.result_type(*[a.dtype for a in arrays if a.size] or [np.dtype(np.int64)])
-    # An empty list has one axis, whatever the others have.
+    # An empty list has one axis even if other values have more.
     shapes = {a.shape for a in arrays if a.size} or {a.shape for a in arrays}
     axes, inner = {len(shape) for shape in shapes}, {shape[1:] for shape in shapes}
     same = len({a.shape for a in arrays}) == 1
@@ -185,8 +185,11 @@ def _as_nothing(value: AnyArray, field: Field) -> AnyArray:
 
 
 def _stacked(path: str, values: Sequence[Any], ragged: Set[str]) -> Array:
-    """One column of the values of some rows; 1-d ones are ragged if any column was `ragged` before, those of more axes
-    if theirs was, or if they differ in length."""
+    """Return one column with the values of some rows.
+
+    A 1-d column is ragged if any column was `ragged` before; a column with more axes is ragged if the same column was,
+    or if its values differ in length.
+    """
     if isinstance(values[0], str):
         return Ragged.from_strings(values)
     if isinstance(values[0], bytes):

@@ -1,4 +1,4 @@
-"""What a model wants of examples: tokens to predict, those it has seen, loss weights, segment ids and positions."""
+"""Model inputs from examples: target tokens, input tokens, loss weights, segment ids and positions."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def _concatenated_lengths(args: AirIOInjectedRuntimeArgs, kept: tuple[str, ...])
 
 
 def _lengths(sides: dict[str, str], kept: tuple[str, ...]) -> UpdateRuntimeArgs:
-    """Sequence lengths of what a converter makes: those of the feature that each output is made of."""
+    """Return the sequence length of each output of a converter, which is the length of its input feature."""
 
     def update(args: AirIOInjectedRuntimeArgs) -> AirIOInjectedRuntimeArgs:
         made = {new: args.length(old) for new, old in sides.items()}
@@ -244,5 +244,5 @@ def _packer(pack: bool | PackPreprocessor, use_multi_bin_packing: bool) -> list[
 def _rows(columns: Columns, name: str) -> Ragged:
     held = feature(columns, name)
     if not isinstance(held, Ragged):
-        raise SpecError(f"expected {name!r} as sequences of their own lengths, got {held.dtype}{list(held.shape)}")
+        raise SpecError(f"expected {name!r} as sequences of different lengths, got {held.dtype}{list(held.shape)}")
     return held

@@ -1,4 +1,4 @@
-"""Preprocessors applied one after the other: from the examples of a source to a dataset that is planned."""
+"""Preprocessors applied in order: from the examples of a source to a planned dataset."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ MARKS = ("segment_ids", "positions")
 
 @dataclass(frozen=True)
 class Stage:
-    """A function of columns with a name that stands for it in the fingerprint."""
+    """A function of columns, with the name that the fingerprint uses."""
 
     name: str
     fn: Any
@@ -177,7 +177,7 @@ class Stage:
         object.__setattr__(self, "__qualname__", self.name)
 
     def __call__(self, columns: Columns, *keys: Any) -> Mapping[str, Any]:
-        """What the function makes of the columns."""
+        """Apply the function to the columns."""
         return self.fn(columns, *keys)
 
 

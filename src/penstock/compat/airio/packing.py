@@ -75,8 +75,9 @@ class NoamPacker:
 
 @dataclass(frozen=True)
 class PlannedPacker:
-    """Best fit decreasing, planned from all lengths at once: near the fewest packs that are possible. Features that are
-    too long are cut, as in the other packers; `options` are those of `penstock.plan.Pack`.
+    """Best-fit-decreasing packer that plans from all lengths at once and comes near the smallest number of packs.
+
+    Features that are too long are truncated, as in the other packers. See `penstock.plan.Pack` for `options`.
 
     >>> PlannedPacker(overlong="split").planned({"targets": 8}, {}, 65536).overlong
     'split'

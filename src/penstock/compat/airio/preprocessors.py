@@ -1,4 +1,4 @@
-"""What is done to examples: functions of one example, or of a batch of them, in NumPy."""
+"""Preprocessors: NumPy functions of one example, or of a batch of examples."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def batched(fn: F) -> F:
-    """Mark a function as one of batches, so that a transform need not be told.
+    """Mark a function as a function of batches, so that transforms need no `batched=True`.
 
     >>> @batched
     ... def double(columns): return columns.map(lambda a: a * 2)
@@ -34,10 +34,11 @@ def batched(fn: F) -> F:
 
 @dataclass(frozen=True)
 class MapFnTransform:
-    """`map_fn(example)` gives another example. With `batched` it is `map_fn(columns)`: `Columns` of `n` examples, 1-d
-    features being `Ragged` until they are padded or packed, to a mapping of as many rows; each of its own row alone.
+    """Replace each example by `map_fn(example)`.
 
-    `update_runtime_args` changes the sequence lengths that what comes behind is told.
+    With `batched`, call `map_fn(columns)` with `Columns` of `n` examples and expect a mapping of `n` rows, where each
+    row depends only on the same input row. 1-d features are `Ragged` until they are padded or packed.
+    `update_runtime_args` changes the sequence lengths for later preprocessors.
 
     >>> MapFnTransform(lambda example: {"targets": example["text"]}).of_batches
     False
@@ -76,10 +77,10 @@ class RandomMapFnTransform:
 
 @dataclass(frozen=True)
 class FilterFnTransform:
-    """Keep the examples for which `filter_fn(example)` is true; with `batched`, `filter_fn(columns)` gives `[n]` bool.
+    """Keep examples for which `filter_fn(example)` is true; with `batched`, `filter_fn(columns)` returns `[n]` bool.
 
-    What is left is dense: it has a length, and every position is an example. `update_runtime_args` changes the
-    sequence lengths that what comes behind is told.
+    The result is dense: it has a length, and every position is an example. `update_runtime_args` changes the sequence
+    lengths for later preprocessors.
 
     >>> FilterFnTransform(lambda example: example["targets"].size > 0).of_batches
     False
@@ -134,7 +135,7 @@ def rekey(columns: Columns, key_map: Mapping[str, str | None] | None = None) -> 
     """The features under other names: `key_map` has the old name of each new one, or None for empty text. Without a map
     they stay.
 
-    Raises `SpecError` for a feature that is not there.
+    Raises `SpecError` for a feature that does not exist.
 
     >>> list(rekey(Columns({"text": np.zeros(1)}), {"targets": "text"}))
     ['targets']
@@ -158,14 +159,14 @@ def remove_features_not_in_sequence_lengths(columns: Columns, runtime_args: AirI
 
 
 def feature(columns: Columns, name: str) -> Any:
-    """One feature. Raises `SpecError` if examples have none of that name."""
+    """Return one feature. Raises `SpecError` if the examples have no feature of that name."""
     if name not in columns.flat:
         raise SpecError(f"expected a feature {name!r}, got examples with {list(columns)}")
     return columns.flat[name]
 
 
 def joined(a: Ragged, b: Ragged) -> Ragged:
-    """Each row of `a` with that of `b` behind it.
+    """Concatenate each row of `a` with the same row of `b`.
 
     >>> joined(Ragged.from_strings(["a", "bc"]), Ragged.from_strings(["de", "f"])).strings()
     ['ade', 'bcf']

@@ -10,7 +10,7 @@ from penstock.compat.airio.dataset_providers import Task as GrainTask
 from penstock.compat.airio.preprocessors import FilterFnTransform, MapFnTransform, RandomMapFnTransform
 from penstock.compat.airio.runtime import AirIOInjectedRuntimeArgs, ShardInfo
 
-# What the original has and this package has not, and what to do instead.
+# Names of the original that this package lacks, and their replacements.
 INSTEAD = {
     "ArrayRecordDataSource": "a FunctionDataSource that returns array_record's reader",
     "TfdsDataSource": "a FunctionDataSource that returns tfds.data_source(...)",

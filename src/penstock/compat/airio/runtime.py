@@ -1,4 +1,4 @@
-"""What a run decides and preprocessors are told: lengths, split, batch size; and which share of the data is wanted."""
+"""Run-time arguments of preprocessors (sequence lengths, split, batch size), and the shard to read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Length = int | Sequence[int]
 
 @dataclass(frozen=True)
 class AirIOInjectedRuntimeArgs:
-    """What `get_dataset` was asked for. A function with a parameter that is annotated with this class is handed it.
+    """Arguments of `get_dataset`. They are passed to a function that has a parameter annotated with this class.
 
     A sequence length is a number, or a list of one for each axis of a feature, which `trim` and `pad` heed.
 
@@ -44,12 +44,12 @@ class AirIOInjectedRuntimeArgs:
                 )
 
     def replace(self, **changes: Any) -> AirIOInjectedRuntimeArgs:
-        """The same with some values changed."""
+        """Return a copy with some values changed."""
         return dataclasses.replace(self, **changes)
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The features that have a length, with those of their first axes: of one, or of all."""
+        """The features that have a length, each with the lengths of its first axis or of all its axes."""
         given = {name: length for name, length in (self.sequence_lengths or {}).items() if length != SKIP_FEATURE}
         return {name: (length,) if isinstance(length, int) else tuple(length) for name, length in given.items()}
 
