@@ -1,8 +1,8 @@
-"""The door for programs written for il-representations: its names over penstock's shards, plans and environments.
+"""Compatibility layer for il-representations: its names over penstock's shards, plans and environments.
 
 Differences: see `docs/compat/il_representations.md`. Nothing found in files is executed, orders are exact and
-seeded, pairs never cross trajectories, and keys that nobody knows are errors. Names are fetched when they are used, so
-that what needs PyTorch or Sacred does so alone.
+seeded, pairs never cross trajectories, and unknown keys are errors. Names are imported at first use, so only the names
+that need PyTorch or Sacred import them.
 """
 
 from __future__ import annotations

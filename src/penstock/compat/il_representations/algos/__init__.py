@@ -1,1 +1,1 @@
-"""What is made of frames."""
+"""Pairs of frames for representation learning."""

@@ -35,33 +35,33 @@ MODES: dict[str | None, PairKind] = {
 
 
 class TargetPairConstructor(ABC):
-    """A function from frames in the order of time to pairs. One of your own is piped to a dataset as any generator."""
+    """A function from frames in order of time to pairs. Pipe a custom one to a dataset like any generator."""
 
     @abstractmethod
     def __call__(self, data_iter: Iterable[dict[str, Any]]) -> Iterator[Sample]:
-        """The pairs of frames that have `obs`, `acts` and `dones`."""
+        """Return the pairs of frames that have `obs`, `acts` and `dones`."""
 
 
 class _Kind(TargetPairConstructor):
-    """Pairs of one of the house's kinds."""
+    """Pairs of a kind that penstock plans."""
 
     kind: PairKind
     offset: int
 
     def __call__(self, data_iter: Iterable[dict[str, Any]]) -> Iterator[Sample]:
-        """The pairs of frames, each with arrays of its own. An `ILRDataset` gives them without reading frames."""
+        """Return the pairs of frames, each with its own arrays. Pairs of an `ILRDataset` are planned, not iterated."""
         return iter(data_iter.pipe(self)) if isinstance(data_iter, ILRDataset) else self._through(data_iter)
 
     def planned(self, episodes: EpisodeDataset) -> MapDataset:
-        """The pairs by position."""
+        """Return the pairs as a dataset with positions."""
         return episodes.target_pairs(self.kind, max(self.offset, 1))
 
     def pairs_of(self, lengths: IntArray) -> int:
-        """How many pairs trajectories of so many steps have."""
+        """Return the number of pairs in trajectories of these lengths."""
         return int(np.maximum(lengths - self.offset, 0).sum())
 
     def records(self, dataset: MapDataset, positions: IntArray) -> list[Sample]:
-        """The pairs at `[n]` positions."""
+        """Return the pairs at `[n]` positions."""
         columns = dataset.batch(positions)
         return [_pair(columns.row(i)) for i in range(columns.n)]
 
@@ -85,7 +85,7 @@ class _Kind(TargetPairConstructor):
 
 
 def _pair(row: dict[str, Any]) -> Sample:
-    """The form that the original gives a pair."""
+    """Return a pair in the original's form."""
     trajectory, step = row["traj_ts_ids"]
     pair = {name: row.get(name, []) for name in ("context", "target", "extra_context")}
     return {**pair, "traj_ts_ids": [int(trajectory), int(step)]}
@@ -93,7 +93,7 @@ def _pair(row: dict[str, Any]) -> Sample:
 
 @dataclass(frozen=True)
 class IdentityPairConstructor(_Kind):
-    """Every observation as its own target, in memory of its own.
+    """Pairs of each observation with a copy of itself.
 
     >>> frames = [{"obs": np.full(2, t), "acts": t, "dones": t == 1} for t in range(3)]
     >>> [pair["traj_ts_ids"] for pair in IdentityPairConstructor()(frames)]
@@ -106,10 +106,11 @@ class IdentityPairConstructor(_Kind):
 
 @dataclass(frozen=True)
 class TemporalOffsetPairConstructor(_Kind):
-    """The observation of step `t`, and what is to be told of step `t + temporal_offset` of the same trajectory.
+    """Pairs of the observation of step `t` and a target from step `t + temporal_offset` of the same trajectory.
 
-    `mode` None: its observation; `"dynamics"`: its observation, with the actions on the way as `extra_context`;
-    `"inverse_dynamics"`: these actions, with its observation as `extra_context`; `"action_prediction"`: these actions.
+    `mode` chooses the target: None is the later observation; `"dynamics"` is the later observation, with the actions
+    in between as `extra_context`; `"inverse_dynamics"` is these actions, with the later observation as `extra_context`;
+    `"action_prediction"` is these actions alone.
 
     Raises `PlanError` for another mode, or an offset below 1.
 
@@ -132,12 +133,12 @@ class TemporalOffsetPairConstructor(_Kind):
 
     @property
     def kind(self) -> PairKind:  # type: ignore[override]
-        """The house's name of the mode."""
+        """penstock's name of the mode."""
         return MODES[self.mode]
 
     @property
     def offset(self) -> int:  # type: ignore[override]
-        """Steps between the two."""
+        """Steps between observation and target."""
         return self.temporal_offset
 
 
@@ -163,7 +164,7 @@ class JigsawPairConstructor(_Kind):
         return f"JigsawPairConstructor({self.jigsaw!r}, seed={self.seed})"
 
     def planned(self, episodes: EpisodeDataset) -> MapDataset:
-        """The puzzles by position."""
+        """Return the puzzles as a dataset with positions."""
         return super().planned(episodes).select("context").map(self.jigsaw, seed=self.seed)
 
     def _through(self, frames: Iterable[dict[str, Any]]) -> Iterator[Sample]:

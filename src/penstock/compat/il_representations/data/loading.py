@@ -1,4 +1,4 @@
-"""Datasets to batches of tensors, as the original's loader gives them."""
+"""Batches of tensors from datasets, in the form of the original's loader."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class PairLoader(TorchLoader):
     """
 
     def hand_over(self, batch: Batch) -> Tensors:
-        """The batch as tensors, its copy begun."""
+        """Return the batch as tensors and start its copy to the device."""
         made = super().hand_over(batch)
         pair = {name: made.get(name, []) for name in ("context", "target", "extra_context")}
         return Tensors({**pair, "traj_ts_ids": list(made["traj_ts_ids"].unbind(1))}, made.ticket)
@@ -44,15 +44,16 @@ def datasets_to_loader(
     weights: Sequence[Weight] | None = None,
     seed: int = 0,
 ) -> PairLoader | DataLoader[Any]:
-    """Batches of the datasets, interleaved, after `preprocessors` were piped to each: a `PairLoader` where the last of
-    them, and the only one besides extractors, is one of our pair constructors.
+    """Return a loader of batches from interleaved datasets, after piping `preprocessors` to each dataset.
 
-    That one gathers batches at once, on `max_workers` threads; `shuffle` is one of all samples of each dataset; its
-    `state_dict` is exact. With functions of iterators, or a `collate_fn`, it is PyTorch's `DataLoader` with as many
-    processes, and a shuffle of `shuffle_buffer_size` samples. `nominal_length`, samples in an epoch, and `weights` are
-    those of `InterleavedDataset`; `seed` is that of the shuffle.
+    If the last preprocessor is a pair constructor of this package, and all others are extractors, the result is a
+    `PairLoader`. It loads whole batches on `max_workers` threads, `shuffle` permutes all samples of each dataset, and
+    `state_dict` is exact. Otherwise, or with a `collate_fn`, the result is PyTorch's `DataLoader` with `max_workers`
+    processes and a shuffle buffer of `shuffle_buffer_size` samples. See `InterleavedDataset` for `nominal_length`
+    (samples in an epoch) and `weights`; `seed` seeds the shuffle.
 
-    Raises `PlanError` where `drop_last` would leave no batch, and what piping and interleaving raises.
+    Raises `PlanError` if `drop_last` would leave no batch, and the errors of `ILRDataset.pipe` and
+    `InterleavedDataset`.
 
     >>> from penstock.compat.il_representations import TemporalOffsetPairConstructor, load_ilr_datasets, write_frames
     >>> import numpy as np, pathlib, tempfile

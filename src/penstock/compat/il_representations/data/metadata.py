@@ -1,4 +1,4 @@
-"""What the first member of an archive says about its task, as the values that were stored."""
+"""Task metadata from the first member of an archive, with the stored values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LONGEST = 64 << 20  # bytes into an archive within which its description ends
 
 
 def metadata_of(paths: Sequence[Path]) -> Meta:
-    """The metadata of the first archive; others that have different ones are warned of.
+    """Return the metadata of the first archive. Warn about archives whose metadata differ.
 
     Raises `FormatError` if the first archive does not begin with them.
     """
@@ -41,7 +41,7 @@ def metadata_of(paths: Sequence[Path]) -> Meta:
 
 
 def differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[str]:
-    """What differs between two descriptions, an entry each.
+    """Return the differences between two descriptions, one entry each.
 
     >>> differences({"color_space": "RGB"}, {"color_space": "GRAY"})
     ["color_space is 'GRAY', not 'RGB'"]
@@ -51,7 +51,7 @@ def differences(left: Mapping[str, Any], right: Mapping[str, Any]) -> list[str]:
 
 
 def shown(value: Any) -> str:
-    """A value in few words; boxes by dtype, shape and range."""
+    """Return a short text for a value; boxes show dtype, shape and range."""
     if isinstance(value, Box):
         low, high = (np.unique(bound) for bound in (value.low, value.high))
         told = [str(b[0]) if len(b) == 1 else f"{b[0]}..{b[-1]}" for b in (low, high) if len(b)]
@@ -60,7 +60,7 @@ def shown(value: Any) -> str:
 
 
 def _read(path: Path) -> Meta | None:
-    """What the first member has, if it is a description. The archive was read before, and is whole."""
+    """Return the first member if it is a description. The archive was read before and is complete."""
     with open(path, "rb") as file:
         reader: Any = opened(file, path, _LONGEST)
         with tarfile.open(fileobj=reader, mode="r|") as archive:

@@ -1,4 +1,4 @@
-"""Datasets of archives, made into samples, and several of them as one: iterated as the original's are."""
+"""Datasets of archives: frames or samples, alone or interleaved, iterated like the original's."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ILRDataset(Resumable):
     positions: `len()` is exact, `shuffle` is one of all samples, resuming seeks, and `samples` is the `MapDataset` that
     a `penstock.Loader` takes.
 
-    Raises `FormatError` for archives of another layout. Cost: frames come one by one, each with arrays of its own; the
+    Raises `FormatError` for archives of another layout. Cost: frames are yielded one by one, each with its own arrays;
     samples of pair constructors are gathered in blocks, which is several times as fast.
 
     >>> from penstock.compat.il_representations import ILRDataset, write_frames
@@ -86,14 +86,14 @@ class ILRDataset(Resumable):
 
     @cached_property
     def samples(self) -> MapDataset:
-        """The samples by position, as columns. Raises `PlanError` where functions of iterators were piped."""
+        """The samples by position, as columns. Raises `PlanError` if functions of iterators were piped."""
         if self._after:
-            raise PlanError(f"expected samples with positions, got those of {list(self._after)}, to be iterated")
+            raise PlanError(f"expected samples with positions, got {list(self._after)}, which can only be iterated")
         return self._ordered()
 
     @property
     def functions(self) -> tuple[Stage, ...]:
-        """The functions of iterators that were piped behind what has positions."""
+        """The functions of iterators that were piped after the stages with positions."""
         return self._after
 
     def _ordered(self) -> MapDataset:
@@ -107,12 +107,12 @@ class ILRDataset(Resumable):
         return made
 
     def pipe(self, stage: Stage | Planned) -> ILRDataset:
-        """The dataset with a stage behind it: a pair constructor, an extractor, or any function from an iterator to an
-        iterable. Raises `PlanError` for the first two behind `shuffle`, as they need frames in the order of time.
+        """Return the dataset with another stage: a pair constructor, an extractor, or any function from an iterator to
+        an iterable. Raises `PlanError` for the first two after `shuffle`, as they need frames in order of time.
         """
         shuffled = self._seeds or any(isinstance(each, _Buffer) for each in self._after)
         if shuffled and isinstance(self.stage, Frames) and isinstance(stage, Planned | SubdatasetExtractor):
-            raise PlanError(f"expected {stage!r} before shuffle, for it needs frames in the order of time")
+            raise PlanError(f"expected {stage!r} before shuffle, because it needs frames in the order of time")
         if isinstance(stage, SubdatasetExtractor) and not self._after:
             return self.first(n_trajs=stage.n_trajs, n_trans=stage.n_trans)
         if isinstance(stage, Planned) and isinstance(self.stage, Frames) and not self._after:
@@ -120,7 +120,7 @@ class ILRDataset(Resumable):
         return self._then(stage)
 
     def shuffle(self, size: int = 1024, *, seed: int = 0) -> ILRDataset:
-        """Another order in every epoch: one of all samples; or, behind functions of iterators, of those in a buffer of
+        """Shuffle, with another order in every epoch: all samples; or, after functions of iterators, a buffer of
         `size`.
         """
         if self._after:
@@ -128,7 +128,7 @@ class ILRDataset(Resumable):
         return self._with(_seeds=(*self._seeds, seed))
 
     def first(self, *, n_trajs: int | None = None, n_trans: int | None = None) -> ILRDataset:
-        """Only the first so many whole trajectories, or transitions. Raises `DataError` if there are fewer."""
+        """Return the first `n_trajs` whole trajectories, or `n_trans` transitions. Raises `DataError` if too few."""
         if self._after or self._seeds or not isinstance(self.stage, Frames):
             raise PlanError("expected frames as they are stored, got a dataset that something was piped to")
         for wanted, there, name in ((n_trajs, len(self.episodes), "trajectories"), (n_trans, self._frames, "frames")):
@@ -165,15 +165,16 @@ class ILRDataset(Resumable):
 
 
 class InterleavedDataset(Resumable):
-    """Samples of several datasets in turn, each at its share, exactly: after any number of samples, each dataset has
-    had its share of them to within one.
+    """Samples of several datasets in turn, at exact rates: after any number of samples, each dataset has had its share
+    to within one sample.
 
     `nominal_length` is how many samples an epoch has, the next of which goes on where it ended, datasets starting over
     as they need; or, for datasets whose samples have positions, a name: `"drain"` (every sample once),
     `"all_exhausted"` (every one at least once) or `"first_exhausted"` (at most once). `weights` are equal by default.
     With a `seed`, which needs positions too, each dataset is shuffled first.
 
-    Raises `ValueError` for no datasets, or one that is empty. Cost: without positions, resuming reads what came before.
+    Raises `ValueError` without datasets, or for an empty one. Cost: without positions, resuming reads all earlier
+    samples.
 
     >>> from penstock.compat.il_representations import InterleavedDataset
     >>> list(InterleavedDataset([["a", "b", "c"], ["x"]], 6, weights=[2, 1]))
@@ -207,7 +208,7 @@ class InterleavedDataset(Resumable):
 
     @property
     def pairs(self) -> MapDataset | None:
-        """The samples by position, if they are those of a pair constructor; frames have no columns to be read."""
+        """The samples by position, if a pair constructor made them; None for frames, which have no columns."""
         return None if self.samples is None or isinstance(self._stage, Frames) else self.samples
 
     def __len__(self) -> int:
@@ -224,7 +225,7 @@ class InterleavedDataset(Resumable):
         return islice(self._standing(epoch * len(self) + first), 0, len(self) - first, step)
 
     def _standing(self, position: int) -> _Turns:
-        """The turns from a position on: those under way if they have not passed it, else from the beginning."""
+        """Return the turns from a position on: the current turns if not past it, else new ones from the start."""
         if self._turns is None or self._turns.at > position:
             self._turns = _Turns(self.datasets, self._weights)
         for _ in islice(self._turns, position - self._turns.at):
@@ -232,12 +233,12 @@ class InterleavedDataset(Resumable):
         return self._turns
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what is under way, which is no data: workers begin by themselves."""
+        """Return the state without iterators: each worker starts its own."""
         return {**self.__dict__, "_turns": None}
 
 
 class SubdatasetExtractor:
-    """The first `n_trajs` trajectories, or the first `n_trans` transitions, or all; for `pipe`, or any iterator.
+    """Stage that keeps the first `n_trajs` trajectories, the first `n_trans` transitions, or all frames.
 
     Raises `DataError` for both at once, and `ValueError` where there are fewer.
 
@@ -252,7 +253,7 @@ class SubdatasetExtractor:
         self.n_trajs, self.n_trans = n_trajs, n_trans
 
     def __call__(self, data_iter: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """The first frames of an iterator."""
+        """Return the first frames of an iterator."""
         trajs = trans = 0
         before: dict[str, Any] | None = None
         for frame in data_iter:
@@ -275,24 +276,24 @@ class SubdatasetExtractor:
 def load_ilr_datasets(
     file_paths: Sequence[str | Path], *, cache: str | os.PathLike[str] | None = None, join: bool = False
 ) -> ILRDataset:
-    """The dataset in archives, in the order given. Raises what `ILRDataset` does."""
+    """Return the dataset in archives, in the order given. Raises the errors of `ILRDataset`."""
     return ILRDataset(file_paths, cache=cache, join=join)
 
 
 def mixed(
     datasets: Sequence[ILRDataset], weights: Sequence[Weight], length: int | Epoch, seed: int | None
 ) -> MapDataset:
-    """One dataset with a column `source`, the number of the one each sample is from; shuffled each by itself."""
+    """Return one dataset with a column `source`, the number of each sample's dataset; each is shuffled separately."""
     parts = [dataset.samples for dataset in datasets]
     if empty := [i for i, part in enumerate(parts) if not len(part)]:
         raise PlanError(f"expected samples in every dataset, got none in {[str(datasets[i].paths[0]) for i in empty]}")
-    if seed is not None:  # seeds of their own, for datasets of one size would go in step
+    if seed is not None:  # separate seeds: with one seed, datasets of equal size would have the same order
         parts = [part.shuffle(seed * len(parts) + i) for i, part in enumerate(parts)]
     return mix(parts, weights, stop=length)
 
 
 class _Turns(Iterator[Any]):
-    """Samples of iterables in turn, without end; each begins anew when it has given all it has."""
+    """Samples of iterables in turn, without end; each iterable restarts after its last sample."""
 
     def __init__(self, datasets: Sequence[Iterable[Any]], weights: Sequence[Weight]) -> None:
         self.at = 0
@@ -313,13 +314,13 @@ class _Turns(Iterator[Any]):
 
 
 def _whole(dataset: Iterable[Any]) -> Iterator[Any]:
-    """All samples, in every worker: it is the turns that are shared among them."""
+    """Return all samples, in every worker: workers share the turns instead."""
     return dataset.part(0, 1) if isinstance(dataset, Resumable) else iter(dataset)
 
 
 @dataclass(frozen=True)
 class _Buffer:
-    """A shuffle of what has no positions: one of `size` samples at hand goes out, and the next takes its place."""
+    """Shuffle buffer for samples without positions: yield one of `size` samples, and refill its place with the next."""
 
     size: int
     seed: int
@@ -335,7 +336,7 @@ class _Buffer:
 
 
 def _location(urls: str | Path | Sequence[str | Path]) -> Path:
-    """One archive, a folder, or the pattern that stands for several archives."""
+    """Return one archive, a folder, or the pattern that matches several archives."""
     paths = [str(url).removeprefix("file:") for url in ([urls] if isinstance(urls, str | Path) else urls)]
     if not paths:
         raise DataError("expected at least one archive, got none")

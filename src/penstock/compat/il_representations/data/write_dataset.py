@@ -1,4 +1,4 @@
-"""Writing frames, one by one, into an archive of il-representations' layout; and what describes a task in it."""
+"""Writer of frames, one by one, into an archive of il-representations' layout, with the task's description."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PIECE = 8 << 20  # bytes of members that are written at a time
 
 
 def get_meta_dict(env_cfg: EnvConfig | None = None) -> Meta:
-    """What archives of a task say about it: `env_cfg` without other benchmarks' keys, `action_space`,
+    """Return the description of a task for its archives: `env_cfg` without other benchmarks' keys, `action_space`,
     `observation_space` and `color_space`. Spaces are `penstock.spaces`; no environment is built.
 
     Raises `DataError` for a task whose spaces are not known.
@@ -58,15 +58,15 @@ def write_frames(
     """Write one archive: the description, then of every frame a pickle for each of its keys, and its number as `frame`
     if it has none.
 
-    The name says how it is compressed: `.tgz` or `.tar.gz` (the older readers of the original), `.tar.zst` (the newest,
-    extra `zstd`), `.tar` not at all. Its folder is made; the archive appears, or takes the place of another, whole or
-    not at all. Values are arrays, numbers, text, dicts, lists, `penstock.spaces` and `ColorSpace`.
+    The suffix chooses the compression: `.tgz` or `.tar.gz` (for older readers of the original), `.tar.zst` (for the
+    newest, extra `zstd`), `.tar` for none. The folder is created; the archive is created or replaced atomically.
+    Values are arrays, numbers, text, dicts, lists, `penstock.spaces` and `ColorSpace`.
 
     In an archive only a done ends a trajectory. Frames read from several archives have their trajectory's number,
     `__trajectory__`. If it changes after a frame that is not done, the archive would join two trajectories, so this is
     an error.
 
-    Raises `DataError` for other names or values, for no frames, and for trajectories that the archive would join.
+    Raises `DataError` for other names or values, without frames, and for trajectories that the archive would join.
     Memory: some MB, however many frames there are.
 
     >>> import tempfile
@@ -93,14 +93,14 @@ def write_frames(
 
 @contextmanager
 def replaced(target: Path) -> Generator[Path]:
-    """A path for a file that takes the place of `target` when the block ends, and vanishes if it raises."""
+    """Yield a path for a file that replaces `target` when the block ends, and is deleted if the block raises."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(target, overwrite=True) as path:
         yield path
 
 
 class TaskWriter(Writer):
-    """Writes episodes of a task's demonstrations or rollouts as frames, described by what `get_meta_dict` gives.
+    """Writer of episodes of a task's demonstrations or rollouts as frames, described by `get_meta_dict`.
 
     `names` are the columns of observations and actions, where episodes have others besides. Infos of T + 1 rows
     (recorded from environments) lose their first, which is of no step; columns that the layout has no place for are
@@ -147,7 +147,7 @@ def _late(path: str, field: Field) -> bool:
 
 
 def _gathered(frames: Iterable[Mapping[str, Any]]) -> Iterator[list[Piece]]:
-    """The members of all frames, some MB at a time."""
+    """Yield the members of all frames, some MB at a time."""
     pieces: list[Piece] = []
     size = count = 0
     before: Mapping[str, Any] = {}
@@ -178,7 +178,7 @@ def _check_separate(before: Mapping[str, Any], frame: Mapping[str, Any], number:
 
 
 def _pickled(value: Any) -> bytes:
-    """As `dumps`, which need not look at what comes before and after the bytes of each array anew."""
+    """Pickle a value like `dumps`, and cache the bytes around the data of each kind of array."""
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
         before, after = around(value.dtype.str, value.shape, isinstance(value, np.generic))
         return b"".join((before, value.tobytes(), after))

@@ -27,8 +27,10 @@ def load_dict_dataset(
     frame_stack: int | None = None,
     seed: int | None = None,
 ) -> dict[str, Any]:
-    """The native demonstrations of the current task in one dict: `obs`, `next_obs` `[T, C, H, W]`, `acts` `[T, ...]`,
-    `dones` `[T]` bool; `rews` and `infos` too, where the files have them.
+    """Return the native demonstrations of the current task in one dict.
+
+    It has `obs`, `next_obs` `[T, C, H, W]`, `acts` `[T, ...]`, `dones` `[T]` bool, and `rews` and `infos` if the files
+    have them.
 
     Trajectories follow one another, and the last step of each is done. `n_traj` takes the first so many, or with a
     `seed` some that are drawn from it. `task_name` and `frame_stack` (dm_control, procgen) go before the configuration.
@@ -48,15 +50,15 @@ load_dataset_dict = load_dict_dataset
 def load_vec_env(
     *, seed: int | None = None, api: Literal["gymnasium", "stable_baselines3"] = "stable_baselines3"
 ) -> Any:
-    """The current task's environments as one: a Stable-Baselines3 `VecEnv` (extra `sb3`), as the original gives it, or
-    with `api="gymnasium"` a `gymnasium.vector.VectorEnv`. Options and errors are those of `penstock.envs.load_vec_env`.
+    """Return the current task's vector environment: a Stable-Baselines3 `VecEnv` (extra `sb3`), like the original, or
+    with `api="gymnasium"` a `gymnasium.vector.VectorEnv`. See `penstock.envs.load_vec_env` for options and errors.
     """
     config = current()
     return envs.load_vec_env(config.env_cfg, config.venv_opts, seed=seed, api=api)
 
 
 def load_color_space() -> ColorSpace:
-    """What the channels of the current benchmark's observations are.
+    """Return the color space of the current benchmark's observations.
 
     >>> load_color_space()
     <ColorSpace.RGB: 'RGB'>
@@ -65,7 +67,7 @@ def load_color_space() -> ColorSpace:
 
 
 def benchmark_is_available() -> tuple[bool, str | None]:
-    """Whether environments of the current task can be built here, and, if not, what is missing."""
+    """Return whether environments of the current task can be built here and, if not, the missing requirement."""
     benchmark, env_cfg = resolve(current().env_cfg)
     try:
         benchmark.factory(env_cfg)
@@ -75,7 +77,7 @@ def benchmark_is_available() -> tuple[bool, str | None]:
 
 
 def get_data_dir(benchmark_name: str, task_key: str, data_type: str, data_root: str | None = None) -> str:
-    """The folder of processed data: `<processed_data_root>/<data_type>/<benchmark_name>/<task_key>`.
+    """Return the folder of processed data: `<processed_data_root>/<data_type>/<benchmark_name>/<task_key>`.
 
     >>> get_data_dir("dm_control", "finger-spin", "demos")
     'data/processed/demos/dm_control/finger-spin'
@@ -85,15 +87,15 @@ def get_data_dir(benchmark_name: str, task_key: str, data_type: str, data_root: 
 
 
 def load_wds_datasets(configs: Sequence[Mapping[str, Any]]) -> tuple[list[ILRDataset], Meta]:
-    """One dataset for each of the configurations, and the `color_space`, `observation_space` and `action_space` that
-    all of them have.
+    """Return one dataset for each configuration, and their common `color_space`, `observation_space` and
+    `action_space`.
 
     A configuration has some of the keys `type` ("demos" by default), `env_cfg` and `env_data`, mappings that update the
-    current configuration recursively. Archives are looked for in `get_data_dir`, and, as some texts have it, with task
-    and benchmark the other way round. `wds_n_trajs` and `wds_n_trans` of `env_data` take the first of each.
+    current configuration recursively. Archives are looked for in `get_data_dir`, and also in the folder with task and
+    benchmark swapped. `wds_n_trajs` and `wds_n_trans` of `env_data` limit trajectories and transitions.
 
-    Raises `ValueError` for no configurations, unknown keys (naming the one that was probably meant) and datasets that
-    differ; `FileNotFoundError` for a dataset that is not there, naming the folders.
+    Raises `ValueError` without configurations, for unknown keys (with the most similar known key) and for datasets that
+    differ; `FileNotFoundError` for a missing dataset, naming the folders.
     """
     if not configs:
         raise DataError("expected at least one dataset configuration, got none")

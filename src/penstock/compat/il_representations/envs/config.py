@@ -23,7 +23,7 @@ _CURRENT: ContextVar[Config] = ContextVar("il_representations_config")
 
 
 def current() -> Config:
-    """The configuration of the innermost `configured` block; outside of any, that of Sacred's run, or the defaults.
+    """Return the configuration of the innermost `configured` block, else of Sacred's run, else the defaults.
 
     >>> current().env_cfg.task_name
     'finger-spin'
@@ -37,10 +37,10 @@ def configured(
     venv_opts: VecEnvOptions | Mapping[str, Any] | None = None,
     env_data: EnvDataConfig | Mapping[str, Any] | None = None,
 ) -> Generator[Config]:
-    """Within the block, the current configuration has these keys; mappings update it recursively.
+    """Change the current configuration within the block; mappings update it recursively.
 
-    Each thread, and each task of asyncio, has a configuration of its own. Raises `DataError` for an unknown key, naming
-    the one that was probably meant.
+    Each thread, and each asyncio task, has its own configuration. Raises `DataError` for an unknown key, with the most
+    similar known key.
 
     >>> with configured({"task_name": "reacher-easy"}), configured({"dm_control_frame_stack": 1}) as config:
     ...     config.env_cfg.task_name, current().env_cfg.dm_control_frame_stack

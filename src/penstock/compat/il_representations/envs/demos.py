@@ -1,4 +1,4 @@
-"""Native demonstrations by configuration: where they lie, how they are opened, and all of them as one dict."""
+"""Native demonstrations by configuration: their paths, how to open them, and all of them as one dict."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
 
 
 def open_demos(config: Config) -> EpisodeDataset:
-    """The demonstrations of the task, with the preprocessing and the frame stack of its environments.
+    """Return the demonstrations of the task, with the preprocessing and the frame stack of its environments.
 
-    Raises `DataError` for a benchmark without demonstrations, or a task without a path; `FileNotFoundError` if nothing
-    lies there, naming it; `FormatError` for damaged files.
+    Raises `DataError` for a benchmark without demonstrations, or a task without a path; `FileNotFoundError` with the
+    path if it does not exist; `FormatError` for damaged files.
     """
     env = config.env_cfg
     kind = _KINDS.get(env.benchmark_name, env.benchmark_name)
@@ -48,7 +48,7 @@ def open_demos(config: Config) -> EpisodeDataset:
 
 
 def _location(config: Config) -> Path:
-    """The file, or the folder or pattern that stands for all files."""
+    """Return the file, or the folder or pattern that matches all files."""
     env, data = config.env_cfg, config.env_data
     paths = demo_paths(data, env)
     if len(paths) == 1:
@@ -59,13 +59,13 @@ def _location(config: Config) -> Path:
 
 
 def chosen(demos: EpisodeDataset, n_traj: int | None, seed: int | None, *, shuffle: bool = False) -> EpisodeDataset:
-    """`n_traj` of the trajectories: the first, or with a `seed` some drawn from it, in their order or shuffled.
+    """Return `n_traj` trajectories: the first, or random ones drawn from `seed`, in their order or shuffled.
 
     Raises `DataError` if there are fewer.
     """
     count = len(demos) if n_traj is None else n_traj
     if not 0 < count <= len(demos):
-        raise DataError(f"expected n_traj from 1 to {len(demos)}, for as many trajectories there are, got {n_traj}")
+        raise DataError(f"expected n_traj from 1 to {len(demos)}, the number of trajectories, got {n_traj}")
     if seed is None:
         return demos.take(range(count))
     drawn = np.random.default_rng(seed).permutation(len(demos))[:count]
@@ -73,7 +73,7 @@ def chosen(demos: EpisodeDataset, n_traj: int | None, seed: int | None, *, shuff
 
 
 def as_dict(demos: EpisodeDataset, names: Mapping[str, str]) -> dict[str, Any]:
-    """All steps one after the other: `obs` and `next_obs` `[T, C, H, W]` (a dict of them where observations are one),
+    """Return all steps in order: `obs` and `next_obs` `[T, C, H, W]` (a dict of them where observations are one),
     `acts` `[T, ...]`, `dones` `[T]` bool, and `rews` `[T]` and `infos` `[T]` dicts where the files have them.
 
     `names` are the columns of observations and actions, where these are not all of those below these names. `dones` is
@@ -94,7 +94,7 @@ def as_dict(demos: EpisodeDataset, names: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _infos(demos: EpisodeDataset) -> Any:
-    """`[T]` object array of the dicts of all steps; the last of a trajectory has what is said of it alone."""
+    """Return the dicts of all steps, `[T]` objects; a trajectory's last dict also has the entries of its end."""
     rows: list[dict[str, Any]] = []
     for episode in demos:
         columns = {p.removeprefix("infos/"): a for p, a in episode.columns.items() if p.startswith("infos/")}

@@ -29,13 +29,13 @@ def mkdataset_demos(
     suffix: str = ".tgz",
 ) -> Path:
     """Write the demonstrations of the current task to `<processed data>/demos/<benchmark>/<task>/demos<suffix>`, and
-    give that path.
+    return that path.
 
     `n_traj_total` takes the first so many trajectories. With `shuffle_traj_order` they are written in an order drawn
     from `seed`. `suffix` says how the archive is compressed: `.tgz`, `.tar.zst` or `.tar`. Needs no simulator.
 
-    Raises `DataError` for fewer trajectories, and what opening demonstrations and knowing their spaces raises;
-    `SpecError` for demonstrations that are not of the task's spaces. Memory: that of the native files.
+    Raises `DataError` if there are fewer trajectories; the errors of reading the demonstrations and of finding their
+    spaces; `SpecError` for demonstrations outside the task's spaces. Memory: the size of the native files.
     """
     config = config or current()
     target = processed_dir(config.env_data, config.env_cfg, "demos") / f"demos{suffix}"
@@ -50,7 +50,7 @@ def mkdataset_demos(
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the program with arguments `key=value`, and print where the archive lies."""
+    """Run the program with arguments `key=value`, and print the path of the archive."""
     config, options = parsed(arguments, OPTIONS)
     print(mkdataset_demos(config=config, **options))
 

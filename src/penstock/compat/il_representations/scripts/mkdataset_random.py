@@ -51,7 +51,7 @@ def mkdataset_random(
 
 
 def _collector(path: Path, venv: Any, meta: Meta) -> penstock.VectorCollector:
-    """What writes every episode that ends."""
+    """Return a collector that writes every finished episode."""
 
     def writer(spec: Spec) -> TaskWriter:
         return TaskWriter(path, spec, meta)
@@ -62,7 +62,7 @@ def _collector(path: Path, venv: Any, meta: Meta) -> penstock.VectorCollector:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run the program with arguments `key=value`, and print where the archive lies."""
+    """Run the program with arguments `key=value`, and print the path of the archive."""
     config, options = parsed(arguments, OPTIONS)
     print(mkdataset_random(config=config, **options))
 
