@@ -214,7 +214,7 @@ def test_perturbations_and_generators_of_ones_own(drive: ChunkedDataset, config:
         data = EgoDataset(config, drive, None, AckermanPerturbation(generator, 1))
         for ahead in (1, 4):
             assert_allclose(np.linalg.norm(data[20]["centroid"] - straight), ahead, atol=1e-6)
-    with pytest.raises(IndexError, match="as many as there are values"):
+    with pytest.raises(IndexError, match="the number of values"):
         data[20]
 
 

@@ -20,7 +20,7 @@ class EvaluationPlanError(DataError, RuntimeError):
 
 
 class EvaluationPlan:
-    """What is computed for each scene.
+    """The metrics, validators and composite metrics to compute for each scene.
 
     Args:
         metrics: Metrics of each frame.

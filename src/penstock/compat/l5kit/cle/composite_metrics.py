@@ -79,7 +79,7 @@ class PassedDrivenMilesCompositeMetric(SupportsCompositeMetricCompute):
 
 
 class DrivenMilesCompositeMetric(SupportsCompositeMetricCompute):
-    """Miles driven in the whole scene, as `driven_miles_metric` has those of each frame."""
+    """Miles driven in the whole scene: the sum of `driven_miles_metric` over frames."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class DrivenMilesCompositeMetric(SupportsCompositeMetricCompute):
 
 
 class SupportsCompositeMetricAggregation(Protocol):
-    """What makes totals of composite metrics."""
+    """Aggregator of composite metrics over scenes."""
 
     def aggregate(self, scene_composite_metric_results: SceneTotals) -> dict[str, Any]:
         """Return a total for each composite metric by name."""
@@ -110,13 +110,13 @@ class SupportsCompositeMetricAggregation(Protocol):
 
 
 class ReduceMode(IntEnum):
-    """How scenes are put together."""
+    """Reduction over scenes."""
 
     SUM = 0
 
 
 class CompositeMetricAggregator(SupportsCompositeMetricAggregation):
-    """Adds up composite metrics over scenes. Raises `DataError` for another `reduce_mode` than the sum."""
+    """Sum of composite metrics over scenes. Raises `DataError` for another `reduce_mode`."""
 
     def __init__(self, reduce_mode: ReduceMode = ReduceMode.SUM) -> None:
         if reduce_mode != ReduceMode.SUM:

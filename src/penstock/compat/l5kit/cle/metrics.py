@@ -187,7 +187,7 @@ class YawErrorCAMetric(YawErrorMetric):
 
 
 class SimulatedVsRecordedEgoSpeedMetric(SupportsMetricCompute):
-    """Speed of the simulated ego less that of the recorded one, in metres a second, with 10 frames a second."""
+    """Speed of the simulated ego minus speed of the recorded ego, in metres a second, at 10 frames a second."""
 
     metric_name = "simulated_minus_recorded_ego_speed"
 
@@ -198,7 +198,7 @@ class SimulatedVsRecordedEgoSpeedMetric(SupportsMetricCompute):
 
 
 def _both(output: Any, columns: slice) -> tuple[Tensor, Tensor]:
-    """Columns of the simulated states, and of as many recorded ones."""
+    """Return columns of the simulated states, and of the recorded states at the same frames."""
     simulated, recorded = output.simulated_ego_states[:, columns], output.recorded_ego_states[:, columns]
     if len(recorded) < len(simulated):
         raise DataError(f"expected a recorded state for each of {len(simulated)} simulated ones, got {len(recorded)}")

@@ -48,7 +48,7 @@ class SupportsMetricValidate(Protocol):
 
 
 class DurationMode(IntEnum):
-    """How the time above a limit is counted: all of it together, or each stretch by itself."""
+    """How to count the time above a limit: the total over the scene, or each continuous stretch separately."""
 
     TOTAL = 0
     CONTINUOUS = 1
@@ -127,7 +127,7 @@ class RangeValidator(SupportsMetricValidate):
 
 
 class SupportsValidationAggregation(Protocol):
-    """What makes totals of the outputs of validators."""
+    """Aggregator of validator outputs over scenes."""
 
     def aggregate(self, scene_validation_results: SceneValidations) -> dict[str, Any]:
         """Return a total for each validator by name."""
@@ -135,7 +135,7 @@ class SupportsValidationAggregation(Protocol):
 
 
 class ValidationCountingAggregator(SupportsValidationAggregation):
-    """Counts scenes that break a limit, or with `failed_frames` the frames that do."""
+    """Count of the scenes that break a limit, or with `failed_frames` of the frames that break it."""
 
     def __init__(self, failed_frames: bool = False) -> None:
         self.failed_frames = failed_frames
@@ -161,7 +161,7 @@ class FailedFrame(NamedTuple):
 
 
 class ValidationFailedFramesAggregator:
-    """Lists the frames that break limits."""
+    """List of the frames that break limits."""
 
     def aggregate_scenes(self, scene_validation_results: SceneValidations) -> dict[str, Any]:
         """Return a tensor `[n, 2]` of scenes and frames for each validator that failed, by name."""

@@ -13,7 +13,7 @@ __all__ = ["load_config_data", "load_metadata", "save_config_data"]
 
 
 def load_config_data(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """A configuration out of a YAML file of plain values. Needs the extra `config`.
+    """Load a configuration from a YAML file of plain values. Needs the extra `config`.
 
     Raises `FormatError` for what is no YAML, or no mapping at the top.
     """

@@ -1,4 +1,4 @@
-"""Datasets as they are stored: `ChunkedDataset`, filters, labels, the map, and where files lie."""
+"""Datasets as they are stored: `ChunkedDataset`, filters, labels, the map, and paths of files."""
 
 from penstock.compat.l5kit.data.combine import get_combined_scenes
 from penstock.compat.l5kit.data.filter import (

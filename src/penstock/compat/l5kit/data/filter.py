@@ -80,7 +80,7 @@ def _from_to(first: Any, last: Any, field: str) -> slice:
 def get_other_agents_ids(
     all_agents_ids: AnyArray, priority_ids: AnyArray, selected_track_id: int | None, max_agents: int
 ) -> list[np.uint64]:
-    """At most `max_agents` different ids other than `selected_track_id`: those of priority first, each in its order.
+    """Return at most `max_agents` different ids other than `selected_track_id`, priority ids first, in input order.
 
     >>> get_other_agents_ids(np.array([1, 2, 3]), np.array([3]), 1, 2) == [3, 2]
     True

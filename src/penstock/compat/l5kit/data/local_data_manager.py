@@ -1,4 +1,4 @@
-"""Where the files of configurations lie."""
+"""Paths of the files that configurations name."""
 
 from __future__ import annotations
 

@@ -52,10 +52,10 @@ FIELDS = {"scenes": "scenes", "frames": "frames", "agents": "agents", "tl_faces"
 
 
 class ChunkedDataset:
-    """A dataset at `path`; its arrays are empty until it is opened, or initialised as a new one.
+    """A dataset at `path`; its arrays are empty until `open` or `initialize`.
 
-    `scenes`, `frames`, `agents` and `tl_faces` have a length, and give copies for numbers, slices, numbers in an array,
-    masks and names of fields. Threads may share it; processes that it is handed to open it anew.
+    `scenes`, `frames`, `agents` and `tl_faces` have a length, and return copies when indexed with numbers, slices,
+    arrays of numbers, masks or field names. Threads may share the dataset; another process reopens it.
 
     >>> import tempfile
     >>> path = tempfile.mkdtemp() + "/drive.zarr"
@@ -78,11 +78,11 @@ class ChunkedDataset:
     def initialize(
         self, mode: Mode = "w", num_scenes: int = 0, num_frames: int = 0, num_agents: int = 0, num_tl_faces: int = 0
     ) -> ChunkedDataset:
-        """Create the dataset, its arrays of these lengths and of zeros, ready for `frames[a:b] = rows` and
-        `frames.append(rows)`. With mode `"w"` a dataset that is there is removed.
+        """Create the dataset with zeros in arrays of these lengths, ready for `frames[a:b] = rows` and
+        `frames.append(rows)`. Mode `"w"` removes an existing dataset.
 
-        Raises `FileExistsError` for something else at the path, or anything in modes `"w-"` and `"x"`; `DataError` for
-        other modes (`open` takes a dataset that is there for writing).
+        Raises `FileExistsError` for something else at the path, or for anything at the path in modes `"w-"` and `"x"`;
+        `DataError` for other modes (`open` opens an existing dataset for writing).
         """
         if mode not in ("w", "w-", "x"):
             raise DataError(f"expected mode 'w', 'w-' or 'x', got {mode!r}; to write into a dataset use open('r+')")
@@ -101,7 +101,7 @@ class ChunkedDataset:
         return self
 
     def open(self, mode: Mode = "r", cached: bool = True, cache_size_bytes: int = int(1e9)) -> ChunkedDataset:
-        """Open what is there: a folder, or for reading also a zip archive, `.npy` files, or a URL.
+        """Open an existing dataset: a folder, or for reading also a zip archive, `.npy` files, or a URL.
 
         `cache_size_bytes` bound what is kept of decoded rows, by all threads together; nothing is kept unless `cached`.
         Modes `"r+"` and `"a"` let rows be assigned and appended. Raises `FormatError`, `FileNotFoundError`, and
@@ -130,7 +130,7 @@ class ChunkedDataset:
 
     @property
     def fingerprint(self) -> str | None:
-        """What the dataset is known by; None unless it was opened for reading."""
+        """Fingerprint of the data; None unless the dataset was opened for reading."""
         return None if self.source is None else self.source.fingerprint
 
     def get_scene_dataset(self, scene_index: int) -> ChunkedDataset:

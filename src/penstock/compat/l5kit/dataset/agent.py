@@ -19,12 +19,12 @@ from penstock.errors import DataError
 
 
 class AgentDataset(BaseEgoDataset, agent.AgentDataset):
-    """As `penstock.domains.driving.agent.AgentDataset`, whose further options it takes: a sample for every observation
-    that the mask lets through.
+    """Dataset with one sample for every agent observation that the mask selects.
 
-    Without `agents_mask` the one that lies in the dataset's folder is used, or one is computed. A mask `[N]` bool says
-    which agents there are; of one `[N, 2]`, and of those, `min_frame_history` and `min_frame_future` are asked for.
-    Raises `DataError` for a perturbation, which agents have none of.
+    It takes all options of `penstock.domains.driving.agent.AgentDataset`. Without `agents_mask`, it uses the mask in
+    the dataset's folder, or computes one. A mask `[N]` bool selects agents. For a mask `[N, 2]` (frames before and
+    after), and for a mask that is not given, agents need `min_frame_history` and `min_frame_future` frames. Raises
+    `DataError` for a perturbation, which agents do not support.
     """
 
     def __init__(

@@ -17,7 +17,7 @@ from penstock.domains.driving.vectorize import Vectorizer
 
 
 class BaseEgoDataset(DrivingDataset):
-    """What the datasets have in common, under the original's names."""
+    """Base class of the datasets, with the original's names."""
 
     @property
     def cumulative_sizes(self) -> IntArray:
@@ -52,7 +52,7 @@ class EgoDatasetVectorized(BaseEgoDataset, vectorized.EgoDatasetVectorized):
 class EgoAgentDatasetVectorized(BaseEgoDataset, vectorized.EgoAgentDatasetVectorized):
     """As `penstock.domains.driving.vectorized.EgoAgentDatasetVectorized`: the ego as one of the agents.
 
-    Without `agents_mask` the one that lies in the dataset's folder is used, or one is computed.
+    Without `agents_mask`, the mask in the dataset's folder is used, or one is computed.
     """
 
     def __init__(

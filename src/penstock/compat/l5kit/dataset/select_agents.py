@@ -1,4 +1,4 @@
-"""Which observations of agents count."""
+"""Selection of agent observations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def select_agents(
 
 
 def in_consecutive_frame(frame_idx: int, past_frame_idx: int) -> bool:
-    """Whether a frame follows another one.
+    """Return whether a frame follows another one.
 
     >>> in_consecutive_frame(4, 3), in_consecutive_frame(5, 3)
     (True, False)
@@ -52,12 +52,12 @@ def in_consecutive_frame(frame_idx: int, past_frame_idx: int) -> bool:
 
 
 def in_av_distance(av_translation: AnyArray, agent_centroid: AnyArray, th: float) -> bool:
-    """Whether an agent `[2]` is less than `th` metres from the ego `[2 or more]`."""
+    """Return whether an agent `[2]` is less than `th` metres from the ego `[2 or more]`."""
     return bool(np.linalg.norm(av_translation[:2] - agent_centroid) < th)
 
 
 def in_angular_distance(yaw1: AnyArray | float, yaw2: AnyArray | float, th: float) -> bool:
-    """Whether two angles (radians) are less than `th` degrees apart.
+    """Return whether two angles (radians) are less than `th` degrees apart.
 
     >>> in_angular_distance(3.1, -3.1, 10), in_angular_distance(0.0, 1.0, 10)
     (True, False)

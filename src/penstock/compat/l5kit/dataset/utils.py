@@ -1,4 +1,4 @@
-"""How long agents must be there to make samples, and samples as PyTorch's tensors."""
+"""Minimum track lengths of sampled agents, and conversion of samples to PyTorch tensors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = [
 
 
 def convert_str_to_fixed_length_tensor(string: str, max_length: int = kMaxStrLength) -> Any:
-    """A text as a tensor `[max_length]` uint8 of ASCII, padded with zeros. Needs the extra `torch`.
+    """Return a text as a tensor `[max_length]` uint8 of ASCII, padded with zeros. Needs the extra `torch`.
 
     Raises `DataError` for a text that is longer, or is no ASCII, or holds a zero.
     """
@@ -34,10 +34,10 @@ def convert_str_to_fixed_length_tensor(string: str, max_length: int = kMaxStrLen
 
 
 def move_to_device(data: Mapping[str, Any], device: Any) -> dict[str, Any]:
-    """Tensors by name, on a device."""
+    """Return a dict of tensors, moved to a device."""
     return {name: tensor.to(device) for name, tensor in data.items()}
 
 
 def move_to_numpy(data: Mapping[str, Any]) -> dict[str, npt.NDArray[np.generic]]:
-    """Tensors by name, as arrays in the memory of the processor."""
+    """Return a dict of tensors as NumPy arrays."""
     return {name: tensor.cpu().numpy() for name, tensor in data.items()}

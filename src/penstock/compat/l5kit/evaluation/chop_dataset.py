@@ -17,7 +17,7 @@ def create_chopped_dataset(
     num_frames_gt: int,
     min_frame_future: int = MIN_FUTURE_STEPS,
 ) -> str:
-    """The folder of `penstock.domains.driving.evaluation.create_chopped_dataset`. Raises as that does."""
+    """Call `penstock.domains.driving.evaluation.create_chopped_dataset`, and return its folder. Same errors."""
     return str(
         evaluation.create_chopped_dataset(zarr_path, th_agent_prob, num_frames_to_copy, num_frames_gt, min_frame_future)
     )

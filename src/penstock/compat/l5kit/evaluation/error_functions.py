@@ -1,4 +1,4 @@
-"""How far PyTorch's tensors are apart."""
+"""Distances between PyTorch tensors."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ ErrorFunction = Callable[[Tensor, Tensor], Tensor]
 
 
 def l2_error(pred: Tensor, gt: Tensor) -> Tensor:
-    """`[...]` Euclidean distances of points `[..., C]`."""
+    """Return Euclidean distances `[...]` of points `[..., C]`."""
     return (pred - gt).norm(p=2, dim=-1)
 
 
 def closest_angle_error(angle_a: Tensor, angle_b: Tensor) -> Tensor:
-    """`[...]` radians between angles, the shorter way around. Raises `BadPredictionError` for unequal shapes."""
+    """Return `[...]` radians between angles, the shorter way around. Raises `BadPredictionError` for unequal shapes."""
     if angle_a.shape != angle_b.shape:
         message = f"expected angles of one shape, got {list(angle_a.shape)} and {list(angle_b.shape)}"
         raise BadPredictionError(message)

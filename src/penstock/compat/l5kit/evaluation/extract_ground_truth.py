@@ -1,4 +1,4 @@
-"""What became of agents, as a file."""
+"""Ground-truth trajectories of agents as a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def export_zarr_to_csv(
     step_time: float = 0.1,
     agents_mask: AnyArray | None = None,
 ) -> None:
-    """Write what became of the agents that a mask lets through, by default that of `AgentDataset`.
+    """Write the ground truth of the agents that a mask selects. The default is the mask of `AgentDataset`.
 
     Raises as `penstock.domains.driving.evaluation.ground_truth` does.
     """

@@ -15,7 +15,7 @@ Metric = Callable[[Any, Any, Any, Any], Any]
 
 
 def validate_dicts(ground_truth: Mapping[str, Any], predicted: Mapping[str, Any]) -> bool:
-    """Whether there are predictions of all agents of the ground truth and no others; prints those that differ."""
+    """Return whether predictions and ground truth have the same agents; print the agents that differ."""
     for what, names in (
         ("no prediction for", ground_truth.keys() - predicted.keys()),
         ("no ground truth for", predicted.keys() - ground_truth.keys()),
@@ -31,7 +31,7 @@ def compute_metrics_csv(
     metrics: Sequence[Metric],
     max_modes: int = MAX_MODES,
 ) -> dict[str, Any]:
-    """The average over all agents of each metric, by its name; metrics take truth, predictions, confidences and
+    """Return the average of each metric over all agents, by its name; metrics take truth, predictions, confidences and
     availabilities of one agent.
 
     Raises `DataError` without metrics, or for files of different agents; `FormatError`.

@@ -41,36 +41,35 @@ metric_signature = Callable[[AnyArray, AnyArray, AnyArray, AnyArray], AnyArray]
 def average_displacement_error_oracle(
     ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray
 ) -> AnyArray:
-    """`[...]` metres off, averaged over steps, of the best mode."""
+    """Return the displacement `[...]` in metres, averaged over steps, of the best mode."""
     return average_displacement_error(ground_truth, pred, confidences, avails, "oracle")
 
 
 def average_displacement_error_mean(
     ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray
 ) -> AnyArray:
-    """`[...]` metres off, averaged over steps and modes."""
+    """Return the displacement `[...]` in metres, averaged over steps and modes."""
     return average_displacement_error(ground_truth, pred, confidences, avails, "mean")
 
 
 def final_displacement_error_oracle(
     ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray
 ) -> AnyArray:
-    """`[...]` metres off at the last step, of the best mode."""
+    """Return the displacement `[...]` in metres at the last step, of the best mode."""
     return final_displacement_error(ground_truth, pred, confidences, avails, "oracle")
 
 
 def final_displacement_error_mean(
     ground_truth: AnyArray, pred: AnyArray, confidences: AnyArray, avails: AnyArray
 ) -> AnyArray:
-    """`[...]` metres off at the last step, averaged over modes."""
+    """Return the displacement `[...]` in metres at the last step, averaged over modes."""
     return final_displacement_error(ground_truth, pred, confidences, avails, "mean")
 
 
 def distance_to_reference_trajectory(pred_centroid: Any, ref_traj: Any) -> Any:
-    """`[n]` metres from centroids `[n, 2]` to the nearest point of trajectories `[n, T, 2]` or `[1, T, 2]`; a tensor
-    of tensors.
+    """Return metres `[n]` of centroids `[n, 2]` to the nearest point of trajectories `[n, T, 2]` or `[1, T, 2]`.
 
-    Raises `BadPredictionError`.
+    Arguments are arrays, or tensors for a tensor. Raises `BadPredictionError`.
     """
     if isinstance(pred_centroid, np.ndarray):
         return metrics.distance_to_reference_trajectory(pred_centroid, ref_traj)

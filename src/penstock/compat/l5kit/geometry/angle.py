@@ -13,7 +13,7 @@ __all__ = ["angle_between_vectors", "angular_distance", "compute_yaw_around_nort
 
 
 def angle_between_vectors(v1: AnyArray, v2: AnyArray) -> float:
-    """The angle between two vectors of equal length, 0 to pi.
+    """Return the angle between two vectors of equal length, 0 to pi.
 
     >>> angle_between_vectors(np.array([1.0, 0.0]), np.array([0.0, 2.0])) == math.pi / 2
     True
@@ -23,7 +23,7 @@ def angle_between_vectors(v1: AnyArray, v2: AnyArray) -> float:
 
 
 def compute_yaw_around_north_from_direction(direction_vector: AnyArray) -> float:
-    """The angle between a direction `[2]` and the y axis, 0 to pi.
+    """Return the angle between a direction `[2]` and the y axis, 0 to pi.
 
     >>> compute_yaw_around_north_from_direction(np.array([0.0, 2.0]))
     0.0

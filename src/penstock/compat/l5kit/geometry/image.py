@@ -9,7 +9,7 @@ from penstock.domains.driving.rasterize.drawing import opencv
 
 
 def crop_rectangle_from_image(image: AnyArray, corners: AnyArray) -> AnyArray:
-    """What of an image `[rows, columns, ...]` lies in a rectangle of corners `[4, 2]` (row, column), turned upright.
+    """Crop the rectangle with corners `[4, 2]` (row, column) from an image `[rows, columns, ...]`, turned upright.
 
     The rectangle is the smallest around the corners; pixels between pixels are interpolated. Needs the extra `raster`.
     """

@@ -11,7 +11,7 @@ from penstock.core.arrays import AnyArray, BoolArray
 
 
 def points_within_bounds(coords: AnyArray, shape: Sequence[int] | AnyArray) -> BoolArray:
-    """`[N]` bool: which points `[N, D]` are within `0 : shape` along all axes.
+    """Return `[N]` bool: which points `[N, D]` are within `0 : shape` along all axes.
 
     >>> points_within_bounds(np.array([[0, 1], [0, 2]]), (5, 2)).tolist()
     [True, False]
@@ -22,7 +22,7 @@ def points_within_bounds(coords: AnyArray, shape: Sequence[int] | AnyArray) -> B
 def voxel_coords_to_intensity_grid(
     voxel_coords: AnyArray, shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32, drop_out_of_bounds: bool = True
 ) -> AnyArray:
-    """How many of the points `[N, 3]` (whole numbers) each cell of a grid holds; what is outside is left out.
+    """Return the number of points `[N, 3]` (integers) in each cell of a grid; points outside are left out.
 
     With `drop_out_of_bounds=False` negative numbers count from the end, and points beyond it raise `IndexError`.
 
@@ -38,7 +38,7 @@ def voxel_coords_to_intensity_grid(
 
 
 def normalize_intensity(x: AnyArray, max_intensity: float) -> AnyArray:
-    """`x / max_intensity`, at least 0 and at most 1.
+    """Return `x / max_intensity`, clipped to 0 to 1.
 
     >>> normalize_intensity(np.array([-1.0, 1, 9]), 2).tolist()
     [0.0, 0.5, 1.0]

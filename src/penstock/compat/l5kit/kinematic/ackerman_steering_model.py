@@ -1,4 +1,4 @@
-"""Ways that a car can follow, near to a way that is given."""
+"""Paths that a car can follow, fitted to a target path."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ def fit_ackerman_model_exact(
     min_steer: float = -math.radians(45) * 0.1,
     max_steer: float = math.radians(45) * 0.1,
 ) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray, AnyArray, AnyArray]:
-    """The way from `x0`, `y0`, `r0` (yaw) and `v0` (metres a step) that is nearest to `gx`, `gy`, `gr`, `gv` `[N]`.
+    """Fit the path from `x0`, `y0`, `r0` (yaw), `v0` (metres a step) that is nearest to `gx`, `gy`, `gr`, `gv` `[N]`.
 
-    `wgx` to `wgv` `[N]` weigh how far off it is, `ws` and `wa` how much it steers and accelerates, both within limits a
-    step. Gives x, y, yaw, speed, acceleration and steering `[N]`. See `penstock.domains.driving.kinematics.feasible`.
+    `wgx` to `wgv` `[N]` weigh the distance from the goal, `ws` and `wa` steering and acceleration, both within limits
+    per step. Returns x, y, yaw, speed, acceleration and steering `[N]`. See
+    `penstock.domains.driving.kinematics.feasible`.
 
     >>> ahead, still = np.arange(1.0, 9), np.zeros(8)
     >>> way = fit_ackerman_model_exact(0, 0, 0, 1, ahead, still, still, still, *[np.ones(8)] * 3, still)
@@ -66,11 +67,11 @@ def fit_ackerman_model_approximate(
     wgr: AnyArray,
     wgv: AnyArray,
 ) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray]:
-    """A way near to `gx`, `gy`, `gr` (yaw), `gv` (metres a step) `[N]` that nearly keeps the motion of a car.
+    """Fit a path near to `gx`, `gy`, `gr` (yaw), `gv` (metres a step) `[N]` that nearly follows the motion of a car.
 
-    Both are weighed: how far off it is by `wgx` to `wgv`, and how far each step is from what the one before leads to
-    by `wx` to `wv`, all `[N]` (of the latter the last counts for nothing). Five Gauss-Newton steps from the goal on.
-    Gives x, y, yaw and speed `[N]`.
+    `wgx` to `wgv` weigh the distance from the goal; `wx` to `wv` weigh the distance of each step from the motion of the
+    step before, all `[N]` (the last of `wx` to `wv` is ignored). Five Gauss-Newton steps start at the goal. Returns x,
+    y, yaw and speed `[N]`.
 
     >>> ahead, still, one = np.arange(5.0), np.zeros(5), np.ones(5)
     >>> way = fit_ackerman_model_approximate(ahead, still, still, one, *[one] * 8)

@@ -1,4 +1,4 @@
-"""What a perturbation is: it moves frames of the ego."""
+"""Base class of perturbations, which move frames of the ego."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Perturbation(perturbation.Perturbation):
 
     @abstractmethod
     def perturb(self, history_frames: AnyArray, future_frames: AnyArray) -> tuple[AnyArray, AnyArray]:
-        """The frames with `ego_translation` and `ego_rotation` moved; the current frame is the first of history."""
+        """Return the frames with `ego_translation` and `ego_rotation` moved; the current frame is first in history."""
 
     def __call__(self, poses: FloatArray, positions: IntArray) -> FloatArray:
-        """The poses `[n, F + 1, 3]`, moved by `perturb` one after the other."""
+        """Return the poses `[n, F + 1, 3]`, each moved by `perturb`, in order."""
         moved = np.empty_like(poses)
         for pose, place in zip(poses, moved, strict=True):
             history, future = self.perturb(history_frames=frames_of(pose[:1]), future_frames=frames_of(pose[1:]))

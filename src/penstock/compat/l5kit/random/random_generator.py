@@ -21,18 +21,18 @@ _LOCK = threading.Lock()  # generators keep state, and loaders have threads
 
 
 class RandomGenerator(Offsets):
-    """What gives a random array each time that it is called: a subclass says how in `_sample`."""
+    """Callable that returns a random array. Subclasses define `_sample`."""
 
     @abstractmethod
     def _sample(self) -> AnyArray:
-        """The next array."""
+        """Return the next array."""
 
     def __call__(self) -> AnyArray:
-        """The next array."""
+        """Return the next array."""
         return self._sample()
 
     def draw(self, uniform: FloatArray) -> FloatArray:
-        """`[n, 3]` offsets of as many calls. Raises `DataError` for arrays of other than three numbers."""
+        """Return `[n, 3]` offsets from `n` calls. Raises `DataError` for arrays of other than three numbers."""
         with _LOCK:
             drawn = [_three(self()) for _ in range(len(uniform))]
         return np.array(drawn).reshape(-1, 3)
@@ -43,7 +43,7 @@ class RandomGenerator(Offsets):
 
 
 class LambdaRandomGenerator(RandomGenerator):
-    """Gives what a function without arguments returns.
+    """Generator that calls a function without arguments.
 
     >>> LambdaRandomGenerator(lambda: np.zeros(3))().tolist()
     [0.0, 0.0, 0.0]
@@ -62,7 +62,7 @@ class LambdaRandomGenerator(RandomGenerator):
 
 
 class ReplayRandomGenerator(RandomGenerator):
-    """Gives the rows of `values` `[n, ...]`, one after the other. Raises `IndexError` when there are no more.
+    """Generator that returns the rows of `values` `[n, ...]` in order. Raises `IndexError` after the last row.
 
     >>> replay = ReplayRandomGenerator(np.arange(6).reshape(2, 3))
     >>> replay().tolist(), replay().tolist()
@@ -74,7 +74,7 @@ class ReplayRandomGenerator(RandomGenerator):
 
     def _sample(self) -> AnyArray:
         if self._next == len(self._values):
-            raise IndexError(f"expected at most {self._next} calls, as many as there are values, got one more")
+            raise IndexError(f"expected at most {self._next} calls, the number of values, got one more")
         self._next += 1
         return np.array(self._values[self._next - 1])
 
@@ -96,14 +96,14 @@ class GaussianRandomGenerator(RandomGenerator):
 
     @property
     def rng(self) -> np.random.Generator:
-        """What numbers are drawn from when the generator is called."""
+        """The NumPy generator of the calls."""
         return self._rng
 
     def _sample(self) -> FloatArray:
         return np.asarray(self._rng.normal(self.mean, self.std))
 
     def draw(self, uniform: FloatArray) -> FloatArray:
-        """`[n, 3]` offsets, each of its own row alone. Raises `DataError` for other than three numbers."""
+        """Return `[n, 3]` offsets, each from one row of `uniform`. Raises `DataError` for other than three numbers."""
         return Gaussian(_three(self.mean), _three(self.std)).draw(uniform)
 
 
@@ -121,7 +121,7 @@ class UniformRandomGenerator(RandomGenerator):
         return np.asarray(np.random.uniform(np.asarray(self.low), np.asarray(self.high)))
 
     def draw(self, uniform: FloatArray) -> FloatArray:
-        """`[n, 3]` offsets, each of its own row alone. Raises `DataError` for other than three numbers."""
+        """Return `[n, 3]` offsets, each from one row of `uniform`. Raises `DataError` for other than three numbers."""
         return Uniform(_three(self.low), _three(self.high)).draw(uniform)
 
 

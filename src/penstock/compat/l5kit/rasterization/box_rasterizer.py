@@ -20,7 +20,7 @@ class BoxRasterizer(Described, rasterize.BoxRasterizer):
 
 
 def get_ego_as_agent(frame: AnyArray) -> AnyArray:
-    """`[1]` the ego of a frame as a row of agents; what an ego does not have is 0."""
+    """Return the ego of a frame as a row of agents `[1]`; fields that an ego lacks are 0."""
     agent = np.zeros(1, AGENT_DTYPE)
     agent["centroid"], agent["extent"] = frame["ego_translation"][:2], EGO_EXTENT
     agent["yaw"] = rotation33_as_yaw(frame["ego_rotation"])
@@ -28,7 +28,7 @@ def get_ego_as_agent(frame: AnyArray) -> AnyArray:
 
 
 def get_box_world_coords(agents: AnyArray) -> FloatArray:
-    """`[N, 4, 2]` metres: the corners of agents, from rear right by rear left to front right."""
+    """Return `[N, 4, 2]` metres: the corners of agents, from rear right by rear left to front right."""
     return box_corners(agents["centroid"], agents["extent"], agents["yaw"])
 
 

@@ -1,4 +1,4 @@
-"""What a rasterizer is, and how large the ego is drawn."""
+"""Base class of rasterizers, and the size of the ego."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Described:
 
     @property
     def render_context(self) -> RenderContext:
-        """Where rasters lie in the world."""
+        """The position of rasters in the world."""
         return self.context
 
     @property

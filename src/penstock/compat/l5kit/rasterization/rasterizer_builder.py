@@ -28,9 +28,9 @@ _ALONE: dict[type[Rasterizer], type[Rasterizer]] = {
 def build_rasterizer(
     cfg: Mapping[str, Any], data_manager: DataManager | str | Path | None = None, options: RasterOptions | None = None
 ) -> Rasterizer:
-    """The rasterizer that `raster_params.map_type` names, as the class that the original has for it.
+    """Return the rasterizer that `raster_params.map_type` names, as an instance of the original's class name.
 
-    Arguments and errors are those of `penstock.domains.driving.rasterize.build_rasterizer`.
+    See `penstock.domains.driving.rasterize.build_rasterizer` for arguments and errors.
     """
     built = rasterize.build_rasterizer(cfg, data_manager, options)
     if not isinstance(built, CombinedRasterizer):

@@ -1,4 +1,4 @@
-"""Where rasters lie in the world."""
+"""Position of rasters in the world."""
 
 from penstock.domains.driving.rasterize import RenderContext
 

@@ -28,10 +28,10 @@ class SatBoxRasterizer(Described, CombinedRasterizer):
 
     @property
     def box_rast(self) -> Rasterizer:
-        """What draws the boxes."""
+        """The rasterizer of the boxes."""
         return self.layers[0]
 
     @property
     def sat_rast(self) -> Rasterizer:
-        """What draws the aerial image."""
+        """The rasterizer of the aerial image."""
         return self.layers[-1]

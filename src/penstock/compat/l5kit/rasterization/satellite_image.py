@@ -1,7 +1,7 @@
 """Parts of aerial images, cut out, turned and scaled by OpenCV: the extra `raster`.
 
-Images are `[rows, columns, 3]`; a place in one is (row, column, ...). Sizes of cuts are those of the first two axes.
-`penstock.domains.driving.rasterize.SatelliteRasterizer` makes the same pictures without the cuts.
+Images are `[rows, columns, 3]`; a place in one is (row, column, ...). Sizes of crops count the first two axes.
+`penstock.domains.driving.rasterize.SatelliteRasterizer` makes the same pictures without crops.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ def get_sat_image_crop_scaled(
     pixel_size: float | AnyArray = 1.0,
     interpolation: int = LINEAR,
 ) -> AnyArray:
-    """What lies around a place, turned by `yaw`, as a picture of `crop_size` (width, height) pixels of `pixel_size`
-    metres, of an image whose pixels are `sat_pixel_scale` metres. Raises `OutsideImageError`, an `IndexError`.
+    """Crop an image around a place, turned by `yaw`, to `crop_size` (width, height) pixels of `pixel_size` metres.
+
+    Pixels of the image are `sat_pixel_scale` metres. Raises `OutsideImageError`, an `IndexError`.
     """
     width, height = (int(side) for side in crop_size)
     side = max(width, height)

@@ -28,10 +28,10 @@ class SemBoxRasterizer(Described, CombinedRasterizer):
 
     @property
     def box_rast(self) -> Rasterizer:
-        """What draws the boxes."""
+        """The rasterizer of the boxes."""
         return self.layers[0]
 
     @property
     def sem_rast(self) -> Rasterizer:
-        """What draws the map."""
+        """The rasterizer of the map."""
         return self.layers[-1]

@@ -33,7 +33,7 @@ CV2_SHIFT_VALUE = 1 << POINT
 
 
 class RasterEls(IntEnum):
-    """What is drawn of a map, but for lanes with lights."""
+    """Elements of a map that are drawn, except lanes with lights."""
 
     LANE_NOTL = 0
     ROAD = 1
@@ -49,7 +49,7 @@ COLORS = {
 
 
 def indices_in_bounds(center: AnyArray, bounds: AnyArray, half_extent: float) -> IntArray:
-    """Which of the boxes `bounds` `[n, 2, 2]` (smallest and largest x, y) meet the square around `center` `[2]`.
+    """Return indices of the boxes `bounds` `[n, 2, 2]` (smallest, largest x, y) that meet the square around `center`.
 
     >>> indices_in_bounds(np.zeros(2), np.array([[[1.0, 1], [2, 2]], [[9, 1], [9, 2]]]), 3).tolist()
     [0]

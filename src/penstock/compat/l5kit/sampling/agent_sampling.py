@@ -79,8 +79,10 @@ def get_relative_poses(
     agent_from_world: AnyArray,
     current_agent_yaw: float,
 ) -> tuple[AnyArray, AnyArray, AnyArray, AnyArray]:
-    """Positions `[n, 2]`, yaws `[n, 1]`, extents `[n, 2]` and availabilities `[n]`, float32, of a track, or of the ego
-    if None, in `frames`, each with its list of `agents`; seen from a pose. What is not there is 0.
+    """Return positions `[n, 2]`, yaws `[n, 1]`, extents `[n, 2]` and availabilities `[n]`, float32, of a track.
+
+    Track None is the ego. Values are relative to a pose. Each of `frames` has its list of `agents`. Missing values are
+    0.
     """
     positions, yaws = np.zeros((num_frames, 2)), np.zeros((num_frames, 1), np.float32)
     extents, there = np.zeros((num_frames, 2), np.float32), np.zeros(num_frames, np.float32)
@@ -102,7 +104,7 @@ def get_relative_poses(
 
 
 def moved_context(context: Context, perturbation: Perturbation | None, future_num_frames: int) -> Context:
-    """The same with frames that a perturbation moved, if there is one and the future is whole."""
+    """Return the context with frames moved by the perturbation, if one is given and the future is complete."""
     if perturbation is None or len(context[1]) != future_num_frames:
         return context
     history, future = perturbation.perturb(history_frames=context[0], future_frames=context[1])
@@ -110,7 +112,7 @@ def moved_context(context: Context, perturbation: Perturbation | None, future_nu
 
 
 def as_logs(context: Context) -> tuple[Arrays, int]:
-    """The frames around a frame as a scene of their own, and the number of that frame in it."""
+    """Return the frames around a frame as a separate scene, and the number of that frame in it."""
     history, future, history_agents, future_agents, history_faces, future_faces = context
     frames = np.concatenate([history[::-1], future])
     agents, faces = [*history_agents[::-1], *future_agents], [*history_faces[::-1], *future_faces]
@@ -135,10 +137,10 @@ def generate_agent_sample(
     rasterizer: Rasterizer,
     perturbation: Perturbation | None = None,
 ) -> dict[str, Any]:
-    """The sample of the ego (None), or of a track, in frame `state_index` of a scene's `frames`.
+    """Return the sample of the ego (None), or of a track, in frame `state_index` of a scene's `frames`.
 
-    Keys are those of `EgoDataset`, without `scene_index`, `host_id`, `timestamp` and `track_id`; `image` is
-    `[H, W, C]`. Raises `NoSuchRowError`, an `IndexError`, for a track that is not there or below the threshold.
+    It has the keys of `EgoDataset` without `scene_index`, `host_id`, `timestamp` and `track_id`; `image` is
+    `[H, W, C]`. Raises `NoSuchRowError`, an `IndexError`, for a track that does not exist or is below the threshold.
     """
     context = get_agent_context(state_index, frames, agents, tl_faces, history_num_frames, future_num_frames)
     context = moved_context(context, perturbation, future_num_frames)

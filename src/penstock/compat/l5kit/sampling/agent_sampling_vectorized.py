@@ -28,11 +28,11 @@ def generate_agent_sample_vectorized(
     vectorizer: Vectorizer,
     perturbation: Perturbation | None = None,
 ) -> dict[str, Any]:
-    """The vector sample of the ego (None), or of a track, in frame `state_index` of a scene's `frames`.
+    """Return the vector sample of the ego (None), or of a track, in frame `state_index` of a scene's `frames`.
 
-    Keys are those of `EgoDatasetVectorized`, without `scene_index`, `host_id`, `timestamp` and `track_id`. Raises
-    `NoSuchRowError`, a `ValueError`, for a track that is not there or below the threshold; `DataError` for lengths of
-    history that the vectorizer was not made with.
+    It has the keys of `EgoDatasetVectorized` without `scene_index`, `host_id`, `timestamp` and `track_id`. Raises
+    `NoSuchRowError`, a `ValueError`, for a track that does not exist or is below the threshold; `DataError` for history
+    lengths other than the vectorizer's.
     """
     sizes = vectorizer.sizes
     if (history_num_frames_ego, history_num_frames_agents) != (sizes.history_ego, sizes.history_agents):

@@ -1,4 +1,4 @@
-"""Which frames are the past and the future of a frame."""
+"""Slices of the past and the future of a frame."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ class StepError(PenstockError, IndexError, ValueError):
 def get_history_slice(
     frame_index: int, history_num_states: int, history_step_size: int, include_current_state: bool = False
 ) -> slice:
-    """The frames before `frame_index`, back in time, every `history_step_size`: at most `history_num_states`, fewer at
-    the begin; with `include_current_state` one more, the current one first. Raises `StepError`.
+    """Return the slice of frames before `frame_index`, back in time, every `history_step_size`.
+
+    It has at most `history_num_states` frames, fewer at the start of the scene; with `include_current_state` one more,
+    the current frame first. Raises `StepError`.
 
     >>> list(range(20))[get_history_slice(10, 2, 3, include_current_state=True)]
     [10, 7, 4]
@@ -25,12 +27,12 @@ def get_history_slice(
     before_first = frame_index - history_num_states * step - 1
     if before_first >= 0:
         return slice(latest, before_first, -step)
-    # Back to the begin: as far as frame 0 if that is one of the steps. A stop of -1 would count from the end.
+    # Back to the start: to frame 0 if it is one of the steps. A stop of -1 would count from the end.
     return slice(latest, None if frame_index % step == 0 else 0, -step)
 
 
 def get_future_slice(frame_index: int, future_num_states: int, future_step_size: int) -> slice:
-    """The `future_num_states` frames behind `frame_index`, every `future_step_size`. Raises `StepError`.
+    """Return the slice of `future_num_states` frames after `frame_index`, every `future_step_size`. Raises `StepError`.
 
     >>> list(range(20))[get_future_slice(10, 2, 3)]
     [13, 16]

@@ -22,7 +22,7 @@ class SimulationDataset:
 
     Args:
         scene_dataset_batch: Datasets of one scene each by the scene's number, all made in the same way.
-        sim_cfg: What is simulated.
+        sim_cfg: Settings of the simulation.
 
     Raises:
         DataError: There is no scene, datasets differ in their configuration, or what `Simulation` raises it for.
@@ -41,14 +41,14 @@ class SimulationDataset:
     def from_dataset_indices(
         dataset: EgoSamples, scene_indices: Sequence[int], sim_cfg: SimulationConfig
     ) -> SimulationDataset:
-        """Simulate some scenes of a dataset. Raises `DataError` for a scene twice, or one that is not there."""
+        """Return some scenes of a dataset for simulation. Raises `DataError` for a scene twice, or a missing scene."""
         made = SimulationDataset.__new__(SimulationDataset)
         made.dataset, made.simulation = dataset, Simulation.of(dataset, scene_indices, sim_cfg)
         return made
 
     @property
     def sim_cfg(self) -> SimulationConfig:
-        """What is simulated."""
+        """Settings of the simulation."""
         return self.simulation.config
 
     @property
@@ -85,7 +85,7 @@ class SimulationDataset:
     def set_ego(self, state_index: int, output_index: int, ego_translations: AnyArray, ego_yaws: AnyArray) -> None:
         """Set the ego of all scenes in a frame, from step `output_index` of `[S, T, 2]` metres and `[S, T]` radians.
 
-        Raises `DataError` for other shapes, `NoSuchRowError` for a frame that is not there.
+        Raises `DataError` for other shapes, `NoSuchRowError` for a frame that does not exist.
         """
         if np.ndim(ego_translations) != 3 or np.ndim(ego_yaws) != 2:
             got = f"{list(np.shape(ego_translations))} and {list(np.shape(ego_yaws))}"
@@ -95,7 +95,7 @@ class SimulationDataset:
     def set_agents(self, state_index: int, agents_infos: Mapping[tuple[int, int], AnyArray]) -> None:
         """Set agents in a frame: rows `[1]` by scene and track id.
 
-        Raises `NoSuchRowError` for a scene or frame that is not there.
+        Raises `NoSuchRowError` for a scene or frame that does not exist.
         """
         scenes: dict[int, list[AnyArray]] = {}
         for (scene, _), row in agents_infos.items():

@@ -1,4 +1,4 @@
-"""Models that drive the ego and cars around it through scenes, and what became of them. Needs the extra `torch`."""
+"""Closed-loop simulation: models drive the ego and other cars through scenes. Needs the extra `torch`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _REQUIRED = ("track_id", "scene_index")
 
 
 class UnrollInputOutput(NamedTuple):
-    """What a model saw of the ego (track id -1) or of an agent in one frame, and what it made of it."""
+    """Inputs and outputs of a model for the ego (track id -1) or an agent in one frame."""
 
     track_id: int
     inputs: dict[str, AnyArray]
@@ -47,19 +47,19 @@ class UnrollInputOutput(NamedTuple):
 
 
 class ClosedLoopSimulatorModes(IntEnum):
-    """What a simulator is for: unrolls by itself, or an environment of Gym, which needs no models."""
+    """Mode of a simulator: unrolls with models, or steps of a Gym environment without models."""
 
     L5KIT = 0
     GYM = 1
 
 
 class SimulationOutputCLE:
-    """What became of a scene, for metrics.
+    """Result of a simulated scene, for metrics.
 
-    `simulated_ego`, `recorded_ego` are the rows of its frames, `simulated_agents`, `recorded_agents` those of its
-    agents, `simulated_ego_states` and `recorded_ego_states` tensors `[T, 7]` by `TrajectoryStateIndices`.
-    `ego_ins_outs` has one `UnrollInputOutput` a frame, `agents_ins_outs` a list a frame; both are empty for what was
-    not simulated.
+    `simulated_ego` and `recorded_ego` are rows of frames, `simulated_agents` and `recorded_agents` rows of agents,
+    `simulated_ego_states` and `recorded_ego_states` tensors `[T, 7]` by `TrajectoryStateIndices`. `ego_ins_outs` has
+    one `UnrollInputOutput` for each frame, `agents_ins_outs` one list for each frame; both are empty without a
+    simulated ego or simulated agents.
 
     Raises `DataError` for a scene that is not in `sim_dataset`.
     """
@@ -94,7 +94,7 @@ class SimulationOutputCLE:
 
 
 class SimulationOutput(SimulationOutputCLE):
-    """What became of a scene, also as datasets: `simulated_dataset` and `recorded_dataset`, for pictures."""
+    """Result of a simulated scene, with the datasets `simulated_dataset` and `recorded_dataset` for pictures."""
 
     def __init__(
         self,
@@ -112,13 +112,13 @@ class SimulationOutput(SimulationOutputCLE):
 
 
 class ClosedLoopSimulator:
-    """Unrolls scenes together: models see a batch of the ego in all scenes, and one of all agents that are controlled.
+    """Simulator of several scenes: models get a batch of the egos of all scenes, and a batch of all controlled agents.
 
     Args:
-        sim_cfg: What is simulated.
-        dataset: Says how samples are made: an `EgoDataset` or `EgoDatasetVectorized`.
-        device: Where models run, and their inputs lie.
-        model_ego: Makes `positions` `[n, T, 2]` and `yaws` `[n, T, 1]` of samples, a dict of tensors.
+        sim_cfg: Settings of the simulation.
+        dataset: Maker of the samples: an `EgoDataset` or `EgoDatasetVectorized`.
+        device: Device of the models and their inputs.
+        model_ego: Model from samples (a dict of tensors) to `positions` `[n, T, 2]` and `yaws` `[n, T, 1]`.
         model_agents: The same for agents.
         keys_to_exclude: Inputs and outputs that are not kept.
         mode: With `GYM` models may be missing.

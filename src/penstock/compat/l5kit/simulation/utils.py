@@ -16,7 +16,7 @@ __all__ = ["disable_agents", "get_frames_subset", "insert_agent"]
 def insert_agent(agent: AnyArray, frame_idx: int, dataset: ChunkedDataset) -> None:
     """Put an agent, a row `[1]`, into a frame: it replaces the one of its track, or is added.
 
-    Raises `DataError` for a dataset of several scenes or not in memory, or a frame that is not there.
+    Raises `DataError` for a dataset of several scenes or not in memory, or a frame that does not exist.
     """
     rows = _rows(dataset)
     if not 0 <= frame_idx < len(rows.frames):
@@ -25,7 +25,7 @@ def insert_agent(agent: AnyArray, frame_idx: int, dataset: ChunkedDataset) -> No
 
 
 def disable_agents(dataset: ChunkedDataset, allowlist: AnyArray) -> None:
-    """Make all agents invisible but those of the tracks in `allowlist` `[n]`: at the origin, without size.
+    """Hide all agents except the tracks in `allowlist` `[n]`: move them to the origin and set their size to 0.
 
     Raises `DataError` for a dataset of several scenes or not in memory, or a list of another shape.
     """
@@ -36,9 +36,9 @@ def disable_agents(dataset: ChunkedDataset, allowlist: AnyArray) -> None:
 
 
 def get_frames_subset(dataset: ChunkedDataset, frame_start_idx: int, frame_end_idx: int) -> ChunkedDataset:
-    """Return frames `frame_start_idx : frame_end_idx` as a dataset of its own, with copies of the rows.
+    """Return frames `frame_start_idx : frame_end_idx` as a new dataset, with copies of the rows.
 
-    Raises `DataError` for a dataset of several scenes or not in memory, or frames that are not there.
+    Raises `DataError` for a dataset of several scenes or not in memory, or frames that do not exist.
     """
     rows = _rows(dataset)
     if not 0 <= frame_start_idx < frame_end_idx <= len(rows.frames):

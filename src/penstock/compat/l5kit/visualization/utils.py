@@ -20,7 +20,7 @@ ARROW_TIP_LENGTH_IN_PIXELS = 1.8
 
 
 def draw_arrowed_line(on_image: ImageArray, position: AnyArray, yaw: float, rgb_color: Color) -> None:
-    """An arrow at `position` (x, y) pixels that points along `yaw`, radians in the image."""
+    """Draw an arrow at `position` (x, y) pixels that points along `yaw`, radians in the image."""
     start = np.asarray(position, np.float64)[:2]
     end = start + ARROW_LENGTH_IN_PIXELS * np.array([np.cos(yaw), np.sin(yaw)])
     start, end = start.astype(np.int32), end.astype(np.int32)
@@ -41,9 +41,9 @@ def draw_trajectory(
     radius: int = 1,
     yaws: AnyArray | None = None,
 ) -> None:
-    """Discs of `radius` at `positions` `[N, 2]` pixels (x, y), or, for `yaws` `[N]` or `[N, 1]`, arrows along them.
+    """Draw discs of `radius` at `positions` `[N, 2]` pixels (x, y), or with `yaws` `[N]` or `[N, 1]` arrows.
 
-    What lies outside of the image is left out. Raises `DataError` for yaws of another number.
+    Positions outside the image are left out. Raises `DataError` if the number of yaws differs.
 
     >>> image = np.zeros((9, 9, 3), np.uint8)
     >>> draw_trajectory(image, np.array([[2.0, 6.0]]), TARGET_POINTS_COLOR, radius=0)
@@ -61,7 +61,7 @@ def draw_trajectory(
 
 
 def draw_reference_trajectory(on_image: ImageArray, world_to_pixel: AnyArray, positions: AnyArray) -> None:
-    """Discs at `positions` `[N, 2]` of the world that lie within the image, in `REFERENCE_TRAJ_COLOR`.
+    """Draw discs at the world `positions` `[N, 2]` that are within the image, in `REFERENCE_TRAJ_COLOR`.
 
     >>> image = np.zeros((9, 9, 3), np.uint8)
     >>> draw_reference_trajectory(image, np.eye(3), np.array([[4.0, 4], [20, 4]]))

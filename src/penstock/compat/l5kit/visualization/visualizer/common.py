@@ -1,4 +1,4 @@
-"""What there is to see of a frame: outlines and lines `xs`, `ys` `[n]` in metres of the world, and their colours."""
+"""Visible elements of a frame: outlines and lines `xs`, `ys` `[n]` in world metres, and their colours."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CWVisualization(NamedTuple):
 
 
 class AgentVisualization(NamedTuple):
-    """An agent: which track it is, what it most likely is, and how likely."""
+    """An agent: its track, its most likely type, and the probability of that type."""
 
     xs: AnyArray
     ys: AnyArray
@@ -45,7 +45,7 @@ class EgoVisualization(NamedTuple):
 
 
 class TrajectoryVisualization(NamedTuple):
-    """A trajectory, the name that a legend has for it, and whose it is (-1: the ego's)."""
+    """A trajectory, its legend label, and its track id (-1 is the ego)."""
 
     xs: AnyArray
     ys: AnyArray
@@ -55,7 +55,7 @@ class TrajectoryVisualization(NamedTuple):
 
 
 class FrameVisualization(NamedTuple):
-    """Everything there is to see of a frame."""
+    """All visible elements of a frame."""
 
     ego: EgoVisualization
     agents: list[AgentVisualization]

@@ -87,7 +87,7 @@ def _tables(frame: FrameVisualization, labels: Sequence[str]) -> dict[str, dict[
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has; track ids as text, for JavaScript's numbers have 53 bits."""
+    """Return a value as JSON types; track ids as text, because JavaScript's numbers have 53 bits."""
     if isinstance(value, np.ndarray):
         return value.tolist()
     return str(value) if isinstance(value, int | np.integer) and abs(int(value)) >> 53 else value

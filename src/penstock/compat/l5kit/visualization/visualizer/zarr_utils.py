@@ -1,4 +1,4 @@
-"""Scenes, and what became of them in simulations, taken apart into what there is to see of each frame."""
+"""Conversion of scenes and simulation results to the visible elements of each frame."""
 
 from __future__ import annotations
 
@@ -47,8 +47,10 @@ _SCALE = 10  # of a single step
 def zarr_to_visualizer_scene(
     scene_dataset: Logs, mapAPI: MapAPI, with_trajectories: bool = True
 ) -> list[FrameVisualization]:
-    """What there is to see of each frame of a dataset of one scene (`get_scene_dataset`): the map around the ego, all
-    agents with more than 0.1, and where ego and agents will be. Raises `DataError` for another number of scenes.
+    """Return the visible elements of each frame of a dataset of one scene (`get_scene_dataset`).
+
+    They are the map around the ego, all agents with a probability above 0.1, and the future of ego and agents. Raises
+    `DataError` for another number of scenes.
     """
     if len(scene_dataset.scenes) != 1:
         raise DataError(f"expected a dataset of one scene, got {len(scene_dataset.scenes)}; see get_scene_dataset")
@@ -66,7 +68,7 @@ def zarr_to_visualizer_scene(
 
 
 def _frame(road: MapAPI, frame: AnyArray, agents: AnyArray, faces: AnyArray) -> FrameVisualization:
-    """What there is to see of a frame, without trajectories."""
+    """Return the visible elements of a frame, without trajectories."""
     center = frame["ego_translation"][:2]
     ego = get_box_world_coords(get_ego_as_agent(frame))[0]
     active = set(filter_tl_faces_by_status(faces, "ACTIVE")["face_id"].tolist())
@@ -114,8 +116,9 @@ def _ways(frames: AnyArray, agents: Sequence[AnyArray], tracks: AnyArray, at: in
 
 
 def simulation_out_to_visualizer_scene(sim_out: Any, mapAPI: MapAPI) -> list[FrameVisualization]:
-    """What there is to see of each frame of a simulation: the map, agents, and where ego and agents were to be and
-    where a model sent them. `sim_out` has the attributes of the original's `SimulationOutput`.
+    """Return the visible elements of each frame of a simulation: the map, agents, and their target and predicted paths.
+
+    `sim_out` has the attributes of the original's `SimulationOutput`.
     """
     dataset = sim_out.simulated_dataset
     threshold = dataset.cfg["raster_params"]["filter_agents_threshold"]
@@ -128,8 +131,10 @@ def simulation_out_to_visualizer_scene(sim_out: Any, mapAPI: MapAPI) -> list[Fra
 
 
 def episode_out_to_visualizer_scene_gym_cle(sim_out: Any, mapAPI: MapAPI) -> list[FrameVisualization]:
-    """As `simulation_out_to_visualizer_scene`, of an episode of the original's environment (`EpisodeOutputGym`), whose
-    last two frames are left out; of the ego the next step is shown, ten times as long.
+    """Return the visible elements of each frame of an episode of the original's environment (`EpisodeOutputGym`).
+
+    It works like `simulation_out_to_visualizer_scene`, but leaves out the last two frames, and shows the ego's next
+    step, ten times as long.
     """
     count = max(len(sim_out.simulated_ego) - 2, 0)
     seen = _simulated(sim_out, sim_out.tls_frames, sim_out.agents_th, count, mapAPI)
