@@ -185,7 +185,7 @@ def test_what_does_not_fit_is_said_when_it_is_added(text: str, message: str) -> 
         ),
         (
             HEAD + POOL + TAIL.replace("position_count: 1", 'position_count: 1 prefetch_output { name: "later" }'),
-            "expected the prefetch_output of 'frames' to be the second input of its own pool",
+            "expected the prefetch_output of 'frames' to be the second input of its pool",
         ),
         (CACHED.replace('input: "frames" input: "pool.kept"', 'input: "pool.kept"'), "unpackers of the pools"),
     ],

@@ -28,7 +28,7 @@ from penstock.live.journal import Journal, read_journal
 from penstock.live.pipeline import LiveOptions, LivePipeline, Stream
 from penstock.live.splitter import ChunkSourceSplitter, SplitPart
 
-AUTO = 4  # threads for reading, and for decoding, on a machine with as many processors
+AUTO = 4  # default maximum of reading threads and of decoding threads
 THREADS = ("threads", "chunk_loading_threads", "caching_threads")  # fields that say how many threads read and decode
 ROW_BYTES = 512  # of a position that is kept, with what keeping it costs
 OVERFLOW: dict[str, Overflow] = {"DROP_NEW": "drop_new", "KEEP_NEWEST": "keep_newest"}
@@ -59,7 +59,7 @@ class Assembly:
         self._splitters: dict[str, ChunkSourceSplitter] = {}
 
     def pipelines(self, branches: Sequence[Branch]) -> dict[str, LivePipeline]:
-        """The pipeline that gives the batches of each branch. Raises `PlanError` for what cannot be."""
+        """Return the pipeline of each branch. Raises `PlanError` for impossible settings."""
         if self._journal is not None:
             self._journal.mkdir(parents=True, exist_ok=True)
         for feed in (feed for branch in branches for feed in branch.feeds):
@@ -162,8 +162,10 @@ def _faults(config: ChunkValidatorConfig) -> Set[Fault]:
 
 
 def _threads(branch: Branch) -> int:
-    """Threads for reading, and as many for decoding: as many as there are processors, up to 4, or what a stage asks
-    for if that is more. What a stage has by default asks for nothing."""
+    """Return the number of reading threads, and also of decoding threads.
+
+    It is the number of processors, at most 4, or a larger number that a stage sets. Defaults of stages do not count.
+    """
     asked = [min(AUTO, cores())]
     for options in [branch.tensors, *(options for feed in branch.feeds for options in _of_chunks(feed))]:
         for field in dataclasses.fields(options):
@@ -180,8 +182,10 @@ def _of_chunks(feed: Feed) -> list[StageOptions]:
 
 
 def _overflow(branch: Branch) -> Overflow:
-    """What becomes of batches that nobody gets. A queue that drops, wherever behind the pool, has the output drop;
-    before a pool nothing ever waits. Raises `PlanError` for two that drop otherwise."""
+    """Return the overflow policy of the output. If a queue after the pool drops, the output drops.
+
+    Queues before a pool never fill. Raises `PlanError` for two queues that drop differently.
+    """
     queues = [branch.tensors.output]
     queues += [stage.output for stage in (branch.sampler, branch.join) if stage is not None]
     for feed in branch.feeds:
@@ -194,9 +198,9 @@ def _overflow(branch: Branch) -> Overflow:
 
 
 def _weights(feed: Feed) -> DiffFocus | None:
-    """The weights of positions, which are one for the pool and the unpacker."""
+    """Return the weights of positions, which pool and unpacker share."""
     pool, unpacker = feed.pool, feed.unpacker
-    # What has no effect in the original has none here: a pool weighs with hanse sampling, an unpacker with a count.
+    # As in the original, some weights have no effect: a pool weighs with hanse sampling, an unpacker with a count.
     taking = _diff_focus(unpacker.position_sampling)
     drawing = _diff_focus(pool.position_sampling) if isinstance(pool, ShufflingChunkPoolConfig) else None
     if not isinstance(pool, ShufflingChunkPoolConfig) or not pool.hanse_sampling_threshold:

@@ -25,10 +25,10 @@ NAMES = {bool: "true or false", int: "an integer", float: "a number", str: "a st
 
 
 def load_config(config: object) -> DataLoaderConfig:
-    """Return the configuration of a loader from text, a dict, a protocol buffer message, its bytes, or as it is.
+    """Return the configuration of a loader from text, a dict, a protocol buffer message, its bytes, or unchanged.
 
-    Of a whole training configuration, which has a field `data_loader`, that field is taken; the rest is not for
-    loaders. Bytes are those of a `DataLoaderConfig`.
+    For a whole training configuration, with a field `data_loader`, only that field is read. Bytes encode a
+    `DataLoaderConfig`.
 
     Raises:
         DataError: For an unknown field, with the line, the place and what might have been meant; for a value of another
@@ -195,7 +195,7 @@ def _shortest(value: object, field: object) -> object:
 
 
 def _choice(choices: tuple[str, ...], given: object, place: str) -> str:
-    """A value of an enumeration, which may be told by its number."""
+    """Return a value of an enumeration, given by name or number."""
     name = given.value if isinstance(given, (Text, Word)) else given
     if isinstance(given, Word) and given.value.isdigit():
         name = int(given.value)

@@ -243,7 +243,7 @@ class StageConfig:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds that options are given for; exactly one makes a stage."""
+        """The kinds with options; a stage has exactly one."""
         return tuple(kind for kind in KINDS if getattr(self, kind) is not None)
 
     @property
@@ -262,7 +262,7 @@ KINDS = tuple(name for name in StageConfig.__dataclass_fields__ if name not in (
 
 @dataclass(frozen=True)
 class DataLoaderConfig:
-    """All stages, and which of them give batches: `output` is `stage`, `stage.output`, or either behind `alias:`.
+    """All stages and the outputs: `output` is `stage`, `stage.output`, or either behind `alias:`.
 
     >>> DataLoaderConfig(output=("train:tensors",)).output
     ('train:tensors',)
@@ -274,7 +274,7 @@ class DataLoaderConfig:
 
 @dataclass(frozen=True)
 class ShufflingChunkPoolControlRequest:
-    """What is asked of pools: with neither, the anchor as it is.
+    """Request to chunk pools: set or reset the anchor, or without a field only read it.
 
     >>> ShufflingChunkPoolControlRequest(set_chunk_anchor="games_17.tar").reset_chunk_anchor
     False
@@ -310,7 +310,7 @@ class ShufflingChunkPoolControlResponse:
 
 @dataclass(frozen=True)
 class StageControlResponse:
-    """What a stage answers.
+    """Answer of a stage.
 
     >>> StageControlResponse(ShufflingChunkPoolControlResponse("games_17.tar", 3)).chunk_pool_response.chunk_anchor
     'games_17.tar'

@@ -1,4 +1,4 @@
-"""Settings of a configuration that change nothing, so that nobody relies on them without knowing."""
+"""Warnings about settings of a configuration that have no effect."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ CAPACITY = QueueConfig().queue_capacity
 
 
 def without_effect(branches: Sequence[Branch], queues: Mapping[str, Sequence[QueueConfig]]) -> list[str]:
-    """Return what a configuration sets that has no effect here, or, as in the original, none without another field.
+    """Return a warning for each setting without effect: here, or, as in the original, without another field.
 
     Args:
-        branches: What leads to each output.
+        branches: Stages that lead to each output.
         queues: The outputs of each stage, by its name.
 
     Example:

@@ -57,7 +57,7 @@ class Feed:
 
 @dataclass(frozen=True)
 class Branch:
-    """All that leads to one output: feeds, one or joined; `sampler` and `join`, if there are any; `tensors`."""
+    """All stages that lead to one output: one feed or joined feeds; optional `sampler` and `join`; `tensors`."""
 
     alias: str
     feeds: tuple[Feed, ...]
@@ -68,7 +68,7 @@ class Branch:
 
 
 class Graph:
-    """Stages of one or several configurations; what does not fit together is an error when it is added.
+    """Stages of one or several configurations; stages that do not fit are an error when they are added.
 
     Raises `PlanError` for a stage without a name or with one that is taken, without options of exactly one kind, for an
     input that no stage gives or that is of another type, and for outputs that are not tensors or have one alias.
@@ -115,10 +115,10 @@ class Graph:
         self._stages, self._outputs = stages, outputs
 
     def branches(self) -> tuple[Branch, ...]:
-        """What leads to each output.
+        """Return the branch of stages that leads to each output.
 
-        Raises `PlanError` where nothing is given out, where a stage leads nowhere, where several stages read the same
-        output (they would take each other's share), and for orders of stages that have no meaning here.
+        Raises `PlanError` without outputs, for a stage that leads to no output, for several stages that read the same
+        output (they would take each other's share), and for unsupported orders of stages.
         """
         if not self._outputs:
             raise PlanError('expected at least one output, got none; add output: "NAME" of a tensor_generator')
@@ -145,7 +145,7 @@ class Graph:
         return Branch(alias, feeds, stage.tensor_generator, sampler, above.join_positions, names)
 
     def _joined(self, join: StageConfig, used: dict[str, str]) -> tuple[Feed, ...]:
-        """The ways that a join has; the positions that a pool has kept come with those of its unpacker."""
+        """Return the feeds of a join. Cached positions of a pool are in the feed of its unpacker."""
         above = [(name, self._claim(name, join.name, used)) for name in join.input]
         feeds = [self._feed(stage, used) for _, stage in above if stage.kind != "shuffling_chunk_pool"]
         cached = [stage.name for _, stage in above if stage.kind == "shuffling_chunk_pool"]
@@ -162,7 +162,7 @@ class Graph:
         return tuple(feeds)
 
     def _feed(self, stage: StageConfig, used: dict[str, str]) -> Feed:
-        """The way to an unpacker."""
+        """Return the feed that ends at an unpacker."""
         if stage.chunk_unpacker is None:
             raise PlanError(
                 f"expected a chunk_unpacker before the sampler, got {stage.name!r} ({stage.kind}); positions are taken "
@@ -200,8 +200,8 @@ class Graph:
         wants = options is not None and options.prefetch_output is not None
         if (back is not None) != wants or (back is not None and _stage(back) != unpacker.name):
             raise PlanError(
-                f"expected the prefetch_output of {unpacker.name!r} to be the second input of its own pool, and of "
-                f"none else, got {back!r}"
+                f"expected the prefetch_output of {unpacker.name!r} to be the second input of its pool, and of no "
+                f"other stage, got {back!r}"
             )
         if back is not None:
             used[back] = names["shuffling_chunk_pool"]
@@ -210,7 +210,7 @@ class Graph:
         return self._claim(stage.input[0], stage.name, used)
 
     def _claim(self, name: str, reader: str, used: dict[str, str]) -> StageConfig:
-        """The stage behind an input. Files and sources go to all who read them; anything else has one reader."""
+        """Return the stage of an input. Files and sources go to every reader; any other output has one reader."""
         stage = self._stages[_stage(name)]
         taken = used.setdefault(name, reader)
         if taken != reader and FLOW[stage.kind][1] not in ("Files", "Sources"):
@@ -257,7 +257,7 @@ def _check_inputs(stage: StageConfig, stages: Mapping[str, StageConfig]) -> None
 
 
 def _gives(name: str, stages: Mapping[str, StageConfig], reader: str) -> str:
-    """The type of what an output gives."""
+    """Return the type of an output's items."""
     stage = stages.get(_stage(name))
     if stage is None:
         raise PlanError(f"expected a stage for {reader} to read{_near(_stage(name), stages)}, got {name!r}")

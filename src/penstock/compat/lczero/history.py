@@ -1,4 +1,4 @@
-"""Figures of the past: the finer the nearer, so that any period that ends now can be looked up."""
+"""Past statistics, finer for recent times, for any period that ends now."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Fullness:
 
     @classmethod
     def of(cls, fill: int) -> Fullness:
-        """One look."""
+        """Add one observation."""
         return cls(fill, fill, fill, 1, fill)
 
     def __add__(self, newer: Fullness) -> Fullness:
@@ -79,7 +79,7 @@ class History:
         return not self._entries or now - self._entries[-1].time >= self._finest
 
     def add(self, snapshot: Snapshot) -> None:
-        """Keep a snapshot, and let go of those that others nearly stand for."""
+        """Keep a snapshot, and drop snapshots that are close to others."""
         now = snapshot["time"]
         if not self.wants(now):
             return

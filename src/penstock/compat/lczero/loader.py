@@ -37,25 +37,25 @@ Batch = tuple[Any, ...]
 
 
 class DataLoader(Iterator[Batch]):
-    """Batches of training positions from a folder of games that grows, as the configuration of the stages says.
+    """Loader of batches of training positions from a growing folder of games, configured by stages.
 
     A batch is a tuple of `inputs` `[B, 112, 8, 8]`, `probabilities` `[B, 1858]` and `values` `[B, 6, 3]`, float32;
-    `tensors` asks for others. An iterator over the first output, and a context manager.
+    `tensors` selects others. The loader is an iterator over the first output, and a context manager.
 
     Args:
         config: The stages: a protocol buffer message or its bytes, as the original takes them; or text, a dict or a
             `DataLoaderConfig`. See `docs/compat/lczero.md` for what each field does.
-        seed: Fixes the order, whatever the number of threads.
-        timeout: Seconds that each `get_next` waits at most.
-        follow: `False` reads what is there, `passes` times, and then raises `StopIteration`.
-        passes: Passes over the window; None for ever, or one with `follow=False`.
-        journal: A folder where the moves of each window are written.
-        replay: A folder whose moves are repeated.
-        tensors: What a batch has.
+        seed: Seed of the order, which does not depend on the number of threads.
+        timeout: Maximum wait of each `get_next`, in seconds.
+        follow: `False` reads the existing files `passes` times, and then raises `StopIteration`.
+        passes: Passes over the window. None is endless, or one pass with `follow=False`.
+        journal: Folder to write the moves of each window to.
+        replay: Folder of a journal whose moves are repeated.
+        tensors: Tensors of a batch.
         max_lost: Chunks that may be torn or cannot be read, a number or a fraction, before the run ends with
             `DataError`; None for any number, as in the original.
-        protobuf: Whether figures come as bytes of a message, as in the original, or as a dict. By default they come as
-            the configuration did.
+        protobuf: Whether metrics are bytes of a message, as in the original, or a dict. The default is the form of the
+            configuration.
 
     Raises:
         DataError, FormatError, PlanError: For a configuration that is none, that does not fit together, or that asks
@@ -110,7 +110,7 @@ class DataLoader(Iterator[Batch]):
 
     @property
     def pipelines(self) -> dict[str, LivePipeline]:
-        """The pipeline behind each output, by alias; from now on no stages can be added."""
+        """The pipeline of each output, by alias. After the first access no stages can be added."""
         return {alias: pipeline for alias, (_, pipeline) in self._branches().items()}
 
     def add_stages(self, config: object) -> None:
@@ -120,7 +120,7 @@ class DataLoader(Iterator[Batch]):
         self._graph.add(load_config(config))
 
     def start(self) -> None:
-        """Take in what is there and begin to work ahead. Waiting for a batch does so by itself."""
+        """Read the existing files and start to prefetch. `get_next` starts the loader too."""
         try:
             for pipeline in self.pipelines.values():
                 pipeline.start()
@@ -137,17 +137,17 @@ class DataLoader(Iterator[Batch]):
             pipeline.stop()
 
     def get_next(self, alias: str = "", timeout: float | None = None) -> Batch:
-        """The next batch of an output.
+        """Return the next batch of an output.
 
-        Raises `PlanError` for an alias that there is not, `StopIteration` at the end of finite data, `TimeoutError`,
-        `DataError` where no chunk can be used, and `QueueClosed`, a `RuntimeError`, after `stop`.
+        Raises `PlanError` for an unknown alias, `StopIteration` at the end of finite data, `TimeoutError`, `DataError`
+        if no chunk can be used, and `QueueClosed`, a `RuntimeError`, after `stop`.
         """
         pipeline = self._pipeline(alias)
         self._watch()
         return tuple(pipeline.get_next(self._timeout if timeout is None else timeout).values())
 
     def maybe_get_next(self, alias: str = "") -> Batch | None:
-        """The next batch of an output if it is ready, else None. Raises as `get_next`."""
+        """Return the next batch of an output if it is ready, else None. Same errors as `get_next`."""
         pipeline = self._pipeline(alias)
         self._watch()
         batch = pipeline.maybe_get_next()
@@ -224,7 +224,7 @@ class DataLoader(Iterator[Batch]):
         return (messages.serialize(messages.METRICS, figures) if self._protobuf else figures), spent
 
     def _stages_of(self, seconds: float, include_pending: bool) -> tuple[dict[str, dict[str, Any]], float]:
-        """The figures of each stage over a period that ends now, or at the last look; and how long it is."""
+        """Return the metrics of each stage over a period that ends now, or at the last snapshot, and its length."""
         stages: dict[str, dict[str, Any]] = {}
         spent = 0.0
         for alias, (branch, pipeline) in self._branches().items():
@@ -236,19 +236,19 @@ class DataLoader(Iterator[Batch]):
             texts = [{"anchor": pool.anchor(), "last_chunk_key": pool.newest} for pool in pipeline.pools]
             fullness = history.fullness(before["time"], after["time"])
             made = stage_metrics(branch, before, after, fullness=fullness, pools=texts, queues=self._graph.queues)
-            for stage in made:  # what several outputs share is there once
+            for stage in made:  # a stage that several outputs share is listed once
                 stages.setdefault(stage["name"], stage)
             spent = max(spent, after["time"] - before["time"])
         return stages, spent
 
     def state_dict(self) -> dict[str, Any]:
-        """Where each output stands after the batches that were got: see `LivePipeline.state_dict`."""
+        """Return the position of each output after the batches received so far: see `LivePipeline.state_dict`."""
         outputs = {alias: pipeline.state_dict() for alias, pipeline in self.pipelines.items()}
         return {"version": VERSION, "outputs": outputs}
 
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken. Before the start. Raises `StateError` for a state of another configuration."""
+        """Resume from a state, before the start. Raises `StateError` for a state of another configuration."""
         outputs = state.get("outputs")
         if state.get("version") != VERSION or not isinstance(outputs, Mapping) or set(outputs) != set(self.pipelines):
             raise StateError(
@@ -277,14 +277,14 @@ class DataLoader(Iterator[Batch]):
         return self._made
 
     def _watch(self) -> None:
-        """Look at the figures every quarter of a second, by a thread that ends with the loader."""
+        """Take a snapshot every quarter of a second, in a thread that ends with the loader."""
         if self._stopped is None:
             self._stopped = threading.Event()
             name = "penstock lczero figures"
             threading.Thread(target=_look, args=(weakref.ref(self), self._stopped), name=name, daemon=True).start()
 
     def _look(self) -> None:
-        """Keep the figures of now."""
+        """Take a snapshot now."""
         with self._figures:
             for alias, (_, pipeline) in self._branches().items():
                 if self._history[alias].wants(time.monotonic()):
@@ -292,14 +292,14 @@ class DataLoader(Iterator[Batch]):
 
 
 def _look(loader: weakref.ref[DataLoader], stopped: threading.Event) -> None:
-    """Look at the figures of a loader until it is stopped, or nobody holds it any more."""
+    """Take snapshots of a loader until it is stopped or garbage-collected."""
     while not stopped.wait(LOOK) and (held := loader()) is not None:
         held._look()  # pyright: ignore[reportPrivateUsage]  this is the loader's own thread
         del held
 
 
 def _answer(pool: ShufflingChunkPool, asked: ShufflingChunkPoolControlRequest) -> StageControlResponse:
-    """Do what a pool is asked for, and say how it stands."""
+    """Apply a request to a pool, and return the pool's state."""
     since = pool.chunks_since_anchor
     if asked.reset_chunk_anchor:
         pool.reset_anchor()
@@ -310,7 +310,7 @@ def _answer(pool: ShufflingChunkPool, asked: ShufflingChunkPoolControlRequest) -
 
 
 def make_dataloader(config: object, **options: Any) -> DataLoader:
-    """A `DataLoader` that has been started. Options and errors are the same.
+    """Return a started `DataLoader`. Options and errors are the same.
 
     >>> make_dataloader('output: "tensors"')
     Traceback (most recent call last):

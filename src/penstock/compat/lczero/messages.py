@@ -1,7 +1,7 @@
 """Protocol buffer messages of Leela Chess Zero's loader: a table of their fields, and classes made from the table.
 
-The classes live in a descriptor pool of their own, so that they never clash with the original's generated code, which
-registers the same names in the default pool. Bytes are what both sides understand.
+The classes live in a separate descriptor pool, so that they never clash with the original's generated code, which
+registers the same names in the default pool. Both sides understand the bytes.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def parse_message(name: str, data: bytes, where: str) -> Any:
 
 
 def refuse_unknown(message: Any, where: str) -> None:
-    """Raise `DataError` for a field without a name here: an option that nobody would heed."""
+    """Raise `DataError` for an unknown field: an option that would be ignored."""
     for name, number, place in _unknown(message, where):
         raise DataError(f"expected the known fields of {name}, got number {number} - at {place}")
 

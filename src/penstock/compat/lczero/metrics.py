@@ -1,4 +1,4 @@
-"""Figures under the names of Leela Chess Zero's loader, over periods that end now."""
+"""Metrics under the names of Leela Chess Zero's loader, over periods that end now."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOADS = {
     "shuffling_frame_sampler": [("load", "shuffling_frame_sampler")],
     "tensor_generator": [("load", "tensor_generator")],
 }
-NAMED = ("chunk_source_splitter", "shuffling_chunk_pool", "chunk_unpacker")  # whose queues have names of their own
+NAMED = ("chunk_source_splitter", "shuffling_chunk_pool", "chunk_unpacker")  # whose queues have their own names
 POOL_GAUGES = ("chunk_sources", "chunks_current", "chunks_total", "chunks_since_anchor")
 # Gauges of ours that only grow, which theirs counts, under its name.
 CACHE_COUNTS = {
@@ -45,7 +45,7 @@ PASSED = {
 
 @dataclass(frozen=True)
 class _Span:
-    """The stages of one feed at the begin and at the end of a period, and how full their queues were meanwhile."""
+    """The stages of one feed at the start and at the end of a period, and how full their queues were meanwhile."""
 
     before: Mapping[str, Any]
     after: Mapping[str, Any]
@@ -53,12 +53,12 @@ class _Span:
     seconds: float
 
     def counts(self, stage: str) -> dict[str, int]:
-        """What a stage of ours counted in the period."""
+        """Return the counts of a penstock stage in the period."""
         earlier = self.before.get(stage, {}).get("counts", {})
         return {name: n - earlier.get(name, 0) for name, n in self.after.get(stage, {}).get("counts", {}).items()}
 
     def grown(self, stage: str, gauge: str) -> int:
-        """By how much a gauge grew in the period."""
+        """Return the growth of a gauge in the period."""
         now, then = (side.get(stage, {}).get("gauges", {}).get(gauge, 0) for side in (self.after, self.before))
         return int(now - then)
 
@@ -80,9 +80,9 @@ def stage_metrics(
     """Return the figures of a branch's stages between two snapshots, a dict each, as their `StageMetricProto`.
 
     Args:
-        branch: What leads to an output.
-        before: The figures of the pipeline at the begin of the period.
-        after: Those at its end.
+        branch: Stages that lead to an output.
+        before: Statistics of the pipeline at the start of the period.
+        after: Statistics at the end of the period.
         fullness: How full the queues of our stages were meanwhile.
         pools: The texts `anchor` and `last_chunk_key` of the pool of each feed.
         queues: The outputs of each stage of the configuration, by the stage's name.
@@ -99,7 +99,7 @@ def stage_metrics(
 
 
 def _of_feed(stages: Mapping[str, Any], suffix: str) -> dict[str, Any]:
-    """The stages of one feed, by the names that they have where there is only one; and those of all."""
+    """Return the stages of one feed without their suffix, and the stages that all feeds share."""
     mine = {name.removesuffix(suffix): stage for name, stage in stages.items() if suffix and name.endswith(suffix)}
     return {**{name: stage for name, stage in stages.items() if "." not in name}, **mine}
 
@@ -137,7 +137,7 @@ def _pool_gauges(span: _Span, cache: int) -> list[dict[str, Any]]:
 
 
 def _account(span: _Span) -> list[dict[str, Any]]:
-    """What became of the chunks that there should be, as `ChunkAccount` counts them."""
+    """Return the outcomes of the expected chunks, as `ChunkAccount` counts them."""
     gauges = span.after["shuffling_chunk_pool"]["gauges"]
     return [{"name": f"chunks_{figure}", "value": gauges[f"chunks_{figure}"]} for figure in FIGURES]
 
@@ -172,7 +172,7 @@ def _queue(kind: str, place: int, name: str, span: _Span) -> dict[str, Any]:
 
 
 def _passed(kind: str, place: int, span: _Span) -> int:
-    """How many files, chunks or frames left a stage."""
+    """Return the number of files, chunks or frames that left a stage."""
     if place > 0 and kind == "shuffling_chunk_pool":
         return span.grown(kind, "cache_hits")
     if place > 0 and kind == "chunk_unpacker":
@@ -226,7 +226,7 @@ def _unpacker_counts(span: _Span) -> dict[str, int]:
 
 
 OF_THE_POOL = ("rejected", "weight_hits", "weight_misses")
-# What a stage of theirs counts: their names for what they have, ours for the rest.
+# Counts of each stage of the original: its names where it has them, penstock's names otherwise.
 COUNTS: dict[str, Callable[[_Span], dict[str, int]]] = {
     "chunk_source_loader": _loader_counts,
     "shuffling_chunk_pool": _pool_counts,

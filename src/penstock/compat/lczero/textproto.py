@@ -97,7 +97,7 @@ class _Parser:
                 self._take()
 
     def _values(self, depth: int) -> list[tuple[tuple[Entry, ...] | Text | Word, int]]:
-        """What a field has: one value, or those of a list."""
+        """Return the values of a field: one value, or a list of values."""
         colon = self._skip(":")
         if not self._skip("["):
             return [self._value(depth, colon)]
@@ -137,7 +137,7 @@ class _Parser:
 
 
 def _unquoted(token: _Token) -> str:
-    # Escapes of the format are those of Python's bytes, but for `\?`; what they make is UTF-8.
+    # The format has the escapes of Python's bytes, and `\?`; the resulting bytes are UTF-8.
     try:
         inner = token.text[1:-1].replace("\\?", "?")
         raw = ast.literal_eval(f'b"{_ascii(inner)}"')
