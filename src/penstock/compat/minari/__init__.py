@@ -1,4 +1,4 @@
-"""The door for programs written for Minari 0.5.4: its names, over penstock's reading, writing and recording.
+"""Compatibility layer for Minari 0.5.4: its names, over penstock's reading, writing and recording.
 
 `docs/formats/minari.md` lists the differences: images are stored losslessly unless asked otherwise, nothing found in a
 dataset is executed, and what was recorded is kept through appending, combining and splitting.

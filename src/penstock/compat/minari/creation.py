@@ -1,4 +1,4 @@
-"""The metadata that a new dataset gets from those who create it."""
+"""Metadata that the creator of a dataset provides."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _PURPOSE = {
 
 
 class RandomPolicy:
-    """Draws actions from the action space of `env`, seeded 123: what `ref_min_score` is measured with."""
+    """Policy that draws actions from the action space of `env`, seeded 123, to measure `ref_min_score`."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         self.action_space = env.action_space
         self.action_space.seed(123)
 
     def __call__(self, observation: Any) -> Any:
-        """A random action."""
+        """Return a random action."""
         return self.action_space.sample()
 
 
 def free_path(dataset_id: str) -> Path:
-    """Where a new dataset will lie. Nothing is created.
+    """Return the path of a new dataset. Nothing is created.
 
     Raises `DataError` if the id is malformed or taken.
     """
@@ -61,7 +61,7 @@ def dataset_metadata(
     scores: Mapping[str, Any],
     eval_env: EnvLike | None,
 ) -> dict[str, Any]:
-    """The entries of a new dataset's metadata; warns about each that is missing.
+    """Return the entries of a new dataset's metadata; warn about each missing entry.
 
     Arguments: `told`, the texts under their names, and `requirements`; `scores`, the arguments of `reference_scores`.
     """
@@ -91,7 +91,7 @@ def dataset_metadata(
 
 
 def as_set(value: str | Iterable[str]) -> set[str]:
-    """One name or several, as a set.
+    """Return one or several names as a set.
 
     >>> as_set("me")
     {'me'}
@@ -106,7 +106,7 @@ def reference_scores(
     expert_policy: Policy | None = None,
     num_episodes_average_score: int = 100,
 ) -> dict[str, Any]:
-    """The entries `ref_min_score`, `ref_max_score` and `num_episodes_average_score`, as far as they are known.
+    """Return the known entries among `ref_min_score`, `ref_max_score` and `num_episodes_average_score`.
 
     With an `expert_policy` the highest score is its mean return; a lowest that is missing is the mean return of random
     actions. Only then is the environment made.

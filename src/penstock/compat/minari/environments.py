@@ -33,7 +33,7 @@ _SAFE_WRAPPERS = frozenset(
 
 
 def spec_of(env: EnvLike | None, name: str) -> EnvSpec | None:
-    """The spec of an environment, of its id, or the spec itself. Raises `SpecError` for anything else."""
+    """Return the spec of an environment or id, or the spec itself. Raises `SpecError` for anything else."""
     match env:
         case None:
             return None
@@ -50,7 +50,7 @@ def spec_of(env: EnvLike | None, name: str) -> EnvSpec | None:
 
 
 def spec_to_json(spec: EnvSpec | None) -> str | None:
-    """The JSON of a spec; an entry point that is a class or function is written by its name.
+    """Return the JSON of a spec; an entry point that is a class or function is written by its name.
 
     Warns and gives None for a spec that has no JSON (an entry point that is a lambda, arguments that are objects):
     the environment can then not be recovered from the dataset.
@@ -106,10 +106,10 @@ def spec_from_json(stored: Any, where: str) -> EnvSpec | None:
 
 
 def recover(spec: EnvSpec, trust: bool, **kwargs: Any) -> Env:
-    """Make the environment of a stored spec, with `kwargs` over those of the spec.
+    """Make the environment of a stored spec; `kwargs` override the arguments in the spec.
 
-    Unless `trust`, its id must be registered with the same entry point, what it hands to the constructor must be what
-    is registered or given here, and its wrappers must be of a list of gymnasium's own.
+    Unless `trust`, the id must be registered with the same entry point, constructor arguments must be registered or
+    given in `kwargs`, and wrappers must be in a list of gymnasium's wrappers.
 
     Raises:
         UnsafeDataError: The spec asks for something else; the message shows what.
@@ -209,7 +209,7 @@ def _installed(package: str) -> str | None:
 
 
 def describe(spec: EnvSpec) -> Mapping[str, str]:
-    """What there is to show about a spec. The environment is not made."""
+    """Return the descriptive fields of a spec. The environment is not made."""
     shown = ("entry_point", "nondeterministic", "order_enforce", "disable_env_checker", "kwargs", "additional_wrappers")
     limits = {name: str(getattr(spec, name)) for name in ("max_episode_steps", "reward_threshold")}
     code = {name: f"`{getattr(spec, name)}`" for name in (*shown, "vector_entry_point")}
@@ -217,7 +217,7 @@ def describe(spec: EnvSpec) -> Mapping[str, str]:
 
 
 def average_return(env: Env, policy: Any, episodes: int) -> float:
-    """The mean undiscounted return of `policy` over `episodes`, of which the first is reset with the seed 123.
+    """Return the mean undiscounted return of `policy` over `episodes`, of which the first is reset with the seed 123.
 
     Raises `DataError` if `episodes` is not positive.
     """

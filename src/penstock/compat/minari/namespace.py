@@ -1,4 +1,4 @@
-"""Namespaces: the directories that datasets are grouped in, and what is stored about them. Experimental, as there."""
+"""Namespaces: the directories that datasets are grouped in, and their metadata. Experimental, as in the original."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def update_namespace_metadata(namespace: str, description: str | None = None, **
 
 
 def get_namespace_metadata(namespace: str) -> dict[str, Any]:
-    """The metadata of a local namespace. Raises `DataError` if it does not exist."""
+    """Return the metadata of a local namespace. Raises `DataError` if it does not exist."""
     _check_exists(namespace)
     return root.namespace_metadata(namespace, get_dataset_path())
 
 
 def delete_namespace(namespace: str) -> None:
-    """Delete an empty local namespace; warns if there is none. Raises `DataError` if it is not empty."""
+    """Delete an empty local namespace; warn if it does not exist. Raises `DataError` if it is not empty."""
     validate_namespace(namespace)
     if namespace not in list_local_namespaces():
         warnings.warn(f"Namespace '{namespace}' does not exist.", stacklevel=2)
@@ -53,17 +53,17 @@ def delete_namespace(namespace: str) -> None:
 
 
 def list_local_namespaces() -> list[str]:
-    """The namespaces below the local root, sorted."""
+    """Return the namespaces below the local root, sorted."""
     return root.namespaces(get_dataset_path())
 
 
 def list_remote_namespaces() -> list[str]:
-    """The namespaces of the remote hub (`MINARI_REMOTE`)."""
+    """Return the namespaces of the remote hub (`MINARI_REMOTE`)."""
     return list(get_cloud_storage().list_namespaces())
 
 
 def download_namespace_metadata(namespace: str, overwrite: bool = False) -> None:
-    """Copy the metadata of a remote namespace here; warns and keeps what is here unless `overwrite`.
+    """Copy the metadata of a remote namespace here; without `overwrite`, warn and keep existing metadata.
 
     Raises `DataError` if the hub has no such namespace.
     """
@@ -81,7 +81,7 @@ def download_namespace_metadata(namespace: str, overwrite: bool = False) -> None
 
 
 def upload_namespace(namespace: str, token: str | None = None) -> None:
-    """Upload the metadata of a local namespace, and of its parents, to the remote hub; warns if it is there.
+    """Upload the metadata of a local namespace, and of its parents, to the remote hub; warn if it exists.
 
     Raises `DataError` if there is no such local namespace.
     """
@@ -99,7 +99,7 @@ def upload_namespace(namespace: str, token: str | None = None) -> None:
 
 
 def namespace_hierarchy(namespace: str | None) -> Iterator[str]:
-    """Every namespace that holds this one, outermost first, and itself.
+    """Yield the parents of a namespace, outermost first, and the namespace itself.
 
     >>> list(namespace_hierarchy("D4RL/door"))
     ['D4RL', 'D4RL/door']

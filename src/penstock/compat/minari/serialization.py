@@ -1,4 +1,4 @@
-"""Spaces as JSON text and back, open to spaces of your own through `.register`."""
+"""Spaces as JSON text and back, extensible to custom spaces with `.register`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Reader = Callable[[dict[str, Any]], GymSpace]
 
 @singledispatch
 def serialize_space(space: GymSpace, to_string: bool = True) -> dict[str, Any] | str:
-    """A space as the standard's JSON text, or as a plain dict. `serialize_space.register(MySpace)` adds a space.
+    """Return a space as the standard's JSON text, or as a plain dict. `serialize_space.register(MySpace)` adds a space.
 
-    Raises `NotImplementedError` for a space that nobody registered.
+    Raises `NotImplementedError` for a space that is not registered.
 
     >>> serialize_space(gymnasium.spaces.Discrete(2), to_string=False)["type"]
     'Discrete'
@@ -69,9 +69,9 @@ class _SpaceReader:
         return keep
 
     def __call__(self, space_dict: Mapping[str, Any] | str) -> GymSpace:
-        """The Gymnasium space of the standard's JSON, a dict or its text.
+        """Return the Gymnasium space of the standard's JSON, a dict or its text.
 
-        Raises `NotImplementedError` for a type that nobody registered, `SpecError` for fields that do not fit.
+        Raises `NotImplementedError` for a type that is not registered, `SpecError` for fields that do not fit.
 
         >>> deserialize_space('{"type": "MultiBinary", "n": 3}')
         MultiBinary(3)

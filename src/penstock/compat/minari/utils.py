@@ -37,7 +37,7 @@ __all__ = [
     "validate_datasets_to_combine",
 ]
 
-# What a combination takes over from its parts where all of them that have it agree.
+# Entries that a combined dataset takes over if all parts that have them agree.
 _SHARED = (
     "eval_env_spec",
     "algorithm_name",
@@ -70,7 +70,7 @@ def create_dataset_from_buffers(
     *,
     jpeg_encoding: bool = False,
 ) -> MinariDataset:
-    """Create a dataset of episodes in memory. It appears whole or not at all.
+    """Create a dataset, atomically, from episodes in memory.
 
     `env` and `eval_env` are ids, specs or environments; without `env` both spaces are needed. `data_format` is "hdf5"
     (the default), "arrow" or "parquet". `jpeg_encoding` stores images as JPEG, which loses detail. The scores are
@@ -122,10 +122,10 @@ def _spaces(
 
 
 def combine_datasets(datasets_to_combine: Sequence[MinariDataset], new_dataset_id: str) -> MinariDataset:
-    """Copy the episodes of several datasets (of views: theirs alone) into a new one, with all their metadata.
+    """Copy the episodes of several datasets or views into a new dataset, with all their metadata.
 
-    The format and the spaces are those of the first. Entries on which all parts agree, and all authors and
-    requirements, are taken over; `combined_datasets` names the parts. Nothing stored losslessly loses detail.
+    The first dataset sets the format and the spaces. Entries on which all parts agree, and all authors and
+    requirements, are taken over; `combined_datasets` names the parts. Lossless data stays lossless.
 
     Raises `DataError` if their environments or spaces differ, or the id is malformed or taken.
     """
@@ -187,7 +187,7 @@ def validate_datasets_to_combine(datasets_to_combine: Sequence[MinariDataset]) -
 
 
 def split_dataset(dataset: MinariDataset, sizes: Sequence[int], seed: int | None = None) -> list[MinariDataset]:
-    """Views of `sizes` different episodes each, drawn by a permutation of `seed`.
+    """Split a dataset into views of `sizes` different episodes, drawn by a permutation of `seed`.
 
     Raises `DataError` if there are fewer episodes.
     """
@@ -199,7 +199,7 @@ def split_dataset(dataset: MinariDataset, sizes: Sequence[int], seed: int | None
 
 
 def get_normalized_score(dataset: MinariDataset, returns: npt.ArrayLike) -> Any:
-    """`returns`, an undiscounted return or an array of them, on the scale where random is 0 and the expert 1.
+    """Return normalized scores of undiscounted `returns` (a number or an array): 0 is random, 1 is the expert.
 
     Raises `DataError` if the dataset has no reference scores.
     """
@@ -211,12 +211,12 @@ def get_normalized_score(dataset: MinariDataset, returns: npt.ArrayLike) -> Any:
 
 
 def get_env_spec_dict(env_spec: EnvSpec) -> dict[str, str]:
-    """What there is to show about an environment. It is not made, so its spaces are not among it."""
+    """Return a description of an environment. It is not made, so its spaces are not included."""
     return dict(describe(env_spec))
 
 
 def get_dataset_spec_dict(dataset_spec: Mapping[str, Any]) -> dict[str, str]:
-    """What there is to show about a dataset's raw metadata, as Markdown."""
+    """Return a description of a dataset's raw metadata, as Markdown."""
     told = {name: dataset_spec.get(key, "Not provided") for name, key in _SHOWN.items()}
     spaces = {"Observation": dataset_spec.get("observation_space"), "Action": dataset_spec.get("action_space")}
     version, link = dataset_spec.get("minari_version"), dataset_spec.get("code_permalink")

@@ -20,7 +20,7 @@ from penstock.record.schema import RecordingSchema
 from penstock.record.sink import Sink
 
 _PREFIX = ".collecting-"
-_LOCK = ".lock"  # held by the process that collects
+_LOCK = ".lock"  # locked by the collecting process
 
 PATIENCE = 1.0  # seconds that closed episodes may wait in memory for others, to be saved with one commit
 BATCH = 8 << 20  # bytes that may wait

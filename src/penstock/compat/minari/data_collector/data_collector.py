@@ -38,7 +38,7 @@ _TAKEN = ("observations", "actions", "rewards", "terminations", "truncations", "
 
 
 class DataCollector(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """An environment that records its episodes, for `create_dataset` or `add_to_dataset` to make datasets of.
+    """Environment wrapper that records episodes for `create_dataset` and `add_to_dataset`.
 
     - `step_data_callback`, `episode_metadata_callback`: classes; see their own pages.
     - `record_infos`: False; True (every info must have the keys of the first one, anything else is a `DataError`); or
@@ -46,9 +46,9 @@ class DataCollector(gymnasium.Wrapper[Any, Any, Any, Any]):
     - `observation_space`, `action_space`: of the dataset, where a callback changes what is recorded.
     - `data_format`: "hdf5" (the default), "arrow" or "parquet". `jpeg_encoding`: store images as JPEG, with loss.
 
-    What is recorded lies in a hidden directory of the datasets root until a dataset is made of it, and is still there
-    after a crash: `unfinished` lists such directories, `recover_collection` makes datasets of them, and a new collector
-    warns about them. Cost: 1 to 2 us a step; custom callbacks cost what they cost.
+    Recordings are stored in a hidden directory of the datasets root until they become a dataset, and survive a crash:
+    `unfinished` lists such directories, `recover_collection` turns them into datasets, and a new collector warns about
+    them. Cost: 1 to 2 us a step, plus the time of custom callbacks.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class DataCollector(gymnasium.Wrapper[Any, Any, Any, Any]):
         _report_unfinished()
 
     def _start_afresh(self) -> None:
-        """Forget the open episode and the columns of infos and extras: the next dataset may have others."""
+        """Discard the open episode and the columns of infos and extras, which may differ in the next dataset."""
         schema = self._make_schema()
         self._collection.use(schema)
         self._recorder.use(schema, "any")
@@ -118,7 +118,7 @@ class DataCollector(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Step the environment and record it. After the last step of an episode, stepping on starts the next one.
 
-        Returns what the environment returned, whatever a callback changed. Raises `DataError` for what cannot be
+        Returns the values of the environment, unchanged by callbacks. Raises `DataError` for data that cannot be
         recorded, and without a `reset` before.
         """
         if self._callback is None:
@@ -154,7 +154,7 @@ class DataCollector(gymnasium.Wrapper[Any, Any, Any, Any]):
         return result
 
     def add_to_dataset(self, dataset: MinariDataset) -> None:
-        """Append what was recorded to a dataset, with seeds, options and statistics, and start afresh."""
+        """Append the recorded episodes to a dataset, with seeds, options and statistics, and start a new recording."""
         self._recorder.end()
         self._collection.flush()
         if self._collection.episodes:
@@ -177,9 +177,11 @@ class DataCollector(gymnasium.Wrapper[Any, Any, Any, Any]):
         description: str | None = None,
         requirements: list[str] | None = None,
     ) -> MinariDataset:
-        """Make a dataset of what was recorded, and start afresh. Arguments as of `create_dataset_from_buffers`.
+        """Make a dataset of the recorded episodes, and start a new recording.
 
-        Raises `DataError` if the id is malformed or taken; what was recorded is kept.
+        The arguments are the same as in `create_dataset_from_buffers`.
+
+        Raises `DataError` if the id is malformed or taken; the recording is kept.
         """
         path = free_path(dataset_id)
         told = {
@@ -205,7 +207,7 @@ class DataCollector(gymnasium.Wrapper[Any, Any, Any, Any]):
         return MinariDataset(path / root.DATA)
 
     def close(self) -> None:
-        """Close the environment. What was recorded and not made a dataset is kept: `create_dataset` still works."""
+        """Close the environment. Episodes that are not in a dataset yet are kept: `create_dataset` still works."""
         super().close()
         self._recorder.end()
         self._collection.flush()

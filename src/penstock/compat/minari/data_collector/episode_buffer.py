@@ -44,9 +44,9 @@ class EpisodeBuffer:
             object.__setattr__(self, name, _copied(getattr(self, name)))
 
     def add_step_data(self, step_data: StepData | Mapping[str, Any]) -> EpisodeBuffer:
-        """This episode with one more step, whose keys are singular or plural. The lists are shared, not copied.
+        """Return this episode with one more step, whose keys are singular or plural. Lists are shared, not copied.
 
-        Raises `DataError` if the structure of a value differs from that of the steps before.
+        Raises `DataError` if the structure of a value differs from the steps before.
         """
         step = singular(step_data)
         extras = {key: value for key, value in step.items() if key not in _STEP_KEYS}

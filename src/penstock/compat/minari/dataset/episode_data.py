@@ -1,4 +1,4 @@
-"""One episode as the user of a dataset gets it."""
+"""One episode of a dataset."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class EpisodeData:
 
     @property
     def total_steps(self) -> int:
-        """How many steps the episode has."""
+        """Return the number of steps."""
         return len(self)
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ from penstock.formats.minari import ids
 
 
 def parse_dataset_id(dataset_id: str) -> tuple[str | None, str, int]:
-    """Namespace (or None), name and version of an id. Raises `DataError` for text that is not an id with a version.
+    """Return namespace (or None), name and version of an id. Raises `DataError` for other text, or without a version.
 
     >>> parse_dataset_id("D4RL/door/human-v2")
     ('D4RL/door', 'human', 2)
@@ -22,7 +22,7 @@ def parse_dataset_id(dataset_id: str) -> tuple[str | None, str, int]:
 
 
 def gen_dataset_id(namespace: str | None, dataset_name: str, version: int | None = None) -> str:
-    """The id of its parts; the inverse of `parse_dataset_id`.
+    """Return the id from its parts; the inverse of `parse_dataset_id`.
 
     >>> gen_dataset_id(None, "human", 2)
     'human-v2'
@@ -31,7 +31,7 @@ def gen_dataset_id(namespace: str | None, dataset_name: str, version: int | None
 
 
 def latest(dataset_ids: list[str]) -> list[str]:
-    """The ids with the highest version of each name, in their order.
+    """Return the ids with the highest version of each name, in their order.
 
     >>> latest(["door/human-v0", "door/human-v2", "pen-v1"])
     ['door/human-v2', 'pen-v1']

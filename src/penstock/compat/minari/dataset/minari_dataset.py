@@ -32,7 +32,7 @@ __all__ = ["MinariDataset", "MinariDatasetSpec", "gen_dataset_id", "parse_datase
 
 @dataclass
 class MinariDatasetSpec:
-    """What a dataset is; `namespace`, `dataset_name` and `version` are the parts of its id."""
+    """Description of a dataset; `namespace`, `dataset_name` and `version` are the parts of its id."""
 
     env_spec: EnvSpec | None
     total_episodes: int
@@ -53,7 +53,7 @@ class MinariDatasetSpec:
 
 
 class MinariDataset:
-    """The episodes `episode_indices` (default: all) of a storage, or of the data directory at a path.
+    """Dataset of the episodes `episode_indices` (default: all) of a storage, or of the data directory at a path.
 
     Raises `FormatError` if the data is damaged, or was written by a release that cannot be read.
     """
@@ -103,16 +103,16 @@ class MinariDataset:
         self._generator = np.random.default_rng(seed)
 
     def filter_episodes(self, condition: Callable[[EpisodeData], bool]) -> MinariDataset:
-        """The episodes for which `condition` is true, as a view. Cost: decodes every episode, one at a time."""
+        """Return a view of the episodes for which `condition` is true. Cost: decodes every episode, one at a time."""
         kept = [bool(condition(episode)) for episode in self]
         return MinariDataset(self._storage, self._indices[np.array(kept, np.bool_)])
 
     def sample_episodes(self, n_episodes: int) -> list[EpisodeData]:
-        """`n_episodes` different episodes at random. Raises `ValueError` if there are fewer."""
+        """Return `n_episodes` different random episodes. Raises `ValueError` if there are fewer."""
         return list(self.iterate_episodes(self._generator.choice(self._indices, size=n_episodes, replace=False)))
 
     def iterate_episodes(self, episode_indices: Iterable[int] | None = None) -> Iterator[EpisodeData]:
-        """Episodes by their numbers in the storage, by default all of this dataset. Memory: one at a time."""
+        """Yield episodes by their numbers in the storage (default: all of this dataset). Memory: one at a time."""
         wanted = self._indices if episode_indices is None else episode_indices
         return (EpisodeData(**episode) for episode in self._storage.get_episodes(wanted))
 
@@ -141,12 +141,12 @@ class MinariDataset:
 
     @property
     def total_episodes(self) -> int:
-        """How many episodes there are."""
+        """Number of episodes."""
         return len(self._indices)
 
     @cached_property
     def total_steps(self) -> int:
-        """How many steps all episodes have together."""
+        """Number of steps of all episodes."""
         return self._storage.count_steps(self._indices)
 
     @property
@@ -181,7 +181,7 @@ class MinariDataset:
 
     @property
     def combined_datasets(self) -> list[str]:
-        """The ids of the datasets that this one was combined of."""
+        """The ids of the datasets that were combined into this dataset."""
         return self._combined
 
     @property
@@ -201,7 +201,7 @@ class MinariDataset:
 
     @property
     def spec(self) -> MinariDatasetSpec:
-        """What the dataset is, in one object."""
+        """The description of the dataset."""
         return MinariDatasetSpec(
             env_spec=self.env_spec,
             total_episodes=self.total_episodes,

@@ -47,7 +47,7 @@ _KINDS: dict[str, type] = {
 
 
 class MinariStorage:
-    """The data directory of a dataset; made by `read` or `new`. What other writers append is seen by the next call.
+    """The data directory of a dataset; made by `read` or `new`. Each call sees the episodes that other writers added.
 
     `FORMAT` is "hdf5", "arrow" or "parquet".
     """
@@ -65,7 +65,7 @@ class MinariStorage:
 
     @classmethod
     def read_raw_metadata(cls, data_path: PathLike) -> dict[str, Any]:
-        """The entries of a dataset's metadata, spaces as JSON text. Nothing else is opened, unless it is of 0.4.
+        """Return a dataset's metadata entries, spaces as JSON text. Opens no other file, except for datasets of 0.4.
 
         Raises `DataError` if there is no dataset at the path, `FormatError` if its metadata is damaged.
         """
@@ -100,11 +100,12 @@ class MinariStorage:
         *,
         jpeg_encoding: bool = False,
     ) -> MinariStorage:
-        """Begin an empty dataset in a directory, which is created. Spaces not given are those of the environment.
+        """Create an empty dataset in a new directory. Missing spaces are taken from the environment.
 
         `jpeg_encoding` stores images as JPEG, which loses detail; without it they are stored exactly.
 
-        Raises `DataError` if a dataset is there, the format is unknown, or neither spaces nor an environment are given.
+        Raises `DataError` if the directory has a dataset, the format is unknown, or neither spaces nor an environment
+        are given.
         """
         kind = storage_class(data_format)
         if env_spec is None and (observation_space is None or action_space is None):
@@ -130,7 +131,7 @@ class MinariStorage:
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """The dataset's entries, read anew: spaces as spaces, `author` and `author_email` as sets."""
+        """The dataset's metadata, read again at each access; `author` and `author_email` are sets."""
         entries = self.read_raw_metadata(self._data_path)
         entries |= dict(zip(_SPACES, self._spaces, strict=True))
         for name in ("author", "author_email"):
@@ -140,7 +141,7 @@ class MinariStorage:
         return entries
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries, atomically. Raises `DataError` for those that describe the stored data."""
+        """Add or replace entries, atomically. Raises `DataError` for entries that describe the stored data."""
         entries = self.read_raw_metadata(self._data_path)
         forbidden = sorted(entries_of.FIXED & metadata.keys() & entries.keys())
         if forbidden:
@@ -169,23 +170,23 @@ class MinariStorage:
         if numbers:
             self._writer().update_episodes(dict(zip(numbers, updates, strict=True)))
             self._reading = None
-            self.update_metadata({})  # which counts the size anew
+            self.update_metadata({})  # updates the stored size
 
     def get_episode_metadata(self, episode_indices: Iterable[int]) -> list[dict[str, Any]]:
-        """What is stored about episodes: `id`, `total_steps`, `seed`, `options`, statistics, and anything added."""
+        """Return the metadata of episodes: `id`, `total_steps`, `seed`, `options`, statistics, and added entries."""
         numbers = [int(e) for e in episode_indices]
         return self._source().episode_metadata(numbers) if numbers else []
 
     def apply(
         self, function: Callable[[dict[str, Any]], Any], episode_indices: Iterable[int] | None = None
     ) -> Iterator[Any]:
-        """`function` of the dict of each episode (default: all), lazily."""
+        """Call `function` with the dict of each episode (default: all), lazily."""
         return map(
             function, self.get_episodes(range(self.total_episodes) if episode_indices is None else episode_indices)
         )
 
     def get_episodes(self, episode_indices: Iterable[int]) -> Iterator[dict[str, Any]]:
-        """Episodes as dicts under the names of `EpisodeData`. Memory: one at a time. Raises `IndexError`."""
+        """Yield episodes as dicts with the names of `EpisodeData`. Memory: one at a time. Raises `IndexError`."""
         return (as_dict(episode, number, *self._columns) for number, episode in self._numbered(episode_indices))
 
     def episodes(self, episode_indices: Iterable[int] | None = None) -> Iterator[Episode]:
@@ -201,10 +202,10 @@ class MinariStorage:
             yield number, source.episode(number)
 
     def update_episodes(self, episodes: Iterable[EpisodeBuffer]) -> None:
-        """Append the episodes that buffers hold, each numbered by its place; several are committed together.
+        """Append the episodes of buffers, numbered in order; several are committed together.
 
-        Raises `DataError` if they do not fit the spaces or the columns of the dataset, or have the id of one that is
-        there; those before it are then stored.
+        Raises `DataError` for an episode that does not fit the spaces or the columns of the dataset, or has the id of
+        a stored episode; the episodes before it are stored.
         """
         spec = Spec({}, *self._columns)
         first = self.total_episodes
@@ -216,7 +217,7 @@ class MinariStorage:
     def append(self, episodes: Iterable[Episode]) -> None:
         """Append episodes given as columns, with their metadata. Values are cast to the dataset's dtypes if exact.
 
-        The columns of a dataset are those of its first episode. Raises `DataError` or `SpecError` for others.
+        The first episode sets the columns of a dataset. Raises `DataError` or `SpecError` for other columns.
         """
         arriving = iter(episodes)
         if self.total_episodes == 0:
@@ -229,14 +230,14 @@ class MinariStorage:
         writer.write_all(conformed(episode, writer.spec) for episode in arriving)
 
     def update_from_storage(self, storage: MinariStorage, episode_indices: Iterable[int] | None = None) -> None:
-        """Append episodes (default: all) of another storage with their metadata; authors are united."""
+        """Append episodes (default: all) of another storage with their metadata; authors are merged."""
         self.append(storage.episodes(episode_indices))
         mine, theirs = self.metadata, storage.metadata
         authors = {name: mine.get(name, set()) | theirs.get(name, set()) for name in ("author", "author_email")}
         self.update_metadata({name: names for name, names in authors.items() if names})
 
     def count_steps(self, episode_indices: Sequence[int] | AnyArray) -> int:
-        """How many steps some episodes have together. Cost: no values are read."""
+        """Return the total number of steps of some episodes. Cost: no values are read."""
         if self.total_episodes == 0:
             return 0
         return int(np.diff(self._source().offsets)[np.asarray(episode_indices, np.int64)].sum())
@@ -246,7 +247,7 @@ class MinariStorage:
         return entries_of.size_of(self._data_path)
 
     def close(self) -> None:
-        """Let go of files. A dataset without episodes gets its empty data file, so that others can read it."""
+        """Close the files. A dataset without episodes gets its empty data file, so that others can read it."""
         if self.total_episodes == 0 and not has_data(self._data_path):
             self._begin(empty_spec(*self._columns))
         for held in (self._reading, self._writing):
@@ -255,7 +256,7 @@ class MinariStorage:
         self._reading = self._writing = None
 
     def _begin(self, spec: Spec) -> None:
-        """Make the empty data file, or make it anew while nothing is in it, for episodes of these columns."""
+        """Create the empty data file, or replace it while it is empty, for episodes of these columns."""
         begin_data(self._data_path, spec, self.FORMAT, self._images)
         self._writing = self._writer_of(spec)
 
@@ -283,7 +284,7 @@ class MinariStorage:
         return stored_space(self._spaces[0]), stored_space(self._spaces[1])
 
     def _source(self) -> Source:
-        """The episodes as they are now, whoever appended them."""
+        """Return the current episodes, including episodes of other writers."""
         if self._reading is not None:
             try:
                 self._reading.refresh()
@@ -305,12 +306,12 @@ class MinariStorage:
 
     @property
     def total_episodes(self) -> int:
-        """How many episodes are stored."""
+        """Number of stored episodes."""
         return int(self.read_raw_metadata(self._data_path)["total_episodes"])
 
     @property
     def total_steps(self) -> int:
-        """How many steps all episodes have together."""
+        """Number of steps of all episodes."""
         return int(self.read_raw_metadata(self._data_path)["total_steps"])
 
     @property
@@ -346,14 +347,14 @@ STORAGES: dict[str, type[MinariStorage]] = {kind.FORMAT: kind for kind in (Arrow
 
 
 def storage_class(data_format: str) -> type[MinariStorage]:
-    """The storage of a format. Raises `DataError` for an unknown one."""
+    """Return the storage class of a format. Raises `DataError` for an unknown format."""
     if data_format not in STORAGES:
         raise DataError(f"No storage implemented for {data_format}. Available formats: {list(STORAGES)}")
     return STORAGES[data_format]
 
 
 def is_image_space(space: GymSpace) -> bool:
-    """Whether a space is an image to the standard: uint8, 2 or 3 dimensions, sides of 32 or more, 0 to 255."""
+    """Return whether the standard stores a space as images: uint8, 2 or 3 dimensions, sides of 32 or more, 0 to 255."""
     return isinstance(space, gymnasium.spaces.Box) and is_image(from_gymnasium(space))
 
 

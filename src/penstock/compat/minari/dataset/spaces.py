@@ -1,4 +1,4 @@
-"""What the values of a space are stored as, also those of spaces that a program registered itself."""
+"""Storage spaces of the values of a space, including custom spaces."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ANY_LENGTH = 2**31 - 1
 
 
 def stored_space(space: gymnasium.Space[Any]) -> spaces.Space:
-    """The standard's space for the columns of `space`. A space of one's own counts as what its samples are.
+    """Return the standard's space for the columns of `space`. For a custom space it follows from its samples.
 
     Raises `SpecError` if those are neither text nor numbers of one shape.
 

@@ -48,7 +48,7 @@ def install(staging: Path, path: Path) -> None:
 
 
 def has_data(data: Path) -> bool:
-    """Whether a data directory has a place for episodes, beside its metadata.
+    """Return whether a data directory has a place for episodes in addition to its metadata.
 
     An HDF5 file of no bytes is how other writers begin.
     """
@@ -85,7 +85,7 @@ def legacy_metadata(data: Path) -> dict[str, Any]:
             found = legacy.read_attributes(file)
     if not any(name in found for name in ROOT_MARKS):
         raise FormatError(
-            "expected metadata, got none, as a killed writer leaves it; write it anew with "
+            "expected metadata, got none, probably because of a killed writer; rebuild it with "
             "penstock.formats.minari.recover.rebuild_metadata",
             path=data / metadata.FILE,
         )

@@ -1,4 +1,4 @@
-"""What a step consists of, under its singular names."""
+"""The data of one step, under singular names."""
 
 from __future__ import annotations
 

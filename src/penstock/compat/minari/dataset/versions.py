@@ -1,4 +1,4 @@
-"""Which releases' datasets can be read."""
+"""Versions of the datasets that can be read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from penstock.errors import require
 
 
 def is_supported(version: Any) -> bool:
-    """Whether a dataset written by `version` can be read: a release, or a range such as the `~=0.4` of old files.
+    """Return whether a dataset of `version` can be read: a release, or a range such as the `~=0.4` of old files.
 
     >>> is_supported("0.5.4"), is_supported("~=0.4"), is_supported("9.0"), is_supported(None)
     (True, True, False, False)

@@ -1,4 +1,4 @@
-"""Where datasets lie: this machine's root, and remote hubs."""
+"""Storage of datasets: this machine's root directory, and remote hubs."""
 
 from penstock.compat.minari.storage.datasets_root_dir import get_dataset_path
 

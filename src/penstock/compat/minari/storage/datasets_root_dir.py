@@ -1,4 +1,4 @@
-"""The root that local datasets lie below."""
+"""The root directory of local datasets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.formats.minari import ids
 
 
 def get_dataset_path(dataset_id: str | None = None) -> Path:
-    """The directory of a dataset or namespace, or the root (which is created) without an argument.
+    """Return the directory of a dataset or namespace, or the root (which is created) without an argument.
 
     Raises `UnsafeDataError` for a name that would leave the root.
 

@@ -31,10 +31,10 @@ def list_remote_datasets(
     latest_version: bool = False,
     compatible_minari_version: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """Ids of a hub's datasets that start with `prefix`, and their raw metadata, fetched by ten threads.
+    """Return ids of a hub's datasets that start with `prefix`, and their raw metadata, fetched by ten threads.
 
-    Datasets whose metadata cannot be read are warned about and left out. The other arguments are those of
-    `list_local_datasets`; `remote_path` is explained at `get_cloud_storage`.
+    Datasets whose metadata cannot be read are left out, with a warning. See `list_local_datasets` for the other
+    arguments, and `get_cloud_storage` for `remote_path`.
     """
     cloud = get_cloud_storage(remote_path)
     dataset_ids = list(cloud.list_datasets(prefix))
@@ -61,7 +61,7 @@ def split_remote(url: str) -> tuple[str | None, str]:
 
     On `hf` and `gcp` the hub is the first part. Elsewhere the dataset itself says its id.
 
-    Raises `DataError` if no dataset lies at the URL.
+    Raises `DataError` if the URL has no dataset.
 
     >>> split_remote("hf://farama-minari/D4RL/door/human-v2")
     ('hf://farama-minari', 'D4RL/door/human-v2')
@@ -84,8 +84,8 @@ def split_remote(url: str) -> tuple[str | None, str]:
 def download_dataset(dataset_id: str, force_download: bool = False) -> None:
     """Copy a dataset from the hub here, with its namespaces' metadata and the datasets that it combines.
 
-    `dataset_id` may be a URL, such as `hf://farama-minari/D4RL/door/human-v2`. What is here is kept (with a warning)
-    unless `force_download`, which also takes datasets that a release cannot read.
+    `dataset_id` may be a URL, such as `hf://farama-minari/D4RL/door/human-v2`. An existing dataset is kept,
+    with a warning, unless `force_download`, which also downloads datasets that a release cannot read.
 
     Raises `DataError` if the hub has no such dataset, or none that can be read here.
     """
@@ -156,7 +156,7 @@ def _refuse(message: str, force: bool) -> None:
 
 
 def _download_namespaces(cloud: CloudStorage, dataset_id: str) -> None:
-    """Metadata of the namespaces that are not here yet."""
+    """Download metadata of the namespaces that do not exist locally."""
     namespace = parse_dataset_id(dataset_id)[0]
     here = set(list_local_namespaces())
     if namespace is None or namespace in here:
@@ -180,7 +180,7 @@ def _download_parts(hub: str | None, dataset_id: str, seen: set[str]) -> None:
 def upload_dataset(dataset_id: str, token: str | None = None) -> None:
     """Copy a local dataset to the hub (`MINARI_REMOTE`), with its namespaces and the datasets that it combines.
 
-    Warns and does nothing if it is there. `token` is explained at `get_cloud_storage`.
+    Warns and does nothing if the hub has the dataset. `token` is explained at `get_cloud_storage`.
 
     Raises `FileNotFoundError` if a dataset is not here.
     """

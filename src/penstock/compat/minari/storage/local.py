@@ -18,7 +18,7 @@ from penstock.formats.minari import root
 
 
 def load_dataset(dataset_id: str, download: bool = False) -> MinariDataset:
-    """Open a dataset; with `download`, one that is not here is fetched from the hub first. Nothing is executed.
+    """Open a dataset; with `download`, fetch a missing dataset from the hub first. Nothing is executed.
 
     Raises `FileNotFoundError` if it is not here, `DataError` for a malformed id, `FormatError` for a broken dataset.
     """
@@ -38,7 +38,7 @@ def load_dataset(dataset_id: str, download: bool = False) -> MinariDataset:
 def list_local_datasets(
     latest_version: bool = False, compatible_minari_version: bool = False, prefix: str | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Ids of the local datasets and their raw metadata; `prefix` is a directory below the root. Nothing is executed.
+    """Return ids and raw metadata of the local datasets; `prefix` is a directory below the root. Nothing is executed.
 
     Datasets that cannot be read, or whose metadata has another id, are warned about and left out. Arguments:
     `latest_version` keeps the highest version of each name, `compatible_minari_version` what can be read here.

@@ -1,4 +1,4 @@
-"""Callbacks: what is recorded of each step, and beside each episode."""
+"""Callbacks that choose the recorded data of each step and each episode."""
 
 from penstock.compat.minari.data_collector.callbacks.episode_metadata import EpisodeMetadataCallback
 from penstock.compat.minari.data_collector.callbacks.step_callback import StepDataCallback

@@ -1,4 +1,4 @@
-"""The callback that computes what is stored beside each episode."""
+"""The callback that computes the metadata of each episode."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 
 class EpisodeMetadataCallback:
-    """Called with each recorded episode; what it returns is stored as the episode's metadata. Subclass to add more."""
+    """Callback that returns the metadata to store with each recorded episode. Subclass to add entries."""
 
     def __call__(self, episode: dict[str, Any]) -> dict[str, Any]:
-        """Statistics of the rewards.
+        """Return statistics of the rewards.
 
         Arguments: `episode`, the arrays of one episode under the names of `EpisodeData`.
         """

@@ -1,4 +1,4 @@
-"""The callback that decides what is recorded of each step."""
+"""The callback that chooses the recorded data of each step."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from penstock.compat.minari.dataset.step_data import StepData
 
 
 class StepDataCallback:
-    """Called after each `reset` and `step`; what it returns is recorded. Subclass to change or add columns.
+    """Callback after each `reset` and `step` that returns the data to record. Subclass to change or add columns.
 
-    Keys beyond those of `StepData` become extra groups of the episode: their values are arrays, numbers or nested
-    dicts of them, given at `reset` and at every step, so that they have T + 1 rows as observations do.
+    Keys that `StepData` lacks become extra groups of the episode: their values are arrays, numbers or nested dicts of
+    arrays and numbers, returned at `reset` and at every step, so that they have T + 1 rows like observations.
     """
 
     def __call__(
@@ -26,7 +26,7 @@ class StepDataCallback:
         terminated: bool | None = None,
         truncated: bool | None = None,
     ) -> StepData:
-        """The step as it came from the environment; at `reset` all but `obs` and `info` are None."""
+        """Return the step as the environment returned it; at `reset` all but `obs` and `info` are None."""
         return {
             "action": action,
             "observation": obs,

@@ -6,12 +6,12 @@ from penstock.compat.minari.dataset.minari_storage import STORAGES, MinariStorag
 
 
 def get_minari_storage(storage_type: str) -> type[MinariStorage]:
-    """The storage class of a format. Raises `DataError` for an unknown one."""
+    """Return the storage class of a format. Raises `DataError` for an unknown format."""
     return storage_class(storage_type)
 
 
 def get_storage_keys() -> list[str]:
-    """The names of the formats.
+    """Return the names of the formats.
 
     >>> get_storage_keys()
     ['arrow', 'hdf5', 'parquet']

@@ -10,12 +10,12 @@ DEFAULT_REMOTE = "hf://farama-minari"
 
 
 def default_remote() -> str:
-    """The hub that is used unless told otherwise: `MINARI_REMOTE`, or the Farama Foundation's."""
+    """Return the default hub: `MINARI_REMOTE`, or the Farama Foundation's."""
     return os.environ.get("MINARI_REMOTE") or DEFAULT_REMOTE
 
 
 def get_cloud_storage(remote_path: str | None = None, token: str | None = None) -> CloudStorage:
-    """The hub at `remote_path`: `hf://<organisation>`, `gcp://<bucket>`, any other fsspec URL, or a local directory.
+    """Return the hub at `remote_path`: `hf://<organisation>`, `gcp://<bucket>`, a fsspec URL, or a local directory.
 
     `token` is the API token for `hf`, and the path of a service account's key file for `gcp`.
 

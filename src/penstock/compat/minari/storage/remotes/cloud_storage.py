@@ -1,7 +1,7 @@
 """A hub of datasets on any file system that fsspec knows.
 
 A hub is a directory of directories: `<namespace>/<name>-v<n>/data/...` and `<namespace>/namespace_metadata.json`.
-On `hf` each first part is a repository of its own, whose `namespace_metadata.json` lists `datasets` and `namespaces`.
+On `hf` each first part is a separate repository, whose `namespace_metadata.json` lists `datasets` and `namespaces`.
 Names that come from a hub are hostile until `ids.inside` has passed them.
 """
 
@@ -51,12 +51,12 @@ class CloudStorage:
         self.base = str(self.base).rstrip("/")
 
     def list_datasets(self, prefix: str | None = None) -> Iterator[str]:
-        """The ids of the hub's datasets that start with `prefix`, sorted. Names that are not ids are passed over."""
+        """Return the ids of the hub's datasets that start with `prefix`, sorted. Other names are ignored."""
         found = self._registered("datasets") if self.scheme == "hf" else self._walked(_DATA_FILE, prefix)
         return (name for name in sorted(set(found)) if name.startswith(prefix or "") and _is_id(name))
 
     def list_namespaces(self) -> Iterator[str]:
-        """The namespaces that have metadata on the hub, sorted."""
+        """Return the namespaces that have metadata on the hub, sorted."""
         if self.scheme == "hf":
             found: Iterable[str] = (*self._groups(), *self._registered("namespaces"))
         else:
@@ -64,16 +64,16 @@ class CloudStorage:
         return (name for name in sorted(set(found)) if ids.NAMESPACE.fullmatch(name))
 
     def get_dataset_metadata(self, dataset_id: str) -> dict[str, Any]:
-        """The raw metadata of a dataset ("" for one that lies at the hub's own place).
+        """Return the raw metadata of a dataset ("" for a dataset at the hub's root).
 
         Raises `FileNotFoundError`, or `FormatError` if it is not JSON.
         """
         return self._json(f"{dataset_id}{_DATA_FILE}".lstrip("/"))
 
     def download_dataset(self, dataset_id: str, path: Path) -> None:
-        """Copy a dataset below the root `path`. It appears there whole or not at all, and replaces what was there.
+        """Copy a dataset below the root `path`, atomically. An existing dataset is replaced.
 
-        Raises `UnsafeDataError` for a file name that would leave the dataset, `FileNotFoundError` if nothing is there.
+        Raises `UnsafeDataError` for a file name that would leave the dataset, `FileNotFoundError` if it does not exist.
         """
         target = ids.directory(dataset_id, path)
         path.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ class CloudStorage:
         self._make_group(dataset_id)
         files = [file for file in sorted(source.rglob("*")) if file.is_file()]
         files = [f for f in files if not any(part.startswith(".") for part in f.relative_to(source).parts)]
-        # The metadata makes a dataset visible to others, so it comes when everything else is there.
+        # The metadata makes a dataset visible to others, so it is copied last.
         for file in sorted(files, key=lambda file: file == source / root.DATA / metadata.FILE):
             self._put(file, f"{dataset_id}/{file.relative_to(source).as_posix()}")
         if self.scheme == "hf":
@@ -149,7 +149,7 @@ class CloudStorage:
         self.fs.put_file(str(file), path)
 
     def _walked(self, ending: str, prefix: str | None) -> Iterator[str]:
-        """Directories below the hub that hold a file of this name."""
+        """Return the directories below the hub that have a file of this name."""
         start = f"{self.base}/{(prefix or '').rpartition('/')[0]}".rstrip("/")
         if not self.fs.exists(start):
             return
@@ -158,7 +158,7 @@ class CloudStorage:
                 yield str(name)[len(self.base) + 1 : -len(ending)]
 
     def _groups(self) -> list[str]:
-        """The repositories of an organisation on `hf`."""
+        """Return the repositories of an organisation on `hf`."""
         hub: Any = require("huggingface_hub", "hf")
         return [str(found.id).partition("/")[2] for found in hub.HfApi().list_datasets(author=self.name)]
 
@@ -188,7 +188,7 @@ class CloudStorage:
 
 
 def _native(scheme: str, place: str, name: str) -> str:
-    """The URL by which fsspec knows a hub."""
+    """Return the fsspec URL of a hub."""
     if scheme == "hf":
         return f"hf://datasets/{place}"
     return f"gs://{place}" if scheme in ("gcp", "gs") else name
