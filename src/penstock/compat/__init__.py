@@ -1,1 +1,1 @@
-"""The doors: other libraries' names over our own code."""
+"""Compatibility layers: the APIs of other libraries over penstock."""
