@@ -244,5 +244,5 @@ def _packer(pack: bool | PackPreprocessor, use_multi_bin_packing: bool) -> list[
 def _rows(columns: Columns, name: str) -> Ragged:
     held = feature(columns, name)
     if not isinstance(held, Ragged):
-        raise SpecError(f"expected {name!r} as sequences of different lengths, got {held.dtype}{list(held.shape)}")
+        raise SpecError(f"expected {name!r} as variable-length sequences, got {held.dtype}{list(held.shape)}")
     return held
