@@ -49,7 +49,7 @@ class Chain:
         return example
 
     def then(self, call: Call) -> Chain:
-        """With one more function."""
+        """Return the examples with one more function applied."""
         return Chain(self.source, (*self.calls, call), self.numbers)
 
     def where(self, condition: Call) -> Chain:
@@ -58,7 +58,7 @@ class Chain:
         return Chain(self.source, self.calls, self.numbers[kept])
 
     def episodes(self, name: str, lengths: Mapping[str, Length]) -> EpisodeDataset:
-        """The examples as a dataset, each an episode of one step. 1-d features are ragged, unless they are as long as
+        """Return the examples as a dataset of one-step episodes. 1-d features are ragged, unless they are as long as
         each other and their sequence length is `SKIP_FEATURE`; features of more axes, where their first axes differ or
         they have a sequence length of one number.
 

@@ -112,7 +112,7 @@ def get_t5x_prefix_lm_feature_converter_preprocessors(
 
 
 def make_autoregressive_inputs(tokens: Tokens, segment_ids: Tokens | None = None, bos_id: int = 0) -> Tokens:
-    """`[n, L, ...]` tokens one place later, `bos_id` first; with `[n, L]` segment ids, first in every sequence.
+    """Shift tokens `[n, L, ...]` right by one, `bos_id` first; with `[n, L]` segment ids, first in every sequence.
 
     Raises `SpecError` for segment ids that are no integers, or tokens with more axes than they have.
 

@@ -44,7 +44,7 @@ class Flow:
 
     @classmethod
     def start(cls, name: str, source: Any, args: AirIOInjectedRuntimeArgs, seed: int, each: bool) -> Flow:
-        """The examples of a source; `each` tells that functions of one example come first."""
+        """Return the flow of a source's examples; `each` says whether functions of one example come first."""
         if isinstance(source, EpisodeDataset):
             if each:
                 return cls(name, args, seed, examples=Chain(of_episodes(source)))
@@ -54,14 +54,14 @@ class Flow:
         return cls(name, args, seed, examples=Chain(source))
 
     def apply(self, preprocessors: Sequence[Preprocessor], shuffle: bool = False) -> Flow:
-        """After the preprocessors. `shuffle`: packers that go by the order get another one."""
+        """Return the flow after the preprocessors. With `shuffle`, packers that depend on the order get another order."""
         flow = self
         for i in range(len(preprocessors)):
             flow = flow.apply_one(preprocessors, i, shuffle)
         return flow
 
     def apply_one(self, preprocessors: Sequence[Preprocessor], i: int, shuffle: bool = False) -> Flow:
-        """After preprocessor `i`; a packer pads as the first `pad` behind it says."""
+        """Return the flow after preprocessor `i`; a packer pads like the first `pad` after it."""
         step = preprocessors[i]
         if isinstance(step, PackPreprocessor):
             return self._packed(step, pad_id_of(preprocessors[i + 1 :]), shuffle)
@@ -87,7 +87,7 @@ class Flow:
         return replace(flow, stage=self.stage + 1, args=update(self.args) if update else self.args)
 
     def columns(self) -> Flow:
-        """With `rows`."""
+        """Return the flow with these `rows`."""
         if self.examples is None:
             return self
         episodes = self.examples.episodes(self.name, self.args.sequence_lengths or {})
@@ -150,7 +150,7 @@ class Flow:
         return replace(self, examples=None, episodes=None, drawn=False).with_packs(sequences, step, pad_id)
 
     def with_packs(self, sequences: MapDataset, step: PackPreprocessor, pad_id: int) -> Flow:
-        """The flow of packs of these sequences."""
+        """Return the flow of packs of these sequences."""
         limits = self.args.limits
         pack = step.packer.planned(limits, dict.fromkeys(limits, pad_id), step.pool(limits))
         rows, lengths = sequences.apply(pack), dict(self.args.sequence_lengths or {})
@@ -197,12 +197,12 @@ class Marks:
 
 
 def as_it_is(columns: Columns) -> Columns:
-    """The columns."""
+    """Return the columns unchanged."""
     return columns
 
 
 def pad_id_of(following: Sequence[Preprocessor]) -> int:
-    """The `pad_id` of the next `pad`, for packs are padded as they are laid."""
+    """Return the `pad_id` of the next `pad`: packs are padded when they are filled."""
     for step in following:
         if isinstance(step, MapFnTransform) and getattr(step.map_fn, "func", step.map_fn) is pad:
             return int(getattr(step.map_fn, "keywords", {}).get("pad_id", 0))
@@ -210,8 +210,11 @@ def pad_id_of(following: Sequence[Preprocessor]) -> int:
 
 
 def only(sequences: MapDataset, args: AirIOInjectedRuntimeArgs, name: str) -> MapDataset:
-    """The features that have a sequence length. Raises `PlanError` if none was given, `SpecError` for one that examples
-    have not, or that is ragged and not to be packed."""
+    """Return the features that have a sequence length.
+
+    Raises `PlanError` without sequence lengths, `SpecError` for a feature that examples lack, or that is ragged and not
+    to be packed.
+    """
     wanted, plan = list(args.sequence_lengths or {}), sequences.plan
     if not args.limits:
         raise PlanError(f"expected a sequence length for what is packed in {name}, got {args.sequence_lengths}")

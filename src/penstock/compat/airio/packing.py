@@ -28,7 +28,7 @@ class Packer(Protocol):
         ...
 
     def planned(self, lengths: Lengths, pad: Mapping[str, int], pool: int) -> Pack:
-        """The plan of packs with room for `lengths`, out of pools of `pool` examples."""
+        """Return the plan of packs with room for `lengths`, from pools of `pool` examples."""
         ...
 
 
@@ -109,12 +109,12 @@ class PackPreprocessor:
     pool_size: int | Callable[[Lengths], int] = STREAM
 
     def pool(self, lengths: Lengths) -> int:
-        """Examples of a pool."""
+        """Return the number of examples in a pool."""
         return self.pool_size if isinstance(self.pool_size, int) else self.pool_size(lengths)
 
 
 def AirIOPackDatasetMapPreprocessor(packer: Packer, pool_size: int | Callable[[Lengths], int]) -> PackPreprocessor:
-    """A packer of pools.
+    """Return a packer of pools.
 
     >>> AirIOPackDatasetMapPreprocessor(NoamPacker(), pool_size=128).pool({"targets": 8})
     128
@@ -123,7 +123,7 @@ def AirIOPackDatasetMapPreprocessor(packer: Packer, pool_size: int | Callable[[L
 
 
 def AirIOPackDatasetIterPreprocessor(packer: Packer) -> PackPreprocessor:
-    """A packer of one stream.
+    """Return a packer of one stream.
 
     >>> AirIOPackDatasetIterPreprocessor(NoamPacker()).pool_size == STREAM
     True

@@ -132,8 +132,9 @@ def pad(columns: Any, runtime_args: AirIOInjectedRuntimeArgs, pad_id: int = 0) -
 
 @batched
 def rekey(columns: Columns, key_map: Mapping[str, str | None] | None = None) -> Columns:
-    """The features under other names: `key_map` has the old name of each new one, or None for empty text. Without a map
-    they stay.
+    """Rename features: `key_map` maps each new name to the old name, or to None for empty text.
+
+    Without a map, names stay.
 
     Raises `SpecError` for a feature that does not exist.
 
@@ -148,7 +149,7 @@ def rekey(columns: Columns, key_map: Mapping[str, str | None] | None = None) -> 
 
 @batched
 def remove_features_not_in_sequence_lengths(columns: Columns, runtime_args: AirIOInjectedRuntimeArgs) -> Columns:
-    """Only the features that have a sequence length, `SKIP_FEATURE` included.
+    """Keep only the features that have a sequence length, including `SKIP_FEATURE`.
 
     >>> both = Columns({"targets": np.zeros(1), "text": np.zeros(1)})
     >>> list(remove_features_not_in_sequence_lengths(both, AirIOInjectedRuntimeArgs({"targets": 2}, "train")))

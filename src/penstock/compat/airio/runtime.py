@@ -69,7 +69,7 @@ class AirIOInjectedRuntimeArgs:
         return {name: length for name, length in found.items() if isinstance(length, int)}
 
     def length(self, feature: str) -> int:
-        """The length of a feature. Raises `PlanError` if none was given."""
+        """Return the length of a feature. Raises `PlanError` if it has no length."""
         if feature not in self.limits:
             raise PlanError(
                 f"expected a sequence length for {feature!r}, got {dict(self.sequence_lengths or {})}; "
@@ -91,7 +91,7 @@ class ShardInfo:
 
 
 def injected(fn: Callable[..., Any], args: AirIOInjectedRuntimeArgs) -> Callable[..., Any]:
-    """The function with `args` bound to the parameter that asks for them; itself if none does.
+    """Return the function with `args` bound to the annotated parameter, or unchanged without such a parameter.
 
     Raises `PlanError` if several do.
 
@@ -115,7 +115,7 @@ def injected(fn: Callable[..., Any], args: AirIOInjectedRuntimeArgs) -> Callable
 
 
 def named(fn: Callable[..., Any]) -> str:
-    """A name for messages, which tells partial functions apart.
+    """Return a name for messages that distinguishes partial functions.
 
     >>> named(functools.partial(round, ndigits=2))
     'round(ndigits=2)'

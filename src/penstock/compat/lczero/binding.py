@@ -89,7 +89,7 @@ def _message(name: str, given: Any, where: str) -> Any:
 
 
 def bind(message: type[M], given: object, where: str = "the configuration") -> M:
-    """A `message`, one of the dataclasses of `config`, from any of what `load_config` takes.
+    """Return a `message` (a dataclass of `config`) from any input that `load_config` accepts.
 
     Raises `DataError` and `FormatError` as that does.
 

@@ -10,7 +10,7 @@ FrameFormat = Literal["V6TrainingData", "V7TrainingData"]
 
 
 def natural(default: int) -> Any:
-    """A field of integers from 0 on."""
+    """Return a field of integers of at least 0."""
     return field(default=default, metadata={"least": 0})
 
 

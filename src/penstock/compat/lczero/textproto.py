@@ -52,7 +52,7 @@ class _Token:
 
 
 def parse(text: str) -> tuple[Entry, ...]:
-    """The fields of a message in the text format, in their order; `name: [a, b]` counts as two.
+    """Return the fields of a message in the text format, in their order; `name: [a, b]` counts as two.
 
     Cost: one pass. Raises `FormatError` with the line for what is not of the format.
 
@@ -81,7 +81,7 @@ class _Parser:
         self._tokens, self._at = tokens, 0
 
     def message(self, closing: str, depth: int) -> tuple[Entry, ...]:
-        """Fields up to a closing bracket, or up to the end."""
+        """Return the fields up to a closing bracket, or up to the end."""
         if depth > DEEP:
             raise _wrong(f"at most {DEEP} messages within each other", "more", self._peek().line)
         entries: list[Entry] = []

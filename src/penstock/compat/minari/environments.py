@@ -72,7 +72,7 @@ def spec_to_json(spec: EnvSpec | None) -> str | None:
 
 
 def entry_point_name(spec: EnvSpec) -> Any:
-    """The entry point as "module:name" if something importable has it; else the object itself."""
+    """Return the entry point as "module:name" if it can be imported by that name, else the object itself."""
     point = spec.entry_point
     if point is None or isinstance(point, str):
         return point

@@ -162,7 +162,7 @@ def _shared(datasets: Sequence[MinariDataset]) -> dict[str, Any]:
 
 
 def validate_datasets_to_combine(datasets_to_combine: Sequence[MinariDataset]) -> EnvSpec | None:
-    """The spec of the environment that a combination has: the parts' with the largest `max_episode_steps`, or no limit.
+    """Return the environment spec of a combined dataset: the parts' with the largest `max_episode_steps`, or no limit.
 
     Raises `DataError` if environments or spaces differ, or only some parts have an environment.
     """

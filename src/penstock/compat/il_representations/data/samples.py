@@ -122,8 +122,8 @@ class Resumable(_Iterable):
 
 
 def begins(frame: Sample, before: Sample) -> bool:
-    """Whether a frame starts a trajectory, given the previous frame: after a done, and where the number of the
-    trajectory is another, as at the end of an archive that cut its trajectory off.
+    """Return whether a frame starts a trajectory, given the previous frame: after a done, or if the trajectory number
+    changes, as at the end of an archive that cut its trajectory off.
 
     >>> begins({"dones": False, TRAJECTORY: 1}, {"dones": False, TRAJECTORY: 0})
     True

@@ -13,7 +13,7 @@ _PYTHON = {"True": "true", "False": "false", "None": "null"}  # as JSON has them
 
 
 def parsed(arguments: Sequence[str], options: dict[str, Any]) -> tuple[Config, dict[str, Any]]:
-    """The configuration and the program's `options` that arguments say; a leading `with` is passed over.
+    """Return the configuration and the program's `options` from arguments; a leading `with` is ignored.
 
     Raises `DataError` for unknown keys, naming the one that was probably meant.
 

@@ -11,5 +11,5 @@ from penstock.formats.l5kit import combined_scenes
 
 
 def get_combined_scenes(scenes: Any) -> AnyArray:
-    """Scenes of which one begins when the one before it ends, by the same host, as one."""
+    """Join consecutive scenes of the same host, where a scene starts at the end of the scene before."""
     return combined_scenes(np.asarray(scenes))

@@ -41,34 +41,34 @@ def filter_agents_by_track_id(agents: AnyArray, track_id: int) -> AnyArray:
 
 
 def filter_agents_by_frames(frames: AnyArray, agents: Any) -> list[AnyArray]:
-    """The agents of each of `frames`, whose intervals count in `agents`; one frame may stand without an axis."""
+    """Return the agents of each of `frames`, whose intervals index `agents`; a single frame needs no axis."""
     return [agents[get_agents_slice_from_frames(frame)] for frame in np.atleast_1d(frames)]
 
 
 def filter_tl_faces_by_frames(frames: AnyArray, tl_faces: Any) -> list[AnyArray]:
-    """The faces of each of `frames`, whose intervals count in `tl_faces`; one frame may stand without an axis."""
+    """Return the faces of each of `frames`, whose intervals index `tl_faces`; a single frame needs no axis."""
     return [tl_faces[get_tl_faces_slice_from_frames(frame)] for frame in np.atleast_1d(frames)]
 
 
 def filter_tl_faces_by_status(tl_faces: AnyArray, status: str) -> AnyArray:
-    """Those whose `status` (ACTIVE, INACTIVE, UNKNOWN) is above 0. Raises `DataError` for another."""
+    """Return the faces whose `status` (ACTIVE, INACTIVE, UNKNOWN) is above 0. Raises `DataError` for other text."""
     if status not in TL_FACE_LABEL_TO_INDEX:
         raise DataError(f"expected a status among {list(TL_FACE_LABEL_TO_INDEX)}, got {status!r}")
     return tl_faces[tl_faces["traffic_light_face_status"][:, TL_FACE_LABEL_TO_INDEX[status]] > 0]
 
 
 def get_frames_slice_from_scenes(scene_a: Any, scene_b: Any = None) -> slice:
-    """The frames from the first of one scene to the last of another, or of the same."""
+    """Return the slice of frames from the first of one scene to the last of another, or of the same scene."""
     return _from_to(scene_a, scene_b, "frame_index_interval")
 
 
 def get_agents_slice_from_frames(frame_a: Any, frame_b: Any = None) -> slice:
-    """The agents from the first of one frame to the last of another, or of the same."""
+    """Return the slice of agents from the first of one frame to the last of another, or of the same frame."""
     return _from_to(frame_a, frame_b, "agent_index_interval")
 
 
 def get_tl_faces_slice_from_frames(frame_a: Any, frame_b: Any = None) -> slice:
-    """The faces from the first of one frame to the last of another, or of the same."""
+    """Return the slice of faces from the first of one frame to the last of another, or of the same frame."""
     return _from_to(frame_a, frame_b, "traffic_light_faces_index_interval")
 
 

@@ -16,7 +16,7 @@ class DataManager(ABC):
 
     @abstractmethod
     def require(self, key: str) -> str:
-        """The path of the file that `key` names."""
+        """Return the path of the file that `key` names."""
 
 
 class LocalDataManager(DataManager):
@@ -35,7 +35,7 @@ class LocalDataManager(DataManager):
         self.root_folder = Path(folder)
 
     def require(self, key: str) -> str:
-        """The path of `key` below the folder. Raises `FileNotFoundError`."""
+        """Return the path of `key` below the folder. Raises `FileNotFoundError`."""
         path = self.root_folder / key
         if not path.exists():
             raise FileNotFoundError(f"expected {key} in the folder {self.root_folder}, got nothing there")

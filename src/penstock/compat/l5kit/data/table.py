@@ -10,7 +10,7 @@ _LOOKED_AT = 50  # frames, for how many there are a second
 
 
 def printed(logs: Logs) -> str:
-    """A table of one row, as the original prints it.
+    """Return a table of one row, in the original's format.
 
     >>> from penstock.domains.driving.logs import Arrays
     >>> logs = Arrays(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0))

@@ -134,7 +134,7 @@ class ChunkedDataset:
         return None if self.source is None else self.source.fingerprint
 
     def get_scene_dataset(self, scene_index: int) -> ChunkedDataset:
-        """One scene as a dataset in memory, its intervals counted from 0; -1 is the last.
+        """Return one scene as a dataset in memory, with intervals counted from 0; -1 is the last scene.
 
         Raises `NoSuchRowError`, which is a `ValueError` and an `IndexError`.
         """
@@ -158,7 +158,7 @@ class ChunkedDataset:
 
 
 def in_memory(logs: Logs, scene_index: int) -> ChunkedDataset:
-    """One scene of any logs as a dataset in memory. Raises `NoSuchRowError`."""
+    """Return one scene of any logs as a dataset in memory. Raises `NoSuchRowError`."""
     one = scene_logs(logs, scene_index)
     found = ChunkedDataset("")
     for own in FIELDS:

@@ -17,12 +17,12 @@ GIGABYTE = 1 << 30
 
 
 def zarr_concat(input_zarrs: Sequence[Path_], output_zarr: Path_) -> None:
-    """All scenes of several datasets in one. Raises as `penstock.formats.l5kit.concat` does."""
+    """Concatenate the scenes of several datasets. Raises as `penstock.formats.l5kit.concat` does."""
     concat(input_zarrs, output_zarr)
 
 
 def zarr_scenes_chop(input_zarr: Path_, output_zarr: Path_, num_frames_to_copy: int) -> None:
-    """The first frames of every scene. Raises as `penstock.formats.l5kit.chop` does."""
+    """Keep the first frames of every scene. Raises as `penstock.formats.l5kit.chop` does."""
     chop(input_zarr, output_zarr, num_frames_to_copy)
 
 

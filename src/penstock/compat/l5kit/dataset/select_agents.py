@@ -35,7 +35,7 @@ def select_agents(
     th_extent_ratio: float = TH_EXTENT_RATIO,
     th_distance_av: float = TH_DISTANCE_AV,
 ) -> UInt32Array:
-    """`[N, 2]` how many frames before and after each observation its track goes on; see `penstock`'s `agents_mask`.
+    """Return `[N, 2]` numbers of frames before and after each observation of its track; see `penstock`'s `agents_mask`.
 
     Hand it to a dataset as `agents_mask`; nothing is written.
     """
@@ -66,7 +66,7 @@ def in_angular_distance(yaw1: AnyArray | float, yaw2: AnyArray | float, th: floa
 
 
 def in_extent_ratio(extent1: AnyArray, extent2: AnyArray, th: float) -> bool:
-    """Whether the larger of two footprints, of 0.01 m2 or more, is less than `th` times the smaller.
+    """Return whether the larger of two footprints, of 0.01 m2 or more, is less than `th` times the smaller.
 
     >>> in_extent_ratio(np.array([4.0, 2, 1]), np.array([4.0, 2.1, 1]), 1.1)
     True
@@ -137,7 +137,7 @@ def _report(logs: Arrays, timeline: Timeline, limits: Thresholds) -> Counter[str
 
 
 def stored_mask(logs: Any, cfg: Mapping[str, Any]) -> AnyArray | None:
-    """The mask that the original left in the folder of a dataset for the configuration's probability, if it did."""
+    """Return the mask that the original stored in the dataset's folder for the configured probability, or None."""
     name = section(cfg, "raster_params")["filter_agents_threshold"]
     path = Path(getattr(logs, "path", "") or "/nowhere")
     return reference_mask(path, name) if (path / "agents_mask" / str(name) / ".zarray").is_file() else None

@@ -80,8 +80,10 @@ def distance_to_reference_trajectory(pred_centroid: Any, ref_traj: Any) -> Any:
 def detect_collision(
     pred_centroid: AnyArray, pred_yaw: AnyArray | float, pred_extent: AnyArray, target_agents: AnyArray
 ) -> tuple[CollisionType, np.uint64] | None:
-    """How the ego, at `[2]` metres, `pred_yaw` radians and of `[3]` metres, hits the first of `target_agents`, rows of
-    the agents' dtype, that it touches, and the track id of that one; None if it touches none.
+    """Return how the ego hits the first of `target_agents` that it touches, and the track id of that agent, or None.
+
+    The ego is at `[2]` metres, turned by `pred_yaw` radians, and `[3]` metres in size. `target_agents` are rows of the
+    agents' dtype.
 
     >>> from penstock.formats.l5kit import AGENT_DTYPE
     >>> agents = np.zeros(2, AGENT_DTYPE)

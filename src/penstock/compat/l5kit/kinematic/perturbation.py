@@ -35,7 +35,7 @@ class Perturbation(perturbation.Perturbation):
 
 
 def frames_of(poses: FloatArray) -> AnyArray:
-    """Frames `[n]` of poses `[n, 3]` (x, y, yaw); everything else is zero."""
+    """Return frames `[n]` with poses `[n, 3]` (x, y, yaw); all other fields are zero."""
     frames = np.zeros(len(poses), FRAME_DTYPE)
     place(frames, poses)
     return frames
@@ -48,7 +48,7 @@ def place(frames: AnyArray, poses: FloatArray) -> None:
 
 
 def poses_of(frames: AnyArray) -> FloatArray:
-    """`[n, 3]` x, y, yaw of the ego in frames `[n]`.
+    """Return `[n, 3]` x, y, yaw of the ego in frames `[n]`.
 
     >>> poses_of(frames_of(np.array([[1.0, 2, 0.5]]))).tolist()
     [[1.0, 2.0, 0.5]]

@@ -35,8 +35,9 @@ def get_box_world_coords(agents: AnyArray) -> FloatArray:
 def draw_boxes(
     raster_size: tuple[int, int], raster_from_world: AnyArray, agents: AnyArray, color: int | tuple[int, int, int]
 ) -> ByteArray:
-    """A black image `[H, W]`, or `[H, W, 3]` for a colour of three, with the boxes of agents; `raster_size` is width
-    and height. Where two boxes overlap there is a hole.
+    """Return a black image `[H, W]`, or `[H, W, 3]` for a colour of three, with the boxes of agents.
+
+    `raster_size` is width and height. Where two boxes overlap, the image has a hole.
 
     >>> agents = np.zeros(1, AGENT_DTYPE)
     >>> agents["extent"], agents["centroid"] = 4, (5, 5)

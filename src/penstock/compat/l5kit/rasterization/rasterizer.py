@@ -44,7 +44,7 @@ class Described:
 
 
 def named(kind: type[R], built: Any) -> R:
-    """A rasterizer of the domain as the class that the original has for it."""
+    """Return a rasterizer of the driving domain as an instance of the original's class name."""
     made = object.__new__(kind)
     vars(made).update(vars(built))
     return made

@@ -24,7 +24,7 @@ LINEAR = 1  # cv2.INTER_LINEAR
 def get_sat_image_crop_scaled_from_ecef(
     sat_image: AnyArray, crop_size: Size, ecef_translation: AnyArray, ecef_to_sat: AnyArray, **kwargs: Any
 ) -> AnyArray:
-    """As `get_sat_image_crop_scaled`, around a place on the globe, which `ecef_to_sat` `[4, 4]` maps to the image."""
+    """Crop like `get_sat_image_crop_scaled`, around a place on the globe; `ecef_to_sat` `[4, 4]` maps to the image."""
     place = transform_points(np.asarray(ecef_translation)[None], ecef_to_sat)[0]
     return get_sat_image_crop_scaled(sat_image, crop_size, place, **kwargs)
 
@@ -53,7 +53,7 @@ def get_sat_image_crop_scaled(
 def get_sat_image_crop(
     sat_image: AnyArray, crop_size: Size, sat_pixel_translation: AnyArray, yaw: float | None = None
 ) -> AnyArray:
-    """`crop_size` pixels of an image around a place, turned by `yaw` radians about it if there is one.
+    """Crop `crop_size` pixels of an image around a place, turned by `yaw` radians if it is given.
 
     Raises `OutsideImageError`, an `IndexError`, where they leave the image.
 

@@ -11,5 +11,8 @@ from penstock.domains.driving.vectorize import Vectorizer
 
 
 def build_vectorizer(cfg: Mapping[str, Any], data_manager: DataManager) -> Vectorizer:
-    """`data_generation_params` and `model_params` say how much, `raster_params` which map. Raises as `MapAPI` does."""
+    """Build the vectorizer: sizes from `data_generation_params` and `model_params`, the map from `raster_params`.
+
+    Raises the errors of `MapAPI`.
+    """
     return Vectorizer(cfg, MapAPI.from_cfg(data_manager, cfg))

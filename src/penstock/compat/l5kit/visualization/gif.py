@@ -36,7 +36,7 @@ def write_gif(
 
 
 def resized(images: Iterable[AnyArray], resolution: tuple[int, int], interpolation: int) -> Iterator[ImageArray]:
-    """Images as `[height, width, 3]`, scaled by OpenCV's `interpolation` where they have another size.
+    """Return images as `[height, width, 3]`, scaled with OpenCV's `interpolation` if their size differs.
 
     >>> next(resized([np.zeros((3, 4, 6), np.uint8)], (6, 4), CUBIC)).shape
     (4, 6, 3)

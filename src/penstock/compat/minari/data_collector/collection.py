@@ -74,7 +74,7 @@ class Collection(Sink):
         self._bytes = 0
 
     def storage(self) -> MinariStorage:
-        """The storage that episodes are saved in, made if need be."""
+        """Return the storage of the saved episodes, and create it if needed."""
         if self._storage is None:
             path = get_dataset_path() / f"{_PREFIX}{secrets.token_hex(8)}"
             path.mkdir()
@@ -106,7 +106,7 @@ class Collection(Sink):
 
 
 def unfinished() -> list[Path]:
-    """Directories of recordings that were never made a dataset, and whose process is gone.
+    """Return directories of recordings that did not become a dataset and whose process has ended.
 
     >>> all(path.name.startswith(".collecting-") for path in unfinished())
     True

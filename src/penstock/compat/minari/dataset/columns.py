@@ -21,7 +21,7 @@ from penstock.record.infos import is_texts
 
 
 def episode_of(buffer: EpisodeBuffer, spec: Spec, stored: Spec | None) -> Episode:
-    """The episode that a buffer holds, with the spaces of `spec` and, if it is given, the columns of `stored`.
+    """Return the episode in a buffer, with the spaces of `spec` and, if it is given, the columns of `stored`.
 
     Values are cast to the dtypes of their spaces if that is exact, or only rounds. Raises `DataError` if they do not
     fit the spaces or one another.
@@ -91,7 +91,7 @@ def _column(path: str, space: spaces.Space, values: Any) -> Array:
 
 
 def fitted(path: str, array: AnyArray, dtype: np.dtype[Any]) -> AnyArray:
-    """`array` as `dtype`, if that only rounds floats or changes nothing. Raises `DataError` otherwise.
+    """Return `array` as `dtype` if that only rounds floats or changes nothing. Raises `DataError` otherwise.
 
     >>> fitted("actions", np.array([1, 2]), np.dtype("uint8")).dtype
     dtype('uint8')
@@ -189,7 +189,7 @@ def _field(path: str, column: Array, steps: int) -> Field:
 def as_dict(
     episode: Episode, number: int, observation_space: spaces.Space, action_space: spaces.Space
 ) -> dict[str, Any]:
-    """An episode under the names of `EpisodeData`; text as lists in spaces, as object arrays elsewhere."""
+    """Return an episode with the names of `EpisodeData`; text is lists in spaces, and object arrays elsewhere."""
     derived = (PRESENT, SHAPES)
     there = {
         path: _cut(episode, path, array)
@@ -241,7 +241,7 @@ def _brief(value: object) -> str:
 
 
 def conformed(episode: Episode, spec: Spec) -> Episode:
-    """The episode with the dtypes of `spec`, where casting is exact or only rounds floats.
+    """Return the episode with the dtypes of `spec`, where casting is exact or only rounds floats.
 
     Raises `DataError` if it is not, and if the columns are others.
     """

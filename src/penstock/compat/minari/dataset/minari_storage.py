@@ -190,7 +190,7 @@ class MinariStorage:
         return (as_dict(episode, number, *self._columns) for number, episode in self._numbered(episode_indices))
 
     def episodes(self, episode_indices: Iterable[int] | None = None) -> Iterator[Episode]:
-        """Episodes (default: all) as columns, with their metadata."""
+        """Yield episodes (default: all) as columns, with their metadata."""
         wanted = range(self.total_episodes) if episode_indices is None else episode_indices
         return (episode for _, episode in self._numbered(wanted))
 

@@ -26,7 +26,7 @@ _FORMAT = MinariFormat()
 
 @contextmanager
 def building(path: Path) -> Generator[Path]:
-    """A data directory to fill, below a hidden directory of the root; at the end it becomes the dataset at `path`.
+    """Yield a data directory to fill, in a hidden directory of the root; at the end it becomes the dataset at `path`.
 
     If filling it fails, it is removed.
     """
@@ -68,12 +68,12 @@ def begin_data(data: Path, spec: Spec, data_format: str, images: writing.Images)
 
 
 def empty_spec(observation_space: Space, action_space: Space) -> Spec:
-    """The columns of a dataset without episodes."""
+    """Return the columns of a dataset without episodes."""
     return Spec(columns.of_spaces(observation_space, action_space), observation_space, action_space)
 
 
 def legacy_metadata(data: Path) -> dict[str, Any]:
-    """The entries of a dataset of 0.4, which has them on the root of its file.
+    """Return the metadata entries of a dataset of 0.4, which stores them at the root of its file.
 
     Raises `DataError` if there is no data, `FormatError` if entries are nowhere.
     """

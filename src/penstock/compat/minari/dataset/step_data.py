@@ -31,7 +31,7 @@ _OLD_NAMES = {
 
 
 def singular(step: Mapping[str, Any]) -> StepData:
-    """`step` under today's keys, whichever release its keys come from.
+    """Return `step` with the current keys, from the keys of any release.
 
     >>> singular({"observations": 1, "reward": 2})
     {'observation': 1, 'reward': 2}

@@ -23,8 +23,9 @@ figure.y_range.setv({start: y - around, end: y + around});
 
 
 def visualize(scene_index: int, frames: Sequence[FrameVisualization]) -> Any:
-    """A figure of a scene with a slider over its frames, for `bokeh.io.show` and `bokeh.plotting.save`; agents tell
-    what they are, trajectories can be hidden in the legend.
+    """Return a figure of a scene with a slider over its frames, for `bokeh.io.show` and `bokeh.plotting.save`.
+
+    Agents have tooltips, and the legend hides trajectories.
 
     Needs the extra `bokeh`. Raises `DataError` without a frame.
     """
