@@ -54,7 +54,7 @@ class Flow:
         return cls(name, args, seed, examples=Chain(source))
 
     def apply(self, preprocessors: Sequence[Preprocessor], shuffle: bool = False) -> Flow:
-        """Return the flow after the preprocessors. With `shuffle`, packers that depend on the order get another order."""
+        """Return the flow after preprocessors. With `shuffle`, packers that depend on the order get another order."""
         flow = self
         for i in range(len(preprocessors)):
             flow = flow.apply_one(preprocessors, i, shuffle)
