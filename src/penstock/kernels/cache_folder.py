@@ -1,9 +1,10 @@
-"""Where numba keeps compiled kernels, also where neither the installation nor the home folder can be written.
+"""Choose the folder in which numba caches compiled kernels, also on read-only installations.
 
-numba looks for a place while it decorates a function with `cache=True`: `NUMBA_CACHE_DIR`, `__pycache__` next to the
-source, the user's cache folder. If it can write to none of them, the decorator raises, and no kernel could be imported.
-A folder below the system's temporary one stands in then. numba unpickles what it finds there, so the folder must belong
-to this user alone; where somebody else made one of that name, a new one is made and removed when the process ends.
+numba looks for a folder while it decorates a function with `cache=True`: `NUMBA_CACHE_DIR`, `__pycache__` next to the
+source, the user's cache folder. If it can write to none of them, the decorator raises, and the kernels cannot be
+imported. In this case the cache moves to a folder below the system's temporary folder. numba unpickles the files in its
+cache, so the folder must belong to this user alone. If another user owns a folder of that name, the process makes a new
+folder and removes it when it ends.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def cache_folder() -> Generator[None]:
     Warns once where kernels are cached in a temporary folder, which may not last.
 
     Raises:
-        PenstockError: There is no folder at all that can be written.
+        PenstockError: No folder can be written.
     """
     import numba  # heavy: loaded with the first kernel, not with the package
     from numba.core import config

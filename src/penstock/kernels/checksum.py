@@ -1,4 +1,9 @@
-"""Sums over words: the checksum of newer HDF5 structures, where each word depends on the one before, and a digest."""
+"""Compiled checksum and digest over 32-bit and 64-bit words.
+
+`lookup3` is the checksum of newer HDF5 structures (Bob Jenkins, `hashlittle`). Each step depends on the step before.
+`digest` adds words that are mixed with their position. All arithmetic wraps around, so both results equal the
+definitions in `checksum_reference` and `reference` to the last bit. The caller owns all arrays.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +22,13 @@ def _turned(x: Any, k: int) -> Any:
 
 @uncounted_helper
 def _mixed(x: Any, y: Any, k: int) -> Any:
-    """`x` less `y`, with `y` turned."""
+    """Return `x - y`, combined with `y` rotated."""
     return np.uint32(np.uint32(x - y) ^ _turned(y, k))
 
 
 @uncounted_helper
 def _folded(x: Any, y: Any, k: int) -> Any:
-    """`x` with `y`, less `y` turned."""
+    """Return `x` xor `y`, minus `y` rotated."""
     return np.uint32((x ^ y) - _turned(y, k))
 
 

@@ -1,5 +1,10 @@
 # pyright: reportMissingImports=false, reportCallIssue=false
-"""The compiled kernels of chess (numba, GIL released, cached on disk). Their definitions: `chess_reference`."""
+"""Compiled kernels that encode, decode and expand chess frames (numba, GIL released, cached on disk).
+
+The definitions are in `chess_reference`; results are equal to the last bit, because values move as bits. Loads and
+stores are vectors of words (`chess_lanes`). Large outputs bypass the cache. The caller owns all arrays; a row is
+checked before its fields are used.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +110,7 @@ def _encode(frame: int, short: bool, nan: bool, row: int, index: Any) -> Any:
 
 @helper
 def _fill_in(row: int, nan: bool) -> None:
-    """What a record of version 6 has not: in a row, `q_st` is at 104, `d_st` at 108 and the links at 112."""
+    """Write the fields that version 6 lacks: in a row, `q_st` is at 104, `d_st` at 108 and the links at 112."""
     store4(row, _SEVEN)
     if not nan:
         store8(row + 108, _0)
@@ -195,7 +200,7 @@ def _unpack_policy(policy: int, moves: int, flags: int, out: Any) -> None:
 
 @helper
 def _copy_around(out: int, source: int, size: int) -> None:
-    """Copy whole words of 8 bytes around the cache, to a multiple of 8."""
+    """Copy whole words of 8 bytes without the cache, to an address that is a multiple of 8."""
     end = out + size
     if out & 8:
         around8(out, source)
@@ -209,7 +214,7 @@ def _copy_around(out: int, source: int, size: int) -> None:
 
 @helper
 def _stream_policy(policy: int, moves: int, flags: int, blank: int, out: int) -> None:
-    """As `_unpack_policy`, around the cache. `blank` is the address of a policy without a move, which stays so."""
+    """Unpack as `_unpack_policy`, without the cache. `blank` is the address of a policy without moves; it stays so."""
     if flags & _DENSE:
         _copy_around(out, policy, 4 * _POLICY)
         return

@@ -1,8 +1,9 @@
 # ruff: noqa: ARG001 - an intrinsic names its arguments for the caller alone
 # pyright: reportMissingImports=false, reportCallIssue=false
-"""The bits of words spread over lanes of 1, 2 or 4 bytes, and loads from any address, as LLVM writes them.
+"""LLVM intrinsics: spread the bits of a word over lanes of 1, 2 or 4 bytes; load and store at any address.
 
-Numba's cache does not see a change here: clear it.
+They read and write raw addresses and check nothing: the calling kernel checks ranges, and its caller owns the memory.
+Numba's cache does not see a change in this file: clear the cache after one.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ around8, around16 = _around_cache(1), _around_cache(2)
 
 @intrinsic
 def fence(_context: Any) -> Any:
-    """What was streamed around the cache is in memory before what follows."""
+    """Wait until the stores that bypassed the cache are in memory."""
 
     def codegen(_target: Any, builder: Any, _signature: Any, _args: Any) -> Any:
         builder.fence("seq_cst")

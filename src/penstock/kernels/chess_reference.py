@@ -1,4 +1,4 @@
-"""What the kernels of chess compute, in NumPy: the compiled ones in `chess` must equal these.
+"""Reference implementation of the chess kernels in NumPy: the compiled kernels in `chess` must equal it.
 
 A frame is a record of version 7 of Leela Chess Zero's training data, 8396 bytes, little-endian. A compact row is the
 same frame in 460 bytes; `docs/howto/chess.md` has its layout, and any 8396 bytes come back as they were. Values are
@@ -173,7 +173,7 @@ def expand_chess_frames(
 
 
 def expand_known(frames: Bytes, forced: int) -> npt.NDArray[np.bool_]:
-    """`[n]` which frames tell an input format that there is; all where it is forced."""
+    """Return `[n]` whether the input format of each frame is known; true for all frames if `forced` is set."""
     formats = np.ascontiguousarray(frames[:, 4:8]).view("<u4")[:, 0]
     return np.isin(formats, (1, 2, 3, 4, 5, 132, 133)) | (forced != 0)
 

@@ -1,8 +1,9 @@
 # pyright: reportMissingImports=false, reportCallIssue=false
-"""The compiled kernels of rescoring chess games (numba, GIL released, cached on disk).
+"""Compiled kernels that rescore chess games (numba, GIL released, cached on disk).
 
-What takes a few steps a frame is compiled from its definition, `chess_rescore_reference`; what scans whole policies is
-written out here.
+Functions that take a few steps a frame are compiled from their definitions in `chess_rescore_reference`. Functions that
+scan whole policies are written here, with vectors. The sum of a policy may be taken in any order; its check allows for
+more than float32 loses in a sum of all moves. The caller owns all arrays.
 """
 
 from __future__ import annotations

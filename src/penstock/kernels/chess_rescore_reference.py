@@ -1,4 +1,4 @@
-"""What rescoring chess games computes, in Python and NumPy: the kernels in `chess_rescore` must equal these."""
+"""Reference implementation of rescoring chess games: the compiled kernels in `chess_rescore` must equal it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _bit(name: str) -> int:
 
 def frame_faults(rows: Any, words: Any, faults: Any) -> None:
     """Add to `faults[n]` what is wrong with the values of each frame `rows[n, 8396]`, of which `words[n, 2099]` float32
-    is a view. Frames that nobody searched (`visits` 0) need neither values nor index of the move played.
+    is a view. Frames without a search (`visits` 0) need neither values nor the index of the move played.
     """
 
     def value(name: str) -> Any:
@@ -135,7 +135,7 @@ def short_term(tails: Any, words: Any, theta: Any) -> None:
 
 def deblunder(tails: Any, words: Any, last: int, threshold: Any, width: Any) -> None:
     """Bring what a game came to back over blunders, from frame `last` to the first: `result_q`, `result_d` and
-    `plies_left` before a blunder become those of the best move, softly over `width`, a float32 as `threshold` is."""
+    `plies_left` before a blunder become the best move's values, softly over `width`, a float32 as `threshold` is."""
     one, half, end = np.float32(1), np.float32(0.5), len(tails) - 1
     z_q, z_d, z_m = words[end, _RESULT_Q], words[end, _RESULT_D], words[end, _LEFT]
     trigger, begun = np.float64(threshold) - np.float64(width) / 2, False

@@ -1,9 +1,10 @@
 # pyright: reportMissingImports=false, reportCallIssue=false
 """The compiled kernel that replays chess games (numba, GIL released, cached on disk).
 
-The loop is that of its definition, `chess_trace_reference`, on other boards: 12 words of 64 bits, as frames store them,
-a bit a square. A usual move is found and checked by a few operations on them. Whatever is not usual (castling, en
-passant, promotions, turned boards, anything wrong) goes to the definition, compiled, on boards of 64 squares.
+The loop equals its definition, `chess_trace_reference`, on other boards: 12 words of 64 bits, as frames store them, a
+bit a square. A few operations on these words find and check a usual move. All other moves (castling, en passant,
+promotions, turned boards, anything wrong) go to the compiled definition, on boards of 64 squares. Results are equal to
+the definition's. The caller owns all arrays.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""How a game is replayed from its frames, in plain Python on arrays: `chess_rescore` compiles these very functions.
+"""Replay a game from its frames, in plain Python on arrays: `chess_rescore` compiles these very functions.
 
 A board is `[64]` uint8, square `8 * rank + file`, seen by the side to move: 0 empty, 1 to 6 its pawn, knight, bishop,
-rook, queen and king, 7 to 12 those of the other side. The state of a position is a row of int64:
+rook, queen and king, 7 to 12 the other side's. The state of a position is a row of int64:
 
 =======  =============================================================================================
 0 to 3   file of the rook that may still castle: ours on the queen's side and king's side, theirs; or -1
@@ -245,7 +245,7 @@ def make_move(board: Any, state: Any, moved: Any, next_state: Any) -> None:
 
 def follow(state: Any, piece: int, takes: bool, beside: bool, next_state: Any) -> None:
     """The state after the move of `state`, which a `piece` makes; `beside` says whether one of their pawns stands
-    beside where it goes."""
+    on a neighbouring square of the destination."""
     source, to = state[FROM], state[TO]
     for k in range(4):
         next_state[CASTLE + (k ^ 2)] = state[CASTLE + k]
@@ -275,7 +275,7 @@ def rook_of(board: Any, side: int, told: int, classical: bool) -> int:
 
 
 def passing_of(row: Any, board: Any, transform: int, canonical: bool) -> int:
-    """The file that a frame says may be taken en passant: told by canonical formats, else seen in its past; or -1."""
+    """Return the file that may be taken en passant: stored in canonical formats, else found in the past; or -1."""
     file = -1
     for k in range(8):
         if canonical:
@@ -482,9 +482,9 @@ def replay_frame(
 def trace(rows: Any, policy: Any, index: Any, back: Any, turns: Any, boards: Any, states: Any, faults: Any) -> None:
     """Replay a game from its frames `rows[n, 8396]`, of which `policy[n, >= 1858]` float32 are the probabilities.
 
-    `index[4, 64, 64]` is the policy's table, `back[8, 64]` undoes transforms of planes, `turns[8, 64]` does those of
+    `index[4, 64, 64]` is the policy's table, `back[8, 64]` undoes transforms of planes, `turns[8, 64]` does so for
     moves. Fills `boards[n, 64]`, `states[n, STATE]`, and adds to `faults[n]`. Where a frame does not follow from the
-    one before it, the game begins anew there.
+    one before it, a new game begins there.
     """
     start = 0
     for i in range(len(rows)):

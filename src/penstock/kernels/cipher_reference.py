@@ -1,4 +1,4 @@
-"""What the cipher behind `permute` computes, in NumPy. The compiled one must equal it."""
+"""Reference implementation of the cipher behind `permute`, in NumPy. The compiled cipher must equal it."""
 
 from __future__ import annotations
 

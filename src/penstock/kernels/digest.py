@@ -1,4 +1,4 @@
-"""A digest of values in memory, at the speed of memory: it tells apart what differs by accident, not by design."""
+"""Digest of values in memory, at memory speed. It detects accidental differences, not deliberate ones."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from penstock.kernels.dispatch import kernels
 def digest_of(array: npt.NDArray[Any]) -> bytes:
     """32 bytes that stand for the values of a C-contiguous array, in their order; dtype and shape do not count.
 
-    Two sums of mixed words, each word mixed with its place. Not for data that somebody wants to be mistaken for other
-    data. Cost: one pass.
+    The digest is two sums of words, each mixed with its position. It is not cryptographic: do not use it against
+    forged data. Cost: one pass.
 
     >>> one, other = np.arange(5), np.arange(5)[::-1].copy()
     >>> digest_of(one) == digest_of(one.copy()), digest_of(one) == digest_of(other), len(digest_of(one))
@@ -27,6 +27,6 @@ def digest_of(array: npt.NDArray[Any]) -> bytes:
     sums = np.zeros(2, np.uint64)
     words = data[:whole]
     if words.ctypes.data % 8:
-        words = words.copy()  # of a view that begins between words
+        words = words.copy()  # a view may begin between words
     kernels().digest(words.view(np.uint64), sums)
     return sums.astype("<u8").tobytes() + tail.tobytes() + len(data).to_bytes(8, "little")

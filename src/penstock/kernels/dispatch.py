@@ -1,4 +1,4 @@
-"""Which kernels run: the compiled ones, or their NumPy definitions where `PENSTOCK_KERNELS=reference` asks for them."""
+"""Choose the kernels: the compiled ones, or their NumPy definitions with `PENSTOCK_KERNELS=reference`."""
 
 from __future__ import annotations
 

@@ -1,5 +1,10 @@
 # pyright: reportMissingImports=false, reportCallIssue=false
-"""The compiled kernels of driving logs (numba, GIL released, cached on disk). Definitions: `driving_reference`."""
+"""Compiled kernels of driving logs (numba, GIL released, cached on disk). Definitions: `driving_reference`.
+
+`select_agents` reads frames in order and keeps the last observation of each track in a hash table. The nearest agents
+and lines are kept in a short sorted list a sample, so no array of all distances is made. The caller owns all arrays,
+the slots of the table included.
+"""
 
 from __future__ import annotations
 

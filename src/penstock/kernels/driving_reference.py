@@ -1,4 +1,4 @@
-"""What the kernels of driving logs compute, in NumPy and Python: the compiled ones in `driving` must equal these."""
+"""Reference implementation of the kernels of driving logs: the compiled kernels in `driving` must equal it."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ def relative_poses(
     extents: Floats,
     there: Floats,
 ) -> None:
-    """Where things were, or will be, seen from one pose a sample: step `j` is frame `anchor + step * (first + j)`.
+    """Compute past or future poses relative to one pose a sample: step `j` is frame `anchor + step * (first + j)`.
 
-    Observations `xy[M, 2]`, `yaw[M]`, `extent[M, 3]` of a track lie together in the order of `frame[M]`, each frame
+    Observations `xy[M, 2]`, `yaw[M]`, `extent[M, 3]` of a track are adjacent, in the order of `frame[M]`, each frame
     once at most: sample `i` has those in `bounds[i, 0] : bounds[i, 1]`, one of them is `place[i]`, or none is where
     that is below 0. `origin[n, 3]` are x, y and yaw. Fills `positions` `[n, L, 2]`, `yaws` `[n, L]` within half a turn,
     `extents` `[n, L, 2]` and `there` `[n, L]`, 1 where there is an observation; all are 0 elsewhere. All float32.
@@ -131,10 +131,10 @@ def nearest_agents(
     out: Int,
     nearest: Int,
 ) -> None:
-    """The agents nearest to each centre: those of its last frame first, then those of the frames before.
+    """Find the agents nearest to each centre: agents of its last frame first, then agents of earlier frames.
 
     Sample `i` looks at frames `frames[i, 0] : frames[i, 1]`, frame `f` has the observations `agents[f, 0] : agents[f,
-    1]`, which lie at `place` in the table of `xy[M, 2]`, `track[M]` and `wanted[M]`. `out[n, K]` gets a place of each
+    1]`, which are at `place` in the table of `xy[M, 2]`, `track[M]` and `wanted[M]`. `out[n, K]` gets a place of each
     agent (the one in the last frame, or else the nearest one), `nearest[n, K]` the one where it was nearest; -1 where
     there are fewer agents. Only what is `wanted` and less than `radius` from `centre[i]` counts, and not track
     `leave_out[i]`.

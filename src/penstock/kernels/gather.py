@@ -1,11 +1,12 @@
 # pyright: reportMissingImports=false, reportCallIssue=false
-"""The compiled gathers of rows and of tiles. Their definitions: `reference.gather_rows` and `reference.gather_tiles`.
+"""Compiled gathers of rows and of tiles. Definitions: `reference.gather_rows` and `reference.gather_tiles`.
 
 A gather copies spans of rows from memory maps into a buffer. Spans are at random places, so a copy waits for memory:
-all sources are computed first, and the copy of a span asks for the memory of the eighth span after it. The caller
-(`rows.RowMap`, `tiles.TileMap`) owns all arrays, the room included, and has checked once that every run is within its
-buffer. So the loops check only that spans are within rows and places, in differences, and nothing is copied if one does
-not. Functions that make no array count no references to arrays either, which would take longer to compile and to run.
+all source addresses are computed first, and the copy of a span prefetches the memory of the eighth span after it. The
+caller (`rows.RowMap`, `tiles.TileMap`) owns all arrays, the working memory included, and has checked once that every
+run is within its buffer. So the loops check only that spans are within rows and places, as differences, because sums
+could wrap around. If a check fails, nothing is copied. Functions that make no array do not count references to arrays,
+which would take longer to compile and to run.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def _gather_rows(
 
 @uncounted_helper
 def _gather_rest(first: Any, address: Any, row_bytes: int, run: int, row: int, left: int, base: Any, at: int) -> None:
-    """What of a span lies in later runs; `row` begins `run`."""
+    """Copy the part of a span that is in later runs; `row` begins `run`."""
     while left > 0:
         take = first[run + 1] - row
         take = take if take < left else left
@@ -180,8 +181,8 @@ def gather_tiles(
 
 @helper
 def _sides(axes: Any) -> Any:
-    """`[K]` of each layout: how many tiles lie side by side across a row, how many bytes each has for it, and whether
-    they cut it along one axis only."""
+    """Return `[K]` for each layout: the number of tiles across a row, the bytes of the row in each, and whether the
+    tiles cut it along one axis only."""
     across, slab = np.ones(len(axes), np.int64), np.ones(len(axes), np.int64)
     plain = np.ones(len(axes), np.bool_)
     for k in range(len(axes)):
@@ -234,7 +235,7 @@ def _copy_rows(
 
 @uncounted_helper
 def _tiled_row(address: Any, tile: int, last: int, skip: int, form: Any, fill: Any, place: int) -> None:
-    """One row out of the tiles `tile : last` side by side; in each, the row lies `skip` bytes in."""
+    """Copy one row out of the tiles `tile : last` side by side; in each, the row begins at byte `skip`."""
     n0, n1, n2, n3 = form[0, 0], form[1, 0], form[2, 0], form[3, 0]
     c0, c1, c2, c3 = form[0, 1], form[1, 1], form[2, 1], form[3, 1]
     if c3 == 1 and 3 <= n3 <= 4 and _all_here(address, tile, last - tile):
@@ -259,8 +260,8 @@ def _tiled_row(address: Any, tile: int, last: int, skip: int, form: Any, fill: A
 
 @uncounted_helper
 def _woven_row(address: Any, tile: int, last: int, skip: int, form: Any, place: int) -> None:
-    """One row whose last axis is 3 or 4 bytes, each in a tile of its own: those tiles are woven together, while the
-    next ones are asked for."""
+    """Copy one row whose last axis is 3 or 4 bytes, each in its own tile: weave these tiles together and prefetch the
+    next ones."""
     n0, n1, n2, n3 = form[0, 0], form[1, 0], form[2, 0], form[3, 0]
     c0, c1, c2 = form[0, 1], form[1, 1], form[2, 1]
     for b0 in range(0, n0, c0):
@@ -316,7 +317,7 @@ def _copy_lines(to: int, to_step: int, source: int, source_step: int, count: int
 
 @uncounted_helper
 def _weave(address: Any, tile: int, line: int, channels: int, count: int, to: int) -> None:
-    """`count` pixels whose 3 or 4 channels of a byte lie in as many tiles, `line` bytes in."""
+    """Weave `count` pixels of 3 or 4 one-byte channels; each channel is in its own tile, from byte `line` on."""
     a, b, c = address[tile] + line, address[tile + 1] + line, address[tile + 2] + line
     d = address[tile + channels - 1] + line
     if count < 16:

@@ -1,6 +1,10 @@
 # ruff: noqa: ARG001 - an intrinsic names its arguments for the caller alone
 # pyright: reportMissingImports=false, reportCallIssue=false
-"""Single moves between int64 addresses, as LLVM writes them. Numba's cache does not see a change here: clear it."""
+"""LLVM intrinsics that copy, weave and prefetch memory at int64 addresses.
+
+They check nothing: the calling kernel checks ranges, and its caller owns the memory. Numba's cache does not see a
+change in this file: clear the cache after one.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,10 @@
 # pyright: reportMissingImports=false, reportCallIssue=false
-"""The compiled kernels of live data (numba, GIL released, cached on disk). Their definitions: `live_reference`."""
+"""Compiled kernels of live data (numba, GIL released, cached on disk). Definitions: `live_reference`.
+
+A draw is decided by the seed and its number alone, so results are the same on every machine and equal the
+definitions'. The running sums of the ranges are a Fenwick tree: a draw among `S` ranges costs `log(S)` steps. The
+caller owns all arrays; no kernel keeps one.
+"""
 
 from __future__ import annotations
 

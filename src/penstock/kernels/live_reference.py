@@ -1,4 +1,4 @@
-"""What the kernels of live data compute, in Python and NumPy: the compiled ones in `live` must equal these."""
+"""Reference implementation of the kernels of live data: the compiled kernels in `live` must equal it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def draw_ranges(left: Int, key: Any, counter: int, out: Int) -> int:
 
 def shuffle_places(key: Any, number: int, n: int, begin: int, endless: bool, out: Int) -> None:
     """What stands at `begin`, `begin + 1`, ... of the positions `0 : n` of a chunk, shuffled and joined to a circle;
-    with `endless`, they are shuffled anew for each time round. `key` is that of the seed, `number` that of the chunk.
+    with `endless`, they are shuffled again for each time round. `key` derives from the seed; `number` is the chunk's.
 
     >>> out = np.zeros(6, np.int64)
     >>> shuffle_places(np.uint64(7), 5, 3, 3, False, out), out.tolist()
@@ -59,11 +59,11 @@ def exchange(
     taken_ends: Int,
     begin: int,
 ) -> int:
-    """Take the row out of each of `slots[begin:]`, one after the other, and put the given row into it.
+    """Take the row out of each of `slots[begin:]`, in order, and put the given row into it.
 
-    A row lies in a chain of pages `[P, bytes]`: `head[R]` is its first, `link[P]` the next of each, `length[R]` its
-    bytes, 0 for an empty slot. `free[0]` is the first of a chain of pages that were used before, -1 if there is none,
-    and `free[1]` the number of pages that were ever used. Given row `i` is `given[given_ends[i] : given_ends[i + 1]]`;
+    A row is stored in a chain of pages `[P, bytes]`: `head[R]` is its first, `link[P]` the next of each, `length[R]`
+    its bytes, 0 for an empty slot. `free[0]` is the first of a chain of pages that were used before, or -1, and
+    `free[1]` the number of pages that were ever used. Given row `i` is `given[given_ends[i] : given_ends[i + 1]]`;
     taken rows are laid end to end in `taken`, row `i` at `taken_ends[i] : taken_ends[i + 1]`.
 
     Gives how many slots are done: fewer than there are where `taken` or the pages have no room for the next, which
@@ -116,7 +116,7 @@ def _put(pages: Any, link: Any, free: Int, row: Any) -> int:
 
 
 def exchange_references(chunk: Int, place: Any, slots: Int, new_chunk: Int, new_place: Any, out: Int, at: Any) -> None:
-    """Take `chunk` and `place` out of each slot, one after the other, and put the new ones in.
+    """Take `chunk` and `place` out of each slot, in order, and put the new ones in.
 
     >>> chunk, place, out, at = np.array([7, 8]), np.zeros(2, np.int32), np.zeros(3, np.int64), np.zeros(3, np.int32)
     >>> exchange_references(chunk, place, np.array([1, 1, 0]), np.arange(3), np.ones(3, np.int32), out, at)
@@ -143,7 +143,7 @@ def frames_of(words: Any, at: Any, use: Any) -> tuple[Any, Any, Any, Any]:
 
 
 def find_held(words: Any, where: Any, base: int, number: Int, use: Int, frames: Int, nbytes: Int) -> None:
-    """How many `frames` are held of each `use` of chunk `number` `[n]`, and their bytes; -1 frames where none are."""
+    """Count the stored `frames` of each `use` of chunk `number` `[n]`, and their bytes; -1 if the use has none."""
     for i in range(len(number)):
         frames[i], nbytes[i] = -1, 0
         slot = number[i] - base
@@ -158,7 +158,7 @@ def copy_held(
 ) -> int:
     """Copy what `find_held` found: `rows`, end to end; `ends` of each, from the second on; `chunk` and `place`.
 
-    The record of a chunk whose last use that was is held no more. Gives the words of these.
+    The record of a chunk is dropped after its last use. Returns the words of the dropped records.
     """
     held, done, freed = words.view(np.uint8), 0, 0
     for i in range(len(number)):
@@ -179,8 +179,8 @@ def copy_held(
 
 
 def slide_held(words: Int, where: Int, base: int, end: int, excess: int) -> tuple[int, int]:
-    """Move the records that are held to the front of a log of `end` words, in their order, without the oldest ones of
-    at least `excess` words. Gives the end, and the words of those that are left out.
+    """Move the stored records to the front of a log of `end` words, in their order, without the oldest records of
+    at least `excess` words. Returns the end, and the words of the records left out.
 
     >>> words, where = np.array([7, 4, 0, 0, 9, 4, 1, 0, 8, 4, 2, 0]), np.array([0, -1, 4])
     >>> slide_held(words, where, 7, 12, 1), where.tolist(), words[:4].tolist()

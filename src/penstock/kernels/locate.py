@@ -1,4 +1,4 @@
-"""Which group an index falls into: a search over the running sum of group sizes, with a guide that makes it short."""
+"""Find the group of an index: a search over the running sum of group sizes, with a guide that makes it short."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Int = npt.NDArray[np.int64]
 
 def guide_of(cuts: Int) -> tuple[Int, int]:
     """`guide` and `shift` for groups that begin at `cuts[:-1]` and end at `cuts[-1]`: `guide[j]` is the group of index
-    `j << shift`, and the last entry that of the last index.
+    `j << shift`, and the last entry is the group of the last index.
 
     >>> guide, shift = guide_of(np.array([0, 2, 2, 5]))
     >>> guide.tolist(), shift
@@ -31,7 +31,7 @@ def guide_of(cuts: Int) -> tuple[Int, int]:
 class Groups:
     """Indices `0 : n` cut into groups: group `g` owns `table[g, 0] : table[g + 1, 0]`.
 
-    The other columns of `table` are what is known of each group, beside its begin so that one look into memory finds
+    The other columns of `table` are the values of each group, next to its start so that one memory access finds
     both. `guide[j]` is the group of index `j << shift`; there is about one guide entry a group, so that a search
     begins next to where it ends. Memory: 8 bytes a group and column and 16 more, nothing per index.
 

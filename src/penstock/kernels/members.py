@@ -1,5 +1,10 @@
 # pyright: reportMissingImports=false, reportCallIssue=false
-"""The compiled walk over the plain members of an archive; its definition: `members_reference.plain_members`."""
+"""Compiled walk over the plain members of a tar archive. Definition: `members_reference.plain_members`.
+
+It reads headers with the system's `pread`, so that a member costs one call and other threads run meanwhile. It stops at
+the first header that is not plain, which the caller reads with a general reader. The caller owns the file descriptor
+and all arrays.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the walk over the plain members of an archive computes, in Python: the compiled one must equal it."""
+"""Reference implementation of the walk over the plain members of an archive: the compiled walk must equal it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _OCTAL = re.compile(rb"([0-7]+) *(\0.*)?", re.DOTALL)
 
 
 def plain_members(fd: int, position: int, end: int, payload: Int, size: Int, name: Any) -> tuple[int, int]:
-    """Members from byte `position` of a tar on, which has `end` bytes: where the payload of each begins, its size, and
-    its name `[n, 100]` uint8, as many as there is room for.
+    """List members from byte `position` of a tar of `end` bytes: where the payload of each begins, its size, and its
+    name `[n, 100]` uint8, until the arrays are full.
 
     Gives how many, and the position behind them: of a header that is not plain, or of the end. Plain is one of a whole
     regular file with a sound checksum, octal numbers, a name in one field without `..`, leading `.` or `/`, or `/` at

@@ -1,5 +1,10 @@
 # pyright: reportMissingImports=false, reportCallIssue=false
-"""The compiled kernels of mixing (numba, GIL released, cached on disk). Their definitions: `mixing_reference`."""
+"""Compiled kernels of mixing sources (numba, GIL released, cached on disk). Definitions: `mixing_reference`.
+
+All arithmetic is on integers, so results equal the definitions'. A tree of two-way splits costs one 128-bit
+multiplication a level, and the picks of a chunk go down level by level, so that each need not wait for the one before.
+The caller owns all arrays.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +92,7 @@ def mix_tree(k: Any, pieces: Any, source: Any, rank: Any) -> None:
 
 @helper
 def _descend(pieces: Any, node: Any, n: Any, inner: Any, count: int) -> Any:
-    """One level down for the picks `inner[:count]`; those that are not at a source yet come first in it again."""
+    """Go one level down for the picks `inner[:count]`; picks that are not at a source yet move to its front."""
     left_over = 0
     for c in range(count):
         i = inner[c]

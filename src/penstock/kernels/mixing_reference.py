@@ -1,4 +1,4 @@
-"""What the kernels of mixing compute, in Python and NumPy: the compiled ones in `mixing` must equal these."""
+"""Reference implementation of the kernels of mixing: the compiled kernels in `mixing` must equal it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 # pyright: reportMissingImports=false, reportCallIssue=false
-"""The compiled kernels of packing: lengths in, bins out. Their definitions stand in `packing_reference`.
+"""Compiled kernels of bin packing: lengths in, bins out. `packing_reference` defines them, bin for bin.
 
-Bins are found by their residual (the room that is left): those of equal residual wait in a queue, and a bitmap of two
-levels says which queues hold any, so that the fullest bin an item fits into is a few instructions away.
+Bins are found by their residual (the room that is left). Bins of equal residual wait in a queue, and a bitmap of two
+levels says which queues are not empty. So a few instructions find the fullest bin with room for an item. The caller
+owns all arguments; working arrays are freed at the end of a call.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _AHEAD = 8
 
 @helper
 def _ask(length: Any, start: Any, size: Any, j: int) -> None:
-    """Ask for the begin of run `j`, if there is one."""
+    """Prefetch the start of run `j`, if it exists."""
     if j < len(start):
         each = length.itemsize
         first = np.int64(length.ctypes.data) + each * start[j]
@@ -200,7 +201,7 @@ def _best_fit(  # noqa: PLR0912 - one loop, no calls to pay for
 ) -> Any:
     """Best fit; `held` is zeros and becomes the items of each bin, `following` is room.
 
-    Right behind an item, one of equal length goes into the same bin if it fits, for no other bin can be fuller and
+    Right behind an item, one of equal length goes into the same bin if it fits: no other bin can be fuller and
     still have room. So a run of equal lengths fills one bin of a queue after the other, and these move on together.
     """
     words, tops, head, tail = _queues(capacity)
@@ -344,7 +345,7 @@ def open_fit(
     block: bool,
     out: Any,
 ) -> Any:
-    """See `packing_reference.open_fit`; the open bins lie in order of age."""
+    """See `packing_reference.open_fit`; the open bins are in order of age."""
     items, axes = length.shape
     used, held, bins = np.empty((keep + 1, axes), np.int64), np.empty(keep + 1, np.int64), np.empty(keep + 1, np.int64)
     emitted = np.empty(items, np.int64)

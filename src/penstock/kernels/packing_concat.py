@@ -1,5 +1,9 @@
 # pyright: reportMissingImports=false, reportCallIssue=false
-"""The compiled kernel that lays items end to end. Its definition stands in `packing_reference`."""
+"""Compiled kernel that packs items end to end and cuts them at full bins. Definition: `packing_reference.concat`.
+
+One axis has its own loop, whose state is in registers. Pieces are counted also where the output has no room for them,
+so a first call can ask for the count. The caller owns all arrays.
+"""
 
 from __future__ import annotations
 

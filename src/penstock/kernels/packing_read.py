@@ -1,5 +1,9 @@
 # pyright: reportMissingImports=false, reportCallIssue=false
-"""The compiled kernels that read a plan of packs. Their definitions stand in `packing_reference`."""
+"""Compiled kernels that read a plan of packs. Definitions: `packing_read_reference`.
+
+A slot of a pack becomes an item by binary searches and one permutation (`cipher`), without a table for each epoch. The
+permutation is a bijection, so each epoch has every item once. The caller owns all arrays.
+"""
 
 from __future__ import annotations
 

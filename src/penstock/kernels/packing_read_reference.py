@@ -1,4 +1,4 @@
-"""What each kernel that reads a plan of packs computes, in plain Python. The compiled ones must equal these."""
+"""Reference implementation of the kernels that read a plan of packs. The compiled kernels must equal it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ RIGHT, LEFT, PARTS, GIVEN = 1, 2, 3, 4
 
 
 def pack_slots(pack: Int, epoch: Int, pack_first: Int, slot_first: Int, cut: Any, out: Int) -> int:
-    """Window, first slot in it and number of slots of each pack, `out` `[3, n]`; gives the sum of these, or -1 for
-    packs that there are not and negative epochs, of which there is one for all packs or one for each. Window `w` owns
-    packs `pack_first[w]` and slots `slot_first[w]` up to those of the next. Cuts count from the window's first slot.
+    """Window, first slot in it and number of slots of each pack, `out` `[3, n]`; returns the sum of these, or -1 for
+    unknown packs and negative epochs. Give one epoch for all packs or one for each. Window `w` owns packs from
+    `pack_first[w]` and slots from `slot_first[w]` up to the next window's. Cuts count from the window's first slot.
 
     >>> out = np.zeros((3, 1), np.int64)
     >>> firsts = np.array([0, 2]), np.array([0, 3])

@@ -1,4 +1,4 @@
-"""What each kernel of packing computes, in plain Python. The compiled ones must equal these, bin for bin."""
+"""Reference implementation of the kernels of packing. The compiled kernels must equal it, bin for bin."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def sort_decreasing(length: Int, _capacity: int, order: Int, run: Int) -> int:
 
 
 def best_fit(length: Int, capacity: int, most: int, out: Int) -> int:
-    """Each item into the fullest bin with room for it and fewer than `most` items; of equally full ones the one that
-    has been so for longest; else into a new bin. `out[i]` is the bin of item `i`; gives the number of bins.
+    """Put each item into the fullest bin that has room and fewer than `most` items; of equally full bins, the one that
+    has been so for longest; else into a new bin. `out[i]` is the bin of item `i`; returns the number of bins.
 
     >>> out = np.zeros(4, np.int64)
     >>> best_fit(np.array([3, 2, 2, 1]), 4, 9, out), out.tolist()
@@ -105,7 +105,7 @@ def plan_decreasing(
 
 
 def first_fit(length: Int, capacity: int, most: int, out: Int) -> int:
-    """Each item into the oldest bin with room for it and fewer than `most` items, else into a new one.
+    """Put each item into the oldest bin that has room and fewer than `most` items, else into a new one.
 
     >>> out = np.zeros(4, np.int64)
     >>> first_fit(np.array([3, 2, 1, 1]), 4, 9, out), out.tolist()
@@ -181,8 +181,8 @@ def concat(
 
     Piece `j` is `size[j]` rows of item `index[j, 1]` from `begin[j]` on, in bin `index[j, 0]`; where these have no
     rows, pieces are only counted. A part that continues an item begins with `head` rows that are left free. A bin
-    holds at most `most` pieces. `whole`: an item that reaches a limit and exceeds none is not cut, but gets a bin of
-    its own behind the one being filled.
+    holds at most `most` pieces. `whole`: an item that reaches a limit and exceeds none is not cut, but gets
+    its own bin behind the one being filled.
 
     >>> index, begin, size = np.zeros((3, 2), np.int64), np.zeros((3, 1), np.int64), np.zeros((3, 1), np.int64)
     >>> concat(np.array([[3], [3]]), np.array([4]), 1, 9, 0, False, index, begin, size)
@@ -226,7 +226,7 @@ def concat(
 
 
 def bin_slots(bin_of: Int, bins: int, slot: Int, cut: Int) -> None:
-    """The items of bin 0, then those of bin 1, and so on, in order, in `slot`; `cut[b]` is where bin `b` begins.
+    """Write the items of bin 0, then of bin 1, and so on, in order, to `slot`; `cut[b]` is where bin `b` begins.
 
     >>> slot, cut = np.zeros(3, np.int64), np.zeros(2, np.int64)
     >>> bin_slots(np.array([1, 0, 1]), 2, slot, cut); slot.tolist(), cut.tolist()

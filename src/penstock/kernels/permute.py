@@ -2,8 +2,8 @@
 
 The cipher is a Feistel network on mixed radix: with `a = ceil(sqrt(n))` and `b = ceil(n / a)`, `x` is the pair
 `(x // b, x % b)` in `a` by `b`; each round adds a keyed hash of one half to the other, modulo its radix, which is
-invertible whatever the hash. A result of `n` or more (there are fewer than `a` of `a * b`) walks on along its cycle.
-So it is an exact bijection at every `n`, and no `n` is rounded up to a power of two. Source: Black and Rogaway,
+invertible for every hash. A result of `n` or more (fewer than `a` of the `a * b` values are) walks on along its cycle.
+So the result is an exact bijection at every `n`, and no `n` is rounded up to a power of two. Source: Black and Rogaway,
 "Ciphers with Arbitrary Finite Domains" (2002).
 """
 
@@ -23,7 +23,7 @@ def permute(x: Int, size: Int, stream: Int, seed: int, *, inverse: bool = False)
     """Where each `x[i]` in `0 : size[i]` goes in the permutation number `stream[i]` of `seed`.
 
     Arguments: `x`, `size` (up to 2^62) and `stream`, `[n]` int64; `seed`, 0 to 2^64 - 1; `inverse` undoes it.
-    Cost: some 20 ns an element; keys are derived anew where size or stream change.
+    Cost: some 20 ns an element; keys are derived again where size or stream change.
 
     >>> x = np.arange(5)
     >>> there = permute(x, x * 0 + 5, x * 0, seed=7)

@@ -1,5 +1,10 @@
 # pyright: reportMissingImports=false, reportCallIssue=false
-"""The compiled kernels of polygons and lines (numba, GIL released, cached). Definitions: `polygons_reference`."""
+"""Compiled kernels that draw polygons and lines (numba, GIL released, cached). Definitions: `polygons_reference`.
+
+Results are equal to OpenCV's `fillPoly` and `polylines` to the last bit. The channels of a pixel are 16 bits apart in
+one word, so one operation blends all of them. Edges wait in the list of the first row of pixels that they cross. The
+caller owns the image and all arrays.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +87,7 @@ _blend_bytes, _blend_words = _blender(8), _blender(64)
 
 @uncounted_helper
 def _blend(image: Any, at: int, color: Any, alpha: Any) -> None:
-    """Twice `alpha` / 256 of the way to `color`, all channels of a pixel at once: they lie 16 bits apart."""
+    """Twice `alpha` / 256 of the way to `color`, all channels of a pixel at once: they are 16 bits apart."""
     rest, part = _FULL - alpha, color * alpha + _ROUND
     value = ((np.uint64(image[at]) * rest + part) >> _BITS) & _MASK
     image[at] = ((value * rest + part) >> _BITS) & _MASK
@@ -96,7 +101,7 @@ def _part(distance: int, run: int, rise: int) -> Any:
 
 @uncounted_helper
 def _beyond(a: int, b: int, last: int) -> Any:
-    """Whether both lie before 0, or both behind `last`."""
+    """Return whether both are before 0, or both behind `last`."""
     return (a < 0 and b < 0) or (a > last and b > last)
 
 
@@ -204,7 +209,7 @@ def _collect(points: Any, begin: int, end: int, height: int, edges: Any, heads: 
 
 @uncounted_helper
 def _sweep(image: Any, width: int, height: int, edges: Any, known: Any, heads: Any, active: Any, color: Any) -> None:
-    """Row by row, colour what lies between the first edge and the second, the third and the fourth, ..."""
+    """Row by row, colour the pixels between the first edge and the second, the third and the fourth, ..."""
     waiting, top = known
     count = 0
     for y in range(top, height):

@@ -1,8 +1,8 @@
-"""How polygons and lines become pixels, in NumPy and Python: the compiled kernels in `polygons` must equal these.
+"""Draw polygons and lines in NumPy and Python: the compiled kernels in `polygons` must equal this.
 
-The rules are those of OpenCV's `fillPoly` and `polylines` with smoothed lines of one pixel, to the last bit. Points
+The rules are OpenCV's for `fillPoly` and `polylines` with smoothed lines of one pixel, to the last bit. Points
 have 9 binary digits behind the point, the middle of a pixel is at whole coordinates; lines are walked with 16 digits.
-An image is uint8, one channel a pixel, or uint64, whose channels lie 16 bits apart: the arithmetic is the same.
+An image is uint8, one channel a pixel, or uint64, whose channels are 16 bits apart: the arithmetic is the same.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ROUND, MASK = 0x007F007F007F007F, 0x00FF00FF00FF00FF
 
 
 def draw_shapes(image: Image, width: int, background: int, points: Fixed, spans: Int, calls: Int) -> None:
-    """Fill the planes `image` `[C, height * width]` with `background`, then carry out `calls` one after the other.
+    """Fill the planes `image` `[C, height * width]` with `background`, then carry out `calls` in order.
 
     A call `[n, 5]` is (first contour, last, plane, what, colour). Contours `spans` `[K, 2]` are ranges of `points`
     `[P, 2]`, 9 digits behind the point. `FILLED` colours what an odd number of the call's contours encloses and draws

@@ -1,5 +1,5 @@
 # pyright: reportUnusedImport=false
-"""What each kernel computes, in NumPy. The compiled ones must equal these, at the seams too."""
+"""Reference implementation of each kernel, in NumPy. The compiled kernels must equal it, also at chunk ends."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ from penstock.kernels.warp_reference import warp  # noqa: F401 - one module has 
 Int = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-# Odd constants with their bits well spread, those of the generator SplitMix64 (Steele, Lea and Flood, 2014).
+# Odd constants with their bits well spread, from the generator SplitMix64 (Steele, Lea and Flood, 2014).
 DIGEST_STEP, DIGEST_1, DIGEST_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
@@ -132,7 +132,7 @@ def gather_tiles(
 
 
 def locate(table: Int, _guide: Int, _shift: int, index: Int, out: Int) -> None:
-    """`out[0]` is how far `index` is from the begin of the last group that begins at or before it (`table[:, 0]`),
+    """`out[0]` is the distance of `index` from the start of the last group that begins at or before it (`table[:, 0]`),
     `out[1:]` the other columns of that group.
 
     >>> out = np.zeros((2, 2), np.int64)

@@ -1,4 +1,8 @@
-"""Where the rows of a column lie in memory, and the one gather that reads them."""
+"""Map the rows of a column in memory, and gather spans of them.
+
+A `RowMap` checks once that every run of rows is within its buffer. So a gather checks only its spans, copies without
+the GIL, and copies nothing if a span is wrong. The map keeps references to the buffers; the caller owns the output.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +27,8 @@ MANY_FILES = 256  # from which on a few spans have only their own files looked a
 
 @dataclass(frozen=True, eq=False)
 class RowMap:
-    """Rows of one width, lying in runs: run `r` holds rows `first[r] : first[r + 1]`, one after the other, in
-    buffer `buffer[r]` from byte `offset[r]` on. `buffers` are 1-d uint8 arrays, usually memory maps.
+    """Rows of one width, stored in runs: run `r` has rows `first[r] : first[r + 1]`, without gaps, in buffer
+    `buffer[r]` from byte `offset[r]` on. `buffers` are 1-d uint8 arrays, usually memory maps.
 
     Built through `RowMap.build`, which checks every run against its buffer once, so that the gather need not.
 
@@ -55,7 +59,7 @@ class RowMap:
             rows.min() < 0 or offset.min() < 0 or buffer.min() < 0 or buffer.max() >= len(buffers) or row_bytes < 0
         ):
             raise IndexError(f"expected runs with non-negative rows and offsets in {len(buffers)} buffers")
-        # Rows are compared by division, for a product of two lies from a file could wrap around.
+        # Rows are compared by division: a product of two wrong numbers of a file could wrap around.
         room = (sizes[buffer] - offset) // max(row_bytes, 1) if len(rows) else np.zeros(0, np.int64)
         if row_bytes and np.any(rows > np.maximum(room, 0)):
             bad = int(np.argmax(rows > np.maximum(room, 0)))

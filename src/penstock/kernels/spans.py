@@ -1,5 +1,9 @@
 # pyright: reportMissingImports=false, reportCallIssue=false
-"""The compiled loops over groups and spans. Their definitions stand in `reference`."""
+"""Compiled loops over groups and spans: `locate`, `paint` and `zero_gaps`. Definitions: `reference`.
+
+A guide bounds each search of `locate` to a few groups, and the entries of later indices are prefetched. Nothing is
+checked here: the caller owns all arrays, and passes only indices and spans that are within them.
+"""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from numba.extending import intrinsic
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 from penstock.kernels.stream_reference import FAR, OPENED, OUT, PROBES, scale_of
 
-# A pack's row in `nodes`: its neighbours among the packs of its key and among all open packs, what it is, and from
-# `_ROOM` on what is left of each column.
+# A pack's row in `nodes`: its neighbours among the packs of its key and among all open packs, its own fields, and from
+# `_ROOM` on the room left in each column.
 _NEXT, _PREV, _NEWER, _OLDER, _SERIAL, _COUNT, _KEY, _ROOM = range(8)
 # Places in `now`: the first unused node, how many packs are open, the next serial, the ends of the list by age.
 _FREE, _OPEN, _NUMBER, _OLDEST, _NEWEST = range(5)
@@ -87,7 +87,7 @@ def _key_from(bits: Any, top: Any, key: int) -> Any:
 
 @uncounted_helper
 def _list_in(nodes: Any, heads: Any, bits: Any, top: Any, node: int, key: int) -> None:
-    """Put a pack last among those of its key."""
+    """Put a pack last among the packs of its key."""
     last = heads[key, 1]
     nodes[node, _KEY], nodes[node, _PREV], nodes[node, _NEXT] = key, last, -1
     heads[key, 1] = node

@@ -1,4 +1,4 @@
-"""What packing a stream means: best fit into at most so many open packs, none of them open for too long."""
+"""Reference implementation of packing a stream: best fit into a bounded number of open packs of bounded age."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def open_packs(capacity: Int, most: int, limit: int, age: int) -> OpenPacks:
 def pack_stream(
     state: Any, sizes: Int, final: bool, pack: Int, flags: npt.NDArray[np.uint8], closed: Int
 ) -> tuple[int, int]:
-    """Pack sequences of `sizes` `[n, C]` one after the other, until all are in a pack or `closed` is full.
+    """Pack sequences of `sizes` `[n, C]` in order, until all are in a pack or `closed` is full.
 
     Writes the serial of each one's pack to `pack` `[n]` and how it came there (`OPENED`, `FAR` or 0) to `flags` `[n]`,
     and the serials of the packs that were closed, in order, to `closed` `[w]`, `w >= 1`. With `final`, packs are closed
@@ -136,11 +136,11 @@ def pack_stream(
 def repack_stream(state: Any, sizes: Int, flags: npt.NDArray[np.uint8], pack: Int) -> int:
     """Bring back the open packs of an earlier run, from its sequences since the oldest that is still in an open pack.
 
-    `flags` `[n]` are those that `pack_stream` wrote, and `OUT` for sequences whose pack is closed. Writes the serial of
-    each one's pack, -1 for those that are out. Gives -1, or the first sequence that cannot have been packed so.
+    `flags` `[n]` are as `pack_stream` wrote them, and `OUT` for sequences whose pack is closed. Writes the serial of
+    each sequence's pack, or -1 for `OUT`. Returns -1, or the first sequence that cannot have been packed so.
 
-    Those still open went to the first pack that had room in the order of keys, among more packs than there are now; so
-    it is also the first among those that are left, and nothing else has to be known.
+    Each sequence in an open pack went to the first pack that had room in the order of keys, among more packs than are
+    open now. So the same pack is also the first among the remaining packs, and no other state is needed.
 
     >>> pack = np.zeros(3, np.int64)
     >>> state = open_packs(np.array([4]), 9, 9, 9)

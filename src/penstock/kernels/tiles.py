@@ -1,4 +1,9 @@
-"""Rows of a column that is stored in tiles, as HDF5 chunks are, and the gather that reads them."""
+"""Map rows of a column that is stored in tiles, as HDF5 chunks are, and gather spans of them.
+
+A `TileMap` checks once that the tiles cover every run and are within their buffers. So a gather checks only its spans,
+copies without the GIL, and copies nothing if a span is wrong. The map keeps references to the buffers; the caller owns
+the output.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +144,7 @@ class TileMap:
 
 
 def _columns(shapes: Int, row_shape: tuple[int, ...]) -> Int:
-    """`[K]` how many tiles lie side by side across a row. Clipped to 2^62, which no list of tiles can hold."""
+    """Return `[K]`, the number of tiles across a row. Clipped to 2^62, which no list of tiles can reach."""
     counts = [prod(-(-n // c) for n, c in zip(row_shape, shape[1:], strict=True)) for shape in shapes.tolist()]
     return np.array([min(count, 1 << 62) for count in counts], np.int64)
 
@@ -150,7 +155,7 @@ def _tile_bytes(shapes: Int, itemsize: int) -> Int:
 
 
 def _check_grid(rows: Int, height: Int, tiles: Int, columns: Int) -> None:
-    # By division, for a product of two lies from a file could wrap around.
+    # By division: a product of two wrong numbers of a file could wrap around.
     across = np.maximum(columns, 1)
     fits = (tiles % across == 0) & (tiles // across == -(-rows // height) * (columns > 0))
     wrong = (rows < 0) | ~fits

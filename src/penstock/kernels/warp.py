@@ -1,8 +1,10 @@
 # ruff: noqa: ARG001 - an intrinsic names its arguments for the caller alone
 # pyright: reportMissingImports=false, reportCallIssue=false
-"""The compiled kernel of aerial images (numba, GIL released, cached on disk). Definition: `warp_reference`.
+"""Compiled kernel that turns and resizes aerial images (numba, GIL released, cached on disk).
 
-Colours stay together: a pixel is three bytes and a spare one, and each step handles all of them in one vector.
+`warp_reference` defines it; both equal OpenCV 4 to the last bit, in fixed-point arithmetic. Colours stay together: a
+pixel is three bytes and a spare one, and each step handles all of them in one vector. Floats are exact where they
+occur, because sums stay below 2^18. The caller owns the image and the output.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ def _mix_two(_context: Any, dst: Any, src: Any, first: Any, second: Any) -> Any:
 
 @helper
 def _turn_at_edges(image: Any, box: Any, area: Any, start: Any, ahead: Any, first: int, last: int, line: Any) -> None:
-    """`line[first:last]`: pixels of the turned cut-out of which a neighbour, or all, lie beyond and are black."""
+    """`line[first:last]`: pixels of the turned cut-out of which some or all neighbours are outside, hence black."""
     for k in range(first, last):
         x, y = (start[0] + ahead[0, k]) >> 5, (start[1] + ahead[1, k]) >> 5
         right, lower, x, y = x & 31, y & 31, x >> 5, y >> 5
@@ -75,7 +77,7 @@ def _turn_at_edges(image: Any, box: Any, area: Any, start: Any, ahead: Any, firs
 
 @helper
 def _inside(area: Any, start: Any, ahead: Any, k: int) -> Any:
-    """Whether all four neighbours are there."""
+    """Return whether all four neighbours exist."""
     x, y = (start[0] + ahead[0, k]) >> 10, (start[1] + ahead[1, k]) >> 10
     return area[0] <= x < area[1] - 1 and area[2] <= y < area[3] - 1
 
@@ -84,8 +86,8 @@ def _inside(area: Any, start: Any, ahead: Any, k: int) -> Any:
 def _turn(image: Any, box: Any, area: Any, start: Any, ahead: Any, nearby: int, room: Any, line: Any) -> None:
     """`line` `[K]`, pixels of four bytes: a row of the turned cut-out from `start` on, then by `ahead` `[2, K]`.
 
-    Three passes, each of one kind of work: where pixels lie, what lies there, and the arithmetic. A row enters the
-    image once and leaves it once; it is in `area` of the cut-out, columns `area[0]:area[1]`, rows `area[2]:area[3]`.
+    Three passes, each of one kind of work: compute addresses, load pixels, mix them. A row enters the image once and
+    leaves it once; its image part is `area` of the cut-out, columns `area[0]:area[1]`, rows `area[2]:area[3]`.
     """
     first, last = 0, len(line)
     while first < last and not _inside(area, start, ahead, first):
@@ -115,7 +117,7 @@ def _turn(image: Any, box: Any, area: Any, start: Any, ahead: Any, nearby: int, 
 def _places(
     x0: Any, y0: Any, along: Any, down: Any, base: int, stride: int, place: Any, right: Any, lower: Any
 ) -> None:
-    """The address `[K]` of each pixel's upper left neighbour, and how many 32nds it lies to the right and below."""
+    """The address `[K]` of each pixel's upper left neighbour, and its offset to the right and below, in 32nds."""
     for k in range(len(place)):
         x, y = (x0 + along[k]) >> 5, (y0 + down[k]) >> 5
         right[k], lower[k] = x & 31, y & 31

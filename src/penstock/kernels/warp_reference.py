@@ -1,4 +1,4 @@
-"""How aerial images are turned and resized, in NumPy: the compiled kernel in `warp` must equal this.
+"""Turn and resize aerial images in NumPy: the compiled kernel in `warp` must equal this.
 
 Fixed point throughout: places in the image are cut to 1/32 of a pixel, weights of resizing to 1/2048. These are the
 rules by which OpenCV 4 turns (`warpAffine`) and resizes (`resize`) 8-bit images bilinearly, to the last bit.
@@ -32,8 +32,8 @@ def warp(
     """A cut-out of `image` `[R, C, 3]`, turned and resized, into `out` `[3, H, W]`.
 
     `box` is the first row and column and the side of the cut-out; beyond it, and beyond the image, is black. `matrix`
-    `[2, 3]` says where in the cut-out (x, y) a pixel (x, y) of the turned one lies. Of that one, pixel (y, x) of `out`
-    mixes rows `rows[y]` `[H, 2]` by `down[y]` with columns `columns[left[x]]` and `columns[left[x] + 1]` by
+    `[2, 3]` maps a pixel (x, y) of the turned cut-out to its place (x, y) in the cut-out. Pixel (y, x) of `out` mixes
+    rows `rows[y]` `[H, 2]` by `down[y]` with columns `columns[left[x]]` and `columns[left[x] + 1]` by
     `across[x]`, in 2048ths.
     """
     seen, place = np.unique(rows, return_inverse=True)
