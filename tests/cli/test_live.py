@@ -252,7 +252,7 @@ def test_top_shows_stages_and_names_the_bottleneck() -> None:
     looks = iter(snapshot(*each) for each in [(5, 0, 0), (6, 0.9, 100), (7, 1.4, 100), (1, 0, 0), (2, 0.1, 0)])
 
     async def act(app: Any, pilot: Any) -> None:
-        assert shown(app) == ([], "the first figures come at the second look")
+        assert shown(app) == ([], "the first rates appear at the second update")
         await app.take_look()
         table, says = shown(app)
         assert [row[0] for row in table] == ["chunk_unpacker", "tensor_generator", "other"]

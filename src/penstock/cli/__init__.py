@@ -1,1 +1,1 @@
-"""The command line: one module a command, put together by `main`."""
+"""The command line: one module for each command; `main` lists them."""

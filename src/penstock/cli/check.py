@@ -26,7 +26,7 @@ STYLES = {"error": "red", "warning": "yellow"}
 def check(
     location: Annotated[str, typer.Argument(metavar="PATH_OR_ID", help="A path, or an id that a format knows.")],
     deep: Annotated[
-        bool, typer.Option("--deep", help="Look at the values of all episodes, however large the data are.")
+        bool, typer.Option("--deep", help="Check the values of all episodes, however large the data are.")
     ] = False,
     source: From = None,
     opening: Opening = None,
@@ -34,9 +34,9 @@ def check(
 ) -> None:
     """Look for damage in a dataset; exit code 1 if there is any.
 
-    First as the format knows, then at what any data may have: ends inside of episodes or none at all, NaN, values
-    outside of their spaces, next observations that are others. Warnings alone are exit code 0; 2 means that it cannot
-    be opened at all.
+    Runs the format's own check, then looks for misplaced or missing episode ends, NaNs, values outside their spaces,
+    and mismatched next observations. The exit code is 0 if there are only warnings, and 2 if the dataset cannot be
+    opened.
 
     Example: penstock check ./cartpole --deep
     """
@@ -55,7 +55,7 @@ def check(
 
 
 def of_the_format(found: Format, path: Path, options: dict[str, Any]) -> Iterator[Finding]:
-    """What the format itself finds, with the options if its check takes them; nothing if opening the data will."""
+    """Run the format's own check, with the options if it takes them; skip it if opening the data checks the same."""
     takes = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(found.check).parameters.values())
     given = options if takes else {}
     try:
@@ -66,7 +66,7 @@ def of_the_format(found: Format, path: Path, options: dict[str, Any]) -> Iterato
 
 
 def values(location: str, opening: list[str] | None, format: str | None, *, deep: bool) -> list[Finding]:
-    """What is found in the values of any format."""
+    """Return the findings in the values, which are checked in the same way for every format."""
     try:
         found, _, source = opened(location, opening, format)
         with source:
@@ -76,7 +76,7 @@ def values(location: str, opening: list[str] | None, format: str | None, *, deep
 
 
 def render(name: str, path: Path, findings: list[Finding]) -> RenderableType:
-    """The findings for people: a table, or one line if there are none."""
+    """Return the findings as a table for people, or as one line if there are none."""
     if not findings:
         return Text(f"{path} is sound ({name})", style="green")
     table = Table(Column("where", overflow="fold"), "level", "message", title=f"{path} ({name})", title_justify="left")

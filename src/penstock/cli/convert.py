@@ -1,4 +1,4 @@
-"""`penstock convert`: any dataset into any format that writes."""
+"""`penstock convert`: convert any dataset to any format that can be written."""
 
 from __future__ import annotations
 
@@ -25,43 +25,43 @@ SAID = {"converted": "converted", "resumed": "went on from episode {at}", "compl
 
 def convert(
     location: Annotated[str, typer.Argument(metavar="IN", help="A path, or an id that a format knows.")],
-    out: Annotated[Path, typer.Argument(metavar="OUT", help="Where it is written; nothing else may lie there.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Where to write the dataset; must not exist yet.")],
     to: Annotated[
         str | None,
         typer.Option(
             "--to",
-            help="A format that writes; webdataset for *.tar, else columns.",
+            help="The target format; by default webdataset for *.tar, else columns.",
             autocompletion=format_names,
         ),
     ] = None,
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", "-O", metavar="KEY=VALUE", help="For the writer, as layout=seed."),
+        typer.Option("--option", "-O", metavar="KEY=VALUE", help="An option of the writer, such as layout=seed."),
     ] = None,
     source: From = None,
     opening: Opening = None,
     episodes: Episodes = None,
     where: Where = None,
     shuffle: Annotated[bool, typer.Option("--shuffle", help="Write the episodes in a random order.")] = False,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the random order.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="The seed of the random order.")] = 0,
     drop: Annotated[list[str] | None, typer.Option("--drop", metavar="COLUMN", help="Leave a column out.")] = None,
     rename: Annotated[
         list[str] | None, typer.Option("--rename", metavar="OLD=NEW", help="Give a column another name.")
     ] = None,
     fill_missing: Annotated[
-        bool, typer.Option("--fill-missing", help="Make up what the target needs and the source lacks.")
+        bool, typer.Option("--fill-missing", help="Fill in data that the target needs and the source lacks.")
     ] = False,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Start anew; deletes only what a conversion wrote.")
+        bool, typer.Option("--overwrite", help="Start again; deletes only files that a conversion wrote.")
     ] = False,
     allow_empty: Annotated[
-        bool, typer.Option("--allow-empty", help="Convert even where there are no episodes.")
+        bool, typer.Option("--allow-empty", help="Convert even a dataset without episodes.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write any dataset as any format; reports what the target could not hold.
+    """Convert a dataset to another format; lists data that the target cannot store.
 
-    Call it again after an interruption, and it goes on where it stopped.
+    After an interruption, run the same command again: it continues where it stopped.
 
     Example: penstock convert ./cartpole ./cartpole-minari --to minari
     """
@@ -88,7 +88,7 @@ def convert(
 
 
 def render(report: ConversionReport) -> RenderableType:
-    """The report for people."""
+    """Return the report as text for people."""
     said = SAID[report.status].format(at=report.resumed_at)
     counts = f"{counted(report.episodes, 'episode')}, {counted(report.steps, 'step')}, {size(report.bytes)} of columns"
     line = Text.assemble((f"{report.out} ({report.format}) ", "bold"), f"{said}: {counts}")
@@ -111,7 +111,7 @@ def _progress(quiet: bool) -> Progress:
 
 
 def _advance(progress: Progress, data: EpisodeDataset, out: Path) -> Any:
-    """What is called after every episode: steps are what time goes with."""
+    """Return the callback after each episode. The bar counts steps, because time grows with steps."""
     task = progress.add_task(out.name, total=data.steps, counts="")
 
     def advance(episodes: int, steps: int, nbytes: int) -> None:

@@ -45,7 +45,7 @@ def reported(*, as_json: bool, debug: bool) -> Generator[None]:
 
 
 def described(error: Any) -> dict[str, str | None]:
-    """Return an error as plain data: its type, what is wrong, where, and a hint.
+    """Return an error as plain data: its type, the problem, where it is, and a hint.
 
     Args:
         error: An error of penstock, of the file system, or of usage.

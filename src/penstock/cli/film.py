@@ -1,4 +1,4 @@
-"""`penstock film`: an episode as a picture."""
+"""`penstock film`: draw an episode as a picture."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ PANELS = 6  # columns of observations that are drawn as curves
 
 def film(
     location: Annotated[str, typer.Argument(metavar="PATH_OR_ID", help="A path, or an id that a format knows.")],
-    episode: Annotated[int, typer.Option("--episode", "-e", help="Which; negative numbers count from the end.")] = 0,
+    episode: Annotated[
+        int, typer.Option("--episode", "-e", help="The episode; negative numbers count from the end.")
+    ] = 0,
     out: Annotated[Path, typer.Option("--out", "-o", help="The picture: .png, .jpg, .webp.")] = Path("film.png"),
     column: Annotated[
-        str | None, typer.Option("--column", help="Pictures, or numbers; the first that are pictures by default.")
+        str | None, typer.Option("--column", help="The column to draw; by default the first column of pictures.")
     ] = None,
-    frames: Annotated[int, typer.Option("--frames", min=1, help="So many, evenly spread.")] = 12,
+    frames: Annotated[int, typer.Option("--frames", min=1, help="The number of frames, evenly spread.")] = 12,
     every: Annotated[
-        int | None, typer.Option("--every", min=1, help="Every so many steps, instead of --frames.")
+        int | None, typer.Option("--every", min=1, help="Draw a frame every N steps, instead of --frames.")
     ] = None,
-    stack: Annotated[bool, typer.Option("--stack", help="All frames of a stack, the newest last.")] = False,
+    stack: Annotated[bool, typer.Option("--stack", help="Draw all frames of a frame stack, the newest last.")] = False,
     source: From = None,
     opening: Opening = None,
     as_json: Json = False,
@@ -76,7 +78,7 @@ def draw(
     every: int | None = None,
     stack: bool = False,
 ) -> Any:
-    """A picture (of Pillow) of an episode: a film strip of `column`, or its curves where its rows are no pictures."""
+    """Return a Pillow image of an episode: a film strip of `column`, or curves if its rows are not pictures."""
     rows = np.asarray(episode.columns[column])
     rewards = _numbers(episode, "rewards")
     total = "" if rewards is None else f"   return {rewards.sum():.6g}"
@@ -99,7 +101,7 @@ def draw(
 
 
 def _beside(episode: Episode, column: str) -> list[str]:
-    """The column, and the others of the observations if it is one of them."""
+    """Return the column, and the other columns of observations if it is an observation."""
     others = [p for p in _drawable(episode.spec) if under("observations", p)] if under("observations", column) else []
     return [column, *(p for p in others if p != column and not is_picture(episode.spec[p].shape))][:PANELS]
 
@@ -109,7 +111,7 @@ def _drawable(spec: Spec) -> list[str]:
 
 
 def _column(spec: Spec, asked: str | None) -> str:
-    """The column that is drawn. Raises `DataError` if there is none, or it is text."""
+    """Return the column to draw. Raises `DataError` if there is none, or it is text."""
     usable = _drawable(spec)
     if asked is not None:
         if asked not in usable:
@@ -126,7 +128,7 @@ def _column(spec: Spec, asked: str | None) -> str:
 
 
 def _chosen(n: int, count: int, every: int | None) -> IntArray:
-    """`[k]` rows that are shown, the first and the last among them where they are spread."""
+    """Return `[k]` rows to show; evenly spread rows include the first and the last."""
     if every is not None:
         return np.arange(0, n, every)
     return np.unique(np.rint(np.linspace(0, n - 1, min(count, n))).astype(np.int64))
@@ -146,7 +148,7 @@ def _numbers(episode: Episode, name: str) -> FloatArray | None:
 
 
 def _caption(episode: Episode, t: int, rows: int) -> tuple[str, ...]:
-    """Step, and what was done and given there; behind the last step, how it ended."""
+    """Return the lines below a frame: step, reward and action; behind the last step, how the episode ended."""
     if t == len(episode) and rows > len(episode):
         ends = [
             name
@@ -187,7 +189,7 @@ def _rest(episode: Episode, marks: tuple[int, ...]) -> list[Curve]:
 
 
 def _curve(name: str, rows: AnyArray, end: int, marks: tuple[int, ...] = (), *, stairs: bool = False) -> Curve:
-    """All dimensions of a column that have a colour of their own."""
+    """Return curves of the first dimensions of a column, one for each colour."""
     values = rows.reshape(len(rows), -1).astype(np.float64)
     shown = values[:, : len(COLORS)]
     more = "" if shown.shape[1] == values.shape[1] else f" (the first {shown.shape[1]} of {values.shape[1]})"
@@ -196,7 +198,7 @@ def _curve(name: str, rows: AnyArray, end: int, marks: tuple[int, ...] = (), *, 
 
 
 def _save(page: Any, out: Path) -> None:
-    """Raises `DataError` for an ending that no picture has."""
+    """Save the picture. Raises `DataError` for an unknown file extension."""
     try:
         page.save(out)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What can be looked for in data of any format: ends of episodes, next observations, numbers that are none, bounds."""
+"""Check the values of any format: episode ends, next observations, NaN and infinity, bounds of spaces."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ SAMPLED = 1 << 28  # bytes of columns that are looked at by default
 FLAGS = ("terminations", "truncations", "dones")
 NEXT = "next_observations"
 
-# What the format's own check has said already.
+# Kinds of findings that the format's own check reports already.
 SAID = {"minari": frozenset(("NaN", "outside", "open", "empty")), "webdataset": frozenset(("next",))}
 
 
 @dataclass
 class Count:
-    """How often one thing was found, and where first."""
+    """The number of findings of one kind, and the place of the first."""
 
     rows: int = 0
     episodes: int = 0
     where: str = ""
 
     def add(self, rows: int, where: str) -> None:
-        """Found so often in an episode."""
+        """Add the findings of one episode."""
         self.rows, self.episodes = self.rows + rows, self.episodes + 1
         self.where = self.where or where
 
@@ -65,9 +65,9 @@ MESSAGES = {
 
 
 def findings(source: Source, format: str, *, deep: bool) -> Iterator[Finding]:
-    """What is found in the episodes, or, unless `deep`, in as many of them as have 256 MiB, evenly spread.
+    """Check the episodes; unless `deep`, only a part of 256 MiB, evenly spread.
 
-    Each kind of thing is one finding for a column, with its count and first place. Memory: one block of episodes.
+    Each kind is one finding for a column, with its count and first place. Memory: one block of episodes.
     """
     if len(source) == 0:
         yield Finding("warning", format, "no episodes: there is nothing to check; is this the format of the data?")
@@ -93,7 +93,7 @@ def findings(source: Source, format: str, *, deep: bool) -> Iterator[Finding]:
 
 
 def _chosen(source: Source, *, deep: bool) -> IntArray:
-    """`[k]` episodes that are looked at."""
+    """Return `[k]` episodes to check."""
     everything = np.arange(len(source))
     width = sum(column.row_bytes for column in source.spec.values())
     if deep or source.steps * width <= SAMPLED or len(source) < 2:
@@ -143,7 +143,7 @@ def _ends(episode: Episode, tally: Tally) -> None:
 
 
 def _rows(bad: BoolArray) -> BoolArray:
-    """`[n]` whether anything in a row is."""
+    """Return `[n]` whether any value of a row is true."""
     return np.asarray(bad.reshape(len(bad), -1).any(axis=1))
 
 
@@ -152,7 +152,7 @@ def _any(flags: Sequence[BoolArray]) -> BoolArray:
 
 
 def _next(episode: Episode, tally: Tally) -> None:
-    """Next observations that are stored beside observations of T + 1 rows, or of T."""
+    """Compare stored next observations with the observations, which have T + 1 rows, or T."""
     for path, after in episode.columns.items():
         now = episode.columns.get("observations" + path[len(NEXT) :])
         if not under(NEXT, path) or isinstance(after, Ragged) or now is None or isinstance(now, Ragged):

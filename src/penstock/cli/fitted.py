@@ -50,7 +50,7 @@ class Fitted:
         for column in self.table.columns:
             widths = _widths(column, console, options)
             if widths.minimum == widths.maximum:
-                column.no_wrap = True  # a table shrinks its widest columns first, also those of one word
+                column.no_wrap = True  # a table shrinks its widest columns first, also columns of one word
             needed += widths.minimum + gap
         return self.table if needed <= options.max_width else Group(*self._blocks())
 

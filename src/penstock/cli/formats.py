@@ -13,9 +13,9 @@ from penstock.formats.base.format import Format, available
 
 
 def formats(as_json: Json = False) -> None:
-    """The formats there are, and what each can do.
+    """List the formats, and whether each can write, append and check.
 
-    Formats of other packages are listed too, if they have an entry point in the group `penstock.formats`.
+    The list includes formats of other packages that have an entry point in the group `penstock.formats`.
 
     Example: penstock formats --json
     """

@@ -1,4 +1,4 @@
-"""`penstock index`: make the index that opening needs ahead of time."""
+"""`penstock index`: build the index of a dataset ahead of time."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from penstock.formats.webdataset.source import ShardSource
 
 def index(
     location: Annotated[str, typer.Argument(metavar="PATH_OR_ID", help="A path, or an id that a format knows.")],
-    force: Annotated[bool, typer.Option("--force", help="Make it anew, even if there is one that fits.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Build the index again, even if it is up to date.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Make the index of a dataset ahead of time, so that opening it is quick.
+    """Build the index of a dataset ahead of time, so that opening it is quick.
 
-    Tar shards have one in the user's cache, Minari's datasets too if they are large. Others need none.
+    Tar shards and large Minari datasets have an index in the user's cache. Other formats need none.
 
     Example: penstock index ./shards --force
     """
@@ -49,7 +49,7 @@ def index(
 
 
 class _Indexed(ShardSource):
-    """Shards whose index is kept however few members there are."""
+    """Shards whose index is saved even for few members."""
 
     def __enter__(self) -> _Indexed:
         return self
@@ -60,7 +60,7 @@ class _Indexed(ShardSource):
 
     @property
     def is_kept(self) -> bool:
-        """Whether there is an index of this state."""
+        """Return whether the cache has an index of this state."""
         return shard_index.load(shard_index.place(self.path), self._state()) is not None
 
     def _state(self) -> str:
@@ -81,7 +81,7 @@ def _of_shards(path: Path, *, force: bool) -> dict[str, Any]:
 
 
 def _of_minari(path: Path, *, force: bool) -> dict[str, Any]:
-    """Opening keeps the index by itself, if there is so much to index that it is worth a file."""
+    """Open the dataset, which saves the index of a large dataset."""
     folder, main = minari_place(path)
     place = index_cache.place((folder / main if main is not None else folder).absolute(), "user")
     if place is None:

@@ -1,4 +1,4 @@
-"""`penstock info`: what a dataset holds."""
+"""`penstock info`: show the contents of a dataset."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def info(
     opening: Opening = None,
     as_json: Json = False,
 ) -> None:
-    """What a dataset holds: columns, spaces, episodes, returns, metadata.
+    """Show a dataset's columns, spaces, episodes, returns and metadata.
 
     Reads the index and the rewards, no other values. Exit code 1 if there are no episodes.
 
@@ -55,7 +55,7 @@ def info(
 
 
 def _nothing(location: str, found: Format, path: Path) -> str:
-    """What to say of a dataset without episodes, above all where it was opened as another format than it is."""
+    """Return the message for a dataset without episodes, which may have been opened as the wrong format."""
     try:
         other, _ = recognise(location)
     except (PenstockError, OSError):
@@ -68,7 +68,7 @@ def _nothing(location: str, found: Format, path: Path) -> str:
 def summarise(
     found: Format, path: Path, source: Source, lengths: IntArray, returns: FloatArray | None
 ) -> dict[str, Any]:
-    """Everything that `info` tells, as plain data."""
+    """Return all output of `info` as plain data."""
     spec = source.spec.to_json()
     return {
         "path": str(path),
@@ -87,9 +87,9 @@ def summarise(
 
 
 def layout(found: Format, path: Path, source: Source) -> str | None:
-    """Which of the format's layouts or kinds it is; None where there is one alone.
+    """Return the dataset's layout or kind within its format; None for a format with only one.
 
-    Minari's are its back-ends, those of demonstrations their makers.
+    For Minari, this is the back-end. For demonstrations, it is the tool that made them.
     """
     if found.name == "demos":
         return kind_at(path).name
@@ -131,7 +131,7 @@ def bytes_at(path: Path) -> int:
 
 
 def render(summary: Mapping[str, Any], lengths: IntArray, returns: FloatArray | None) -> RenderableType:
-    """The summary for people."""
+    """Return the summary as text for people."""
     parts: list[RenderableType] = [_head(summary, lengths, returns), Text(), _columns(summary["columns"])]
     if summary["metadata"]:
         parts += [Text(), _metadata(summary["metadata"])]
@@ -163,7 +163,7 @@ def _spread_text(stats: Mapping[str, float], values: npt.ArrayLike) -> Text:
 
 
 def space_text(space: Mapping[str, Any] | None) -> str:
-    """One line for the JSON of a space.
+    """Return one line for the JSON of a space.
 
     >>> space_text({"type": "Dict", "subspaces": {"arm": {"type": "Discrete", "dtype": "int64", "start": 0, "n": 3}}})
     'Dict(arm: Discrete(3))'

@@ -1,4 +1,4 @@
-"""`penstock live`: read a folder of training games that grows, and show how fast and why not faster."""
+"""`penstock live`: load training games from a growing folder; show rates and the bottleneck."""
 
 from __future__ import annotations
 
@@ -26,44 +26,48 @@ from penstock.flow.look import LookWindow
 from penstock.live.endpoint import MetricsEndpoint
 from penstock.live.pipeline import LivePipeline
 
-SHOWN = 1.0  # seconds between two pictures
-LOOK = 0.1  # seconds between two looks at how many games came
+SHOWN = 1.0  # seconds between two updates of the table
+LOOK = 0.1  # seconds between two counts of new games
 
 
 Directory = Annotated[
-    str | None, typer.Argument(metavar="DIR", help="The folder of games; with --config it may be told there.")
+    str | None, typer.Argument(metavar="DIR", help="The folder of games; replaces the folder of --config.")
 ]
 Config = Annotated[
-    Path | None, typer.Option("--config", help="Stages as a configuration of Leela Chess Zero's loader has them.")
+    Path | None, typer.Option("--config", help="A configuration of stages, in the format of Leela Chess Zero's loader.")
 ]
-Output = Annotated[str | None, typer.Option("--output", help="Which output of --config to read.")]
+Output = Annotated[str | None, typer.Option("--output", help="The output of --config to read.")]
 Bench = Annotated[
-    float | None, typer.Option("--bench", metavar="SECONDS", help="Measure for so long behind the first batch.")
+    float | None,
+    typer.Option("--bench", metavar="SECONDS", help="Stop this long after the first batch, and print rates."),
 ]
-Batches = Annotated[int | None, typer.Option("--batches", min=1, help="Stop after so many batches.")]
-Once = Annotated[bool, typer.Option("--once", help="One pass over what is there; nothing is watched.")]
-Window = Annotated[int | None, typer.Option("--window", help="Newest games that are drawn from.")]
-Rate = Annotated[float | None, typer.Option("--rate", help="Share of a game's positions at each use.")]
-Count = Annotated[int | None, typer.Option("--count", help="Positions of a game at each use.")]
-Reservoir = Annotated[int | None, typer.Option("--reservoir", help="Positions that are mixed.")]
+Batches = Annotated[int | None, typer.Option("--batches", min=1, help="Stop after this number of batches.")]
+Once = Annotated[bool, typer.Option("--once", help="Read the present games once; do not wait for new ones.")]
+Window = Annotated[int | None, typer.Option("--window", help="Number of newest games to sample from.")]
+Rate = Annotated[float | None, typer.Option("--rate", help="Fraction of a game's positions sampled at each use.")]
+Count = Annotated[int | None, typer.Option("--count", help="Number of a game's positions sampled at each use.")]
+Reservoir = Annotated[int | None, typer.Option("--reservoir", help="Positions in the shuffle buffer.")]
 Ahead = Annotated[int | None, typer.Option("--ahead", help="Later uses of a game to keep positions for.")]
-BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Positions of a batch.")]
+BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Positions in a batch.")]
 Threads = Annotated[int | None, typer.Option("--threads", help="Threads of each stage.")]
 MaxLost = Annotated[
-    str | None, typer.Option("--max-lost", help="Most torn or failed games: a number, a fraction such as 0.1, or none.")
+    str | None,
+    typer.Option(
+        "--max-lost", help="Stop above this limit of torn or failed games: a number, a fraction such as 0.1, or none."
+    ),
 ]
 Rescore = Annotated[bool, typer.Option("--rescore", help="Check games, and fill short-term targets.")]
 Validate = Annotated[bool, typer.Option("--validate", help="Leave out games that cannot have been played.")]
-Seed = Annotated[int, typer.Option("--seed", help="Another one, another order.")]
-Anchor = Annotated[str | None, typer.Option("--anchor", help="Count the games behind this key.")]
+Seed = Annotated[int, typer.Option("--seed", help="The seed of the order.")]
+Anchor = Annotated[str | None, typer.Option("--anchor", help="Count the games after this key.")]
 WaitNew = Annotated[
-    int | None, typer.Option("--wait-new", min=1, help="Only wait until so many games came behind the anchor.")
+    int | None, typer.Option("--wait-new", min=1, help="Only wait until this number of games came after the anchor.")
 ]
 Journal = Annotated[
-    Path | None, typer.Option("--journal", help="Write moves of the window: a file, with --config a folder.")
+    Path | None, typer.Option("--journal", help="Record how the window moves: a file, or with --config a folder.")
 ]
 State = Annotated[
-    Path | None, typer.Option("--state", help="Go on from this file if it is there, and write it at the end.")
+    Path | None, typer.Option("--state", help="Resume from this file if it exists, and write it at the end.")
 ]
 MetricsPort = Annotated[
     int | None, typer.Option("--metrics-port", help="Serve figures for Prometheus and penstock top.")
@@ -95,9 +99,9 @@ def live(
     metrics_port: MetricsPort = None,
     as_json_: Json = False,
 ) -> None:
-    """Read a folder of training games that grows, and show what each stage does.
+    """Load training games from a growing folder, and show the speed of each stage.
 
-    Without --bench and --batches it goes on until it is interrupted, or, with --once, until the end.
+    Without --bench and --batches, it runs until you interrupt it, or with --once until all games are read.
 
     Example: penstock live ./games --bench 10 --window 250000 --count 1
     """
@@ -131,13 +135,13 @@ def live(
 def _pipeline(
     directory: str | None, config: Path | None, output: str | None, told: Mapping[str, Any], run: Mapping[str, Any]
 ) -> LivePipeline:
-    """What is to be run. Raises `DataError` for options that go together with no meaning."""
+    """Build the pipeline. Raises `DataError` for options that exclude each other."""
     if config is None:
         if directory is None or output is not None:
             raise DataError("expected a folder of games, or --config (and only then --output)")
         return chess_pipeline(directory, **told, **run)
     if told:
-        raise DataError(f"expected all about the stages in {config}, got {sorted(told)} besides")
+        raise DataError(f"expected all options of stages in {config}, got also {sorted(told)}; move them there")
     loader = DataLoader(_moved(load_config(config.read_text("utf-8")), directory), **run)
     name = next(iter(loader.pipelines)) if output is None else output
     if name not in loader.pipelines:
@@ -149,7 +153,7 @@ def _pipeline(
 
 
 def _limit(text: str) -> int | float | None:
-    """A number of games, a fraction of them, or None. Raises `DataError`."""
+    """Parse a number of games, a fraction of them, or None. Raises `DataError`."""
     if text == "none":
         return None
     try:
@@ -159,7 +163,7 @@ def _limit(text: str) -> int | float | None:
 
 
 def _moved(config: DataLoaderConfig, directory: str | None) -> DataLoaderConfig:
-    """The configuration with another folder to read, where one is given."""
+    """Return the configuration, with its folder replaced if one is given."""
     if directory is None:
         return config
     stages = tuple(
@@ -173,7 +177,7 @@ def _moved(config: DataLoaderConfig, directory: str | None) -> DataLoaderConfig:
 
 @contextlib.contextmanager
 def _serving(pipeline: LivePipeline, port: int | None) -> Generator[MetricsEndpoint | None]:
-    """The pipeline until the end of the block, and its figures over HTTP where a port is given."""
+    """Run the pipeline within the block, and serve its figures over HTTP if a port is given."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(pipeline)
         yield None if port is None else stack.enter_context(MetricsEndpoint(pipeline.metrics, port))
@@ -182,7 +186,7 @@ def _serving(pipeline: LivePipeline, port: int | None) -> Generator[MetricsEndpo
 def _run(
     pipeline: LivePipeline, console: Console, bench: float | None, batches: int | None
 ) -> tuple[Mapping[str, Any], Mapping[str, Any], float]:
-    """Get batches until it is enough; two snapshots around what is measured, and the seconds to the first batch."""
+    """Load batches up to the limit; return figures from before and after, and the seconds to the first batch."""
     begun = time.monotonic()
     quiet = bench is not None or not console.is_terminal
     before = shown = pipeline.metrics()
@@ -206,7 +210,7 @@ def _run(
 
 
 def _wait(pipeline: LivePipeline, wanted: int, *, as_json: bool) -> None:
-    """Wait until so many games came behind the anchor; print the newest key, which is the next anchor."""
+    """Wait until `wanted` games came after the anchor; print the newest key, which is the next anchor."""
     pipeline.start()
     with contextlib.suppress(KeyboardInterrupt):
         while _since_anchor(pipeline) < wanted and pipeline.options.follow:
@@ -226,7 +230,7 @@ def _since_anchor(pipeline: LivePipeline) -> int:
 
 
 def _load(pipeline: LivePipeline, state: Path | None) -> None:
-    """Go on from a file, if it is there."""
+    """Load a saved state if the file exists."""
     if state is not None and state.exists():
         try:
             pipeline.load_state_dict(json.loads(state.read_text("utf-8")))
@@ -235,7 +239,7 @@ def _load(pipeline: LivePipeline, state: Path | None) -> None:
 
 
 def _save(pipeline: LivePipeline, state: Path | None) -> None:
-    """Write where it stands; whole or not at all."""
+    """Write the state as a whole file, atomically."""
     if state is not None:
         write_atomic(state, json.dumps(pipeline.state_dict(), default=_listed).encode(), durable="file")
 
@@ -252,7 +256,7 @@ def _report(
     as_json_: bool,
     console: Console,
 ) -> None:
-    """What was measured, and what could not be used."""
+    """Print rates, and the reasons for unusable games."""
     counts, examples = pipeline.failures()
     summary = {"first_batch_s": first, **as_json(before, after), "failures": counts}
     if as_json_:

@@ -1,4 +1,4 @@
-"""`penstock`: the commands by name, each imported when it is called, so that `penstock --help` is quick."""
+"""`penstock`: the commands by name. A command is imported when it is called, so that `penstock --help` is quick."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import penstock
 from penstock.cli.failure import reported
 
 COMMANDS = {
-    "info": ("penstock.cli.info:info", "What a dataset holds: columns, spaces, episodes, returns, metadata."),
+    "info": ("penstock.cli.info:info", "Show a dataset's columns, spaces, episodes, returns and metadata."),
     "check": ("penstock.cli.check:check", "Look for damage in a dataset; exit code 1 if there is any."),
     "convert": (
         "penstock.cli.convert:convert",
-        "Write any dataset as any format; reports what the target could not hold.",
+        "Convert a dataset to another format; lists data that the target cannot store.",
     ),
     "reshard": (
         "penstock.cli.reshard:reshard",
-        "Write tar shards as shards of another size, compression or layout.",
+        "Write tar shards again, with another size, compression or layout.",
     ),
     "index": (
         "penstock.cli.index:index",
-        "Make the index of a dataset ahead of time, so that opening it is quick.",
+        "Build the index of a dataset ahead of time, so that opening it is quick.",
     ),
     "film": (
         "penstock.cli.film:film",
@@ -38,13 +38,13 @@ COMMANDS = {
         "penstock.cli.record:record",
         "Record episodes of an environment into a new dataset, or add them to one.",
     ),
-    "formats": ("penstock.cli.formats:formats", "The formats there are, and what each can do."),
-    "live": ("penstock.cli.live:live", "Read a folder of training games that grows, and show what each stage does."),
+    "formats": ("penstock.cli.formats:formats", "List the formats, and whether each can write, append and check."),
+    "live": ("penstock.cli.live:live", "Load training games from a growing folder, and show the speed of each stage."),
     "top": (
         "penstock.cli.top:top",
         "Watch a running loader: busy share, rates and queue of each stage, and the bottleneck.",
     ),
-    "why": ("penstock.cli.why:why", "Which episodes, files and rows are behind a batch, from its ticket."),
+    "why": ("penstock.cli.why:why", "Show the episodes, files and rows of a batch, from its ticket."),
     "warmup": ("penstock.cli.warmup:warmup", "Compile all kernels now, so that first calls are fast."),
     "demo": ("penstock.cli.demo.command:demo", "Record, train, stop, resume and evaluate, from end to end."),
 }
@@ -63,14 +63,14 @@ class Described(TyperCommand):
 
 
 class Deferred(TyperCommand):
-    """A command of which only name and summary are known until it is called."""
+    """A command that is imported when it is called; until then only its name and summary are known."""
 
     def __init__(self, name: str, target: str, summary: str) -> None:
         super().__init__(name, help=summary)
         self._target = target
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """The context of the real command, which is imported here. Shell completion uses it too."""
+        """Return the context of the real command, which is imported here. Shell completion uses it too."""
         app = typer.Typer(add_completion=False)
         function = pkgutil.resolve_name(self._target)
         paragraphs = (inspect.getdoc(function) or "").split("\n\n")
@@ -80,14 +80,14 @@ class Deferred(TyperCommand):
 
 
 class Commands(TyperGroup):
-    """All commands. What penstock, the file system or the command line refuses is reported, and the exit code is 2."""
+    """All commands. Errors of penstock, the file system or the command line are reported with exit code 2."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.commands = {name: Deferred(name, *about) for name, about in COMMANDS.items()}
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """The context. Whether errors are JSON is read here, before anything can be wrong."""
+        """Return the context. `--json` is read here, before any error can occur."""
         as_json = "--json" in args
         with reported(as_json=as_json, debug=False):
             context = super().make_context(info_name, args, parent, **extra)

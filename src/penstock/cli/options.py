@@ -1,4 +1,4 @@
-"""What commands take alike: `key=value`, sizes such as `64MB`, ranges of episodes, and how a dataset is opened."""
+"""Options that several commands share: `key=value`, sizes such as `64MB`, ranges of episodes, opening a dataset."""
 
 from __future__ import annotations
 
@@ -32,18 +32,21 @@ def format_names() -> list[str]:
 
 From = Annotated[
     str | None,
-    typer.Option("--from", help="The format of the source; told by content by default.", autocompletion=format_names),
+    typer.Option(
+        "--from", help="The format of the source; by default recognised by content.", autocompletion=format_names
+    ),
 ]
 Where = Annotated[
-    str | None, typer.Option("--where", help="Only episodes whose metadata meet this, as 'total_steps > 100'.")
+    str | None,
+    typer.Option("--where", help="Only episodes whose metadata meet a condition, such as 'total_steps > 100'."),
 ]
 Episodes = Annotated[
-    str | None, typer.Option("--episodes", metavar="A:B", help="Only these, as 0:100, :100, -10: or 7.")
+    str | None, typer.Option("--episodes", metavar="A:B", help="Only these episodes, such as 0:100, :100, -10: or 7.")
 ]
 
 
 def pairs(given: list[str] | None, name: str) -> dict[str, Any]:
-    """`key=value` as a dict; values are JSON where they can be, text otherwise. Raises `DataError`.
+    """Parse `key=value` texts to a dict; values are parsed as JSON if possible, else text. Raises `DataError`.
 
     >>> pairs(["a=1", "b=x", "c=true"], "--option")
     {'a': 1, 'b': 'x', 'c': True}
@@ -58,7 +61,7 @@ def pairs(given: list[str] | None, name: str) -> dict[str, Any]:
 
 
 def value_of(text: str) -> Any:
-    """A value as JSON has it, text otherwise."""
+    """Parse a value as JSON; other text is returned as it is."""
     try:
         return json.loads(text)
     except ValueError:
@@ -66,7 +69,7 @@ def value_of(text: str) -> Any:
 
 
 def nbytes(text: str) -> int:
-    """A size in bytes. Raises `DataError`.
+    """Parse a size, in bytes. Raises `DataError`.
 
     >>> nbytes("64MB"), nbytes("1GiB"), nbytes("512")
     (64000000, 1073741824, 512)
@@ -80,7 +83,7 @@ def nbytes(text: str) -> int:
 
 
 def cut(text: str, count: int) -> list[int]:
-    """The episodes that `A:B` or `N` names, of so many. Raises `DataError`.
+    """Parse `A:B` or `N` to a list of episodes below `count`. Raises `DataError`.
 
     >>> cut("1:3", 10), cut("-2:", 10), cut("4", 10)
     ([1, 2], [8, 9], [4])
@@ -100,7 +103,7 @@ def cut(text: str, count: int) -> list[int]:
 
 
 def placed(location: str, format: str | None = None) -> tuple[Format, Path]:
-    """The format and path of what lies at a path, or has that id; of the format that is named, if one is."""
+    """Return the format and path of a dataset, given its path or id; `format` overrides the recognised format."""
     if format is None:
         return recognise(location)
     found = named(format)
@@ -108,7 +111,7 @@ def placed(location: str, format: str | None = None) -> tuple[Format, Path]:
 
 
 def opened(location: str, options: list[str] | None = None, format: str | None = None) -> tuple[Format, Path, Source]:
-    """What lies at a path, or has that id: format, path and source. An unknown option is a `DataError`."""
+    """Open the dataset at a path or id: format, path and source. An unknown option is a `DataError`."""
     found, path = placed(location, format)
     told = pairs(options, "--open")
     try:
@@ -118,7 +121,7 @@ def opened(location: str, options: list[str] | None = None, format: str | None =
 
 
 def refuse(found: Format, told: dict[str, Any], error: TypeError) -> NoReturn:
-    """Raise what a `TypeError` of opening with these options means."""
+    """Raise a `DataError` for unknown options, or the `TypeError` itself if it has another cause."""
     if not told or isinstance(error, PenstockError):
         raise error
     raise DataError(f"expected options that the format {found.name!r} knows, got {told}: {error}") from error
@@ -127,7 +130,7 @@ def refuse(found: Format, told: dict[str, Any], error: TypeError) -> NoReturn:
 def chosen(
     source: Source, episodes: str | None, where: str | None, *, shuffle: bool = False, seed: int = 0
 ) -> EpisodeDataset:
-    """The episodes that are asked for: first by number, then by condition, then in another order."""
+    """Select episodes: first by number, then by condition, then shuffled."""
     data = EpisodeDataset(source)
     if episodes is not None:
         data = data.take(cut(episodes, len(data)))

@@ -1,4 +1,4 @@
-"""`penstock record`: episodes of an environment into a new dataset."""
+"""`penstock record`: record episodes of an environment into a new dataset."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from penstock.record.vector import VectorCollector
 
 @dataclass(frozen=True)
 class Recorded:
-    """What is recorded: its name, how an environment and several of them are made, and what is stored about it."""
+    """The environment to record: its name, functions that make one or several, and metadata to store."""
 
     name: str
     one: Callable[[], Any]
@@ -40,38 +40,44 @@ class Recorded:
 def record(
     env: Annotated[
         str | None,
-        typer.Argument(metavar="ENV", help="benchmark/task, an id of Gymnasium, or module:id to import one first."),
+        typer.Argument(metavar="ENV", help="benchmark/task, a Gymnasium id, or module:id to import the module first."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Path of the new dataset, or with --append of an existing one.")
     ] = None,
-    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="How many episodes.")] = 10,
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="The number of episodes.")] = 10,
     append: Annotated[bool, typer.Option("--append", help="Add the episodes to the dataset at --out.")] = False,
     format: Annotated[
         str | None,
-        typer.Option("--format", help="A format that writes, see `penstock formats`.", autocompletion=format_names),
+        typer.Option(
+            "--format", help="A format that can be written; see `penstock formats`.", autocompletion=format_names
+        ),
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option("--option", "-O", metavar="KEY=VALUE", help="For the writer, as layout=seed.")
+        list[str] | None,
+        typer.Option("--option", "-O", metavar="KEY=VALUE", help="An option of the writer, such as layout=seed."),
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Of the resets and the random actions.")] = None,
-    infos: Annotated[bool, typer.Option("--infos", help="Record infos too, with masks of what is missing.")] = False,
+    seed: Annotated[int | None, typer.Option("--seed", help="The seed of resets and random actions.")] = None,
+    infos: Annotated[bool, typer.Option("--infos", help="Record infos too, with masks of missing values.")] = False,
     policy: Annotated[
-        str, typer.Option("--policy", help="random, or module:function from an observation to an action.")
+        str, typer.Option("--policy", help="random, or module:function that returns an action for an observation.")
     ] = "random",
     random: Annotated[bool, typer.Option("--random", help="The same as --policy random.")] = False,
     benchmark: Annotated[str | None, typer.Option("--benchmark", help="A name of penstock.envs, with --task.")] = None,
     task: Annotated[str | None, typer.Option("--task", help="A task of the benchmark.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="env_cfg.KEY=VALUE", help="Of the benchmark's configuration.")
+        list[str] | None,
+        typer.Option("--set", metavar="env_cfg.KEY=VALUE", help="A value of the benchmark's configuration."),
     ] = None,
-    n_envs: Annotated[int, typer.Option("--n-envs", min=1, help="So many at once; policies take batches then.")] = 1,
+    n_envs: Annotated[
+        int, typer.Option("--n-envs", min=1, help="Environments at a time; above 1, policies get batches.")
+    ] = 1,
     as_json: Json = False,
 ) -> None:
     """Record episodes of an environment into a new dataset, or add them to one.
 
-    Each episode is saved when it ends, so that what was recorded before an interruption is there. With --n-envs, some
-    more episodes than were asked for may end at the same step.
+    Each episode is saved when it ends, so an interruption loses only unfinished episodes. With --n-envs, a few extra
+    episodes may be saved, because several can end at the same step.
 
     Example: penstock record toy/reach -n 100 -o reach --random --seed 0 --format webdataset --option layout=seed
     """
@@ -124,18 +130,21 @@ def _drive(
 def _into(
     out: Path, entry: Format, options: Mapping[str, Any], metadata: Mapping[str, Any], append: bool, format: str | None
 ) -> dict[str, Any]:
-    """The arguments of a collector that say where it records."""
+    """Return the collector's arguments for the target dataset."""
     if not append:
         return {"target": _target(out, entry, options, metadata)}
     if options:
-        raise typer.BadParameter("expected none with --append: a dataset is continued as it was begun", param_hint="-O")
+        raise typer.BadParameter("expected none with --append: the dataset keeps its options", param_hint="-O")
     return {"target": out, "mode": "append", "format": format, "metadata": metadata}
 
 
 def _target(
     out: Path, entry: Format, options: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> Callable[[Spec], Writer]:
-    """What makes the dataset when its columns are known. Raises `FileExistsError`, and `DataError` for options, now."""
+    """Return a function that creates the dataset once its columns are known.
+
+    Raises `FileExistsError` for an existing path and `DataError` for unknown options, both at once.
+    """
     known = target_of(entry.name, options).options
     if known is not None and (wrong := sorted(options.keys() - set(known))):
         raise DataError(f"expected options of {entry.name} among {list(known)}, got {wrong}")
@@ -145,14 +154,14 @@ def _target(
 
 
 def _recorded(env: str | None, benchmark: str | None, task: str | None, settings: list[str]) -> Recorded:
-    """The benchmark's task that is named in one of two ways, or an environment of Gymnasium."""
+    """Return the task of a benchmark, named in one of two ways, or an environment of Gymnasium."""
     if benchmark is None and env is not None and "/" in env and env.split("/")[0] in available():
         benchmark, task = env.split("/", 1)
     elif (benchmark is None) == (env is None) or (benchmark is None) != (task is None):
         raise typer.BadParameter("expected ENV, or --benchmark and --task", param_hint="ENV")
     if benchmark is None or task is None:
         if settings:
-            raise typer.BadParameter("expected a benchmark to set something of", param_hint="--set")
+            raise typer.BadParameter("expected a benchmark with --set, got a Gymnasium environment", param_hint="--set")
         return _gymnasium(str(env))
     named_so = [f"env_cfg.benchmark_name={benchmark}", f"env_cfg.task_name={task}"]
     config = Config.from_args([*named_so, *settings]).env_cfg

@@ -1,4 +1,4 @@
-"""`penstock reshard`: tar shards into shards of another size, compression or layout."""
+"""`penstock reshard`: write tar shards again, with another size, compression or layout."""
 
 from __future__ import annotations
 
@@ -35,19 +35,21 @@ ENDS = {"gzip": ".tgz", "zstd": ".tar.zst"}
 def reshard(
     location: Annotated[str, typer.Argument(metavar="IN", help="An archive, a folder, or a pattern with braces.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A new folder, or the name of one new archive.")],
-    shard_bytes: Annotated[str, typer.Option("--shard-bytes", help="At most so many bytes each, as 500MB.")] = "1GiB",
+    shard_bytes: Annotated[
+        str, typer.Option("--shard-bytes", help="The size limit of a shard, such as 500MB.")
+    ] = "1GiB",
     shard_episodes: Annotated[
-        int, typer.Option("--shard-episodes", min=1, help="At most so many episodes, or single samples, each.")
+        int, typer.Option("--shard-episodes", min=1, help="The limit of episodes, or single samples, in a shard.")
     ] = SHARD_EPISODES,
     compression: Annotated[str, typer.Option("--compression", help="none, gzip or zstd.")] = "none",
     layout: Annotated[
-        str | None, typer.Option("--layout", help="npy or seed; by default the one that there is, without decoding.")
+        str | None, typer.Option("--layout", help="npy or seed; by default the source's layout, without decoding.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write tar shards as shards of another size, compression or layout.
+    """Write tar shards again, with another size, compression or layout.
 
-    In the same layout members are copied as they are. OUT appears whole or not at all.
+    If the layout stays the same, members are copied unchanged. OUT appears only when it is complete.
 
     Example: penstock reshard ./demos.tgz ./demos --shard-bytes 500MB --compression zstd
     """
@@ -91,11 +93,11 @@ def _summary(out: Path, layout: str, episodes: int) -> dict[str, Any]:
 def copy(
     source: ShardSource, out: Path, limits: tuple[int, int] = (SHARD_BYTES, SHARD_EPISODES), kind: Compression = None
 ) -> None:
-    """Copy every member into archives of other limits (bytes, episodes), and the description into each.
+    """Copy every member into archives with other limits (bytes, episodes), and the description into each.
 
-    Keys that several samples would share are numbered. Raises `FileExistsError` if something lies at `out`,
-    `FormatError` if archives describe themselves in different ways. Memory: names and places of
-    all members, some 200 bytes each, and 16 MiB or one episode; the archives are mapped.
+    Keys that several samples would share are numbered. Raises `FileExistsError` if `out` exists, and `FormatError` if
+    archives have different descriptions. Memory: names and places of all members, some 200 bytes each, and 16 MiB or
+    one episode; the archives are mapped.
     """
     single, kind = packing(out, kind)
     if out.exists() or out.is_symlink():
@@ -117,7 +119,7 @@ def copy(
 
 
 class _Shards:
-    """Archives that are filled one after the other."""
+    """Archives that are filled in order."""
 
     def __init__(self, folder: Path, head: bytes, limits: tuple[int, int], kind: Compression) -> None:
         self._folder, self._head, self._limits = folder, head, limits
@@ -135,7 +137,7 @@ class _Shards:
         self._finish()
 
     def add(self, group: Sequence[Piece]) -> None:
-        """Put the members of an episode behind the others, in a new archive where they would make this one too long."""
+        """Append the members of an episode; start a new archive if this one would exceed its limits."""
         length = sum(map(len, group))
         archive = self._archive
         if archive is not None and self._inside:
@@ -174,7 +176,7 @@ class _Shards:
 def _head(
     source: ShardSource, buffers: Sequence[ByteArray], members: Sequence[Members]
 ) -> tuple[bytes, Callable[[str], bool]]:
-    """What every archive begins with, and which members of the old ones that is."""
+    """Return the first bytes of every archive, and a test for the same members in the old archives."""
     if source.layout == own.NAME:
         newest = own.described(source.shards, buffers, members)
         if newest is None:
@@ -188,7 +190,7 @@ def _head(
         for i in np.flatnonzero(held.names == wanted.encode()).tolist():
             found[data[held.payload[i] : held.payload[i] + held.size[i]].tobytes()] = None
     if len(found) > 1:
-        message = f"expected archives that describe themselves alike, got {len(found)} descriptions; reshard each alone"
+        message = f"expected archives with equal descriptions, got {len(found)} descriptions; reshard each alone"
         raise FormatError(message, path=source.path)
     return b"".join(member(wanted, payload) for payload in found), lambda name: name == wanted
 
@@ -196,7 +198,7 @@ def _head(
 def _groups(
     source: ShardSource, buffers: Sequence[ByteArray], members: Sequence[Members], described: Callable[[str], bool]
 ) -> Iterator[list[Piece]]:
-    """The members of every episode, as they lie in the old archives; what belongs to none is with the one before."""
+    """Yield the members of every episode in stored order; a member without episode goes with the one before."""
     seen: dict[bytes, int] = {}
     lengths = iter(np.diff(source.offsets).tolist() if source.layout == seed.NAME else ())
     for shard, (data, held) in enumerate(zip(buffers, members, strict=True)):
@@ -208,7 +210,7 @@ def _groups(
 
 
 def _keys(held: Members, shard: int, path: Path) -> list[bytes]:
-    """The key of every member; those that belong to no sample have none."""
+    """Return the key of every member; members without a sample have an empty key."""
     samples = grouped(held, shard, path)
     at = np.full(len(held), -1)
     order = np.argsort(held.payload, kind="stable")
@@ -220,7 +222,7 @@ def _keys(held: Members, shard: int, path: Path) -> list[bytes]:
 
 
 def _runs(key: Sequence[bytes], keep: Sequence[int], lengths: Iterator[int], *, steps: bool) -> Iterator[list[int]]:
-    """Members that go into one archive together: those of a sample, or of so many samples as an episode has steps."""
+    """Yield the members that must share an archive: the members of a sample, or of all samples of an episode."""
     run: list[int] = []
     held, left = b"", 0
     for i in keep:
@@ -239,7 +241,7 @@ def _runs(key: Sequence[bytes], keep: Sequence[int], lengths: Iterator[int], *, 
 def _piece(
     data: ByteArray, held: Members, i: int, end: int, key: bytes, shard: int, seen: dict[bytes, int]
 ) -> list[Piece]:
-    """Member `i` as it lies there, or under a key of its own if a sample of another archive has its key."""
+    """Return member `i` unchanged, or with a numbered key if a sample of another archive has its key."""
     first = seen.setdefault(key, shard)
     if not key or first == shard:
         return [data[held.header[i] : end].data]

@@ -19,7 +19,7 @@ from penstock.errors import require
 
 Color = tuple[int, int, int]
 
-FINE = 2  # drawn so many times as large, and made smaller
+FINE = 2  # drawn larger by this factor, then reduced
 POINTS = 20  # of a side of a lane
 BAR = 20  # metres of the scale
 EGO_TRACK = -1  # in predictions
@@ -83,7 +83,7 @@ class Drive:
         return float(self.timeline.timestamps[frame] - self.timeline.timestamps[0]) / 1e9
 
     def picture(self, frame: int) -> Picture:
-        """What is around the ego in a frame."""
+        """Draw the surroundings of the ego in a frame."""
         image, imagedraw = require("PIL.Image", "images"), require("PIL.ImageDraw", "images")
         side = self.size * FINE
         canvas = image.new("RGB", (side, side), PAPER)
@@ -109,7 +109,7 @@ class Drive:
         return f"frame {frame}   {self.seconds(frame):.1f} s{speed}", ", ".join(told) or "nobody"
 
     def _active(self, frame: int, road: MapAPI) -> dict[str, str]:
-        """The faces that are lit, and their colours; of those that the map has."""
+        """Return the lit faces that are on the map, and their colours."""
         rows = self.scene.tl_faces[slice(*self.timeline.faces[frame : frame + 2].tolist())]
         lit = rows["face_id"][rows["traffic_light_face_status"][:, 0] > 0].tolist()
         return {face: road.get_color_for_face(face) for face in lit if face in road.ids_to_el}
@@ -131,13 +131,13 @@ class Drive:
             pen.line(np.concatenate([outline, outline[:1]]), CROSSWALK, 1)
 
     def _ways(self, pen: Pen, frame: int) -> None:
-        """Where the ego was, and will be."""
+        """Draw the ego's past and future positions."""
         ego = pen.at(self.timeline.ego[:, :2])
         pen.line(ego[: frame + 1], EGO, 1.6)
         pen.dots(ego[frame + 1 : frame + 1 + self.ahead : 2], TARGET, 1.6)
 
     def _agents(self, pen: Pen, rows: IntArray) -> dict[str, int]:
-        """Boxes, and lines to where those of interest will be; how many there are of each kind."""
+        """Draw boxes, and the future paths of agents of interest; return the number of agents of each kind."""
         tracks, places = self.tracks, self.tracks.place[rows]
         counts: dict[str, int] = {}
         likely = tracks.interest[places] > OF_INTEREST
@@ -234,7 +234,7 @@ def mixed(color: Color, share: float, other: Color = PAPER) -> Color:
 
 
 def page(title: str, subtitle: str, pictures: list[Picture], legend: tuple[tuple[str, Color], ...]) -> Any:
-    """A sheet (of Pillow) with pictures of one size in rows, captions below them, and what colours mean."""
+    """Return a Pillow sheet of pictures of one size in rows, with captions and a legend of the colours."""
     image, imagedraw = require("PIL.Image", "images"), require("PIL.ImageDraw", "images")
     load = require("PIL.ImageFont", "images").load_default
     large, small = load(20), load(13)

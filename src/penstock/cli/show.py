@@ -1,4 +1,4 @@
-"""What the commands share in showing things: JSON for machines, bars and sizes for people."""
+"""Output that the commands share: JSON for machines, bars and sizes for people."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON only, for machine
 
 
 def print_json(data: object) -> None:
-    """Print `data` as JSON on standard output. What JSON cannot hold is turned into what it can, by `plain`."""
+    """Print `data` as JSON on standard output. `plain` converts values that JSON does not have."""
     typer.echo(json.dumps(plain(data), indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def plain(value: Any) -> Any:
-    """`value` as JSON has it: NumPy becomes Python, what is not finite becomes null, anything unknown its text.
+    """Convert `value` to JSON types: NumPy to Python, infinity and NaN to null, unknown objects to text.
 
     >>> plain({"mean": np.float64(2.0), "low": -np.inf, "shape": (np.int64(3),)})
     {'mean': 2.0, 'low': None, 'shape': [3]}
@@ -41,7 +41,7 @@ def plain(value: Any) -> Any:
 
 
 def sparkline(values: npt.ArrayLike, width: int = 40) -> str:
-    """`values` in their order as at most `width` bars, each the mean of its share; those not finite are left out.
+    """Draw `values` in order as at most `width` bars, each the mean of its share; NaN and infinity are left out.
 
     >>> sparkline([0, 1, 2, 3, 4, 5, 6, 7])
     '▁▂▃▄▅▆▇█'
@@ -57,7 +57,7 @@ def sparkline(values: npt.ArrayLike, width: int = 40) -> str:
 
 
 def size(n: float) -> str:
-    """Bytes with a unit that leaves at most four digits.
+    """Format bytes with a unit that leaves at most four digits.
 
     >>> size(512), size(2_500_000)
     ('512 B', '2.5 MB')
@@ -70,7 +70,7 @@ def size(n: float) -> str:
 
 
 def counted(n: int, noun: str) -> str:
-    """A number of things.
+    """Format a count and its noun.
 
     >>> counted(1, "episode"), counted(2000, "step")
     ('1 episode', '2,000 steps')
@@ -79,7 +79,7 @@ def counted(n: int, noun: str) -> str:
 
 
 def spread(values: npt.ArrayLike) -> dict[str, float] | None:
-    """Least, mean and greatest of some numbers; None where there are none.
+    """Return the least, mean and greatest of some numbers; None for no numbers.
 
     >>> spread([1, 2, 6])
     {'min': 1.0, 'mean': 3.0, 'max': 6.0}

@@ -1,4 +1,4 @@
-"""How the stages of a running pipeline are shown: rows of a table, for people and as JSON."""
+"""Figures of a running pipeline's stages, as a table for people and as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BAR = 10
 
 
 def rows(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, ...]]:
-    """A row of text for each stage, in the order of `COLUMNS`.
+    """Return a row of text for each stage, in the order of `COLUMNS`.
 
     >>> queue = {"fill": 2, "capacity": 4, "drops": 0}
     >>> stage = {"threads": 2, "counts": {"frames": 0}, "busy": 0.0, "queue": queue, "gauges": {}}
@@ -45,7 +45,7 @@ def _number(value: float | str) -> str:
 
 
 def table(before: Mapping[str, Any], after: Mapping[str, Any], title: str = "") -> Table:
-    """The rows as a table, with the bottleneck and what became of the chunks below.
+    """Return the rows as a table; the caption names the bottleneck and counts the chunks by outcome.
 
     >>> table({"time": 0.0, "stages": {}}, {"time": 1.0, "stages": {}}).row_count
     0
@@ -57,7 +57,7 @@ def table(before: Mapping[str, Any], after: Mapping[str, Any], title: str = "") 
 
 
 def sentences(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """A line that names the bottleneck, and one that accounts for the chunks.
+    """Return a line that names the bottleneck, and one that counts the chunks by outcome.
 
     >>> sentences({"time": 0.0, "stages": {}}, {"time": 1.0, "stages": {}})
     ''
@@ -67,8 +67,8 @@ def sentences(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 
 
 def as_json(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Seconds, batches and frames a second, what became of the chunks, figures of each stage, and the bottleneck, as
-    plain values.
+    """Return plain values: seconds, batches and frames a second, chunks by outcome, figures of each stage, and the
+    bottleneck.
 
     >>> as_json({"time": 0.0, "stages": {}}, {"time": 2.0, "stages": {}})
     {'seconds': 2.0, 'batches_per_s': 0.0, 'frames_per_s': 0.0, 'account': {}, 'bottleneck': None, 'stages': {}}

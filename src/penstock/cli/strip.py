@@ -1,4 +1,4 @@
-"""Drawing: frames in rows with captions, and curves, on one sheet."""
+"""Draw frames in rows with captions, and curves, on one sheet."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COLORS = (
 MARGIN, GAP, LINE = 24, 12, 18
 WIDTH = 1500  # of a sheet that has room
 PANEL = 150  # height of a curve
-FINE = 3  # curves are drawn so many times as large, and made smaller
+FINE = 3  # curves are drawn larger by this factor, then reduced
 LEAST, MOST = 112, 320  # side of a frame
 
 
@@ -36,7 +36,7 @@ class Frame:
 class Curve:
     """`[n, d]` values at steps `at` `[n]`, drawn on an axis from 0 to `end`, as `stairs` or a line.
 
-    At each of `marks` there is a line upright."""
+    Each of `marks` is a vertical line."""
 
     title: str
     at: AnyArray
@@ -48,7 +48,7 @@ class Curve:
 
 
 def sheet(title: str, subtitle: str, frames: Sequence[Frame], curves: Sequence[Curve]) -> Any:
-    """A picture (of Pillow) with the frames in rows and the curves below. Needs the extra `images`."""
+    """Return a Pillow image with the frames in rows and the curves below. Needs the extra `images`."""
     image, fonts = require("PIL.Image", "images"), _fonts()
     strip = _strip(frames, fonts) if frames else None
     inner = max(strip.width if strip else 0, 900 if curves else 320)
@@ -72,7 +72,7 @@ def _fonts() -> dict[str, Any]:
 
 
 def _short(text: str, draw: Any, font: Any, width: int) -> str:
-    """The text, cut where it would be wider."""
+    """Return the text, cut to the width."""
     if draw.textlength(text, font=font) <= width:
         return text
     while text and draw.textlength(text + "…", font=font) > width:
@@ -87,7 +87,7 @@ def _strip(frames: Sequence[Frame], fonts: dict[str, Any]) -> Any:
     cell = round(width * scale) * stack + (stack - 1) * 2, round(height * scale)
     columns = max(min(len(frames), (WIDTH + GAP) // (cell[0] + GAP)), 1)
     rows = -(-len(frames) // columns)
-    columns = -(-len(frames) // rows)  # as many in each row, as far as that goes
+    columns = -(-len(frames) // rows)  # rows of equal length, except the last
     lines = max(len(frame.caption) for frame in frames)
     tall = cell[1] + 6 + lines * LINE + GAP
     page = image.new("RGB", (columns * (cell[0] + GAP) - GAP, rows * tall - GAP), PAPER)

@@ -1,4 +1,4 @@
-"""`penstock top`: a running loader, live, and its bottleneck."""
+"""`penstock top`: watch a running loader and its bottleneck."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ PORT = "9470"
 
 def top(
     address: Annotated[
-        str, typer.Argument(metavar="[PORT_OR_ADDRESS]", help="Where the loader serves its figures.")
+        str,
+        typer.Argument(metavar="[PORT_OR_ADDRESS]", help="The port or address at which the loader serves its figures."),
     ] = PORT,
-    interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two looks.")] = 1.0,
+    interval: Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two updates.")] = 1.0,
     as_json_: Json = False,
 ) -> None:
     """Watch a running loader: busy share, rates and queue of each stage, and the bottleneck.
 
-    The account says what became of all games. Everything is of the last ten looks. The loader serves its figures:
-    `penstock live --metrics-port`, or `penstock.live.endpoint.MetricsEndpoint` in a program. `--json` takes two looks
-    and prints what was between them.
+    Rates are means over the last ten updates. The last line counts all games by outcome. To serve the figures, run
+    `penstock live --metrics-port`, or use `penstock.live.endpoint.MetricsEndpoint` in a program. `--json` reads the
+    figures twice and prints the rates in between.
 
     Example: penstock top 9470
     """
@@ -43,7 +44,7 @@ def top(
 
 
 def make_app(look: Look, interval: float, name: str) -> Any:
-    """The Textual application that shows what `look` gives. Needs the extra `top`; raises `MissingExtraError`.
+    """Return a Textual application that shows the figures of `look`. Needs the extra `top`, or `MissingExtraError`.
 
     >>> make_app(lambda: {"time": 0.0, "stages": {}}, 1.0, "here").title
     'penstock top here'
@@ -67,7 +68,7 @@ def make_app(look: Look, interval: float, name: str) -> Any:
         def compose(self) -> Any:
             yield widgets.Header()
             yield widgets.DataTable(cursor_type="none", zebra_stripes=True)
-            yield widgets.Static("the first figures come at the second look", id="says")
+            yield widgets.Static("the first rates appear at the second update", id="says")
             yield widgets.Footer()
 
         async def on_mount(self) -> None:
@@ -79,7 +80,7 @@ def make_app(look: Look, interval: float, name: str) -> Any:
             self._paused = not self._paused
 
         async def take_look(self) -> None:
-            """Show what was in the last looks."""
+            """Show the rates of the last updates."""
             if self._paused:
                 return
             says = self.query_one("#says", widgets.Static)
@@ -97,7 +98,7 @@ def make_app(look: Look, interval: float, name: str) -> Any:
 
 
 def fill(table: Any, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
-    """Put the rows between two looks into a table of Textual."""
+    """Fill a Textual table with the rates between two updates."""
     table.clear()
     for row in rows(before, after):
         table.add_row(*row)

@@ -1,4 +1,4 @@
-"""`penstock view`: a scene of a driving log as pictures, or as a film."""
+"""`penstock view`: draw a scene of a driving log as pictures, or as a film."""
 
 from __future__ import annotations
 
@@ -29,30 +29,35 @@ FRAME_SECONDS = 0.1
 
 def view(
     location: Annotated[str, typer.Argument(metavar="PATH", help="A driving log.")],
-    scene: Annotated[int, typer.Option("--scene", "-s", help="Which; negative numbers count from the end.")] = 0,
+    scene: Annotated[int, typer.Option("--scene", "-s", help="The scene; negative numbers count from the end.")] = 0,
     out: Annotated[
         Path, typer.Option("--out", "-o", help="A picture (.png, .jpg, .webp), or a film (.gif, .mp4).")
     ] = Path("scene.png"),
-    frame: Annotated[int | None, typer.Option("--frame", help="One frame alone, instead of a sheet.")] = None,
+    frame: Annotated[int | None, typer.Option("--frame", help="Draw only this frame, instead of a sheet.")] = None,
     every: Annotated[
-        int | None, typer.Option("--every", min=1, help="Every so many frames; eight of a sheet, all of a film.")
+        int | None,
+        typer.Option(
+            "--every", min=1, help="Draw every N-th frame; by default eight frames of a sheet, all of a film."
+        ),
     ] = None,
-    semantic_map: Annotated[Path | None, typer.Option("--map", help="The map, semantic_map.pb.")] = None,
-    meta: Annotated[Path | None, typer.Option("--meta", help="Where the map lies in the world, meta.json.")] = None,
+    semantic_map: Annotated[Path | None, typer.Option("--map", help="The map file, semantic_map.pb.")] = None,
+    meta: Annotated[Path | None, typer.Option("--meta", help="The map's position in the world, meta.json.")] = None,
     predictions: Annotated[
-        Path | None, typer.Option("--predictions", help="Predicted positions, a CSV file as the original's.")
+        Path | None, typer.Option("--predictions", help="Predicted positions, a CSV file in L5Kit's format.")
     ] = None,
-    size: Annotated[int | None, typer.Option("--size", min=64, max=4096, help="Pixels of a picture's sides.")] = None,
-    meters: Annotated[float, typer.Option("--meters", min=1, help="Metres from side to side.")] = 100.0,
+    size: Annotated[
+        int | None, typer.Option("--size", min=64, max=4096, help="Width and height of a picture, in pixels.")
+    ] = None,
+    meters: Annotated[float, typer.Option("--meters", min=1, help="Width of the drawn area, in metres.")] = 100.0,
     source: From = None,
     opening: Opening = None,
     as_json: Json = False,
 ) -> None:
     """Draw a scene of a driving log from above: pictures, or a film.
 
-    The ego and its way, agents by type and where they will be; lanes and lights where there is a map.
+    Shows the ego and its path, agents by type and their future positions; with a map, also lanes and traffic lights.
 
-    Needs the extra `images`, for .mp4 `video` too. Other datasets are drawn by `penstock film`.
+    Needs the extra `images`, and `video` for .mp4. To draw other datasets, use `penstock film`.
 
     Example: penstock view drive.zarr --scene 3 -o scene.gif
     """
@@ -78,7 +83,7 @@ def view(
 
 
 def _road(semantic_map: Path | None, meta: Path | None) -> MapAPI | None:
-    """Raises `DataError` for one without the other."""
+    """Load the map. Raises `DataError` for one file without the other."""
     if semantic_map is None and meta is None:
         return None
     if semantic_map is None or meta is None:
@@ -87,7 +92,7 @@ def _road(semantic_map: Path | None, meta: Path | None) -> MapAPI | None:
 
 
 def _drawn(drive: Drive, title: str, frames: list[int], out: Path, film: bool, seconds: float) -> None:
-    """Draw and save: all frames on a sheet, or a sheet a frame."""
+    """Draw and save all frames on one sheet, or as a film with one sheet for each frame."""
     legend = LEGEND if drive.predictions is None else (*LEGEND, ("predicted", PREDICTED))
     if drive.road is not None:
         legend = (*legend, *((f"light {name.lower()}", color) for name, color in LIGHTS.items()))
@@ -100,7 +105,7 @@ def _drawn(drive: Drive, title: str, frames: list[int], out: Path, film: bool, s
 
 
 def _frames(drive: Drive, frame: int | None, every: int | None, film: bool) -> list[int]:
-    """The frames that are shown. Raises `DataError` for one that is not there, or a scene without any."""
+    """Return the frames to draw. Raises `DataError` for a frame out of range, or a scene without frames."""
     n = len(drive)
     if n == 0:
         raise DataError("expected a scene of one frame or more, got none")
@@ -116,7 +121,7 @@ def _frames(drive: Drive, frame: int | None, every: int | None, film: bool) -> l
 
 
 def _save(sheet: Any, out: Path) -> None:
-    """Raises `DataError` for an ending that no picture has."""
+    """Save the sheet. Raises `DataError` for an unknown file extension."""
     try:
         sheet.save(out)
     except ValueError as error:
@@ -124,7 +129,7 @@ def _save(sheet: Any, out: Path) -> None:
 
 
 def _film(sheets: Iterator[Any], out: Path, seconds: float) -> None:
-    """Each sheet for so many seconds."""
+    """Save a film that shows each sheet for `seconds`."""
     if out.suffix.lower() == ".gif":
         first = next(sheets).quantize(COLORS, dither=0)
         rest = (sheet.quantize(palette=first, dither=0) for sheet in sheets)

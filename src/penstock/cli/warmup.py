@@ -12,7 +12,7 @@ from penstock.kernels.warmup import SIGNATURES, compile_all
 def warmup(as_json: Json = False) -> None:
     """Compile all kernels now, so that first calls are fast.
 
-    The cache is next to the installed package, or in `NUMBA_CACHE_DIR`. Kernels that are cached are only loaded.
+    The cache is next to the installed package, or in `NUMBA_CACHE_DIR`. Cached kernels are only loaded.
 
     Example: penstock warmup
     """

@@ -1,4 +1,4 @@
-"""`penstock why`: which episodes and rows are behind a batch."""
+"""`penstock why`: show the episodes and rows of a batch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Explains(Protocol):
     """A `Loader`, or an adapter of one."""
 
     def why(self, ticket: Ticket | str, column: str | None = None) -> Why:
-        """The rows that a ticket names."""
+        """Return the rows that a ticket names."""
         ...
 
 
@@ -37,12 +37,12 @@ def why(
             "adapter such as a TorchLoader, or of a function without arguments that returns one. The code is run.",
         ),
     ],
-    column: Annotated[str | None, typer.Option(help="Show the rows that this output was read from.")] = None,
+    column: Annotated[str | None, typer.Option(help="Show the rows from which this output was read.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Which episodes, files and rows are behind a batch, from its ticket.
+    """Show the episodes, files and rows of a batch, from its ticket.
 
-    Nothing is read but what the loader needs to be built: the rows are planned anew.
+    The rows are planned again. No data are read, except to build the loader.
 
     Example: penstock why 00000000000010000000004001d3f8a2 train.py:loader
     """
@@ -58,9 +58,9 @@ def why(
 
 
 def find_loader(place: str) -> Explains:
-    """The loader at `file.py:name` or `package.module:name`, called for if the name is a function's.
+    """Return the loader at `file.py:name` or `package.module:name`; a function is called to return it.
 
-    Raises `PlanError` if there is none, or what it is instead.
+    Raises `PlanError` if the name does not exist or is not a loader.
     """
     where, colon, name = place.rpartition(":")
     if not (colon and where and name):
@@ -79,7 +79,7 @@ def find_loader(place: str) -> Explains:
 
 
 def _module(where: str) -> ModuleType:
-    """A module by its file or by its name, run as on import."""
+    """Import a module by its file or by its name."""
     if not where.endswith(".py"):
         try:
             return importlib.import_module(where)
@@ -89,7 +89,7 @@ def _module(where: str) -> ModuleType:
             raise PlanError(f"expected a module or a .py file, got {where!r}, which cannot be imported") from error
     path = Path(where)
     if not path.is_file():
-        raise PlanError(f"expected a Python file, got {where!r}, which is not there")
+        raise PlanError(f"expected a Python file, got {where!r}, which does not exist")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise PlanError(f"expected a Python file, got {where!r}")
