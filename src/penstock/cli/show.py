@@ -79,7 +79,7 @@ def counted(n: int, noun: str) -> str:
 
 
 def spread(values: npt.ArrayLike) -> dict[str, float] | None:
-    """Return the least, mean and greatest of some numbers; None for no numbers.
+    """Return the least, mean and greatest of numbers; None if there are none.
 
     >>> spread([1, 2, 6])
     {'min': 1.0, 'mean': 3.0, 'max': 6.0}

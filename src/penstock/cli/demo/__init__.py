@@ -1,4 +1,4 @@
-"""`penstock demo`: from environments to a trained policy and back, through the public names alone."""
+"""`penstock demo`: from environments to a trained policy and back, through public names only."""
 
 from penstock.errors import require
 

@@ -17,17 +17,17 @@ from penstock.cli.show import Json, print_json
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", "-o", help="A folder that is made, for all files.")] = Path("out/demo"),
-    quick: Annotated[bool, typer.Option("--quick", help="A few episodes and one epoch: do all parts work?")] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The new folder for all files.")] = Path("out/demo"),
+    quick: Annotated[bool, typer.Option("--quick", help="Run all parts with a few episodes and one epoch.")] = False,
     as_json: Json = False,
 ) -> None:
     """Record, train, stop, resume and evaluate, from end to end.
 
     An expert and a random player record four environments (control, physics, two games) in two formats. A small network
     imitates the good episodes. It trains twice: once without a stop, and once stopped half-way, saved and resumed in a
-    new process. Batches and weights must be equal. `demo.png` shows one of the four from recording to the trained
-    agent. Then a game's pictures go into tar shards, and a small encoder learns from pairs of them. Exit code 1 if a
-    check fails.
+    new process. Batches and weights must be equal. `demo.png` shows one environment from recording to the trained
+    agent. Then pictures of a game are written to tar shards, and a small encoder learns from pairs of them. Exit code 1
+    if a check fails.
 
     Example: penstock demo --out out/demo
     """

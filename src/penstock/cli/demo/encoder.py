@@ -1,4 +1,4 @@
-"""A small encoder of pictures, which learns from pairs what the player's actions change."""
+"""A small encoder of pictures. It learns from pairs of pictures how the player's actions change them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WIDTH = 32
 
 
 class Encoder(nn.Module):
-    """`[n, 3, 32, 32]` bytes to `[n, WIDTH]`; and which of `actions` leads from one picture to another."""
+    """Encode `[n, 3, 32, 32]` bytes to `[n, WIDTH]`; classify which of `actions` leads from one picture to another."""
 
     def __init__(self, actions: int) -> None:
         super().__init__()
@@ -31,18 +31,18 @@ class Encoder(nn.Module):
         self.tell = nn.Sequential(nn.Linear(2 * WIDTH, 64), nn.ReLU(), nn.Linear(64, actions))
 
     def forward(self, pictures: Tensor) -> Tensor:
-        """What the encoder sees in pictures."""
+        """Return the codes of pictures."""
         return self.see(pictures.float() / 255)
 
     def actions(self, before: Tensor, after: Tensor) -> Tensor:
-        """`[n, actions]` scores of what was done between two pictures."""
+        """Return `[n, actions]` scores of the action between two pictures."""
         first, second = self(torch.cat([before, after])).chunk(2)
         return self.tell(torch.cat([first, second - first], 1))
 
 
 @dataclass(frozen=True)
 class Learned:
-    """A stretch of training: a loss, the share of actions told right and a digest for every batch; samples a second."""
+    """Results of a part of training: loss, accuracy of actions and digest for every batch; samples a second."""
 
     losses: list[float]
     right: list[float]
@@ -51,7 +51,7 @@ class Learned:
 
 
 class Lessons:
-    """An encoder, its optimiser and the loader of its pairs, which are saved and loaded together."""
+    """An encoder, its optimiser and the loader of its pairs, saved and loaded together."""
 
     def __init__(self, paths: dict[str, Path], actions: int, threads: int = 1) -> None:
         torch.manual_seed(0)
@@ -61,7 +61,7 @@ class Lessons:
         self.loader = penstock.Loader(pairs(paths), BATCH_SIZE, drop_last=True, threads=threads)
 
     def learn(self, batches: int) -> Learned:
-        """From so many more batches, however many epochs that takes."""
+        """Train on this number of further batches, over several epochs if needed."""
         losses: list[float] = []
         right: list[float] = []
         digests: list[str] = []
@@ -86,12 +86,12 @@ class Lessons:
         return loss.item(), (scores.argmax(1) == done[:, 0]).float().mean().item()
 
     def save(self, file: Path) -> None:
-        """Write all that is needed to go on."""
+        """Save the state that resuming needs."""
         parts = {"encoder": self.encoder, "optimiser": self.optimiser, "loader": self.loader}
         torch.save({name: part.state_dict() for name, part in parts.items()}, file)
 
     def load(self, file: Path) -> None:
-        """Go on where `save` was called."""
+        """Load the state that `save` wrote."""
         saved = torch.load(file, weights_only=True)
         self.encoder.load_state_dict(saved["encoder"])
         self.optimiser.load_state_dict(saved["optimiser"])
@@ -99,7 +99,7 @@ class Lessons:
 
 
 def interrupted(paths: dict[str, Path], actions: int, saved: Path, batches: int) -> list[str]:
-    """The digests of the same lessons, stopped within an epoch and taken up by others with one more thread."""
+    """Return the digests of the same lessons, stopped within an epoch and resumed with one more thread."""
     first = Lessons(paths, actions)
     head = first.learn(batches // 2 + 1)
     first.save(saved)
@@ -110,19 +110,19 @@ def interrupted(paths: dict[str, Path], actions: int, saved: Path, batches: int)
 
 @dataclass(frozen=True)
 class Probe:
-    """Places `[n, 2]` read off a code by a linear map, for pictures that it was not fitted to; the true ones; R^2."""
+    """Places `[n, 2]` that a linear map predicts from codes of unseen pictures; the true places; R^2."""
 
     guess: FloatArray
     truth: FloatArray
 
     @property
     def r2(self) -> float:
-        """1 is perfect, 0 no better than the mean."""
+        """R^2: 1 is perfect, 0 no better than the mean."""
         return float(1 - ((self.guess - self.truth) ** 2).sum() / ((self.truth - self.truth.mean(0)) ** 2).sum())
 
 
 def probe(encoder: Encoder, pictures: ByteArray, places: Float32Array) -> Probe:
-    """Fit a linear map from the codes of one half of the pictures to places, and read the other half's."""
+    """Fit a linear map from codes to places on one half of the pictures, and predict the other half's places."""
     with torch.no_grad():
         codes = encoder(torch.from_numpy(pictures)).numpy().astype(np.float64)
     inputs = np.concatenate([codes, np.ones((len(codes), 1))], 1)

@@ -1,4 +1,4 @@
-"""A small network that imitates: recent observations in, an action out."""
+"""A small network for imitation: recent observations in, an action out."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Clone(nn.Module):
         return self.layers(seen.flatten(1))
 
     def loss(self, observations: Tensor, actions: Tensor) -> Tensor:
-        """How far the clone is from the actions `[n, 1, ...]` that were taken."""
+        """Return the loss against the recorded actions `[n, 1, ...]`."""
         guess = self(observations)
         if self.discrete:
             return nn.functional.cross_entropy(guess, actions[:, 0])
@@ -63,7 +63,7 @@ class Player:
         self.clone, self.recent = clone, deque[Any](maxlen=history)
 
     def reset(self) -> None:
-        """Forget; the first observation of an episode then stands for those before it."""
+        """Clear the history; the first observation of an episode is then repeated to fill it."""
         self.recent.clear()
 
     def __call__(self, observation: Any) -> Any:
@@ -76,6 +76,6 @@ class Player:
 
 def strips(images: Tensor) -> Tensor:
     """`[n, h, rows, columns]` bytes to `[n, h, rows, columns // STRIP]`: the brightest pixel of every strip of a row,
-    less the first one, which lies on the empty ground."""
+    less the first one, which is on the empty ground."""
     brightest = images.unflatten(-1, (-1, STRIP)).amax(-1).float()
     return (brightest - brightest[:, :1, :1, :1]) / 64

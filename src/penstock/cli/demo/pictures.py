@@ -1,4 +1,4 @@
-"""The road of the image task: environment -> shards -> pairs -> encoder."""
+"""Steps of the image task: environment -> shards -> pairs -> encoder."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from penstock.core.spaces import Discrete
 
 @dataclass(frozen=True)
 class Pictures:
-    """What the image task gave. `probes`: where the agent is, told from the untrained code and from the trained one,
-    and where its target is, which no action of the agent's moves."""
+    """Results of the image task. `probes` predict the agent's place from the untrained and the trained code, and the
+    target's place, which no action of the agent changes."""
 
     task: ImageTask
     paths: dict[str, Path]
@@ -34,7 +34,7 @@ class Pictures:
     checks: dict[str, bool]
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as plain data."""
+        """Return all results as plain data."""
         return {
             "task": f"toy/{self.task.name}",
             "datasets": {player: str(path) for player, path in self.paths.items()},
@@ -48,7 +48,7 @@ class Pictures:
 
 
 def learn(task: ImageTask, folder: Path) -> Pictures:
-    """Go the whole road. Files are written below `folder`, which exists."""
+    """Run all steps. Files are written below `folder`, which exists."""
     paths = record(task, folder)
     steps, actions = {}, 0
     for player, path in paths.items():
@@ -69,10 +69,10 @@ def learn(task: ImageTask, folder: Path) -> Pictures:
 
 
 def table(found: Pictures) -> RenderableType:
-    """One row of what was learned, and the checks."""
+    """Return a table with one row: the results and the checks."""
     title = "Learned from pictures: which action lies between two of them"
     shown = Table(title=title, title_justify="left", title_style="bold cyan", box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("task", "steps", "shards", "loss", "actions told right", "agent's place, R2 before > after"):
+    for name in ("task", "steps", "shards", "loss", "action accuracy", "agent's place, R2 before > after"):
         shown.add_column(name)
     r2 = {name: f"{p.r2:.2f}" for name, p in found.probes.items()}
     steps = " + ".join(f"{n:,} {player}" for player, n in found.steps.items())

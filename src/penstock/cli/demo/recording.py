@@ -1,4 +1,4 @@
-"""Record a task twice over: by its expert and at random, then the same episodes in a second format."""
+"""Record a task with its expert and with random actions; write the same episodes in a second format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.formats.base.format import named
 
 @dataclass(frozen=True)
 class Recorded:
-    """What was recorded: the two datasets, and the returns of both players."""
+    """The two recorded datasets, and the returns of both players."""
 
     path: Path
     copy: Path
@@ -22,7 +22,7 @@ class Recorded:
 
 
 def record(task: Task, folder: Path, seed: int = 0) -> Recorded:
-    """Play the task and save every episode; then write them once more, in the other format."""
+    """Play the task and save every episode; then write the episodes again in the other format."""
     path, copy = (folder / f"{task.name}-{name}" for name in (task.format, task.copy))
     with closing(penstock.Collector(task.make(), path, format=task.format)) as env:
         expert = penstock.rollout(env, task.expert(env), episodes=task.expert_episodes, seed=seed)

@@ -1,4 +1,4 @@
-"""What the demo prints at the end: three tables."""
+"""The three tables that the demo prints at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAYERS = ("random", "clone", "expert")
 
 
 def tables(results: Sequence[Result]) -> RenderableType:
-    """What was recorded, what was learned, and what the checks say, a row a task."""
+    """Return tables of recordings, returns and checks, with a row for each task."""
     return Group(Fitted(_recorded(results)), Text(), Fitted(_learned(results)), Text(), Fitted(_checked(results)))
 
 

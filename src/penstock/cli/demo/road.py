@@ -1,4 +1,4 @@
-"""The whole road of one task: record, copy, train, stop, resume, evaluate, compare."""
+"""Run one task from end to end: record, copy, train, stop, resume, evaluate, compare."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COMPARED = 512  # samples that are read from both formats
 
 @dataclass(frozen=True)
 class Result:
-    """What one task gave: its data, two trainings, the learner and its returns, and the checks.
+    """Results of one task: its data, two trainings, the learner and its returns, and the checks.
 
     `straight` is the uninterrupted training, `halves` the stopped and the resumed part of the same one. `curve` has
     a batch number and the mean return of the learner after it, for every evaluation during training.
@@ -39,11 +39,11 @@ class Result:
 
     @property
     def returns(self) -> dict[str, list[float]]:
-        """The returns of all players."""
+        """Return the returns of all players."""
         return {"random": self.recorded.random, "expert": self.recorded.expert, "clone": self.clone}
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as plain data, the losses of all batches included."""
+        """Return all results as plain data, including the losses of all batches."""
         return {
             "task": self.task.env_id,
             "datasets": {self.task.format: str(self.recorded.path), self.task.copy: str(self.recorded.copy)},
@@ -59,7 +59,7 @@ class Result:
 
 
 def travel(task: Task, folder: Path) -> Result:
-    """Go the whole road. Files are written below `folder`, which exists."""
+    """Run all steps of a task. Files are written below `folder`, which exists."""
     recorded = record(task, folder)
     with penstock.open(recorded.path) as data, penstock.open(recorded.copy) as copy:
         episodes, steps = len(data), data.steps
@@ -85,7 +85,7 @@ def travel(task: Task, folder: Path) -> Result:
 
 
 def interrupted(task: Task, recorded: Recorded, saved: Path, total: int) -> list[Progress]:
-    """The same training, stopped in the middle of an epoch, and continued in another process."""
+    """Run the same training, stopped in the middle of an epoch and resumed in another process."""
     first = Training(task, recorded.path)
     head = first.run(total // 2 + 1)
     first.save(saved)
@@ -93,7 +93,7 @@ def interrupted(task: Task, recorded: Recorded, saved: Path, total: int) -> list
 
 
 def evaluate(task: Task, clone: Clone) -> list[float]:
-    """The clone's returns in the environment itself."""
+    """Return the clone's returns in the environment."""
     player = Player(clone, task.history)
     played = penstock.rollout(
         task.make(), player, episodes=task.test_episodes, seed=7, on_episode=lambda *_: player.reset()
@@ -102,7 +102,7 @@ def evaluate(task: Task, clone: Clone) -> list[float]:
 
 
 def same_samples(one: penstock.MapDataset, other: penstock.MapDataset) -> bool:
-    """Whether both have as many samples, and the same ones at the first positions."""
+    """Return whether both have the same number of samples, and equal samples at the first positions."""
     positions = np.arange(min(COMPARED, len(one)))
     a, b = one.batch(positions), other.batch(positions)
     return len(one) == len(other) and list(a) == list(b) and all(np.array_equal(a[c], b[c]) for c in a)

@@ -1,4 +1,4 @@
-"""The image task: pictures of a game, played by an expert and at random, into tar shards and out again as pairs."""
+"""The image task: record pictures of a game to tar shards, and load them as pairs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLAYERS = ("demos", "random")
 
 @dataclass(frozen=True)
 class ImageTask:
-    """A task of the toy benchmark: how many steps each player records, and how long an encoder learns from them."""
+    """A task of the toy benchmark: the steps that each player records, and the length of the encoder's training."""
 
     name: str = "chase"
     steps: int = 4000
@@ -24,12 +24,12 @@ class ImageTask:
     judged: bool = True
 
     def quick(self) -> ImageTask:
-        """A fraction of it, to see that all parts work."""
+        """Return a smaller task, to test that all parts work."""
         return replace(self, steps=600, epochs=2, judged=False)
 
 
 def record(task: ImageTask, folder: Path, seed: int = 0) -> dict[str, Path]:
-    """Play the task in vectorised environments, and write tar shards, a folder a player."""
+    """Play the task in vectorised environments, and write tar shards to one folder for each player."""
     paths = {player: folder / f"{task.name}-{player}" for player in PLAYERS}
     config = EnvConfig(benchmark_name="toy", task_name=task.name)
     for k, (player, path) in enumerate(paths.items()):
@@ -41,13 +41,13 @@ def record(task: ImageTask, folder: Path, seed: int = 0) -> dict[str, Path]:
 
 
 def pairs(paths: dict[str, Path]) -> penstock.MapDataset:
-    """Two pictures that follow one another and the action between them, as many of the one player as of the other."""
+    """Return pairs of consecutive pictures and the action between them, in equal numbers from both players."""
     sets = [penstock.open(path).target_pairs("inverse_dynamics", last=True) for path in paths.values()]
     return penstock.mix(sets, [1, 1]).shuffle(seed=0)
 
 
 def looked_at(paths: dict[str, Path], every: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pictures `[n, 3, 32, 32]`, where the agent is in them `[n, 2]`, and where its target is `[n, 2]`."""
+    """Return pictures `[n, 3, 32, 32]`, and the places `[n, 2]` of the agent and of its target in them."""
     columns = ("observations", "infos/agent", "infos/target")
     seen = [penstock.open(path).samples().select(*columns) for path in paths.values()]
     blocks = [data[np.arange(0, len(data), every)] for data in seen]

@@ -1,4 +1,4 @@
-"""The picture of the demo: one task from its recorded frames to the agent that learned from them, left to right."""
+"""Draw the picture of the demo: one task from left to right, from recorded frames to the trained agent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Play:
 
 
 def play(result: Result, seed: int, *, render: bool = False) -> Play:
-    """Let the trained agent play one episode. There are no `frames` unless `render` asks for them."""
+    """Let the trained agent play one episode. Without `render`, `frames` is empty."""
     env, player = result.task.make(), Player(result.agent, result.task.history)
     observation, info = env.reset(seed=seed)
     frames, places, over, terminated = ([env.render()] if render else []), [info], False, False
@@ -131,7 +131,7 @@ def _draw_returns(axes: Any, result: Result) -> None:
 
 
 def _draw_losses(axes: Any, result: Result) -> None:
-    """Losses of the uninterrupted training, and on top of them those of the stopped and of the resumed part."""
+    """Draw losses of the uninterrupted training, and over them the losses of the stopped and the resumed part."""
     stop = len(result.halves[0].losses)
     total = np.arange(1, len(result.straight.losses) + 1)
     resumed = _resumed(result, "losses")
@@ -154,10 +154,10 @@ def _longest(result: Result) -> Play:
 
 
 def _draw_play(axes: Any, shown: Play) -> None:
-    """The last picture of an episode of the trained agent, with the ways of the agent and of its target until then."""
+    """Draw the last picture of an episode of the trained agent, with the paths of the agent and of its target."""
     size = len(shown.frames[-1])
     early = np.linspace(0, len(shown.frames) - 1, 6).astype(int)[:-1]
-    # The brightest of some pictures: the agent and its target leave faint copies on their way.
+    # The maximum over some pictures: the agent and its target leave faint copies along their paths.
     ghosts = np.maximum.reduce([shown.frames[i] for i in early]) * 0.45
     axes.imshow(np.maximum(ghosts, shown.frames[-1]).astype(np.uint8))
     for places, color in ((shown.target, TEAL), (shown.agent, TEXT)):

@@ -19,7 +19,7 @@ Policy = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class Task:
-    """One environment: how it is made, who plays it how often, and where the episodes go.
+    """One environment: its constructor, its players and their numbers of episodes, and the formats of the recordings.
 
     `history` is how many observations the learner sees at a time. `worth` is the condition on episodes that it learns
     from. The episodes are recorded in `format` and copied into `copy`. `judged`: must it beat chance? `evaluations`:
@@ -42,7 +42,7 @@ class Task:
     evaluations: int = 0
 
     def quick(self) -> Task:
-        """A fraction of it, to see that all parts work."""
+        """Return a smaller task, to test that all parts work."""
         episodes = max(2, self.expert_episodes // 15)
         return replace(self, expert_episodes=episodes, random_episodes=2, test_episodes=1, epochs=1, judged=False)
 

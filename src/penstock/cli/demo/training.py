@@ -1,4 +1,4 @@
-"""Imitate the episodes of a dataset, stop anywhere, and go on exactly there, in another process if need be."""
+"""Imitate the episodes of a dataset; stop at any batch and resume exactly there, also in another process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEARNING_RATE = 3e-3
 
 @dataclass(frozen=True)
 class Progress:
-    """What a stretch of training did: a loss and a digest for every batch, and a digest of the weights at its end."""
+    """Results of a part of training: loss and digest for every batch, and a digest of the weights at its end."""
 
     losses: list[float]
     digests: list[str]
@@ -43,7 +43,7 @@ def samples(task: Task, data: penstock.EpisodeDataset) -> penstock.MapDataset:
 
 
 class Training:
-    """A clone, its optimiser and its loader, which are saved and loaded together."""
+    """A clone, its optimiser and its loader, saved and loaded together."""
 
     def __init__(self, task: Task, path: Path) -> None:
         torch.manual_seed(0)
@@ -56,7 +56,7 @@ class Training:
         self._digests: list[str] = []
 
     def run(self, batches: int) -> Progress:
-        """Learn from so many more batches, however many epochs that takes."""
+        """Train on this number of further batches, over several epochs if needed."""
         end = len(self._losses) + batches
         while len(self._losses) < end:
             with closing(iter(self.loader)) as epoch:
@@ -77,12 +77,12 @@ class Training:
         return {name: weight.numpy() for name, weight in self.clone.state_dict().items()}
 
     def save(self, file: Path) -> None:
-        """Write all that is needed to go on: weights, optimiser, and where the loader stands."""
+        """Save the state that resuming needs: weights, optimiser and the loader's position."""
         parts = {"clone": self.clone, "optimiser": self.optimiser, "loader": self.loader}
         torch.save({name: part.state_dict() for name, part in parts.items()}, file)
 
     def load(self, file: Path) -> None:
-        """Go on where `save` was called."""
+        """Load the state that `save` wrote."""
         saved = torch.load(file, weights_only=True)
         self.clone.load_state_dict(saved["clone"])
         self.optimiser.load_state_dict(saved["optimiser"])
@@ -98,7 +98,7 @@ class Training:
 
 
 def resume(task: Task, path: Path, saved: Path, batches: int) -> Progress:
-    """Go on from `saved` for so many batches in a process of its own, which starts with nothing but these arguments."""
+    """Resume from `saved` for this number of batches in a new process, which gets only these arguments."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         return process.submit(_resume, task.name, path, saved, batches).result()
 
