@@ -47,7 +47,8 @@ def encode_chess(frames: Bytes, nan: bool, places: Int, begin: int, out: Bytes, 
     Records `[n, 8356]` of version 6 give the rows of version 7. The short-term values and links that they have not are
     0; with `nan`, the values are NaN, also a `q_st` of 0, and the links 65535.
 
-    Gives how many are done: fewer than there are where `out` has not `LARGEST + 8` bytes left.
+    Returns the number of rows written. It is smaller than the number of frames if `out` has fewer than `LARGEST + 8`
+    bytes left.
 
     >>> out, offsets = np.zeros(LARGEST + 8, np.uint8), np.zeros(2, np.int64)
     >>> encode_chess(np.zeros((1, WIDTH), np.uint8), False, np.zeros(1, np.int64), 0, out, offsets), offsets.tolist()
@@ -112,7 +113,7 @@ def decode_chess(values: Bytes, offsets: Int, frames: Bytes) -> int:
 
 
 def _frame(row: Bytes, frame: Bytes) -> bool:
-    """Fill in the frame of a row; False where it is no compact row."""
+    """Fill in the frame of a row; return False if it is not a compact row."""
     if len(row) < HEADER:
         return False
     stored, moves, flags = int(row[21]), int(row[22]) + 256 * int(row[23]), int(row[116])

@@ -1,4 +1,4 @@
-"""The compiled kernels. Their definitions stand in `reference`.
+"""The compiled kernels. `reference` defines their results.
 
 Each file of kernels is imported when one of its kernels is first called, and each kernel compiles alone at that call.
 """

@@ -175,7 +175,7 @@ def _again(row: int, far: Any, rows: Any, first: int, track: Any, close: Any, ne
 
 @helper
 def _away(row: int, xy: Any, track: Any, wanted: Any, x: Any, y: Any, leave_out: int, radius: float) -> Any:
-    """How far an observation is; infinity if it does not count."""
+    """Return the distance of an observation; infinity if it does not count."""
     if not wanted[row] or track[row] == leave_out:
         return np.inf
     dx, dy = xy[row, 0] - x, xy[row, 1] - y

@@ -16,7 +16,7 @@ def draw_ranges(left: Int, key: Any, counter: int, out: Int) -> int:
     """Which range each draw is from: range `s` with probability `left[s]` by the sum of all, which then is one less.
 
     Draw `i` is decided by `mix(key + (counter + i) * GOLDEN)` alone. `left[S]` is counted down; `out[n]` gets ranges.
-    Gives how many draws there were: fewer than `n` where nothing is left.
+    Returns the number of draws, which is below `n` if all ranges are empty.
 
     >>> left, out = np.array([1, 0, 2]), np.zeros(5, np.int64)
     >>> draw_ranges(left, np.uint64(7), 0, out), sorted(out[:3].tolist()), left.tolist()
@@ -66,8 +66,8 @@ def exchange(
     `free[1]` the number of pages that were ever used. Given row `i` is `given[given_ends[i] : given_ends[i + 1]]`;
     taken rows are laid end to end in `taken`, row `i` at `taken_ends[i] : taken_ends[i + 1]`.
 
-    Gives how many slots are done: fewer than there are where `taken` or the pages have no room for the next, which
-    is then untouched.
+    Returns the number of exchanged slots. It is smaller than asked for if `taken` or the pages have no room for the
+    next slot, which is then unchanged.
     """
     size = pages.shape[1]
     for i in range(begin, len(slots)):

@@ -71,8 +71,8 @@ def best_fit(length: Int, capacity: int, most: int, out: Int) -> int:
 
 
 def count_decreasing(counts: Any, capacity: int, most: int) -> tuple[int, int]:
-    """How many bins `best_fit` of `counts[v]` items of each length `v` by decreasing length needs, and the most items
-    in one.
+    """Count the bins that `best_fit` needs for `counts[v]` items of each length `v`, by decreasing length; also return
+    the most items in one bin.
 
     >>> count_decreasing(np.array([0, 1, 2, 1, 0]), 4, 9)
     (2, 2)

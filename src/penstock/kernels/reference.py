@@ -1,5 +1,7 @@
 # pyright: reportUnusedImport=false
-"""Reference implementation of each kernel, in NumPy. The compiled kernels must equal it, also at chunk ends."""
+"""Reference implementation of the kernels, in NumPy. The compiled kernels must equal it, also at chunk ends.
+
+It is written to be read, not to be fast. `PENSTOCK_KERNELS=reference` runs it in place of the compiled kernels."""
 
 from __future__ import annotations
 

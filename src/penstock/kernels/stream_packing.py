@@ -1,7 +1,10 @@
 # pyright: reportMissingImports=false, reportCallIssue=false
-"""Best fit into a moving set of open packs, compiled: each sequence costs a look at a bitmap over what packs have left.
+"""Compiled best fit of a stream of sequences into a bounded set of open packs. Definition: `stream_reference`.
 
-The definition stands in `penstock.kernels.stream_reference`.
+Packs with the same key (their least room, as a share of the capacity) are in one list, and a bitmap says which lists
+are not empty. So a sequence finds its pack without a scan of all packs: `_near` tests a bounded number of packs with
+the least room, and `_far` takes a pack whose key alone proves that it has room. For this proof, keys are rounded down
+and sizes are rounded up. The caller owns the arrays of sequences; `OpenPacks` owns the packs between calls.
 """
 
 from __future__ import annotations
