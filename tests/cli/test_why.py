@@ -81,7 +81,7 @@ def test_modules_and_functions_are_found_too(call, train, recording, monkeypatch
         ("{file}:nothing", "no 'nothing' there"),
         ("{file}:number", "got int"),
         ("{file}:Trainer", "got Trainer"),
-        ("missing.py:loader", "not there"),
+        ("missing.py:loader", "does not exist"),
         ("missing_module:loader", "expected a module"),
     ],
 )
