@@ -49,13 +49,10 @@ def record(
     append: Annotated[bool, typer.Option("--append", help="Add the episodes to the dataset at --out.")] = False,
     format: Annotated[
         str | None,
-        typer.Option(
-            "--format", help="A format that can be written; see `penstock formats`.", autocompletion=format_names
-        ),
+        typer.Option("--format", help="The format to write; see `penstock formats`.", autocompletion=format_names),
     ] = None,
     option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-O", metavar="KEY=VALUE", help="An option of the writer, such as layout=seed."),
+        list[str] | None, typer.Option("--option", "-O", metavar="KEY=VALUE", help="A writer's option: layout=seed.")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="The seed of resets and random actions.")] = None,
     infos: Annotated[bool, typer.Option("--infos", help="Record infos too, with masks of missing values.")] = False,
@@ -66,12 +63,9 @@ def record(
     benchmark: Annotated[str | None, typer.Option("--benchmark", help="A name of penstock.envs, with --task.")] = None,
     task: Annotated[str | None, typer.Option("--task", help="A task of the benchmark.")] = None,
     settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="env_cfg.KEY=VALUE", help="A value of the benchmark's configuration."),
+        list[str] | None, typer.Option("--set", metavar="env_cfg.KEY=VALUE", help="Set a value of the benchmark.")
     ] = None,
-    n_envs: Annotated[
-        int, typer.Option("--n-envs", min=1, help="Environments at a time; above 1, policies get batches.")
-    ] = 1,
+    n_envs: Annotated[int, typer.Option("--n-envs", min=1, help="Environments; above 1, policies get batches.")] = 1,
     as_json: Json = False,
 ) -> None:
     """Record episodes of an environment into a new dataset, or add them to one.
