@@ -10,15 +10,9 @@ PACKAGE = Path(__file__).parents[1] / "src" / "penstock"
 
 # Names that still have several meanings. Entries are only removed.
 SEVERAL_MEANINGS = {
-    "Batch",
-    "Collector",
-    "Episodes",
-    "Feed",
     "OpenPacks",
     "Pack",
     "Recorded",
-    "Tally",
-    "View",
 }
 
 

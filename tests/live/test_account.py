@@ -14,7 +14,7 @@ from penstock.errors import DataError, PlanError, StateError
 from penstock.live.account import FIGURES, ChunkAccount, Outcome
 from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.directory import FilePathProvider
-from penstock.live.hooks import Hooks, Rejected
+from penstock.live.hooks import ChunkFunctions, Rejected
 from penstock.live.journal import Arrival, read_journal
 from penstock.live.options import LiveOptions, Stream
 from penstock.live.pipeline import LivePipeline
@@ -36,11 +36,11 @@ class Torn(Games):
         return len(self) + self._lost
 
 
-def rejecting(games: Iterable[int]) -> Hooks:
+def rejecting(games: Iterable[int]) -> ChunkFunctions:
     def transform(frames: np.ndarray, name: str) -> np.ndarray | Rejected:
         return Rejected("dull") if named(frames)[0][0] in games else frames
 
-    return Hooks(transform=transform)
+    return ChunkFunctions(transform=transform)
 
 
 def damaged(folder: Path) -> dict[str, int]:

@@ -14,7 +14,7 @@ from penstock.errors import DataError, PlanError, StateError
 from penstock.live.block import Block
 from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.directory import FilePathProvider
-from penstock.live.hooks import Hooks
+from penstock.live.hooks import ChunkFunctions
 from penstock.live.join import Joiner
 from penstock.live.journal import Journal
 from penstock.live.mixer import STREAM
@@ -111,7 +111,7 @@ def test_streams_of_one_folder_draw_in_orders_of_their_own(folders: Path) -> Non
 KINDS: dict[str, dict[str, Any]] = {
     "all": {},
     "no reservoir": {"reservoir": 0},
-    "ragged": {"hooks": Hooks(encode=compact), "passes": 2},
+    "ragged": {"hooks": ChunkFunctions(encode=compact), "passes": 2},
     "first": {"stop": "first_exhausted", "passes": 3, "rate": 0.4},
     "hanse": {"own": ({"hanse_gamma": 0.7, "count": 1, "passes": 9}, {})},
     "in turn": {"own": ({}, {"in_turn": True})},

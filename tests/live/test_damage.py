@@ -16,7 +16,7 @@ from penstock.formats.base.chunks import Wanted
 from penstock.live.catalog import ChunkCatalog, SourceGone
 from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.directory import FilePathProvider
-from penstock.live.hooks import Hooks, Rejected
+from penstock.live.hooks import ChunkFunctions, Rejected
 from penstock.live.journal import Arrival
 from penstock.live.pipeline import LiveOptions, LivePipeline
 from tests.live.files import Games, Opener, frames_of, named, names, records, write
@@ -29,7 +29,12 @@ class Run:
     """A finite run over a directory, or one that is polled by hand."""
 
     def __init__(
-        self, directory: Path, hooks: Hooks | None = None, opener: Any = None, decode: Any = None, **options: Any
+        self,
+        directory: Path,
+        hooks: ChunkFunctions | None = None,
+        opener: Any = None,
+        decode: Any = None,
+        **options: Any,
     ) -> None:
         self.now, self.opener = 5000.0, opener or Opener()
         follow = options.get("follow", False)
@@ -128,7 +133,7 @@ def test_all_chunks_bad_is_an_error_with_counts_by_reason(tmp_path: Path) -> Non
 
 def test_chunks_of_which_nothing_is_ever_wanted_are_an_error_too(tmp_path: Path) -> None:
     names(tmp_path, FILES)
-    run = Run(tmp_path, Hooks(weights=lambda frames: np.zeros(len(frames))), count=1, follow="manual")
+    run = Run(tmp_path, ChunkFunctions(weights=lambda frames: np.zeros(len(frames))), count=1, follow="manual")
     with run.pipeline, pytest.raises(DataError, match="none in a whole pass"):
         run.pipeline.get_next(timeout=20)
 
@@ -288,7 +293,7 @@ def test_a_transform_that_rejects_drops_the_chunk_with_its_reason(tmp_path: Path
             return Rejected("illegal", "expected a legal move")
         return frames[:0] if game == 20 else frames
 
-    run = Run(tmp_path, Hooks(transform=transform), passes=2)
+    run = Run(tmp_path, ChunkFunctions(transform=transform), passes=2)
     expected = Counter(frames_of([*FILES[0], 21, *FILES[3]]))
     assert run.frames() == expected + expected
     assert run.failures == {"illegal": 1, "empty": 1}
@@ -318,7 +323,7 @@ def test_what_a_function_of_the_user_raises_comes_out_as_it_is_and_names_the_chu
     decode = hooks.pop("decode", None)
     if decode is not None:
         decode = lambda rows, out: {"rows": fails_at_21(rows)}  # noqa: E731
-    run = Run(tmp_path, Hooks(**hooks), decode=decode, passes=9, **options)
+    run = Run(tmp_path, ChunkFunctions(**hooks), decode=decode, passes=9, **options)
     with pytest.raises(type(error)) as caught:
         run.frames()
     assert caught.value is error
@@ -330,7 +335,7 @@ def test_what_a_function_of_the_user_raises_comes_out_as_it_is_and_names_the_chu
 
 def test_a_stop_iteration_of_a_users_function_is_no_end_of_the_data(tmp_path: Path) -> None:
     names(tmp_path, FILES)
-    run = Run(tmp_path, Hooks(transform=lambda frames, name: next(iter(()))))
+    run = Run(tmp_path, ChunkFunctions(transform=lambda frames, name: next(iter(()))))
     with run.pipeline, pytest.raises((WorkerError, RuntimeError), match="StopIteration"):
         list(run.pipeline)
 
@@ -338,14 +343,14 @@ def test_a_stop_iteration_of_a_users_function_is_no_end_of_the_data(tmp_path: Pa
 def test_weights_that_are_none_are_an_error_of_the_function(tmp_path: Path) -> None:
     names(tmp_path, FILES)
     for weights in (lambda frames: np.full(len(frames), np.nan), lambda frames: np.ones(1 + len(frames))):
-        run = Run(tmp_path, Hooks(weights=weights), count=2)
+        run = Run(tmp_path, ChunkFunctions(weights=weights), count=2)
         with run.pipeline, pytest.raises(PlanError, match="weights that are finite and not negative"):
             next(run.pipeline)
 
 
 def test_frames_of_another_width_than_the_first_are_dropped_and_counted(tmp_path: Path) -> None:
     names(tmp_path, FILES)
-    run = Run(tmp_path, Hooks(transform=lambda f, name: f[:, :12].copy() if name == "g0003.chk#1" else f))
+    run = Run(tmp_path, ChunkFunctions(transform=lambda f, name: f[:, :12].copy() if name == "g0003.chk#1" else f))
     games = {game for game, _ in run.frames()}
     assert games in (set(GAMES) - {31}, {31})
     dropped = run.pipeline.metrics()["stages"]["shuffling_frame_sampler"]["counts"]["failed.width"]

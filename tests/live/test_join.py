@@ -13,7 +13,7 @@ from penstock.core.ragged import Ragged
 from penstock.errors import PlanError
 from penstock.live.block import Block
 from penstock.live.join import JoinPositions
-from penstock.live.sampler import Batch
+from penstock.live.sampler import SampledBatch
 from penstock.live.tensors import TensorGenerator
 
 
@@ -70,7 +70,7 @@ def test_arrays_are_used_again_once_nobody_holds_them() -> None:
 
     def batch(value: int, n: int = 4) -> np.ndarray:
         block = Block(np.full((n, 2), value, np.uint8), np.arange(n), np.zeros(n, np.int32))
-        return generator.decode(Batch(0, block)).arrays["x"]
+        return generator.decode(SampledBatch(0, block)).arrays["x"]
 
     first = batch(1)
     address, part = first.ctypes.data, first[1:]

@@ -29,7 +29,7 @@ def test_every_name_is_there_and_says_what_it_is_by_example(name: str) -> None:
     assert value.__name__ == name
     document = inspect.getdoc(value)
     assert document
-    plain = {"Hooks", "Rejected", "QueueClosed", "Inlet", "Stream", "LiveOptions"}
+    plain = {"ChunkFunctions", "Rejected", "QueueClosed", "Inlet", "Stream", "LiveOptions"}
     assert ">>> " in document or name in plain
 
 

@@ -18,23 +18,25 @@ from penstock.flow.queue import Overflow, QueueClosed
 from penstock.live.block import Block
 from penstock.live.options import LiveOptions
 from penstock.live.pipeline import LivePipeline
-from penstock.live.sampler import Batch
+from penstock.live.sampler import SampledBatch
 from penstock.live.tensors import Decoded
 from tests.live.files import frames_of, named, names
 from tests.live.test_composed import loader
 from tests.live.test_pipeline import FILES, GAMES, listed
 
 
-def batch(index: int, n: int = 4) -> Batch:
-    return Batch(index, Block(np.zeros((n, 2), np.uint8), np.arange(n), np.zeros(n, np.int32)))
+def batch(index: int, n: int = 4) -> SampledBatch:
+    return SampledBatch(index, Block(np.zeros((n, 2), np.uint8), np.arange(n), np.zeros(n, np.int32)))
 
 
-def outlet(overflow: Overflow, items: int = 3, nbytes: int = 1000) -> tuple[LossyQueue[Batch, Decoded], list[int]]:
+def outlet(
+    overflow: Overflow, items: int = 3, nbytes: int = 1000
+) -> tuple[LossyQueue[SampledBatch, Decoded], list[int]]:
     """A queue that the test fills with batches, and the numbers of those that it dropped."""
     gone: list[int] = []
     made = LossyQueue(
         lambda b: Decoded(b.index, {}),
-        iter(list[Batch]()),
+        iter(list[SampledBatch]()),
         PrefetchLimits(1, items, nbytes),
         overflow,
         on_drop=lambda b: gone.append(b.index),
@@ -90,7 +92,7 @@ def test_what_waited_is_not_given_after_a_close() -> None:
 
 
 def test_an_error_comes_out() -> None:
-    def broken() -> Iterator[Batch]:
+    def broken() -> Iterator[SampledBatch]:
         yield batch(0)
         raise ZeroDivisionError("in a stage")
 

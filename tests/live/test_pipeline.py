@@ -14,7 +14,7 @@ from penstock.errors import DataError, StateError
 from penstock.flow.queue import QueueClosed
 from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.directory import FilePathProvider
-from penstock.live.hooks import Hooks, Rejected
+from penstock.live.hooks import ChunkFunctions, Rejected
 from penstock.live.journal import Journal
 from penstock.live.pipeline import LiveOptions, LivePipeline
 from penstock.live.splitter import ChunkSourceSplitter
@@ -75,12 +75,12 @@ KINDS: dict[str, dict[str, Any]] = {
     "all": {},
     "rate": {"rate": 0.3, "passes": 4},
     "count": {"count": 2, "passes": 3},
-    "weights": {"count": 2, "passes": 3, "hooks": Hooks(weights=lambda f: f[:, 4].astype(float))},
+    "weights": {"count": 2, "passes": 3, "hooks": ChunkFunctions(weights=lambda f: f[:, 4].astype(float))},
     "hanse": {"hanse_gamma": 0.7, "passes": 5, "count": 1},
     "no reservoir": {"reservoir": 0},
     "window": {"window": 9, "passes": 3},
-    "ragged": {"hooks": Hooks(encode=compact), "passes": 2},
-    "rejecting": {"hooks": Hooks(transform=lambda f, name: Rejected("short") if len(f) < 4 else f[::-1].copy())},
+    "ragged": {"hooks": ChunkFunctions(encode=compact), "passes": 2},
+    "rejecting": {"hooks": ChunkFunctions(transform=lambda f, _: Rejected("short") if len(f) < 4 else f[::-1].copy())},
 }
 
 

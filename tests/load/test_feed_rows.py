@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import penstock
-from penstock.load.feed import PositionFeed
+from penstock.load.feed import PositionSource
 
 
 def numbers(n: int, start: int = 0) -> penstock.EpisodeDataset:
@@ -17,7 +17,7 @@ def test_jobs_of_samples_that_a_function_enlarges_stay_small() -> None:
     large = small.map(lambda c: {"picture": np.zeros((c.n, 1 << 17), np.uint8)})
     counted = {}
     for name, dataset in (("small", small), ("large", large)):
-        feed = PositionFeed(dataset, 32)
+        feed = PositionSource(dataset, 32)
         jobs = feed.jobs(feed.start())
         next(jobs).run()
         counted[name] = len(next(jobs).run())

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.live.endpoint import MetricsEndpoint
     from penstock.live.extractor import SimpleChunkExtractor
     from penstock.live.hanse import HanseSampling
-    from penstock.live.hooks import Hooks, Rejected
+    from penstock.live.hooks import ChunkFunctions, Rejected
     from penstock.live.join import JoinPositions
     from penstock.live.journal import Journal, read_journal
     from penstock.live.options import LiveOptions, Stream
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.live.unpacker import ChunkUnpacker
 
 __all__ = [
+    "ChunkFunctions",
     "ChunkSourceLoader",
     "ChunkSourceSplitter",
     "ChunkStages",
@@ -41,7 +42,6 @@ __all__ = [
     "EpisodeInlet",
     "FilePathProvider",
     "HanseSampling",
-    "Hooks",
     "Inlet",
     "JoinPositions",
     "Journal",
@@ -61,6 +61,7 @@ __all__ = [
 
 # The module of each, in this package.
 _HOME = {
+    "ChunkFunctions": "hooks",
     "ChunkSourceLoader": "chunk_sources",
     "ChunkSourceSplitter": "splitter",
     "ChunkStages": "chunk_stages",
@@ -68,7 +69,6 @@ _HOME = {
     "EpisodeInlet": "source_chunks",
     "FilePathProvider": "directory",
     "HanseSampling": "hanse",
-    "Hooks": "hooks",
     "Inlet": "chunk_sources",
     "JoinPositions": "join",
     "Journal": "journal",

@@ -50,7 +50,7 @@ def may_pass(error: BaseException) -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class _Held:
+class _CatalogEntry:
     lo: int
     arrival: Arrival
     source: ChunkSource | None = None
@@ -91,11 +91,11 @@ class ChunkCatalog:
         self._opened, self._limit, self._on_open, self._outage = opened, limit, on_open, outage
         self._closed = False
         self._lock = threading.Lock()
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _CatalogEntry] = {}
         self._los: list[int] = []
         self._ready: dict[str, ChunkSource] = {}  # opened before they have numbers
-        self._open: OrderedDict[int, _Held] = OrderedDict()
-        self._leaving: dict[int, _Held] = {}  # open, and of no more use to the window
+        self._open: OrderedDict[int, _CatalogEntry] = OrderedDict()
+        self._leaving: dict[int, _CatalogEntry] = {}  # open, and of no more use to the window
 
     def __len__(self) -> int:
         return len(self._held)
@@ -113,7 +113,7 @@ class ChunkCatalog:
     def placed(self, lo: int, arrival: Arrival) -> None:
         """A source got the numbers from `lo` on."""
         with self._lock:
-            held = _Held(lo, arrival, self._ready.pop(arrival.name, None))
+            held = _CatalogEntry(lo, arrival, self._ready.pop(arrival.name, None))
             if lo not in self._held:
                 insort(self._los, lo)
             self._held[lo] = held
@@ -225,9 +225,9 @@ class ChunkCatalog:
             self._shrink()
         return found
 
-    def _used(self, numbers: Sequence[int]) -> list[tuple[_Held, list[int]]]:
+    def _used(self, numbers: Sequence[int]) -> list[tuple[_CatalogEntry, list[int]]]:
         """The sources that numbers are of, each counted as used, with the places of its own among them."""
-        groups: dict[int, tuple[_Held, list[int]]] = {}
+        groups: dict[int, tuple[_CatalogEntry, list[int]]] = {}
         with self._lock:
             for place, number in enumerate(numbers):
                 at = bisect_right(self._los, number) - 1
@@ -256,7 +256,7 @@ class ChunkCatalog:
         for source in sources:
             source.close()
 
-    def _find(self, number: int) -> _Held:
+    def _find(self, number: int) -> _CatalogEntry:
         with self._lock:
             at = bisect_right(self._los, number) - 1
             held = self._held[self._los[at]] if at >= 0 else None
@@ -264,7 +264,7 @@ class ChunkCatalog:
             raise SourceGone(f"expected chunk {number} to be of a known source, got none")
         return held
 
-    def _source(self, held: _Held) -> ChunkSource:
+    def _source(self, held: _CatalogEntry) -> ChunkSource:
         with held.opening:
             if held.lost:
                 raise SourceGone(held.lost, path=held.arrival.name)
@@ -285,7 +285,7 @@ class ChunkCatalog:
                     self._leaving[held.lo] = held
             return source
 
-    def _drop(self, held: _Held) -> None:
+    def _drop(self, held: _CatalogEntry) -> None:
         """Have a source opened again; it is not closed, as others may read it."""
         with held.opening, self._lock:
             if held.lo in self._open:
@@ -303,7 +303,7 @@ class ChunkCatalog:
         for source in closing:
             source.close()
 
-    def _forget_open(self, held: _Held) -> ChunkSource:
+    def _forget_open(self, held: _CatalogEntry) -> ChunkSource:
         source, held.source = held.source, None
         del self._open[held.lo]
         self._leaving.pop(held.lo, None)

@@ -11,8 +11,9 @@ Transform = Callable[[Frames, str], Frames | Rejected]
 
 
 class ChunkStages:
-    """A `transform` of `Hooks` made of named ones: each has what the one before it gives, and the first that rejects a
-    chunk ends its way. Of each stage are counted `chunks`, that it let through, and `rejected.<reason>`.
+    """A `transform` of `ChunkFunctions` made of named stages, which each get the result of the stage before.
+
+    The first stage that rejects a chunk drops it. Each stage counts the `chunks` that pass and `rejected.<reason>`.
 
     >>> def short(frames, name):
     ...     return frames if len(frames) > 1 else Rejected("short")

@@ -24,7 +24,7 @@ from penstock.live.catalog import ChunkCatalog, SourceGone, may_pass
 from penstock.live.chunk_sources import reason_of
 from penstock.live.failures import EmptyError, LostError, RejectedError, outcome_of
 from penstock.live.hanse import Float, HanseSampling
-from penstock.live.hooks import Frames, Hooks, Rejected
+from penstock.live.hooks import ChunkFunctions, Frames, Rejected
 from penstock.live.pool import OPEN, REJECTED, Draws
 from penstock.live.position_store import PositionStore
 from penstock.live.unpacker import ChunkUnpacker, one_use
@@ -94,7 +94,7 @@ class ChunkReader:
         self,
         catalog: ChunkCatalog,
         unpacker: ChunkUnpacker,
-        hooks: Hooks | None = None,
+        hooks: ChunkFunctions | None = None,
         hanse: HanseSampling | None = None,
         metrics: StageMetrics | None = None,
         store: PositionStore | None = None,
@@ -102,7 +102,7 @@ class ChunkReader:
         gone: Callable[[int], None] | None = None,
     ) -> None:
         self._store, self._account, self._gone = store, account or ChunkAccount(), gone
-        self._catalog, self._unpacker, self._hooks, self._hanse = catalog, unpacker, hooks or Hooks(), hanse
+        self._catalog, self._unpacker, self._hooks, self._hanse = catalog, unpacker, hooks or ChunkFunctions(), hanse
         self.metrics = metrics or StageMetrics("chunk_reader")
         self._whole = self._hooks.transform is not None or self._hooks.weights is not None
         self._known: dict[int, float] = {}  # weights, and NaN for what failed for good

@@ -41,7 +41,7 @@ class MetricsEndpoint:
     def __init__(self, snapshot: Callable[[], Snapshot], port: int = 0, host: str = "127.0.0.1") -> None:
         prometheus = require("prometheus_client", "metrics")
         registry = prometheus.CollectorRegistry(auto_describe=False)
-        registry.register(_Collector(snapshot))
+        registry.register(_MetricsCollector(snapshot))
         self._server, self._thread = prometheus.start_http_server(port, host, registry)
         self.host, self.port = host, int(self._server.server_port)
 
@@ -68,7 +68,7 @@ class MetricsEndpoint:
         self.close()
 
 
-class _Collector:
+class _MetricsCollector:
     """What the client library asks for the figures."""
 
     def __init__(self, snapshot: Callable[[], Snapshot]) -> None:

@@ -1,4 +1,4 @@
-"""`Feed`: what gives the positions of one stream: its pool, and what reads the chunks that the pool draws."""
+"""`LiveStream`: what gives the positions of one stream: its pool, and what reads the chunks that the pool draws."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from penstock.live.chunks import ChunkReader, Loaded, Unpacked
 from penstock.live.extractor import SimpleChunkExtractor
 from penstock.live.failures import outcome_of
 from penstock.live.hanse import HanseSampling
-from penstock.live.hooks import Hooks
+from penstock.live.hooks import ChunkFunctions
 from penstock.live.intake import Intake
 from penstock.live.journal import Arrival, Journal
 from penstock.live.options import LiveOptions, Stream
 from penstock.live.pool import Draws, ShufflingChunkPool
 from penstock.live.position_store import PositionStore
 from penstock.live.splitter import SplitPart
-from penstock.live.tally import Barren, Tally
+from penstock.live.tally import Barren, PassStats
 from penstock.live.unpacker import ChunkUnpacker
 
 PAUSE = 0.2  # seconds to wait after a pass in which nothing could be read
@@ -42,7 +42,7 @@ CHEAP = 4  # times as many draws are read together where most cost little: posit
 SWEEP = 1024  # blocks, or sources, after which chunks that nobody can ask for are forgotten
 
 
-class Feed:
+class LiveStream:
     """Blocks of positions of one stream, in the order of its draws, as `next` gives them; takes from an `Intake`.
 
     `options` are those of the stream; `suffix` goes behind the names of its stages; `fail` is told of errors of the
@@ -81,8 +81,8 @@ class Feed:
         self.pool = self._make_pool(stream)
         self.end = self._blocks = self._sources = 0
         self._width: int | None = None
-        self.tally = Tally(PATIENCE + (int(1 / options.share) if options.share else 0))
-        self._make_reader(stream.hooks or Hooks(), threads)
+        self.tally = PassStats(PATIENCE + (int(1 / options.share) if options.share else 0))
+        self._make_reader(stream.hooks or ChunkFunctions(), threads)
 
     def _make_pool(self, stream: Stream) -> ShufflingChunkPool:
         o = self.options
@@ -93,7 +93,7 @@ class Feed:
         passes = 1 if o.passes is None and o.follow is False else o.passes
         return ShufflingChunkPool(o.window, o.seed, passes=passes, hanse=self._hanse, **common)
 
-    def _make_reader(self, hooks: Hooks, n: int) -> None:
+    def _make_reader(self, hooks: ChunkFunctions, n: int) -> None:
         """The stages that work on chunks, in their order; each begins when its first result is asked for."""
         o = self.options
         unpacker = ChunkUnpacker(rate=o.share, count=o.count, seed=o.seed)

@@ -1,4 +1,4 @@
-"""`Hooks`: what a domain knows about frames, as functions that a pipeline calls."""
+"""`ChunkFunctions`: what a domain knows about frames, as functions that a pipeline calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
-class Hooks:
+class ChunkFunctions:
     """What values mean, given by a domain; each is optional, and is called by any thread. An exception of one of them
     ends the run: it is raised as it is, by `LivePipeline.get_next`, with a note that names the chunk.
 

@@ -16,13 +16,13 @@ from penstock.errors import FormatError, PlanError
 from penstock.formats.base.chunks import ChunkSource, Wanted, WantedOfEach
 from penstock.live.chunk_sources import Inlet, Opened
 from penstock.live.journal import Arrival
-from penstock.live.splitter import ChunkSourceSplitter, SplitPart, View
+from penstock.live.splitter import ChunkSourceSplitter, ChunkSubset, SplitPart
 
 PAUSE = 0.2  # seconds between two looks at what grows, where nothing tells of changes
 REWRITTEN = "expected the file that was taken, got none, or one that was written anew"
 
 
-class Taker(Protocol):
+class Subscriber(Protocol):
     """What takes from an intake: `wanted` chunks at the beginning, 0 for none; then, if `follows`, what comes. `part`
     is the part of each source that it takes. `known` are the sources that a loaded state names, and `newest` the
     greatest key of those; None where none was loaded."""
@@ -69,7 +69,7 @@ class Intake:
     def __init__(self, inlet: Inlet) -> None:
         self.inlet = inlet
         self._lock = threading.RLock()
-        self._takers: list[Taker] = []
+        self._takers: list[Subscriber] = []
         self._shared = _Table()
         self._begun = self._is_shared = False
         self._stopping = threading.Event()
@@ -80,7 +80,7 @@ class Intake:
         """Whether what was there has been handed out."""
         return self._begun
 
-    def join(self, taker: Taker) -> Callable[[Arrival], ChunkSource]:
+    def join(self, taker: Subscriber) -> Callable[[Arrival], ChunkSource]:
         """One more who takes; gives what opens a source again for it. Raises `PlanError` once it has begun."""
         with self._lock:
             if self._begun:
@@ -89,7 +89,7 @@ class Intake:
             self._is_shared = len(self._takers) > 1 or taker.part is not None
         return functools.partial(self._open, taker.part)
 
-    def leave(self, taker: Taker) -> None:
+    def leave(self, taker: Subscriber) -> None:
         """One less; with the last one all ends."""
         with self._lock:
             self._takers = [other for other in self._takers if other is not taker]
@@ -117,7 +117,7 @@ class Intake:
                 )
             self._report_unopened(takers)
 
-    def _begin_shared(self, takers: list[Taker]) -> None:
+    def _begin_shared(self, takers: list[Subscriber]) -> None:
         """Open the newest, until everyone has enough."""
         left, given = [taker.wanted for taker in takers], [list[Opened]() for _ in takers]
         with contextlib.closing(self.inlet.newest()) as newest:
@@ -149,7 +149,7 @@ class Intake:
             self._report_unopened(followers)
             return len(opened)
 
-    def _report_unopened(self, takers: list[Taker]) -> None:
+    def _report_unopened(self, takers: list[Subscriber]) -> None:
         """Tell of what cannot be opened; where there are parts, the one that would have its first chunk."""
         for name, error in self.inlet.unopened():
             for taker in takers:
@@ -172,7 +172,7 @@ class Intake:
             for taker in list(self._takers):
                 taker.fail(error)
 
-    def _resume(self, takers: list[Taker]) -> None:
+    def _resume(self, takers: list[Subscriber]) -> None:
         """Tell the inlet what every taker knows; what only some know comes again, and is held back from those."""
         if all(taker.known is None for taker in takers):
             return
@@ -199,13 +199,13 @@ class _Table:
         self._lock = threading.RLock()
         self._open: dict[tuple[str, int, int], _Shared] = {}
 
-    def find(self, arrival: Arrival) -> _Hold | None:
+    def find(self, arrival: Arrival) -> _SharedSource | None:
         """One more who holds it; None where it is not open."""
         with self._lock:
             shared = self._open.get(_identity(arrival))
             return None if shared is None else self.hold(shared)
 
-    def add(self, arrival: Arrival, source: ChunkSource) -> _Hold:
+    def add(self, arrival: Arrival, source: ChunkSource) -> _SharedSource:
         """The first who holds it, or one more, where another thread was faster."""
         with self._lock:
             shared = self._open.setdefault(_identity(arrival), _Shared(_identity(arrival), source))
@@ -214,10 +214,10 @@ class _Table:
             source.close()
         return held
 
-    def hold(self, shared: _Shared) -> _Hold:
+    def hold(self, shared: _Shared) -> _SharedSource:
         with self._lock:
             shared.holders += 1
-        return _Hold(self, shared)
+        return _SharedSource(self, shared)
 
     def release(self, shared: _Shared) -> None:
         with self._lock:
@@ -252,7 +252,7 @@ class _Shared:
         return int(np.count_nonzero(splitter.lost_of(self.source) == index))
 
 
-class _Hold(ChunkSource):
+class _SharedSource(ChunkSource):
     """One who holds a source that is shared."""
 
     def __init__(self, table: _Table, shared: _Shared) -> None:
@@ -276,7 +276,7 @@ class _Hold(ChunkSource):
     def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[npt.NDArray[np.uint8] | None]:
         return self.shared.source.load_some(chunks, wanted)
 
-    def again(self) -> _Hold:
+    def again(self) -> _SharedSource:
         """One more who holds it."""
         return self._table.hold(self.shared)
 
@@ -286,14 +286,14 @@ class _Hold(ChunkSource):
             self._table.release(self.shared)
 
 
-def _count(held: _Hold, taker: Taker) -> int:
+def _count(held: _SharedSource, taker: Subscriber) -> int:
     """The chunks of a source that are for a taker."""
     return len(held) if taker.part is None else len(held.shared.places(*taker.part))
 
 
-def _part_for(taker: Taker, arrival: Arrival, source: ChunkSource) -> list[Opened]:
+def _part_for(taker: Subscriber, arrival: Arrival, source: ChunkSource) -> list[Opened]:
     """What a taker gets of a source that came: one source, or none."""
-    if not isinstance(source, _Hold):
+    if not isinstance(source, _SharedSource):
         return [(arrival, source)]
     count = _count(source, taker)
     if not count and taker.part is not None and source.shared.lost(*taker.part):
@@ -301,12 +301,12 @@ def _part_for(taker: Taker, arrival: Arrival, source: ChunkSource) -> list[Opene
     return [(replace(arrival, count=count), _view(source.again(), taker.part))] if count else []
 
 
-def _view(held: _Hold, part: tuple[ChunkSourceSplitter, int] | None) -> ChunkSource:
+def _view(held: _SharedSource, part: tuple[ChunkSourceSplitter, int] | None) -> ChunkSource:
     """What is one taker's of a source."""
-    return held if part is None else View(held, held.shared.places(*part), held.shared.lost(*part))
+    return held if part is None else ChunkSubset(held, held.shared.places(*part), held.shared.lost(*part))
 
 
-def _arrive(taker: Taker, opened: list[Opened]) -> None:
+def _arrive(taker: Subscriber, opened: list[Opened]) -> None:
     if opened:
         taker.arrive(opened)
 
@@ -315,17 +315,17 @@ def _identity(arrival: Arrival) -> tuple[str, int, int]:
     return arrival.name, arrival.size, arrival.mtime_ns
 
 
-def _latest(taker: Taker) -> int:
+def _latest(taker: Subscriber) -> int:
     return max((arrival.mtime_ns for arrival in (taker.known or {}).values()), default=0)
 
 
-def _is_unknown(taker: Taker, arrival: Arrival) -> bool:
+def _is_unknown(taker: Subscriber, arrival: Arrival) -> bool:
     """Whether a source is not one that a loaded state names."""
     known = None if taker.known is None else taker.known.get(arrival.name)
     return known is None or _identity(known) != _identity(arrival)
 
 
-def _is_news(taker: Taker, arrival: Arrival) -> bool:
+def _is_news(taker: Subscriber, arrival: Arrival) -> bool:
     """Whether what was there at the start came after a loaded state: its key or its time says so."""
     if taker.known is None:
         return True

@@ -16,11 +16,11 @@ from penstock.flow.ordered_map import OrderedMap
 from penstock.live.account import FIGURES
 from penstock.live.block import Block, Part
 from penstock.live.chunks import Unpacked, joined
-from penstock.live.feed import Feed
+from penstock.live.feed import LiveStream
 from penstock.live.intake import Intake
 from penstock.live.join import Joiner
 from penstock.live.options import LiveOptions, Stream
-from penstock.live.sampler import Batch, Int, Place, ShufflingFrameSampler
+from penstock.live.sampler import Int, Place, SampledBatch, ShufflingFrameSampler
 
 TOGETHER = 32  # chunks that are read together for a state
 STREAM = 48  # bits of a chunk's number in its own pool; above them is the number of the stream
@@ -61,7 +61,7 @@ class StreamMixer:
             raise PlanError(f"expected streams of different names, got {names}")
         suffixes = [f".{name}" for name in names] if len(streams) > 1 else [""]
         self.feeds = [
-            Feed(stream, stream.options(options, i), metrics, suffix, threads, self._fail, self._sweep)
+            LiveStream(stream, stream.options(options, i), metrics, suffix, threads, self._fail, self._sweep)
             for i, (stream, suffix) in enumerate(zip(streams, suffixes, strict=True))
         ]
         self.sampler = ShufflingFrameSampler(
@@ -123,7 +123,7 @@ class StreamMixer:
         every = [feed.account.figures(feed.pool.window[0]) for feed in self.feeds]
         return {name: sum(found[name] for found in every) for name in FIGURES}
 
-    def batches(self) -> Iterator[Batch]:
+    def batches(self) -> Iterator[SampledBatch]:
         """The batches, one after the other. Waits."""
         while True:
             yield from self.sampler.ready()

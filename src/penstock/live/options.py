@@ -12,7 +12,7 @@ from penstock.errors import PlanError
 from penstock.flow.queue import Overflow
 from penstock.live.account import MaxLost, check_max_lost
 from penstock.live.chunk_sources import Inlet
-from penstock.live.hooks import Hooks
+from penstock.live.hooks import ChunkFunctions
 from penstock.live.join import Stop
 from penstock.live.journal import Journal, Move
 from penstock.live.seeds import key
@@ -118,7 +118,7 @@ class Stream:
     ahead: int | None = None
     store_bytes: int | None = None
     in_turn: bool = False
-    hooks: Hooks | None = None
+    hooks: ChunkFunctions | None = None
     journal: Journal | str | os.PathLike[str] | None = None
     replay: Sequence[Move] | None = None
 

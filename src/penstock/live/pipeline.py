@@ -20,12 +20,12 @@ from penstock.flow.ordered_map import OrderedMap
 from penstock.flow.process import HomeProcess
 from penstock.live.chunk_sources import Inlet
 from penstock.live.chunk_stages import ChunkStages
-from penstock.live.hooks import Hooks
+from penstock.live.hooks import ChunkFunctions
 from penstock.live.journal import Journal, Move
 from penstock.live.mixer import StreamMixer
 from penstock.live.options import LiveOptions, Stream
 from penstock.live.pool import ShufflingChunkPool
-from penstock.live.sampler import Batch
+from penstock.live.sampler import SampledBatch
 from penstock.live.seal import check_seal, sealed
 from penstock.live.splitter import SplitPart
 from penstock.live.tensors import Arrays, Decode, Decoded, TensorGenerator
@@ -75,7 +75,7 @@ class LivePipeline(Iterator[Arrays]):
         inlet: Inlet | SplitPart | Sequence[Stream],
         options: LiveOptions | None = None,
         *,
-        hooks: Hooks | None = None,
+        hooks: ChunkFunctions | None = None,
         decode: Decode | None = None,
         journal: Journal | str | os.PathLike[str] | None = None,
         replay: Sequence[Move] | None = None,
@@ -101,7 +101,9 @@ class LivePipeline(Iterator[Arrays]):
         self._finalizer = weakref.finalize(self, _stop_later, self._mixer, self._home)
         self._finalizer.atexit = False  # threads that are daemons end with the process
 
-    def _make_tensors(self, decode: Decode | None) -> OrderedMap[Batch, Decoded] | LossyQueue[Batch, Decoded]:
+    def _make_tensors(
+        self, decode: Decode | None
+    ) -> OrderedMap[SampledBatch, Decoded] | LossyQueue[SampledBatch, Decoded]:
         """The last stage, which has batches ready, or drops those that nobody gets."""
         o, n, mixer = self.options, self._threads, self._mixer
         metrics = self._metrics.stage("tensor_generator", n)

@@ -19,7 +19,7 @@ from penstock.live.restoring import Fetch, Int, Place, Restoring
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class SampledBatch:
     """The frames of batch number `index` of a run."""
 
     index: int
@@ -70,7 +70,7 @@ class ShufflingFrameSampler:
         self._left: list[Block] = []  # out of the reservoir, in no batch yet
         self._given: deque[tuple[int, Int, Place]] = deque()  # batches not yet consumed
         self._again: deque[tuple[int, Int, Place]] = deque()  # batches of a state, to be given out before others
-        self._head: Batch | None = None  # the first of them, fetched
+        self._head: SampledBatch | None = None  # the first of them, fetched
         self._width = -1
         self._batches = self._taken = 0
         self._ended = False
@@ -116,7 +116,7 @@ class ShufflingFrameSampler:
         with self._lock:
             self._ended = True
 
-    def ready(self) -> Iterator[Batch]:
+    def ready(self) -> Iterator[SampledBatch]:
         """The batches that can be given out now."""
         while (batch := self._next()) is not None:
             yield batch
@@ -127,7 +127,7 @@ class ShufflingFrameSampler:
             while self._given and self._given[0][0] <= index:
                 self._given.popleft()
 
-    def dropped(self, batch: Batch) -> None:
+    def dropped(self, batch: SampledBatch) -> None:
         """Forget a batch that no consumer gets: a state does not name it."""
         with self._lock:
             self._given = deque(given for given in self._given if given[0] != batch.index)
@@ -140,7 +140,7 @@ class ShufflingFrameSampler:
             slots = None if self._reservoir is None else self._reservoir.oldest()
             return min(least if slots is None else [*least, slots], default=None)
 
-    def _next(self) -> Batch | None:
+    def _next(self) -> SampledBatch | None:
         self._head = self._head or self._fetched()
         with self._lock, self._metrics.work():
             if self._head is not None:
@@ -157,7 +157,7 @@ class ShufflingFrameSampler:
             joined = Block.join(self._left)
             size = min(self._batch_size, held)
             self._left = [joined.part(size, held)] if held > size else []
-            batch = Batch(self._batches, joined.part(0, size))
+            batch = SampledBatch(self._batches, joined.part(0, size))
             self._batches += 1
             self._given.append((batch.index, batch.block.chunk, batch.block.place))
             self._metrics.add(batches=1)
@@ -206,13 +206,13 @@ class ShufflingFrameSampler:
             len(block) + (0 if self._head is None else 1), sum(len(chunk) for _, chunk, _ in [left, *given])
         )
 
-    def _fetched(self) -> Batch | None:
+    def _fetched(self) -> SampledBatch | None:
         """The next batch of a state of which there are any frames, None after the last."""
         while self._again:
             index, chunk, place = self._again.popleft()
             block = _restored(chunk, place, self._fetch)
             if len(block):
-                return Batch(index, block)
+                return SampledBatch(index, block)
         return None
 
     def _check_some(self, found: int, named: int) -> None:

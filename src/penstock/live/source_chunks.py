@@ -101,7 +101,7 @@ class EpisodeInlet(Inlet):
         first = int(arrival.key)
         if first + arrival.count > len(self.source):
             raise SourceGone(f"expected {arrival.name}, got a source of {len(self.source)} episodes")
-        return _Episodes(self, first, arrival.count)
+        return _EpisodeChunks(self, first, arrival.count)
 
     def resume(self, known: Sequence[Arrival], newest: str) -> None:
         """As `Inlet.resume`."""
@@ -123,10 +123,10 @@ class EpisodeInlet(Inlet):
         self._seen = last
         self.metrics.add(sources=1, chunks=last - first)
         arrival = Arrival(f"episodes {first}:{last}", f"{first:012d}", last - first)
-        return [(arrival, _Episodes(self, first, last - first))]
+        return [(arrival, _EpisodeChunks(self, first, last - first))]
 
 
-class _Episodes(ChunkSource):
+class _EpisodeChunks(ChunkSource):
     def __init__(self, inlet: EpisodeInlet, first: int, count: int) -> None:
         self.key, self._inlet, self._first, self._count = f"{first:012d}", inlet, first, count
         self.split_by = ("episodes", first)  # however they came together

@@ -61,7 +61,7 @@ class ChunkSourceSplitter:
         """The chunks of one part of a source, in its order; closing it closes the source."""
         self.check(part)
         lost = int(np.count_nonzero(self.lost_of(source) == part))
-        return View(source, np.flatnonzero(self.parts_of(source) == part), lost)
+        return ChunkSubset(source, np.flatnonzero(self.parts_of(source) == part), lost)
 
     def split(self, inlet: Inlet) -> tuple[SplitPart, ...]:
         """The parts of what an inlet gives, in the order of the weights, each for a pipeline or a stream of its own.
@@ -99,7 +99,7 @@ class SplitPart:
         self.splitter.check(self.index)
 
 
-class View(ChunkSource):
+class ChunkSubset(ChunkSource):
     """Some chunks of a source, which lost so many more; closing it closes the source."""
 
     def __init__(self, source: ChunkSource, chosen: Int, lost: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""`Tally`: how many chunks of a pass could be used, so that a run that gives nothing ends with a reason."""
+"""`PassStats`: how many chunks of a pass could be used, so that a run that gives nothing ends with a reason."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ NAMES = ("epoch", "good", "bad", "unread", "frames", "idle")
 Barren = Literal["bad", "unread", "idle"]
 
 
-class Tally:
+class PassStats:
     """Counts of the present pass. `add` says whether the pass before it was barren, and why: chunks failed and none was
     good (`"bad"`), none could be read for now (`"unread"`), or `patience` passes gave no frame (`"idle"`).
 
-    >>> tally = Tally()
+    >>> tally = PassStats()
     >>> [tally.add(Unpacked(end, epoch, [], 0, 1)) for end, epoch in [(1, 0), (2, 0), (3, 1)]]
     [None, None, 'bad']
     """

@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock.core.ragged import Array
 from penstock.flow.metrics import StageMetrics
-from penstock.live.sampler import Batch
+from penstock.live.sampler import SampledBatch
 
 Arrays = dict[str, Any]
 Decode = Callable[[Array, Arrays | None], Arrays]
@@ -46,7 +46,7 @@ class TensorGenerator:
     >>> from penstock.live.block import Block
     >>> generator = TensorGenerator(lambda rows, out: {"first": rows[:, 0].copy()})
     >>> block = Block(np.array([[5, 6], [7, 8]], np.uint8), np.arange(2), np.zeros(2, np.int32))
-    >>> generator.decode(Batch(0, block)).arrays
+    >>> generator.decode(SampledBatch(0, block)).arrays
     {'first': array([5, 7], dtype=uint8)}
     """
 
@@ -63,7 +63,7 @@ class TensorGenerator:
         self._lock = threading.Lock()
         self._kept: list[tuple[int, Arrays]] = []
 
-    def decode(self, batch: Batch) -> Decoded:
+    def decode(self, batch: SampledBatch) -> Decoded:
         """The arrays of a batch."""
         block = batch.block
         if self._decode is None:

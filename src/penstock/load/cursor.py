@@ -11,8 +11,8 @@ import numpy as np
 from penstock.core.turns import ForkSafeLock
 from penstock.data.map_dataset import check_batches
 from penstock.errors import PlanError, StateError
-from penstock.load.feed import BlockFeed, Feed, PositionFeed, State
-from penstock.load.live_feed import PipelineFeed
+from penstock.load.feed import BatchSource, BlockSource, PositionSource, State
+from penstock.load.live_feed import PipelineSource
 from penstock.load.skips import Skips
 from penstock.load.ticket import Ticket
 
@@ -27,12 +27,12 @@ class Cursor:
     `turn` counts the changes other than steps forward, so that a running iterator notices them.
 
     Args:
-        feed: Feed of the whole dataset.
+        feed: BatchSource of the whole dataset.
         allow_empty: Whether the dataset may have no batch. The default is False.
     """
 
-    def __init__(self, feed: Feed, *, allow_empty: bool = False) -> None:
-        if not allow_empty and isinstance(feed, PositionFeed):
+    def __init__(self, feed: BatchSource, *, allow_empty: bool = False) -> None:
+        if not allow_empty and isinstance(feed, PositionSource):
             check_batches(feed.dataset.plan, feed.batch_size, drop_last=feed.drop_last)
         self._allow_empty = allow_empty
         self._whole = feed  # of the dataset as it is now
@@ -53,7 +53,7 @@ class Cursor:
         _, feed, state = self.place()
         return saved(feed, state)
 
-    def place(self) -> tuple[int, Feed, State]:
+    def place(self) -> tuple[int, BatchSource, State]:
         """Return turn, feed and state, read together."""
         with self._changing:
             return self.turn, self.feed, self.state
@@ -86,14 +86,14 @@ class Cursor:
         Raises:
             PlanError: A whole stream had no samples, and this is not allowed.
         """
-        if isinstance(self.feed, BlockFeed):
+        if isinstance(self.feed, BlockSource):
             self.state = self.feed.start()
             if not samples and began == self.state and not self._allow_empty:
                 raise PlanError(
                     "expected samples, got a stream that ended without one; check its filters and its source: "
                     "allow_empty=True allows that"
                 )
-        elif isinstance(self.feed, PipelineFeed) and not samples and not self._allow_empty:
+        elif isinstance(self.feed, PipelineSource) and not samples and not self._allow_empty:
             raise PlanError(
                 "expected batches, got a live pipeline that has ended; a pipeline goes through its data once: make a "
                 "new one, or give it more passes: allow_empty=True allows that"
@@ -138,7 +138,7 @@ class Cursor:
             PlanError: The dataset has no positions, or the range is impossible.
         """
         with self._changing:
-            if not isinstance(self.feed, PositionFeed):
+            if not isinstance(self.feed, PositionSource):
                 raise PlanError(
                     "expected a MapDataset to skip positions of, got an IterDataset or a live pipeline, whose rows "
                     "have none"
@@ -148,7 +148,7 @@ class Cursor:
                 self.feed = self.feed.skipping(self.feed.skips.with_range(lo, hi))
                 self.turn += 1
 
-    def owner(self, ticket: Ticket) -> PositionFeed:
+    def owner(self, ticket: Ticket) -> PositionSource:
         """Return the feed whose plan a ticket names.
 
         Args:
@@ -157,7 +157,7 @@ class Cursor:
         Raises:
             StateError: The ticket belongs to another plan.
         """
-        feeds = [feed for feed in (self.feed, self._whole) if isinstance(feed, PositionFeed)]
+        feeds = [feed for feed in (self.feed, self._whole) if isinstance(feed, PositionSource)]
         if not feeds:
             raise StateError(
                 "expected a loader of a MapDataset, got one of an IterDataset or a live pipeline, which has no tickets"
@@ -166,11 +166,11 @@ class Cursor:
         _check_ticket(ticket, found)
         return found
 
-    def _earlier(self, rest: State, fingerprint: object) -> PositionFeed:
+    def _earlier(self, rest: State, fingerprint: object) -> PositionSource:
         """The feed of the dataset at the time when the state was saved. Raises `StateError` for another dataset."""
         whole = self._whole
         counts = rest.get("episodes")
-        if isinstance(whole, PositionFeed) and _is_counts(counts, len(whole.dataset.sources)):
+        if isinstance(whole, PositionSource) and _is_counts(counts, len(whole.dataset.sources)):
             earlier = whole.dataset.as_of(counts)
             if earlier is not None and earlier.fingerprint == fingerprint:
                 return replace(whole, dataset=earlier, skips=Skips(), episodes=tuple(counts))
@@ -179,11 +179,11 @@ class Cursor:
             "build the dataset with the same data, transforms and seeds as the run that saved it"
         )
 
-    def _continue(self, earlier: PositionFeed, rest: State, grown: Grown) -> None:
+    def _continue(self, earlier: PositionSource, rest: State, grown: Grown) -> None:
         """Continue after the data has grown, as `grown` says."""
         feed, state = earlier.resumed(rest)
         whole = self._whole
-        assert isinstance(whole, PositionFeed)  # `_earlier` gave one
+        assert isinstance(whole, PositionSource)  # `_earlier` gave one
         if grown == "refuse":
             raise StateError(_has_grown(feed, whole))
         epoch, begun = _next_epoch(feed, state["position"])
@@ -200,11 +200,11 @@ class Cursor:
 
     def _begin(self, epoch: int) -> None:
         whole = self._whole
-        assert isinstance(whole, PositionFeed)
+        assert isinstance(whole, PositionSource)
         self.feed, self.state, self._last = whole, {"position": whole.dataset.plan.start(epoch)}, None
 
 
-def saved(feed: Feed, state: State) -> State:
+def saved(feed: BatchSource, state: State) -> State:
     """Return the state to save for a feed.
 
     Args:
@@ -214,7 +214,7 @@ def saved(feed: Feed, state: State) -> State:
     return {"version": VERSION, "fingerprint": feed.fingerprint, **feed.about(state), **state}
 
 
-def _next_epoch(feed: PositionFeed, position: int) -> tuple[int, bool]:
+def _next_epoch(feed: PositionSource, position: int) -> tuple[int, bool]:
     """Next epoch of a feed, and whether it has already begun."""
     plan, stretch = feed.dataset.plan, feed.stretch(position)
     if plan.empty:
@@ -224,7 +224,7 @@ def _next_epoch(feed: PositionFeed, position: int) -> tuple[int, bool]:
     return stretch.epoch, stretch.lo > feed.skips.kept_before(plan.start(stretch.epoch))
 
 
-def _has_grown(earlier: PositionFeed, whole: PositionFeed) -> str:
+def _has_grown(earlier: PositionSource, whole: PositionSource) -> str:
     more = sum(whole.episodes or ()) - sum(earlier.episodes or ())
     return (
         f"expected a state of the dataset and plan with fingerprint {whole.fingerprint}, got one of "
@@ -238,7 +238,7 @@ def _is_counts(value: object, sources: int) -> TypeGuard[list[int]]:
     return isinstance(value, list) and len(value) == sources and all(type(n) is int and n >= 0 for n in value)
 
 
-def _range(what: Skippable, feed: PositionFeed) -> tuple[int, int]:
+def _range(what: Skippable, feed: PositionSource) -> tuple[int, int]:
     if isinstance(what, Ticket | str):
         ticket = Ticket.parse(what)
         _check_ticket(ticket, feed)
@@ -251,7 +251,7 @@ def _range(what: Skippable, feed: PositionFeed) -> tuple[int, int]:
     return lo, hi
 
 
-def _check_ticket(ticket: Ticket, feed: PositionFeed) -> None:
+def _check_ticket(ticket: Ticket, feed: PositionSource) -> None:
     if ticket.digest != feed.digest:
         raise StateError(
             f"expected a ticket of the plan {feed.digest}, got {ticket} of the plan {ticket.digest}; build the dataset "

@@ -68,7 +68,7 @@ class Job:
         return self.work(timed)
 
 
-class Feed(Protocol):
+class BatchSource(Protocol):
     """Cuts one epoch into jobs, from any state on."""
 
     @property
@@ -112,7 +112,7 @@ class Feed(Protocol):
         """
         ...
 
-    def resumed(self, saved: State) -> tuple[Feed, State]:
+    def resumed(self, saved: State) -> tuple[BatchSource, State]:
         """Return the feed and the state of a saved state, `{**about(state), **state}`.
 
         Args:
@@ -125,7 +125,7 @@ class Feed(Protocol):
 
 
 @dataclass(frozen=True)
-class Stretch:
+class EpochSlice:
     """Remaining samples of an epoch.
 
     Args:
@@ -162,8 +162,8 @@ class RowSize:
 
 
 @dataclass(frozen=True)
-class PositionFeed:
-    """Feed of a `MapDataset`. State `{"position": p}`: the consumer has the samples before position `p`.
+class PositionSource:
+    """BatchSource of a `MapDataset`. State `{"position": p}`: the consumer has the samples before position `p`.
 
     Samples have two numbers: a *position* counts all of them, a *kept* number those that are not skipped. Batches are
     cut from the kept samples of an epoch, and each rank takes its rows of every batch.
@@ -217,7 +217,7 @@ class PositionFeed:
         lo, hi = (self.skips.kept_before(self.dataset.plan.start(e)) for e in (epoch, epoch + 1))
         return (hi - lo) // self.batch_size if self.drop_last else -(-(hi - lo) // self.batch_size)
 
-    def stretch(self, position: int) -> Stretch | None:
+    def stretch(self, position: int) -> EpochSlice | None:
         """Return the rest of an epoch from a position on, or a later epoch if the rest has no batch.
 
         Args:
@@ -233,7 +233,7 @@ class PositionFeed:
             position = rest.after
         return None
 
-    def rest(self, position: int) -> Stretch:
+    def rest(self, position: int) -> EpochSlice:
         """Return the rest of an epoch from a position on, or the next epoch that is not skipped to its end.
 
         Args:
@@ -244,9 +244,9 @@ class PositionFeed:
         epoch = int(plan.locate(np.array([skips.position(lo)]))[0][0])
         after = plan.start(epoch + 1)
         hi = skips.kept_before(after)
-        return Stretch(epoch, lo, hi - (hi - lo) % self.batch_size if self.drop_last else hi, after)
+        return EpochSlice(epoch, lo, hi - (hi - lo) % self.batch_size if self.drop_last else hi, after)
 
-    def batch(self, stretch: Stretch, lo: int) -> tuple[Batch, State]:
+    def batch(self, stretch: EpochSlice, lo: int) -> tuple[Batch, State]:
         """Load one batch.
 
         Args:
@@ -291,7 +291,7 @@ class PositionFeed:
         rows = min(block, max(min(JOB_BYTES, self.memory // LEAST_JOBS) // self.row.nbytes, 1))
         return max(rows * self.ranks.world // self.batch_size, 1) * self.batch_size
 
-    def _load(self, lo: int, hi: int, stretch: Stretch, timed: Timed) -> Batches:
+    def _load(self, lo: int, hi: int, stretch: EpochSlice, timed: Timed) -> Batches:
         try:
             kept, cuts = self.shares(lo, hi)
             positions = self.skips.positions(kept)
@@ -306,7 +306,7 @@ class PositionFeed:
             where = f"{self.skips.position(lo)}:{self.skips.position(hi - 1) + 1}"
             raise WorkerError(f"positions {where} could not be loaded: {type(error).__name__}: {error}") from error
 
-    def _after(self, hi: int, stretch: Stretch) -> int:
+    def _after(self, hi: int, stretch: EpochSlice) -> int:
         return stretch.after if hi == stretch.hi else self.skips.position(hi)
 
     def shares(self, lo: int, hi: int) -> tuple[Int, Int]:
@@ -361,7 +361,7 @@ class PositionFeed:
             told["epoch"] = [epoch, plan.start(epoch)]
         return {"skipped": self.skips.to_json(), **told}
 
-    def resumed(self, saved: State) -> tuple[PositionFeed, State]:
+    def resumed(self, saved: State) -> tuple[PositionSource, State]:
         """Return the feed with the skipped ranges, and a position within `0 : 2^62`.
 
         Args:
@@ -394,7 +394,7 @@ class PositionFeed:
             case _:
                 raise StateError(f"expected an epoch and its first position in a state, got {told!r}")
 
-    def skipping(self, skips: Skips) -> PositionFeed:
+    def skipping(self, skips: Skips) -> PositionSource:
         """Return the same feed with other skipped positions.
 
         Args:
@@ -408,8 +408,8 @@ def _is_position(value: object) -> bool:
 
 
 @dataclass(frozen=True)
-class BlockFeed:
-    """Feed of an `IterDataset`, block by block, on one thread. Its state is the state of the iterator.
+class BlockSource:
+    """BatchSource of an `IterDataset`, block by block, on one thread. Its state is the state of the iterator.
 
     Args:
         dataset: The dataset.
@@ -459,7 +459,7 @@ class BlockFeed:
         """
         return {}
 
-    def resumed(self, saved: State) -> tuple[BlockFeed, State]:
+    def resumed(self, saved: State) -> tuple[BlockSource, State]:
         """Return this feed, and the state after a new iterator has accepted it.
 
         Args:

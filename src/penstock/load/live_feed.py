@@ -83,8 +83,8 @@ class BatchPipeline(Protocol):
         ...
 
 
-class PipelineFeed:
-    """Feed of a live pipeline. State `{"batch": n}`: the consumer has the batches with numbers below `n`.
+class PipelineSource:
+    """BatchSource of a live pipeline. State `{"batch": n}`: the consumer has the batches with numbers below `n`.
 
     Batches that were taken from the pipeline wait in `_waiting` until the consumer received them. So an iterator that
     is restarted after an interrupt, and the loop after `explain`, get them again.
@@ -170,7 +170,7 @@ class PipelineFeed:
         """
         return {"pipeline": self.pipeline.state_dict()}
 
-    def resumed(self, saved: State) -> tuple[PipelineFeed, State]:
+    def resumed(self, saved: State) -> tuple[PipelineSource, State]:
         """Load the state of the pipeline.
 
         Args:

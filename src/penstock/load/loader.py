@@ -14,8 +14,8 @@ from penstock.flow.metrics import Metrics
 from penstock.load.cursor import Cursor, Grown, Skippable
 from penstock.load.engine import LoaderIterator, LoaderStats
 from penstock.load.explain import Explanation, explain
-from penstock.load.feed import BlockFeed, Feed, PositionFeed, State
-from penstock.load.live_feed import BatchPipeline, LiveExplanation, PipelineFeed
+from penstock.load.feed import BatchSource, BlockSource, PositionSource, State
+from penstock.load.live_feed import BatchPipeline, LiveExplanation, PipelineSource
 from penstock.load.ranks import Ranks, check_ranks, ranks
 from penstock.load.ticket import Batch, Ticket
 from penstock.load.why import Why, why
@@ -100,14 +100,14 @@ class Loader:
             TypeError: The dataset is an `IterDataset` or a live pipeline, whose length is unknown.
         """
         feed = self._cursor.feed
-        if not isinstance(feed, PositionFeed):
+        if not isinstance(feed, PositionSource):
             raise TypeError("an IterDataset or a live pipeline has no length; count its batches as they come")
         epoch = feed.epoch(self._cursor.state)
         return 0 if epoch is None else feed.batches(epoch)
 
     def __repr__(self) -> str:
         source = self._cursor.feed
-        size = f", batch_size={source.batch_size}" if isinstance(source, PositionFeed) else ""
+        size = f", batch_size={source.batch_size}" if isinstance(source, PositionSource) else ""
         return f"Loader({self._dataset!r}{size}, rank={self.ranks.rank}, world={self.ranks.world})"
 
     @property
@@ -115,7 +115,7 @@ class Loader:
         """Whether every rank gets the same number of rows of every batch."""
         feed = self._cursor.feed
         return self.ranks.world == 1 or (
-            isinstance(feed, PositionFeed) and feed.drop_last and feed.batch_size % self.ranks.world == 0
+            isinstance(feed, PositionSource) and feed.drop_last and feed.batch_size % self.ranks.world == 0
         )
 
     def __iter__(self) -> LoaderIterator[Batch]:
@@ -156,7 +156,7 @@ class Loader:
             4
         """
         feed = self._cursor.feed
-        return feed.pipeline.metrics() if isinstance(feed, PipelineFeed) else self._metrics.snapshot()
+        return feed.pipeline.metrics() if isinstance(feed, PipelineSource) else self._metrics.snapshot()
 
     def state_dict(self) -> State:
         """Return the position of the consumer, without prefetched batches.
@@ -264,7 +264,7 @@ class Loader:
             batches: Number of batches to measure.
         """
         feed = self._cursor.feed
-        if isinstance(feed, PipelineFeed):
+        if isinstance(feed, PipelineSource):
             return feed.explain(hand_over, batches, self.limits.memory)
         return explain(self._cursor, self.limits, self.stats, batches, hand_over)
 
@@ -279,14 +279,14 @@ def _feed(
     drop_last: bool,
     shares: Ranks,
     memory: int,
-) -> Feed:
+) -> BatchSource:
     if isinstance(dataset, BatchPipeline):
         if batch_size is not None or drop_last:
             raise PlanError(
                 f"expected no batch_size and drop_last for a live pipeline, which makes the batches, got {batch_size} "
                 f"and {drop_last}; give them to its LiveOptions"
             )
-        return PipelineFeed(dataset, shares)
+        return PipelineSource(dataset, shares)
     if isinstance(dataset, IterDataset):
         if batch_size is not None or drop_last:
             raise PlanError(
@@ -298,9 +298,9 @@ def _feed(
                 f"expected one process to load an IterDataset, whose blocks have no shares, got rank {shares.rank} of "
                 f"{shares.world}; call shard({shares.rank}, {shares.world}) before iterate, and give rank=0, world=1"
             )
-        return BlockFeed(dataset)
+        return BlockSource(dataset)
     require_samples(dataset)
     if batch_size is None or batch_size < 1:
         raise PlanError(f"expected a batch_size of at least 1 for a MapDataset, got {batch_size}")
     check_ranks(dataset.plan, batch_size, shares)
-    return PositionFeed(dataset, batch_size, drop_last, shares, memory)
+    return PositionSource(dataset, batch_size, drop_last, shares, memory)

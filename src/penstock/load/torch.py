@@ -15,7 +15,7 @@ from penstock.data.map_dataset import MapDataset, check_batches
 from penstock.errors import PlanError, StateError, require
 from penstock.load.adapter import Adapter
 from penstock.load.cursor import Cursor, Grown, saved
-from penstock.load.feed import PositionFeed, State, Stretch
+from penstock.load.feed import EpochSlice, PositionSource, State
 from penstock.load.loader import Loader
 from penstock.load.ranks import check_ranks, ranks
 from penstock.load.staging import Staging
@@ -304,10 +304,10 @@ class TorchStream(_Iterable):
         self.cursor = Cursor(_feed(dataset, batch_size, drop_last, rank, world), allow_empty=allow_empty)
 
     @property
-    def feed(self) -> PositionFeed:
-        """Feed that cuts the order into batches."""
+    def feed(self) -> PositionSource:
+        """BatchSource that cuts the order into batches."""
         feed = self.cursor.feed
-        assert isinstance(feed, PositionFeed)  # `__init__` gave one
+        assert isinstance(feed, PositionSource)  # `__init__` gave one
         return feed
 
     def __len__(self) -> int:
@@ -359,9 +359,9 @@ class TorchStreamIterator(Iterator[Tensors]):
         self._turns = Turns("this iterator of a TorchStream")
         position = stream.cursor.state["position"]
         stretch = stream.feed.stretch(position)
-        self._begin(stretch or Stretch(0, 0, 0, position), worker * stream.feed.batch_size)
+        self._begin(stretch or EpochSlice(0, 0, 0, position), worker * stream.feed.batch_size)
 
-    def _begin(self, stretch: Stretch, ahead: int) -> None:
+    def _begin(self, stretch: EpochSlice, ahead: int) -> None:
         self._feed, self._stretch, self._next = self._stream.feed, stretch, stretch.lo + ahead
         self._stream.cursor.move({"position": stretch.after})  # where the next epoch begins
 
@@ -402,7 +402,7 @@ class TorchStreamIterator(Iterator[Tensors]):
         rest = feed.rest(position)
         if epoch not in (None, rest.epoch):  # this worker has given all its batches of that epoch
             end = feed.skips.kept_before(position)
-            self._begin(Stretch(int(epoch), end, end, position), 0)
+            self._begin(EpochSlice(int(epoch), end, end, position), 0)
         else:
             self._begin(rest, 0 if workers == self._workers else self._worker * feed.batch_size)
 
@@ -445,9 +445,9 @@ def _worker_states(part: Mapping[str, Any]) -> Iterator[State]:
             yield from _worker_states(value)
 
 
-def _feed(dataset: MapDataset, batch_size: int, drop_last: bool, rank: int | None, world: int | None) -> PositionFeed:
+def _feed(dataset: MapDataset, batch_size: int, drop_last: bool, rank: int | None, world: int | None) -> PositionSource:
     if batch_size < 1:
         raise PlanError(f"expected batch_size >= 1, got {batch_size}")
     shares = ranks(rank, world)
     check_ranks(dataset.plan, batch_size, shares)
-    return PositionFeed(dataset, batch_size, drop_last, shares)
+    return PositionSource(dataset, batch_size, drop_last, shares)

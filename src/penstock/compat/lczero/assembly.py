@@ -23,7 +23,7 @@ from penstock.errors import PlanError
 from penstock.flow.limits import cores
 from penstock.flow.queue import Overflow
 from penstock.live.chunk_sources import ChunkSourceLoader
-from penstock.live.hooks import Hooks
+from penstock.live.hooks import ChunkFunctions
 from penstock.live.journal import Journal, read_journal
 from penstock.live.pipeline import LiveOptions, LivePipeline, Stream
 from penstock.live.splitter import ChunkSourceSplitter, SplitPart
@@ -90,7 +90,7 @@ class Assembly:
             **self._run,
         )
 
-    def _stream(self, branch: Branch, place: int, hooks: Hooks, looked_at: Set[str]) -> Stream:
+    def _stream(self, branch: Branch, place: int, hooks: ChunkFunctions, looked_at: Set[str]) -> Stream:
         feed = branch.feeds[place]
         _check(feed)
         pool, unpacker = feed.pool, feed.unpacker
@@ -148,7 +148,7 @@ def _check(feed: Feed) -> None:
         raise PlanError(f"expected a position_cache_size of stage {name!r}, which is to keep positions, got none")
 
 
-def _hooks(feed: Feed) -> Hooks:
+def _hooks(feed: Feed) -> ChunkFunctions:
     validate = False if feed.validator is None else _faults(feed.validator)
     rescorer = None if feed.rescorer is None else _rescorer(feed.rescorer)
     return chess_hooks(rescorer=rescorer, validate=validate, weights=_weights(feed))

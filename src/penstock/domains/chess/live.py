@@ -22,7 +22,7 @@ from penstock.formats.lc0 import FRAME, Missing, open_chunks
 from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.chunk_stages import ChunkStages, Transform
 from penstock.live.directory import FilePathProvider, Watch
-from penstock.live.hooks import Frames, Hooks
+from penstock.live.hooks import ChunkFunctions, Frames
 from penstock.live.journal import Journal, Move
 from penstock.live.pipeline import LiveOptions, LivePipeline
 from penstock.live.splitter import ChunkSourceSplitter, SplitPart
@@ -109,7 +109,7 @@ def chess_hooks(
     missing_st: Missing = "zero",
     verify: bool = False,
     as_stored: bool = False,
-) -> Hooks:
+) -> ChunkFunctions:
     """What games mean to a pipeline: checked, rescored, weighed, and kept as compact rows, which the `decode` of
     `ChessTensors` expands. Arguments are as in `chess_pipeline`; a set of stages for each pipeline that counts. With
     `as_stored`, for an inlet that gives records so, a rescorer leaves games as they were read, and what changes is
@@ -124,13 +124,13 @@ def chess_hooks(
             message = "expected as_stored without validate, weights, or a rescorer that is not light, got one of them"
             raise PlanError(message)
         transform = ChunkStages([("chunk_rescorer", RecordRescorer(rescorer))])
-        return Hooks(transform, None, encode_changed, unverified=not verify)
+        return ChunkFunctions(transform, None, encode_changed, unverified=not verify)
     if validate is not False:
         stages.append(("chunk_validator", ChunkValidator(REFERENCE if validate is True else validate)))
     if rescorer is not None:
         stages.append(("chunk_rescorer", ChunkRescorer(rescorer)))
     transform = ChunkStages(stages) if stages else None
-    return Hooks(transform, weights, functools.partial(encode, missing_st=missing_st), unverified=not verify)
+    return ChunkFunctions(transform, weights, functools.partial(encode, missing_st=missing_st), unverified=not verify)
 
 
 def chess_pipeline(
