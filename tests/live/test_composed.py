@@ -231,7 +231,7 @@ def test_what_does_not_go_together_is_refused(folders: Path) -> None:
     one = loader(folders / "old")
     for wrong, message in (
         (lambda: LivePipeline([]), "at least one stream"),
-        (lambda: LivePipeline([Stream(one)], journal=Journal()), "journal and replay to be told of each"),
+        (lambda: LivePipeline([Stream(one)], journal=Journal()), "journal and replay as arguments of each Stream"),
         (lambda: LivePipeline([Stream(one, name="a"), Stream(one, name="a")]), "different names"),
         (lambda: LivePipeline([Stream(one, 0)]), "above 0|share|weight"),
         (lambda: LivePipeline([Stream(one, in_turn=True, passes=2)]), "for sources in turn"),

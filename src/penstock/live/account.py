@@ -1,4 +1,4 @@
-"""`ChunkAccount`: what became of every chunk that a stream should have had."""
+"""`ChunkAccount` counts the outcome of every chunk that a stream should have."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ FIGURES = ("expected", "read", "torn", "gone", "refused", "failed", "expired", "
 
 
 class Outcome(IntEnum):
-    """What became of a chunk. Of several outcomes the greatest counts, so that their order does not matter: what the
-    system could not read may be read later, and what was read once may turn out to be damaged behind the part read."""
+    """Result of reading a chunk. The greatest of several outcomes counts, so that their order does not matter.
+
+    A chunk that the system could not read may be read later. A chunk that was read in part may be damaged elsewhere.
+    """
 
     WAITING = 0
     GONE = 1  # its file was deleted or replaced before it was read
@@ -39,7 +41,7 @@ class ChunkAccount:
     Invariant: `expected` is the sum of the other figures.
 
     * `read`: chunks that gave positions at least once.
-    * `torn`: chunks that a damaged file should have and that cannot be found in it, as far as that can be told.
+    * `torn`: chunks that a damaged file should have and that cannot be found in it, as far as the file shows.
     * `gone`: chunks whose file was deleted or rewritten before they were read.
     * `refused`: chunks for which a function of the user's gave `Rejected`.
     * `failed`: chunks that cannot be read, and files that cannot be opened, each of them as one chunk.
@@ -73,7 +75,7 @@ class ChunkAccount:
         self._lock = threading.Lock()
         self._outcomes = np.zeros(0, np.uint8)  # of chunks from number `_base` on; those behind `_upper` are room
         self._base = self._upper = 0
-        self._counts = np.zeros(len(Outcome), np.int64)  # of all chunks ever placed, but those that expired
+        self._counts = np.zeros(len(Outcome), np.int64)  # of all chunks ever placed, without expired ones
         self._expired = 0
         self._torn: dict[int, int] = {}  # by the first number of the source
         self._torn_chunks = 0  # the sum of these
@@ -117,7 +119,7 @@ class ChunkAccount:
             self._file_counts[outcome] += 1
 
     def settle(self, numbers: Iterable[int] | Int, outcome: Outcome) -> None:
-        """Say what became of some chunks, each of them named once."""
+        """Set the outcome of some chunks, each named once."""
         with self._lock:
             index = np.asarray(numbers, np.int64) - self._base
             index = index[(index >= 0) & (index < self._upper - self._base)]
@@ -127,7 +129,7 @@ class ChunkAccount:
             self._outcomes[index] = after
 
     def forget(self, below: int) -> None:
-        """Know no more of single chunks below a number, none of which can be read any more. All stay counted."""
+        """Forget single chunks below a number, which can no longer be read. All stay counted."""
         with self._lock:
             n = min(below, self._upper) - self._base
             if n <= 0:
@@ -188,7 +190,7 @@ class ChunkAccount:
         files = {str(name): Outcome(outcome) for name, outcome in state["files"].items()}
         base, expired = int(state["base"]), int(state["expired"])
         if outcomes.ndim != 1 or outcomes.max(initial=0) >= len(Outcome) or min(base, expired, *counts.tolist()) < 0:
-            raise StateError("expected the state of a ChunkAccount, got outcomes or counts that there are not")
+            raise StateError("expected the state of a ChunkAccount, got unknown outcomes or negative counts")
         with self._lock:
             self._outcomes, self._counts, self._torn, self._files = outcomes, counts, torn, files
             self._torn_chunks = sum(torn.values())
@@ -197,7 +199,7 @@ class ChunkAccount:
 
 
 def check_max_lost(max_lost: MaxLost) -> None:
-    """Raise `PlanError` for what is neither a number of chunks nor a fraction of them.
+    """Raise `PlanError` unless `max_lost` is a number of chunks, a fraction of them or None.
 
     >>> check_max_lost(0.25)
     """
@@ -211,7 +213,7 @@ def check_max_lost(max_lost: MaxLost) -> None:
 
 
 def account(snapshot: Mapping[str, Any]) -> dict[str, int]:
-    """What became of the chunks of all streams, by name; empty where that is not known.
+    """Return the counts of the chunks of all streams by name; empty if unknown.
 
     >>> account({"stages": {"shuffling_chunk_pool": {"gauges": {"chunks_expected": 3, "chunks_waiting": 3}}}})
     {'expected': 3, 'waiting': 3}
@@ -222,7 +224,7 @@ def account(snapshot: Mapping[str, Any]) -> dict[str, int]:
 
 
 def chunks_in_words(snapshot: Mapping[str, Any]) -> str:
-    """What became of the chunks of all streams, and what a stream waits for; nothing where that is not known.
+    """Describe the counts of the chunks of all streams and what a stream waits for; empty if unknown.
 
     >>> gauges = {"chunks_expected": 1200, "chunks_read": 1199, "chunks_torn": 1, "status": "reading"}
     >>> chunks_in_words({"stages": {"shuffling_chunk_pool": {"gauges": gauges}}})

@@ -41,7 +41,7 @@ class Block:
         return 0 if isinstance(self.rows, Ragged) else int(self.rows.shape[1])
 
     def flat(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-        """The rows end to end `[bytes]`, and `[n + 1]` where each begins and ends. Cost: none where they lie so."""
+        """Return the rows end to end `[bytes]`, and their offsets `[n + 1]`. Copies rows that are not contiguous."""
         if isinstance(self.rows, Ragged):
             return np.ascontiguousarray(self.rows.values), self.rows.offsets
         n, width = self.rows.shape

@@ -1,4 +1,4 @@
-"""`ChunkCatalog`: from the number of a chunk to its frames, whatever became of its source meanwhile."""
+"""`ChunkCatalog`: loads the frames of a chunk by its number and reopens sources if needed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ AGAIN = 3  # attempts after one that failed; so many renames of a file may fall 
 
 
 class Outage(Protocol):
-    """Where files come from, as far as it can be away for a while."""
+    """Place of files that may be unavailable for a while."""
 
     def outage(self) -> str:
-        """Look whether files can be read at all; why not, or nothing."""
+        """Return why files cannot be read at present; empty if they can."""
         ...
 
     def wait_for_files(self, timeout: float) -> None:
-        """Wait until they can, or for so many seconds."""
+        """Wait until files can be read, or `timeout` seconds."""
         ...
 
 
@@ -95,7 +95,7 @@ class ChunkCatalog:
         self._los: list[int] = []
         self._ready: dict[str, ChunkSource] = {}  # opened before they have numbers
         self._open: OrderedDict[int, _CatalogEntry] = OrderedDict()
-        self._leaving: dict[int, _CatalogEntry] = {}  # open, and of no more use to the window
+        self._leaving: dict[int, _CatalogEntry] = {}  # open, and no longer in the window
 
     def __len__(self) -> int:
         return len(self._held)
@@ -111,7 +111,7 @@ class ChunkCatalog:
             self._ready[arrival.name] = source
 
     def placed(self, lo: int, arrival: Arrival) -> None:
-        """A source got the numbers from `lo` on."""
+        """Register a source whose chunks have the numbers from `lo` on."""
         with self._lock:
             held = _CatalogEntry(lo, arrival, self._ready.pop(arrival.name, None))
             if lo not in self._held:
@@ -124,7 +124,7 @@ class ChunkCatalog:
         self._shrink()
 
     def left(self, lo: int) -> None:
-        """A source is drawn from no more."""
+        """Mark a source as outside of the window: it is not drawn any more."""
         with self._lock:
             held = self._held[lo]
             held.left = True
@@ -133,7 +133,7 @@ class ChunkCatalog:
         self._shrink()
 
     def lose(self, names: Collection[str], why: str) -> list[int]:
-        """All sources of some names, so far, are gone: their chunks fail from now on. The first number of each."""
+        """Make all chunks of the named sources fail from now on. Return the first number of each source."""
         with self._lock:
             lost = [held for held in self._held.values() if held.arrival.name in names]
             for held in lost:
@@ -141,7 +141,7 @@ class ChunkCatalog:
             return [held.lo for held in lost]
 
     def forget(self, below: int) -> None:
-        """Know no more of sources that left and whose numbers are all below."""
+        """Forget sources that left and whose numbers are all below `below`."""
         with self._lock:
             gone = [lo for lo in self._los if self._held[lo].left and lo + self._held[lo].arrival.count <= below]
             closing = [self._held.pop(lo) for lo in gone]
@@ -164,8 +164,9 @@ class ChunkCatalog:
         return f"{held.arrival.name}#{number - held.lo}"
 
     def load(self, number: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
-        """`[n, width]` frames; with `wanted`, those alone. What the system cannot read is opened and read anew, thrice;
-        during an outage it is waited for.
+        """Return `[n, width]` frames; with `wanted`, only these. Reads that the system fails are retried three times.
+
+        During an outage, `load` waits.
 
         Raises what the source raises, `SourceGone`, and `QueueClosed` once the catalog is closed in an outage.
         """
@@ -198,7 +199,7 @@ class ChunkCatalog:
                 except (OSError, FormatError) as error:
                     if not may_pass(error):
                         raise
-                    self._drop(held)  # it may have been renamed: whoever opens it again may know
+                    self._drop(held)  # it may have been renamed: opening it again may find it
             return self._source(held).load(number - held.lo, wanted)
         finally:
             with self._lock:
@@ -226,7 +227,7 @@ class ChunkCatalog:
         return found
 
     def _used(self, numbers: Sequence[int]) -> list[tuple[_CatalogEntry, list[int]]]:
-        """The sources that numbers are of, each counted as used, with the places of its own among them."""
+        """Return the source of each number, counted as used, with the indices of its numbers."""
         groups: dict[int, tuple[_CatalogEntry, list[int]]] = {}
         with self._lock:
             for place, number in enumerate(numbers):

@@ -1,4 +1,4 @@
-"""`ChunkSourceLoader`: files become sources of chunks, the newest first, and no more of them than are needed."""
+"""`ChunkSourceLoader`: opens the newest files as sources of chunks until there are enough."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Inlet(ABC):
 
     @abstractmethod
     def newest(self) -> Generator[Opened]:
-        """What is there, newest first; whoever has enough closes the generator. Called once."""
+        """Yield existing sources, newest first; the caller closes the generator when it has enough. Called once."""
 
     def begin(self, wanted: int) -> list[Opened]:
-        """What is there, oldest first, of the newest as much as has `wanted` chunks. Called once."""
+        """Return the newest existing sources that together have `wanted` chunks, oldest first. Called once."""
         opened: list[Opened] = []
         with contextlib.closing(self.newest()) as newest:
             for each in newest:
@@ -52,7 +52,7 @@ class Inlet(ABC):
 
     @abstractmethod
     def open(self, arrival: Arrival) -> ChunkSource:
-        """Open again what was given before. Raises `SourceGone` where it is no more, and what is wrong with it."""
+        """Reopen an earlier source. Raises `SourceGone` if its file is gone, and other errors if it is damaged."""
 
     def resume(self, known: Sequence[Arrival], newest: str) -> None:
         """Go on with a run that has taken `known`; `begin` then gives only what is newer than all it ever took."""
@@ -66,7 +66,7 @@ class Inlet(ABC):
         return []
 
     def outage(self) -> str:
-        """Look whether anything can be read at all; why not, or nothing. Any thread."""
+        """Return why files cannot be read at present; empty if they can. Any thread."""
         return ""
 
     @property
@@ -87,11 +87,11 @@ class Inlet(ABC):
 class ChunkSourceLoader(Inlet):
     """Opens the files of a `provider` with `opener`, by `threads` threads.
 
-    At the start files are opened from the newest on, until they have as many chunks as are wanted: no more than
-    `threads` files are opened in vain. What is no file of chunks is counted as `skipped`, what cannot be opened as
-    `failed.<reason>`, by name; neither ends anything. What the system cannot open is tried again whenever the directory
-    is listed. Chunks that a file should have and that are lost are counted as `failed.torn`. A file that changed since
-    it was taken, or was deleted, is `SourceGone`; one that was renamed is found again.
+    At the start, files are opened from the newest on until they have the wanted number of chunks; at most `threads`
+    files are opened in vain. Other files are counted as `skipped`, and files that cannot be opened as
+    `failed.<reason>`, by name; the run continues. Files that the system cannot open are tried again whenever the
+    directory is listed. Lost chunks of a damaged file are counted as `failed.torn`. A file that was changed or deleted
+    after it was taken raises `SourceGone`; a renamed file is found again.
 
     >>> import tempfile, numpy as np
     >>> from pathlib import Path
@@ -217,7 +217,7 @@ class ChunkSourceLoader(Inlet):
         self.provider.close()
 
     def counts(self) -> Mapping[str, int]:
-        """What the provider counted."""
+        """Return the counts of the provider."""
         return dict(self.provider.counts)
 
     def _open_all(self, found: Iterable[FoundFile]) -> Iterator[Opened]:
@@ -287,7 +287,7 @@ class ChunkSourceLoader(Inlet):
 
 
 class _Checked(ChunkSource):
-    """A source whose file is looked at behind each read: of one that was written anew, other chunks would be read."""
+    """Source that checks its file after each read: a rewritten file would give other chunks."""
 
     def __init__(self, source: ChunkSource, path: Path, check: Callable[[os.stat_result], None]) -> None:
         self.key, self.torn = source.key, source.torn
@@ -302,7 +302,7 @@ class _Checked(ChunkSource):
         return self._source.expected
 
     def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
-        if not modes.S_ISREG(os.stat(self._path).st_mode):  # to open a pipe would wait for whoever writes into it
+        if not modes.S_ISREG(os.stat(self._path).st_mode):  # opening a pipe would wait for its writer
             raise SourceGone("expected a file as it was before, got something else", path=self._path)
         try:
             return self._source.load(i, wanted)
@@ -311,7 +311,7 @@ class _Checked(ChunkSource):
 
     def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[npt.NDArray[np.uint8] | None]:
         found = self._source.load_some(chunks, wanted)
-        self._look()  # once, behind the last read: if the file is another, none of them is given out
+        self._look()  # once, after the last read: if the file has changed, no chunk is returned
         return found
 
     def _look(self) -> None:

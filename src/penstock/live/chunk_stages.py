@@ -1,4 +1,4 @@
-"""`ChunkStages`: what checks or changes chunks, one stage after another, each with figures of its own."""
+"""`ChunkStages`: checks or changes chunks in stages, each with its own metrics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ChunkStages:
         self._stages = [(StageMetrics(name), transform) for name, transform in stages]
 
     def metrics(self, threads: int = 1) -> list[StageMetrics]:
-        """Of each stage, in their order; `threads` are those that run them."""
+        """Return the metrics of each stage, in order; `threads` is the number of threads that run the stages."""
         for metrics, _ in self._stages:
             metrics.threads = threads
         return [metrics for metrics, _ in self._stages]

@@ -51,8 +51,10 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Unpacked:
-    """Draws up to `end` as blocks, normally one; `good` chunks of them, `bad` ones, and those that were `unread`: gone,
-    or not readable for now; of pass `epoch`."""
+    """Draws up to `end` of pass `epoch` as blocks, normally one.
+
+    Counts `good` chunks, `bad` chunks, and `unread` chunks that are gone or not readable for now.
+    """
 
     end: int
     epoch: int
@@ -69,8 +71,10 @@ class Unpacked:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Taken:
-    """Frames of a chunk, of which those of `index` are at `places`, of one use after the other, up to `ends` each;
-    `partial` where the chunk has more, which were not read."""
+    """Frames of a chunk: `index` selects the frames at `places`, ordered by use; `ends` is the end of each use.
+
+    `partial` if further frames of the chunk were not read.
+    """
 
     number: int
     frames: Frames
@@ -81,14 +85,15 @@ class _Taken:
 
 
 class ChunkReader:
-    """Reads chunks of a `catalog` and takes from each the positions that `unpacker` says. Thread-safe.
+    """Reads chunks of a `catalog` and takes the positions that `unpacker` selects. Thread-safe.
 
-    A chunk that cannot be loaded, or that `transform` rejects, is counted by its reason and named, and gives nothing;
-    `account` is told what became of each, and `gone` is called with the number of one whose file is not there any more.
-    What functions of `hooks` raise is passed on. A chunk is not tried again, unless the system could not read it, which
-    may pass, or only the wanted part of it was tried: then another use may not meet what is wrong, and what a use gives
-    must not depend on others. With `hanse`, a chunk whose weight is known and too small is not loaded. With a `store`,
-    neither is one whose positions are held there."""
+    A chunk that cannot be loaded, or that `transform` rejects, is counted by its reason, listed by name, and yields no
+    positions. `account` gets the outcome of each chunk, and `gone` is called with the number of a chunk whose file was
+    deleted. Errors of functions of `hooks` are passed on. A failed chunk is tried again only if the system could not
+    read it, which may pass, or if only its wanted part was read: another use may not read the damaged part, and the
+    result of a use must not depend on other uses. A chunk is not loaded if `hanse` knows that its weight is too
+    small, or if `store` has its positions.
+    """
 
     def __init__(
         self,
@@ -166,7 +171,7 @@ class ChunkReader:
         return Block(rows, np.full(len(places), number), places.astype(np.int32))
 
     def forget(self, below: int) -> None:
-        """Know no more of chunks below a number."""
+        """Forget chunks below a number."""
         with self._lock:
             self._known = {number: weight for number, weight in self._known.items() if number >= below}
             self._failed = {number for number in self._failed if number >= below}
@@ -174,7 +179,7 @@ class ChunkReader:
             self._store.forget(below)
 
     def _needless(self, draws: Draws) -> npt.NDArray[np.bool_]:
-        """`[n]` whether a draw's chunk need not be loaded: what is wanted of it is nothing, or held."""
+        """Return `[n]` whether a draw needs no load, because no position is wanted or all are cached."""
         needless, known = draws.use == REJECTED, np.array([number in self._known for number in draws.number.tolist()])
         if self._hanse is not None:
             hopeless = self._hanse.hopeless(np.arange(draws.seq, draws.end), self._weights(draws))
@@ -182,13 +187,13 @@ class ChunkReader:
         return needless if self._store is None else needless | (known & self._store.has(draws.number))
 
     def _weights(self, draws: Draws) -> Float:
-        """`[n]` weights of the chunks of draws; NaN for those that failed, and for all without hanse sampling."""
+        """Return `[n]` weights of the chunks of draws; NaN for failed chunks, and for all without hanse sampling."""
         if self._hanse is None:
             return np.full(len(draws), np.nan)
         return np.array([self._known.get(number, np.nan) for number in draws.number.tolist()])
 
     def _each(self, loaded: Loaded, counts: Counter[str], lost: set[int]) -> Iterator[_Taken | Part]:
-        """What is taken of each draw; those of which nothing is are counted, and `lost` if they cannot be read."""
+        """Return the positions of each draw. Draws without positions are counted, and `lost` if unreadable."""
         draws, begin = loaded.draws, 0
         block, frames = _NOTHING, np.full(len(draws), -1)
         if self._store is not None:
@@ -214,7 +219,7 @@ class ChunkReader:
             yield Part(block, held[begin], held[-1])
 
     def _early(self, draws: Draws, lacking: list[int]) -> dict[int, _Taken]:
-        """What is taken of draws at the places `lacking`, of those of which a few frames were read in one go."""
+        """Return the positions of the draws at indices `lacking` whose few frames were read in one call."""
         rate = self._unpacker.rate
         if self._whole or not lacking or (rate is not None and rate > FEW):
             return {}
@@ -239,10 +244,12 @@ class ChunkReader:
         return early
 
     def _taken(self, number: int, use: int, frames: Frames | None, early: _Taken | None) -> _Taken | Part | Outcome:
-        """What one use takes of a chunk, of which some was read `early` or not; encoded already where it is stored;
-        where it is not to be had, what became of it."""
+        """Return the positions of one use of a chunk, or the outcome if there are none.
+
+        `early` are frames that were read already, if any. Positions from the store are already encoded.
+        """
         if self._whole and frames is None and (self._hanse is None or not np.isnan(self._known.get(number, 0.0))):
-            found = self._frames(number)  # with hanse sampling: its positions were held, and are no more
+            found = self._frames(number)  # with hanse sampling: its positions were cached and have been dropped
             if isinstance(found, Outcome):
                 return found
             frames = found
@@ -293,13 +300,13 @@ class ChunkReader:
         try:
             return self._catalog.load(number, wanted)
         except QueueClosed:
-            raise  # nobody waits for it any more
+            raise  # the consumer is gone
         except Exception as error:
             raise LostError(error) from error
 
     @contextmanager
     def _named(self, number: int) -> Generator[None]:
-        """Call a function of the user's for a chunk: what it raises is passed on, with a note that names the chunk."""
+        """Call a function of the user with a chunk. Its errors are passed on, with a note that names the chunk."""
         try:
             yield
         except Exception as error:
@@ -307,7 +314,7 @@ class ChunkReader:
             raise
 
     def _part(self, run: list[_Taken] | Part) -> Part:
-        """What was taken of some chunks, encoded together."""
+        """Return the positions of several chunks, encoded together."""
         if isinstance(run, Part):
             return run
         try:
@@ -420,7 +427,7 @@ _NOTHING = Block(np.zeros((0, 1), np.uint8), np.zeros(0, np.int64), np.zeros(0, 
 
 
 def _runs(taken: Iterator[_Taken | Part]) -> Iterator[list[_Taken] | Part]:
-    """What follows one another and is of one width, up to `TOGETHER` frames: many small ones cost as little as one."""
+    """Group consecutive results of one width, up to `TOGETHER` frames, so that many small ones cost one call."""
     run, held = list[_Taken](), 0
     for each in taken:
         if run and (isinstance(each, Part) or not _alike(run[0].frames, each.frames)):
@@ -458,7 +465,7 @@ def _once(places: Int, n: int) -> Int:
 
 
 def _index(read: Int, places: Int) -> Int:
-    """Where each of some places is among those that were `read`, as `_once` gives them."""
+    """Return the index of each place in `read`, the result of `_once`."""
     return np.arange(len(places)) if read is places else np.searchsorted(read, places)
 
 

@@ -22,26 +22,26 @@ LOG = logging.getLogger("penstock.live")
 
 
 class FilePathProvider:
-    """Finds the files below `directory`: `scan` those that are there, `poll` those that came since.
+    """Finds the files below `directory`: `scan` returns existing files and `poll` returns new ones.
 
-    Names that begin with a dot are skipped, and folders of such names. A file is taken once it is whole: when it was
-    closed by its writer or moved in, or when its size and time of change are the same at two looks `settle` seconds
-    apart; at the scan, when it did not change for so long. None is taken twice: see `FileRegister`. What is no regular
-    file, such as a pipe or a socket, is passed over and never opened. `deleted` names files that were taken and are not
-    there any more; if they come back, they are taken again.
+    Files and folders whose name starts with a dot are skipped. A file is taken once it is complete: when its writer
+    closed it or it was moved in, or when its size and modification time are equal at two checks `settle` seconds apart.
+    The scan takes files that have not changed for `settle` seconds. No file is taken twice: see `FileRegister`. Pipes,
+    sockets and other special files are skipped and never opened. `deleted` names files that were taken and have been
+    deleted; if they return, they are taken again.
 
-    An outage is told from deletions: while the directory is missing, cannot be listed, or is empty though files of it
-    were taken (as the place of a disk that is not mounted is), nothing is deleted. `outage` says so; when it is over,
+    An outage is not a deletion: no file counts as deleted while the directory is missing, cannot be listed, or is empty
+    although files were taken (such as the mount point of an unmounted disk). `outage` describes the outage; after it,
     the next `poll` watches and lists the directory again.
 
-    `watch`: `"native"` has the system tell of changes (needs the extra `watch`); the directory is listed all the same
-    every `rescan` seconds, and whenever events were lost. `"poll"` lists it every `interval` seconds, as network disks
-    need. `"auto"` is native where that works and else polls, which `mode` tells. `"off"` is for a directory that is
-    finished: every file is taken as it is, and none after the scan.
+    `watch="native"` uses change events of the system (needs the extra `watch`), and also lists the directory every
+    `rescan` seconds and after lost events. `"poll"` lists it every `interval` seconds, for network disks. `"auto"` is
+    native where that works and otherwise polls; `mode` says which. `"off"` is for a finished directory: every file is
+    taken as it is at the scan, and none later.
 
-    `clock` gives seconds; `key` the key that sorts a path by age. Not thread-safe.
+    `clock` returns seconds; `key` the key that sorts a path by age. Not thread-safe.
 
-    Cost: the scan lists names, `take` looks at one file. Raises `FormatError` where there is no such directory.
+    Cost: the scan lists names, `take` checks one file. Raises `FormatError` if the directory does not exist.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -96,7 +96,7 @@ class FilePathProvider:
         return self._key(PurePosixPath(name))
 
     def scan(self) -> list[str]:
-        """Names of all files that are there, the newest first; from now on changes are watched. Takes none of them."""
+        """Return the names of all existing files, newest first, and start watching for changes. Takes no file."""
         if self.mode in ("auto", "native"):
             self._watch()
         self._listed_at = self._clock()
@@ -124,7 +124,7 @@ class FilePathProvider:
         return None
 
     def poll(self) -> list[FoundFile]:
-        """Whole files that came since the last call, those that a writer closed first; never waits."""
+        """Return complete files that are new since the last call, files closed by a writer first. Never waits."""
         if self.mode == "off":
             return []
         self._woken.clear()
@@ -161,7 +161,7 @@ class FilePathProvider:
         self._again.append(name)
 
     def outage(self) -> str:
-        """Look whether the directory can be read at all; why not, or nothing. Any thread. Cost: its first entry."""
+        """Return why the directory cannot be read; empty if it can. Any thread. Cost: reads its first entry."""
         try:
             with os.scandir(self.directory) as entries:
                 is_empty = all(entry.name.startswith(".") for entry in entries)
@@ -223,13 +223,12 @@ class FilePathProvider:
                     unread.append(folder)
 
     def _is_listing_due(self, now: float) -> bool:
-        """Whether it is time to list the directory: sooner where something is known to be gone, but not for every file
-        of many that are deleted one after the other."""
+        """Return whether it is time to list the directory: earlier after a deletion, but once for many deletions."""
         soon = self._observer is None or self._look_soon
         return self._lost or now - self._listed_at >= (self._interval if soon else self._rescan)
 
     def _relist(self, now: float) -> None:
-        """Look at every file: what is new, or not as it was, is to be looked at once more."""
+        """List all files, and schedule a second check of new and changed files."""
         self._listed_at, self._lost, self._look_soon = now, False, False
         self.counts["rescans"] += 1
         unread, names, inodes = list[str](), set[str](), set[tuple[int, int]]()
@@ -257,7 +256,7 @@ class FilePathProvider:
         return False
 
     def _candidate(self, name: str, now: float) -> os.stat_result | None:
-        """Have a file looked at if it is not known as it is; what it is now."""
+        """Schedule a check of a file that is new or changed, and return its present status."""
         try:
             stat = (self.directory / name).stat()
         except OSError:
@@ -350,7 +349,7 @@ class FilePathProvider:
             if is_folder and kind == "deleted":
                 continue
             if is_folder:
-                self._lost = True  # what it held before it was watched is found by a look at all
+                self._lost = True  # its earlier contents are found by listing all files
             elif kind == "deleted":
                 self._looks.pop(name, None)
                 whole.pop(name, None)

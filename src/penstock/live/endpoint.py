@@ -69,7 +69,7 @@ class MetricsEndpoint:
 
 
 class _MetricsCollector:
-    """What the client library asks for the figures."""
+    """Collector that the client library calls for the metrics."""
 
     def __init__(self, snapshot: Callable[[], Snapshot]) -> None:
         self._snapshot = snapshot
@@ -119,8 +119,8 @@ def _queue_family(core: Any, name: str, about: str) -> Any:
 def look(url: str, timeout: float = 5.0) -> dict[str, Any]:
     """The snapshot behind an endpoint: `time` and `stages`, as `penstock.flow.metrics.Metrics.snapshot` has them.
 
-    `url` may be a port, `host:port` or an address. Needs the extra `metrics`. Raises `OSError` where nobody answers,
-    and `FormatError` for an answer of something else.
+    `url` may be a port, `host:port` or an address. Needs the extra `metrics`. Raises `OSError` if nothing answers,
+    and `FormatError` if the answer has no metrics of penstock.
 
     >>> with MetricsEndpoint(lambda: {"time": 7.0, "stages": {}}) as endpoint:
     ...     look(str(endpoint.port))
@@ -158,12 +158,12 @@ def parse(text: str, path: object = None) -> dict[str, Any]:
     except (ValueError, KeyError) as error:
         raise FormatError("expected text of a loader's figures, got something else", path=path) from error
     if taken is None:
-        raise FormatError("expected the figures of a penstock loader, got those of something else", path=path)
+        raise FormatError("expected the metrics of a penstock loader, got other metrics", path=path)
     return {"time": taken, "stages": stages}
 
 
 def _read(name: str, labels: Mapping[str, str], value: float, stages: dict[str, dict[str, Any]]) -> None:
-    """Put one figure into the stage that it is of."""
+    """Add one value to its stage."""
     empty: dict[str, Any] = {"threads": 1, "busy": 0.0, "counts": {}, "gauges": {}, "queue": {}}
     stage = stages.setdefault(labels["stage"], empty)
     figure = name.removeprefix("penstock_queue_").removesuffix("_total")

@@ -20,14 +20,16 @@ from penstock.live.stream_shuffler import StreamShuffler
 
 Int = npt.NDArray[np.int64]
 
-EVERYTHING = 1 << 62  # chunks: what is there is taken whole
+EVERYTHING = 1 << 62  # chunks: all existing sources are taken
 
 
 class SimpleChunkExtractor(ShufflingChunkPool):
-    """Draws the chunks of a source in a seeded order, then those of the next, in the order in which sources arrive;
-    those that are there at the start, oldest first. There is one pass, and a source that is used up leaves.
+    """Draws the chunks of one source after another, each in a seeded order.
 
-    As a pool otherwise: its moves are in the `journal`, draw `seq` is a function of the seed and of the moves.
+    Sources come in the order of arrival; sources that exist at the start come oldest first. There is one pass, and a
+    source that is used up leaves. As for other pools, moves are written to the `journal`, and draw `seq` is a function
+    of the seed and of the moves.
+
     Source: the stage of this name of Leela Chess Zero's loader.
 
     >>> extractor = SimpleChunkExtractor(seed=1)
@@ -63,7 +65,7 @@ class SimpleChunkExtractor(ShufflingChunkPool):
 
 
 class _InTurn(StreamShuffler):
-    """Draws from what came first, in an order of its own, until that is used up; then from what came next."""
+    """Shuffler that draws from the oldest range, in its own order, until it is used up; then from the next."""
 
     def __init__(self, seed: int) -> None:
         self._seed, self._permutation = seed, int(key(seed, "extractor"))

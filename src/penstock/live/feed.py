@@ -38,18 +38,18 @@ from penstock.live.unpacker import ChunkUnpacker
 
 PAUSE = 0.2  # seconds to wait after a pass in which nothing could be read
 PATIENCE = 64  # passes without a frame after which there will be none
-CHEAP = 4  # times as many draws are read together where most cost little: positions are kept, or chunks rejected
-SWEEP = 1024  # blocks, or sources, after which chunks that nobody can ask for are forgotten
+CHEAP = 4  # factor for draws read together if most cost little: positions are cached, or chunks rejected
+SWEEP = 1024  # blocks, or sources, after which unreachable chunks are forgotten
 
 
 class LiveStream:
-    """Blocks of positions of one stream, in the order of its draws, as `next` gives them; takes from an `Intake`.
+    """Iterator over blocks of positions of one stream, in the order of its draws. Gets its sources from an `Intake`.
 
-    `options` are those of the stream; `suffix` goes behind the names of its stages; `fail` is told of errors of the
-    thread that takes in; `due` is called when chunks should be forgotten.
+    `options` are the options of the stream; `suffix` is appended to the names of its stages; `fail` is called with
+    errors of the intake thread; `due` is called when chunks should be forgotten.
 
-    A feed that follows waits where the others end: while nothing can be read, and where all sources are gone. `status`
-    says for what.
+    A stream that follows its files waits where others end: while no file can be read, and when all sources are gone.
+    `status` says what it waits for.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class LiveStream:
                 self._reader.metrics.add(**{"failed.width": len(block)})
         return found
 
-    # What an intake sees of it.
+    # Called by the intake.
 
     @property
     def newest(self) -> str:
@@ -161,7 +161,7 @@ class LiveStream:
 
     @property
     def wanted(self) -> int:
-        """How many chunks it takes of those that are there at the start."""
+        """Number of existing chunks to take at the start."""
         is_whole = self.options.follow is False and self.pool.window[1] > 0
         return 0 if self._replays or is_whole else self.pool.size
 
@@ -180,20 +180,20 @@ class LiveStream:
             self._due()
 
     def lose(self, names: Collection[str], why: str) -> None:
-        """What was taken under some names is gone, and leaves the window."""
+        """Remove the sources of deleted files from the window."""
         lost = self._catalog.lose(names, why)
         if self.follows:
             self.pool.remove(lost)
 
     def miss(self, name: str, error: BaseException) -> None:
-        """What came cannot be opened."""
+        """Count a new file that cannot be opened."""
         self.account.file(name, outcome_of(error))
         try:
             self.account.check(self._report)
         except DataError as lost:
             self.fail(lost)
 
-    # What its pool and its catalog tell it.
+    # Called by the pool and the catalog.
 
     def _placed(self, lo: int, arrival: Arrival) -> None:
         self.account.place(lo, arrival)
@@ -206,17 +206,19 @@ class LiveStream:
     def _opened(self, lo: int, source: ChunkSource) -> None:
         self.account.tear(lo, source.expected - len(source))
 
-    # What a pipeline asks of it.
+    # Called by the pipeline.
 
     def finish(self) -> None:
-        """Nothing more arrives. Raises `DataError` where nothing did."""
+        """End the arrival of sources. Raises `DataError` if none arrived."""
         if self.pool.window[1] == 0 and not self._replays:
             raise DataError(f"expected chunks to read, got none: {self._report()}")
         self.pool.finish()
 
     def check(self, barren: Barren | None) -> None:
-        """Raise `DataError` where too much is lost, and where a pass had no chunk that can be used; where nothing could
-        be read for now, and more may come, wait a moment instead."""
+        """Raise `DataError` if too many chunks are lost, or if a whole pass had no usable chunk.
+
+        If no chunk could be read for now and more may come, wait a moment instead.
+        """
         self.account.check(self._report)
         is_unread = barren == "unread" and self.follows
         self._unreadable = is_unread or (self._unreadable and self.tally.good == 0)
@@ -227,7 +229,7 @@ class LiveStream:
 
     @property
     def status(self) -> str:
-        """What it does: `reading`, or what it waits for."""
+        """Present activity: `reading`, or what the stream waits for."""
         if self.follows and (away := self.intake.inlet.away):
             return f"waiting for files: {away}"
         if self._unreadable:
@@ -241,7 +243,7 @@ class LiveStream:
         return self._reader.fetch(number, places)
 
     def forget(self, oldest: int | None) -> None:
-        """Know no more of chunks below the oldest that anybody holds a reference to."""
+        """Forget chunks below the oldest chunk that is still referenced."""
         below = self.pool.oldest() if oldest is None else min(oldest, self.pool.oldest())
         self._catalog.forget(below)
         self._reader.forget(below)

@@ -1,4 +1,4 @@
-"""`ChunkFunctions`: what a domain knows about frames, as functions that a pipeline calls."""
+"""`ChunkFunctions`: functions of a domain that a pipeline calls with the frames of chunks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Int = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """What a `transform` gives for a chunk that is not to be used, and why: `reason` is counted."""
+    """Result of a `transform` for a chunk that must not be used; `reason` is counted."""
 
     reason: str
     message: str = ""
@@ -25,16 +25,17 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class ChunkFunctions:
-    """What values mean, given by a domain; each is optional, and is called by any thread. An exception of one of them
-    ends the run: it is raised as it is, by `LivePipeline.get_next`, with a note that names the chunk.
+    """Functions of a domain that give frames their meaning. Each is optional and may be called by any thread.
 
-    `transform(frames [n, width] uint8, name)` gives frames, of any number and width, or `Rejected`.
-    `weights(frames)` gives `[n]`, how much each position is wanted; a chunk's weight is their sum.
-    `encode(frames, places)` gives the rows of some positions: compact, ragged or of one width; each by its own frame
-    alone, as `frames` may be no more than those that are wanted. Without it, they stay as they are.
+    An exception of a function ends the run: `LivePipeline.get_next` raises it, with a note that names the chunk.
 
-    Without `transform` and `weights`, no more of a chunk need be read than the positions that are wanted. With
-    `unverified`, such reads leave out a check that reading all makes, and are counted under this name.
+    * `transform(frames [n, width] uint8, name)` returns frames, of any number and width, or `Rejected`.
+    * `weights(frames)` returns the weight `[n]` of each position; a chunk's weight is their sum.
+    * `encode(frames, places)` returns the rows of the positions `places`: compact, ragged or of one width. A row may
+      depend on its own frame only, because `frames` may have only the wanted frames. Without it, frames are the rows.
+
+    Without `transform` and `weights`, only the wanted positions of a chunk are read. With `unverified`, such reads skip
+    a check that reading the whole chunk makes, and are counted under this name.
     """
 
     transform: Callable[[Frames, str], Frames | Rejected] | None = None

@@ -1,4 +1,4 @@
-"""`FileRegister`: which files were taken, so that none is taken twice under whatever name."""
+"""`FileRegister`: records which files were taken, so that no file is taken twice under different names."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ class _Known:
 
 
 class FileRegister:
-    """Tells new files from those known: by device, inode, size and time of change; what has the name and size of
-    another, by a digest of both ends. Not thread-safe.
+    """Distinguishes new files from known ones by device, inode, size and modification time.
+
+    Files with the name and size of another are compared by a digest of their first and last bytes. Not thread-safe.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -85,9 +86,9 @@ class FileRegister:
         return list(self._known)
 
     def forget(self, name: str) -> bool:
-        """Know a file no more, so that it is taken if it is there again; and whether it was taken under this name.
+        """Forget a file, so that it is taken if it returns. Return whether it was taken under this name.
 
-        Copies of it, which were not taken as it was there, may be taken from now on.
+        Its copies, which were duplicates until now, may be taken from now on.
         """
         known = self._known.pop(name, None)
         if known is None:
@@ -103,10 +104,10 @@ class FileRegister:
         return known.taken_ns is not None
 
     def take(self, name: str, digest: bool = False) -> FoundFile | None:
-        """The file, if it is new and there; None for a duplicate, which is counted by why it is one, and for what is no
-        regular file: to open a pipe would wait for whoever writes into it.
+        """Return the file if it exists and is new, else None. Duplicates are counted by the reason.
 
-        With `digest` its contents are looked at now, otherwise by `look_closer`.
+        Only regular files are taken: opening a pipe would wait for its writer. With `digest`, the contents are compared
+        now, otherwise by `look_closer`.
         """
         path = self.root / name
         try:

@@ -23,9 +23,11 @@ REWRITTEN = "expected the file that was taken, got none, or one that was written
 
 
 class Subscriber(Protocol):
-    """What takes from an intake: `wanted` chunks at the beginning, 0 for none; then, if `follows`, what comes. `part`
-    is the part of each source that it takes. `known` are the sources that a loaded state names, and `newest` the
-    greatest key of those; None where none was loaded."""
+    """Subscriber of an intake: takes `wanted` chunks at the start, 0 for none; then, if `follows`, new chunks.
+
+    `part` is the part of each source that it takes. `known` are the sources that a loaded state names, and `newest` is
+    their greatest key; None if no state was loaded.
+    """
 
     part: tuple[ChunkSourceSplitter, int] | None
     known: dict[str, Arrival] | None
@@ -42,22 +44,22 @@ class Subscriber(Protocol):
     def follows(self) -> bool: ...  # noqa: D102
 
     def arrive(self, opened: list[Opened]) -> None:
-        """Sources come, in their order."""
+        """Take new sources, in their order."""
         ...
 
     def lose(self, names: Collection[str], why: str) -> None:
-        """What was taken under some names is gone."""
+        """Remove the sources of deleted files."""
         ...
 
     def miss(self, name: str, error: BaseException) -> None:
-        """What came cannot be opened."""
+        """Count a new file that cannot be opened."""
         ...
 
 
 class Intake:
-    """Hands what an `inlet` gives to all who take from it, at once. Thread-safe.
+    """Passes the sources of an `inlet` to all subscribers at once. Thread-safe.
 
-    A source that several have open is one source. What the takers of a loaded state know already they do not get again.
+    Subscribers share an open source. A subscriber does not get sources again that its loaded state names.
     """
 
     @staticmethod
@@ -69,7 +71,7 @@ class Intake:
     def __init__(self, inlet: Inlet) -> None:
         self.inlet = inlet
         self._lock = threading.RLock()
-        self._takers: list[Subscriber] = []
+        self._subscribers: list[Subscriber] = []
         self._shared = _Table()
         self._begun = self._is_shared = False
         self._stopping = threading.Event()
@@ -80,20 +82,20 @@ class Intake:
         """Whether what was there has been handed out."""
         return self._begun
 
-    def join(self, taker: Subscriber) -> Callable[[Arrival], ChunkSource]:
+    def join(self, subscriber: Subscriber) -> Callable[[Arrival], ChunkSource]:
         """One more who takes; gives what opens a source again for it. Raises `PlanError` once it has begun."""
         with self._lock:
             if self._begun:
                 raise PlanError("expected all pipelines of an inlet to be made before one is started, got one later")
-            self._takers.append(taker)
-            self._is_shared = len(self._takers) > 1 or taker.part is not None
-        return functools.partial(self._open, taker.part)
+            self._subscribers.append(subscriber)
+            self._is_shared = len(self._subscribers) > 1 or subscriber.part is not None
+        return functools.partial(self._open, subscriber.part)
 
-    def leave(self, taker: Subscriber) -> None:
+    def leave(self, subscriber: Subscriber) -> None:
         """One less; with the last one all ends."""
         with self._lock:
-            self._takers = [other for other in self._takers if other is not taker]
-            last = not self._takers
+            self._subscribers = [other for other in self._subscribers if other is not subscriber]
+            last = not self._subscribers
             self._begun = self._begun or last
         if last:
             self._stopping.set()
@@ -102,59 +104,60 @@ class Intake:
             self.inlet.close()
 
     def begin(self) -> None:
-        """Hand out what is there, once."""
+        """Pass the existing sources to the subscribers, once."""
         with self._lock:
-            takers = [taker for taker in self._takers if taker.wanted]
-            if self._begun or not takers:
+            subscribers = [subscriber for subscriber in self._subscribers if subscriber.wanted]
+            if self._begun or not subscribers:
                 return
             self._begun = True
-            self._resume(takers)
+            self._resume(subscribers)
             if self._is_shared:
-                self._begin_shared(takers)
+                self._begin_shared(subscribers)
             else:
                 _arrive(
-                    takers[0], [each for each in self.inlet.begin(takers[0].wanted) if _is_news(takers[0], each[0])]
+                    subscribers[0],
+                    [each for each in self.inlet.begin(subscribers[0].wanted) if _is_news(subscribers[0], each[0])],
                 )
-            self._report_unopened(takers)
+            self._report_unopened(subscribers)
 
-    def _begin_shared(self, takers: list[Subscriber]) -> None:
+    def _begin_shared(self, subscribers: list[Subscriber]) -> None:
         """Open the newest, until everyone has enough."""
-        left, given = [taker.wanted for taker in takers], [list[Opened]() for _ in takers]
+        left, given = [subscriber.wanted for subscriber in subscribers], [list[Opened]() for _ in subscribers]
         with contextlib.closing(self.inlet.newest()) as newest:
             for arrival, source in newest:
                 held = self._shared.add(arrival, source)
-                for i, taker in enumerate(takers):
-                    if left[i] > 0 and _is_news(taker, arrival):
-                        given[i] += _part_for(taker, arrival, held)
-                    left[i] -= _count(held, taker)
+                for i, subscriber in enumerate(subscribers):
+                    if left[i] > 0 and _is_news(subscriber, arrival):
+                        given[i] += _part_for(subscriber, arrival, held)
+                    left[i] -= _count(held, subscriber)
                 held.close()
                 if max(left) <= 0:
                     break
-        for taker, mine in zip(takers, given, strict=True):
-            _arrive(taker, mine[::-1])
+        for subscriber, mine in zip(subscribers, given, strict=True):
+            _arrive(subscriber, mine[::-1])
 
     def poll(self) -> int:
         """Hand out what came since; gives how many sources."""
         with self._lock:
-            opened, followers = self.inlet.poll(), [taker for taker in self._takers if taker.follows]
+            opened, followers = self.inlet.poll(), [each for each in self._subscribers if each.follows]
             if lost := frozenset(self.inlet.lost()):
-                for taker in self._takers:
-                    taker.lose(lost, REWRITTEN)
+                for subscriber in self._subscribers:
+                    subscriber.lose(lost, REWRITTEN)
             held = [(each, self._shared.add(each, source) if self._is_shared else source) for each, source in opened]
-            for taker in followers:
-                mine = [_part_for(taker, *each) for each in held if _is_unknown(taker, each[0])]
-                _arrive(taker, [each for one in mine for each in one])
+            for subscriber in followers:
+                mine = [_part_for(subscriber, *each) for each in held if _is_unknown(subscriber, each[0])]
+                _arrive(subscriber, [each for one in mine for each in one])
             for _, source in held if self._is_shared else ():
                 source.close()
             self._report_unopened(followers)
             return len(opened)
 
-    def _report_unopened(self, takers: list[Subscriber]) -> None:
+    def _report_unopened(self, subscribers: list[Subscriber]) -> None:
         """Tell of what cannot be opened; where there are parts, the one that would have its first chunk."""
         for name, error in self.inlet.unopened():
-            for taker in takers:
-                if taker.part is None or taker.part[0].parts(name, 1)[0] == taker.part[1]:
-                    taker.miss(name, error)
+            for subscriber in subscribers:
+                if subscriber.part is None or subscriber.part[0].parts(name, 1)[0] == subscriber.part[1]:
+                    subscriber.miss(name, error)
 
     def follow(self) -> None:
         """Have a thread take in what comes, until the last one leaves."""
@@ -169,21 +172,21 @@ class Intake:
                 self.poll()
                 self.inlet.wait(PAUSE)
         except BaseException as error:  # noqa: BLE001  handed to whoever waits for a batch
-            for taker in list(self._takers):
-                taker.fail(error)
+            for subscriber in list(self._subscribers):
+                subscriber.fail(error)
 
-    def _resume(self, takers: list[Subscriber]) -> None:
-        """Tell the inlet what every taker knows; what only some know comes again, and is held back from those."""
-        if all(taker.known is None for taker in takers):
+    def _resume(self, subscribers: list[Subscriber]) -> None:
+        """Pass the sources that all subscribers know to the inlet; others come again, and who knows them skips them."""
+        if all(subscriber.known is None for subscriber in subscribers):
             return
-        newest = min(taker.newest for taker in takers)
-        latest = min(_latest(taker) for taker in takers)
-        known = {name: arrival for taker in takers for name, arrival in (taker.known or {}).items()}
+        newest = min(subscriber.newest for subscriber in subscribers)
+        latest = min(_latest(subscriber) for subscriber in subscribers)
+        known = {name: arrival for subscriber in subscribers for name, arrival in (subscriber.known or {}).items()}
         below = [each for each in known.values() if each.key <= newest and each.mtime_ns <= latest]
         self.inlet.resume(below, newest)
 
     def _open(self, part: tuple[ChunkSourceSplitter, int] | None, arrival: Arrival) -> ChunkSource:
-        """Open a source again, for one taker. Raises what the inlet raises."""
+        """Open a source again, for one subscriber. Raises what the inlet raises."""
         if not self._is_shared:
             return self.inlet.open(arrival)
         held = self._shared.find(arrival)
@@ -193,7 +196,7 @@ class Intake:
 
 
 class _Table:
-    """Sources that are open, by what they are; each is closed once nobody holds it."""
+    """Open sources by identity; each is closed after its last user."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -241,7 +244,7 @@ class _Shared:
         self._parts: dict[ChunkSourceSplitter, npt.NDArray[np.int64]] = {}
 
     def places(self, splitter: ChunkSourceSplitter, index: int) -> npt.NDArray[np.int64]:
-        """The chunks of a part; what is hashed is kept for the others."""
+        """Return the chunks of a part; hashes are cached for other parts."""
         parts = self._parts.get(splitter)
         if parts is None:
             parts = self._parts[splitter] = splitter.parts_of(self.source)
@@ -286,48 +289,48 @@ class _SharedSource(ChunkSource):
             self._table.release(self.shared)
 
 
-def _count(held: _SharedSource, taker: Subscriber) -> int:
-    """The chunks of a source that are for a taker."""
-    return len(held) if taker.part is None else len(held.shared.places(*taker.part))
+def _count(held: _SharedSource, subscriber: Subscriber) -> int:
+    """The chunks of a source that are for a subscriber."""
+    return len(held) if subscriber.part is None else len(held.shared.places(*subscriber.part))
 
 
-def _part_for(taker: Subscriber, arrival: Arrival, source: ChunkSource) -> list[Opened]:
-    """What a taker gets of a source that came: one source, or none."""
+def _part_for(subscriber: Subscriber, arrival: Arrival, source: ChunkSource) -> list[Opened]:
+    """Return the part of a new source for a subscriber: one source, or none."""
     if not isinstance(source, _SharedSource):
         return [(arrival, source)]
-    count = _count(source, taker)
-    if not count and taker.part is not None and source.shared.lost(*taker.part):
-        taker.miss(arrival.name, FormatError(source.torn or "expected chunks, got none"))
-    return [(replace(arrival, count=count), _view(source.again(), taker.part))] if count else []
+    count = _count(source, subscriber)
+    if not count and subscriber.part is not None and source.shared.lost(*subscriber.part):
+        subscriber.miss(arrival.name, FormatError(source.torn or "expected chunks, got none"))
+    return [(replace(arrival, count=count), _view(source.again(), subscriber.part))] if count else []
 
 
 def _view(held: _SharedSource, part: tuple[ChunkSourceSplitter, int] | None) -> ChunkSource:
-    """What is one taker's of a source."""
+    """Return a subscriber's part of a source."""
     return held if part is None else ChunkSubset(held, held.shared.places(*part), held.shared.lost(*part))
 
 
-def _arrive(taker: Subscriber, opened: list[Opened]) -> None:
+def _arrive(subscriber: Subscriber, opened: list[Opened]) -> None:
     if opened:
-        taker.arrive(opened)
+        subscriber.arrive(opened)
 
 
 def _identity(arrival: Arrival) -> tuple[str, int, int]:
     return arrival.name, arrival.size, arrival.mtime_ns
 
 
-def _latest(taker: Subscriber) -> int:
-    return max((arrival.mtime_ns for arrival in (taker.known or {}).values()), default=0)
+def _latest(subscriber: Subscriber) -> int:
+    return max((arrival.mtime_ns for arrival in (subscriber.known or {}).values()), default=0)
 
 
-def _is_unknown(taker: Subscriber, arrival: Arrival) -> bool:
+def _is_unknown(subscriber: Subscriber, arrival: Arrival) -> bool:
     """Whether a source is not one that a loaded state names."""
-    known = None if taker.known is None else taker.known.get(arrival.name)
+    known = None if subscriber.known is None else subscriber.known.get(arrival.name)
     return known is None or _identity(known) != _identity(arrival)
 
 
-def _is_news(taker: Subscriber, arrival: Arrival) -> bool:
+def _is_news(subscriber: Subscriber, arrival: Arrival) -> bool:
     """Whether what was there at the start came after a loaded state: its key or its time says so."""
-    if taker.known is None:
+    if subscriber.known is None:
         return True
-    later = arrival.key > taker.newest or arrival.mtime_ns > _latest(taker)
-    return later and _is_unknown(taker, arrival)
+    later = arrival.key > subscriber.newest or arrival.mtime_ns > _latest(subscriber)
+    return later and _is_unknown(subscriber, arrival)

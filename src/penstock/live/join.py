@@ -17,7 +17,7 @@ from penstock.plan.weights import Weight, shares
 Int = npt.NDArray[np.int64]
 Stop = Literal["first_exhausted", "drain"]
 
-PICKS = 1024  # frames of a block that is given out
+PICKS = 1024  # frames of a returned block
 
 
 class Joiner:
@@ -44,7 +44,7 @@ class Joiner:
         self._follow([i for i, share in enumerate(self._shares) if share])
 
     def _follow(self, inputs: list[int], at: int = 0) -> None:
-        """From now on the order is that of some inputs, from pick `at` on."""
+        """Order the picks of some inputs from now on, starting at pick `at`."""
         self._open, self._at = inputs, at
         self._schedule = Schedule.of(shares([self._shares[i] for i in inputs])) if len(inputs) > 1 else None
 
@@ -66,7 +66,7 @@ class Joiner:
             self._held[i].append(block)
 
     def end(self, i: int) -> None:
-        """An input has no more."""
+        """Mark an input as used up."""
         self._ended.add(i)
 
     def take(self) -> tuple[Block, Int] | None:
@@ -93,7 +93,7 @@ class Joiner:
         return source[:end], short
 
     def _cut(self, i: int, n: int) -> Block:
-        """The next frames of an input, of which so many are held."""
+        """Return the next `n` frames of an input, which has at least `n` in its buffer."""
         joined = Block.join(self._held[i])
         self._held[i] = [joined.part(n, len(joined))] if len(joined) > n else []
         return joined.part(0, n)
@@ -108,11 +108,11 @@ class Joiner:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """The place in the order, the inputs that are open, and references of the frames that are held."""
+        """Return the position in the order, the open inputs, and references to the buffered frames."""
         return {"at": self._at, "open": list(self._open), "held": [list(pair) for pair in self.held()]}
 
     def load_state_dict(self, state: Mapping[str, Any], fetch: Callable[[Int, Any], Block]) -> int:
-        """Go on where the state was taken; gives how many frames it names that cannot be had. Raises `StateError`."""
+        """Continue from a state; return the number of its frames that cannot be read. Raises `StateError`."""
         with parsing_state("join"):
             at, inputs = int(state["at"]), [int(i) for i in state["open"]]
             held = [(np.asarray(chunk, np.int64), np.asarray(place, np.int32)) for chunk, place in state["held"]]
@@ -125,13 +125,13 @@ class Joiner:
 
 
 class JoinPositions(Iterator[tuple[Block, Int]]):
-    """Blocks of frames of which each input has given, after any number of them, its share to within the bound of
-    `penstock.plan.schedule.Schedule`: for shares such as percentages, less than one frame off.
+    """Joins inputs in exact proportions: after any number of frames, each input has given its share of the frames.
 
-    Gives pairs of a `Block` of at most 1024 frames and `[n]` the number of the input that each is from; an input's
-    frames keep their order. Ends just before a frame whose input is used up, or, with `stop="drain"`, goes on without
-    that input until all are. The order is a function of the inputs and the weights, however the inputs are cut into
-    blocks; weights are those of `penstock.plan.weights.shares`.
+    The error is within the bound of `penstock.plan.schedule.Schedule`: less than one frame for shares such as
+    percentages. Yields pairs of a `Block` of at most 1024 frames and the input `[n]` of each frame; the frames of an
+    input keep their order. Ends just before a frame whose input is used up; with `stop="drain"`, continues with the
+    other inputs until all are used up. The order is a function of the inputs and the weights, and does not depend on
+    the sizes of blocks; for weights see `penstock.plan.weights.shares`.
 
     Raises `PlanError` for weights that do not fit the inputs.
 

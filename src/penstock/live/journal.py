@@ -19,8 +19,10 @@ _LARGEST = (1 << 62) - 1  # positions, chunks and nanoseconds of times are 64-bi
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A file of chunks as a window knows it: `name`, relative and with forward slashes; `key`, which sorts by age;
-    `count`, its chunks; `size` in bytes and `mtime_ns`, by which it is told from another of the same name."""
+    """File of chunks in a window: `name`, relative with forward slashes; `key`, which sorts by age; `count` of chunks.
+
+    `size` in bytes and `mtime_ns` distinguish it from another file of the same name.
+    """
 
     name: str
     key: str
@@ -41,7 +43,7 @@ class Move:
 
 
 class Journal:
-    """Moves, a line of JSON each, appended to the file at `path`, or held in memory where that is None.
+    """Moves, a line of JSON each, appended to the file at `path`, or kept in memory if `path` is None.
 
     The file is this journal's alone while it is open: another run that is given the same one is refused, and so is a
     file that is no journal, before anything in it changes. Reading it meanwhile is fine (`read_journal`). A line is

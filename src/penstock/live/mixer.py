@@ -28,7 +28,7 @@ LOG = logging.getLogger("penstock.live")
 
 
 class Output(Protocol):
-    """What has batches ready for the consumer."""
+    """Queue of batches that are ready for the consumer."""
 
     def close(self, error: BaseException | None = None) -> None:
         """Work on nothing more."""
@@ -74,11 +74,11 @@ class StreamMixer:
 
     @property
     def intakes(self) -> list[Intake]:
-        """What the feeds take from, each once."""
+        """Intakes of all streams, each once."""
         return list(dict.fromkeys(feed.intake for feed in self.feeds))
 
     def begin(self, options: LiveOptions) -> None:
-        """Take in what is there, and have what follows follow."""
+        """Take the existing sources, and start to follow the inlets of streams that follow."""
         self._is_running = True
         if self.pending is not None:
             with self.lock:
@@ -124,7 +124,7 @@ class StreamMixer:
         return {name: sum(found[name] for found in every) for name in FIGURES}
 
     def batches(self) -> Iterator[SampledBatch]:
-        """The batches, one after the other. Waits."""
+        """Yield the batches in order. Waits for data."""
         while True:
             yield from self.sampler.ready()
             if self.sampler.ended:
@@ -167,7 +167,7 @@ class StreamMixer:
                 self.sampler.take([taken[0]], sum(feed.end for feed in self.feeds))
 
     def _fetch(self, chunk: Int, place: Place) -> Iterator[tuple[Int, Block]]:
-        """Frames by reference, each chunk read once; those that cannot be had are counted."""
+        """Yield frames by reference; each chunk is read once. Frames that cannot be read are counted."""
         order = np.argsort(chunk, kind="stable")
         numbers, first = np.unique(chunk[order], return_index=True)
         groups = np.split(order, first[1:])
@@ -194,7 +194,7 @@ class StreamMixer:
         return None if block is None else _of_stream(block, i)
 
     def _fetched(self, chunk: Int, place: Place) -> Block:
-        """Frames in the order of their references, without those that cannot be had."""
+        """Return frames in the order of their references, without frames that cannot be read."""
         pieces = list(self._fetch(chunk, place)) if len(chunk) else []
         if not pieces:
             return Block(np.zeros((0, 1), np.uint8), chunk[:0], place[:0])
@@ -202,7 +202,7 @@ class StreamMixer:
         return Block.join([block for _, block in pieces]).take(order)
 
     def _sweep(self) -> None:
-        """Forget chunks that neither a pool nor a frame that is held refers to."""
+        """Forget chunks that are neither in a pool nor referenced by a buffered frame."""
         with self.lock:
             if len(self.feeds) == 1 and self.pending is None:
                 self.feeds[0].forget(self.sampler.oldest())
@@ -214,7 +214,7 @@ class StreamMixer:
             feed.forget(min(least, default=None))
 
     def _references(self) -> list[Int]:
-        """The chunks of all frames that are held, or that a state that is yet to be loaded refers to."""
+        """Return the chunks of all buffered frames, and of all frames of a state that is not loaded yet."""
         sampler = self.sampler.state_dict() if self.pending is None else self.pending["sampler"]
         join = self.join.state_dict() if self.pending is None else self.pending["join"]
         held = [sampler["left"][0], *(chunk for _, chunk, _ in sampler["given"]), *(chunk for chunk, _ in join["held"])]

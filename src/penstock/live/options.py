@@ -1,4 +1,4 @@
-"""`LiveOptions`: what a live run is; `Stream`: one of several inlets that are joined."""
+"""`LiveOptions`: options of a live run; `Stream`: one of several inlets that are joined."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ from penstock.plan.weights import Weight
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """What a live run is, apart from where its data come from and what they mean.
+    """Options of a live run.
 
-    What decides the order: `window`, the newest chunks that are drawn from; `rate` or `count`, the positions taken at
-    each use of a chunk (see `ChunkUnpacker`; with neither, all); `hanse_gamma`, None for no hanse sampling;
-    `reservoir`, frames that are mixed, 0 for none; `batch_size`; `seed`; `passes` over the window, None for ever where
-    it is followed and one where not; `drop_last`; `stop`, where several streams are joined: `"drain"` goes on without
-    one that is used up, until all are, `"first_exhausted"` ends there.
+    These options decide the order: `window`, the number of newest chunks to draw from; `rate` or `count`, the positions
+    taken at each use of a chunk (see `ChunkUnpacker`; with neither, all); `hanse_gamma`, `None` to disable hanse
+    sampling; `reservoir`, the number of frames to shuffle, 0 to disable; `batch_size`; `seed`; `passes` over the window
+    (`None`: endless if the run follows its files, else one); `drop_last`; `stop`, the end of several joined streams:
+    `"drain"` continues until all streams are used up, `"first_exhausted"` ends with the first.
 
-    `follow`: `True` has a thread take in what comes; `False` takes what is there at the start; `"manual"` has
-    `LivePipeline.poll` called.
+    `follow=True` takes new files in a thread; `False` takes only files that exist at the start; `"manual"` takes new
+    files when `LivePipeline.poll` is called.
 
-    `overflow` says what becomes of batches that nobody gets: `"block"` makes no more of them, `"drop_new"` and
-    `"keep_newest"` go on and drop the newest, or the oldest, of more than `prefetch`: the pace of the consumer then
-    says which come.
+    `overflow` applies when more than `prefetch` batches wait for the consumer: `"block"` pauses, `"drop_new"` drops the
+    newest batch, and `"keep_newest"` drops the oldest. With the last two, the consumer's speed decides which batches
+    it gets.
 
     `max_lost` is how many chunks may be lost to damage (torn or failed, see `penstock.live.account.ChunkAccount`)
-    before the run stops: a number, or a fraction of those looked at, of which at least 1,000 are assumed; None for any
-    number.
+    before the run stops: a number, or a fraction of the chunks read so far (at least 1,000 are assumed). `None`
+    disables the limit.
 
-    What does not change the order: `threads`, for reading and for decoding each; `draws` that are read together;
-    `prefetch`, batches ahead; `nbytes`, of frames and of batches that wait, each; `references`, whether batches
-    say which frames they are; `ahead`, later uses of a chunk whose positions are kept when it is read, in at most
-    `store_bytes` (for a small `count`: a chunk is then read once in `ahead + 1` uses).
+    These options do not change the order: `threads`, for reading and for decoding each; `draws` that are read together;
+    `prefetch`, in batches; `nbytes`, the limit in bytes of waiting frames and of waiting batches, each; `references`,
+    whether batches name their frames; `ahead`, the number of later uses of a chunk whose positions are cached when the
+    chunk is read, in at most `store_bytes` (for a small `count`: a chunk is then read once in `ahead + 1` uses).
     """
 
     window: int = 100_000
@@ -98,13 +98,13 @@ class LiveOptions:
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """One of several inlets whose positions are joined, `weight` being its share of them.
+    """One of several inlets whose positions are joined; `weight` is its share of the positions.
 
-    It has a window of its own, and a journal, or the path of one. What is None is as in the options of the pipeline;
-    `rate` and `count` go together. With `in_turn`, there is no window: all chunks of one source after the other, each
-    once, as `SimpleChunkExtractor` has them. `name` tells its stages from those of others in the metrics.
+    A stream has its own window and its own journal, or the path of one. Options that are None are taken from the
+    pipeline; `rate` and `count` go together. With `in_turn`, there is no window: the stream reads all chunks of one
+    source, each once, then of the next (see `SimpleChunkExtractor`). `name` identifies its stages in the metrics.
 
-    Raises `PlanError` for what one pass of sources in turn does not have.
+    Raises `PlanError` for options that do not apply to `in_turn`.
     """
 
     inlet: Inlet | SplitPart

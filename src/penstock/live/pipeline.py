@@ -37,25 +37,24 @@ VERSION = 3
 
 
 class LivePipeline(Iterator[Arrays]):
-    """Batches from what grows: an iterator and a context manager.
+    """Batches from growing data: an iterator and a context manager.
 
-    `inlet` gives sources of chunks; `hooks` and `decode` say what frames mean. With a `journal`, the moves of the
-    window are written as they take effect, into a `Journal` or to a path, and a run with `replay` of them gives the
-    same batches, bit for bit. The order is a function of the options, the files and the journal alone: threads change
-    nothing.
+    `inlet` gives sources of chunks; `hooks` and `decode` convert frames. With a `journal`, the moves of the window are
+    written as they take effect, to a `Journal` or to a path, and a run that gets them as `replay` returns the same
+    batches, bit for bit. The order depends only on the options, the files and the journal, not on threads.
 
-    In place of an inlet, a list of `Stream`: their positions are joined, each having its share of them exactly, and
-    mixed in one reservoir. Each has its own window, journal and, if it likes, options and hooks. Frames of stream `i`
-    have chunk numbers from `i << 48` on.
+    `inlet` may also be a list of `Stream`: their positions are joined, each with its exact share, and shuffled in one
+    reservoir. Each stream has its own window and journal, and optionally its own options and hooks. Frames of stream
+    `i` have chunk numbers from `i << 48` on.
 
-    Pipelines that are made with the same inlet, or with parts of it (`ChunkSourceSplitter.split`), share it: it is
-    looked at, opened and indexed once. Make, and load states into, all of them before one is started. A pipeline that
-    is dropped without being stopped is stopped by a thread; it is of use only in the process that made it.
+    Pipelines of the same inlet, or of parts of it (`ChunkSourceSplitter.split`), share it: each file is listed, opened
+    and indexed once. Create all of them, and load their states, before starting one. A pipeline that is dropped without
+    being stopped is stopped by a thread. A pipeline works only in the process that created it.
 
-    A chunk that cannot be used is skipped, counted by its reason, and named by `failures`; `account` says what became
-    of all that there should have been. When no chunk of a whole pass can be used, or more than `max_lost` are damaged,
-    `DataError` says so. What follows its files waits while they are away, as `status` says. `state_dict` is that of the
-    batches that were got; a run that loads it goes on with the batch after them.
+    A chunk that cannot be used is skipped, counted by its reason, and listed by `failures`; `account` counts the
+    outcome of all expected chunks. When a whole pass has no usable chunk, or more than `max_lost` chunks are damaged,
+    `DataError` is raised. A stream that follows its files waits while they are unavailable; `status` says so.
+    `state_dict` counts the batches that the consumer has received; a run that loads it continues after them.
 
     Raises `PlanError` for options that do not fit.
 
@@ -85,12 +84,12 @@ class LivePipeline(Iterator[Arrays]):
         if isinstance(inlet, Inlet | SplitPart):
             streams = [Stream(inlet, journal=journal, replay=replay)]
         elif journal is not None or replay is not None or not inlet:
-            raise PlanError("expected at least one stream, and journal and replay to be told of each, not of all")
+            raise PlanError("expected at least one stream, with journal and replay as arguments of each Stream")
         else:
             streams = list(inlet)
         self._metrics, self._home = Metrics(), HomeProcess("pipeline")
         self._weights = [str(share) for share in shares([stream.weight for stream in streams])]
-        if hooks is not None and isinstance(hooks.transform, ChunkStages):  # those of all streams
+        if hooks is not None and isinstance(hooks.transform, ChunkStages):  # stages that all streams share
             self._metrics.stages.update({each.name: each for each in hooks.transform.metrics(self._threads)})
         streams = [replace(stream, hooks=stream.hooks or hooks) for stream in streams]
         self._mixer = StreamMixer(streams, options, self._metrics, self._threads)
@@ -104,7 +103,7 @@ class LivePipeline(Iterator[Arrays]):
     def _make_tensors(
         self, decode: Decode | None
     ) -> OrderedMap[SampledBatch, Decoded] | LossyQueue[SampledBatch, Decoded]:
-        """The last stage, which has batches ready, or drops those that nobody gets."""
+        """Return the last stage, which keeps batches ready, or drops batches when the consumer is slow."""
         o, n, mixer = self.options, self._threads, self._mixer
         metrics = self._metrics.stage("tensor_generator", n)
         tensors = TensorGenerator(decode, references=o.references, buffers=o.prefetch + n + 1, metrics=metrics)
@@ -117,7 +116,7 @@ class LivePipeline(Iterator[Arrays]):
 
     @property
     def pool(self) -> ShufflingChunkPool:
-        """The pool; of several streams, that of the first."""
+        """The pool; with several streams, the pool of the first."""
         return self._feeds[0].pool
 
     @property
@@ -127,7 +126,7 @@ class LivePipeline(Iterator[Arrays]):
 
     @property
     def status(self) -> str:
-        """What the pipeline does: `reading`, or what it waits for, such as a disk that is away."""
+        """Present activity: `reading`, or what the pipeline waits for, such as an unmounted disk."""
         every = [feed.status for feed in self._feeds]
         return next((status for status in every if status != "reading"), "reading")
 
@@ -140,10 +139,10 @@ class LivePipeline(Iterator[Arrays]):
         return self._mixer.account()
 
     def start(self) -> None:
-        """Take in what is there, and begin to work ahead. `get_next` does so by itself.
+        """Take the existing files and start prefetching. `get_next` calls it automatically.
 
-        Where it fails, all files are closed, and the journal is free for another run. Raises `DataError` where there
-        are no chunks and none can come, and `WorkerError` in a forked process.
+        If it fails, all files are closed, and another run may use the journal. Raises `DataError` if there are no
+        chunks and none can come, and `WorkerError` in a forked process.
         """
         self._home.check()
         if self._started:
@@ -158,8 +157,10 @@ class LivePipeline(Iterator[Arrays]):
         self._decoded.start()
 
     def stop(self) -> None:
-        """End all threads and close all files. What was prefetched is forgotten; a state can still be taken. In a
-        forked process there is nothing to end."""
+        """End all threads and close all files. Prefetched batches are dropped; `state_dict` still works.
+
+        Does nothing in a forked process.
+        """
         if self._home.is_here:
             self._finalizer.detach()
             self._mixer.stop()
@@ -228,13 +229,13 @@ class LivePipeline(Iterator[Arrays]):
         return self._metrics.snapshot()
 
     def failures(self) -> tuple[dict[str, int], list[tuple[str, str, str]]]:
-        """What could not be used: counts by reason; and name, reason and message of the last of them."""
+        """Return the counts of unusable chunks by reason; and name, reason and message of the last ones."""
         return self._metrics.failures(), self._metrics.examples()
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run stands after the batches that were got: integers, texts and integer arrays, no frames.
+        """Return the state after the received batches: integers, strings and integer arrays, no frames.
 
-        `got` and `dropped` count batches that the consumer got, and that went to nobody.
+        `got` and `dropped` count the batches that the consumer received and the batches that were dropped.
         """
         self._home.check()
         mixer = self._mixer
@@ -271,7 +272,9 @@ class LivePipeline(Iterator[Arrays]):
 
 
 def _stop_later(mixer: StreamMixer, home: HomeProcess) -> None:
-    """End what a pipeline has begun that nobody holds any more. By another thread: the one that noticed may be one of
-    those that are to end, or hold a lock of theirs."""
+    """Stop the threads of a pipeline without references, in another thread.
+
+    The calling thread may be one of the threads to stop, or may have one of their locks.
+    """
     if home.is_here:
         threading.Thread(target=mixer.stop, daemon=True).start()

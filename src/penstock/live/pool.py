@@ -45,21 +45,21 @@ class Draws:
 
 
 class ShufflingChunkPool:
-    """Draws chunks of the newest `size`, none twice a pass, any of those left being equally likely.
+    """Shuffling sampler over a window of the newest `size` chunks: draws each at most once a pass, all equally likely.
 
-    Sources of chunks `arrive` (those that are there at the start oldest first) and get the next numbers, which are
-    never used again. The oldest leave, whole, when the rest covers the window; of the oldest that stays, numbers
-    below `upper - size` are drawn no more. What arrives joins the pass. A pass that is over begins anew, `passes`
-    times in all (None: for ever). Draw `seq` is a function of the seed, of the moves in the `journal` and of `seq`.
+    Sources of chunks `arrive` and get the next chunk numbers, which are never reused; sources that exist at the start
+    come oldest first. The oldest source leaves when the others cover the window; chunks of the oldest source below
+    `upper - size` are not drawn. New chunks join the running pass. There are `passes` passes (None: endless). Draw
+    `seq` is a function of the seed, of the moves in the `journal` and of `seq`.
 
-    With `replay`, the moves are taken from there and nothing is waited for. With `hanse`, the uses of draws are open
-    until `decide` gets their weights, in the order of the draws. Thread-safe.
+    With `replay`, the pool takes its moves from there and never waits. With `hanse`, the uses of draws are open until
+    `decide` gets their weights, in the order of the draws. Thread-safe.
 
-    Sources whose files are gone are `remove`d: no chunk of theirs is drawn from then on, and the window is of the
-    newest `size` chunks of the others that it has.
+    `remove` takes out sources whose files were deleted: their chunks are not drawn from then on, and the window is the
+    newest `size` chunks of its other sources.
 
-    `placed` is called with the first number of each source that arrives, `left` with that of each that leaves, and
-    `removed` for each that is removed.
+    `placed` is called with the first number of each new source, `left` with the first number of each source that
+    leaves, and `removed` for each source that is removed.
 
     Memory: some 300 bytes a source and 8 bytes a chunk of the window. Raises `PlanError` for an empty window.
 
@@ -96,7 +96,7 @@ class ShufflingChunkPool:
         self._upper = self._next = self._moves = 0
         self._uses, self._base = np.zeros(0, np.int32), 0
         self._log: deque[Draws] = deque()  # drawn and not yet taken
-        self._again: deque[Draws] = deque()  # of a state, to be given out before others
+        self._again: deque[Draws] = deque()  # of a loaded state, returned before others
         self._newest, self._anchor, self._since = "", "", 0
         self._finished, self._closed = replay is not None, False
 
@@ -107,7 +107,7 @@ class ShufflingChunkPool:
 
     @property
     def chunks(self) -> int:
-        """How many chunks can be drawn: those of the window, without sources that were removed."""
+        """Number of chunks that can be drawn: chunks of the window, without removed sources."""
         with self._changed:
             lo, hi = self._shuffler.window
             return hi - lo - self._shuffler.removed
@@ -149,8 +149,10 @@ class ShufflingChunkPool:
             self._changed.notify_all()
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Have the sources that some chunks are of leave for good, as their files are gone. Takes effect before the
-        next draw. What is not in the window is passed over; in a replay, all is: removals come from the journal."""
+        """Remove the sources of some chunks, whose files were deleted, before the next draw.
+
+        Chunks outside of the window are ignored. In a replay, removals come from the journal and all are ignored.
+        """
         if self._replay is not None:
             return
         with self._changed:
@@ -166,7 +168,7 @@ class ShufflingChunkPool:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Wake up whoever waits to draw, and let go of the journal."""
+        """Wake up waiting consumers, and close the journal."""
         with self._changed:
             self._closed = True
             if self._journal is not None:
@@ -292,7 +294,7 @@ class ShufflingChunkPool:
         return Move(self._next, lo, None, (arrival.name,))
 
     def _move_window(self) -> None:
-        """Called for every move: what is drawn depends on the moves, not on how they come together."""
+        """Update the window, for every move: draws depend on the moves, not on how the moves are grouped."""
         # Without removed sources, this is `upper - size`, or where the oldest source begins.
         lo = max(self._shuffler.window[0], self._sources[0][0] + max(0, self._chunks - self.size))
         self._shuffler.extend(lo, self._upper)
@@ -323,7 +325,7 @@ class ShufflingChunkPool:
 
     @property
     def chunks_since_anchor(self) -> int:
-        """How many chunks arrived since the anchor: at the start those of greater keys, later all."""
+        """Return how many chunks arrived since the anchor: at the start, chunks of greater keys; later all."""
         return self._since
 
     def oldest(self) -> int:

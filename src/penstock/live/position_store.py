@@ -18,13 +18,14 @@ FULL = 0.75  # of the log, above which it grows, or the oldest of it are left ou
 
 
 class PositionStore:
-    """Keeps the frames of the `ahead` uses of a chunk that follow the one it was read for, in at most `limit` bytes;
-    when these are full, the quarter that was read longest ago goes. What comes out is what reading again would give.
-    Frames of another width than the first are not kept. Thread-safe.
+    """Cache of the frames of the next `ahead` uses of a chunk, in at most `limit` bytes. Thread-safe.
 
-    One log of records, whose layout stands with the kernels, and a table of where in it each chunk is: so the frames
-    of many draws are found and copied by two calls. Cost: some 0.3 µs and one copy a draw. Memory: twice of what is
-    held, 8 bytes a chunk from the least number held to the greatest.
+    When the cache is full, the quarter that was read longest ago is dropped. Cached frames equal the frames that
+    another read would return. Frames of another width than the first are not cached.
+
+    The cache is one log of records (the kernels document the layout) and a table of the offset of each chunk, so that
+    two calls find and copy the frames of many draws. Cost: about 0.3 µs and one copy a draw. Memory: twice the cached
+    bytes, and 8 bytes for each chunk number between the smallest and the largest cached one.
 
     >>> store = PositionStore(ahead=2, limit=1 << 20)
     >>> rows, places, ends = np.eye(3, dtype=np.uint8), np.array([4, 1, 0]), np.arange(4)
@@ -40,7 +41,7 @@ class PositionStore:
         self.added = self.turned_away = 0  # positions of later uses that were kept, and for which there was no room
         self._lock = threading.Lock()
         self._words = np.empty(min(FIRST_WORDS, limit // 8), np.int64)
-        self._end = self._held = 0  # words of the log, and of them of records that are held
+        self._end = self._held = 0  # words of the log, and words of its live records
         self._where, self._base = np.zeros(0, np.int64), 0
         self._width: int | None = None  # of the rows, as of a block
 
@@ -49,19 +50,19 @@ class PositionStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all that is held."""
+        """Bytes of all cached records."""
         return 8 * self._held
 
     @property
     def positions(self) -> int:
-        """Positions of later uses that are held, whether or not they were given already. Cost: of all chunks."""
+        """Cached positions of later uses, including positions already returned. Cost: linear in all chunks."""
         with self._lock:
             at = self._where[self._where >= 0]
             ends = at + 4
             return int((self._words[ends + self._words[at + 3]] - self._words[ends + 1]).sum())
 
     def has(self, number: Int) -> npt.NDArray[np.bool_]:
-        """`[n]` whether frames of each chunk are held, of whatever use."""
+        """Return `[n]` whether frames of any use of each chunk are cached."""
         with self._lock:
             slot = number - self._base
             inside = (slot >= 0) & (slot < len(self._where))
@@ -69,8 +70,10 @@ class PositionStore:
             return inside
 
     def take(self, number: Int, use: Int) -> tuple[Block, Int]:
-        """The frames of each `use` of chunk `number` `[n]`, all in one block, and `[n]` how many of each, -1 where none
-        are held. No chunk may come twice. What was the last use of a chunk is held no more."""
+        """Return the frames of each `use` of chunk `number` `[n]` in one block, and their counts `[n]`, -1 if absent.
+
+        No chunk may come twice. A chunk is dropped after its last cached use.
+        """
         frames, nbytes = np.empty(len(number), np.int64), np.empty(len(number), np.int64)
         with self._lock:
             kernels().find_held(self._words, self._where, self._base, number, use, frames, nbytes)
@@ -84,7 +87,7 @@ class PositionStore:
         return Block(rows.reshape(n, self._width) if self._width else Ragged(rows, ends), chunk, place), frames
 
     def put(self, number: int, use: int, rows: Array, places: Int, ends: Int) -> Part:
-        """Keep `rows` at `places`, for `use` and others after it, each up to its `ends`; gives those of `use`."""
+        """Cache `rows` at `places`, for `use` and later uses, each up to its `ends`; return the rows of `use`."""
         block = Block(rows, np.full(len(places), number), places.astype(np.int32))
         with self._lock:
             if self._width is None and len(block):
@@ -94,7 +97,7 @@ class PositionStore:
         return Part(block, 0, int(ends[1]))
 
     def forget(self, below: int) -> None:
-        """Keep no more of chunks below a number."""
+        """Drop chunks below a number."""
         with self._lock:
             gone = self._where[: max(0, below - self._base)]
             self._held -= int(self._words[gone[gone >= 0] + 1].sum())
@@ -120,14 +123,14 @@ class PositionStore:
         self._held += int(head[1])
 
     def _drop(self, number: int) -> None:
-        """Hold a chunk no more."""
+        """Drop a chunk."""
         at = self._where[number - self._base]
         if at >= 0:
             self._held -= int(self._words[at + 1])
             self._where[number - self._base] = -1
 
     def _make_room(self, needed: int) -> None:
-        """At the end of the log: by a larger one, or without what is held no more, and without the oldest."""
+        """Make room at the end of the log: enlarge it, or discard unused and the oldest records."""
         most, wanted = self.limit // 8, self._held + needed
         if wanted > FULL * len(self._words) and len(self._words) < most:
             grown = np.empty(min(most, 2 * len(self._words) + needed), np.int64)

@@ -23,16 +23,17 @@ FIRST_PAGES = 1 << 10
 
 
 class Reservoir:
-    """`slots` frames in random order. Frames first fill the slots; then each that comes drives out the one in a slot
-    drawn at random, and takes its place. At the end `drain` gives those that are left, in random order.
+    """Shuffle buffer of `slots` frames. Frames first fill the slots; then each new frame replaces one in a random slot.
 
-    A frame's chance to stay for `d` more frames is `(1 - 1 / slots) ** d`: half of them are out after `0.69 * slots`.
-    The order is a function of the seed and of the frames' order, however they are cut into blocks. Frames are rows of
-    bytes of any length; all have to be of one kind, ragged or of one width. Not thread-safe.
+    `put` returns the replaced frames; at the end, `drain` returns the remaining frames in random order.
 
-    Memory: the rows in pages of 128 bytes, 20 bytes a slot, 4 a page; no more than were ever held at once.
-    Cost: one copy in and one out a frame. Source: the sampler of Leela Chess Zero's loader, which calls it a reservoir
-    (it exchanges frames; it does not sample them).
+    A frame stays for `d` more frames with probability `(1 - 1 / slots) ** d`: half of the frames leave within
+    `0.69 * slots` frames. The order is a function of the seed and of the order of frames, and does not depend on the
+    sizes of blocks. Frames are rows of bytes of any length; all are ragged or all of one width. Not thread-safe.
+
+    Memory: the rows in pages of 128 bytes, 20 bytes a slot, 4 a page; the pages of the largest content so far.
+    Cost: one copy in and one copy out a frame. Source: the sampler of Leela Chess Zero's loader, which calls it a
+    reservoir (it exchanges frames; it does not sample them).
 
     Raises `PlanError` for fewer than one slot.
 
@@ -53,7 +54,7 @@ class Reservoir:
         self._filled = self._drawn = self._drained = 0
         self._absences = self._losses = 0
         self._chunk, self._place = np.zeros(slots, np.int64), np.zeros(slots, np.int32)
-        # Slots of a loaded state whose rows are still to be restored, or that nobody has.
+        # Slots of a loaded state whose rows are not restored yet, or cannot be restored.
         self._absent, self._lost = np.zeros(slots, bool), np.zeros(slots, bool)
         self._width = -1  # of the rows, as of a block; -1 before the first
         self._forget_rows()
@@ -64,7 +65,7 @@ class Reservoir:
         self._free = np.array([-1, 0], np.int64)
 
     def __len__(self) -> int:
-        """Frames that are held."""
+        """Number of frames in the buffer."""
         return self._filled - self._drained
 
     @property
@@ -80,7 +81,7 @@ class Reservoir:
         to come out are still to be restored.
         """
         if self._drained:
-            raise PlanError("expected no more frames once a reservoir is drained")
+            raise PlanError("expected frames only before `drain`, got frames once a reservoir is drained")
         self._check_kind(block)
         self._check_present(len(block))
         fresh, slots = self._fresh(len(block)), self._coming(len(block))
@@ -134,7 +135,7 @@ class Reservoir:
         return np.concatenate([np.arange(self._filled, self._filled + fresh), drawn.astype(np.int64)])
 
     def _order(self, k: Int) -> Int:
-        """The `k`-th slots of the order in which those that are filled are drained."""
+        """Return the `k`-th slots in the order in which filled slots are drained."""
         return permute(k, np.full(len(k), self._filled), np.zeros(len(k), np.int64), int(self._key))
 
     def _swap(self, slots: Int, given: Any, ends: Int, chunk: Int, place: Any, fresh: int = 0) -> Block:
@@ -160,7 +161,7 @@ class Reservoir:
         return Block(self._shaped(rows, ends), out_chunk[kept], out_place[kept])
 
     def _kept(self, slots: Int) -> Int | None:
-        """Which of the slots gave a frame; None for all. Those that had lost theirs are like others from now on."""
+        """Return which of the slots gave a frame; None for all. Slots that had lost their frame are reset."""
         if self._losses == 0:
             return None
         gone, first = np.zeros(len(slots), bool), np.unique(slots, return_index=True)[1]
@@ -170,8 +171,10 @@ class Reservoir:
         return np.flatnonzero(~gone)
 
     def _grow(self) -> None:
-        """As many pages as all slots will want if they hold what those filled do, and some more. What is never touched
-        costs no memory."""
+        """Add pages for all slots, with rows as long as the present ones on average, and a reserve.
+
+        Untouched pages use no memory.
+        """
         held = max(int(np.count_nonzero(self._length)), 1)
         wanted = int(1.1 * self._slots * int(self._free[1]) / held)
         more = max(wanted, len(self._pages) + max(FIRST_PAGES, len(self._pages) // 4))
@@ -223,7 +226,7 @@ class Reservoir:
         self._absent[slots] = False
 
     def lose(self, slots: Int) -> None:
-        """Frames in slots that a loaded state has them in are to be had no more: they do not come out."""
+        """Mark slots of a loaded state whose frames cannot be restored: they return no frame."""
         self._absences -= int(np.count_nonzero(self._absent[slots]))
         self._absent[slots], self._lost[slots] = False, True
         self._losses += len(slots)

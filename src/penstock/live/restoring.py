@@ -17,14 +17,14 @@ Fetch = Callable[[Int, Place], Iterable[tuple[Int, Block]]]
 """Gives frames named by references `(chunk [n], place [n])`, in pieces: `index` into the references, and their frames.
 References whose frames cannot be had come in no piece."""
 
-BESIDE = 4  # slots that are filled beside each frame that comes in, so that all are before their files may be gone
+BESIDE = 4  # extra slots restored per new frame, so that restoring ends before old files expire
 
 
 class Restoring:
-    """Fills the slots of a `reservoir` that has just loaded `state`, those first that are about to be taken from.
+    """Fills the slots of a `reservoir` that has just loaded `state`, first the slots that are read next.
 
-    A chunk is fetched once, with all frames of it that are wanted; slots that are about to be taken from are filled
-    `together` or more at a time. What nobody has is `lose`d.
+    Each chunk is fetched once, with all of its wanted frames; slots that are read next are filled `together` or more
+    at a time. Frames that cannot be read are `lose`d.
 
     >>> def fetch(chunk, place):
     ...     yield np.arange(len(chunk)), Block(chunk.astype(np.uint8)[:, None], chunk, place)
@@ -56,7 +56,7 @@ class Restoring:
         if self.done:
             return 0
         awaited = self._reservoir.awaited(n, draining=draining)
-        if len(awaited):  # and those of later calls, as many are fetched more quickly than few
+        if len(awaited):  # and slots of later calls, because large fetches are faster
             awaited = self._reservoir.awaited(max(n, self._together), draining=draining)
         turn = self._slots[self._at : self._at + BESIDE * n]
         self._at += len(turn)

@@ -34,12 +34,12 @@ class SampledBatch:
 class ShufflingFrameSampler:
     """Frames go through a reservoir of `slots` (0: none, they keep their order) and out in batches of `batch_size`.
 
-    `take` hands blocks in; `ready` gives the batches that are full; after `finish` the reservoir is drained, and the
-    last batch is smaller, or dropped with `drop_last`. The order is a function of the seed and of the frames' order.
+    `take` adds blocks; `ready` yields full batches; after `finish` the reservoir is drained, and the last batch is
+    smaller, or dropped with `drop_last`. The order is a function of the seed and of the order of frames.
 
-    A state names frames by references: those in the reservoir and those of batches that were given out and are not yet
-    `consumed`, which a run that goes on gives out first. Those of the reservoir it fetches by and by, the ones about to
-    come out first: see `Restoring`. `take` and `ready` belong to one thread at a time.
+    A state references the frames of the reservoir and of batches that were returned but not yet `consumed`. A resumed
+    run returns these batches first, and fetches the frames of the reservoir gradually: see `Restoring`. One thread at a
+    time may call `take` and `ready`.
 
     Raises `PlanError` for a negative number of slots or an empty batch.
 
@@ -69,7 +69,7 @@ class ShufflingFrameSampler:
         self._lock = threading.RLock()
         self._left: list[Block] = []  # out of the reservoir, in no batch yet
         self._given: deque[tuple[int, Int, Place]] = deque()  # batches not yet consumed
-        self._again: deque[tuple[int, Int, Place]] = deque()  # batches of a state, to be given out before others
+        self._again: deque[tuple[int, Int, Place]] = deque()  # batches of a loaded state, returned before others
         self._head: SampledBatch | None = None  # the first of them, fetched
         self._width = -1
         self._batches = self._taken = 0
@@ -117,7 +117,7 @@ class ShufflingFrameSampler:
             self._ended = True
 
     def ready(self) -> Iterator[SampledBatch]:
-        """The batches that can be given out now."""
+        """Yield the batches that are complete."""
         while (batch := self._next()) is not None:
             yield batch
 
@@ -168,8 +168,11 @@ class ShufflingFrameSampler:
             self._left.append(block)
 
     def state_dict(self) -> dict[str, Any]:
-        """Counters, and references `chunk` int64 and `place` int32: of the reservoir's slots, of frames between two
-        batches (`left`), and of each batch that was given out and not consumed (`given`)."""
+        """Return counters, and references `chunk` int64 and `place` int32 to frames.
+
+        References name the frames of the reservoir, of the incomplete batch (`left`), and of each returned batch that
+        is not consumed (`given`).
+        """
         with self._lock:
             chunk = np.concatenate([np.zeros(0, np.int64), *(b.chunk for b in self._left)])
             place = np.concatenate([np.zeros(0, np.int32), *(b.place for b in self._left)])
@@ -182,9 +185,9 @@ class ShufflingFrameSampler:
             }
 
     def load_state_dict(self, state: Mapping[str, Any], fetch: Fetch) -> None:
-        """Go on where the state was taken. Frames that cannot be had any more are left out.
+        """Continue from a state. Frames that cannot be read any more are left out.
 
-        Raises `StateError` for a state of other parameters or of something else, and where no frame can be had at all.
+        Raises `StateError` for a state of other parameters or another class, and if none of its frames can be read.
         """
         mine = {"slots": self._slots, "batch_size": self._batch_size, "seed": self._seed}
         with parsing_state("ShufflingFrameSampler"):
@@ -230,7 +233,7 @@ def _nothing(_chunk: Int, _place: Place) -> Iterator[tuple[Int, Block]]:
 
 
 def _restored(chunk: Int, place: Place, fetch: Fetch) -> Block:
-    """Frames in the order of their references, without those that nobody has."""
+    """Return frames in the order of their references, without frames that cannot be read."""
     pieces = list(fetch(chunk, place)) if len(chunk) else []
     if not pieces:
         return Block(np.zeros((0, 1), np.uint8), chunk[:0], place[:0])

@@ -28,7 +28,7 @@ def sealed(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_seal(state: Mapping[str, Any]) -> None:
-    """Raise `StateError` for a state whose values are not those that it was saved with."""
+    """Raise `StateError` for a state whose values have changed since it was saved."""
     expected = sealed(state)[NAME]
     if state.get(NAME) != expected:
         raise StateError(f"expected a state with the checksum {expected}, got {state.get(NAME)!r}; it was changed")

@@ -1,4 +1,4 @@
-"""One seed for many purposes: each has a key of its own, so that no two of them draw the same numbers."""
+"""Derives an independent key for each purpose from one seed, so that random numbers differ between purposes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def key(seed: int, purpose: str) -> np.uint64:
 
 
 def draws(key: np.uint64, counters: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-    """`[n]` the draws of a key at its `counters` `[n]`, 64 bits each, whatever was drawn before.
+    """`[n]` the draws of a key at its `counters` `[n]`, 64 bits each, independent of earlier draws.
 
     >>> draws(np.uint64(7), np.array([3, 4, 3])).tolist()[::2] == draws(np.uint64(7), np.array([3, 3])).tolist()
     True

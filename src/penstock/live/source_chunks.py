@@ -62,7 +62,7 @@ class RowLayout:
 
 
 class EpisodeInlet(Inlet):
-    """Takes the episodes of a source as chunks, and those that are appended as `refresh` shows them.
+    """Reads the episodes of a source as chunks, and appended episodes after `refresh`.
 
     The steps of chosen columns are rows of bytes: `layout` packs them, and `layout.decode` gives columns again.
     Episodes that come together are one source of chunks, named by their numbers.

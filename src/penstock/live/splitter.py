@@ -64,10 +64,10 @@ class ChunkSourceSplitter:
         return ChunkSubset(source, np.flatnonzero(self.parts_of(source) == part), lost)
 
     def split(self, inlet: Inlet) -> tuple[SplitPart, ...]:
-        """The parts of what an inlet gives, in the order of the weights, each for a pipeline or a stream of its own.
+        """Return the parts of an inlet in the order of the weights, one for each pipeline or stream.
 
-        They share the inlet: what grows is looked at, opened and indexed once for all. Make all pipelines that take
-        from an inlet before one of them is started.
+        The parts share the inlet: each file is listed, opened and indexed once. Create all pipelines of an inlet before
+        starting one.
         """
         return tuple(SplitPart(inlet, self, i) for i in range(len(self.shares)))
 
@@ -82,7 +82,7 @@ class ChunkSourceSplitter:
         return opened
 
     def check(self, part: int) -> None:
-        """Raise `PlanError` for a part that there is not."""
+        """Raise `PlanError` for a part out of range."""
         if not 0 <= part < len(self.shares):
             raise PlanError(f"expected a part within 0:{len(self.shares)}, got {part}")
 

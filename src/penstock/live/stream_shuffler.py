@@ -21,17 +21,17 @@ LO, HI, STREAM, TAKEN = range(4)  # rows of the table of ranges
 
 
 class StreamShuffler:
-    """Draws numbers of a window `lo : hi`, each at most once a pass, any of those left being equally likely.
+    """Draws numbers of a window `lo : hi`, each at most once a pass; all remaining numbers are equally likely.
 
-    `extend(lo, hi)` moves the window to the right, at any time: numbers that come in join the pass, numbers that leave
-    are drawn no more. A pass is over when `draw` gives fewer numbers than asked for; `restart` begins the next. Draw
-    `d` of a run is a function of the seed, of the moves, and of the draws that lay between them: how many numbers are
-    drawn by one call changes nothing. `remove(lo, hi)` takes numbers out of the window for ever; they are drawn no more
-    from then on.
+    `extend(lo, hi)` moves the window to the right, at any time: new numbers join the pass, and numbers that leave are
+    not drawn any more. A pass is over when `draw` returns fewer numbers than asked for; `restart` begins the next. Draw
+    `d` of a run is a function of the seed, of the moves, and of the draws between them; the number of draws in one call
+    does not matter. `remove(lo, hi)` takes numbers out of the window for ever.
 
-    No table: numbers that came together are a range with a keyed permutation of its own, and a draw picks a range by
-    what is left in it and takes its next. So memory and state are a few integers a move of the present pass, whatever
-    the size of the window, and a draw costs some 30 ns with one range and `log(ranges)` more. Not thread-safe.
+    No table: numbers that came together are one range with its own keyed permutation. A draw picks a range with
+    probability proportional to its remaining numbers and takes the next number of its permutation. Memory and state
+    are a few integers for each move of the present pass, independent of the size of the window. A draw costs about
+    30 ns with one range, and `log(ranges)` more. Not thread-safe.
 
     Raises `PlanError` for a window that moves to the left.
 
@@ -78,10 +78,10 @@ class StreamShuffler:
         self._narrow(lo, hi)
 
     def remove(self, lo: int, hi: int) -> None:
-        """Take the numbers `lo : hi` out of the window. What is outside of it, or removed already, is passed over.
+        """Take the numbers `lo : hi` out of the window. Numbers outside of it, or removed already, are ignored.
 
-        Removed numbers stay in the ranges, and are drawn and dropped, as those are that left; at the beginning of the
-        window, where files are mostly deleted, they cost nothing, as the window moves behind them.
+        Removed numbers stay in the ranges, and are drawn and dropped like numbers that left. At the start of the
+        window, where most files are deleted, they cost nothing, because the window moves past them.
         """
         lo, hi = max(lo, self._window[0]), min(hi, self._window[1])
         if lo >= hi:
@@ -121,7 +121,7 @@ class StreamShuffler:
             self._add(lo, hi)
 
     def draw(self, n: int) -> Int:
-        """`[m]` int64 numbers, `m <= n`; fewer than `n` only where the pass has no more."""
+        """Return `[m]` int64 numbers, `m <= n`; fewer than `n` only at the end of the pass."""
         parts: list[Int] = []
         while n > 0 and self._ranges.size:
             live = self._take(n)

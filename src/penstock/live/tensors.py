@@ -1,4 +1,4 @@
-"""`TensorGenerator`: batches of rows become arrays, in memory of batches that nobody holds any more."""
+"""`TensorGenerator`: decodes batches of rows to arrays, and reuses the memory of released batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Decode = Callable[[Array, Arrays | None], Arrays]
 """`decode(rows, out)` gives arrays of `n` rows each, by name. `out` is what it gave for another batch of as many rows,
 to be filled and given again, or None: then it makes new ones."""
 
-_UNUSED = 3  # references to an array that nobody else holds: the dict's, the loop's, and getrefcount's own
+_UNUSED = 3  # references to an array that is not in use: the dict's, the loop's, and getrefcount's own
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,15 +22,15 @@ WORD = (1 << 64) - 1
 
 
 class ChunkUnpacker:
-    """Takes positions of a chunk, others at each use. One of `rate` and `count` has to be given.
+    """Selects other positions of a chunk at each use. Either `rate` or `count` is required.
 
-    * `rate` p, above 0 and at most 1: the positions in a random order, joined to a circle, of which each use takes the
-      next `p * n`, on average exactly: so `1 / p` uses have each position exactly once, and no use has one twice. Kept
-      in the order of the chunk.
-    * `count` k: the next `k` of an endless sequence of the positions, shuffled anew after each was taken once. With
-      weights, a position of the sequence is accepted with probability `weight / largest weight`.
+    * `rate` p, above 0 and at most 1: each use takes the next `p * n` positions (on average exactly) of a random cyclic
+      order. So `1 / p` uses have each position exactly once, and no use has a position twice. Positions of a use are in
+      the order of the chunk.
+    * `count` k: the next `k` positions of an endless sequence, which is reshuffled after each position was taken once.
+      With weights, a position of the sequence is accepted with probability `weight / largest weight`.
 
-    Pure functions: nothing is remembered. Source: the unpacker of Leela Chess Zero's loader.
+    Pure functions without state. Source: the unpacker of Leela Chess Zero's loader.
     Raises `PlanError` for other parameters.
 
     >>> unpacker = ChunkUnpacker(rate="1/4", seed=3)
@@ -58,8 +58,9 @@ class ChunkUnpacker:
         return self.several(number, use, 1, n, weights)[0]
 
     def several(self, number: int, use: int, uses: int, n: int, weights: Float | None = None) -> tuple[Int, Int]:
-        """What `places` gives for each of `uses` uses from `use` on: all `[k]`, and `[uses + 1]` up to where each goes.
-        Cost: about that of one.
+        """Return the `places` of `uses` uses from `use` on: all `[k]`, and the offsets `[uses + 1]` of the uses.
+
+        Cost: about the cost of one use.
 
         >>> unpacker = ChunkUnpacker(count=2, seed=1)
         >>> places, ends = unpacker.several(number=3, use=4, uses=2, n=9)
@@ -112,12 +113,12 @@ class ChunkUnpacker:
 
 
 def one_use(places: Int) -> tuple[Int, Int]:
-    """Places of one use, as `several` gives those of many."""
+    """Return the places of one use in the form of `several`."""
     return places, np.array([0, len(places)])
 
 
 def _mixed(z: int) -> int:
-    """What `mix` gives, of one number: an array of one takes ten times as long."""
+    """Return `mix` of one number: an array of one takes ten times as long."""
     z &= WORD
     z = (z ^ (z >> 30)) * MIX_1 & WORD
     z = (z ^ (z >> 27)) * MIX_2 & WORD

@@ -27,7 +27,7 @@ class Cursor:
     `turn` counts the changes other than steps forward, so that a running iterator notices them.
 
     Args:
-        feed: BatchSource of the whole dataset.
+        feed: Batches of the whole dataset.
         allow_empty: Whether the dataset may have no batch. The default is False.
     """
 
@@ -211,17 +211,17 @@ def saved(feed: BatchSource, state: State) -> State:
         feed: The feed.
         state: Its state.
     """
-    return {"version": VERSION, "fingerprint": feed.fingerprint, **feed.about(state), **state}
+    return {"version": VERSION, "fingerprint": feed.fingerprint, **feed.metadata(state), **state}
 
 
 def _next_epoch(feed: PositionSource, position: int) -> tuple[int, bool]:
     """Next epoch of a feed, and whether it has already begun."""
-    plan, stretch = feed.dataset.plan, feed.stretch(position)
+    plan, epoch_slice = feed.dataset.plan, feed.epoch_slice(position)
     if plan.empty:
         return 0, False
-    if stretch is None:  # no epoch has a whole batch
+    if epoch_slice is None:  # no epoch has a whole batch
         return int(plan.locate(np.array([position]))[0][0]), False
-    return stretch.epoch, stretch.lo > feed.skips.kept_before(plan.start(stretch.epoch))
+    return epoch_slice.epoch, epoch_slice.lo > feed.skips.kept_before(plan.start(epoch_slice.epoch))
 
 
 def _has_grown(earlier: PositionSource, whole: PositionSource) -> str:

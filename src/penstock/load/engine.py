@@ -137,9 +137,9 @@ class LoaderIterator(Iterator[T]):
             jobs = OrderedMap(
                 run, feed.jobs(state), self._limits, weigh=_bytes_of, metrics=stage, name="penstock-loader"
             )
-            # Not `__del__`: it may run in any thread, with any lock held, and late at exit.
+            # Not `__del__`: it may run in any thread, while any lock is taken, and late at exit.
             self._jobs, self._abandon = jobs, weakref.finalize(self, jobs.abandon)
-            self._abandon.atexit = False  # at exit the map ends its threads by itself
+            self._abandon.atexit = False  # at exit the map ends its threads
         self._turn = turn
         return turn
 
@@ -160,7 +160,7 @@ class LoaderIterator(Iterator[T]):
                 samples = sum(batch.n for batch, _ in batches)
                 self._metrics.stage(LOADER).add(jobs=1, batches=len(batches), samples=samples)
                 self._ready.extend(batches)
-            else:  # of a stream: it has ended, whatever was asked of it in advance
+            else:  # of a stream: it has ended before all requested batches
                 self._jobs.close()
                 self._jobs = None
         return self._ready.popleft() if self._ready else None

@@ -20,12 +20,12 @@ from penstock.load.ticket import Batch
 
 Clock = Callable[[], float]
 
-SMALL_WAIT = 0.05  # a consumer that waits less is not held up
+SMALL_WAIT = 0.05  # a consumer that waits less is not delayed
 CUT = "cut"  # slices and tickets: where nothing is mapped, no bytes are touched
-WARM = 3  # jobs that are done twice, so that the memory they use is there already
+WARM = 3  # jobs that run twice, so that their memory is allocated before measuring
 LEAST_SECONDS = 0.2  # of measuring; below, one pause of the system decides the result
 LEAST_JOBS = 8  # jobs end at different times: over so many, the one that is under way counts for little
-MOST_JOBS = 10_000  # after so many, measuring ends whatever it has
+MOST_JOBS = 10_000  # after so many, measuring ends
 TOO_LITTLE = "not enough measured yet"
 ADVICE = {
     "map": "the functions given to map() cost the most; do more in one NumPy call, or on the device",
@@ -272,7 +272,7 @@ def _together(
     stats, first, begin = LoaderStats(), LoaderStats(), None
     with closing(_endless(cursor, limits, stats, hand_over or _nothing)) as given:
         for _ in given:
-            if begin is None:  # until threads and memory are there
+            if begin is None:  # until threads have started and memory is allocated
                 if stats.batches >= batches // 2 and stats.jobs > limits.width:
                     begin, first = clock(), replace(stats)
                 continue

@@ -27,11 +27,11 @@ Timed = Callable[[str, Callable[[], Any]], Any]
 """Does the work of a stage, and may measure it."""
 
 PLAN_BLOCK = 4096  # positions planned and fetched by one call, so that its cost is spread over their batches
-TINY_BLOCK, TINY_BYTES = 16384, 1 << 20  # as many of tiny samples, while they take no more than this
+TINY_BLOCK, TINY_BYTES = 16384, 1 << 20  # the same for tiny samples, up to so many bytes
 JOB_BYTES = 32 << 20  # a job never holds more than this, unless a single batch does
 ALONE = Ranks()
-LEAST_JOBS = 4  # and no more than this part of the memory, so that several fit
-COUNTED_SOURCES = 16  # a state says how many episodes each source has, if there are no more than this
+LEAST_JOBS = 4  # and at most this part of the memory, so that several fit
+COUNTED_SOURCES = 16  # a state says how many episodes each source has, if there are at most so many
 
 
 def untimed(_: str, work: Callable[[], Any]) -> Any:
@@ -104,7 +104,7 @@ class BatchSource(Protocol):
         """
         ...
 
-    def about(self, state: State) -> State:
+    def metadata(self, state: State) -> State:
         """Return additional fields of a saved state.
 
         Args:
@@ -113,7 +113,7 @@ class BatchSource(Protocol):
         ...
 
     def resumed(self, saved: State) -> tuple[BatchSource, State]:
-        """Return the feed and the state of a saved state, `{**about(state), **state}`.
+        """Return the feed and the state of a saved state, `{**metadata(state), **state}`.
 
         Args:
             saved: The saved state.
@@ -163,10 +163,10 @@ class RowSize:
 
 @dataclass(frozen=True)
 class PositionSource:
-    """BatchSource of a `MapDataset`. State `{"position": p}`: the consumer has the samples before position `p`.
+    """Batches of a `MapDataset`. State `{"position": p}`: the consumer has the samples before position `p`.
 
-    Samples have two numbers: a *position* counts all of them, a *kept* number those that are not skipped. Batches are
-    cut from the kept samples of an epoch, and each rank takes its rows of every batch.
+    Samples have two numbers: a *position* counts all samples, a *kept* number only samples that are not skipped.
+    Batches are cut from the kept samples of an epoch, and each rank takes its rows of every batch.
 
     Args:
         dataset: The dataset.
@@ -217,7 +217,7 @@ class PositionSource:
         lo, hi = (self.skips.kept_before(self.dataset.plan.start(e)) for e in (epoch, epoch + 1))
         return (hi - lo) // self.batch_size if self.drop_last else -(-(hi - lo) // self.batch_size)
 
-    def stretch(self, position: int) -> EpochSlice | None:
+    def epoch_slice(self, position: int) -> EpochSlice | None:
         """Return the rest of an epoch from a position on, or a later epoch if the rest has no batch.
 
         Args:
@@ -225,7 +225,7 @@ class PositionSource:
         """
         if self.dataset.plan.empty:
             return None
-        # Each range touches two epochs in part; whole ones are alike, except for those of unequal lengths.
+        # Each range touches two epochs in part; whole epochs are alike, unless their lengths differ.
         for _ in range(2 * len(self.skips) + (LONGEST_SEARCH if self.dataset.plan.uneven else 3)):
             rest = self.rest(position)
             if rest.lo < rest.hi:
@@ -246,14 +246,14 @@ class PositionSource:
         hi = skips.kept_before(after)
         return EpochSlice(epoch, lo, hi - (hi - lo) % self.batch_size if self.drop_last else hi, after)
 
-    def batch(self, stretch: EpochSlice, lo: int) -> tuple[Batch, State]:
+    def batch(self, epoch_slice: EpochSlice, lo: int) -> tuple[Batch, State]:
         """Load one batch.
 
         Args:
-            stretch: Samples of the epoch.
+            epoch_slice: Samples of the epoch.
             lo: First kept sample of the batch, over all ranks.
         """
-        return self._load(lo, min(lo + self.batch_size, stretch.hi), stretch, untimed)[0]
+        return self._load(lo, min(lo + self.batch_size, epoch_slice.hi), epoch_slice, untimed)[0]
 
     def epoch(self, state: State) -> int | None:
         """Return the epoch of a state.
@@ -261,8 +261,8 @@ class PositionSource:
         Args:
             state: A state.
         """
-        stretch = self.stretch(int(state["position"]))
-        return stretch and stretch.epoch
+        epoch_slice = self.epoch_slice(int(state["position"]))
+        return epoch_slice and epoch_slice.epoch
 
     def jobs(self, state: State) -> Iterator[Job]:
         """Yield a job for about `PLAN_BLOCK` positions each.
@@ -272,14 +272,14 @@ class PositionSource:
         Args:
             state: A state.
         """
-        stretch = self.stretch(int(state["position"]))
-        if stretch is None:
+        epoch_slice = self.epoch_slice(int(state["position"]))
+        if epoch_slice is None:
             return
-        lo = stretch.lo
-        while lo < stretch.hi:
-            hi = min(lo + self._samples_a_job(), stretch.hi)
+        lo = epoch_slice.lo
+        while lo < epoch_slice.hi:
+            hi = min(lo + self._samples_a_job(), epoch_slice.hi)
             yield Job(
-                lambda timed, lo=lo, hi=hi: self._load(lo, hi, stretch, timed),
+                lambda timed, lo=lo, hi=hi: self._load(lo, hi, epoch_slice, timed),
                 (hi - lo) * self.row.nbytes // self.ranks.world,
             )
             lo = hi
@@ -291,7 +291,7 @@ class PositionSource:
         rows = min(block, max(min(JOB_BYTES, self.memory // LEAST_JOBS) // self.row.nbytes, 1))
         return max(rows * self.ranks.world // self.batch_size, 1) * self.batch_size
 
-    def _load(self, lo: int, hi: int, stretch: EpochSlice, timed: Timed) -> Batches:
+    def _load(self, lo: int, hi: int, epoch_slice: EpochSlice, timed: Timed) -> Batches:
         try:
             kept, cuts = self.shares(lo, hi)
             positions = self.skips.positions(kept)
@@ -300,14 +300,14 @@ class PositionSource:
             self.row.measure(block)
             batches = timed("map" if self.dataset.maps else "cut", lambda: self._cut(block, positions, cuts, lo))
             nexts = range(lo + self.batch_size, hi, self.batch_size)
-            after = [*self.skips.positions(np.array(nexts, np.int64)).tolist(), self._after(hi, stretch)]
+            after = [*self.skips.positions(np.array(nexts, np.int64)).tolist(), self._after(hi, epoch_slice)]
             return [(batch, {"position": position}) for batch, position in zip(batches, after, strict=True)]
         except Exception as error:
             where = f"{self.skips.position(lo)}:{self.skips.position(hi - 1) + 1}"
             raise WorkerError(f"positions {where} could not be loaded: {type(error).__name__}: {error}") from error
 
-    def _after(self, hi: int, stretch: EpochSlice) -> int:
-        return stretch.after if hi == stretch.hi else self.skips.position(hi)
+    def _after(self, hi: int, epoch_slice: EpochSlice) -> int:
+        return epoch_slice.after if hi == epoch_slice.hi else self.skips.position(hi)
 
     def shares(self, lo: int, hi: int) -> tuple[Int, Int]:
         """Return the rows of this rank.
@@ -344,7 +344,7 @@ class PositionSource:
             state: A state.
         """
 
-    def about(self, state: State) -> State:
+    def metadata(self, state: State) -> State:
         """Return the skipped positions and the number of episodes of each source.
 
         If epochs vary in length, also the current epoch and its first position, so that earlier epochs need no
@@ -376,10 +376,10 @@ class PositionSource:
         if set(rest) != {"position", "skipped"} or not _is_position(rest["position"]):
             raise StateError(f"expected a state with a position within 0:2^62 and skipped ranges, got {saved}")
         skips = Skips.from_json(rest["skipped"])
-        self._anchor(epoch, rest["position"])  # last, for the plan keeps it
+        self._set_epoch_start(epoch, rest["position"])  # last, for the plan keeps it
         return self.skipping(skips), {"position": rest["position"]}
 
-    def _anchor(self, told: object, position: int) -> None:
+    def _set_epoch_start(self, told: object, position: int) -> None:
         match told:
             case None:
                 return
@@ -409,7 +409,7 @@ def _is_position(value: object) -> bool:
 
 @dataclass(frozen=True)
 class BlockSource:
-    """BatchSource of an `IterDataset`, block by block, on one thread. Its state is the state of the iterator.
+    """Batches of an `IterDataset`, block by block, on one thread. Its state is the state of the iterator.
 
     Args:
         dataset: The dataset.
@@ -451,7 +451,7 @@ class BlockSource:
             state: A state.
         """
 
-    def about(self, state: State) -> State:
+    def metadata(self, state: State) -> State:
         """Return no fields.
 
         Args:

@@ -84,7 +84,7 @@ class BatchPipeline(Protocol):
 
 
 class PipelineSource:
-    """BatchSource of a live pipeline. State `{"batch": n}`: the consumer has the batches with numbers below `n`.
+    """Batches of a live pipeline. State `{"batch": n}`: the consumer has the batches with numbers below `n`.
 
     Batches that were taken from the pipeline wait in `_waiting` until the consumer received them. So an iterator that
     is restarted after an interrupt, and the loop after `explain`, get them again.
@@ -162,7 +162,7 @@ class PipelineSource:
             index, _ = self._waiting.popleft()
             self.pipeline.received(index)
 
-    def about(self, state: State) -> State:
+    def metadata(self, state: State) -> State:
         """Return the state of the pipeline. It has integer arrays.
 
         Args:

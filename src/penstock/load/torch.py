@@ -305,7 +305,7 @@ class TorchStream(_Iterable):
 
     @property
     def feed(self) -> PositionSource:
-        """BatchSource that cuts the order into batches."""
+        """Source that cuts the order into batches."""
         feed = self.cursor.feed
         assert isinstance(feed, PositionSource)  # `__init__` gave one
         return feed
@@ -358,26 +358,26 @@ class TorchStreamIterator(Iterator[Tensors]):
         self._stream, self._worker, self._workers = stream, worker, workers
         self._turns = Turns("this iterator of a TorchStream")
         position = stream.cursor.state["position"]
-        stretch = stream.feed.stretch(position)
-        self._begin(stretch or EpochSlice(0, 0, 0, position), worker * stream.feed.batch_size)
+        epoch_slice = stream.feed.epoch_slice(position)
+        self._begin(epoch_slice or EpochSlice(0, 0, 0, position), worker * stream.feed.batch_size)
 
-    def _begin(self, stretch: EpochSlice, ahead: int) -> None:
-        self._feed, self._stretch, self._next = self._stream.feed, stretch, stretch.lo + ahead
-        self._stream.cursor.move({"position": stretch.after})  # where the next epoch begins
+    def _begin(self, epoch_slice: EpochSlice, ahead: int) -> None:
+        self._feed, self._epoch_slice, self._next = self._stream.feed, epoch_slice, epoch_slice.lo + ahead
+        self._stream.cursor.move({"position": epoch_slice.after})  # where the next epoch begins
 
     def __next__(self) -> Tensors:
         with self._turns:
-            if self._next >= self._stretch.hi:
+            if self._next >= self._epoch_slice.hi:
                 raise StopIteration
-            batch, _ = self._feed.batch(self._stretch, self._next)
+            batch, _ = self._feed.batch(self._epoch_slice, self._next)
             self._next += self._workers * self._feed.batch_size
         return to_torch(batch)
 
     def state_dict(self) -> State:
         """Return a `Loader` state at the next batch of this worker, with the epoch and the number of workers."""
-        over = self._next >= self._stretch.hi
-        position = self._stretch.after if over else self._feed.skips.position(self._next)
-        where = {"position": position, "epoch": self._stretch.epoch, "workers": self._workers}
+        over = self._next >= self._epoch_slice.hi
+        position = self._epoch_slice.after if over else self._feed.skips.position(self._next)
+        where = {"position": position, "epoch": self._epoch_slice.epoch, "workers": self._workers}
         return saved(self._feed, where)
 
     @loading_state
@@ -431,7 +431,7 @@ def stream_state(loader_state: Mapping[str, Any]) -> State:
     states = list(_worker_states(loader_state))
     if not states:
         raise StateError("expected the state of a StatefulDataLoader over a TorchStream, got none of its workers in it")
-    # Workers take batches in turn, so the first that one of them has not given is the first that nobody has.
+    # Workers take batches in turn, so the first batch that a worker has not returned is the first one missing.
     first = min(states, key=lambda state: state["position"])
     return {name: value for name, value in first.items() if name not in ("epoch", "workers")}
 
