@@ -1,6 +1,6 @@
-"""Live data: the extent moves while it is read, and still one seed and a journal fix the order.
+"""Live data: read datasets that grow during training, in an order fixed by one seed and a journal.
 
-The stages by their names, each fetched from its own module when it is first used.
+The package exports the stages; each module is imported at the first use of its names.
 
 >>> from penstock.live import ChunkSourceLoader, ChunkSourceSplitter, FilePathProvider, LiveOptions, LivePipeline
 >>> LiveOptions(window=250_000, count=1).window

@@ -99,14 +99,14 @@ class ChunkAccount:
             self._set_file(arrival.name, None)
 
     def tear(self, lo: int, chunks: int) -> None:
-        """Say how many chunks the source with the numbers from `lo` on has lost to damage. The last call counts."""
+        """Set how many chunks the source whose numbers start at `lo` has lost to damage. The last call counts."""
         with self._lock:
             self._torn_chunks += chunks - self._torn.pop(lo, 0)
             if chunks:
                 self._torn[lo] = chunks
 
     def file(self, name: str, outcome: Outcome) -> None:
-        """Say that a file cannot be opened: it is expected to have one chunk, until it is placed."""
+        """Count a file that cannot be opened as one chunk, until it is placed."""
         with self._lock:
             self._set_file(name, outcome)
 
@@ -155,7 +155,7 @@ class ChunkAccount:
         return {"expected": sum(found.values()), **found}
 
     def check(self, report: Callable[[], str]) -> None:
-        """Raise `DataError` where more chunks are lost than may be; `report` says which."""
+        """Raise `DataError` if more than `max_lost` chunks are lost; `report` describes them."""
         if self._max_lost is None:
             return
         found = self.figures(0)
@@ -183,7 +183,7 @@ class ChunkAccount:
 
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on counting where a state was taken. Raises `StateError` for anything else."""
+        """Continue from a state. Raises `StateError` for anything else."""
         outcomes = np.array(state["outcomes"], np.uint8)
         counts = np.array(state["counts"], np.int64).reshape(len(Outcome))
         torn = {int(lo): int(n) for lo, n in state["torn"]}

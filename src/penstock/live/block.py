@@ -1,4 +1,4 @@
-"""Blocks: frames on their way between stages, with where each comes from."""
+"""Blocks: frames that stages pass on, with the chunk and place of each."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Block:
 
     @property
     def width(self) -> int:
-        """Bytes of a row; 0 where rows are ragged."""
+        """Bytes of a row; 0 if rows are ragged."""
         return 0 if isinstance(self.rows, Ragged) else int(self.rows.shape[1])
 
     def flat(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
@@ -48,7 +48,7 @@ class Block:
         return np.ascontiguousarray(self.rows).reshape(-1), np.arange(n + 1) * width
 
     def part(self, first: int, last: int) -> Block:
-        """Frames `first : last`, as views."""
+        """Return frames `first : last` as views."""
         rows, cut = self.rows, slice(first, last)
         if isinstance(rows, Ragged):
             ends = rows.offsets[first : last + 1]
@@ -56,18 +56,18 @@ class Block:
         return Block(rows[cut], self.chunk[cut], self.place[cut])
 
     def take(self, index: npt.NDArray[np.int64]) -> Block:
-        """The frames of an index array, in its order. Cost: one gather."""
+        """Return the frames of an index array, in its order. Cost: one gather."""
         rows = self.rows.take(index) if isinstance(self.rows, Ragged) else self.rows[index]
         return Block(rows, self.chunk[index], self.place[index])
 
     @staticmethod
     def join(blocks: Sequence[Block]) -> Block:
-        """The frames of one block or more, of one kind. Cost: one copy where there is more than one."""
+        """Concatenate one or more blocks of one kind. Cost: one copy if there are several."""
         return blocks[0] if len(blocks) == 1 else Part.join([Part(block, 0, len(block)) for block in blocks])
 
 
 class Part:
-    """Frames `first : last` of a block, not yet cut out of it: thousands of small parts are cheap to hold and to join.
+    """Frames `first : last` of a block, without a copy: thousands of small parts are cheap to store and to join.
 
     >>> block = Block(np.arange(8, dtype=np.uint8).reshape(4, 2), np.arange(4), np.zeros(4, np.int32))
     >>> Part.join([Part(block, 2, 4), Part(block, 0, 1)]).rows.tolist()
@@ -84,7 +84,7 @@ class Part:
 
     @staticmethod
     def join(parts: Sequence[Part]) -> Block:
-        """The frames of one part or more, of one kind, as a block. Cost: one copy where there is more than one."""
+        """Concatenate one or more parts of one kind to a block. Cost: one copy if there are several."""
         if len(parts) == 1:
             part = parts[0]
             return part.block if len(part) == len(part.block) else part.block.part(part.first, part.last)

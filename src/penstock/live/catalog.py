@@ -35,13 +35,13 @@ class Outage(Protocol):
 
 
 class SourceGone(FormatError):
-    """The file that a chunk was in is gone, or is another now."""
+    """The file of a chunk was deleted or replaced."""
 
     reason = "gone"
 
 
 def may_pass(error: BaseException) -> bool:
-    """Whether reading again may help: it was the system that could not read, not what was read that is wrong.
+    """Return whether reading again may help: the system failed to read, and the data are not wrong.
 
     >>> may_pass(OSError("input/output error")), may_pass(FormatError("expected a checksum, got another"))
     (True, False)
@@ -61,7 +61,7 @@ class _CatalogEntry:
 
 
 class ChunkCatalog:
-    """Knows which source each number is of, and opens sources when they are read, at most `limit` at a time.
+    """Maps chunk numbers to sources, and opens sources when they are read, at most `limit` at a time.
 
     `opened` opens the source of an arrival, and raises what is wrong with it; `on_open` is called with the first number
     and the source whenever one is opened. A source that `left` the window stays known, as frames that were taken from
@@ -102,11 +102,11 @@ class ChunkCatalog:
 
     @property
     def open_sources(self) -> int:
-        """How many sources are open."""
+        """Number of open sources."""
         return len(self._open)
 
     def offer(self, arrival: Arrival, source: ChunkSource) -> None:
-        """Have a source that is open already, for an arrival that is about to be placed."""
+        """Register the open source of an arrival that is about to be placed."""
         with self._lock:
             self._ready[arrival.name] = source
 
@@ -154,12 +154,12 @@ class ChunkCatalog:
                 held.source.close()
 
     def sources_that_left(self) -> list[tuple[int, Arrival]]:
-        """First number and description of each source that left and is not forgotten."""
+        """Return the first number and description of each source that left and is not forgotten."""
         with self._lock:
             return [(lo, self._held[lo].arrival) for lo in self._los if self._held[lo].left]
 
     def name(self, number: int) -> str:
-        """What to call a chunk: the name of its file, and its place there."""
+        """Return the display name of a chunk: the name of its file, and its index there."""
         held = self._find(number)
         return f"{held.arrival.name}#{number - held.lo}"
 
@@ -178,7 +178,7 @@ class ChunkCatalog:
                     raise
 
     def _was_outage(self, error: OSError | FormatError) -> bool:
-        """Whether what could not be read was away for a while and is back."""
+        """Wait for the end of an outage; return whether there was one."""
         if self._outage is None or not (may_pass(error) or isinstance(error, SourceGone)) or not self._outage.outage():
             return False
         with idle():
@@ -207,7 +207,7 @@ class ChunkCatalog:
             self._shrink()
 
     def load_some(self, numbers: Sequence[int], wanted: WantedOfEach) -> list[npt.NDArray[np.uint8] | None]:
-        """Few frames of each of several chunks, as `ChunkSource.load_some`: None for what is left to `load`."""
+        """Return a few frames of each of several chunks, as `ChunkSource.load_some`; None where `load` must be used."""
         found: list[npt.NDArray[np.uint8] | None] = [None] * len(numbers)
         groups = self._used(numbers)
         try:
@@ -240,7 +240,7 @@ class ChunkCatalog:
         return list(groups.values())
 
     def stop_waiting(self) -> None:
-        """Have reads that wait for the end of an outage give up."""
+        """Cancel reads that wait for the end of an outage."""
         self._closed = True
 
     def close(self) -> None:
@@ -287,13 +287,13 @@ class ChunkCatalog:
             return source
 
     def _drop(self, held: _CatalogEntry) -> None:
-        """Have a source opened again; it is not closed, as others may read it."""
+        """Reopen a source at its next use. It is not closed, because other threads may read it."""
         with held.opening, self._lock:
             if held.lo in self._open:
                 self._forget_open(held)
 
     def _shrink(self) -> None:
-        """Close sources that left, and those used longest ago above the limit, unless they are being read."""
+        """Close sources that left, and the least recently used ones above the limit, unless they are being read."""
         if len(self._open) <= self._limit and not self._leaving:
             return
         with self._lock:

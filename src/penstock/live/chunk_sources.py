@@ -27,7 +27,7 @@ Opened = tuple[Arrival, ChunkSource]
 
 
 class Inlet(ABC):
-    """Where sources of chunks come from: files of a directory, episodes of a dataset that grows."""
+    """Origin of sources of chunks: files of a directory, or episodes of a growing dataset."""
 
     metrics: StageMetrics
 
@@ -48,21 +48,21 @@ class Inlet(ABC):
 
     @abstractmethod
     def poll(self) -> list[Opened]:
-        """What came since, in the order in which it came; never waits."""
+        """Return new sources in the order of arrival. Never waits."""
 
     @abstractmethod
     def open(self, arrival: Arrival) -> ChunkSource:
         """Reopen an earlier source. Raises `SourceGone` if its file is gone, and other errors if it is damaged."""
 
     def resume(self, known: Sequence[Arrival], newest: str) -> None:
-        """Go on with a run that has taken `known`; `begin` then gives only what is newer than all it ever took."""
+        """Resume a run that has taken `known`; `begin` then returns only sources newer than all of them."""
 
     def lost(self) -> list[str]:
-        """Names whose chunks cannot be read any more, since the last call."""
+        """Return names whose chunks have become unreadable since the last call."""
         return []
 
     def unopened(self) -> list[tuple[str, BaseException]]:
-        """Names of what came and cannot be opened, and why, since the last call."""
+        """Return names and errors of new files that could not be opened since the last call."""
         return []
 
     def outage(self) -> str:
@@ -71,17 +71,17 @@ class Inlet(ABC):
 
     @property
     def away(self) -> str:
-        """Why nothing could be read when that was looked for last; nothing where it could."""
+        """Reason of the outage at the last check; empty if there was none."""
         return ""
 
     def wait_for_files(self, timeout: float) -> None:
-        """Wait until an outage is over, or for so many seconds. Any thread."""
+        """Wait until an outage is over, or `timeout` seconds. Any thread."""
 
     def wait(self, timeout: float) -> None:
-        """Wait until something may have come, or for so many seconds."""
+        """Wait until there may be new sources, or `timeout` seconds."""
 
     def close(self) -> None:
-        """Stop looking."""
+        """Stop watching for new sources."""
 
 
 class ChunkSourceLoader(Inlet):
@@ -158,7 +158,7 @@ class ChunkSourceLoader(Inlet):
         return _Checked(source, path, lambda stat: self._check(arrival, path, stat))
 
     def _path(self, taken: str) -> Path:
-        """Where a file is now that was taken under a name."""
+        """Return the present path of a file that was taken under a name."""
         path = self.provider.directory / self._names.get(taken, taken)
         if path.exists():
             return path
@@ -173,7 +173,7 @@ class ChunkSourceLoader(Inlet):
         return self.provider.directory / now
 
     def _check(self, arrival: Arrival, path: Path, stat: os.stat_result) -> None:
-        """Raise `SourceGone` for a file that is not as it was taken; it may have been written again as it was."""
+        """Raise `SourceGone` for a file that has changed since it was taken. An identical rewrite is accepted."""
         as_before = (stat.st_size, stat.st_mtime_ns) == (arrival.size, arrival.mtime_ns)
         name = self._names.get(arrival.name, arrival.name)
         register = self.provider.register
@@ -225,7 +225,7 @@ class ChunkSourceLoader(Inlet):
             yield from (result for result in results if result is not None)
 
     def _is_news(self, name: str) -> bool:
-        """Whether a run that goes on should take a file of the scan: its key or its time says it came later."""
+        """Return whether a resumed run should take a file of the scan: its key or its time is later."""
         if self._newest is None:
             return True
         if name in self.provider.register:
@@ -237,7 +237,7 @@ class ChunkSourceLoader(Inlet):
         return self.provider.key(name) > self._newest or mtime > self._latest
 
     def _taken_as(self, name: str) -> str:
-        """The name that a file was taken under which has another now."""
+        """Return the name under which a renamed file was taken."""
         return next((taken for taken, now in self._names.items() if now == name), name)
 
     def _renamed(self, was: str, name: str) -> None:
@@ -275,7 +275,7 @@ class ChunkSourceLoader(Inlet):
         return arrival, _Checked(source, file.path, lambda stat: self._check(arrival, file.path, stat))
 
     def _fails(self, name: str, error: Exception) -> None:
-        """A file cannot be opened."""
+        """Record a file that cannot be opened."""
         if name in self._failed:
             self.metrics.add(failed_again=1)
         else:
@@ -326,7 +326,7 @@ class _Checked(ChunkSource):
 
 
 def reason_of(error: BaseException) -> str:
-    """The word that failures are counted by: an error's own `reason`, or `missing`, `unreadable`, or its class.
+    """Return the word that counts a failure: the error's `reason`, or `missing`, `unreadable`, or its class.
 
     >>> reason_of(FileNotFoundError()), reason_of(EOFError())
     ('missing', 'EOFError')

@@ -34,7 +34,7 @@ class ChunkStages:
         return [metrics for metrics, _ in self._stages]
 
     def __call__(self, frames: Frames, name: str) -> Frames | Rejected:
-        """The frames behind the last stage, or why there are none."""
+        """Return the frames after the last stage, or the rejection."""
         for metrics, transform in self._stages:
             with metrics.work():
                 changed = transform(frames, name)

@@ -1,4 +1,4 @@
-"""`ChunkReader`: draws become blocks of frames: loaded, checked, weighed, unpacked, encoded, by any thread."""
+"""`ChunkReader`: loads, checks, weighs, unpacks and encodes the chunks of draws, on any thread."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TOGETHER = 64  # frames of several chunks that are copied to be encoded in one c
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Loaded:
-    """Draws with the frames of each, None where there are none; and their weights, NaN where there are none."""
+    """Draws with their frames (None if missing) and their weights (NaN if missing)."""
 
     draws: Draws
     frames: list[Frames | None]
@@ -115,7 +115,7 @@ class ChunkReader:
         self._lock = threading.Lock()
 
     def load(self, draws: Draws) -> Loaded:
-        """What hanse sampling has to know of draws that are open: weights, and frames where those were looked at."""
+        """Load the weights of open draws for hanse sampling, and frames if they are needed for it."""
         frames: list[Frames | None] = [None] * len(draws)
         read = self._frames if self._whole else self._measured
         known = sum(number in self._known for number in draws.number[draws.use == OPEN].tolist())
@@ -128,7 +128,7 @@ class ChunkReader:
         return Loaded(draws, frames, self._weights(draws))
 
     def unpack(self, loaded: Loaded) -> Unpacked:
-        """The positions of draws that were taken."""
+        """Return the positions of draws."""
         counts: Counter[str] = Counter()
         lost: set[int] = set()
         parts = [self._part(run) for run in _runs(self._each(loaded, counts, lost))]
@@ -141,17 +141,19 @@ class ChunkReader:
         return Unpacked(loaded.draws.end, loaded.draws.epoch, joined(found), good + counts["rejected"], bad, unread)
 
     def read(self, draws: Draws) -> Unpacked:
-        """The positions of draws that are not open. The frames of one chunk are let go before the next is read, so that
-        their memory serves again and is still in the cache."""
+        """Return the positions of draws that are not open.
+
+        The frames of a chunk are released before the next chunk is read, so that their memory is reused while cached.
+        """
         return self.unpack(Loaded(draws, [None] * len(draws), self._weights(draws)))
 
     def decided(self, loaded: Loaded, draws: Draws) -> Loaded:
-        """The same chunks, once their uses are decided; the frames of those not taken are let go."""
+        """Return the same chunks with decided uses, without the frames of rejected chunks."""
         kept = [f if use != REJECTED else None for f, use in zip(loaded.frames, draws.use.tolist(), strict=True)]
         return replace(loaded, draws=draws, frames=kept)
 
     def fetch(self, number: int, places: Int) -> Block | None:
-        """Frames named by references to one chunk, for a state; None where they cannot be had."""
+        """Return frames referenced by a state, all of one chunk; None if they cannot be read."""
         try:
             if self._whole:
                 frames = self._frames(number)
@@ -271,7 +273,7 @@ class ChunkReader:
         return self._fails(number, failure)
 
     def _chosen(self, number: int, use: int, uses: int, frames: Frames | None) -> _Taken:
-        """The frames of some uses, from the chunk's `frames` if it was read whole."""
+        """Return the frames of some uses, from the chunk's `frames` if it was read whole."""
         if frames is None:
             taken = self._read(number, lambda n: self._unpacker.several(number, use, uses, n))
             if taken.partial and self._hooks.unverified:
@@ -281,7 +283,7 @@ class ChunkReader:
         return _Taken(number, frames, places, places, ends)
 
     def _read(self, number: int, several: Callable[[int], tuple[Int, Int]]) -> _Taken:
-        """Some frames of a chunk, of which nothing else need be read."""
+        """Return some frames of a chunk, and read only these."""
         places, ends, read, there = *one_use(_NOTHING.chunk), _NOTHING.chunk, 0
 
         def wanted(n: int) -> Int:
@@ -296,7 +298,7 @@ class ChunkReader:
         return _Taken(number, frames, _index(read, places), places, ends, len(frames) < there)
 
     def _loaded(self, number: int, wanted: Wanted | None = None) -> Frames:
-        """Frames of a chunk. Whatever a chunk makes its reader raise is wrong with the chunk, and a `LostError`."""
+        """Return frames of a chunk. Any error of its reader is an error of the chunk, and becomes a `LostError`."""
         try:
             return self._catalog.load(number, wanted)
         except QueueClosed:
@@ -338,7 +340,7 @@ class ChunkReader:
         return Part(Block(rows, number, place), 0, len(number))
 
     def _measured(self, number: int) -> Outcome | None:
-        """Have the weight of a chunk, the number of its frames, known: by reading none of them, if that can be."""
+        """Store the number of frames of a chunk as its weight, without reading frames if possible."""
         if number in self._known:
             return Outcome.DAMAGED if np.isnan(self._known[number]) else None
         found, outcome = list[int](), None
@@ -369,7 +371,7 @@ class ChunkReader:
         return frames
 
     def _learn(self, number: int, weight: float) -> None:
-        """Have the weight of a chunk known, NaN where it failed for good."""
+        """Store the weight of a chunk, NaN if it failed for good."""
         with self._lock:
             is_news = number not in self._known
             self._known[number] = weight
@@ -391,7 +393,7 @@ class ChunkReader:
         return changed
 
     def _fails(self, number: int, error: Exception) -> Outcome:
-        """Count a chunk that cannot be had; what became of it."""
+        """Count a chunk that cannot be read, and return its outcome."""
         with self._lock:
             again = number in self._failed
             self._failed.add(number)
@@ -455,12 +457,12 @@ def _alike(one: Frames, other: Frames) -> bool:
 
 
 def _ascending(places: Int) -> bool:
-    """Whether each of some places is above the one before it."""
+    """Return whether places are strictly ascending."""
     return len(places) < 2 or bool((places[1:] > places[:-1]).all())
 
 
 def _once(places: Int, n: int) -> Int:
-    """Places within `0 : n`, each once, ascending: themselves if they are so."""
+    """Return the unique places within `0 : n`, ascending; without a copy if they are so already."""
     return places if _ascending(places) else np.flatnonzero(np.bincount(places, minlength=n))
 
 
@@ -470,7 +472,7 @@ def _index(read: Int, places: Int) -> Int:
 
 
 def joined(parts: list[Part]) -> list[Block]:
-    """Parts that follow one another and are of one width, as one block."""
+    """Join consecutive parts of one width into one block."""
     runs: list[list[Part]] = []
     for part in parts:
         if runs and runs[-1][0].block.width == part.block.width:

@@ -1,4 +1,4 @@
-"""`FilePathProvider`: the files of a directory that grows, each once, and only when it is whole."""
+"""`FilePathProvider`: finds each file of a growing directory once, when it is complete."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class FilePathProvider:
         return self.register.counts
 
     def key(self, name: str) -> str:
-        """The key that sorts a file by age."""
+        """Return the key that sorts a file by age."""
         return self._key(PurePosixPath(name))
 
     def scan(self) -> list[str]:
@@ -105,14 +105,14 @@ class FilePathProvider:
         return names
 
     def take(self, name: str) -> FoundFile | None:
-        """A file of the scan; None where it is gone, known, or not yet whole, in which case `poll` will give it."""
+        """Return a file of the scan; None if it is deleted, known, or incomplete: then `poll` returns it later."""
         if self.mode != "off" and not self._rests(name):
             return None
         self._passed_over.pop(name, None)
         return self.register.take(name)
 
     def find(self, name: str) -> str | None:
-        """The name that a file which was taken has now; None where it is gone. Any thread. Cost: names are listed."""
+        """Return the present name of a taken file; None if it was deleted. Any thread. Cost: lists the names."""
         inode = self.register.inode(name)
         for other in self._list() if inode is not None else ():
             try:
@@ -152,12 +152,12 @@ class FilePathProvider:
         return found
 
     def deleted(self) -> list[str]:
-        """Names of files that were taken and that a `poll` found missing since the last call."""
+        """Return names of taken files that a `poll` found missing since the last call."""
         names, self._deleted = self._deleted, []
         return names
 
     def retry(self, name: str) -> None:
-        """Take a file again when the directory is listed next: the system could not read it. Any thread."""
+        """Retry a file that the system could not read, at the next listing of the directory. Any thread."""
         self._again.append(name)
 
     def outage(self) -> str:
@@ -181,15 +181,15 @@ class FilePathProvider:
 
     @property
     def away(self) -> str:
-        """Why no files could be read when that was looked for last; nothing where they could."""
+        """Reason of the outage at the last check; empty if there was none."""
         return self._away
 
     def wait_for_files(self, timeout: float) -> None:
-        """Wait until an outage is over, or for so many seconds. Any thread."""
+        """Wait until an outage is over, or `timeout` seconds. Any thread."""
         self._available.wait(timeout)
 
     def wait(self, timeout: float) -> None:
-        """Wait until something may have come, or for so many seconds."""
+        """Wait until there may be new files, or `timeout` seconds."""
         self._woken.wait(min(timeout, self._interval if self._observer is None else timeout))
 
     def close(self) -> None:
@@ -272,7 +272,7 @@ class FilePathProvider:
         return stat
 
     def _settled(self, name: str, now: float) -> bool:
-        """Whether a file is as it was at an earlier look, long enough ago."""
+        """Return whether a file is unchanged since an earlier check, long enough ago."""
         size, mtime, since = self._looks[name]
         try:
             stat = (self.directory / name).stat()
@@ -284,7 +284,7 @@ class FilePathProvider:
         return now > since and now - since >= self._settle
 
     def _rests(self, name: str) -> bool:
-        """Whether a file of the scan did not change lately; else it is looked at later."""
+        """Return whether a file of the scan has not changed recently; else schedule a later check."""
         now = self._clock()
         try:
             stat = (self.directory / name).stat()
@@ -324,7 +324,7 @@ class FilePathProvider:
         self._observer, self.mode, self.why, self._lost = None, "poll", why, True
 
     def _heard(self, event: Any) -> None:
-        """An event of the system; called by its thread."""
+        """Handle an event of the system; called by its thread."""
         if event.event_type not in ("closed", "moved", "created", "deleted"):
             return
         if len(self._events) >= EVENTS:
@@ -335,7 +335,7 @@ class FilePathProvider:
         self._woken.set()
 
     def _drain(self) -> list[str]:
-        """Names of files that events say are whole, in the order of the events."""
+        """Return names of files that are complete according to events, in the order of the events."""
         whole: dict[str, None] = {}
         now = self._clock()
         if self._lost:

@@ -1,4 +1,4 @@
-"""The figures of a pipeline for Prometheus, over HTTP; and back from there, for `penstock top`."""
+"""Serves the metrics of a pipeline to Prometheus over HTTP, and reads them back for `penstock top`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COUNTED = ("puts", "gets", "drops", "waited_seconds")
 
 
 class MetricsEndpoint:
-    """Serves the figures of a running pipeline at `/metrics`, in Prometheus' text format.
+    """Serves the metrics of a running pipeline at `/metrics`, in Prometheus' text format.
 
     `snapshot` gives them, as `penstock.flow.metrics.Metrics.snapshot` does; it is called once a request, by a thread of
     the server's. `port` 0 takes a free one, `port` of the object tells which. By default only this machine can connect.
@@ -47,7 +47,7 @@ class MetricsEndpoint:
 
     @property
     def url(self) -> str:
-        """Where the figures are.
+        """Address of the metrics.
 
         >>> with MetricsEndpoint(lambda: {"time": 0.0, "stages": {}}) as endpoint:
         ...     endpoint.url.startswith("http://127.0.0.1:")
@@ -117,7 +117,7 @@ def _queue_family(core: Any, name: str, about: str) -> Any:
 
 
 def look(url: str, timeout: float = 5.0) -> dict[str, Any]:
-    """The snapshot behind an endpoint: `time` and `stages`, as `penstock.flow.metrics.Metrics.snapshot` has them.
+    """Read the snapshot of an endpoint: `time` and `stages`, as in `penstock.flow.metrics.Metrics.snapshot`.
 
     `url` may be a port, `host:port` or an address. Needs the extra `metrics`. Raises `OSError` if nothing answers,
     and `FormatError` if the answer has no metrics of penstock.
@@ -140,7 +140,7 @@ def look(url: str, timeout: float = 5.0) -> dict[str, Any]:
 
 
 def parse(text: str, path: object = None) -> dict[str, Any]:
-    """The snapshot that a text of figures is of; other figures in it are passed over. Raises `FormatError`.
+    """Parse a snapshot from the text of an endpoint; other metrics are ignored. Raises `FormatError`.
 
     >>> parse('penstock_clock_seconds 1.5\\npenstock_stage_threads{stage="pool"} 2.0\\n')["stages"]["pool"]["threads"]
     2
@@ -182,7 +182,7 @@ def _read(name: str, labels: Mapping[str, str], value: float, stages: dict[str, 
 
 
 def _address(url: str) -> str:
-    """The whole address of what may be only a port, or a host and a port."""
+    """Return the full address for a port, a host and a port, or an address."""
     if url.isdigit():
         url = f"127.0.0.1:{url}"
     if "://" not in url:

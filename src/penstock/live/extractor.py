@@ -1,4 +1,4 @@
-"""`SimpleChunkExtractor`: all chunks of one source after the other, each once, without a window."""
+"""`SimpleChunkExtractor`: reads all chunks of one source after another, each once, without a window."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SimpleChunkExtractor(ShufflingChunkPool):
 
     @property
     def sources_processed(self) -> int:
-        """How many sources are used up."""
+        """Number of sources that are used up."""
         assert isinstance(self._shuffler, _InTurn), "made so"
         return self._shuffler.used_up
 
@@ -74,7 +74,7 @@ class _InTurn(StreamShuffler):
 
     @property
     def used_up(self) -> int:
-        """How many times what came together was used up."""
+        """Number of ranges that are used up."""
         return self._used_up
 
     @property

@@ -1,4 +1,4 @@
-"""Why a chunk gives nothing, and what becomes of it in the account."""
+"""Errors of chunks without positions, and their outcome in the account."""
 
 from __future__ import annotations
 

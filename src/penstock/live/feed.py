@@ -1,4 +1,4 @@
-"""`LiveStream`: what gives the positions of one stream: its pool, and what reads the chunks that the pool draws."""
+"""`LiveStream`: one pool and the stages that read the chunks that it draws."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class LiveStream:
         return ShufflingChunkPool(o.window, o.seed, passes=passes, hanse=self._hanse, **common)
 
     def _make_reader(self, hooks: ChunkFunctions, n: int) -> None:
-        """The stages that work on chunks, in their order; each begins when its first result is asked for."""
+        """Build the stages for chunks, in order; each starts at the first request for a result."""
         o = self.options
         unpacker = ChunkUnpacker(rate=o.share, count=o.count, seed=o.seed)
         stage = self._metrics.stage(f"chunk_unpacker{self._suffix}", n)
@@ -131,18 +131,18 @@ class LiveStream:
             yield self._reader.decided(each, self.pool.decide(each.draws, each.weights))
 
     def next(self) -> Unpacked | None:
-        """The blocks of the next draws; None at the end. Waits."""
+        """Return the blocks of the next draws; None at the end. Waits."""
         return next(self._unpacked, None)
 
     def taken(self, each: Unpacked) -> None:
-        """The blocks of some draws were taken: a state does not repeat those."""
+        """Mark the blocks of some draws as taken: a state does not repeat them."""
         self.pool.taken(each.end)
         self._blocks += 1
         if self._blocks % SWEEP == 0:
             self._due()
 
     def of_one_width(self, blocks: list[Block]) -> list[Block]:
-        """Blocks of rows as wide as the first ever; others are dropped and counted."""
+        """Return the blocks with the row width of the first block ever; others are dropped and counted."""
         found: list[Block] = []
         for block in blocks:
             self._width = block.width if self._width is None else self._width
@@ -156,7 +156,7 @@ class LiveStream:
 
     @property
     def newest(self) -> str:
-        """The greatest key of all that arrived."""
+        """Greatest key of all sources that arrived."""
         return self.pool.newest
 
     @property
@@ -167,7 +167,7 @@ class LiveStream:
 
     @property
     def follows(self) -> bool:
-        """Whether it takes what comes."""
+        """Whether the stream takes new files."""
         return self.options.follow is not False and not self._replays
 
     def arrive(self, opened: list[Opened]) -> None:
@@ -239,7 +239,7 @@ class LiveStream:
         return "reading"
 
     def fetch(self, number: int, places: npt.NDArray[np.int64]) -> Block | None:
-        """Frames by reference, None where they cannot be had."""
+        """Return frames by reference; None if they cannot be read."""
         return self._reader.fetch(number, places)
 
     def forget(self, oldest: int | None) -> None:
@@ -250,7 +250,7 @@ class LiveStream:
         self.account.forget(below)
 
     def gauges(self) -> None:
-        """Bring the gauges of its stages up to date."""
+        """Update the gauges of the stages."""
         (lo, hi), current = self.pool.window, self.pool.chunks
         stage = self._metrics.stage(f"shuffling_chunk_pool{self._suffix}")
         stage.gauges.update(chunk_sources=len(self.pool.sources), chunks_current=current, chunks_total=hi)
@@ -271,7 +271,7 @@ class LiveStream:
             provider.gauges.update(watching=inlet.provider.mode, why=inlet.provider.why)
 
     def close(self) -> None:
-        """Work on nothing more."""
+        """Start no further work."""
         self._stopping.set()
         self._catalog.stop_waiting()
         self.pool.close()
@@ -279,7 +279,7 @@ class LiveStream:
             stage.close()
 
     def join(self) -> None:
-        """Wait for the threads of what was closed, and close all files."""
+        """Wait for the threads of the closed stages, and close all files."""
         for stage in self.maps:
             stage.join()
         self.intake.leave(self)
@@ -295,7 +295,7 @@ class LiveStream:
         return {**self.decides(), "end": self.end, "pool": pool, "left": held, **mine}
 
     def decides(self) -> dict[str, Any]:
-        """What decides the order of the stream, as a state names it."""
+        """Return the options that decide the order of the stream, for states."""
         return {"options": self.options.decides(), "in_turn": isinstance(self.pool, SimpleChunkExtractor)}
 
     def check_state(self, state: Mapping[str, Any]) -> None:
@@ -307,7 +307,7 @@ class LiveStream:
 
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken. Raises `StateError`, also once sources have come."""
+        """Continue from a state. Raises `StateError`, also once sources have come."""
         if self.intake.begun or self.pool.window[1]:
             raise StateError("expected states to be loaded before anything has started that reads the same data")
         self.account.load_state_dict(state["account"])

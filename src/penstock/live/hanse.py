@@ -1,4 +1,4 @@
-"""`HanseSampling`: chunks of much weight are taken more often, decided in the order of the draws."""
+"""`HanseSampling`: accepts chunks of large weight more often, decided in the order of the draws."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HanseSampling:
         self.largest = 0.0
 
     def accept(self, seq: Int, weights: Float) -> npt.NDArray[np.bool_]:
-        """`[n]` whether each draw is taken. `seq[n]` are numbers of draws, `weights[n]` NaN for what has none."""
+        """Return `[n]` whether each draw is accepted. `seq[n]` are numbers of draws, `weights[n]` NaN if missing."""
         known = np.nan_to_num(weights, nan=0.0)
         largest = np.maximum.accumulate(np.append(self.largest, known))[1:]
         if len(largest):
@@ -40,7 +40,7 @@ class HanseSampling:
         return (known > 0) & self._below(seq, known, largest)
 
     def hopeless(self, seq: Int, weights: Float) -> npt.NDArray[np.bool_]:
-        """`[n]` whether draws of known weights are bound to be rejected: the largest can only grow. NaN are."""
+        """Return `[n]` whether draws will be rejected, also NaN: the largest weight can only grow."""
         known = np.nan_to_num(weights, nan=0.0)
         below = (known >= self.largest) | self._below(seq, known, self.largest)
         return (known <= 0) | ~below

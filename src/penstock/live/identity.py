@@ -17,7 +17,7 @@ HEAD = 4096  # bytes at either end of a file that tell its contents: the end of 
 
 @dataclass(frozen=True, slots=True)
 class FoundFile:
-    """A whole file to take: `path`; `name`, relative to the directory, with forward slashes; `size`; `mtime_ns`.
+    """Complete file to take: `path`; `name`, relative to the directory, with forward slashes; `size`; `mtime_ns`.
 
     `was` is the name that it was taken under before, where it was renamed since; `rewritten` says that another file of
     this name was taken before, which is gone.
@@ -67,12 +67,12 @@ class FileRegister:
         return name in self._known
 
     def same(self, name: str, stat: os.stat_result) -> bool:
-        """Whether a file is as it was when it was taken."""
+        """Return whether a file is unchanged since it was taken."""
         known = self._known.get(name)
         return known is not None and self._unchanged(known, stat)
 
     def remember(self, name: str, size: int, mtime_ns: int) -> None:
-        """Know a file that was taken by an earlier run."""
+        """Register a file that an earlier run took."""
         self._known[name] = _Known(size, mtime_ns, None, taken_ns=mtime_ns)
         self._alike.setdefault((name.rpartition("/")[2], size), []).append(name)
 
@@ -82,7 +82,7 @@ class FileRegister:
         return bool(self._known)
 
     def names(self) -> list[str]:
-        """All names that are known, copies of others included."""
+        """All known names, including copies."""
         return list(self._known)
 
     def forget(self, name: str) -> bool:
@@ -121,7 +121,7 @@ class FileRegister:
             return None
 
     def inode(self, name: str) -> tuple[int, int] | None:
-        """Device and number of a file that was taken; None where they are not known."""
+        """Return the device and inode of a taken file; None if unknown."""
         known = self._known.get(name)
         return None if known is None else known.inode
 
@@ -134,7 +134,7 @@ class FileRegister:
         return known.digest == _digest(path)
 
     def look_closer(self, files: int) -> None:
-        """Look at the contents of some files that were taken without, so that copies of them will be known."""
+        """Compute the digests of files that were taken without, so that their copies are recognized."""
         for _ in range(min(files, len(self._undigested))):
             name = self._undigested.popleft()
             if name in self._known:
@@ -166,7 +166,7 @@ class FileRegister:
         return FoundFile(path, name, stat.st_size, stat.st_mtime_ns, rewritten=old is not None)
 
     def _link(self, other: str, name: str, path: Path, stat: os.stat_result) -> FoundFile | None:
-        """A second name of a file: its only one now, or one more."""
+        """Register another name of a file: its new name after a rename, or a second one."""
         if (self.root / other).exists():
             self.counts["duplicates"] += 1
             return None
@@ -183,7 +183,7 @@ class FileRegister:
             alike.append(name)
 
     def _is_copy(self, name: str, path: Path, known: _Known) -> bool:
-        """Whether a file has the last name, the size and both ends of one that is known."""
+        """Return whether a file has the base name, size, first and last bytes of a known one."""
         others = self._alike.get((name.rpartition("/")[2], known.size), [])
         if not others:
             return False
@@ -194,7 +194,7 @@ class FileRegister:
         )
 
     def _digest_of(self, name: str, known: _Known, gone: bool = False) -> bytes | None:
-        """The digest of a file that is known, None where it cannot be had any more."""
+        """Return the digest of a known file; None if the file cannot be read any more."""
         if known.digest is None and not gone:
             try:
                 if self._unchanged(known, (self.root / name).stat()):

@@ -1,4 +1,4 @@
-"""`Intake`: an inlet that several pools take from: looked at, opened and indexed once for all of them."""
+"""`Intake`: shares an inlet between several pools; each file is listed, opened and indexed once."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Intake:
 
     @staticmethod
     def of(given: Inlet | SplitPart) -> Intake:
-        """The intake of an inlet, which is one for all who ask."""
+        """Return the intake of an inlet, the same one for all callers."""
         inlet = given.inlet if isinstance(given, SplitPart) else given
         return vars(inlet).setdefault("_intake", Intake(inlet))
 
@@ -79,11 +79,11 @@ class Intake:
 
     @property
     def begun(self) -> bool:
-        """Whether what was there has been handed out."""
+        """Whether the existing sources were passed on."""
         return self._begun
 
     def join(self, subscriber: Subscriber) -> Callable[[Arrival], ChunkSource]:
-        """One more who takes; gives what opens a source again for it. Raises `PlanError` once it has begun."""
+        """Add a subscriber; return its function to reopen sources. Raises `PlanError` once the intake has begun."""
         with self._lock:
             if self._begun:
                 raise PlanError("expected all pipelines of an inlet to be made before one is started, got one later")
@@ -92,7 +92,7 @@ class Intake:
         return functools.partial(self._open, subscriber.part)
 
     def leave(self, subscriber: Subscriber) -> None:
-        """One less; with the last one all ends."""
+        """Remove a subscriber; without subscribers the intake ends."""
         with self._lock:
             self._subscribers = [other for other in self._subscribers if other is not subscriber]
             last = not self._subscribers
@@ -121,7 +121,7 @@ class Intake:
             self._report_unopened(subscribers)
 
     def _begin_shared(self, subscribers: list[Subscriber]) -> None:
-        """Open the newest, until everyone has enough."""
+        """Open the newest sources until every subscriber has enough."""
         left, given = [subscriber.wanted for subscriber in subscribers], [list[Opened]() for _ in subscribers]
         with contextlib.closing(self.inlet.newest()) as newest:
             for arrival, source in newest:
@@ -137,7 +137,7 @@ class Intake:
             _arrive(subscriber, mine[::-1])
 
     def poll(self) -> int:
-        """Hand out what came since; gives how many sources."""
+        """Pass new sources on; return how many."""
         with self._lock:
             opened, followers = self.inlet.poll(), [each for each in self._subscribers if each.follows]
             if lost := frozenset(self.inlet.lost()):
@@ -153,14 +153,14 @@ class Intake:
             return len(opened)
 
     def _report_unopened(self, subscribers: list[Subscriber]) -> None:
-        """Tell of what cannot be opened; where there are parts, the one that would have its first chunk."""
+        """Report files that cannot be opened; of several parts, to the part of the first chunk."""
         for name, error in self.inlet.unopened():
             for subscriber in subscribers:
                 if subscriber.part is None or subscriber.part[0].parts(name, 1)[0] == subscriber.part[1]:
                     subscriber.miss(name, error)
 
     def follow(self) -> None:
-        """Have a thread take in what comes, until the last one leaves."""
+        """Take new sources in a thread, until the last subscriber leaves."""
         with self._lock:
             if self._feeder is None:
                 self._feeder = threading.Thread(target=self._feed, daemon=True)
@@ -203,13 +203,13 @@ class _Table:
         self._open: dict[tuple[str, int, int], _Shared] = {}
 
     def find(self, arrival: Arrival) -> _SharedSource | None:
-        """One more who holds it; None where it is not open."""
+        """Add a user; None if the source is not open."""
         with self._lock:
             shared = self._open.get(_identity(arrival))
             return None if shared is None else self.hold(shared)
 
     def add(self, arrival: Arrival, source: ChunkSource) -> _SharedSource:
-        """The first who holds it, or one more, where another thread was faster."""
+        """Add an opened source and a user; if another thread has opened it already, share that one."""
         with self._lock:
             shared = self._open.setdefault(_identity(arrival), _Shared(_identity(arrival), source))
             held = self.hold(shared)
@@ -232,7 +232,7 @@ class _Table:
             shared.source.close()
 
     def forget(self, shared: _Shared) -> None:
-        """Whoever opens it from now on gets another: it is closed, or cannot be read any more."""
+        """Remove a source that is closed or unreadable, so that the next user opens it again."""
         with self._lock:
             if self._open.get(shared.identity) is shared:
                 del self._open[shared.identity]
@@ -251,12 +251,12 @@ class _Shared:
         return np.flatnonzero(parts == index)
 
     def lost(self, splitter: ChunkSourceSplitter, index: int) -> int:
-        """How many chunks a part has lost."""
+        """Return how many chunks a part has lost."""
         return int(np.count_nonzero(splitter.lost_of(self.source) == index))
 
 
 class _SharedSource(ChunkSource):
-    """One who holds a source that is shared."""
+    """One user of a shared source."""
 
     def __init__(self, table: _Table, shared: _Shared) -> None:
         self.key, self.torn, self.shared, self._table = shared.source.key, shared.source.torn, shared, table
@@ -280,7 +280,7 @@ class _SharedSource(ChunkSource):
         return self.shared.source.load_some(chunks, wanted)
 
     def again(self) -> _SharedSource:
-        """One more who holds it."""
+        """Add a user."""
         return self._table.hold(self.shared)
 
     def close(self) -> None:
@@ -290,7 +290,7 @@ class _SharedSource(ChunkSource):
 
 
 def _count(held: _SharedSource, subscriber: Subscriber) -> int:
-    """The chunks of a source that are for a subscriber."""
+    """Return how many chunks of a source are for a subscriber."""
     return len(held) if subscriber.part is None else len(held.shared.places(*subscriber.part))
 
 
@@ -323,13 +323,13 @@ def _latest(subscriber: Subscriber) -> int:
 
 
 def _is_unknown(subscriber: Subscriber, arrival: Arrival) -> bool:
-    """Whether a source is not one that a loaded state names."""
+    """Return whether a source is missing in the loaded state."""
     known = None if subscriber.known is None else subscriber.known.get(arrival.name)
     return known is None or _identity(known) != _identity(arrival)
 
 
 def _is_news(subscriber: Subscriber, arrival: Arrival) -> bool:
-    """Whether what was there at the start came after a loaded state: its key or its time says so."""
+    """Return whether an existing source is later than a loaded state, by its key or its time."""
     if subscriber.known is None:
         return True
     later = arrival.key > subscriber.newest or arrival.mtime_ns > _latest(subscriber)

@@ -50,7 +50,7 @@ class Joiner:
 
     @property
     def wanted(self) -> int | None:
-        """The input whose next block is needed, where `take` gives nothing; None when all is over."""
+        """Input whose next block is needed if `take` returns nothing; None at the end."""
         while True:
             short = self._next()[1]
             if short is None or short not in self._ended:
@@ -58,7 +58,7 @@ class Joiner:
             self._follow([i for i in self._open if i != short and self._stop == "drain"])
 
     def put(self, i: int, block: Block) -> None:
-        """The next block of an input. Raises `PlanError` for rows of another kind than other inputs have."""
+        """Add the next block of an input. Raises `PlanError` for rows of another kind than other inputs have."""
         if len(block):
             width = self._width = block.width if self._width is None else self._width
             if block.width != width and len(self._shares) > 1:
@@ -70,7 +70,7 @@ class Joiner:
         self._ended.add(i)
 
     def take(self) -> tuple[Block, Int] | None:
-        """A block, and `[n]` the input that each frame is from; None where nothing can be given now."""
+        """Return a block, and `[n]` the input of each frame; None if an input must be filled first."""
         source = self._next()[0]
         if len(source) == 0:
             return None
@@ -99,7 +99,7 @@ class Joiner:
         return joined.part(0, n)
 
     def held(self) -> list[tuple[Int, npt.NDArray[np.int32]]]:
-        """References of the frames of each input that were put in and not yet given."""
+        """Return references to the buffered frames of each input."""
         empty = np.zeros(0, np.int64), np.zeros(0, np.int32)
         found: list[tuple[Int, npt.NDArray[np.int32]]] = []
         for blocks in self._held:

@@ -1,4 +1,4 @@
-"""`StreamMixer`: what makes batches of one or several feeds, apart from who gets them."""
+"""`StreamMixer`: makes batches from the positions of one or several streams."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Output(Protocol):
     """Queue of batches that are ready for the consumer."""
 
     def close(self, error: BaseException | None = None) -> None:
-        """Work on nothing more."""
+        """Start no further work."""
         ...
 
     def join(self, timeout: float | None = None) -> None:
@@ -119,7 +119,7 @@ class StreamMixer:
             LOG.log(level, "a live run stops; chunks: %s", told)
 
     def account(self) -> dict[str, int]:
-        """What became of the chunks of all streams: see `penstock.live.account.ChunkAccount`."""
+        """Return the counts of the chunks of all streams: see `penstock.live.account.ChunkAccount`."""
         every = [feed.account.figures(feed.pool.window[0]) for feed in self.feeds]
         return {name: sum(found[name] for found in every) for name in FIGURES}
 
@@ -142,14 +142,14 @@ class StreamMixer:
                 self._take(i, each)
 
     def _fail(self, error: BaseException) -> None:
-        """What takes in ended with an error: so does this."""
+        """End with the error of the intake thread."""
         if self.output is not None:
             self.output.close(error)
         for feed in self.feeds:
             feed.pool.close()
 
     def _take(self, i: int, each: Unpacked) -> None:
-        """The next blocks of a stream."""
+        """Return the next blocks of a stream."""
         feed = self.feeds[i]
         with self.lock:
             barren = feed.tally.add(each)
@@ -161,7 +161,7 @@ class StreamMixer:
         feed.taken(each)
 
     def _mix(self) -> None:
-        """Hand on what can be joined."""
+        """Pass joined frames to the sampler."""
         with self.lock:
             while (taken := self.join.take()) is not None:
                 self.sampler.take([taken[0]], sum(feed.end for feed in self.feeds))
@@ -188,7 +188,7 @@ class StreamMixer:
             self._metrics.stage("restored").add(lost_frames=lost)
 
     def _frames(self, chunk: int, places: Int) -> Block | None:
-        """Frames by reference to one chunk."""
+        """Return frames by reference to one chunk."""
         i = chunk >> STREAM
         block = self.feeds[i].fetch(chunk - (i << STREAM), places)
         return None if block is None else _of_stream(block, i)
@@ -223,5 +223,5 @@ class StreamMixer:
 
 
 def _of_stream(block: Block, i: int) -> Block:
-    """A block whose chunks have the numbers of stream `i`."""
+    """Return a block with the chunk numbers of stream `i`."""
     return block if i == 0 else Block(block.rows, block.chunk + (i << STREAM), block.place)

@@ -72,7 +72,7 @@ class LiveOptions:
         check_max_lost(self.max_lost)
 
     def decides(self) -> dict[str, Any]:
-        """The options that decide the order, as a state keeps them."""
+        """Return the options that decide the order, for states."""
         free = {
             "max_lost",
             "threads",
@@ -90,7 +90,7 @@ class LiveOptions:
 
     @property
     def share(self) -> Fraction | None:
-        """The rate, exactly; one where neither rate nor count is given."""
+        """Exact rate; one if neither rate nor count is given."""
         if self.rate is None:
             return Fraction(1) if self.count is None else None
         return Fraction(str(self.rate))
@@ -123,7 +123,7 @@ class Stream:
     replay: Sequence[Move] | None = None
 
     def options(self, common: LiveOptions, place: int) -> LiveOptions:
-        """Those of the stream at a place among others."""
+        """Return the options of the stream with this index."""
         names = ("window", "hanse_gamma", "passes", "ahead", "store_bytes")
         own: dict[str, Any] = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if self.rate is not None or self.count is not None:

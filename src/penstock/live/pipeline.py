@@ -1,4 +1,4 @@
-"""`LivePipeline`: the stages put together: what grows comes in, batches in a seeded order come out."""
+"""`LivePipeline`: returns batches of growing data in a seeded order."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class LivePipeline(Iterator[Arrays]):
         return next((status for status in every if status != "reading"), "reading")
 
     def account(self) -> dict[str, int]:
-        """Return what became of all chunks that there should have been, by name.
+        """Return the counts of the outcomes of all expected chunks, by name.
 
         `expected` is the sum of `read`, `torn`, `gone`, `refused`, `failed`, `expired` and `waiting`: see
         `penstock.live.account.ChunkAccount`.
@@ -175,7 +175,7 @@ class LivePipeline(Iterator[Arrays]):
         return self.get_next()
 
     def get_next(self, timeout: float | None = None) -> Arrays:
-        """The arrays of the next batch.
+        """Return the arrays of the next batch.
 
         Raises `StopIteration` at the end, `TimeoutError` after `timeout` seconds without a batch, the error of a stage
         that failed or of a function of the user's, `DataError` where no chunk can be used or more than `max_lost` are
@@ -186,19 +186,19 @@ class LivePipeline(Iterator[Arrays]):
         return decoded.arrays
 
     def take(self, timeout: float | None = None) -> Decoded:
-        """The next batch with its number, which a state still counts as not received. Raises as `get_next`."""
+        """Return the next batch with its number. A state counts it after `received`. Raises as `get_next`."""
         self.start()
         return self._decoded.get(timeout)
 
     def received(self, index: int) -> None:
-        """Count batch `index` as received. A state then goes on behind it."""
+        """Count batch `index` as received. A later state continues after it."""
         with self._mixer.lock:
             self._mixer.sampler.consumed(index)
             self._got += 1
 
     @property
     def fingerprint(self) -> str:
-        """Digest of all options that decide the order. Data that grow have none."""
+        """Digest of all options that decide the order, without the data, which grow."""
         own = {"version": VERSION, "stop": self.options.stop, "weights": self._weights}
         told = {**own, "streams": [feed.decides() for feed in self._feeds]}
         return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
@@ -209,19 +209,19 @@ class LivePipeline(Iterator[Arrays]):
         return not any(feed.follows for feed in self._feeds)
 
     def maybe_get_next(self) -> Arrays | None:
-        """The arrays of the next batch if they are ready, else None. Raises as `get_next`."""
+        """Return the arrays of the next batch if they are ready, else None. Raises as `get_next`."""
         try:
             return self.get_next(timeout=0)
         except TimeoutError:
             return None
 
     def poll(self) -> int:
-        """Take in what came since the last call; gives how many sources. For `follow="manual"`."""
+        """Take the new files since the last call; return how many sources. For `follow="manual"`."""
         self.start()
         return sum(intake.poll() for intake in self._mixer.intakes)
 
     def metrics(self) -> dict[str, Any]:
-        """Plain values of all stages: see `penstock.flow.metrics.Metrics.snapshot`."""
+        """Return the metrics of all stages: see `penstock.flow.metrics.Metrics.snapshot`."""
         self._home.check()
         for feed in self._feeds:
             feed.gauges()
@@ -252,7 +252,7 @@ class LivePipeline(Iterator[Arrays]):
 
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken, with its next batch. Frames that are needed are read when they are.
+        """Continue from a state, with its next batch. Frames are read when they are needed.
 
         Raises `StateError` for a state of other options or one that was changed, which its checksum tells, and once the
         pipeline, or another of its inlet, has started.

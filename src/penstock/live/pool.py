@@ -1,4 +1,4 @@
-"""`ShufflingChunkPool`: which chunk comes next, from a window of the newest, by arithmetic on integers."""
+"""`ShufflingChunkPool`: draws chunks from a window of the newest, with a seed."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class ShufflingChunkPool:
 
     @property
     def window(self) -> tuple[int, int]:
-        """The numbers `lo : hi` that are drawn from."""
+        """Chunk numbers `lo : hi` of the window."""
         return self._shuffler.window
 
     @property
@@ -119,12 +119,12 @@ class ShufflingChunkPool:
 
     @property
     def epoch(self) -> int:
-        """How many passes are over."""
+        """Number of finished passes."""
         return self._shuffler.passes
 
     @property
     def newest(self) -> str:
-        """The greatest key of all that arrived."""
+        """Greatest key of all sources that arrived."""
         return self._newest
 
     @property
@@ -162,7 +162,7 @@ class ShufflingChunkPool:
             self._changed.notify_all()
 
     def finish(self) -> None:
-        """Nothing more arrives: draws from an empty window end instead of waiting."""
+        """End the arrival of sources: draws from an empty window end instead of waiting."""
         with self._changed:
             self._finished = True
             self._changed.notify_all()
@@ -176,7 +176,7 @@ class ShufflingChunkPool:
             self._changed.notify_all()
 
     def draw(self, n: int, timeout: float | None = None) -> Draws | None:
-        """At least one draw and at most `n`, of one pass; None after the last pass.
+        """Return at least one and at most `n` draws of one pass; None after the last pass.
 
         Waits while the window is empty. Raises `TimeoutError`, and `QueueClosed` after `close`.
         """
@@ -192,7 +192,7 @@ class ShufflingChunkPool:
             return draws
 
     def decide(self, draws: Draws, weights: Float) -> Draws:
-        """Draws with their uses, from the weights `[k]` of their chunks (NaN: none). In the order of the draws."""
+        """Return draws with uses, from the weights `[k]` of their chunks (NaN: none). In the order of the draws."""
         with self._changed:
             assert self._hanse is not None, "only draws of a pool with hanse sampling are open"
             is_open = draws.use == OPEN
@@ -208,7 +208,7 @@ class ShufflingChunkPool:
             return decided
 
     def taken(self, seq: int) -> None:
-        """All draws before `seq` are done with: a state does not repeat them."""
+        """Mark all draws before `seq` as done: a state does not repeat them."""
         with self._changed:
             while self._log and self._log[0].end <= seq:
                 self._log.popleft()
@@ -235,13 +235,13 @@ class ShufflingChunkPool:
         return Draws(self._next - len(number), number, use, self._shuffler.passes)
 
     def _count(self, number: Int) -> Int:
-        """How often each chunk was used before; once more now."""
+        """Return how often each chunk was used before, and count this use."""
         before = self._uses[number - self._base].astype(np.int64)
         self._uses[number - self._base] += 1
         return before
 
     def _replay_moves(self) -> None:
-        """Make the moves that took effect before the next draw."""
+        """Apply the moves that take effect before the next draw."""
         while self._replay is not None and self._moves < len(self._replay):
             move = self._replay[self._moves]
             if move.at > self._next:
@@ -254,7 +254,7 @@ class ShufflingChunkPool:
                 raise StateError(f"expected a journal of this run, got one whose chunk {move.lo} is of another source")
 
     def _place(self, arrival: Arrival) -> Move:
-        """Give a source its numbers, and let those leave that are not needed for the window."""
+        """Number a source, and remove sources that the window does not need any more."""
         lo = self._upper
         self._upper += arrival.count
         self._sources.append((lo, arrival))
@@ -272,7 +272,7 @@ class ShufflingChunkPool:
         return Move(self._next, lo, arrival, tuple(left))
 
     def _leave(self) -> str:
-        """Let the oldest source leave; its name."""
+        """Remove the oldest source and return its name."""
         first, gone = self._sources.popleft()
         self._chunks -= gone.count
         if self._on_left is not None:
@@ -280,7 +280,7 @@ class ShufflingChunkPool:
         return gone.name
 
     def _remove(self, number: int) -> Move | None:
-        """Take the source that a chunk is of out of the window; None where that is not in it."""
+        """Remove the source of a chunk from the window; None if it is not in the window."""
         at = bisect_right(self._sources, number, key=_first) - 1
         lo, arrival = self._sources[at] if at >= 0 else (0, _NOTHING)
         if number >= lo + arrival.count:
@@ -308,7 +308,7 @@ class ShufflingChunkPool:
             self._uses, self._base = grown, base
 
     def anchor(self) -> str:
-        """The key that chunks are counted from; empty before one was set."""
+        """Return the key that chunks are counted from; empty before one was set."""
         return self._anchor
 
     def set_anchor(self, key: str) -> None:
@@ -318,7 +318,7 @@ class ShufflingChunkPool:
             self._since = sum(arrival.count for _, arrival in self._sources if arrival.key > key)
 
     def reset_anchor(self) -> str:
-        """Count from now on: the anchor becomes the greatest key so far, which is given."""
+        """Count from now on: set the anchor to the greatest key so far, and return it."""
         with self._changed:
             self._anchor, self._since = self._newest, 0
             return self._anchor
@@ -355,7 +355,7 @@ class ShufflingChunkPool:
 
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the state was taken: first come the draws that had not been taken. Raises `StateError`."""
+        """Continue from a state, first with its draws that had not been taken. Raises `StateError`."""
         with self._changed:
             self._check(state)
             self._shuffler.load_state_dict(state["shuffler"])
@@ -389,5 +389,5 @@ class ShufflingChunkPool:
 
 
 def _first(source: tuple[int, Arrival]) -> int:
-    """The first number of a source."""
+    """Return the first number of a source."""
     return source[0]

@@ -143,7 +143,7 @@ class PositionStore:
             self._held -= dropped
 
     def _reach(self, number: int) -> None:
-        """Have a place in the table for a number; the table grows by doubling, at either end."""
+        """Extend the table to a number; the table grows by doubling, at either end."""
         if not len(self._where):
             self._base = number
         more = max(len(self._where), 64)

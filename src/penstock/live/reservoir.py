@@ -1,4 +1,4 @@
-"""`Reservoir`: frames wait in slots, and each that comes in drives out one drawn at random."""
+"""`Reservoir`: shuffle buffer in which each new frame replaces one drawn at random."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FIRST_PAGES = 1 << 10
 class Reservoir:
     """Shuffle buffer of `slots` frames. Frames first fill the slots; then each new frame replaces one in a random slot.
 
-    `put` returns the replaced frames; at the end, `drain` returns the remaining frames in random order.
+    `exchange` returns the replaced frames; at the end, `drain` returns the remaining frames in random order.
 
     A frame stays for `d` more frames with probability `(1 - 1 / slots) ** d`: half of the frames leave within
     `0.69 * slots` frames. The order is a function of the seed and of the order of frames, and does not depend on the
@@ -70,12 +70,12 @@ class Reservoir:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the pages in use or used before, and of what is kept for each slot."""
+        """Bytes of the pages used so far, and of the tables of the slots."""
         pages = int(self._free[1]) * (PAGE + self._link.itemsize)
         return pages + sum(a.nbytes for a in (self._chunk, self._place, self._head, self._length))
 
     def exchange(self, block: Block) -> Block:
-        """Take in a block; gives the frames that it drove out, `max(0, held + n - slots)`.
+        """Insert a block; return the replaced frames, `max(0, len(self) + n - slots)`.
 
         Raises `PlanError` once `drain` was called, or for rows of another kind, and `StateError` where rows that are
         to come out are still to be restored.
@@ -90,7 +90,7 @@ class Reservoir:
         return self._swap(slots, *block.flat(), block.chunk, block.place, fresh)
 
     def drain(self, n: int) -> Block:
-        """At most `n` of the frames that are left; none once it is empty. Raises `StateError` as `exchange`."""
+        """Return at most `n` of the remaining frames; none once it is empty. Raises `StateError` as `exchange`."""
         n = min(n, len(self))
         self._check_present(n, draining=True)
         slots = self._coming(n, draining=True)
@@ -99,18 +99,18 @@ class Reservoir:
         return self._swap(slots, *nothing, np.zeros(n, np.int64), np.zeros(n, np.int32))
 
     def awaited(self, n: int, *, draining: bool = False) -> Int:
-        """Slots of a loaded state that have to be restored before `exchange` of `n` frames, or before `drain`."""
+        """Return the slots of a loaded state to restore before `exchange` of `n` frames, or before `drain`."""
         if self._absences == 0:
             return np.zeros(0, np.int64)
         slots = np.unique(self._coming(min(n, len(self)) if draining else n, draining=draining))
         return slots[self._absent[slots]]
 
     def oldest(self) -> int | None:
-        """The least chunk number in slots that were ever filled; None where there are none. Cost: a look at each."""
+        """Return the smallest chunk number in slots that were ever filled; None if none were. Cost: reads all slots."""
         return int(self._chunk[: self._filled].min()) if self._filled else None
 
     def _check_kind(self, block: Block) -> None:
-        """All blocks have to be of the kind of the first that has frames."""
+        """Check that a block is of the kind of the first block with frames."""
         if len(block) == 0:
             return
         if self._width < 0:
@@ -123,7 +123,7 @@ class Reservoir:
             raise StateError(f"expected {len(slots)} frames of the loaded state to be restored before they come out")
 
     def _fresh(self, n: int) -> int:
-        """How many of the next `n` frames go to slots that were never filled."""
+        """Return how many of the next `n` frames go to slots that were never filled."""
         return min(n, self._slots - self._filled)
 
     def _coming(self, n: int, *, draining: bool = False) -> Int:
@@ -139,8 +139,10 @@ class Reservoir:
         return permute(k, np.full(len(k), self._filled), np.zeros(len(k), np.int64), int(self._key))
 
     def _swap(self, slots: Int, given: Any, ends: Int, chunk: Int, place: Any, fresh: int = 0) -> Block:
-        """Rows and references into the slots, and others out of all but the first `fresh`, which were empty; a slot
-        may come up more than once."""
+        """Write rows and references to the slots, and return the previous ones, without the first `fresh` slots.
+
+        A slot may occur several times.
+        """
         taken_ends = np.zeros(len(slots) + 1, np.int64)
         taken = np.empty(int(self._length[slots].sum()) + len(given), np.uint8)
         done = 0
@@ -184,11 +186,11 @@ class Reservoir:
             setattr(self, name, grown)
 
     def _shaped(self, values: npt.NDArray[np.uint8], ends: Int) -> Any:
-        """Rows as they came in."""
+        """Return rows in the form of the inserted blocks."""
         return values.reshape(-1, self._width) if self._width > 0 else Ragged(values, ends)
 
     def state_dict(self) -> dict[str, Any]:
-        """Counters, and which frame is in each slot: `chunk` `[slots]` int64, `place` `[slots]` int32. No rows."""
+        """Return counters and the frame of each slot: `chunk` `[slots]` int64, `place` `[slots]` int32. No rows."""
         names = ("slots", "seed", "filled", "drawn", "drained")
         counters = {name: int(getattr(self, f"_{name}")) for name in names}
         return {**counters, "chunk": self._chunk[: self._filled].copy(), "place": self._place[: self._filled].copy()}
@@ -232,7 +234,7 @@ class Reservoir:
         self._losses += len(slots)
 
     def is_absent(self, slots: Int) -> npt.NDArray[np.bool_]:
-        """`[n]` whether the frames in slots are still to be restored."""
+        """Return `[n]` whether the frames of slots are not restored yet."""
         return self._absent[slots]
 
 

@@ -1,4 +1,4 @@
-"""`Restoring`: the frames that a loaded state names come back into a reservoir while it already works."""
+"""`Restoring`: restores the frames of a loaded state while the reservoir is in use."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from penstock.live.reservoir import Reservoir
 Int = npt.NDArray[np.int64]
 Place = npt.NDArray[np.int32]
 Fetch = Callable[[Int, Place], Iterable[tuple[Int, Block]]]
-"""Gives frames named by references `(chunk [n], place [n])`, in pieces: `index` into the references, and their frames.
-References whose frames cannot be had come in no piece."""
+"""Yields frames by references `(chunk [n], place [n])`, in pieces: `index` into the references, and the frames.
+
+Frames that cannot be read are in no piece.
+"""
 
 BESIDE = 4  # extra slots restored per new frame, so that restoring ends before old files expire
 
@@ -48,7 +50,7 @@ class Restoring:
 
     @property
     def done(self) -> bool:
-        """Whether no slot is left to be filled."""
+        """Whether all slots are filled."""
         return self._at == len(self._slots)
 
     def ready_for(self, n: int, *, draining: bool = False) -> int:
@@ -69,7 +71,7 @@ class Restoring:
         return int(np.count_nonzero(~missing))
 
     def _with_their_chunks(self, slots: Int) -> Int:
-        """All slots that are still to be filled from the same chunks."""
+        """Return all slots that are not filled yet from the same chunks."""
         chunks = np.unique(self._chunk[slots])
         lo, hi = (np.searchsorted(self._sorted, chunks, side=side) for side in ("left", "right"))
         every = np.concatenate([self._slots[:0], *(self._slots[a:b] for a, b in zip(lo, hi, strict=True))])

@@ -1,4 +1,4 @@
-"""`ShufflingFrameSampler`: frames of many chunks, mixed in a reservoir, and cut into batches."""
+"""`ShufflingFrameSampler`: shuffles frames of many chunks in a reservoir and makes batches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SampledBatch:
 
 
 class ShufflingFrameSampler:
-    """Frames go through a reservoir of `slots` (0: none, they keep their order) and out in batches of `batch_size`.
+    """Shuffles frames in a reservoir of `slots` (0: none, frames keep their order) and makes batches of `batch_size`.
 
     `take` adds blocks; `ready` yields full batches; after `finish` the reservoir is drained, and the last batch is
     smaller, or dropped with `drop_last`. The order is a function of the seed and of the order of frames.
@@ -79,12 +79,12 @@ class ShufflingFrameSampler:
 
     @property
     def taken(self) -> int:
-        """The number of the draw after the last that was taken in."""
+        """Number of the draw after the last one added."""
         return self._taken
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more is taken in."""
+        """Whether `finish` was called."""
         return self._ended
 
     def held(self) -> int:
@@ -92,7 +92,7 @@ class ShufflingFrameSampler:
         return 0 if self._reservoir is None else len(self._reservoir)
 
     def take(self, blocks: Sequence[Block], end: int) -> None:
-        """Take in the frames of the draws before `end`. A block of rows of another width is dropped and counted."""
+        """Add the frames of the draws before `end`. Blocks with another row width are dropped and counted."""
         with self._metrics.work():
             if self._restoring is not None:
                 self._restoring.ready_for(sum(map(len, blocks)))
@@ -112,7 +112,7 @@ class ShufflingFrameSampler:
         self._leave(block if self._reservoir is None else self._reservoir.exchange(block))
 
     def finish(self) -> None:
-        """Nothing more is taken in."""
+        """End the input."""
         with self._lock:
             self._ended = True
 
@@ -122,7 +122,7 @@ class ShufflingFrameSampler:
             yield batch
 
     def consumed(self, index: int) -> None:
-        """All batches up to `index` are done with: a state does not name them."""
+        """Mark all batches up to `index` as done: a state does not name them."""
         with self._lock:
             while self._given and self._given[0][0] <= index:
                 self._given.popleft()
@@ -133,7 +133,7 @@ class ShufflingFrameSampler:
             self._given = deque(given for given in self._given if given[0] != batch.index)
 
     def oldest(self) -> int | None:
-        """The least chunk number among all frames that a state would name; None where there are none."""
+        """Return the smallest chunk number of all frames that a state would name; None without frames."""
         with self._lock:
             held = [block.chunk for block in self._left] + [chunk for _, chunk, _ in self._given]
             least = [int(chunk.min()) for chunk in held if len(chunk)]
@@ -210,7 +210,7 @@ class ShufflingFrameSampler:
         )
 
     def _fetched(self) -> SampledBatch | None:
-        """The next batch of a state of which there are any frames, None after the last."""
+        """Return the next batch of a state that has frames, None after the last."""
         while self._again:
             index, chunk, place = self._again.popleft()
             block = _restored(chunk, place, self._fetch)
@@ -219,7 +219,7 @@ class ShufflingFrameSampler:
         return None
 
     def _check_some(self, found: int, named: int) -> None:
-        """Of all frames that a state names, some have to be there."""
+        """Raise `StateError` if no frame of a state can be read."""
         if self._restoring is not None and self._reservoir is not None:
             named += len(self._reservoir)
             while found == 0 and not self._restoring.done:

@@ -1,4 +1,4 @@
-"""The checksum of a saved state: a damaged one is refused as a whole, before any part of it is taken over.
+"""Checksum of a saved state: a damaged state is refused before any part of it is loaded.
 
 A state refers to chunks and frames by number, and most numbers are plausible, so looking at each part finds little.
 The checksum is of the values and not of their form: arrays that became lists on the way through JSON have the same.
@@ -18,7 +18,7 @@ NAME = "checksum"
 
 
 def sealed(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The state with its checksum. Cost: one pass, some 3 ms a million numbers in arrays, 300 in lists.
+    """Return the state with its checksum. Cost: one pass, some 3 ms a million numbers in arrays, 300 in lists.
 
     >>> sealed({"frames": np.arange(3)})["checksum"] == sealed({"frames": [0, 1, 2]})["checksum"]
     True
@@ -35,7 +35,7 @@ def check_seal(state: Mapping[str, Any]) -> None:
 
 
 def checksum(value: object, before: int = 0) -> int:
-    """CRC-32 of a tree of plain values, going on from `before`."""
+    """Return the CRC-32 of a tree of plain values, continued from `before`."""
     if isinstance(value, Mapping):
         names = sorted(value)  # JSON may give them back in another order
         for name in names:
@@ -62,7 +62,7 @@ def _of_list(values: Any, before: int) -> int:
 
 
 def _integers(values: Any) -> Any:
-    """A flat list of integers as an array, None for any other."""
+    """Return a flat list of integers as an array, None for other values."""
     if not all(isinstance(value, int | np.integer) and type(value) is not bool for value in values):
         return None
     try:

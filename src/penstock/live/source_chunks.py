@@ -1,4 +1,4 @@
-"""`EpisodeInlet`: episodes of any source that grows, as chunks; `RowLayout`, their columns as rows of bytes."""
+"""`EpisodeInlet`: episodes of a growing source as chunks; `RowLayout`: their columns as rows of bytes."""
 
 from __future__ import annotations
 

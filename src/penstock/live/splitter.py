@@ -1,4 +1,4 @@
-"""`ChunkSourceSplitter`: which part a chunk belongs to, by a hash that is the same in every process, for ever."""
+"""`ChunkSourceSplitter`: assigns chunks to parts by a hash that is stable across processes and versions."""
 
 from __future__ import annotations
 
@@ -37,18 +37,20 @@ class ChunkSourceSplitter:
         self._ends = [int(end * (1 << 64)) for end in accumulate(self.shares)]
 
     def parts(self, key: str, n: int, first: int = 0) -> Int:
-        """`[n]` part of each chunk of a source, from chunk `first` on. Cost: some microsecond a chunk."""
+        """Return `[n]` the part of each chunk of a source, from chunk `first` on. Cost: a few µs a chunk."""
         return np.array([self._part(key, i) for i in range(first, first + n)], np.int64)
 
     def parts_of(self, source: ChunkSource) -> Int:
-        """`[n]` part of each chunk of a source: by its key, or by what it says itself its chunks are known by for ever,
-        in an attribute `split_by`, a key and the number of its first chunk."""
+        """Return `[n]` the part of each chunk of a source.
+
+        The hash uses the key of the source, or its attribute `split_by`: a permanent key and the number of its first
+        chunk.
+        """
         key, first = getattr(source, "split_by", (source.key, 0))
         return self.parts(key, len(source), first)
 
     def lost_of(self, source: ChunkSource) -> Int:
-        """`[n]` part that each chunk is counted in which a damaged source should have and lost: as if they were behind
-        its last one."""
+        """Return `[n]` the part that counts each lost chunk of a damaged source, as if it followed the last chunk."""
         key, first = getattr(source, "split_by", (source.key, 0))
         return self.parts(key, source.expected - len(source), first + len(source))
 
@@ -58,7 +60,7 @@ class ChunkSourceSplitter:
         return next(part for part, end in enumerate(self._ends) if number < end)
 
     def view(self, source: ChunkSource, part: int) -> ChunkSource:
-        """The chunks of one part of a source, in its order; closing it closes the source."""
+        """Return the chunks of one part of a source, in its order; closing it closes the source."""
         self.check(part)
         lost = int(np.count_nonzero(self.lost_of(source) == part))
         return ChunkSubset(source, np.flatnonzero(self.parts_of(source) == part), lost)
@@ -72,7 +74,7 @@ class ChunkSourceSplitter:
         return tuple(SplitPart(inlet, self, i) for i in range(len(self.shares)))
 
     def opener(self, opener: Opener, part: int) -> Opener:
-        """An opener that gives one part of what another opens."""
+        """Return an opener for one part of the files of another opener."""
         self.check(part)
 
         def opened(path: Path) -> ChunkSource | None:
@@ -89,7 +91,7 @@ class ChunkSourceSplitter:
 
 @dataclass(frozen=True, eq=False)
 class SplitPart:
-    """Part `index` of what an inlet gives; see `ChunkSourceSplitter.split`. Raises `PlanError` for one there is not."""
+    """Part `index` of an inlet; see `ChunkSourceSplitter.split`. Raises `PlanError` for a part out of range."""
 
     inlet: Inlet
     splitter: ChunkSourceSplitter
@@ -100,7 +102,7 @@ class SplitPart:
 
 
 class ChunkSubset(ChunkSource):
-    """Some chunks of a source, which lost so many more; closing it closes the source."""
+    """Subset of the chunks of a source, with its number of lost chunks; closing it closes the source."""
 
     def __init__(self, source: ChunkSource, chosen: Int, lost: int = 0) -> None:
         self.key, self.torn, self._source, self._chosen, self._lost = source.key, source.torn, source, chosen, lost

@@ -56,12 +56,12 @@ class StreamShuffler:
 
     @property
     def window(self) -> tuple[int, int]:
-        """The numbers `lo : hi` that can be drawn."""
+        """Numbers `lo : hi` that can be drawn."""
         return self._window
 
     @property
     def passes(self) -> int:
-        """How many passes are over."""
+        """Number of finished passes."""
         return self._passes
 
     def extend(self, lo: int, hi: int) -> None:
@@ -96,7 +96,7 @@ class StreamShuffler:
 
     @property
     def removed(self) -> int:
-        """How many numbers of the window were removed."""
+        """Number of removed numbers of the window."""
         begins, ends = self._holes
         return sum(ends) - sum(begins)
 
@@ -130,7 +130,7 @@ class StreamShuffler:
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
     def _take(self, n: int) -> Int:
-        """At most `n` more; numbers that left the window meanwhile are taken too, and dropped."""
+        """Draw at most `n` more numbers; numbers that have left the window are drawn too, and dropped."""
         left = self._ranges[HI] - self._ranges[LO] - self._ranges[TAKEN]
         which = np.zeros(min(n, int(left.sum())), np.int64)
         if len(left) > 1:
@@ -156,7 +156,7 @@ class StreamShuffler:
         self._streams += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain JSON: the window, the counters, and four integers for each range."""
+        """Return plain JSON: the window, the counters, and four integers for each range."""
         return {
             "seed": self._seed,
             "window": list(self._window),
@@ -169,7 +169,7 @@ class StreamShuffler:
 
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where `state_dict` was taken. Raises `StateError` for anything else, or another seed."""
+        """Continue from a `state_dict`. Raises `StateError` for anything else, or another seed."""
         ranges = np.array(state["ranges"], np.int64).reshape(-1, 4).T.copy()
         window = int(state["window"][0]), int(state["window"][1])
         begins, ends = ([int(end) for end in held] for held in state["holes"])

@@ -1,4 +1,4 @@
-"""`PassStats`: how many chunks of a pass could be used, so that a run that gives nothing ends with a reason."""
+"""`PassStats`: counts usable chunks of a pass, so that a run without any ends with a reason."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PassStats:
         return barren
 
     def finish(self) -> Barren | None:
-        """Why the pass that ends is barren, if it is."""
+        """Return why the ending pass is barren, if it is."""
         if self.good == 0 and self.unread > 0 and self.bad == 0:
             return "unread"  # which says nothing about passes in which chunks can be read
         self.idle = 0 if self.frames else self.idle + 1
@@ -47,11 +47,11 @@ class PassStats:
         return "idle" if self.idle >= self.patience else None
 
     def state_dict(self) -> dict[str, int]:
-        """The counts."""
+        """Return the counts."""
         return {name: getattr(self, name) for name in NAMES}
 
     @loading_state
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from counts. Raises `StateError` for something else."""
+        """Continue from counts. Raises `StateError` for something else."""
         for name in NAMES:
             setattr(self, name, int(state[name]))

@@ -16,8 +16,10 @@ from penstock.live.sampler import SampledBatch
 
 Arrays = dict[str, Any]
 Decode = Callable[[Array, Arrays | None], Arrays]
-"""`decode(rows, out)` gives arrays of `n` rows each, by name. `out` is what it gave for another batch of as many rows,
-to be filled and given again, or None: then it makes new ones."""
+"""`decode(rows, out)` returns arrays of `n` rows each, by name.
+
+`out` is its result for an earlier batch of equal length, to be filled and returned, or None for new arrays.
+"""
 
 _UNUSED = 3  # references to an array that is not in use: the dict's, the loop's, and getrefcount's own
 
@@ -64,7 +66,7 @@ class TensorGenerator:
         self._kept: list[tuple[int, Arrays]] = []
 
     def decode(self, batch: SampledBatch) -> Decoded:
-        """The arrays of a batch."""
+        """Return the arrays of a batch."""
         block = batch.block
         if self._decode is None:
             arrays: Arrays = {"rows": block.rows}

@@ -1,4 +1,4 @@
-"""`ChunkUnpacker`: which positions of a chunk are taken, by arithmetic on its number and on how often it was used."""
+"""`ChunkUnpacker`: selects positions of a chunk by arithmetic on its number and its number of uses."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class ChunkUnpacker:
         self.count, self._key, self._starts = count, key(seed, "unpacker"), key(seed, "unpacker starts")
 
     def places(self, number: int, use: int, n: int, weights: Float | None = None) -> Int:
-        """`[k]` positions within `0 : n` for one use of chunk `number`; `weights` `[n]` go with `count` only.
+        """Return `[k]` positions within `0 : n` for one use of chunk `number`; `weights` `[n]` go with `count` only.
 
         Cost: of what is taken; with weights, of all that was taken by this and earlier uses.
         Raises `PlanError` for weights of another length, negative or not finite.
@@ -126,7 +126,7 @@ def _mixed(z: int) -> int:
 
 
 def _of_chunk(key: np.uint64, number: int) -> np.uint64:
-    """The key of one chunk."""
+    """Return the key of one chunk."""
     return mix(np.array([number], np.uint64) + key)[0]
 
 
