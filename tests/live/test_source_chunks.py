@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -132,12 +132,11 @@ def test_episodes_that_are_not_there_are_gone() -> None:
 
 @pytest.mark.parametrize("steps", [[12], [5, 12], [1, 2, 7, 12]])
 def test_parts_of_episodes_are_the_same_however_they_came(tmp_path: Path, steps: list[int]) -> None:
-    splitter, found = ChunkSourceSplitter([2, 1]), [Counter[int](), Counter[int]()]
-    path = tmp_path / "data"
+    splitter, path = ChunkSourceSplitter([2, 1]), tmp_path / "data"
     with COLUMNS.create(path, SPEC, {}) as writer:
         writer.write_all([episode(e) for e in range(steps[0])])
     inlet = EpisodeInlet(COLUMNS.open(path), ["rewards"])
-    options = LiveOptions(reservoir=0, batch_size=64, follow="manual", passes=200, window=100)
+    options = LiveOptions(reservoir=0, batch_size=64, follow="manual", window=100)
     parts = [LivePipeline(part, options, decode=inlet.layout.decode) for part in splitter.split(inlet)]
     with parts[0], parts[1]:
         parts[0].poll()
@@ -145,11 +144,11 @@ def test_parts_of_episodes_are_the_same_however_they_came(tmp_path: Path, steps:
             with COLUMNS.append(path) as writer:
                 writer.write_all([episode(e) for e in range(len(inlet.source), last)])
             parts[0].poll()
-        for part, seen in zip(parts, found, strict=True):
-            part.start()
-            for pool in part.pools:
-                pool.finish()
-            seen.update(int(r) for batch in part for r in batch["rewards"])
-    assert set(found[0]) | set(found[1]) == set(range(12))
-    expected = splitter.parts("episodes", 12).tolist()
-    assert [int(e in found[1]) for e in range(12)] == expected
+        part_of = splitter.parts("episodes", 12)
+        for i, part in enumerate(parts):  # passes are endless: threads may draw many before the last episodes arrive
+            expected, seen = set(np.flatnonzero(part_of == i).tolist()), set[int]()
+            for batch in islice(part, 5000):
+                seen.update(batch["rewards"].astype(int).tolist())
+                if seen >= expected:
+                    break
+            assert seen == expected
