@@ -2,7 +2,7 @@
 
 Reads README, docs, docstrings, comments and error messages. Prints the words, the flags and the flags per 1,000 words
 of each package, and with `--list` each flag as `file:line: phrase -> advice`. Without paths it checks the whole project
-and fails where the project has more than 1 flag per 1,000 words, or a file of more than 200 words has more than 5.
+and fails where a package has more than 1 flag per 1,000 words, or a file of more than 200 words has more than 5.
 
 A flag is a place to look at. Rewrite the sentence: subject, verb, object, and the word that a reader would search for.
 """
@@ -21,11 +21,6 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PATHS = ("README.md", "CONTRIBUTING.md", "docs", "src")
 OVERALL, FILE, SMALL = 1.0, 5.0, 200
-
-# Packages that are above the limits, and how many flags per 1,000 words they may have. Entries are only lowered and
-# removed. Their files have no limit of their own until then.
-EXCEPTIONS = {
-}
 
 # Regular expressions, a space for any white space, with the advice.
 RULES = {
@@ -162,15 +157,14 @@ def package(file: Path) -> str:
 def over_limits(by_file: dict[str, tuple[str, Counts]], by_package: dict[str, Counts]) -> list[str]:
     """Return what is above its limit."""
     total = Counts()
-    for name, counts in by_package.items():
-        if name not in EXCEPTIONS:
-            total.add(counts)
+    for counts in by_package.values():
+        total.add(counts)
     wrong = [f"all: {total.rate:.1f} per 1,000 words, the limit is {OVERALL}"] if total.rate > OVERALL else []
     for name, counts in by_package.items():
-        if counts.rate > EXCEPTIONS.get(name, FILE):
-            wrong.append(f"{name}: {counts.rate:.1f} per 1,000 words, the limit is {EXCEPTIONS.get(name, FILE)}")
-    for name, (of, counts) in by_file.items():
-        if of not in EXCEPTIONS and counts.words > SMALL and counts.rate > FILE:
+        if counts.rate > OVERALL and counts.words > SMALL:
+            wrong.append(f"{name}: {counts.rate:.1f} per 1,000 words, the limit of a package is {OVERALL}")
+    for name, (_, counts) in by_file.items():
+        if counts.words > SMALL and counts.rate > FILE:
             wrong.append(f"{name}: {counts.rate:.1f} per 1,000 words, the limit of a file is {FILE}")
     return wrong
 
@@ -195,7 +189,7 @@ def main(arguments: list[str]) -> int:
     if "--list" in arguments or wrong:
         above = {line.split(":")[0] for line in wrong}
         for name, (of, counts) in by_file.items():
-            if "--list" in arguments or above & {name, of} or ("all" in above and of not in EXCEPTIONS):
+            if "--list" in arguments or above & {name, of} or "all" in above:
                 for file, line, phrase, advice in counts.flags:
                     print(f"{file}:{line}: {phrase} -> {advice}")
     for line in wrong:
