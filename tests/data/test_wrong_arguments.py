@@ -50,9 +50,9 @@ def test_samples_are_read_by_integers(data: Any, index: object) -> None:
 def test_a_loader_and_a_mix_take_samples(data: Any) -> None:
     makes: list[Any] = [penstock.Loader, lambda given, _: penstock.mix([given])]
     for make in makes:
-        with pytest.raises(ArgumentError, match=r"got a EpisodeDataset; make samples .* with samples\(\), windows"):
+        with pytest.raises(ArgumentError, match=r"got EpisodeDataset; make samples .* with samples\(\), windows"):
             make(data, 4)
-        with pytest.raises(ArgumentError, match=r"got a list; penstock\.open and penstock\.from_arrays"):
+        with pytest.raises(ArgumentError, match=r"got list; penstock\.open and penstock\.from_arrays"):
             make([1, 2], 4)
 
 

@@ -1,7 +1,7 @@
 """HTML for notebooks: headings, tables and small pictures, with inline CSS and without scripts.
 
 Colours are inherited, and lines are translucent gray, so that a page looks right in the light and the dark theme of
-Jupyter, VS Code and Colab. All text is escaped: data cannot add elements of its own.
+Jupyter, VS Code and Colab. All text is escaped, so data cannot add elements.
 """
 
 from __future__ import annotations

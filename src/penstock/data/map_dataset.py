@@ -577,7 +577,7 @@ def require_samples(dataset: object) -> None:
     name = type(dataset).__name__
     hint = "make samples of its episodes first, with samples(), windows(16), pairs() or sequences()"
     hint = hint if name == "EpisodeDataset" else "penstock.open and penstock.from_arrays make datasets"
-    raise ArgumentError(f"expected samples as a MapDataset, got a {name}; {hint}")
+    raise ArgumentError(f"expected samples as a MapDataset, got {name}; {hint}")
 
 
 def _positions(chosen: range) -> IntArray:

@@ -20,7 +20,7 @@ from penstock.record.fields import leaf_field
 
 Store = Callable[[int, Any], None]
 
-# What a column takes besides its own dtype: nothing; Python numbers, which have no width; any that can be rounded.
+# Values that a column accepts besides its own dtype: none; Python numbers, which have no width; all that round to it.
 Cast = Literal["exact", "python", "any"]
 
 FIRST_ROWS = 64

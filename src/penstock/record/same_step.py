@@ -21,7 +21,7 @@ from penstock.errors import DataError
 from penstock.record.checks import RecordingWarning, Verdict
 
 CERTAIN_NBYTES = 64  # an array of fewer bytes may be equal by chance: a position on a small board
-INFO_NBYTES = 8  # numbers in infos that changed to those of the reset: fewer bytes than one count are flags
+INFO_NBYTES = 8  # numbers in infos that changed to the infos of the reset: fewer bytes than one count are flags
 
 
 def copy_before_reset(envs: VectorEnv[Any, Any, Any]) -> bool:

@@ -32,7 +32,7 @@ class Ahead:
         limits = PrefetchLimits(1, max(1, limit), limit)
         self._pieces = OrderedMap(_as_it_is, _pieces(open, path), limits, weigh=len, name=f"unpacking {path}")
         self._pieces.start()
-        self._piece = memoryview(b"")  # what is left of the piece that is being read
+        self._piece = memoryview(b"")  # rest of the piece that is being read
 
     def read(self, n: int) -> bytes:
         """Return at most `n` bytes, and none at the end.

@@ -195,7 +195,7 @@ def unknown_option(owner: str, name: str, known: Collection[str]) -> ArgumentErr
     """Return the error for an option that does not exist.
 
     Args:
-        owner: What has the options, for the message.
+        owner: Name of the format or function that takes the options, for the message.
         name: The unknown option.
         known: Names of all options.
 
