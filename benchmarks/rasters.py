@@ -23,6 +23,7 @@ from typing import Any
 import cv2
 import figures
 import numpy as np
+from raster_config import HISTORY, config
 
 from penstock.domains.driving.ego import EgoDataset
 from penstock.domains.driving.rasterize import RasterOptions, Scenes, Views, build_rasterizer
@@ -30,23 +31,7 @@ from penstock.domains.driving.rasterize.drawing import Strokes
 from penstock.formats.l5kit.source import L5KitSource
 from penstock.kernels.polygons_reference import CLOSED, FILLED, POINT
 
-BATCH, HISTORY = 64, 10
-
-
-def config(map_type: str) -> dict[str, Any]:
-    raster = {
-        "raster_size": [224, 224],
-        "pixel_size": [0.5, 0.5],
-        "ego_center": [0.25, 0.5],
-        "map_type": map_type,
-        "satellite_map_key": "aerial_map.png",
-        "semantic_map_key": "semantic_map.pb",
-        "dataset_meta_key": "meta.json",
-        "filter_agents_threshold": 0.5,
-        "set_origin_to_bottom": True,
-    }
-    model = {"history_num_frames": HISTORY, "future_num_frames": 50, "step_time": 0.1, "render_ego_history": True}
-    return {"raster_params": raster, "model_params": model}
+BATCH = 64
 
 
 Call = tuple[Callable[..., Any], tuple[Any, ...]]

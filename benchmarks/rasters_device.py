@@ -21,7 +21,7 @@ from pathlib import Path
 import figures
 import numpy as np
 import torch
-from rasters import HISTORY, config
+from raster_config import HISTORY, config
 
 from penstock.domains.driving.rasterize import Scenes, VectorRasterizer, Vectors, Views, build_rasterizer
 from penstock.formats.l5kit import FORMAT
