@@ -1,7 +1,7 @@
 """CPU seconds of first calls in a fresh environment, where no kernel is compiled yet.
 
-Goals: the first shuffled batch of windows within 2 s, any other first call within 5 s, on one core. The table has the goal of
-each case.
+Goals: the first shuffled batch of windows within 2 s, any other first call within 5 s, on one core. The
+table has the goal of each case.
 
     python benchmarks/first_use.py [--only windows] [--kernels 10]
 
