@@ -50,7 +50,11 @@ def test_every_figure_has_a_command_and_every_run_its_text() -> None:
 
 
 def test_every_benchmark_has_a_command_and_every_command_its_benchmark() -> None:
-    scripts = {path.name for path in (ROOT / "benchmarks").glob("*.py")} - {"figures.py", "measure.py", "raster_config.py"}
+    scripts = {path.name for path in (ROOT / "benchmarks").glob("*.py")} - {
+        "figures.py",
+        "measure.py",
+        "raster_config.py",
+    }
     helpers = {"minari_reference.py", "packing_grain.py", "minari_suite.py"}  # the last needs a checkout of Minari
     assert {command.words.split()[0] for command in measure.COMMANDS} == scripts - helpers
 
