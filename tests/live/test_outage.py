@@ -20,7 +20,7 @@ import pytest
 from penstock.errors import DataError
 from penstock.flow.queue import QueueClosed
 from penstock.formats.base.chunks import Wanted
-from penstock.live import feed as feed_module
+from penstock.live import stream as stream_module
 from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.directory import FilePathProvider
 from penstock.live.journal import Journal
@@ -223,7 +223,7 @@ def test_a_file_that_the_system_cannot_open_for_now_is_taken_later(tmp_path: Pat
 
 
 def test_chunks_that_cannot_be_read_for_now_are_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feed_module, "PAUSE", 0.0)
+    monkeypatch.setattr(stream_module, "PAUSE", 0.0)
     names(tmp_path, FILES)
     broken = [True]
 

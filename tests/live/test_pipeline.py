@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import numpy as np
 import pytest
 
 from penstock.core.ragged import Ragged, offsets_of
-from penstock.errors import DataError, StateError
+from penstock.errors import DataError, PlanError, StateError
+from penstock.flow.limits import cores
 from penstock.flow.queue import QueueClosed
 from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.directory import FilePathProvider
@@ -48,11 +50,46 @@ def test_a_pass_has_every_position_once_and_one_order_whatever_the_threads(
 ) -> None:
     names(tmp_path, FILES)
     runs = [
-        rest(finite(tmp_path, threads=n, seed=seed, reservoir=reservoir, draws=d)) for n, d in [(1, 3), (2, 1), (5, 8)]
+        rest(finite(tmp_path, threads=n, seed=seed, reservoir=reservoir, draws=d))
+        for n, d in [(1, 3), (2, 1), (5, 8), (0, 4)]
     ]
-    assert runs[0] == runs[1] == runs[2]
+    assert runs[0] == runs[1] == runs[2] == runs[3]
     assert Counter(f for batch in runs[0] for f in batch) == Counter(frames_of(GAMES))
     assert all(len(batch) == 7 for batch in runs[0][:-1])
+
+
+def test_without_threads_the_caller_does_all_the_work(tmp_path: Path) -> None:
+    names(tmp_path, FILES)
+    before, used = set(threading.enumerate()), set[str]()
+
+    def transform(frames: np.ndarray, _: str) -> np.ndarray:
+        used.add(threading.current_thread().name)
+        return frames
+
+    inlet = ChunkSourceLoader(FilePathProvider(tmp_path, watch="off"), Opener(), threads=0)
+    options = LiveOptions(reservoir=20, batch_size=7, follow=False, threads=0, hanse_gamma=1.0)
+    with LivePipeline(inlet, options, hooks=ChunkFunctions(transform=transform)) as run:
+        assert next(run)
+        assert set(threading.enumerate()) <= before
+        stages = run.metrics()["stages"]
+        assert list(run)
+    assert used == {threading.current_thread().name}
+    assert stages["tensor_generator"]["threads"] == 1
+
+
+def test_threads_are_chosen_by_none_and_refused_where_the_caller_cannot_do_the_work(tmp_path: Path) -> None:
+    names(tmp_path, FILES)
+    with finite(tmp_path) as run:
+        next(run)
+        assert run.metrics()["stages"]["tensor_generator"]["threads"] == min(4, cores())
+    refused: list[dict[str, Any]] = [{"threads": -1}, {"threads": 0, "overflow": "drop_new"}]
+    for bad in refused:
+        with pytest.raises(PlanError, match="threads"):
+            LiveOptions(**bad)
+    for follow in (True, "manual"):
+        with pytest.raises(PlanError, match="give threads=None"):
+            LivePipeline(loader(tmp_path), LiveOptions(threads=0, follow=follow), journal=tmp_path / "moves")
+    Journal(tmp_path / "moves").close()  # the refused pipelines did not lock it
 
 
 def test_seeds_give_different_orders(tmp_path: Path) -> None:
@@ -102,7 +139,7 @@ def test_a_run_that_loads_a_state_goes_on_with_the_next_batch(tmp_path: Path, ki
             states.append(whole.state_dict())
     assert len(batches) > 3
     for i, state in enumerate(states):
-        again = finite(tmp_path, threads=1 + i % 5, **options)
+        again = finite(tmp_path, threads=i % 6, **options)
         again.load_state_dict(state)
         with again:
             assert [listed(batch) for batch in again] == batches[i:], f"after {i} batches"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import PlanError, StateError
-from penstock.live import feed as feed_module
+from penstock.live import stream as stream_module
 from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.directory import FilePathProvider
 from penstock.live.journal import Journal
@@ -188,7 +188,7 @@ def test_an_output_that_is_not_read_holds_up_nothing_and_holds_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many files come and go; the other output, started or not, knows no more than its window."""
-    monkeypatch.setattr(feed_module, "SWEEP", 64)
+    monkeypatch.setattr(stream_module, "SWEEP", 64)
     names(tmp_path, [[f] for f in range(12)])
     with Shared(tmp_path, window=4) as both:
         next(both.train)

@@ -15,7 +15,7 @@ from penstock.errors import PlanError, StateError
 from penstock.live import EpisodeInlet, LiveOptions, LivePipeline
 from penstock.load import Loader
 from penstock.load.jax import JaxLoader
-from penstock.load.live_feed import LiveExplanation
+from penstock.load.pipeline_source import LiveExplanation
 from penstock.load.torch import TorchLoader
 
 STEPS, SIZE = 60, 8

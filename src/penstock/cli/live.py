@@ -49,7 +49,9 @@ Count = Annotated[int | None, typer.Option("--count", help="Number of a game's p
 Reservoir = Annotated[int | None, typer.Option("--reservoir", help="Positions in the shuffle buffer.")]
 Ahead = Annotated[int | None, typer.Option("--ahead", help="Later uses of a game to keep positions for.")]
 BatchSize = Annotated[int | None, typer.Option("--batch-size", help="Positions in a batch.")]
-Threads = Annotated[int | None, typer.Option("--threads", help="Threads of each stage.")]
+Threads = Annotated[
+    int | None, typer.Option("--threads", help="Threads of each stage. 0, only with --once, reads in the main thread.")
+]
 MaxLost = Annotated[
     str | None,
     typer.Option(

@@ -58,7 +58,7 @@ def _in_turn(advance: Callable[[Any], Columns]) -> Callable[[Any], Columns]:
     @functools.wraps(advance)
     def following(self: Any) -> Columns:
         # Made at the first call, in one step; subclasses need not call an `__init__` of ours.
-        turns = self.__dict__.get("_turns") or self.__dict__.setdefault("_turns", Turns("this iterator over blocks"))
+        turns = self.__dict__.get("_turns") or self.__dict__.setdefault("_turns", Turns("iterator over blocks"))
         with turns:
             return advance(self)
 

@@ -1,4 +1,4 @@
-"""Locks for processes that may fork."""
+"""Locks for processes that may fork, and the process that an object with threads belongs to."""
 
 from __future__ import annotations
 
@@ -50,11 +50,46 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
+class HomeProcess:
+    """The process that made an object with threads. A forked process has a copy of the object without the threads.
+
+    The copy would wait for the threads, and for locks that they had, for ever. So its methods call `check` first.
+
+    Args:
+        what: Name of the object, for the message.
+
+    Example:
+        >>> home = HomeProcess("pipeline")
+        >>> home.check()
+        >>> home.is_here
+        True
+    """
+
+    __slots__ = ("_pid", "_what")
+
+    def __init__(self, what: str) -> None:
+        self._what, self._pid = what, os.getpid()
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this is the process."""
+        return os.getpid() == self._pid
+
+    def check(self) -> None:
+        """Raise `WorkerError` in another process."""
+        if not self.is_here:
+            raise WorkerError(
+                f"expected the process {self._pid}, which made this {self._what}, got the forked process "
+                f"{os.getpid()}: threads do not survive a fork; make the {self._what} in the process that reads it, "
+                "from a state if it should continue"
+            )
+
+
 class Turns:
     """Lock for the threads of one process: `with turns` admits one thread at a time.
 
-    In a forked process it raises `WorkerError`. The threads of an iterator do not survive a fork. A thread of the
-    parent may have had the lock, and waiting would then never end.
+    In a forked process it raises `WorkerError`. A thread of the parent may have had the lock, and waiting would then
+    never end.
 
     Args:
         what: Name of the protected object, for the message.
@@ -63,26 +98,17 @@ class Turns:
         WorkerError: The process was forked from the one that made the lock.
 
     Example:
-        >>> with Turns("this iterator"):
+        >>> with Turns("iterator"):
         ...     pass
     """
 
-    __slots__ = ("_lock", "_process", "_what")
+    __slots__ = ("_lock", "home")
 
     def __init__(self, what: str) -> None:
-        self._what, self._process, self._lock = what, os.getpid(), threading.RLock()
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether this is another process."""
-        return os.getpid() != self._process
+        self.home, self._lock = HomeProcess(what), threading.RLock()
 
     def __enter__(self) -> None:
-        if self.elsewhere:
-            raise WorkerError(
-                f"{self._what} belongs to process {self._process}, and a forked process ({os.getpid()}) has none of "
-                "its threads; make a new iterator here, from a state if it should go on where the other stands"
-            )
+        self.home.check()
         self._lock.acquire()
 
     def __exit__(self, *exc: object) -> None:

@@ -38,11 +38,10 @@ from collections.abc import Callable, Iterable, Iterator
 from types import GeneratorType
 from typing import Any, Generic, TypeVar
 
-from penstock.core.turns import ForkSafeLock
+from penstock.core.turns import ForkSafeLock, HomeProcess
 from penstock.errors import WorkerError
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.metrics import StageMetrics
-from penstock.flow.process import HomeProcess
 from penstock.flow.queue import QueueClosed, WaitingTime, wait_until
 
 T = TypeVar("T")
@@ -116,7 +115,8 @@ class OrderedMap(Generic[T, R]):
         """Return the next result.
 
         Args:
-            timeout: Seconds to wait. The default None waits for ever.
+            timeout: Seconds to wait. The default None waits for ever. With `threads=0` nothing is waited for: this call
+                computes the result, however long that takes.
 
         Raises:
             StopIteration: All results were returned.

@@ -85,7 +85,7 @@ class Inlet(ABC):
 
 
 class ChunkSourceLoader(Inlet):
-    """Opens the files of a `provider` with `opener`, by `threads` threads.
+    """Opens the files of a `provider` with `opener`, by `threads` threads, or with 0 in the thread that asks for files.
 
     At the start, files are opened from the newest on until they have the wanted number of chunks; at most `threads`
     files are opened in vain. Other files are counted as `skipped`, and files that cannot be opened as
@@ -116,7 +116,7 @@ class ChunkSourceLoader(Inlet):
         self, provider: FilePathProvider, opener: Opener, threads: int = 1, metrics: StageMetrics | None = None
     ) -> None:
         self.provider, self._opener, self._threads = provider, opener, threads
-        self.metrics = metrics or StageMetrics("chunk_source_loader", threads)
+        self.metrics = metrics or StageMetrics("chunk_source_loader", max(threads, 1))
         self._names: dict[str, str] = {}  # of files that were renamed, by the name they were taken under
         self._gone: set[str] = set()
         self._lost: list[str] = []
@@ -129,7 +129,7 @@ class ChunkSourceLoader(Inlet):
         """As `Inlet.newest`."""
         names = [name for name in self.provider.scan() if self._is_news(name)]
         found = (file for name in names if (file := self.provider.take(name)) is not None)
-        with OrderedMap(self._open_found, found, PrefetchLimits(self._threads, self._threads)) as results:
+        with OrderedMap(self._open_found, found, PrefetchLimits(self._threads, max(self._threads, 1))) as results:
             yield from (result for result in results if result is not None)
 
     def poll(self) -> list[Opened]:

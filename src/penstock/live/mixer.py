@@ -16,11 +16,11 @@ from penstock.flow.ordered_map import OrderedMap
 from penstock.live.account import FIGURES
 from penstock.live.block import Block, Part
 from penstock.live.chunks import Unpacked, joined
-from penstock.live.feed import LiveStream
 from penstock.live.intake import Intake
 from penstock.live.join import Joiner
 from penstock.live.options import LiveOptions, Stream
 from penstock.live.sampler import Int, Place, SampledBatch, ShufflingFrameSampler
+from penstock.live.stream import LiveStream
 
 TOGETHER = 32  # chunks that are read together for a state
 STREAM = 48  # bits of a chunk's number in its own pool; above them is the number of the stream

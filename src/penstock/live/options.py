@@ -41,10 +41,14 @@ class LiveOptions:
     before the run stops: a number, or a fraction of the chunks read so far (at least 1,000 are assumed). `None`
     disables the limit.
 
-    These options do not change the order: `threads`, for reading and for decoding each; `draws` that are read together;
+    These options do not change the order: `threads`, for reading and for decoding each (`None`: the number of cores, at
+    most 4; 0 reads and decodes in the thread that asks for a batch, however long that takes, and requires finished data
+    and `overflow="block"`); `draws` that are read together;
     `prefetch`, in batches; `nbytes`, the limit in bytes of waiting frames and of waiting batches, each; `references`,
     whether batches name their frames; `ahead`, the number of later uses of a chunk whose positions are cached when the
     chunk is read, in at most `store_bytes` (for a small `count`: a chunk is then read once in `ahead + 1` uses).
+
+    Raises `PlanError` for options that do not fit.
     """
 
     window: int = 100_000
@@ -60,7 +64,7 @@ class LiveOptions:
     stop: Stop = "drain"
     follow: bool | Literal["manual"] = True
     overflow: Overflow = "block"
-    threads: int = 0
+    threads: int | None = None
     draws: int = 16
     prefetch: int = 4
     nbytes: int = 256 << 20
@@ -70,6 +74,13 @@ class LiveOptions:
 
     def __post_init__(self) -> None:
         check_max_lost(self.max_lost)
+        if self.threads is not None and self.threads < 0:
+            raise PlanError(f"expected threads of zero or more, or None to choose, got {self.threads}")
+        if self.threads == 0 and self.overflow != "block":
+            raise PlanError(
+                f"expected overflow='block' with threads=0, got {self.overflow!r}: a pipeline that drops batches runs "
+                "ahead of its consumer, in a thread; give threads=None"
+            )
 
     def decides(self) -> dict[str, Any]:
         """Return the options that decide the order, for states."""

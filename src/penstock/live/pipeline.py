@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Any
 
 from penstock.core.boundary import loading_state
+from penstock.core.turns import HomeProcess
 from penstock.errors import PlanError, StateError
 from penstock.flow.limits import PrefetchLimits, cores
 from penstock.flow.lossy import LossyQueue
 from penstock.flow.metrics import Metrics
 from penstock.flow.ordered_map import OrderedMap
-from penstock.flow.process import HomeProcess
 from penstock.live.chunk_sources import Inlet
 from penstock.live.chunk_stages import ChunkStages
 from penstock.live.hooks import ChunkFunctions
@@ -80,17 +80,22 @@ class LivePipeline(Iterator[Arrays]):
         replay: Sequence[Move] | None = None,
     ) -> None:
         self.options = options = options or LiveOptions()
-        self._threads = options.threads or min(4, cores())
+        self._threads = min(4, cores()) if options.threads is None else options.threads
         if isinstance(inlet, Inlet | SplitPart):
             streams = [Stream(inlet, journal=journal, replay=replay)]
         elif journal is not None or replay is not None or not inlet:
             raise PlanError("expected at least one stream, with journal and replay as arguments of each Stream")
         else:
             streams = list(inlet)
+        if self._threads == 0 and options.follow is not False and any(stream.replay is None for stream in streams):
+            raise PlanError(
+                "expected follow=False, or a replay, with threads=0, got a stream that follows its files: nobody would "
+                "wait for new files while the caller reads; give threads=None"
+            )
         self._metrics, self._home = Metrics(), HomeProcess("pipeline")
         self._weights = [str(share) for share in shares([stream.weight for stream in streams])]
         if hooks is not None and isinstance(hooks.transform, ChunkStages):  # stages that all streams share
-            self._metrics.stages.update({each.name: each for each in hooks.transform.metrics(self._threads)})
+            self._metrics.stages.update({each.name: each for each in hooks.transform.metrics(max(self._threads, 1))})
         streams = [replace(stream, hooks=stream.hooks or hooks) for stream in streams]
         self._mixer = StreamMixer(streams, options, self._metrics, self._threads)
         self._feeds = self._mixer.feeds
@@ -105,7 +110,7 @@ class LivePipeline(Iterator[Arrays]):
     ) -> OrderedMap[SampledBatch, Decoded] | LossyQueue[SampledBatch, Decoded]:
         """Return the last stage, which keeps batches ready, or drops batches when the consumer is slow."""
         o, n, mixer = self.options, self._threads, self._mixer
-        metrics = self._metrics.stage("tensor_generator", n)
+        metrics = self._metrics.stage("tensor_generator", max(n, 1))
         tensors = TensorGenerator(decode, references=o.references, buffers=o.prefetch + n + 1, metrics=metrics)
         if o.overflow == "block":
             limits = PrefetchLimits(n, max(o.prefetch, n), o.nbytes)
@@ -176,6 +181,8 @@ class LivePipeline(Iterator[Arrays]):
 
     def get_next(self, timeout: float | None = None) -> Arrays:
         """Return the arrays of the next batch.
+
+        With `threads=0`, this call reads and decodes the batch, and no `timeout` cuts that short.
 
         Raises `StopIteration` at the end, `TimeoutError` after `timeout` seconds without a batch, the error of a stage
         that failed or of a function of the user's, `DataError` where no chunk can be used or more than `max_lost` are

@@ -6,12 +6,12 @@ from abc import ABC, abstractmethod
 from typing import Any, Generic, TypeVar
 
 from penstock.core.boundary import loading_state
+from penstock.load.batch_source import State
 from penstock.load.cursor import Grown, Skippable
 from penstock.load.engine import LoaderIterator, LoaderStats
 from penstock.load.explain import Explanation
-from penstock.load.feed import State
-from penstock.load.live_feed import LiveExplanation
 from penstock.load.loader import Loader
+from penstock.load.pipeline_source import LiveExplanation
 from penstock.load.ticket import Batch, Ticket
 from penstock.load.why import Why
 

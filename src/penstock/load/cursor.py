@@ -11,8 +11,8 @@ import numpy as np
 from penstock.core.turns import ForkSafeLock
 from penstock.data.map_dataset import check_batches
 from penstock.errors import PlanError, StateError
-from penstock.load.feed import BatchSource, BlockSource, PositionSource, State
-from penstock.load.live_feed import PipelineSource
+from penstock.load.batch_source import BatchSource, BlockSource, PositionSource, State
+from penstock.load.pipeline_source import PipelineSource
 from penstock.load.skips import Skips
 from penstock.load.ticket import Ticket
 

@@ -14,8 +14,8 @@ from penstock.core.turns import Turns
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.metrics import Metrics
 from penstock.flow.ordered_map import OrderedMap
+from penstock.load.batch_source import Batches, Job, State
 from penstock.load.cursor import Cursor
-from penstock.load.feed import Batches, Job, State
 from penstock.load.ticket import Batch
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class LoaderIterator(Iterator[T]):
     ) -> None:
         self._cursor, self._limits, self._stats, self._hand_over, self._ahead = cursor, limits, stats, hand_over, ahead
         self._metrics = metrics or Metrics()
-        self._turns = Turns("this iterator of a loader")
+        self._turns = Turns("iterator of a loader")
         self._jobs: OrderedMap[Job, Batches] | None = None  # the jobs under way, in their order
         self._abandon: weakref.finalize[..., Any] | None = None
         self._ready: deque[tuple[Batch, State]] = deque()
@@ -178,7 +178,7 @@ class LoaderIterator(Iterator[T]):
 
         A second call does nothing.
         """
-        if self._turns.elsewhere:
+        if not self._turns.home.is_here:
             self._closed = True
             return
         with self._turns:

@@ -14,8 +14,8 @@ from penstock.core.turns import Turns
 from penstock.data.map_dataset import MapDataset, check_batches
 from penstock.errors import PlanError, StateError, require
 from penstock.load.adapter import Adapter
+from penstock.load.batch_source import EpochSlice, PositionSource, State
 from penstock.load.cursor import Cursor, Grown, saved
-from penstock.load.feed import EpochSlice, PositionSource, State
 from penstock.load.loader import Loader
 from penstock.load.ranks import check_ranks, ranks
 from penstock.load.staging import Staging
@@ -356,7 +356,7 @@ class TorchStreamIterator(Iterator[Tensors]):
 
     def __init__(self, stream: TorchStream, worker: int, workers: int) -> None:
         self._stream, self._worker, self._workers = stream, worker, workers
-        self._turns = Turns("this iterator of a TorchStream")
+        self._turns = Turns("iterator of a TorchStream")
         position = stream.cursor.state["position"]
         epoch_slice = stream.feed.epoch_slice(position)
         self._begin(epoch_slice or EpochSlice(0, 0, 0, position), worker * stream.feed.batch_size)

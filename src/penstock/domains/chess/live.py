@@ -186,7 +186,7 @@ def chess_pipeline(
     stored = validate is False and weights is None and (rescorer is None or rescorer.light)
     how: dict[str, Any] = {"missing_st": missing_st, "verify": verify, "as_stored": stored}
     hooks = chess_hooks(rescorer=rescorer, validate=validate, weights=weights, **how)
-    watch, how["threads"] = "off" if chosen.follow is False else watch, chosen.threads or 1
+    watch, how["threads"] = "off" if chosen.follow is False else watch, 1 if chosen.threads is None else chosen.threads
     inlet = chess_inlet(directory, watch=watch, settle=settle, **how)
     decode = (tensors or ChessTensors()).decode
     return LivePipeline(_part(inlet, split, part), chosen, hooks=hooks, decode=decode, journal=journal, replay=replay)

@@ -14,7 +14,7 @@ from penstock.core.turns import ForkSafeLock
 from penstock.errors import PlanError, StateError
 from penstock.flow.look import Bottleneck, StageFigures, bottleneck, figures
 from penstock.flow.metrics import StageMetrics
-from penstock.load.feed import Batches, Job, State
+from penstock.load.batch_source import Batches, Job, State
 from penstock.load.printed import printed
 from penstock.load.ranks import Ranks
 from penstock.load.ticket import Batch

@@ -30,10 +30,10 @@ from penstock.live.hooks import ChunkFunctions
 from penstock.live.intake import Intake
 from penstock.live.journal import Arrival, Journal
 from penstock.live.options import LiveOptions, Stream
+from penstock.live.pass_stats import Barren, PassStats
 from penstock.live.pool import Draws, ShufflingChunkPool
 from penstock.live.position_store import PositionStore
 from penstock.live.splitter import SplitPart
-from penstock.live.tally import Barren, PassStats
 from penstock.live.unpacker import ChunkUnpacker
 
 PAUSE = 0.2  # seconds to wait after a pass in which nothing could be read
@@ -97,11 +97,11 @@ class LiveStream:
         """Build the stages for chunks, in order; each starts at the first request for a result."""
         o = self.options
         unpacker = ChunkUnpacker(rate=o.share, count=o.count, seed=o.seed)
-        stage = self._metrics.stage(f"chunk_unpacker{self._suffix}", n)
+        stage = self._metrics.stage(f"chunk_unpacker{self._suffix}", max(n, 1))
         self._store = PositionStore(o.ahead, o.store_bytes) if o.ahead else None
         if isinstance(hooks.transform, ChunkStages):
             runs_it = "chunk_unpacker" if self._hanse is None else "chunk_loading"
-            for each in hooks.transform.metrics(n):
+            for each in hooks.transform.metrics(max(n, 1)):
                 each.gauges["part_of"] = f"{runs_it}{self._suffix}"  # whose threads do its work
                 if each not in self._metrics.stages.values():  # several streams may have it
                     self._metrics.stages[f"{each.name}{self._suffix}"] = each
@@ -114,7 +114,7 @@ class LiveStream:
         if self._hanse is None:
             unpacked = OrderedMap(self._reader.read, self._draws(), limits, metrics=stage)
         else:
-            loading = self._metrics.stage(f"chunk_loading{self._suffix}", n)
+            loading = self._metrics.stage(f"chunk_loading{self._suffix}", max(n, 1))
             loaded = OrderedMap(self._reader.load, self._draws(), limits, metrics=loading)
             self.maps.append(loaded)
             unpacked = OrderedMap(self._reader.unpack, self._decide(loaded), limits, metrics=stage)
