@@ -141,7 +141,7 @@ def test_case_slice_and_queue_not_checkpointable():
 def test_case_pad_id_leaks_into_segment_ids():
     case = CASES["pad-id-leaks-into-segment-ids"]
     data = records(**{name: [row[name] for row in case["input"]] for name in ("inputs", "targets")})
-    batch = data.pack(case["sequence_lengths"], method="first_fit", open_bins=4, pad=case["pad_id"])[:]
+    batch = data.pack(case["sequence_lengths"], method="first_fit", open_bins=4, fill=case["pad_id"])[:]
     assert batch["inputs_segment_ids"].tolist() == [case["required"]["encoder_segment_ids"]]
     assert batch["inputs_positions"].tolist() == [case["required"]["encoder_positions"]]
     assert batch["inputs"].tolist() == [[7, 8, 5, 1, 1]]
@@ -160,7 +160,7 @@ def test_case_iter_repeat_replays_the_same_packs(repack):
 
 
 def test_case_token_zero_counts_as_padding():
-    batch = records(t=[[5, 0, 6, 7], [0, 0]]).pack(8, method="next_fit", pad=0)[:]
+    batch = records(t=[[5, 0, 6, 7], [0, 0]]).pack(8, method="next_fit", fill=0)[:]
     assert batch["t"].tolist() == [[5, 0, 6, 7, 0, 0, 0, 0]]
     assert batch["segment_ids"].tolist() == [[1, 1, 1, 1, 2, 2, 0, 0]]
     assert used(batch, "t") == [5, 0, 6, 7, 0, 0]

@@ -96,7 +96,7 @@ lengths_of = st.lists(st.integers(0, 12), max_size=60)
 @given(lengths_of, st.integers(1, 9), st.integers(1, 6), st.integers(1, 5), st.integers(1, 9), st.sampled_from([1, 99]))
 def test_every_sequence_comes_out_once_and_whole(lengths, block, bins, rows, more_age, most) -> None:
     packed = stream(lengths, block).pack(
-        12, open_bins=bins, rows=rows, max_age=bins + more_age, max_sequences=most, pad=-100
+        12, open_bins=bins, rows=rows, max_age=bins + more_age, max_sequences=most, fill=-100
     )
     blocks = list(packed)
     rows_out = pieces(blocks)
@@ -239,13 +239,13 @@ def test_parts_of_several_columns_hold_each_value_once() -> None:
 def test_any_dtype_and_shape(dtype: str, inner: tuple[int, ...], pad: float) -> None:
     lengths = np.array([3, 0, 5, 2, 8])
     values = np.random.default_rng(0).integers(0, 2, (18, *inner)).astype(dtype)
-    blocks = list(IterDataset(Blocks({"x": Ragged(values, offsets_of(lengths))}, [0, 2, 5])).pack(8, pad={"x": pad}))
+    blocks = list(IterDataset(Blocks({"x": Ragged(values, offsets_of(lengths))}, [0, 2, 5])).pack(8, fill={"x": pad}))
     out, ids = (np.concatenate([b[name] for b in blocks]) for name in ("x", "segment_ids"))
     assert out.dtype == np.dtype(dtype).newbyteorder("=")
     assert out.shape == (3, 8, *inner)
     assert np.all(out[ids == 0] == np.asarray(pad).astype(dtype))
     assert sorted(map(bytes, out[ids > 0])) == sorted(map(bytes, values.astype(out.dtype)))
-    assert ids.max() == 2  # the pad value never shows in ids
+    assert ids.max() == 2  # the fill value never shows in ids
 
 
 def test_columns_that_go_together_share_their_ids_and_metadata_is_kept_on_request() -> None:
@@ -328,8 +328,8 @@ def test_bad_arguments() -> None:
     ):  # fmt: skip
         with pytest.raises(PlanError):
             one.pack(**wrong)
-    with pytest.raises(PlanError, match="pad value"):
-        list(IterDataset(Blocks({"x": Ragged(np.zeros(1, "u2"), np.array([0, 1]))}, [0, 1])).pack(4, pad=-100))
+    with pytest.raises(PlanError, match="fill value"):
+        list(IterDataset(Blocks({"x": Ragged(np.zeros(1, "u2"), np.array([0, 1]))}, [0, 1])).pack(4, fill=-100))
     for wrong in ({"length": {"nothing": 3}}, {"length": 4, "keep": ["nothing"]}, {"length": 4, "keep": ["tokens"]}):
         with pytest.raises(SpecError):
             list(one.pack(**wrong))

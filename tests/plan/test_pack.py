@@ -96,7 +96,7 @@ def sequences_of(batch: Columns, column: str = "tokens", prefix: str = "") -> li
     st.integers(0, 3),
 )
 def test_every_token_is_in_one_place(lengths, limit, method, overlong, align, epoch):
-    plan = tokens(lengths).sequences().pack(limit, method=method, overlong=overlong, align=align, pad=-1)
+    plan = tokens(lengths).sequences().pack(limit, method=method, overlong=overlong, align=align, fill=-1)
     k = np.arange(plan.plan.start(epoch), plan.plan.start(epoch + 1))
     batch = plan.batch(k)
     found = Counter(sequences_of(batch))
@@ -193,7 +193,7 @@ def test_two_columns_have_ids_of_their_own_that_agree():
     packs = (
         EpisodeDataset(two_columns(lengths))
         .sequences()
-        .pack({"inputs": 6, "targets": 8}, marks=("segment_ids", "positions", "lengths"), pad={"inputs": -1})
+        .pack({"inputs": 6, "targets": 8}, marks=("segment_ids", "positions", "lengths"), fill={"inputs": -1})
     )
     batch = packs[:]
     assert batch["inputs"].shape[1:] == (6,)
@@ -272,7 +272,7 @@ def test_every_way_to_keep_a_plan_gives_the_same_packs():
 
 
 def test_packs_can_be_pickled():
-    packs = tokens([3, 4, 2, 9, 5]).sequences().pack(10, pad=-1).shuffle(1)
+    packs = tokens([3, 4, 2, 9, 5]).sequences().pack(10, fill=-1).shuffle(1)
     again = pickle.loads(pickle.dumps(packs))
     assert again.fingerprint == packs.fingerprint
     assert np.array_equal(again[:]["tokens"], packs[:]["tokens"])

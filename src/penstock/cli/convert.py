@@ -13,9 +13,10 @@ from rich.text import Text
 
 from penstock.cli.fitted import Fitted
 from penstock.cli.options import Episodes, From, Opening, Where, chosen, format_names, opened, pairs
-from penstock.cli.show import Json, counted, print_json, size
+from penstock.cli.show import Json, print_json, size
 from penstock.conversion.convert import convert as convert_data
 from penstock.conversion.report import ConversionReport
+from penstock.core.text import counted
 from penstock.data.dataset import EpisodeDataset
 from penstock.formats.webdataset.shards import SUFFIXES
 

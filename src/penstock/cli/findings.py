@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from penstock.cli.show import counted
 from penstock.conversion.scan import equal
 from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.columns import under
 from penstock.core.episode import Episode
 from penstock.core.ragged import Ragged
 from penstock.core.spaces import Space, Text
+from penstock.core.text import counted
 from penstock.errors import PenstockError
 from penstock.formats.base.format import Finding
 from penstock.formats.base.source import Source

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from penstock.cli.show import Json, counted, print_json, size
+from penstock.cli.show import Json, print_json, size
+from penstock.core.text import counted
 from penstock.errors import FormatError
 from penstock.formats.base.format import recognise
 from penstock.formats.minari import index_cache

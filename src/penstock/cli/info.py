@@ -16,9 +16,10 @@ from rich.text import Text
 
 from penstock.cli.fitted import Fitted
 from penstock.cli.options import From, Opening, opened
-from penstock.cli.show import Json, counted, plain, print_json, size, sparkline, spread
+from penstock.cli.show import Json, plain, print_json, size, sparkline, spread
 from penstock.core.arrays import FloatArray, IntArray
 from penstock.core.selection import Selection
+from penstock.core.text import counted
 from penstock.errors import PenstockError
 from penstock.formats.base.format import Format, recognise
 from penstock.formats.base.source import Source

@@ -14,9 +14,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from penstock.cli.options import format_names, pairs
-from penstock.cli.show import Json, counted, print_json, spread
+from penstock.cli.show import Json, print_json, spread
 from penstock.conversion.targets import target_of
 from penstock.core.spec import Spec
+from penstock.core.text import counted
 from penstock.envs.config import Config, EnvConfig
 from penstock.envs.registry import available, color_space_of, resolve
 from penstock.errors import DataError, require, suggestion

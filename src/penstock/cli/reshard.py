@@ -11,12 +11,13 @@ import typer
 from rich.console import Console
 
 from penstock.cli.options import nbytes
-from penstock.cli.show import Json, counted, print_json, size
+from penstock.cli.show import Json, print_json, size
 from penstock.containers.tar import Members, TarAppender, member, walk
 from penstock.containers.tar.compress import Compression, pack
 from penstock.containers.tar.writer import Piece
 from penstock.conversion.convert import convert
 from penstock.core.arrays import ByteArray
+from penstock.core.text import counted
 from penstock.errors import DataError, FormatError
 from penstock.files import move, scratch_folder
 from penstock.formats.base.format import recognise

@@ -69,15 +69,6 @@ def size(n: float) -> str:
     return f"{n:.1f} TB"
 
 
-def counted(n: int, noun: str) -> str:
-    """Format a count and its noun.
-
-    >>> counted(1, "episode"), counted(2000, "step")
-    ('1 episode', '2,000 steps')
-    """
-    return f"{n:,} {noun}{'' if n == 1 else 's'}"
-
-
 def spread(values: npt.ArrayLike) -> dict[str, float] | None:
     """Return the least, mean and greatest of numbers; None if there are none.
 

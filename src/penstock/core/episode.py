@@ -13,6 +13,7 @@ from penstock.core.html import columns_table, page
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spaces import Space, unflatten
 from penstock.core.spec import Spec
+from penstock.core.text import counted
 from penstock.errors import SpecError
 
 METADATA = 300  # characters of metadata in a notebook
@@ -95,8 +96,8 @@ class Episode:
 
     def _repr_html_(self) -> str:
         texts = [path for path, field in self.spec.items() if field.kind == "text"]
-        told = ", ".join([f"{len(self):,} steps", *(f"{key} {value}" for key, value in self.metadata.items())])
-        return page(f"Episode {self.id}", told[:METADATA], columns_table(self.columns, texts))
+        summary = ", ".join([counted(len(self), "step"), *(f"{key} {value}" for key, value in self.metadata.items())])
+        return page(f"Episode {self.id}", summary[:METADATA], columns_table(self.columns, texts))
 
     @property
     def observations(self) -> Any:

@@ -16,6 +16,7 @@ from penstock.core.episode import Episode
 from penstock.core.html import page, steps, table
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.spec import Field, Spec
+from penstock.core.text import counted
 from penstock.data.map_dataset import MapDataset
 from penstock.data.names import source_text, step_text
 from penstock.errors import ArgumentError, StateError
@@ -63,7 +64,7 @@ class EpisodeDataset:
         return len(self.episodes)
 
     def __repr__(self) -> str:
-        made = f"EpisodeDataset({len(self)} episodes, {self.steps} steps, columns={list(self.spec)}"
+        made = f"EpisodeDataset({self._size}, columns={list(self.spec)}"
         return f"{made}, chain={' > '.join(self.chain)})"
 
     def _repr_html_(self) -> str:
@@ -71,9 +72,12 @@ class EpisodeDataset:
             (path, str(field.dtype), "x".join(map(str, field.shape)) or "-", field.align, field.kind)
             for path, field in self.spec.items()
         ]
-        told = f"{len(self):,} episodes, {self.steps:,} steps"
         headers = ("column", "dtype", "shape", "align", "kind")
-        return page("EpisodeDataset", told, steps(self.chain), table(headers, rows))
+        return page("EpisodeDataset", self._size, steps(self.chain), table(headers, rows))
+
+    @property
+    def _size(self) -> str:
+        return f"{counted(len(self), 'episode')}, {counted(self.steps, 'step')}"
 
     @property
     def chain(self) -> tuple[str, ...]:

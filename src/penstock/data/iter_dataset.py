@@ -12,7 +12,9 @@ import numpy as np
 from penstock.core.arrays import BoolArray
 from penstock.core.blocks import BlockIterator, BlockOrigin, IteratorState, concatenated
 from penstock.core.columns import Columns
+from penstock.core.html import page, steps
 from penstock.data.function_digest import FunctionDigest
+from penstock.data.names import name_of
 from penstock.data.stream_items import Overlong, PackOptions, Positions
 from penstock.data.stream_pack import StreamPack
 from penstock.errors import PlanError, SpecError, StateError
@@ -27,6 +29,7 @@ class IterDataset:
 
     Args:
         origin: Makes a new iterator over the blocks, and has a fingerprint.
+        chain: The source and the stages, in order, as text. The default is the `repr` of `origin`.
 
     Example:
         >>> import numpy as np, penstock
@@ -36,11 +39,19 @@ class IterDataset:
         [[0.0, 2.0], [4.0]]
     """
 
-    def __init__(self, origin: BlockOrigin) -> None:
+    def __init__(self, origin: BlockOrigin, chain: Sequence[str] = ()) -> None:
         self._origin = origin
+        self.chain = tuple(chain) or (repr(origin),)
 
     def __repr__(self) -> str:
-        return f"IterDataset({self._origin!r})"
+        return f"IterDataset(chain={' > '.join(self.chain)})"
+
+    def _repr_html_(self) -> str:
+        return page("IterDataset", "a stream of blocks", steps(self.chain))
+
+    def _then(self, origin: BlockOrigin, step: str) -> IterDataset:
+        """The dataset after one more stage."""
+        return IterDataset(origin, (*self.chain, step))
 
     def __iter__(self) -> BlockIterator:
         return self._origin()
@@ -66,7 +77,8 @@ class IterDataset:
             >>> next(iter(blocks.filter(lambda columns: columns["x"] > 1)))["x"].tolist()
             [2, 3]
         """
-        return IterDataset(_FlatMap(self._origin, _Kept(condition), FunctionDigest.of(condition, version)))
+        stage = _FlatMap(self._origin, _Kept(condition), FunctionDigest.of(condition, version))
+        return self._then(stage, f"filter({name_of(condition)})")
 
     def flat_map(self, fn: Callable[[Columns], Mapping[str, Any]], *, version: str | int | None = None) -> IterDataset:
         """Replace each block by a block of any number of rows.
@@ -81,7 +93,7 @@ class IterDataset:
             >>> next(iter(blocks.flat_map(lambda columns: {"x": columns["x"].repeat(2)})))["x"].tolist()
             [1, 1, 2, 2]
         """
-        return IterDataset(_FlatMap(self._origin, fn, FunctionDigest.of(fn, version)))
+        return self._then(_FlatMap(self._origin, fn, FunctionDigest.of(fn, version)), f"flat_map({name_of(fn)})")
 
     def rebatch(self, batch_size: int, *, drop_last: bool = False) -> IterDataset:
         """Cut the rows into blocks of another size.
@@ -103,7 +115,7 @@ class IterDataset:
         """
         if batch_size < 1:
             raise PlanError(f"expected a batch size of at least 1, got {batch_size}")
-        return IterDataset(_Rebatch(self._origin, batch_size, drop_last))
+        return self._then(_Rebatch(self._origin, batch_size, drop_last), f"rebatch({batch_size})")
 
     def pack(
         self,
@@ -115,7 +127,7 @@ class IterDataset:
         positions: Positions = "restart",
         max_sequences: int | None = None,
         rows: int = 256,
-        pad: float | Mapping[str, float] = 0,
+        fill: float | Mapping[str, float] = 0,
         keep: Sequence[str] = (),
         lengths: str | os.PathLike[str] | None = None,
     ) -> IterDataset:
@@ -140,7 +152,7 @@ class IterDataset:
             positions: Whether the positions of a split sequence `"restart"` at 0 or `"continue"` after the part before.
             max_sequences: Most sequences of a row. The default is None: no limit.
             rows: Packs of a block. The default is 256.
-            pad: Value of padding, for all columns or by column. The default is 0.
+            fill: Value of padding, for all columns or by column. The default is 0.
             keep: Dense columns to keep. They become `Ragged`, with one entry for each sequence of a row. All other
                 columns are dropped.
             lengths: File to write the length of every sequence to. `penstock.read_lengths` reads it. The default is
@@ -167,9 +179,9 @@ class IterDataset:
         Source: best fit (Johnson, "Near-optimal bin packing algorithms", 1973) with a bounded number of bins.
         """
         options = PackOptions(
-            length, open_bins, max_age, overlong, positions, max_sequences, rows, pad, tuple(keep), lengths
+            length, open_bins, max_age, overlong, positions, max_sequences, rows, fill, tuple(keep), lengths
         )
-        return IterDataset(StreamPack(self._origin, options))
+        return self._then(StreamPack(self._origin, options), f"pack({length})")
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from penstock.core.blocks import BlockIterator, IteratorState
 from penstock.core.columns import Columns
 from penstock.core.html import page, steps, table
 from penstock.core.selection import Selection
+from penstock.core.text import counted
 from penstock.data.fetch import Empty, Fetch
 from penstock.data.function_digest import FunctionDigest
 from penstock.data.iter_dataset import IterDataset
@@ -154,7 +155,7 @@ class MapDataset:
 
     def _repr_html_(self) -> str:
         rows = [(name, column) for name, column in self._outputs.items()]
-        return page("MapDataset", f"{len(self):,} samples", steps(self.chain), table(("output", "from"), rows))
+        return page("MapDataset", counted(len(self), "sample"), steps(self.chain), table(("output", "from"), rows))
 
     @property
     def _outputs(self) -> dict[str, str]:
@@ -445,7 +446,7 @@ class MapDataset:
         window: int = 65536,
         seed: int = 0,
         marks: Sequence[MarkKind] = ("segment_ids", "positions"),
-        pad: float | Mapping[str, float] = 0,
+        fill: float | Mapping[str, float] = 0,
         repack: bool = False,
         keep: Keep = "auto",
         cache: str | os.PathLike[str] | None = None,
@@ -469,7 +470,7 @@ class MapDataset:
             window: Samples that are planned together, at least 1. The default is 65536.
             seed: Seed of the keyed orders. The default is 0.
             marks: Outputs to add, of `"segment_ids"`, `"positions"`, `"lengths"`, `"cu_seqlens"` and `"sources"`.
-            pad: Value of padding, for all columns or by name. The default is 0.
+            fill: Value of padding, for all columns or by name. The default is 0.
             repack: Whether to plan every epoch again. The default is False.
             keep: Whether to store the plan: `"memory"`, `"recompute"` or `"auto"`. The default is `"auto"`.
             cache: Folder to store plans in. The default is None.
@@ -495,7 +496,7 @@ class MapDataset:
             )
         transform = Pack(
             length, method, overlong, head, positions, open_bins, flush, align, max_sequences, window, seed,
-            tuple(marks), pad, repack, keep, cache,
+            tuple(marks), fill, repack, keep, cache,
         )  # fmt: skip
         return self.apply(transform)
 
@@ -556,7 +557,7 @@ class MapDataset:
         walk = _BatchRange(self, batch_size, epochs, drop_last)
         if not allow_empty:
             check_batches(self.plan, batch_size, drop_last=drop_last)
-        return IterDataset(walk)
+        return IterDataset(walk, (*self.chain, f"iterate({batch_size})"))
 
 
 def require_samples(dataset: object) -> None:

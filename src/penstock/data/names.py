@@ -7,6 +7,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import partial
 from typing import Any
 
+from penstock.core.text import counted
 from penstock.formats.base.source import Source
 
 LONGEST = 60  # characters of the value of an argument
@@ -61,5 +62,5 @@ def source_text(source: Source) -> str:
     Args:
         source: The source.
     """
-    place = f"{len(source):,} episodes" if source.location is None else repr(str(source.location))
+    place = counted(len(source), "episode") if source.location is None else repr(str(source.location))
     return f"{type(source).__name__}({place})"

@@ -32,7 +32,7 @@ class PackOptions:
     positions: Positions
     max_sequences: int | None
     rows: int
-    pad: float | Mapping[str, float]
+    fill: float | Mapping[str, float]
     keep: tuple[str, ...]
     lengths: str | os.PathLike[str] | None
 
@@ -70,9 +70,9 @@ class PackOptions:
     @property
     def key(self) -> str:
         """Options that determine the order and the values of packs."""
-        length, pad = (sorted(v.items()) if isinstance(v, Mapping) else v for v in (self.length, self.pad))
+        length, fill = (sorted(v.items()) if isinstance(v, Mapping) else v for v in (self.length, self.fill))
         bounds = (self.open_bins, self.age, self.most, self.rows)
-        return repr((length, *bounds, self.overlong, self.positions, pad, self.keep))
+        return repr((length, *bounds, self.overlong, self.positions, fill, self.keep))
 
     def axes(self, block: Columns) -> tuple[StreamAxis, ...]:
         """Return the axes that columns are packed along: one for all, or one for each column.
@@ -109,14 +109,14 @@ class PackOptions:
         Raises:
             PlanError: The dtype cannot represent the value.
         """
-        value = self.pad.get(path, 0) if isinstance(self.pad, Mapping) else self.pad
+        value = self.fill.get(path, 0) if isinstance(self.fill, Mapping) else self.fill
         try:
             held = np.asarray(value).astype(dtype)
             fits = dtype.kind in "fc" or held == value
         except (OverflowError, ValueError, TypeError):
             held, fits = np.zeros((), dtype), False
         if not fits:
-            raise PlanError(f"expected a pad value that {path}, {dtype}, can hold, got {value!r}")
+            raise PlanError(f"expected a fill value that {path}, {dtype}, can hold, got {value!r}")
         return held
 
 

@@ -54,7 +54,7 @@ class Pack(PlanTransform):
         seed: Seed of the keyed orders. The default is 0.
         marks: Outputs to add, of `"segment_ids"`, `"positions"`, `"lengths"`, `"cu_seqlens"` and `"sources"`. See
             `penstock.plan.DerivedOutput`.
-        pad: Value of padding, for all columns or by name. Derived outputs have 0 there. The default is 0.
+        fill: Value of padding, for all columns or by name. Derived outputs have 0 there. The default is 0.
         repack: Whether to plan every epoch again from the order of the plan below, as packs of a mix always are. The
             number of packs then varies between epochs. The default is False.
         keep: `"memory"` stores the plan, about 4 bytes a sample, and finds a pack in microseconds. `"recompute"` stores
@@ -87,7 +87,7 @@ class Pack(PlanTransform):
     window: int = 65536
     seed: int = 0
     marks: tuple[MarkKind, ...] = ("segment_ids", "positions")
-    pad: float | Mapping[str, float] | tuple[tuple[str, float], ...] = 0
+    fill: float | Mapping[str, float] | tuple[tuple[str, float], ...] = 0
     repack: bool = False
     keep: Keep = field(default="auto", repr=False)
     cache: str | os.PathLike[str] | None = field(default=None, repr=False)
@@ -98,7 +98,7 @@ class Pack(PlanTransform):
             object.__setattr__(self, "length", tuple(sorted((str(c), int(v)) for c, v in self.length.items())))
         elif not isinstance(self.length, tuple):
             require_int(self, "length", 1)
-        for name in ("pad", "head"):
+        for name in ("fill", "head"):
             if isinstance(given := getattr(self, name), Mapping):
                 object.__setattr__(self, name, tuple(sorted(given.items())))
         object.__setattr__(self, "marks", tuple(self.marks))
@@ -131,8 +131,8 @@ class Pack(PlanTransform):
         """Return the plan of packs."""
         if any(mark.kind == "segment_ids" for mark in plan.marks):
             raise PlanError(f"expected samples that are not packed yet for {self!r}, got packs; pack once")
-        pad, head = (self._values(plan, name) for name in ("pad", "head"))
-        return PackedPlan(plan, self, self._limits(plan), pad, head)
+        fill, head = (self._values(plan, name) for name in ("fill", "head"))
+        return PackedPlan(plan, self, self._limits(plan), fill, head)
 
     def _limits(self, plan: Plan) -> dict[str, int]:
         """Limit of every output that has rows."""
@@ -141,7 +141,7 @@ class Pack(PlanTransform):
             return dict.fromkeys(names, cast(int, self.length))
         return _by_name("length", self.length, names, required=True)
 
-    def _values(self, plan: Plan, which: Literal["pad", "head"]) -> dict[str, Any]:
+    def _values(self, plan: Plan, which: Literal["fill", "head"]) -> dict[str, Any]:
         names, given = [read.name for read in plan.reads], getattr(self, which)
         if not isinstance(given, tuple):
             return dict.fromkeys(names, given or 0)

@@ -46,7 +46,7 @@ class PackedPlan(Plan):
         upstream: Plan,
         transform: Pack,
         limits: Mapping[str, int],
-        pad: Mapping[str, float],
+        fill: Mapping[str, float],
         head: Mapping[str, float],
     ) -> None:
         self.upstream, self._pack = upstream, transform
@@ -60,7 +60,7 @@ class PackedPlan(Plan):
         self._width = self._widths()
         self._slots = self._most_sequences()
         self.reads = tuple(
-            replace(r, squeeze=False, fill=pad.get(r.name, 0), head=head.get(r.name, 0)) for r in upstream.reads
+            replace(r, squeeze=False, fill=fill.get(r.name, 0), head=head.get(r.name, 0)) for r in upstream.reads
         )
         self.views = tuple(self._view(number, view) for number, view in enumerate(upstream.views))
         self.marks = self._made_marks()
@@ -267,8 +267,8 @@ class PackedPlan(Plan):
     def __reduce__(self) -> tuple[type[PackedPlan], tuple[object, ...]]:
         # Indexes hold functions and a lock; another process plans again, or reads the folder of plans.
         limits = {name: axis.limit for axis in self._axes for name in axis.names}
-        pad, head = ({r.name: getattr(r, which) for r in self.reads} for which in ("fill", "head"))
-        return PackedPlan, (self.upstream, self._pack, limits, pad, head)
+        fill, head = ({r.name: getattr(r, which) for r in self.reads} for which in ("fill", "head"))
+        return PackedPlan, (self.upstream, self._pack, limits, fill, head)
 
 
 class _Plans:

@@ -27,7 +27,7 @@ class Packer(Protocol):
         """Whether packs have segment ids and positions."""
         ...
 
-    def planned(self, lengths: Lengths, pad: Mapping[str, int], pool: int) -> Pack:
+    def planned(self, lengths: Lengths, fill: Mapping[str, int], pool: int) -> Pack:
         """Return the plan of packs with room for `lengths`, from pools of `pool` examples."""
         ...
 
@@ -45,7 +45,7 @@ class MultiBinPacker:
     in_order = True
     marked = True
 
-    def planned(self, lengths: Lengths, pad: Mapping[str, int], pool: int) -> Pack:
+    def planned(self, lengths: Lengths, fill: Mapping[str, int], pool: int) -> Pack:
         """By `penstock.plan.Pack`."""
         return Pack(
             lengths,
@@ -53,7 +53,7 @@ class MultiBinPacker:
             open_bins=self.num_partial_examples,
             overlong="truncate_right",
             window=pool,
-            pad=pad,
+            fill=fill,
         )
 
 
@@ -68,9 +68,9 @@ class NoamPacker:
     in_order = True
     marked = False
 
-    def planned(self, lengths: Lengths, pad: Mapping[str, int], pool: int) -> Pack:
+    def planned(self, lengths: Lengths, fill: Mapping[str, int], pool: int) -> Pack:
         """By `penstock.plan.Pack`."""
-        return Pack(lengths, method="concat_split", window=pool, pad=pad, marks=())
+        return Pack(lengths, method="concat_split", window=pool, fill=fill, marks=())
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,9 @@ class PlannedPacker:
     def __init__(self, **options: Any) -> None:
         object.__setattr__(self, "options", tuple(sorted(options.items())))
 
-    def planned(self, lengths: Lengths, pad: Mapping[str, int], pool: int) -> Pack:
+    def planned(self, lengths: Lengths, fill: Mapping[str, int], pool: int) -> Pack:
         """By `penstock.plan.Pack`."""
-        options: dict[str, Any] = {"overlong": "truncate_right", "window": pool, "pad": pad, **dict(self.options)}
+        options: dict[str, Any] = {"overlong": "truncate_right", "window": pool, "fill": fill, **dict(self.options)}
         return Pack(lengths, **options)
 
 

@@ -18,6 +18,7 @@ from penstock.core.episode import Episode
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import ALIGNS, Align, Field, Spec
+from penstock.core.text import counted
 from penstock.errors import ExpiredRowError, PenstockError
 
 _PLAIN = frozenset((bool, int, float))
@@ -56,7 +57,8 @@ class Source(ABC):
 
     def __repr__(self) -> str:
         place = "" if self.location is None else f"{str(self.location)!r}, "
-        return f"{type(self).__name__}({place}{len(self)} episodes, {self.steps} steps, columns={list(self.spec)})"
+        size = f"{counted(len(self), 'episode')}, {counted(self.steps, 'step')}"
+        return f"{type(self).__name__}({place}{size}, columns={list(self.spec)})"
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
