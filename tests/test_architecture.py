@@ -65,7 +65,7 @@ SEES: dict[str, tuple[str, ...]] = {
 SEE_ALL = {"compat", "cli", "__main__"}
 
 # The one module of ours that is imported inside a function, because numba takes longer to load than all else together.
-DEFERRED = {"penstock.kernels.compiled"}
+DEFERRED = {"penstock.kernels.compiler"}
 
 HEAVY = {"torch", "jax", "gymnasium", "h5py", "numba", "pyarrow", "PIL", "matplotlib", "fsspec", "typer", "rich"}
 

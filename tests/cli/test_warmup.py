@@ -1,4 +1,3 @@
-# pyright: reportPrivateUsage=false
 """`penstock warmup`: the types of all kernels."""
 
 from __future__ import annotations
@@ -11,7 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from penstock.cli.main import app
-from penstock.kernels import compiled, warmup
+from penstock.kernels import compiled, jit, warmup
+from penstock.kernels.compiler import type_of
+
+STATED = [name for name, _ in warmup.signatures() if name in jit.KERNELS]
 
 
 def test_every_kernel_has_types() -> None:
@@ -23,23 +25,33 @@ def test_every_kernel_has_types() -> None:
         assert not missing
 
 
+def test_kernels_of_each_package_are_collected() -> None:
+    assert "penstock.kernels.spans._paint" in STATED
+    assert all(jit.KERNELS[name].signatures for name in STATED)
+
+
 def test_types_have_as_many_arguments_as_their_kernel() -> None:
     for name, signatures in warmup.SIGNATURES.items():
         file, _, function = name.partition(".")
         kernel = getattr(import_module(f"penstock.kernels.{file}"), function)
         arguments = len(inspect.signature(kernel.py_func).parameters)
         assert {len(signature.split()) for signature in signatures} == {arguments}, name
+    for name in STATED:
+        arguments = len(inspect.signature(jit.KERNELS[name].function).parameters)
+        assert {len(signature.split()) for signature in jit.KERNELS[name].signatures} == {arguments}, name
 
 
 def test_kernels_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = {"checksum.digest": ("u8[1C] u8[1C]",), "cipher.permute_in": warmup.SIGNATURES["cipher.permute_in"]}
-    monkeypatch.setattr(warmup, "SIGNATURES", few)
-    monkeypatch.setattr("penstock.cli.warmup.SIGNATURES", few, raising=False)
+    few = [
+        ("penstock.kernels.checksum.digest", "u8[1C] u8[1C]"),
+        *((name, text) for name, text in warmup.signatures() if name == STATED[0]),
+    ]
+    monkeypatch.setattr(warmup, "signatures", lambda: few)
     CliRunner().invoke(app, ["warmup"])
     again = CliRunner().invoke(app, ["warmup", "--json"])
-    assert json.loads(again.stdout) == {"kernels": 2, "compiled": 0}
+    assert json.loads(again.stdout) == {"kernels": len(few), "compiled": 0}
 
 
 def test_another_word_for_a_type_is_an_error() -> None:
     with pytest.raises(ValueError, match="a type such as"):
-        warmup._type_of("i8[C2]")
+        type_of("i8[C2]")

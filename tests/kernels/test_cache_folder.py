@@ -19,8 +19,8 @@ SCRIPT = """
 import sys, warnings
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    from penstock.kernels.dispatch import kernels
-    print(kernels().locate.stats.cache_path)
+    from penstock.kernels import spans
+    print(spans._paint.made().stats.cache_path)
     print([str(each.message)[:28] for each in caught if "kernels" in str(each.message)])
 import numba
 print(repr(numba.config.CACHE_DIR))

@@ -1,11 +1,13 @@
 # pyright: reportPrivateUsage=false, reportPrivateImportUsage=false
-"""How kernels compile: helpers are linked in, other processes wait, and a long compilation is told."""
+"""How kernels compile: at their first call, once for all threads and processes, and for the types they list."""
 
 from __future__ import annotations
 
 import io
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,26 +17,31 @@ import numba
 import numpy as np
 import pytest
 
-from penstock.kernels import compiled, jit
-from penstock.kernels.dispatch import kernels
+from penstock.core.arrays import IntArray
+from penstock.kernels import compiler, jit
 
 
 @jit.uncounted_helper
-def twice(x: Any) -> Any:
+def twice(x: int) -> int:
     return 2 * x
 
 
-def add_twice(x: Any, out: Any) -> None:
+@jit.uncounted_kernel("i8[1C] i8[1C]", "i4[1C] i8[1C]")
+def add_twice(x: IntArray, out: IntArray) -> None:
     for i in range(len(x)):
         out[i] = twice(x[i]) + 1
 
 
+LAZY: Any = add_twice
+
+
 @pytest.fixture
 def new_kernel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """A kernel that is not in the cache, and whose process has compiled nothing yet."""
+    """The dispatcher of a kernel that is not in the cache, in a process that has compiled nothing yet."""
     monkeypatch.setattr(numba.config, "CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(jit, "_state", jit._Compiling())
-    return jit.uncounted_kernel(add_twice)
+    monkeypatch.setattr(compiler, "_state", compiler._Compiling())
+    kernel = jit.KERNELS[f"{__name__}.add_twice"]
+    return jit.Kernel(kernel.function, kernel.signatures, counted=False).made()
 
 
 def test_a_helper_is_linked_into_its_kernel_and_stays_a_function_for_python(new_kernel: Any) -> None:
@@ -53,7 +60,7 @@ def test_the_cache_is_locked_while_a_kernel_compiles(monkeypatch: pytest.MonkeyP
         locks.append((os.fstat(fd).st_ino, wait))
         yield
 
-    monkeypatch.setattr(jit, "locked", locked)
+    monkeypatch.setattr(compiler, "locked", locked)
     for _ in range(2):
         new_kernel(np.arange(3), np.zeros(3, np.int64))
     assert locks == [(os.stat(new_kernel.stats.cache_path).st_ino, True)]
@@ -63,7 +70,7 @@ def test_a_file_system_without_locks_does_not_stop_a_kernel(monkeypatch: pytest.
     def locked(fd: int, *, wait: bool) -> None:
         raise OSError("no locks available")
 
-    monkeypatch.setattr(jit, "locked", locked)
+    monkeypatch.setattr(compiler, "locked", locked)
     out = np.zeros(1, np.int64)
     new_kernel(np.ones(1, np.int64), out)
     assert out.tolist() == [3]
@@ -75,8 +82,8 @@ def test_a_long_compilation_is_told_once(
 ) -> None:
     errors = io.StringIO()
     monkeypatch.setattr(errors, "isatty", lambda: terminal)
-    monkeypatch.setattr(jit.sys, "stderr", errors)
-    monkeypatch.setattr(jit, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(compiler.sys, "stderr", errors)
+    monkeypatch.setattr(compiler, "QUIET_SECONDS", 0.0)
     with caplog.at_level(logging.INFO, logger="penstock"):
         new_kernel(np.arange(3), np.zeros(3, np.int64))
         new_kernel(np.arange(3, dtype=np.int32), np.zeros(3, np.int64))
@@ -87,16 +94,62 @@ def test_a_long_compilation_is_told_once(
 
 
 def test_a_short_compilation_is_not_told(monkeypatch: pytest.MonkeyPatch, caplog: Any, new_kernel: Any) -> None:
-    monkeypatch.setattr(jit, "QUIET_SECONDS", float("inf"))
+    monkeypatch.setattr(compiler, "QUIET_SECONDS", float("inf"))
     with caplog.at_level(logging.INFO, logger="penstock"):
         new_kernel(np.arange(3), np.zeros(3, np.int64))
     assert caplog.messages == []
 
 
-def test_each_kernel_has_a_definition_and_no_other_name_is_one() -> None:
-    for file, names in compiled.FILES.items():
-        for name in names:
-            assert callable(getattr(compiled, name)), (file, name)
-    with pytest.raises(AttributeError, match="no attribute 'gather_columns'"):
-        _ = compiled.gather_columns
-    assert kernels() is compiled
+def test_the_dispatcher_replaces_a_kernel_in_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "add_twice", LAZY)
+    out = np.zeros(3, np.int64)
+    add_twice(np.arange(3), out)
+    assert out.tolist() == [1, 3, 5]
+    assert add_twice is LAZY.made()
+    LAZY(np.arange(3), out)  # a name that was imported before the first call goes on to work
+
+
+def test_a_kernel_takes_the_types_that_it_lists(new_kernel: Any) -> None:
+    new_kernel(np.arange(3, dtype=np.int32), np.zeros(3, np.int64))
+    with pytest.raises(
+        TypeError, match=r"add_twice to be called with \(i8\[1C\] i8\[1C\]\) or .* got \(array\(float64"
+    ):
+        new_kernel(np.zeros(3), np.zeros(3, np.int64))
+    assert len(new_kernel.signatures) == 1
+
+
+PROGRAM = """
+import sys, threading
+import numpy as np
+from penstock.kernels import locate, spans, tiles, warmup
+assert "numba" not in sys.modules
+together = threading.Barrier(8)
+painted = []
+
+def paint():
+    out, one = np.empty(3, np.int32), np.ones(1, np.int64)
+    together.wait()
+    spans.paint(one, one, one, 0, out)
+    painted.append(out.tolist())
+
+threads = [threading.Thread(target=paint) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert painted == [[0, 1, 0]] * 8
+groups = locate.Groups.of(np.array([2, 3]))
+print(groups.locate(np.array([1, 2, 4])).tolist())
+kernels = spans._paint, locate._locate
+print([sum(kernel.stats.cache_misses.values()) for kernel in kernels])
+"""
+
+
+def test_threads_share_a_first_call_and_the_next_process_compiles_nothing(tmp_path: Path) -> None:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    for compiled in (1, 0):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False, env=environment
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines() == ["[[1, 0, 2]]", str([compiled] * 2)]

@@ -1,22 +1,21 @@
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels import compiled, reference
 from penstock.kernels.locate import Groups
 
 
-def both(groups: Groups, index: Any) -> Any:
-    outs = [np.empty((groups.table.shape[1], len(index)), np.int64) for _ in range(2)]
-    for kernel, out in zip((compiled, reference), outs, strict=True):
-        kernel.locate(groups.table, groups.guide, groups.shift, index, out)
-    np.testing.assert_array_equal(*outs)
-    return outs[0]
+def located(groups: Groups, index: np.ndarray) -> np.ndarray:
+    """The group of each index by the kernel, which equals a search in the starts of all groups."""
+    group = np.searchsorted(groups.table[:, 0], index, side="right") - 1
+    wanted = groups.table[group].T.copy()
+    wanted[0] = index - wanted[0]
+    found = groups.locate(index)
+    np.testing.assert_array_equal(found, wanted)
+    return found
 
 
 @settings(deadline=None)
@@ -24,7 +23,7 @@ def both(groups: Groups, index: Any) -> Any:
 def test_every_index_is_found(sizes: list[int]) -> None:
     groups = Groups.of(np.array(sizes, np.int64), np.arange(len(sizes)))
     assert groups.n == sum(sizes)
-    place, group = both(groups, np.arange(groups.n))
+    place, group = located(groups, np.arange(groups.n))
     np.testing.assert_array_equal(group, np.repeat(np.arange(len(sizes)), sizes))
     np.testing.assert_array_equal(place, [i for size in sizes for i in range(size)])
 
@@ -35,4 +34,12 @@ def test_seams(count: int) -> None:
     groups = Groups.of(sizes, np.arange(count))
     ends = np.cumsum(sizes)
     index = np.unique(np.concatenate([ends - 1, ends, ends - sizes]).clip(0, groups.n - 1))
-    np.testing.assert_array_equal(both(groups, index)[1], np.searchsorted(ends, index, side="right"))
+    np.testing.assert_array_equal(located(groups, index)[1], np.searchsorted(ends, index, side="right"))
+
+
+@pytest.mark.parametrize("index", [-1, 5, 2**62, -(2**62)])
+@pytest.mark.parametrize("sizes", [[2, 3], [0], []])
+def test_an_index_outside_is_refused(index: int, sizes: list[int]) -> None:
+    groups = Groups.of(np.array(sizes, np.int64))
+    with pytest.raises(IndexError, match=f"within 0:{sum(sizes)}, got {min(index, 0)} to {max(index, 0)}"):
+        groups.locate(np.array([0, index]))

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from penstock.cli.show import Json, print_json
-from penstock.kernels.warmup import SIGNATURES, compile_all
+from penstock.kernels.warmup import compile_all
 
 
 def warmup(as_json: Json = False) -> None:
@@ -23,8 +23,7 @@ def warmup(as_json: Json = False) -> None:
         def advance(done: int, total: int, name: str) -> None:
             progress.update(task, completed=done, total=total, description=name)
 
-        compiled = compile_all(advance)
-    total = sum(map(len, SIGNATURES.values()))
+        total, compiled = compile_all(advance)
     if as_json:
         print_json({"kernels": total, "compiled": compiled})
     else:

@@ -14,7 +14,7 @@ from penstock.core.spec import Align, Field
 from penstock.data.marks import Empty, marked
 from penstock.errors import SpecError
 from penstock.formats.base.source import Source
-from penstock.kernels.dispatch import kernels
+from penstock.kernels.spans import zero_gaps
 from penstock.plan.base import Plan, Read
 
 
@@ -116,7 +116,7 @@ def _zero_gaps(selection: Selection, out: AnyArray) -> None:
     """Set places without a span to zero. Packs are nearly full, so these are few."""
     if out.size:
         row_bytes = out.dtype.itemsize * (out.size // len(out))
-        kernels().zero_gaps(selection.at, selection.length, row_bytes, out.reshape(-1).view(np.uint8))
+        zero_gaps(selection.at, selection.length, row_bytes, out.reshape(-1).view(np.uint8))
 
 
 def _squeezed(column: Array) -> Array:

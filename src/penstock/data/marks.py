@@ -10,7 +10,7 @@ import numpy as np
 from penstock.core.arrays import AnyArray, Int32Array, IntArray
 from penstock.core.selection import Selection
 from penstock.errors import PlanError
-from penstock.kernels.dispatch import kernels
+from penstock.kernels.spans import paint
 from penstock.plan.base import DerivedOutput
 
 Empty = Callable[[tuple[int, ...], np.dtype[Any]], AnyArray]
@@ -132,7 +132,7 @@ def _painted(selection: Selection, value: IntArray, slope: int, empty: Empty) ->
     at, length = selection.at, selection.length
     if selection.headed is not None:
         at, length, value = at - selection.headed, length + selection.headed, value - slope * selection.headed
-    kernels().paint(at, length, value, slope, out)
+    paint(at, length, value, slope, out)
     return out.reshape(selection.shape)
 
 

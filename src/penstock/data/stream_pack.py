@@ -22,6 +22,7 @@ from penstock.data.stream_items import Items, PackOptions, Passed, StreamAxis, i
 from penstock.errors import SpecError, StateError
 from penstock.kernels.dispatch import kernels
 from penstock.kernels.rows import RowMap
+from penstock.kernels.spans import paint
 from penstock.kernels.stream_reference import FAR, OPENED, OUT
 
 _FLAGS = (OUT, OPENED, FAR)
@@ -199,15 +200,15 @@ class PackIterator(BlockIterator):
         segment = np.arange(len(row)) - first[row] + 1
         columns: dict[str, Array] = {}
         for a, axis in enumerate(self._axes):
-            length, shape = sizes[:, a], (n, axis.capacity)
+            length, shape = np.ascontiguousarray(sizes[:, a]), (n, axis.capacity)
             begin = np.cumsum(length) - length
             at = begin - begin[first][row] + row * axis.capacity
             for path in axis.columns:
                 columns[path] = self._gathered(path, blocks, block, starts[:, a], length, at, shape)
-            position = skipped[:, a] if self._options.positions == "continue" else row * 0
+            position = np.ascontiguousarray(skipped[:, a]) if self._options.positions == "continue" else row * 0
             for name, first_value, slope in zip(axis.marks, (segment, position), (0, 1), strict=True):
                 columns[name] = marks = self._recycler.empty(shape, np.dtype(np.int32))
-                kernels().paint(at, length, first_value, slope, marks.reshape(-1))
+                paint(at, length, first_value, slope, marks.reshape(-1))
         for path in self._options.keep:
             held = offsets_of([b.columns.n for b in blocks])
             values = np.concatenate([b.columns[path] for b in blocks])[held[block] + rows]

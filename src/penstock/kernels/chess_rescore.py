@@ -23,7 +23,7 @@ from penstock.kernels.intrinsics import prefetch
 from penstock.kernels.jit import helper, kernel, uncounted_helper
 
 # The sum of a policy may be taken in any order, so that several moves are added in one step.
-_any_order: Any = partial(helper, fastmath={"reassoc"}, _nrt=False)
+_any_order: Any = partial(helper, counted=False, any_order=True)
 called_for: Any = DEFINED["called_for"]
 complete: Any = DEFINED["complete"]
 lacks_short_term: Any = DEFINED["lacks_short_term"]

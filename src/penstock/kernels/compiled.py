@@ -88,11 +88,6 @@ FILES: dict[str, tuple[str, ...]] = {
         "split_channels",
         "to_unit",
     ),
-    "spans": (
-        "locate",
-        "paint",
-        "zero_gaps",
-    ),
     "stream_packing": (
         "open_packs",
         "pack_stream",

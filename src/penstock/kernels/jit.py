@@ -1,170 +1,175 @@
-# pyright: reportMissingImports=false, reportMissingTypeStubs=false
-"""How kernels are compiled: `kernel` for what Python calls, `helper` for what only kernels call.
+"""Mark functions for compilation: `kernel` for what Python calls, `helper` and `intrinsic` for what kernels call.
 
-Compilation dominates the first call of a program, so each function costs as little of it as it can. A kernel is cached
-on disk and gets an entry for Python, but none for C. A helper gets no entry, no machine code and no file in the cache:
-its LLVM module is linked into the kernels that call it, unoptimized. The kernels optimize it together with their own
-code, and the cache stores them whole. numba does the opposite by default: it optimizes every function, makes
-machine code of it, and then does so again wherever the function is inlined. A helper of one loop costs 30 ms of CPU
-time this way, and 100 ms by default. Called from Python, a helper runs as the Python function that it is.
+Nothing compiles when a module of kernels is imported, and numba is not imported either. The first call of a kernel
+imports numba and replaces the name of the kernel in its module by numba's dispatcher, so later calls cost nothing
+more. Before a kernel compiles, `link` does the same for the names that it uses: it replaces kernels, intrinsics and
+functions of the C library, and tells numba of helpers. All of this happens under one lock, so that threads may share a
+first call. Called from Python, a helper runs as the Python function that it is.
+
+A signature lists the types of the arguments under numba's short names. An array is its dtype, its dimensions and its
+order in memory, such as `i8[2C]`; `r` marks an array that is read only. A kernel accepts exactly the types of its
+signatures, and `warmup` compiles it for each.
 """
 
 from __future__ import annotations
 
-import logging
-import os
-import sys
-import time
-from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Literal
+import threading
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-import numba
-from numba import _dynfunc  # pyright: ignore[reportAttributeAccessIssue]
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.compiler_machinery import register_pass
-from numba.core.typed_passes import NativeLowering
-from numba.extending import register_jitable
+P = ParamSpec("P")
+R = TypeVar("R")
 
-from penstock.files.locks import locked
-
-_OPTIONS: dict[str, Any] = {"boundscheck": False, "error_model": "numpy", "no_cfunc_wrapper": True}
+_lock = threading.RLock()
+_helpers: dict[Any, tuple[bool, bool]] = {}
+"""Helpers that numba does not know yet: is each reference to an array counted, may sums be taken in any order."""
 
 
-QUIET_SECONDS = 1.0
-"""How long this process may compile before it says so."""
+class Lazy(Generic[P, R]):
+    """A function whose name numba's own object replaces when the name is first used."""
 
-_logger = logging.getLogger("penstock")
+    def __init__(self, function: Callable[P, R], make: Callable[[], Any]) -> None:
+        self.__doc__ = function.__doc__
+        self._make = make
+        self._made: Any = None
+
+    def made(self) -> Any:
+        """Return numba's object, the same one for all threads."""
+        with _lock:
+            if self._made is None:
+                self._made = self._make()
+            return self._made
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call numba's object, also for those who imported this name before it was replaced."""
+        return self.made()(*args, **kwargs)
 
 
-@dataclass
-class _Compiling:
-    """What this process compiles. Changed under numba's lock, which one thread has at a time."""
+class Kernel(Lazy[P, R]):
+    """A function that compiles at its first call. Numba's dispatcher then replaces its name in its module."""
 
-    depth: int = 0
-    seconds: float = 0.0
-    told: bool = False
+    def __init__(self, function: Callable[P, R], signatures: tuple[str, ...], counted: bool) -> None:
+        super().__init__(function, self._dispatcher)
+        self.function = function
+        self.signatures = signatures
+        self._counted = counted
+
+    def _dispatcher(self) -> Any:
+        dispatcher = _compiler().make_kernel(self.function, self.signatures, self._counted, link)
+        names, own = self.function.__globals__, self.function.__name__
+        if names.get(own) is self:
+            names[own] = dispatcher
+        return dispatcher
 
 
-_state = _Compiling()
+KERNELS: dict[str, Kernel[..., Any]] = {}
+"""The kernels of all modules that are imported, by module and name."""
 
 
-def _compile(dispatcher: Any, compile_now: Callable[[Any], Any], types: Any) -> Any:
-    """Load or compile a kernel for these types, while no other process of this cache compiles one.
+@overload
+def kernel(function: FunctionType, /, *, counted: bool = True) -> Any: ...  # files that are not imported lazily yet
+@overload
+def kernel(*signatures: str, counted: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def kernel(*signatures: Any, counted: bool = True) -> Any:
+    """Let a function compile at its first call, without the GIL and checks of indices; division by zero gives inf.
 
-    The ranks of a machine begin together and need the same kernels: the first one compiles, and the others load what it
-    has cached. numba's lock comes first, for a kernel may also be compiled within the function of a user.
+    Args:
+        *signatures: The accepted types of the arguments, such as `"i8[2C] f4"`.
+        counted: Whether references to arrays are counted, which costs more than a small function does. A kernel that
+            makes arrays needs it.
+
+    Returns:
+        The decorator. It keeps the type of the function.
     """
-    with global_compiler_lock, ExitStack() as stack:
-        _state.depth += 1
-        stack.callback(_leave)
-        if _state.depth == 1:
-            stack.enter_context(_folder_lock(dispatcher.stats.cache_path))
-        before, begun = sum(dispatcher.stats.cache_misses.values()), time.perf_counter()
-        entry = compile_now(types)
-        if _state.depth == 1 and sum(dispatcher.stats.cache_misses.values()) > before:
-            _state.seconds += time.perf_counter() - begun
-            _tell(dispatcher.stats.cache_path)
-        return entry
+    if isinstance(signatures[0], FunctionType):
+        return _compiler().make_kernel(signatures[0], (), counted, link)
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        lazy = Kernel(function, signatures, counted)
+        KERNELS[f"{function.__module__}.{function.__qualname__}"] = lazy
+        return lazy
+
+    return decorate
 
 
-def _leave() -> None:
-    _state.depth -= 1
+@overload
+def uncounted_kernel(function: FunctionType, /) -> Any: ...
+@overload
+def uncounted_kernel(*signatures: str) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def uncounted_kernel(*signatures: Any) -> Any:
+    """Return the decorator of a `kernel` that makes no array: references to arrays are not counted."""
+    return kernel(*signatures, counted=False)
 
 
-@contextmanager
-def _folder_lock(folder: str) -> Generator[None]:
-    """Lock the cache of kernels; where its file system has no locks, each process compiles for itself."""
-    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        with ExitStack() as stack:
-            with suppress(OSError):
-                # An open descriptor is unlocked at the end, also where another thread has forked a process meanwhile.
-                stack.enter_context(locked(fd, wait=True))
-            yield
-    finally:
-        os.close(fd)
+def helper(function: Callable[P, R], *, counted: bool = True, any_order: bool = False) -> Callable[P, R]:
+    """Compile a function into the kernels that call it. It may make arrays.
+
+    Args:
+        function: The function.
+        counted: Whether references to arrays are counted; see `kernel`.
+        any_order: Whether sums of floats may be taken in any order, so that several terms are added in one step.
+
+    Returns:
+        The function, which Python may call as well.
+    """
+    _helpers[function] = counted, any_order
+    return function
 
 
-def _tell(folder: str) -> None:
-    """Say once that this process has compiled for a while: on a terminal to stderr, else to the log."""
-    if _state.told or _state.seconds <= QUIET_SECONDS:
-        return
-    _state.told = True
-    message = (
-        f"compiled kernels for {_state.seconds:.1f} s, and may compile more at their first use; "
-        f"later runs load them from {folder}"
-    )
-    if sys.stderr is not None and sys.stderr.isatty():
-        print(f"penstock: {message}", file=sys.stderr, flush=True)
-    else:
-        _logger.info(message)
+def uncounted_helper(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function that makes no array into the kernels that call it: see `uncounted_kernel`."""
+    return helper(function, counted=False)
 
 
-def _link_only(library: Any) -> None:
-    """Let a library only be linked into others: it is neither optimized alone nor given to the machine."""
+def intrinsic(
+    emit: Callable[..., Any], arguments: str, returns: str = "void"
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return the decorator of a function whose body is instructions of the machine. Only kernels can call it.
 
-    def finalize() -> None:
-        library._finalize_dynamic_globals()
-        library._finalized = True
-
-    library._optimize_final_module = lambda: None
-    library._finalize_final_module = finalize
-
-
-@register_pass(mutates_CFG=True, analysis_only=False)
-class _LinkedLowering(NativeLowering):
-    """Lowers a helper to LLVM's language, and stops there."""
-
-    _name = "penstock_linked_lowering"
-
-    def run_pass(self, state: Any) -> Literal[True]:
-        state.library = state.targetctx.codegen().create_library(state.func_id.func_qualname)
-        _link_only(state.library)
-        state.flags.no_compile = True
-        super().run_pass(state)
-        lowered = state["cr"]
-        # numba names what it has compiled by this object. It is never called: the address is 0.
-        where = lowered.fndesc.lookup_module()
-        entry = _dynfunc.make_function(where, lowered.fndesc.qualname, "", 0, lowered.env, (state.library,))
-        state.targetctx.insert_user_function(entry, lowered.fndesc, [state.library])
-        state.reload_init.extend(getattr(state.library, "_reload_init", ()))  # numba 0.60 has none
-        state["cr"] = lowered._replace(cfunc=entry)
-        return True
+    Args:
+        emit: Writes the instructions into a kernel with LLVM's builder: `emit(builder, *values)` returns the resulting
+            value, if there is one.
+        arguments: The types of the arguments, such as `"i8 u1"`.
+        returns: The type of the result.
+    """
+    return lambda function: Lazy(function, lambda: _compiler().make_intrinsic(function, emit, arguments, returns))
 
 
-class _LinkedCompiler(CompilerBase):
-    """numba's usual passes, but for the last."""
-
-    def define_pipelines(self) -> list[Any]:
-        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        where = next(i for i, (known, _) in enumerate(passes.passes) if known is NativeLowering)
-        passes.passes[where] = (_LinkedLowering, _LinkedLowering.__doc__)
-        passes.finalize()
-        return [passes]
+def external(arguments: str, returns: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return the decorator of a function that stands for the one of its name in the C library. Only kernels call it."""
+    return lambda function: Lazy(function, lambda: _compiler().make_external(function.__name__, arguments, returns))
 
 
-def kernel(function: Any, **options: Any) -> Any:
-    """Compile a function that Python calls: without the GIL and checks of indices; division by zero gives inf."""
-    dispatcher: Any = numba.njit(nogil=True, cache=True, **_OPTIONS, **options)(function)
-    dispatcher.compile = partial(_compile, dispatcher, dispatcher.compile)
-    return dispatcher
+def compile_for(dispatcher: Any, signature: str) -> bool:
+    """Compile a kernel for a signature, or load it from the cache. Returns whether it was compiled."""
+    before = sum(dispatcher.stats.cache_misses.values())
+    dispatcher.compile(_compiler().types_of(signature))
+    return sum(dispatcher.stats.cache_misses.values()) > before
 
 
-def helper(function: Any, *, _nrt: bool = True, **options: Any) -> Any:
-    """Compile a function into the kernels that call it, at their first call. It may make arrays."""
-    options = {**_OPTIONS, "no_cpython_wrapper": True, "pipeline_class": _LinkedCompiler, "_nrt": _nrt, **options}
-    return register_jitable(**options)(function)
+def link(function: Any) -> None:
+    """Let numba know what a function calls: replace lazy names in its module, register helpers, and link these too."""
+    names: dict[str, Any] = function.__globals__
+    with _lock:
+        for name in _names(function.__code__):
+            value = names.get(name)
+            if isinstance(value, Lazy):
+                names[name] = value.made()
+            elif isinstance(value, FunctionType) and (options := _helpers.pop(value, None)) is not None:
+                _compiler().make_helper(value, *options)
+                link(value)
 
 
-def uncounted_kernel(function: Any) -> Any:
-    """A `kernel` without reference counts of arrays, which cost more than a small function does. It makes no array."""
-    return kernel(function, _nrt=False)
+def _names(code: CodeType) -> Iterator[str]:
+    """Yield the global names in a function, and in functions and comprehensions within it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
 
 
-def uncounted_helper(function: Any) -> Any:
-    """A `helper` without reference counts of arrays; see `uncounted_kernel`."""
-    return helper(function, _nrt=False)
+def _compiler() -> Any:
+    from penstock.kernels import compiler  # heavy: imports numba
+
+    return compiler

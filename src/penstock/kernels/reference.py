@@ -133,33 +133,6 @@ def gather_tiles(
                     row[box] = slab[tuple(slice(n) for n in row[box].shape)]
 
 
-def locate(table: Int, _guide: Int, _shift: int, index: Int, out: Int) -> None:
-    """`out[0]` is the distance of `index` from the start of the last group that begins at or before it (`table[:, 0]`),
-    `out[1:]` the other columns of that group.
-
-    >>> out = np.zeros((2, 2), np.int64)
-    >>> locate(np.array([[0, 7], [2, 8], [2, 9], [5, 0]]), np.array([0, 2]), 1, np.array([1, 2]), out)
-    >>> out.tolist()
-    [[1, 0], [7, 9]]
-    """
-    group = np.searchsorted(table[:, 0], index, side="right") - 1
-    out[:] = table[group].T
-    out[0] = index - out[0]
-
-
-def paint(at: Int, length: Int, value: Int, slope: int, out: npt.NDArray[np.int32]) -> None:
-    """Row `i` of span `j` is `value[j] + slope * i`, at the places `at[j] + i` of `out`; all other places are 0.
-
-    >>> out = np.empty(5, np.int32)
-    >>> paint(np.array([0, 3]), np.array([2, 2]), np.array([7, 1]), 1, out)
-    >>> out.tolist()
-    [7, 8, 0, 1, 2]
-    """
-    out[:] = 0
-    for place, rows, first in zip(at.tolist(), length.tolist(), value.tolist(), strict=True):
-        out[place : place + rows] = first + slope * np.arange(rows)
-
-
 def digest(words: npt.NDArray[np.uint64], sums: npt.NDArray[np.uint64]) -> None:
     """Fill `sums` `[2]` with two sums over the words, each word mixed together with its place.
 
@@ -174,16 +147,3 @@ def digest(words: npt.NDArray[np.uint64], sums: npt.NDArray[np.uint64]) -> None:
     x = (x ^ (x >> np.uint64(27))) * np.uint64(DIGEST_2)
     sums[0] = (x ^ (x >> np.uint64(31))).sum(dtype=np.uint64)
     sums[1] = ((x ^ (x >> np.uint64(29))) * np.uint64(DIGEST_STEP)).sum(dtype=np.uint64)
-
-
-def zero_gaps(at: Int, length: Int, row_bytes: int, out: Bytes) -> None:
-    """Zero the rows of `out` that no span `at[j] : at[j] + length[j]` covers; spans are ordered and apart.
-
-    >>> out = np.ones(6, np.uint8)
-    >>> zero_gaps(np.array([1]), np.array([1]), 2, out)
-    >>> out.tolist()
-    [0, 0, 1, 1, 0, 0]
-    """
-    edges = np.concatenate([np.zeros(1, np.int64), np.stack([at, at + length], axis=1).ravel()]) * row_bytes
-    for begin, end in zip(edges[::2].tolist(), [*edges[1::2].tolist(), len(out)], strict=True):
-        out[begin:end] = 0

@@ -1,47 +1,80 @@
-# pyright: reportMissingImports=false, reportCallIssue=false
-"""Compiled loops over groups and spans: `locate`, `paint` and `zero_gaps`. Definitions: `reference`.
+"""Fill arrays by spans: `paint` writes ids or positions, `zero_gaps` clears the rows that no span covers.
 
-A guide bounds each search of `locate` to a few groups, and the entries of later indices are prefetched. Nothing is
-checked here: the caller owns all arrays, and passes only indices and spans that are within them.
+Spans are ordered and do not overlap, so one pass over `out` writes each element once, also the elements between spans;
+clearing the whole array first would write most elements twice. The loops stop at the first span that begins within the
+span before it or ends outside `out`. Nothing outside `out` is written. The caller owns all arrays.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
-
-from penstock.kernels.intrinsics import prefetch
+from penstock.core.arrays import ByteArray, Int32Array, IntArray
 from penstock.kernels.jit import uncounted_kernel
 
 
-@uncounted_kernel
-def locate(table: Any, guide: Any, shift: int, index: Any, out: Any) -> None:
-    """See `reference.locate`; the guide bounds each search to the groups that begin within `1 << shift` indices."""
-    n, columns = len(index), table.shape[1]
-    guides, base = np.int64(guide.ctypes.data), np.int64(table.ctypes.data)
-    for i in range(n):
-        if i + 32 < n:
-            prefetch(guides + 8 * (index[i + 32] >> shift))
-            prefetch(base + 8 * columns * guide[index[i + 16] >> shift])
-        lo, hi = guide[index[i] >> shift], guide[(index[i] >> shift) + 1]
-        while lo < hi:
-            middle = (lo + hi + 1) >> 1
-            if table[middle, 0] <= index[i]:
-                lo = middle
-            else:
-                hi = middle - 1
-        out[0, i] = index[i] - table[lo, 0]
-        for c in range(1, columns):
-            out[c, i] = table[lo, c]
+def paint(start: IntArray, length: IntArray, value: IntArray, slope: int, out: Int32Array) -> None:
+    """Write `value[j] + slope * i` to row `i` of span `j`, and 0 to the elements between spans.
+
+    Args:
+        start: `[n]` int64, where each span begins in `out`.
+        length: `[n]` int64, how many elements each span has.
+        value: `[n]` int64, the first value of each span.
+        slope: What each element adds to the element before it: 0 for ids, 1 for positions.
+        out: `[m]` int32, C-contiguous.
+
+    Raises:
+        ValueError: The columns differ in length, or spans overlap or leave `out`.
+
+    Example:
+        >>> out = np.empty(5, np.int32)
+        >>> paint(np.array([0, 3]), np.array([2, 2]), np.array([7, 1]), 1, out)
+        >>> out.tolist()
+        [7, 8, 0, 1, 2]
+    """
+    if not len(start) == len(length) == len(value):
+        raise ValueError(f"expected columns of equal length, got {len(start)}, {len(length)} and {len(value)}")
+    _require_written(_paint(start, length, value, slope, out), start, length, len(out))
 
 
-@uncounted_kernel
-def paint(at: Any, length: Any, value: Any, slope: int, out: Any) -> None:
-    """See `reference.paint`."""
+def zero_gaps(start: IntArray, length: IntArray, row_bytes: int, out: ByteArray) -> None:
+    """Zero the rows of `out` that no span covers.
+
+    Args:
+        start: `[n]` int64, the first row of each span.
+        length: `[n]` int64, how many rows each span has.
+        row_bytes: Bytes of a row, at least 1.
+        out: `[rows * row_bytes]` uint8, C-contiguous.
+
+    Raises:
+        ValueError: The columns differ in length, spans overlap or leave `out`, or `out` is no whole number of rows.
+
+    Example:
+        >>> out = np.ones(6, np.uint8)
+        >>> zero_gaps(np.array([1]), np.array([1]), 2, out)
+        >>> out.tolist()
+        [0, 0, 1, 1, 0, 0]
+    """
+    if len(start) != len(length):
+        raise ValueError(f"expected columns of equal length, got {len(start)} and {len(length)}")
+    if row_bytes < 1 or len(out) % row_bytes:
+        raise ValueError(f"expected a whole number of rows of {row_bytes} bytes, got {len(out)} bytes")
+    _require_written(_zero_gaps(start, length, row_bytes, out), start, length, len(out) // row_bytes)
+
+
+def _require_written(stopped: int, start: IntArray, length: IntArray, rows: int) -> None:
+    if stopped >= 0:
+        raise ValueError(
+            f"expected spans in order, apart and within {rows} rows, got span {stopped} of {length[stopped]} rows "
+            f"at {start[stopped]}"
+        )
+
+
+@uncounted_kernel("i8[1C] i8[1C] i8[1C] i8 i4[1C]")
+def _paint(start: IntArray, length: IntArray, value: IntArray, slope: int, out: Int32Array) -> int:
     end = 0
-    for j in range(len(at)):
-        begin = at[j]
+    for j in range(len(start)):
+        begin = start[j]
+        if begin < end or begin > len(out) or not 0 <= length[j] <= len(out) - begin:
+            return j
         for i in range(end, begin):
             out[i] = 0
         first = value[j]
@@ -50,15 +83,19 @@ def paint(at: Any, length: Any, value: Any, slope: int, out: Any) -> None:
             out[i] = first + slope * (i - begin)
     for i in range(end, len(out)):
         out[i] = 0
+    return -1
 
 
-@uncounted_kernel
-def zero_gaps(at: Any, length: Any, row_bytes: int, out: Any) -> None:
-    """See `reference.zero_gaps`."""
+@uncounted_kernel("i8[1C] i8[1C] i8 u1[1C]")
+def _zero_gaps(start: IntArray, length: IntArray, row_bytes: int, out: ByteArray) -> int:
     end = 0
-    for j in range(len(at)):
-        for i in range(end, at[j] * row_bytes):
+    rows = len(out) // row_bytes
+    for j in range(len(start)):
+        if not 0 <= start[j] <= rows or start[j] * row_bytes < end or not 0 <= length[j] <= rows - start[j]:
+            return j
+        for i in range(end, start[j] * row_bytes):
             out[i] = 0
-        end = (at[j] + length[j]) * row_bytes
+        end = (start[j] + length[j]) * row_bytes
     for i in range(end, len(out)):
         out[i] = 0
+    return -1

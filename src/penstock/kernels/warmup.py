@@ -1,18 +1,17 @@
-# pyright: reportMissingImports=false
-"""The types with which the library calls its compiled kernels, and their compilation ahead of use.
-
-A signature lists the types of the arguments under numba's short names. An array is its dtype, its dimensions and its
-order in memory, such as `i8[2C]`; `r` marks an array that is read only.
-"""
+"""Compile all kernels ahead of use, for the types that the library calls them with."""
 
 from __future__ import annotations
 
-import re
+import pkgutil
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from penstock.kernels import compiled, jit
 from penstock.kernels.cache_folder import cache_folder
+
+PACKAGES = ("penstock.kernels",)
+"""The packages whose modules have kernels."""
 
 SIGNATURES: dict[str, tuple[str, ...]] = {
     "checksum.digest": (
@@ -146,54 +145,44 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "polygons.place_shapes": ("f8[3C] f8[2C] f8[1C] i8[1C] i8[1C] f8[3C] f8[1C] i4[3C] i8[1C]",),
     "polygons.split_channels": ("u8[1C] u1[2C]",),
     "polygons.to_unit": ("u1[1C] f4[1C]",),
-    "spans.locate": ("i8[2C] i8[1C] i8 i8[1C] i8[2C]",),
-    "spans.paint": ("i8[1C] i8[1C] i8[1C] i8 i4[1C]",),
-    "spans.zero_gaps": ("i8[1C] i8[1C] i8 u1[1C]",),
     "stream_packing.pack_stream": ("OpenPacks i8[2C] b1 i8[1C] u1[1C] i8[1C]",),
     "stream_packing.repack_stream": ("OpenPacks i8[2C] u1[1C] i8[1C]",),
     "warp.warp": ("u1[3Cr] i8[1C] f8[2C] i8[1C] i8[1C] i4[2C] i8[2C] i4[2C] u1[3C]",),
 }
-"""Signatures by file and function."""
+"""Signatures of the files that do not state them at their kernels yet."""
 
 
-def compile_all(progress: Callable[[int, int, str], None] | None = None) -> int:
-    """Compile every kernel for the types that the library calls it with, or load it where it is cached.
+def signatures() -> list[tuple[str, str]]:
+    """Return the name of each kernel with each of its signatures; imports all modules that have kernels."""
+    for package in PACKAGES:
+        for module in pkgutil.iter_modules(import_module(package).__path__, f"{package}."):
+            if module.name.rpartition(".")[2] not in compiled.FILES:
+                import_module(module.name)
+    old = [(f"penstock.kernels.{name}", text) for name, texts in SIGNATURES.items() for text in texts]
+    stated = [(name, text) for name, kernel in jit.KERNELS.items() for text in kernel.signatures]
+    return sorted(old + [(name, text) for name, text in stated if name.startswith(PACKAGES)])
+
+
+def compile_all(progress: Callable[[int, int, str], None] | None = None) -> tuple[int, int]:
+    """Compile every kernel for each of its signatures, or load it where it is cached.
 
     Args:
         progress: Called before each signature with its number, how many there are, and the name of the kernel.
 
     Returns:
-        How many were compiled; the others were in the cache.
+        The number of signatures, and how many of them were compiled now; the others were in the cache.
     """
-    todo = [(name, signature) for name, signatures in SIGNATURES.items() for signature in signatures]
-    compiled = 0
+    todo = signatures()
+    compiled_now = 0
     for number, (name, signature) in enumerate(todo):
+        module, _, function = name.rpartition(".")
         if progress is not None:
-            progress(number, len(todo), name)
-        file, _, function = name.partition(".")
-        with cache_folder():
-            kernel = getattr(import_module(f"penstock.kernels.{file}"), function)
-        before = sum(kernel.stats.cache_misses.values())
-        kernel.compile(tuple(_type_of(text) for text in signature.split()))
-        compiled += sum(kernel.stats.cache_misses.values()) - before
-    return compiled
+            progress(number, len(todo), f"{module.rpartition('.')[2]}.{function}")
+        dispatcher = jit.KERNELS[name].made() if name in jit.KERNELS else _old(module, function)
+        compiled_now += jit.compile_for(dispatcher, signature)
+    return len(todo), compiled_now
 
 
-def _type_of(text: str) -> Any:
-    """numba's type for an argument as `SIGNATURES` writes it.
-
-    >>> _type_of("i8[2C]"), _type_of("f4")
-    (Array(int64, 2, 'C', False, aligned=True), float32)
-    """
-    import numba  # heavy: loaded with the first kernel, not with the package
-    import numpy as np
-
-    if text == "OpenPacks":
-        open_packs: Any = import_module("penstock.kernels.stream_packing").open_packs
-        return numba.typeof(open_packs(np.ones(1, np.int64), 1, 1, 1))
-    parts = re.fullmatch(r"(\w+)(?:\[(\d)([ACF])(r?)\])?", text)
-    if parts is None:
-        raise ValueError(f"expected a type such as 'i8[2C]', got {text!r}")
-    dtype, dimensions, order, read_only = parts.groups()
-    kind = getattr(numba.types, dtype)
-    return numba.types.Array(kind, int(dimensions), order, readonly=bool(read_only)) if dimensions else kind
+def _old(module: str, function: str) -> Any:
+    with cache_folder():
+        return getattr(import_module(module), function)
