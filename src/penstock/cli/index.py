@@ -52,20 +52,17 @@ def index(
 class _Indexed(ShardSource):
     """Shards whose index is saved even for few members."""
 
-    def __enter__(self) -> _Indexed:
-        return self
-
     def keep(self) -> None:
         """Write the index. Raises `OSError` where the cache folder cannot be written."""
-        shard_index.save(shard_index.place(self.path), self._state(), self._opened.content)
+        shard_index.save(shard_index.place(self.path), self._state_key(), self.state.content)
 
     @property
     def is_kept(self) -> bool:
         """Return whether the cache has an index of this state."""
-        return shard_index.load(shard_index.place(self.path), self._state()) is not None
+        return shard_index.load(shard_index.place(self.path), self._state_key()) is not None
 
-    def _state(self) -> str:
-        return shard_index.state_of(self._key, self.shards, self._opened.archives.buffers)
+    def _state_key(self) -> str:
+        return shard_index.state_of(self._key, self.shards, self.state.archives.buffers)
 
 
 def _of_shards(path: Path, *, force: bool) -> dict[str, Any]:

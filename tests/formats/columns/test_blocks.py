@@ -81,7 +81,7 @@ def test_each_block_is_decoded_once_a_read(store: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(blocks.zlib, "decompressobj", counting)
     expected = np.concatenate([np.asarray(e.columns["image"]) for e in episodes()])
     with ColumnsSource(store) as source:
-        source._snapshot.maps.decoded.limit = limit
+        source.state.maps.decoded.limit = limit
         rows = [25, 0, 1, 24, 3, 0, 11, 12, 10]
         for _ in range(2):
             assert source.read(["image"], selection(rows))["image"][:, 0].tolist() == expected[rows].tolist()

@@ -123,7 +123,7 @@ def test_large_observations_are_not_copied(tmp_path: Path) -> None:
     """They stay slices of what the pickle was read to."""
     obs = np.zeros((11, 3, 64, 64), np.uint8)
     with read_dm_control(write(tmp_path / "a.pkl.gz", [demo(10, obs=obs)]), frame_stack=4) as source:
-        frames: Any = source._frames["observations"]  # type: ignore[attr-defined]
+        frames: Any = source.state.arrays["observations"]  # type: ignore[attr-defined]
         assert frames.runs[0].base is not None
         assert not frames.runs[0].flags.writeable
         assert source.spec["observations"].shape == (12, 64, 64)

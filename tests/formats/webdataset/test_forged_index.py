@@ -89,7 +89,7 @@ def forged(key: str, header: dict[str, Any], arrays: dict[str, Any], numbers: ra
 
 def test_an_index_next_to_the_data_is_not_believed(archive: Path) -> None:
     with ShardSource(archive, index=False) as found:
-        expected, (header, arrays), key = values(found), found._opened.content.packed(), found._key
+        expected, (header, arrays), key = values(found), found.state.content.packed(), found._key
     numbers = random.Random(12)
     places = [archive.parent / f".{archive.name}.penstock-index", archive.parent / ".penstock-index"]
     for _ in range(FORGED):

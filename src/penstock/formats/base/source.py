@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
@@ -182,7 +182,7 @@ class Source(ABC):
     def close(self) -> None:
         """Close the files. Reading afterwards is an error."""
 
-    def __enter__(self) -> Source:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -395,7 +395,9 @@ def _guarded(member: Any) -> Any:
         try:
             return member(self, *args, **kwargs)
         except Exception as error:
-            if is_of_call(error, kwargs) or (instead := _refusal(self, member.__name__, args, error)) is None:
+            if not self.parses or is_of_call(error, kwargs):
+                raise
+            if (instead := _refusal(self, member.__name__, args, error)) is None:
                 raise
             raise instead from error
 

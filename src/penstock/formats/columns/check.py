@@ -34,7 +34,7 @@ def _episodes(snapshot: Snapshot) -> Iterator[Finding]:
             found, expected = snapshot.payload_check(e), int(snapshot.entries[e]["payload"])
             if found != expected:
                 yield Finding("error", f"episode {e}", f"expected the checksum {expected:08x}, got {found:08x}")
-            snapshot.metadata([e])
+            snapshot.episode_metadata([e])
         except FormatError as error:
             yield Finding("error", f"episode {e}", str(error))
 

@@ -74,7 +74,7 @@ def _saved(layout: StoreLayout, lost: list[Finding]) -> Iterator[Episode]:
             if not sound:
                 raise ChecksumError("expected the checksum of the entry to be right", path=layout.table)
             table.check_limits(entries[e : e + 1], layout.table)
-            yield _checked(Snapshot(layout, entries[e : e + 1], maps), 0)
+            yield _checked(Snapshot.of(layout, entries[e : e + 1], maps), 0)
         except FormatError as error:
             lost.append(Finding("error", f"episode {e}", str(error)))
 

@@ -122,7 +122,7 @@ class RaggedColumnReader:
             yield self._layout.offsets(segment, self._path), offsets.nbytes
             yield file, int(offsets[-1]) * self.field.dtype.itemsize
 
-    def read(self, selection: Selection) -> Ragged:
+    def read_ragged(self, selection: Selection) -> Ragged:
         """The rows of the whole grid, those not covered empty. Cost: a search and three gathers a row."""
         places = offsets_of(selection.length)
         starts, ends = np.empty((2, places[-1]), np.int64)
@@ -141,8 +141,13 @@ class RaggedColumnReader:
         """Fill the covered places of `out` with values by the numbers of `value_offsets`: one gather."""
         self._end_to_end.gather(selection.start, selection.length, selection.at, as_bytes(out))
 
-    @cached_property
+    @property
     def value_offsets(self) -> IntArray:
+        """Offsets of the rows in the values of all runs, as a source returns them."""
+        return self._value_offsets
+
+    @cached_property
+    def _value_offsets(self) -> IntArray:
         """`[rows + 1]`: which values each row has, in the values of all runs end to end. Cost: a pass over the offsets.
 
         Raises `FormatError` for offsets that decrease or leave the values.

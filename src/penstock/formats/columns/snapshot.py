@@ -6,8 +6,9 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align
 from penstock.errors import FormatError
 from penstock.files.mapping import check_mapped, map_file
+from penstock.formats.base.state import SourceState
 from penstock.formats.columns import table
 from penstock.formats.columns.blocks import CACHE_BYTES, Blocks, PackedColumn
 from penstock.formats.columns.layout import StoreLayout
@@ -44,28 +46,50 @@ class Maps:
         return held[:size]
 
 
-class Snapshot:
-    """The episodes of `entries`, in that order. Nothing in it changes; files are mapped when first read.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Snapshot(SourceState):
+    """The episodes of `entries`, in that order. Files are mapped when first read."""
 
-    Raises `FormatError` if the entries do not fit the files.
-    """
+    layout: StoreLayout
+    entries: StructArray
+    maps: Maps
+    packed: Blocks | None
+    columns: Mapping[str, Column]
+    metadata_ends: Mapping[int, int]  # of each segment: how many bytes of its metadata are in use
 
-    def __init__(self, layout: StoreLayout, entries: StructArray, maps: Maps) -> None:
-        self.layout, self.entries, self.maps = layout, entries, maps
-        self.offsets = offsets_of(entries["steps"].astype(np.int64))
-        runs = EpisodeRuns.of(entries, self.offsets)
-        packing = layout.packing
-        self.blocks = Blocks(layout, packing, entries, self.offsets, maps) if packing else None
-        self.columns = {path: self._column(path, runs) for path in layout.spec}
-        self._metadata_ends = {s: table.ends(entries, s)[2] for s in runs.segments}
-        for path, size in self.files():
+    @classmethod
+    def of(cls, layout: StoreLayout, entries: StructArray, maps: Maps) -> Snapshot:
+        """The snapshot of some entries. Raises `FormatError` if they do not fit the files."""
+        offsets = offsets_of(entries["steps"].astype(np.int64))
+        runs = EpisodeRuns.of(entries, offsets)
+        packed = Blocks(layout, layout.packing, entries, offsets, maps) if layout.packing else None
+        arrays: dict[str, FixedColumnReader | PackedColumn] = {}
+        ragged: dict[str, RaggedColumnReader] = {}
+        for path, field in layout.spec.items():
+            if packed is not None and path in packed.columns:
+                arrays[path] = PackedColumn(layout, path, packed, maps, maps.decoded)
+            elif field.ragged:
+                ragged[path] = RaggedColumnReader(layout, path, runs, maps)
+            else:
+                arrays[path] = FixedColumnReader(layout, path, runs, maps)
+        readers: dict[str, Column] = {**arrays, **ragged}
+        snapshot = cls(
+            spec=layout.spec,
+            offsets=offsets,
+            digest=partial(_digest, layout, entries),
+            blocks=None if packed is None else np.unique(packed.cuts),
+            arrays=arrays,
+            ragged=ragged,
+            layout=layout,
+            entries=entries,
+            maps=maps,
+            packed=packed,
+            columns={path: readers[path] for path in layout.spec},
+            metadata_ends={s: table.ends(entries, s)[2] for s in runs.segments},
+        )
+        for path, size in snapshot.files():
             _check_size(path, size)
-
-    def _column(self, path: str, runs: EpisodeRuns) -> Column:
-        if self.blocks is not None and path in self.blocks.columns:
-            return PackedColumn(self.layout, path, self.blocks, self.maps, self.maps.decoded)
-        kind = RaggedColumnReader if self.layout.spec[path].ragged else FixedColumnReader
-        return kind(self.layout, path, runs, self.maps)
+        return snapshot
 
     @classmethod
     def open(cls, root: Path) -> Snapshot:
@@ -73,7 +97,7 @@ class Snapshot:
         layout = StoreLayout.read(root)
         entries = table.read(layout.table)
         table.check_order(entries, layout.table, layout.packing)
-        return cls(layout, entries, Maps())
+        return cls.of(layout, entries, Maps())
 
     def grown(self) -> Snapshot | None:
         """The present contents of the store, or None where nothing was appended.
@@ -90,31 +114,23 @@ class Snapshot:
             return None
         entries = np.concatenate([self.entries, added])
         table.check_order(entries, self.layout.table, self.layout.packing)
-        return Snapshot(self.layout, entries, self.maps)
+        return Snapshot.of(self.layout, entries, self.maps)
 
     def first(self, episodes: int) -> Snapshot:
         """The first episodes alone. Raises `FormatError` if there are fewer."""
         if len(self.entries) < episodes:
             found = f"expected at least {episodes} episodes, got {len(self.entries)}"
             raise FormatError(found, path=self.layout.table)
-        return Snapshot(self.layout, self.entries[:episodes], self.maps)
+        return Snapshot.of(self.layout, self.entries[:episodes], self.maps)
 
     def files(self) -> Iterator[tuple[Path, int]]:
         """Every file in use, and how many of its bytes."""
-        for segment, size in self._metadata_ends.items():
+        for segment, size in self.metadata_ends.items():
             yield self.layout.metadata(segment), size
-        if self.blocks is not None:
-            yield from self.blocks.files(self.layout)
+        if self.packed is not None:
+            yield from self.packed.files(self.layout)
         for column in self.columns.values():
             yield from column.files()
-
-    @cached_property
-    def fingerprint(self) -> str:
-        """A digest of the spec, and of the length and checksum of every episode, in any segment."""
-        digest = hashlib.sha256(self.layout.spec.fingerprint.encode())
-        for name in ("steps", "payload"):
-            digest.update(self.entries[name].tobytes())
-        return digest.hexdigest()
 
     @cached_property
     def rows(self) -> dict[Align, IntArray]:
@@ -127,9 +143,9 @@ class Snapshot:
         segment, index, start, steps, *_ = self._entry(e)
         at = _places(index, start, steps)
         columns = {path: column.part(e, segment, *at[column.field.align]) for path, column in self.columns.items()}
-        return Episode.trusted(self.layout.spec, columns, e, self.metadata([e])[0])
+        return Episode.trusted(self.layout.spec, columns, e, self.episode_metadata([e])[0])
 
-    def metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
+    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """The metadata of the given episodes. Cost: one pass of the JSON parser over all of them."""
         check_mapped(*self._texts.values())
         texts = [self.metadata_bytes(e) for e in episodes]
@@ -158,7 +174,7 @@ class Snapshot:
 
     @cached_property
     def _texts(self) -> dict[int, memoryview]:
-        return {s: self.maps(self.layout.metadata(s), size).data for s, size in self._metadata_ends.items()}
+        return {s: self.maps(self.layout.metadata(s), size).data for s, size in self.metadata_ends.items()}
 
     @cached_property
     def _packed(self) -> bytes:
@@ -176,6 +192,14 @@ class Snapshot:
         if not isinstance(found, dict):
             raise FormatError(f"expected an object, got {type(found).__name__}", path=path, where=f"episode {e}")
         return found
+
+
+def _digest(layout: StoreLayout, entries: StructArray) -> str:
+    """A digest of the spec, and of the length and checksum of every episode, in any segment."""
+    digest = hashlib.sha256(layout.spec.fingerprint.encode())
+    for name in ("steps", "payload"):
+        digest.update(entries[name].tobytes())
+    return digest.hexdigest()
 
 
 def _places(index: int, start: int, steps: int) -> dict[Align, tuple[int, int]]:

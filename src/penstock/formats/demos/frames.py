@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field, Spec
-from penstock.formats.base.source import Source
+from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.memory import MemorySource
 from penstock.kernels.digest import digest_of
 from penstock.kernels.rows import RowMap
@@ -131,7 +132,7 @@ def stack_index(lengths: Sequence[int], k: int, *, repeat: bool) -> IntArray:
     return np.maximum(index, first) if repeat else np.where(index < first, -1, index)
 
 
-class FrameSource(Source):
+class FrameSource(StateSource[SourceState]):
     """Columns in memory, some of them `Frames`. Those of `spec` that are not in `frames` are in `columns`.
 
     >>> frames = Frames([np.arange(6).reshape(3, 2)])
@@ -150,67 +151,30 @@ class FrameSource(Source):
         episode_metadata: Sequence[Mapping[str, Any]],
         blocks: IntArray | None = None,
     ) -> None:
-        self._spec, self._frames = spec, dict(frames)
         rest = Spec({path: field for path, field in spec.items() if path not in frames})
         self._rest = MemorySource(rest, columns, offsets, metadata, episode_metadata)
-        self._fingerprint: str | None = None
-        self._blocks = blocks
-        self._given = (spec, self._frames, dict(columns), offsets, metadata, episode_metadata, blocks)
+        self._state = replace(
+            self._rest.state,
+            spec=spec,
+            digest=partial(_digest, spec, self._rest, dict(frames)),
+            blocks=blocks,
+            arrays={**self._rest.state.arrays, **frames},
+        )
+        self._given = (spec, dict(frames), dict(columns), offsets, metadata, episode_metadata, blocks)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FrameSource, self._given
 
-    @property
-    def spec(self) -> Spec:
-        """The columns and spaces."""
-        return self._spec
-
-    @property
-    def offsets(self) -> IntArray:
-        """`[E + 1]` int64 first step row of each episode, and the end."""
-        return self._rest.offsets
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """Metadata of the whole dataset in the files."""
-        return self._rest.metadata
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of spec and all values. Cost: one pass over the data at first use."""
-        if self._fingerprint is None:
-            # The space of observations follows from their fields, and its bounds would be millions of numbers.
-            told = Spec(self._spec.fields, None, self._spec.action_space).fingerprint
-            digest = hashlib.sha256(f"{told} {self._rest.fingerprint}".encode())
-            for frames in self._frames.values():
-                digest.update(frames.digest())
-            self._fingerprint = digest.hexdigest()
-        return self._fingerprint
-
-    @property
-    def blocks(self) -> IntArray | None:
-        """Step rows that are decoded together, or None where any row is cheap."""
-        return self._blocks
-
-    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
-        """One gather."""
-        if column in self._frames:
-            self._frames[column].read(selection, out)
-        else:
-            self._rest.read_array(column, selection, out)
-
-    def read_ragged(self, column: str, selection: Selection) -> Ragged:
-        """One gather of values."""
-        return self._rest.read_ragged(column, selection)
-
-    def value_offsets(self, column: str) -> IntArray:
-        """As they were read."""
-        return self._rest.value_offsets(column)
-
-    def read_values(self, column: str, selection: Selection, out: AnyArray) -> None:
-        """One gather."""
-        self._rest.read_values(column, selection, out)
-
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """Metadata of each episode in the files."""
         return self._rest.episode_metadata(episodes)
+
+
+def _digest(spec: Spec, rest: MemorySource, frames: Mapping[str, FrameRows]) -> str:
+    """Digest of spec and all values. Cost: one pass over the data."""
+    # The space of observations follows from their fields, and its bounds would be millions of numbers.
+    without = Spec(spec.fields, None, spec.action_space).fingerprint
+    digest = hashlib.sha256(f"{without} {rest.fingerprint}".encode())
+    for rows in frames.values():
+        digest.update(rows.digest())
+    return digest.hexdigest()

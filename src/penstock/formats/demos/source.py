@@ -15,11 +15,11 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
 from penstock.core.columns import under
-from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import FormatError
-from penstock.formats.base.pieces import RowReader, expand
+from penstock.formats.base.pieces import RowReader
 from penstock.formats.base.source import Source
+from penstock.formats.base.state import GatheredColumn, SourceState, StateSource
 from penstock.kernels.rows import RowMap
 
 Next = Literal["check", "trust", "separate"]
@@ -85,11 +85,12 @@ def _read(column: DemoColumn, start: int, stop: int) -> ByteArray:
     return out
 
 
-class DemoSource(Source):
+class DemoSource(StateSource[SourceState]):
     """Demonstrations in one file: columns by path, cut into episodes by `offsets`.
 
     `state` is what tells this reading of the file from another, `entries` gives the metadata of an episode (None: there
-    is none), `reopen` opens the same again in another process. Cost of a read: one gather a column.
+    is none), `reopen` opens the same again in another process. Cost of a read: one gather a column. The metadata of the
+    file names datasets that are no columns under `left_out`. `blocks` are step rows at which compressed chunks begin.
 
     Raises `FormatError` for names that no column can have.
     """
@@ -108,48 +109,23 @@ class DemoSource(Source):
     ) -> None:
         for name in [name for name in columns if not nameable(name, columns)]:
             raise FormatError("expected a name that a column can have", path=path, where=repr(name[:200]))
-        self._columns, self._offsets = dict(columns), np.asarray(offsets, np.int64)
-        self._spec = Spec({name: c.field for name, c in self._columns.items()})
-        self._metadata, self._entries, self._reopen, self._blocks = dict(metadata), entries, reopen, blocks
+        self._entries = entries
+        self._reopen = reopen
+        spec = Spec({name: column.field for name, column in columns.items()})
         stat = os.stat(path)
-        told = json.dumps([stat.st_size, stat.st_mtime_ns, state, self._spec.fingerprint])
-        self._fingerprint = hashlib.sha256(told.encode() + self._offsets.tobytes()).hexdigest()
+        told = json.dumps([stat.st_size, stat.st_mtime_ns, state, spec.fingerprint])
+        begins = np.asarray(offsets, np.int64)
+        self._state = SourceState(
+            spec=spec,
+            offsets=begins,
+            digest=hashlib.sha256(told.encode() + begins.tobytes()).hexdigest(),
+            metadata=dict(metadata),
+            blocks=blocks,
+            arrays={name: GatheredColumn(column.rows, repair_bools=True) for name, column in columns.items()},
+        )
 
     def __reduce__(self) -> tuple[Callable[..., Source], tuple[Any, ...]]:
         return self._reopen
-
-    @property
-    def spec(self) -> Spec:
-        """The columns; no spaces, for such files name none."""
-        return self._spec
-
-    @property
-    def offsets(self) -> IntArray:
-        """`[E + 1]` int64 first step row of each episode, and the end."""
-        return self._offsets
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """Metadata of the file, and under `left_out`, if there are any, the datasets that are no columns."""
-        return self._metadata
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the file's state, the spec and the episodes. Cost: none, it is taken at opening."""
-        return self._fingerprint
-
-    @property
-    def blocks(self) -> IntArray | None:
-        """Step rows at which chunks that have to be decoded begin; None where nothing is compressed."""
-        return self._blocks
-
-    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
-        """One gather from the memory map, or out of decoded chunks."""
-        raw = out.reshape(-1).view(np.uint8)
-        self._columns[column].rows.gather(selection.start, selection.length, selection.at, raw)
-        if out.dtype == np.bool_ and out.size:  # a file may hold bytes that no bool has
-            cells, places = raw.reshape(len(out), -1), expand(selection.at, selection.length)
-            cells[places] = cells[places] != 0
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """Metadata of each episode in the file."""

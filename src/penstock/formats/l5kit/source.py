@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -15,12 +15,13 @@ from penstock.containers.zarr import CACHE_BYTES, Missing, ZarrGroup, ZarrRows
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
-from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError
-from penstock.formats.base.source import Source, check_values
+from penstock.formats.base.pieces import expand
+from penstock.formats.base.source import check_values
+from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.l5kit.columns import FRAME_FIELDS, NESTED, SPEC, WIDTHS, flat
 from penstock.formats.l5kit.dtypes import LABELS
-from penstock.formats.l5kit.tables import open_tables
+from penstock.formats.l5kit.tables import Tables, open_tables
 
 
 class Scene(NamedTuple):
@@ -32,7 +33,7 @@ class Scene(NamedTuple):
     tl_faces: AnyArray
 
 
-class L5KitSource(Source):
+class L5KitSource(StateSource[SourceState]):
     """The dataset at a path (a zarr folder, a zip archive of one, a folder of `.npy` files) or at an fsspec URL.
 
     `scenes`, `frames`, `agents` and `tl_faces` are the four arrays: by number, slice, numbers, mask or field, as
@@ -72,24 +73,19 @@ class L5KitSource(Source):
         self.agents, self.tl_faces = self._tables.agents, self._tables.tl_faces
         self._scenes = self.scenes[:]
         intervals = self._scenes["frame_index_interval"]
-        self._offsets = offsets_in(intervals, len(self.frames), "scenes.frame_index_interval", self._tables.path)
+        offsets = offsets_in(intervals, len(self.frames), "scenes.frame_index_interval", self._tables.path)
+        size, end = self._tables.frame_chunk, int(offsets[-1])
+        self._state = SourceState(
+            spec=SPEC,
+            offsets=offsets,
+            digest=partial(_digest, self._tables),
+            metadata=self._tables.attributes,
+            blocks=None if size is None or not end else np.append(np.arange(0, end, size), end),
+        )
         self._closed = False
 
     def __reduce__(self) -> tuple[Callable[..., L5KitSource], tuple[()]]:
         return self._reopen, ()
-
-    def __enter__(self) -> L5KitSource:
-        return self
-
-    @property
-    def spec(self) -> Spec:
-        """The columns, see `SPEC`."""
-        return SPEC
-
-    @property
-    def offsets(self) -> IntArray:
-        """`[E + 1]` int64 first frame of each scene, and the end."""
-        return self._offsets
 
     @cached_property
     def agent_offsets(self) -> IntArray:
@@ -102,23 +98,8 @@ class L5KitSource(Source):
         return self._nested_offsets("traffic_light_faces_index_interval", self.tl_faces)
 
     def _nested_offsets(self, field: str, rows: ZarrRows) -> IntArray:
-        intervals = self.frames.field(field)[: self._offsets[-1]]
+        intervals = self.frames.field(field)[: self.offsets[-1]]
         return offsets_in(intervals, len(rows), f"frames.{field}", self._tables.path)
-
-    @property
-    def blocks(self) -> IntArray | None:
-        """`[B + 1]` int64 frames that cut them into chunks, or None where they are not compressed."""
-        size, end = self._tables.frame_chunk, int(self._offsets[-1])
-        return None if size is None or not end else np.append(np.arange(0, end, size), end)
-
-    @property
-    def fingerprint(self) -> str:
-        """A digest of the attributes, and of name, size and time (in an archive: checksum) of every chunk."""
-        return self._fingerprint
-
-    @cached_property
-    def _fingerprint(self) -> str:
-        return hashlib.sha256(repr(list(self._tables.states())).encode()).hexdigest()
 
     @property
     def format_version(self) -> int:
@@ -129,11 +110,6 @@ class L5KitSource(Source):
     def labels(self) -> tuple[str, ...]:
         """The labels that are stored with the data; the labels of the format if none are."""
         return tuple(self._tables.attributes.get("labels", LABELS))
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """The attributes of the group: `format_version`, `labels`, and what else was stored there."""
-        return self._tables.attributes
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """Of each scene `host`, `start_time` and `end_time` (ns). Cost: nothing is read."""
@@ -152,7 +128,7 @@ class L5KitSource(Source):
         n = len(self)
         if not -n <= e < n:
             raise IndexError(f"expected a scene within 0:{n}, got {e}")
-        first, last = (int(self._offsets[e % n + i]) for i in (0, 1))
+        first, last = (int(self.offsets[e % n + i]) for i in (0, 1))
         agents, faces = self.agent_offsets[[first, last]].tolist(), self.face_offsets[[first, last]].tolist()
         return Scene(
             self._scenes[e], self.frames[first:last], self.agents[slice(*agents)], self.tl_faces[slice(*faces)]
@@ -163,14 +139,12 @@ class L5KitSource(Source):
         if column not in FRAME_FIELDS:
             raise KeyError(f"expected a column among {list(FRAME_FIELDS)}, got {column!r}")
         self._check_open()
-        length = selection.length
-        if len(length) == 1:
-            start, at, n = (int(a[0]) for a in (selection.start, selection.at, length))
+        if len(selection.length) == 1:
+            start, at, n = (int(a[0]) for a in (selection.start, selection.at, selection.length))
             out[at : at + n] = self.frames.read(start, start + n)[column]
             return
-        within = np.arange(int(length.sum())) - np.repeat(offsets_of(length)[:-1], length)
-        rows, places = within + np.repeat(selection.start, length), within + np.repeat(selection.at, length)
-        out[places] = self.frames.take(rows)[column]
+        rows = expand(selection.start, selection.length)
+        out[expand(selection.at, selection.length)] = self.frames.take(rows)[column]
 
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         """One read of agents, or faces, for each span of frames."""
@@ -241,6 +215,11 @@ def offsets_in(intervals: IntArray, rows: int, where: str, path: object = None) 
         message = f"expected intervals one after the other, so {offsets[i]} to begin with, got {start[i]}:{stop[i]}"
         raise FormatError(message, path=path, where=f"{where}[{i}]")
     return offsets
+
+
+def _digest(tables: Tables) -> str:
+    """Digest of the attributes, and of name, size and time (in an archive: checksum) of every chunk."""
+    return hashlib.sha256(repr(list(tables.states())).encode()).hexdigest()
 
 
 def _spans(selection: Selection) -> list[tuple[int, int, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -12,12 +12,12 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock.containers.cache import Cache
-from penstock.core.arrays import AnyArray, ByteArray, IntArray
+from penstock.core.arrays import AnyArray, ByteArray
 from penstock.core.ragged import offsets_of
 from penstock.core.selection import Selection
-from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError
-from penstock.formats.base.source import Source
+from penstock.formats.base.pieces import expand
+from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.lc0.chunks import LIMIT, ChunkFile, Counted
 from penstock.formats.lc0.columns import SPEC, values
 from penstock.formats.lc0.errors import ChunkError, Reason
@@ -29,11 +29,12 @@ CACHE_BYTES = 256 << 20
 Damaged = Literal["drop", "refuse"]
 
 
-class Lc0Source(Source):
+class Lc0Source(StateSource[SourceState]):
     """The games of the file or folder at `path`, an episode each, in the order of files and of members.
 
     `missing_st` and `limit` are as in `open_chunks`, `order` is `"natural"` (2 before 10) or `"key"` (as live data).
-    Chunks that are found damaged are left out and listed in `metadata["left_out"]`, or refused with
+    Chunks that are found damaged are left out and listed in `metadata["left_out"]` (file, member, reason and message of
+    each), or refused with
     `damaged="refuse"`. What only unpacking shows (a wrong checksum) is a `ChunkError` when the episode is read.
 
     A game is inflated whole when one of its rows is read; `cache_bytes` of frames are kept. `blocks` are the games, so
@@ -82,8 +83,14 @@ class Lc0Source(Source):
         if damaged == "refuse" and self._left_out:
             first = self._left_out[0]
             raise ChunkError(f"{len(self._left_out)} chunks are damaged, first: {first['message']}", first["reason"])
-        self._offsets = offsets_of([counted.frames for counted in self._counted])
-        self._fingerprint = hashlib.sha256(repr((*states, len(self._chunks))).encode()).hexdigest()
+        offsets = offsets_of([counted.frames for counted in self._counted])
+        self._state = SourceState(
+            spec=SPEC,
+            offsets=offsets,
+            digest=hashlib.sha256(repr((*states, len(self._chunks))).encode()).hexdigest(),
+            metadata={"left_out": self._left_out} if self._left_out else {},
+            blocks=offsets,  # a game is inflated at once
+        )
         self._kept = Cache(cache_bytes)
         self._closed = False
 
@@ -110,31 +117,6 @@ class Lc0Source(Source):
     def __reduce__(self) -> tuple[Callable[..., Lc0Source], tuple[()]]:
         return self._reopen, ()
 
-    @property
-    def spec(self) -> Spec:
-        """The fields of a record, see `SPEC`."""
-        return SPEC
-
-    @property
-    def offsets(self) -> IntArray:
-        """`[E + 1]` int64 first step row of each game, and the end."""
-        return self._offsets
-
-    @property
-    def blocks(self) -> IntArray | None:
-        """`[E + 1]` int64 the same: a game is inflated at once."""
-        return self._offsets
-
-    @property
-    def fingerprint(self) -> str:
-        """A digest of the names, sizes and times of the files, and of what missing values become."""
-        return self._fingerprint
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """`left_out`: file, member, reason and message of every chunk that was found damaged."""
-        return {"left_out": self._left_out} if self._left_out else {}
-
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """Of each game `file`, `member` (None where the file is the chunk), `frames`, and the `version` of its records
         in the file. Cost: nothing is read."""
@@ -156,16 +138,16 @@ class Lc0Source(Source):
         """Each game that is touched is inflated once, if it is not kept; its rows are then one gather."""
         if column not in SPEC:
             raise KeyError(f"expected a column among {list(SPEC)}, got {column!r}")
-        length = selection.length
-        within = np.arange(int(length.sum())) - np.repeat(offsets_of(length)[:-1], length)
-        rows, places = within + np.repeat(selection.start, length), within + np.repeat(selection.at, length)
-        game = np.searchsorted(self._offsets, rows, side="right") - 1
+        rows = expand(selection.start, selection.length)
+        places = expand(selection.at, selection.length)
+        offsets = self.offsets
+        game = np.searchsorted(offsets, rows, side="right") - 1
         order = np.argsort(game, kind="stable")
         cuts = np.flatnonzero(np.diff(game[order], prepend=-1, append=-1)) if len(order) else np.zeros(1, np.int64)
         for a, b in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
             chosen = order[a:b]
             e = int(game[chosen[0]])
-            out[places[chosen]] = values(self.frames(e), column)[rows[chosen] - self._offsets[e]]
+            out[places[chosen]] = values(self.frames(e), column)[rows[chosen] - offsets[e]]
 
     def _load(self, e: int) -> ByteArray:
         number, i = self._chunks[e]

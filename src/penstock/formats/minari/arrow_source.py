@@ -23,7 +23,7 @@ from penstock.core.spec import Field, Spec
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, StateError
 from penstock.formats.base.pieces import RowPieces, cut, spread
-from penstock.formats.base.source import Source
+from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.minari import arrow_table, columns, images, index_cache, metadata, spaces
 from penstock.formats.minari.arrow_table import ArrowColumn
 from penstock.formats.minari.columns import ColumnStorage, Infos, SpecColumn
@@ -51,8 +51,8 @@ def part(folder: Path, number: int) -> Path:
     return found[0]
 
 
-@dataclass(frozen=True, eq=False)
-class _FolderState:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _FolderState(SourceState):
     """One state of the directory."""
 
     numbers: IntArray
@@ -60,11 +60,7 @@ class _FolderState:
     states: list[list[Any]]
     leaves: tuple[dict[str, ArrowColumn], ...]
     which: IntArray
-    spec: Spec
-    offsets: IntArray
     columns: Mapping[str, SpecColumn]
-    metadata: Mapping[str, Any]
-    fingerprint: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +98,7 @@ class _EpisodeCache:
                 self._bytes -= sum(array.nbytes for array in dropped.arrays.values())
 
 
-class ArrowSource(Source):
+class ArrowSource(StateSource[_FolderState]):
     """A Minari dataset in Arrow or Parquet: `folder/<episode>/part-0.arrow`, and `metadata.json` next to each.
 
     Columns of an episode are loaded when one of its rows is asked for, and the last episodes used stay loaded (256, or
@@ -117,57 +113,31 @@ class ArrowSource(Source):
         self._infos: Infos = infos
         self._cache: index_cache.Where = cache
         self._held = _EpisodeCache()
-        self._view = self._load()
+        self._state = self._load()
 
     def __reduce__(self) -> tuple[type[ArrowSource], tuple[Path, Infos, index_cache.Where]]:
         return ArrowSource, (self.folder, self._infos, self._cache)
 
     @property
-    def spec(self) -> Spec:
-        """The columns and spaces."""
-        return self._view.spec
-
-    @property
-    def offsets(self) -> IntArray:
-        """`[E + 1]` int64 first step row of each episode, and the end."""
-        return self._view.offsets
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """The dataset's entries as stored, with totals as they really are."""
-        return self._view.metadata
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the states of all files and the spec."""
-        return self._view.fingerprint
-
-    @property
-    def blocks(self) -> IntArray | None:
-        """Parquet is decoded by the episode; any row of an Arrow file is cheap."""
-        packed = any(p.suffix == ".parquet" for p in self._view.parts[:1])
-        return self._view.offsets if packed else None
-
-    @property
     def numbers(self) -> IntArray:
         """`[E]` int64 the names of the episodes' directories; `0 .. E - 1` in a sound dataset."""
-        return self._view.numbers
+        return self.state.numbers
 
     @property
     def suffix(self) -> str:
         """ "arrow" or "parquet", by the files."""
         return (
-            self._view.parts[0].suffix[1:] if self._view.parts else str(self._view.metadata.get("data_format", "arrow"))
+            self.state.parts[0].suffix[1:] if self.state.parts else str(self.state.metadata.get("data_format", "arrow"))
         )
 
     @property
     def frames(self) -> frozenset[str]:
         """The columns that are stored as JPEG."""
-        return frozenset(path for leaves in self._view.leaves for path, leaf in leaves.items() if leaf.images)
+        return frozenset(path for leaves in self.state.leaves for path, leaf in leaves.items() if leaf.images)
 
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
         """Each piece from its episode, in the order of the files."""
-        view, field = self._view, self.spec[column]
+        view, field = self.state, self.spec[column]
         pieces, first = self._pieces(view, field, selection)
         for e, start, length, at in zip(*(a.tolist() for a in pieces), strict=True):
             begin = start - int(first[e])
@@ -202,7 +172,7 @@ class ArrowSource(Source):
 
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         """Each piece from its episode."""
-        view, field = self._view, self.spec[column]
+        view, field = self.state, self.spec[column]
         first = self.rows(field.align)
         pieces = cut(first, selection.start, selection.length, selection.start)
         found: list[Ragged] = [Ragged(np.empty(0, field.dtype), np.zeros(1, np.int64))]
@@ -229,19 +199,19 @@ class ArrowSource(Source):
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """Contents of the `metadata.json` next to each episode's file. Raises `FormatError` for bad JSON."""
-        view = self._view
+        view = self.state
         lengths = np.diff(view.offsets)
         found = [metadata.read_json(self.folder / str(view.numbers[e]) / metadata.FILE) or {} for e in episodes]
         return [metadata.episode_entries(f, int(e), int(lengths[e])) for f, e in zip(found, episodes, strict=True)]
 
     def refresh(self) -> bool:
         """List the directory again. Raises `StateError` if episodes that were there are not what they were."""
-        old = self._view
+        old = self.state
         new = self._load()
         kept = len(old.offsets)
         if not np.array_equal(new.offsets[:kept], old.offsets) or (kept > 1 and new.spec != old.spec):
             raise StateError(f"expected {self.folder} to have grown, got other episodes; open it again")
-        self._view = new
+        self._state = new
         return len(new.offsets) > kept
 
     def _load(self) -> _FolderState:
@@ -269,9 +239,19 @@ class ArrowSource(Source):
         spec = Spec(fields, both["observations"], both["actions"])
         totals = {"total_episodes": len(numbers), "total_steps": int(offsets[-1])}
         digest = hashlib.sha256(json.dumps([states, spec.fingerprint]).encode()).hexdigest()
-        known_columns = {c.path: c for c in found}
         return _FolderState(
-            numbers, parts, states, leaves, which, spec, offsets, known_columns, {**entries, **totals}, digest
+            spec=spec,
+            offsets=offsets,
+            digest=digest,
+            metadata={**entries, **totals},
+            # Parquet is decoded by the episode; any row of an Arrow file is cheap.
+            blocks=offsets if any(p.suffix == ".parquet" for p in parts[:1]) else None,
+            numbers=numbers,
+            parts=parts,
+            states=states,
+            leaves=leaves,
+            which=which,
+            columns={c.path: c for c in found},
         )
 
     def _resolve(

@@ -15,14 +15,13 @@ import numpy as np
 
 from penstock.containers.hdf5 import Dataset, File, Group
 from penstock.containers.hdf5.filters import FLETCHER32
-from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.arrays import IntArray
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spaces import Space
-from penstock.core.spec import Spec
 from penstock.errors import DamageWarning, FormatError, StateError
-from penstock.formats.base.pieces import expand, spread
-from penstock.formats.base.source import Source
+from penstock.formats.base.pieces import spread
+from penstock.formats.base.state import GatheredColumn, SourceState, StateSource
 from penstock.formats.minari import index_cache, metadata
 from penstock.formats.minari.columns import Infos
 from penstock.formats.minari.hdf5_columns import HDF5Columns, readable
@@ -35,21 +34,19 @@ HELD = 1 << 16  # episodes whose metadata stays decoded
 ROOT_MARKS = ("observation_space", "action_space", "total_episodes", "env_spec")
 
 
-@dataclass(frozen=True, eq=False)
-class _FilesState:
-    """One state of the files: nothing in it changes, so that readers need no lock."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _FilesState(SourceState):
+    """One state of the files."""
 
     layout: Layout
     states: list[list[Any]]
     files: tuple[File, ...]
     index: HDF5Index
     data: HDF5Columns
-    metadata: Mapping[str, Any]
-    fingerprint: str
     entries: dict[int, dict[str, Any]] = field(default_factory=dict[int, dict[str, Any]])
 
 
-class Hdf5Source(Source):
+class Hdf5Source(StateSource[_FilesState]):
     """A Minari dataset in HDF5: `folder/main`, with `metadata.json` next to it or attributes on its root.
 
     `infos` says what to do where episodes differ in their infos (see `penstock.formats.minari.columns`); `cache`
@@ -72,7 +69,7 @@ class Hdf5Source(Source):
         self.folder, self.main, self._last = Path(folder).absolute(), main, last
         self._infos: Infos = infos
         self._cache: index_cache.Where = cache
-        self._view = self._load()
+        self._state = self._load()
 
     def __reduce__(self) -> tuple[type[Hdf5Source], tuple[Path, str, Infos, index_cache.Where, int | None]]:
         return Hdf5Source, (self.folder, self.main, self._infos, self._cache, self._last)
@@ -80,66 +77,30 @@ class Hdf5Source(Source):
     @property
     def layout(self) -> Layout:
         """Whether metadata is in `metadata.json` ("0.5") or on the root of the file ("0.4")."""
-        return self._view.layout
-
-    @property
-    def spec(self) -> Spec:
-        """The columns and spaces."""
-        return self._view.data.spec
-
-    @property
-    def offsets(self) -> IntArray:
-        """`[E + 1]` int64 first step row of each episode, and the end."""
-        return self._view.data.offsets
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """The dataset's entries as stored, with totals as they really are."""
-        return self._view.metadata
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the files' states and the spec. Cost: none, it is taken at opening."""
-        return self._view.fingerprint
-
-    @property
-    def blocks(self) -> IntArray | None:
-        """Step rows at which the chunks of the largest compressed column begin; None where nothing is compressed."""
-        return self._view.data.blocks
+        return self.state.layout
 
     @property
     def frames(self) -> frozenset[str]:
         """The columns that are stored as JPEG."""
-        return self._view.data.frames
+        return self.state.data.frames
 
     @property
     def checksums(self) -> bool:
         """Whether chunks carry Fletcher-32, which is verified when they are read."""
-        return any(each.number == FLETCHER32 for part in self._view.index.parts for each in part.filters)
+        return any(each.number == FLETCHER32 for part in self.state.index.parts for each in part.filters)
 
     @property
     def numbers(self) -> IntArray:
         """`[E]` int64 the numbers in the groups' names; `0 .. E - 1` in a sound file."""
-        return self._view.index.number
-
-    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
-        """One gather from the memory map."""
-        raw = out.reshape(-1).view(np.uint8)
-        self._view.data.rows[column].gather(selection.start, selection.length, selection.at, raw)
-        if out.dtype == np.bool_ and out.size:  # a file may hold bytes that no bool has
-            if selection.complete:
-                np.not_equal(raw, 0, out=out.reshape(-1))
-            else:
-                rows, places = raw.reshape(len(out), -1), expand(selection.at, selection.length)
-                rows[places] = rows[places] != 0
+        return self.state.index.number
 
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         """One read a run."""
-        return spread(self._view.data.ragged[column].read(selection.start, selection.length), selection)
+        return spread(self.state.data.ragged[column].read(selection.start, selection.length), selection)
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """Attributes of the episodes' groups: seed an int, options nested, `rewards_*`, anything a user added."""
-        view = self._view
+        view = self.state
         return [_copied(self._entries(view, int(e))) for e in episodes]
 
     def _entries(self, view: _FilesState, e: int) -> dict[str, Any]:
@@ -165,7 +126,7 @@ class Hdf5Source(Source):
 
     def refresh(self) -> bool:
         """Index again if the file changed. Raises `StateError` if episodes that were there are not what they were."""
-        old = self._view
+        old = self.state
         path = self.folder / self.main
         if old.states[0] == _state(path, _open(path)):
             return False
@@ -175,7 +136,7 @@ class Hdf5Source(Source):
             kept > 1 and new.data.spec != old.data.spec
         ):
             raise StateError(f"expected {self.folder / self.main} to have grown, got other episodes; open it again")
-        self._view = new
+        self._state = new
         return len(new.data.offsets) > kept
 
     def _load(self) -> _FilesState:
@@ -199,7 +160,19 @@ class Hdf5Source(Source):
         states = [_state(self.folder / name, file) for name, file in zip(index.files, files, strict=True)]
         # Neither device nor inode: a copy that keeps its times is the same dataset.
         digest = hashlib.sha256(json.dumps([[s[2:] for s in states], data.spec.fingerprint]).encode()).hexdigest()
-        return _FilesState(layout, states, files, index, data, {**entries, **totals}, digest)
+        return _FilesState(
+            spec=data.spec,
+            offsets=data.offsets,
+            digest=digest,
+            metadata={**entries, **totals},
+            blocks=data.blocks,
+            arrays={column: GatheredColumn(rows, repair_bools=True) for column, rows in data.rows.items()},
+            layout=layout,
+            states=states,
+            files=files,
+            index=index,
+            data=data,
+        )
 
     def _without_json(self, main: File) -> tuple[Layout, dict[str, Any]]:
         found = read_attributes(main)

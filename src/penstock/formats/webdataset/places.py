@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Align, Field
+from penstock.formats.base.pieces import expand
 from penstock.kernels.rows import RowMap
 
 
@@ -49,28 +49,41 @@ class Places:
         """A column that was decoded; a ragged one is aligned as `ragged` says."""
         return cls.of_ragged(replace(field, align=ragged), rows) if isinstance(rows, Ragged) else cls.of(field, rows)
 
-    def on(self, buffers: Sequence[ByteArray]) -> PlacedColumn:
+    def on(self, buffers: Sequence[ByteArray]) -> PlacedColumn | PlacedRagged:
         """The column, to be read. Raises `IndexError` if a run leaves its buffer."""
         width = self.field.dtype.itemsize if self.cuts is not None else self.field.row_bytes
         buffer = np.where(self.buffer < 0, len(buffers), self.buffer)
         rows = RowMap.build([*buffers, self.held], self.rows, buffer, self.offset, width)
-        if self.cuts is not None and int(self.cuts[-1]) != rows.n:
+        if self.cuts is None:
+            return PlacedColumn(rows)
+        if int(self.cuts[-1]) != rows.n:
             raise IndexError(f"expected cuts up to {rows.n}, got {self.cuts[-1]}")
-        return PlacedColumn(self.field, rows, self.cuts)
+        return PlacedRagged(self.field, rows, self.cuts)
 
 
 @dataclass(frozen=True, eq=False)
 class PlacedColumn:
-    """A column whose places were checked against the archives."""
+    """An array column whose places were checked against the archives."""
+
+    rows: RowMap
+
+    def read(self, selection: Selection, out: AnyArray) -> None:
+        """Rows into the covered places of `out`: one gather."""
+        if out.size and self.rows.row_bytes:
+            self.rows.gather(selection.start, selection.length, selection.at, out.reshape(-1).view(np.uint8))
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedRagged:
+    """A ragged column whose places were checked against the archives. `rows` are its values."""
 
     field: Field
     rows: RowMap
-    cuts: IntArray | None
+    value_offsets: IntArray
 
-    def read(self, selection: Selection, out: AnyArray) -> None:
-        """Rows, or values of a ragged column, into the covered places of `out`: one gather."""
-        if out.size and self.rows.row_bytes:
-            self.rows.gather(selection.start, selection.length, selection.at, out.reshape(-1).view(np.uint8))
+    def read_values(self, selection: Selection, out: AnyArray) -> None:
+        """Values into the covered places of `out`: one gather."""
+        PlacedColumn(self.rows).read(selection, out)
 
     def read_ragged(self, selection: Selection) -> Ragged:
         """The rows of the grid, those not covered empty: one gather of values, one span a span."""
@@ -81,17 +94,9 @@ class PlacedColumn:
         if len(values):
             self.rows.gather(first, lengths, offsets_of(lengths)[:-1], values.view(np.uint8))
         grid = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
-        within = np.arange(int(selection.length.sum())) - np.repeat(offsets_of(selection.length)[:-1], selection.length)
-        rows = np.repeat(selection.start, selection.length) + within
-        grid[np.repeat(selection.at, selection.length) + within] = cuts[rows + 1] - cuts[rows]
+        rows = expand(selection.start, selection.length)
+        grid[expand(selection.at, selection.length)] = cuts[rows + 1] - cuts[rows]
         return Ragged(values, offsets_of(grid))
-
-    @cached_property
-    def value_offsets(self) -> IntArray:
-        """`[rows + 1]`. Raises `KeyError` if the column is not ragged."""
-        if self.cuts is None:
-            raise KeyError("the column is not ragged")
-        return self.cuts
 
 
 def gathered(buffers: Sequence[ByteArray], buffer: IntArray, offset: IntArray, width: int) -> ByteArray:

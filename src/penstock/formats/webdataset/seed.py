@@ -34,7 +34,7 @@ from penstock.core.spec import Align, Field, Spec
 from penstock.errors import FormatError, SpecError
 from penstock.formats.base.infos import TRUNCATED, Infos, plain, read_infos
 from penstock.formats.webdataset.content import Content
-from penstock.formats.webdataset.places import Places
+from penstock.formats.webdataset.places import PlacedColumn, Places
 from penstock.formats.webdataset.reading import Archives, columns_of
 from penstock.formats.webdataset.samples import META, Samples
 
@@ -262,7 +262,7 @@ def read_all(places: Places, buffers: Sequence[ByteArray]) -> AnyArray:
     """`[rows, *shape]` all rows of a column."""
     n, zero = int(places.rows.sum()), np.zeros(1, np.int64)
     out = np.empty((n, *places.field.shape), places.field.dtype)
-    places.on(buffers).read(Selection(zero, zero, zero + n, zero, (1, n)), out)
+    PlacedColumn(places.on(buffers).rows).read(Selection(zero, zero, zero + n, zero, (1, n)), out)
     return out
 
 

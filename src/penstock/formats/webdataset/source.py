@@ -9,25 +9,22 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from penstock.containers.tar import Members, TornError, walk
 from penstock.containers.tar.walk import with_advice
-from penstock.core.arrays import AnyArray, ByteArray, IntArray
-from penstock.core.ragged import Ragged
-from penstock.core.selection import Selection
-from penstock.core.spec import Spec
+from penstock.core.arrays import ByteArray
 from penstock.errors import DamageWarning, FormatError
 from penstock.flow.limits import cores
-from penstock.formats.base.source import Source, check_values
+from penstock.formats.base.state import SourceState, StateSource
 from penstock.formats.webdataset import cache as unpacked
 from penstock.formats.webdataset import general, index, own, seed
 from penstock.formats.webdataset.content import Content
 from penstock.formats.webdataset.decoders import How, Trust
-from penstock.formats.webdataset.places import PlacedColumn
+from penstock.formats.webdataset.places import PlacedColumn, PlacedRagged
 from penstock.formats.webdataset.reading import Archives, Options
 from penstock.formats.webdataset.samples import Samples, chosen, grouped, without_cut_sample
 from penstock.formats.webdataset.shards import shards_of
@@ -36,7 +33,38 @@ from penstock.formats.webdataset.stored import ArchiveSamples
 WORTH = 2048  # members from which keeping an index is worth a file
 
 
-class ShardSource(Source):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OpenedArchives(SourceState):
+    """The content of archives, and the archives."""
+
+    content: Content
+    archives: Archives
+
+    @classmethod
+    def of(cls, content: Content, archives: Archives, key: str) -> OpenedArchives:
+        """Build the readers. `key` is a digest of the archives' names, sizes and times, and of the options.
+
+        Raises `IndexError` if a place is outside of the archives.
+        """
+        columns = {path: places.on(archives.buffers) for path, places in content.columns.items()}
+        return cls(
+            spec=content.spec,
+            offsets=content.offsets,
+            digest=lambda: hashlib.sha256(f"{key} {content.spec.fingerprint}".encode()).hexdigest(),
+            metadata=content.metadata,
+            arrays={path: column for path, column in columns.items() if isinstance(column, PlacedColumn)},
+            ragged={path: column for path, column in columns.items() if isinstance(column, PlacedRagged)},
+            content=content,
+            archives=archives,
+        )
+
+    @cached_property
+    def stored(self) -> ArchiveSamples:
+        """The samples as they are."""
+        return ArchiveSamples(self.archives)
+
+
+class ShardSource(StateSource[OpenedArchives]):
     """The dataset in the archive, folder of archives or pattern at `path`.
 
     The members tell which of three layouts it is: ours (`npy`), il-representations' (`seed`: steps of episodes) and any
@@ -53,6 +81,8 @@ class ShardSource(Source):
 
     `trust="pickle"` lets Python run the pickles that are not plain data: so the archives can then do anything
     that the caller can. It is an argument and nothing else, never a setting of the environment.
+
+    The metadata names values that fit no column under `left_out`; `sample` has them.
 
     Raises `FormatError` for damaged data, with archive, member and byte. Cost: one pass over the headers the first
     time, 2 µs a member, and over the observations of the seed's layout; afterwards the index is read.
@@ -82,6 +112,7 @@ class ShardSource(Source):
         join: bool = False,
     ) -> None:
         self._path = Path(path)
+        self.location = self._path
         how = How(images, trust)
         self._options = Options(None if extensions is None else tuple(extensions), how, decoded_bytes, salvage, join)
         self._rest: dict[str, Any] = {"cache": cache, "cache_bytes": cache_bytes, "index": index}
@@ -89,7 +120,7 @@ class ShardSource(Source):
         states = [(shard.name, (s := shard.stat()).st_size, s.st_mtime_ns) for shard in self._shards]
         self._key = hashlib.sha256(json.dumps([states, str(self._options)]).encode()).hexdigest()
         buffers = _mapped(self._shards, cache, cache_bytes, "drop" if salvage else "refuse")
-        self._held: _OpenContent | None = self._open(buffers, keep=index)
+        self._state = self._open(buffers, keep=index)
         for shard, message in self.torn.items():
             warnings.warn(f"{shard} was cut off: {message}", DamageWarning, stacklevel=3)
 
@@ -99,16 +130,19 @@ class ShardSource(Source):
         options |= {name: getattr(self._options, name) for name in ("decoded_bytes", "salvage", "join")}
         return _reopened, (self._path, {**options, **self._rest})
 
-    def _open(self, buffers: list[ByteArray], *, keep: bool) -> _OpenContent:
+    def _open(self, buffers: list[ByteArray], *, keep: bool) -> OpenedArchives:
         if keep and (content := self._indexed(buffers)) is not None:
             with contextlib.suppress(IndexError):  # an index that names places outside of the archives is made again
                 return self._on(content, buffers)
         content = read(self._shards, buffers, self._options)
-        held = self._on(content, buffers)
+        opened = self._on(content, buffers)
         if keep and content.samples.size.size >= WORTH:
             with contextlib.suppress(OSError):  # without a folder for it, the next opening takes longer
                 index.save(index.place(self._path), index.state_of(self._key, self._shards, buffers), content)
-        return held
+        return opened
+
+    def _on(self, content: Content, buffers: list[ByteArray]) -> OpenedArchives:
+        return OpenedArchives.of(content, Archives(self._shards, buffers, content.samples, self._options), self._key)
 
     def _indexed(self, buffers: Sequence[ByteArray]) -> Content | None:
         try:
@@ -116,9 +150,6 @@ class ShardSource(Source):
         except OSError:
             return None
         return index.load(place, index.state_of(self._key, self._shards, buffers)) if place.exists() else None
-
-    def _on(self, content: Content, buffers: list[ByteArray]) -> _OpenContent:
-        return _OpenContent(content, Archives(self._shards, buffers, content.samples, self._options))
 
     @property
     def path(self) -> Path:
@@ -133,68 +164,27 @@ class ShardSource(Source):
     @property
     def layout(self) -> str:
         """`npy`, `seed` or `samples`."""
-        return self._opened.content.layout
-
-    @property
-    def spec(self) -> Spec:
-        """The columns and spaces."""
-        return self._opened.content.spec
-
-    @property
-    def offsets(self) -> IntArray:
-        """`[E + 1]` int64 first step row of each episode, and the end."""
-        return self._opened.content.offsets
-
-    @property
-    def fingerprint(self) -> str:
-        """A digest of the archives' names, sizes and times, and the spec."""
-        return hashlib.sha256(f"{self._key} {self.spec.fingerprint}".encode()).hexdigest()
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """Metadata of the dataset. `left_out` names values that fit no column; `sample` has them."""
-        return self._opened.content.metadata
+        return self.state.content.layout
 
     @property
     def torn(self) -> Mapping[str, str]:
         """The archives that were cut off, by path, and what is missing there."""
-        return self._opened.content.torn
+        return self.state.content.torn
 
     @property
     def described(self) -> int:
         """How often our own layout was described again."""
-        return self._opened.content.described
+        return self.state.content.described
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
         """Metadata of each of the given episodes."""
-        held = self._opened.content.episodes
+        held = self.state.content.episodes
         return [dict(held[e]) if held else {} for e in episodes]
-
-    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
-        """One gather out of the memory maps."""
-        held = self._opened.columns[column]
-        if held.cuts is not None:
-            raise KeyError(f"column {column!r} is ragged: its rows have different lengths")
-        held.read(selection, out)
-
-    def read_ragged(self, column: str, selection: Selection) -> Ragged:
-        """One gather of values."""
-        return self._opened.columns[column].read_ragged(selection)
-
-    def value_offsets(self, column: str) -> IntArray:
-        """As they are indexed."""
-        return self._opened.columns[column].value_offsets
-
-    def read_values(self, column: str, selection: Selection, out: AnyArray) -> None:
-        """One gather."""
-        held = self._opened.columns[column]
-        check_values(column, held.value_offsets, selection)
-        held.read(selection, out)
 
     @property
     def samples(self) -> Samples:
         """Keys and places of the stored samples: a step each in the seed's layout, a record or an episode elsewhere."""
-        return self._opened.content.samples
+        return self.state.content.samples
 
     def sample(self, i: int) -> dict[str, Any]:
         """Stored sample `i` as it is, `__key__` and a value an extension, decoded as data; text and bytes stay bytes.
@@ -202,35 +192,11 @@ class ShardSource(Source):
         Arrays are read-only. Raises `IndexError`, `FormatError`. Cost: what decoding it costs, but some microseconds a
         member that differs in nothing but an array's values from one before it.
         """
-        return self._opened.stored.sample(i)
-
-    def __enter__(self) -> ShardSource:
-        return self
+        return self.state.stored.sample(i)
 
     def close(self) -> None:
         """Let go of the files."""
-        self._held = None
-
-    @property
-    def _opened(self) -> _OpenContent:
-        if self._held is None:
-            raise FormatError("expected an open source, got one that was closed; open it again", path=self._path)
-        return self._held
-
-
-class _OpenContent:
-    """Content on its archives."""
-
-    def __init__(self, content: Content, archives: Archives) -> None:
-        self.content, self.archives = content, archives
-        self.columns: dict[str, PlacedColumn] = {
-            path: places.on(archives.buffers) for path, places in content.columns.items()
-        }
-
-    @cached_property
-    def stored(self) -> ArchiveSamples:
-        """The samples as they are."""
-        return ArchiveSamples(self.archives)
+        self._state = None
 
 
 def read(paths: Sequence[Path], buffers: Sequence[ByteArray], options: Options) -> Content:

@@ -29,6 +29,7 @@ from penstock.core.selection import Selection
 from penstock.errors import DamageWarning, DataError, FormatError, StateError, UnsafeDataError
 from penstock.formats.webdataset import general
 from penstock.formats.webdataset.decoders import How, Trust
+from penstock.formats.webdataset.places import PlacedRagged
 from penstock.formats.webdataset.reading import Archives, Options
 from penstock.formats.webdataset.samples import META, PASSED, Samples, chosen, grouped
 from penstock.formats.webdataset.shards import shards_of
@@ -218,7 +219,7 @@ class ShardIterator(BlockIterator):
         found: dict[str, Any] = {}
         for path, places in content.columns.items():
             column = places.on(buffers)
-            if column.cuts is not None:
+            if isinstance(column, PlacedRagged):
                 found[path] = column.read_ragged(whole)
             else:
                 found[path] = np.empty((n, *places.field.shape), places.field.dtype)

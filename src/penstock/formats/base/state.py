@@ -1,0 +1,224 @@
+"""`StateSource`: base of sources whose properties come from one state, which is built when a dataset is opened.
+
+A `SourceState` has the spec, offsets, fingerprint, metadata and blocks of an opened dataset, and a reader for each
+column. Nothing in it changes, so threads read it without a lock. `refresh` builds another state and replaces the old
+one by one assignment; a source that closes its files drops the state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+
+from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.ragged import Ragged, offsets_of
+from penstock.core.selection import Selection
+from penstock.core.spec import Spec
+from penstock.errors import FormatError
+from penstock.formats.base.pieces import RowReader, expand
+from penstock.formats.base.source import Source, check_values
+from penstock.kernels.rows import RowMap
+
+
+class ArrayReader(Protocol):
+    """Reads the rows of an array column."""
+
+    def read(self, selection: Selection, out: AnyArray) -> None:
+        """Read rows, as `Source.read_array`."""
+        ...
+
+
+class RaggedReader(Protocol):
+    """Reads the rows of a ragged column."""
+
+    @property
+    def value_offsets(self) -> IntArray:
+        """Offsets of the rows, as `Source.value_offsets`."""
+        ...
+
+    def read_ragged(self, selection: Selection) -> Ragged:
+        """Read rows, as `Source.read_ragged`."""
+        ...
+
+    def read_values(self, selection: Selection, out: AnyArray) -> None:
+        """Read values that were checked to exist, as `Source.read_values`."""
+        ...
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SourceState:
+    """State of an opened dataset.
+
+    Args:
+        spec: Columns and spaces.
+        offsets: `[E + 1]` int64 first step row of each episode, and the end.
+        digest: The fingerprint, or a function that computes it at first use.
+        metadata: Metadata of the whole dataset. The default is none.
+        blocks: Bounds of blocks of rows decoded together, `[B + 1]` int64. The default is None: any row is cheap.
+        arrays: Reader of each array column. The default is none: the source defines `read_array`.
+        ragged: Reader of each ragged column. The default is none: the source defines `read_ragged`, if it has any.
+    """
+
+    spec: Spec
+    offsets: IntArray
+    digest: str | Callable[[], str]
+    metadata: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    blocks: IntArray | None = None
+    arrays: Mapping[str, ArrayReader] = field(default_factory=dict[str, ArrayReader])
+    ragged: Mapping[str, RaggedReader] = field(default_factory=dict[str, RaggedReader])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Digest that changes whenever the data changes."""
+        return self.digest if isinstance(self.digest, str) else self.digest()
+
+
+S_co = TypeVar("S_co", bound=SourceState, covariant=True)
+
+
+class StateSource(Source, Generic[S_co]):
+    """Source whose properties and columns are those of its state.
+
+    A subclass assigns `_state` in `__init__`, and again in `refresh`. It assigns None in `close` if that closes files.
+    It overrides what its readers do not do.
+
+    Example:
+        >>> import numpy as np
+        >>> from penstock.core.spec import Field
+        >>> class Ones(StateSource[SourceState]):
+        ...     def __init__(self, steps):
+        ...         rows = GatheredColumn(RowMap.of(np.ones(steps)))
+        ...         spec, offsets = Spec({"rewards": Field(np.dtype("float64"))}), np.array([0, steps])
+        ...         self._state = SourceState(spec=spec, offsets=offsets, digest=str(steps), arrays={"rewards": rows})
+        >>> Ones(2).episode(0).rewards.tolist()
+        [1.0, 1.0]
+    """
+
+    _state: S_co | None
+
+    @property
+    def state(self) -> S_co:
+        """The present state. Raises `FormatError` after `close`."""
+        if self._state is None:
+            message = "expected an open source, got one that was closed; open it again"
+            raise FormatError(message, path=self.location)
+        return self._state
+
+    @property
+    def spec(self) -> Spec:
+        """Columns and spaces."""
+        return self.state.spec
+
+    @property
+    def offsets(self) -> IntArray:
+        """First step row of each episode, and the end, `[E + 1]` int64."""
+        return self.state.offsets
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest that changes whenever the data changes."""
+        return self.state.fingerprint
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Metadata of the whole dataset."""
+        return self.state.metadata
+
+    @property
+    def blocks(self) -> IntArray | None:
+        """Bounds of blocks of rows decoded together, `[B + 1]` int64 step rows, or None if any row is cheap."""
+        return self.state.blocks
+
+    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
+        """Read rows with the reader of the column."""
+        reader = self.state.arrays.get(column)
+        if reader is None:
+            raise KeyError(f"{type(self).__name__} has no array column {column!r}")
+        reader.read(selection, out)
+
+    def read_ragged(self, column: str, selection: Selection) -> Ragged:
+        """Read rows with the reader of the column."""
+        reader = self.state.ragged.get(column)
+        return super().read_ragged(column, selection) if reader is None else reader.read_ragged(selection)
+
+    def value_offsets(self, column: str) -> IntArray:
+        """Return the offsets that the reader of the column has; without one, `Source` counts them."""
+        reader = self.state.ragged.get(column)
+        return super().value_offsets(column) if reader is None else reader.value_offsets
+
+    def read_values(self, column: str, selection: Selection, out: AnyArray) -> None:
+        """Read values with the reader of the column."""
+        reader = self.state.ragged.get(column)
+        if reader is None:
+            super().read_values(column, selection, out)
+            return
+        check_values(column, reader.value_offsets, selection)
+        reader.read_values(selection, out)
+
+
+@dataclass(frozen=True, eq=False)
+class GatheredColumn:
+    """Array column that is read by one gather of its rows.
+
+    Args:
+        rows: The rows.
+        repair_bools: Whether bytes of bools may be other than 0 and 1, as in damaged files.
+    """
+
+    rows: RowReader
+    repair_bools: bool = False
+
+    def read(self, selection: Selection, out: AnyArray) -> None:
+        """Gather rows."""
+        raw = out.reshape(-1).view(np.uint8)
+        self.rows.gather(selection.start, selection.length, selection.at, raw)
+        if not self.repair_bools or out.dtype != np.bool_ or not out.size:
+            return
+        if selection.complete:
+            np.not_equal(raw, 0, out=out.reshape(-1))
+        else:
+            cells = raw.reshape(len(out), -1)
+            places = expand(selection.at, selection.length)
+            cells[places] = cells[places] != 0
+
+
+@dataclass(frozen=True, eq=False)
+class RaggedColumn:
+    """Ragged column in memory.
+
+    Args:
+        held: The rows.
+
+    Example:
+        >>> one = np.ones(1, np.int64)
+        >>> column = RaggedColumn(Ragged.from_strings(["a", "b"]))
+        >>> column.read_ragged(Selection(one * 0, one, one, one, (1, 2))).strings()
+        ['', 'b']
+    """
+
+    held: Ragged
+
+    @property
+    def value_offsets(self) -> IntArray:
+        """Offsets of the rows."""
+        return self.held.offsets
+
+    def read_ragged(self, selection: Selection) -> Ragged:
+        """Gather rows. Spans are ordered by place, so the values are in the order of the grid."""
+        rows = expand(selection.start, selection.length)
+        lengths = np.zeros(selection.shape[0] * selection.shape[1], np.int64)
+        lengths[expand(selection.at, selection.length)] = self.held.lengths[rows]
+        return Ragged(self.held.take(rows).values, offsets_of(lengths))
+
+    def read_values(self, selection: Selection, out: AnyArray) -> None:
+        """Gather values."""
+        raw = out.reshape(-1).view(np.uint8)
+        self._values.gather(selection.start, selection.length, selection.at, raw)
+
+    @cached_property
+    def _values(self) -> RowMap:
+        return RowMap.of(np.ascontiguousarray(self.held.values))
