@@ -14,7 +14,7 @@ from penstock.core.turns import Turns
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.metrics import Metrics
 from penstock.flow.ordered_map import OrderedMap
-from penstock.load.batch_source import Batches, Job, State
+from penstock.load.batch_source import Batches, Job, State, Timed
 from penstock.load.cursor import Cursor
 from penstock.load.ticket import Batch
 
@@ -23,9 +23,9 @@ T = TypeVar("T")
 LOADER = "loader"  # stage whose threads do the jobs
 
 
-@dataclass
+@dataclass(frozen=True)
 class LoaderStats:
-    """Counts and times of a loader.
+    """Counts and times of a loader so far, as its metrics have them.
 
     Args:
         batches: Batches that the consumer received.
@@ -44,6 +44,18 @@ class LoaderStats:
     jobs: int = 0
     elapsed: float = 0.0
     waited: float = 0.0
+
+    @classmethod
+    def of(cls, metrics: Metrics) -> LoaderStats:
+        """Return the counts and times in the metrics of a loader.
+
+        Args:
+            metrics: Metrics that a `LoaderIterator` updates.
+        """
+        if LOADER not in metrics.stages:
+            return cls()  # no loop has begun
+        consumer, jobs = metrics.consumer(), metrics.stage(LOADER).counts["jobs"]
+        return cls(consumer.batches, consumer.received_samples, jobs, consumer.elapsed, consumer.waited)
 
     @property
     def waiting_share(self) -> float:
@@ -65,23 +77,21 @@ class LoaderIterator(Iterator[T]):
     Args:
         cursor: Position of the loader.
         limits: Limits for jobs in flight.
-        stats: Counts to update.
         hand_over: Function to pass every batch through.
         ahead: How many batches to pass before the consumer asks for them.
-        metrics: Counts and times of the stages to update. The default None makes new ones.
+        metrics: Counts and times of the stages to update.
     """
 
     def __init__(
         self,
         cursor: Cursor,
         limits: PrefetchLimits,
-        stats: LoaderStats,
         hand_over: Callable[[Batch], T],
         ahead: int,
-        metrics: Metrics | None = None,
+        metrics: Metrics,
     ) -> None:
-        self._cursor, self._limits, self._stats, self._hand_over, self._ahead = cursor, limits, stats, hand_over, ahead
-        self._metrics = metrics or Metrics()
+        self._cursor, self._limits, self._hand_over, self._ahead = cursor, limits, hand_over, ahead
+        self._metrics, self._consumer = metrics, metrics.consumer()
         self._turns = Turns("iterator of a loader")
         self._jobs: OrderedMap[Job, Batches] | None = None  # the jobs under way, in their order
         self._abandon: weakref.finalize[..., Any] | None = None
@@ -133,7 +143,8 @@ class LoaderIterator(Iterator[T]):
         self._forget()
         turn, feed, state = self._cursor.place()
         if feed.epoch(state) == self._epoch:
-            stage, run = self._metrics.stage(LOADER, max(self._limits.threads, 1)), partial(_run, self._metrics)
+            stage = self._metrics.stage(LOADER, max(self._limits.threads, 1))
+            run = partial(_run, timed_by(self._metrics))
             jobs = OrderedMap(
                 run, feed.jobs(state), self._limits, weigh=_bytes_of, metrics=stage, name="penstock-loader"
             )
@@ -156,7 +167,6 @@ class LoaderIterator(Iterator[T]):
         if not self._ready and self._jobs is not None:
             batches = next(self._jobs, None)
             if batches:
-                self._stats.jobs += 1
                 samples = sum(batch.n for batch, _ in batches)
                 self._metrics.stage(LOADER).add(jobs=1, batches=len(batches), samples=samples)
                 self._ready.extend(batches)
@@ -166,11 +176,8 @@ class LoaderIterator(Iterator[T]):
         return self._ready.popleft() if self._ready else None
 
     def _count(self, samples: int, asked: float) -> None:
-        now, stats = time.perf_counter(), self._stats
-        stats.batches += 1
-        stats.samples += samples
-        stats.waited += now - asked
-        stats.elapsed += now - self._last
+        now = time.perf_counter()
+        self._consumer.received(samples, now - asked, now - self._last)
         self._last = now
 
     def close(self) -> None:
@@ -189,8 +196,16 @@ class LoaderIterator(Iterator[T]):
                 jobs.join()
 
 
-def _run(metrics: Metrics, job: Job) -> Batches:
-    """Do a job, and time its stages. This function refers to the metrics, and not to the iterator or the loader."""
+def timed_by(metrics: Metrics) -> Timed:
+    """Return a function that does the work of a stage and times it.
+
+    Args:
+        metrics: Metrics to update.
+
+    Example:
+        >>> timed_by(Metrics())("plan", lambda: 1)
+        1
+    """
 
     def timed(name: str, work: Callable[[], Any]) -> Any:
         stage = metrics.stage(name)
@@ -198,6 +213,11 @@ def _run(metrics: Metrics, job: Job) -> Batches:
         with stage.work():
             return work()
 
+    return timed
+
+
+def _run(timed: Timed, job: Job) -> Batches:
+    """Do a job. The threads refer to this function, and not to the iterator, so that it can be deleted."""
     return job.run(timed)
 
 

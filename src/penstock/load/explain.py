@@ -6,14 +6,15 @@ import copy
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.columns import Columns
 from penstock.errors import PlanError
 from penstock.flow.limits import PrefetchLimits, cores
+from penstock.flow.metrics import Metrics
 from penstock.load.cursor import Cursor
-from penstock.load.engine import LoaderIterator, LoaderStats
+from penstock.load.engine import LoaderIterator, LoaderStats, timed_by
 from penstock.load.printed import printed
 from penstock.load.roofline import Roofline, measure_roofline
 from penstock.load.ticket import Batch
@@ -185,9 +186,11 @@ def explain(
     """
     if batches < 1:
         raise PlanError(f"expected at least one batch to measure, got {batches}")
-    after, meter = copy.copy(cursor), _Meter(clock)
-    _stage_by_stage(after, batches, meter, hand_over)
-    stages = meter.stages()
+    after, metrics = copy.copy(cursor), Metrics(clock)
+    _stage_by_stage(after, batches, metrics, hand_over)
+    stages = tuple(
+        Stage(name, each.busy, each.counts["samples"], each.counts["nbytes"]) for name, each in metrics.stages.items()
+    )
     if not stages or stages[0].samples == 0:
         raise PlanError("expected a loader with samples to give, got none; check the dataset's filters")
     delivered, width = _together(after, copy.copy(limits), batches, hand_over, clock)
@@ -195,36 +198,6 @@ def explain(
     waiting = stats.waiting_share if measured else None
     roofline = measure_roofline(max(stage.nbytes // stage.samples for stage in stages))
     return Explanation(stages, roofline, delivered, max(limits.threads, 1), cores(), width, waiting)
-
-
-class _Meter:
-    """Sums of seconds, samples and bytes by stage."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._held: dict[str, tuple[float, int, int]] = {}
-
-    @property
-    def seconds(self) -> float:
-        """Total of all stages."""
-        return sum(seconds for seconds, _, _ in self._held.values())
-
-    def timed(self, name: str, work: Callable[[], Any]) -> Any:
-        """Do the work, and count its time for a stage."""
-        begin = self._clock()
-        result = work()
-        passed = self._clock() - begin
-        seconds, samples, nbytes = self._held.get(name, (0.0, 0, 0))
-        self._held[name] = seconds + passed, samples, nbytes + (0 if name == CUT else _nbytes(result))
-        return result
-
-    def count(self, samples: int) -> None:
-        """Count samples that went through every stage."""
-        self._held = {name: (s, n + samples, nbytes) for name, (s, n, nbytes) in self._held.items()}
-
-    def stages(self) -> tuple[Stage, ...]:
-        """The stages, in the order of their first use."""
-        return tuple(Stage(name, *measured) for name, measured in self._held.items())
 
 
 def _nbytes(result: object) -> int:
@@ -240,25 +213,36 @@ def _enough(seconds: float, jobs: int, least_jobs: int) -> bool:
     return jobs >= least_jobs and (seconds >= LEAST_SECONDS or jobs >= MOST_JOBS)
 
 
-def _stage_by_stage(cursor: Cursor, batches: int, meter: _Meter, hand_over: Callable[[Batch], object] | None) -> None:
+def _stage_by_stage(
+    cursor: Cursor, batches: int, metrics: Metrics, hand_over: Callable[[Batch], object] | None
+) -> None:
     """Do the jobs of these batches in this thread, epoch by epoch."""
+    timed = timed_by(metrics)
+
+    def measured(name: str, work: Callable[[], Any]) -> Any:
+        result = timed(name, work)
+        metrics.stage(name).add(nbytes=0 if name == CUT else _nbytes(result))
+        return result
+
     done = jobs = 0
     while True:
         began, samples = cursor.state, 0
         for job in cursor.feed.jobs(cursor.state):
             if jobs < WARM:
                 job.run()
-            given = job.work(meter.timed)
+            given = job.work(measured)
             if not given:
                 break
             for batch, _ in given:
                 if hand_over is not None:
-                    meter.timed("hand over", lambda batch=batch: (hand_over(batch), batch)[1])
+                    measured("hand over", lambda batch=batch: (hand_over(batch), batch)[1])
             samples += (count := sum(batch.n for batch, _ in given))
-            meter.count(count)
+            for stage in metrics.stages.values():
+                stage.add(samples=count)
             cursor.move(given[-1][1])
             done, jobs = done + len(given), jobs + 1
-            if done >= batches and _enough(meter.seconds, jobs, WARM):
+            seconds = sum(stage.busy for stage in metrics.stages.values())
+            if done >= batches and _enough(seconds, jobs, WARM):
                 return
         cursor.ended(began, samples)
         if not samples:
@@ -269,12 +253,13 @@ def _together(
     cursor: Cursor, limits: PrefetchLimits, batches: int, hand_over: Callable[[Batch], object] | None, clock: Clock
 ) -> tuple[float | None, int]:
     """Samples a second of the whole loader, None if too little was measured; and its jobs in flight at the end."""
-    stats, first, begin = LoaderStats(), LoaderStats(), None
-    with closing(_endless(cursor, limits, stats, hand_over or _nothing)) as given:
+    metrics, first, begin = Metrics(), LoaderStats(), None
+    with closing(_endless(cursor, limits, metrics, hand_over or _nothing)) as given:
         for _ in given:
+            stats = LoaderStats.of(metrics)
             if begin is None:  # until threads have started and memory is allocated
                 if stats.batches >= batches // 2 and stats.jobs > limits.width:
-                    begin, first = clock(), replace(stats)
+                    begin, first = clock(), stats
                 continue
             seconds, jobs = clock() - begin, stats.jobs - first.jobs
             if stats.batches - first.batches >= batches - batches // 2 and _enough(
@@ -286,13 +271,13 @@ def _together(
 
 
 def _endless(
-    cursor: Cursor, limits: PrefetchLimits, stats: LoaderStats, hand_over: Callable[[Batch], Any]
+    cursor: Cursor, limits: PrefetchLimits, metrics: Metrics, hand_over: Callable[[Batch], Any]
 ) -> Generator[Any]:
     """Yield the batches of epoch after epoch, until one is empty."""
     before = -1
-    while stats.batches > before:
-        before = stats.batches
-        with closing(LoaderIterator(cursor, limits, stats, hand_over, 1)) as iterator:
+    while (batches := LoaderStats.of(metrics).batches) > before:
+        before = batches
+        with closing(LoaderIterator(cursor, limits, hand_over, 1, metrics)) as iterator:
             yield from iterator
 
 

@@ -87,7 +87,6 @@ class Loader:
         self.ranks = ranks(rank, world)
         most = 0 if isinstance(dataset, BatchPipeline) else 1 if isinstance(dataset, IterDataset) else None
         self.limits = PrefetchLimits(threads, prefetch, memory, most)
-        self.stats = LoaderStats()
         self._metrics = Metrics()
         self._cursor = Cursor(
             _feed(dataset, batch_size, drop_last, self.ranks, self.limits.memory), allow_empty=allow_empty
@@ -137,7 +136,12 @@ class Loader:
             >>> list(Loader(data.samples(), batch_size=3).through(lambda batch: batch["rewards"].sum()))
             [np.float64(3.0), np.float64(12.0)]
         """
-        return LoaderIterator(self._cursor, self.limits, self.stats, hand_over, ahead, self._metrics)
+        return LoaderIterator(self._cursor, self.limits, hand_over, ahead, self._metrics)
+
+    @property
+    def stats(self) -> LoaderStats:
+        """Counts and times so far: what the consumer received, and how long it waited."""
+        return LoaderStats.of(self._metrics)
 
     def metrics(self) -> dict[str, Any]:
         """Return counts and times of all stages so far.
@@ -146,7 +150,7 @@ class Loader:
 
         Returns:
             Plain values, as `penstock.flow.metrics.Metrics.snapshot` has them: of the stages of a live pipeline, or of
-            `loader` and the stages that its threads run.
+            `loader`, the stages that its threads run, and `consumer`.
 
         Example:
             >>> import penstock
