@@ -1,8 +1,9 @@
-"""For the reference: the `>>>` examples of docstrings become code blocks."""
+"""For the reference: the `>>>` examples of docstrings become code blocks, and names of stubs are public."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import griffe
@@ -12,7 +13,13 @@ EXAMPLE = re.compile(r"^( *)>>> .*(?:\n.+)*", re.MULTILINE)
 
 
 class Fences(griffe.Extension):
-    """Puts a fence around every example."""
+    """Puts a fence around every example, and exports the names of a stub."""
+
+    def on_module(self, *, mod: griffe.Module, **kwargs: Any) -> None:
+        """Called with every module: a package with a stub exports what the stub imports `as` itself."""
+        stub = Path(str(mod.filepath)).with_suffix(".pyi")
+        if mod.is_init_module and stub.exists():
+            mod.exports = re.findall(r" as (\w+)$", stub.read_text("utf-8"), re.MULTILINE)
 
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         """Called with every object that was loaded."""

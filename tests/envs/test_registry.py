@@ -7,6 +7,7 @@ import inspect
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from penstock.envs import (
     unregister,
 )
 from penstock.errors import DataError
+from tests.test_architecture import exported
 
 SHIPPED = ("magical", "dm_control", "atari", "minecraft", "procgen", "gymnasium", "toy")
 
@@ -162,8 +164,9 @@ def test_a_factory_is_built_where_spaces_are_not_known() -> None:
 
 def test_public_names_have_documents_and_homes() -> None:
     assert envs.__all__ == sorted(envs.__all__)
-    assert set(envs.__all__) == set(envs._HOME) <= set(dir(envs))
+    assert envs.__all__ == exported(Path(envs.__file__).with_suffix(".pyi"))
+    assert set(envs.__all__) <= set(dir(envs))
     for name in envs.__all__:
         assert inspect.getdoc(getattr(envs, name)), name
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match="attribute nothing"):
         _ = envs.nothing

@@ -1,1 +1,5 @@
 """The words that everything else is said in: columns, specs, spaces, episodes and selections. NumPy only."""
+
+from penstock.core import spaces
+
+__all__ = ["spaces"]
