@@ -47,6 +47,7 @@ from .plan.shuffle import Shuffle as Shuffle
 from .plan.split import Split as Split
 from .plan.steps import Steps as Steps
 from .plan.target_pairs import TargetPairs as TargetPairs
+from .plan.weighted import Weighted as Weighted
 from .plan.where import Where as Where
 from .plan.windows import Windows as Windows
 from .record.collector import Collector as Collector

@@ -212,6 +212,7 @@ class Generator:
                     self.nominal,
                     self.taken,
                     self.where,
+                    self.weighted,
                     _backwards,
                 ]
             )(node)
@@ -263,6 +264,22 @@ class Generator:
             return node
         made = node.data.where(lambda columns: columns["x"].reshape(columns.n, -1).sum(axis=1) % 3 > 0)
         return Node(made, lambda _: [r for r in node.records(0) if _total(r) % 3], f"{node.text}.where(sum of x % 3)")
+
+    def weighted(self, node: Node) -> Node:
+        rng, n = self.rng, len(node.data)
+        if not node.data.plan.steady or n == 0:
+            return node
+        weights = [rng.choice([0, 1, 1, 2.5, rng.random()]) for _ in range(n)]
+        weights[rng.randrange(n)] = 1
+        options = {
+            "draw": rng.choice(["systematic", "systematic", "random"]),
+            "seed": rng.randrange(100),
+            "epoch_length": rng.choice([None, rng.randint(1, 2 * n)]),
+        }
+        data = node.data.weighted(weights, **options)
+        made = Node(data, _nothing, f"{node.text}.weighted({weights}, **{options})")
+        made.epoch = model.weighted(node, made, weights)
+        return made
 
 
 def cut(data: EpisodeDataset, episodes: list[EpisodeModel], recipe: Recipe, text: str) -> Node:

@@ -7,7 +7,7 @@ promised.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -168,6 +168,27 @@ def shuffled(below: Node, node: Node) -> Epochs:
     def epoch(e: int) -> list[Record]:
         found = node.observed(e)
         assert same_records(found, below.records(e)), "a shuffle has other samples than the epoch below"
+        return found
+
+    return epoch
+
+
+def weighted(below: Node, node: Node, weights: Sequence[float]) -> Epochs:
+    """Draws from the first epoch below; systematic ones have their shares at the end of each epoch."""
+    plan: Any = node.data.plan
+    known = [key(record) for record in below.records(0)]
+    total, many = sum(weights), Counter(known)
+
+    def epoch(e: int) -> list[Record]:
+        found = node.observed(e)
+        drawn = Counter(key(record) for i in range(e + 1) for record in (found if i == e else node.records(i)))
+        share: dict[str, float] = defaultdict(float)
+        for name, weight in zip(known, weights, strict=True):
+            share[name] += weight / total
+        assert all(share[name] > 0 for name in drawn), "a sample without a weight was drawn"
+        for name, part in share.items():
+            wanted = part * len(node.data) * (e + 1)
+            assert abs(drawn[name] - wanted) <= plan.bound * many[name] + 1e-6, "a share is off"
         return found
 
     return epoch

@@ -60,6 +60,7 @@ FILES: dict[str, tuple[str, ...]] = {
     ),
     "members": ("plain_members",),
     "mixing": (
+        "deal",
         "earliest_deadline",
         "mix_table",
         "mix_tree",

@@ -17,7 +17,7 @@ from numba.extending import intrinsic
 
 from penstock.kernels import mixing_reference
 from penstock.kernels.jit import helper, kernel
-from penstock.kernels.mixing_reference import BEGIN, CHILD, END, FRAC, LAST, LEFT, SLOPE
+from penstock.kernels.mixing_reference import BEGIN, CHILD, END, FRAC, LAST, LEFT, LOWER, SHARE, SLOPE
 
 earliest_deadline: Any = kernel(mixing_reference.earliest_deadline)
 
@@ -110,3 +110,35 @@ def _descend(pieces: Any, node: Any, n: Any, inner: Any, count: int) -> Any:
         inner[left_over] = i
         left_over += child >= 0
     return left_over
+
+
+_HALF = np.uint64(1 << 62)
+
+
+@kernel
+def deal(k: Any, nodes: Any, leaf: Any, rank: Any) -> None:
+    """See `mixing_reference.deal`; one multiplication a level. The draws of a chunk go down level by level, as in
+    `mix_tree`, so that their reads of memory overlap."""
+    node, n, inner = np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.int64)
+    for base in range(0, len(k), _CHUNK):
+        many = min(_CHUNK, len(k) - base)
+        for i in range(many):
+            node[i], n[i], inner[i] = 0, np.uint64(k[base + i]), i
+        count = many
+        while count > 0:
+            left_over = 0
+            for c in range(count):
+                i = inner[c]
+                at, here = node[i], n[i]
+                share = nodes[at, SHARE]
+                below = _scaled(here, share, _HALF)
+                is_lower = np.int64(((here * share + _HALF) & _LOW) + share > _LOW)
+                n[i] = below if is_lower else here - below
+                child = np.int64(nodes[at, LOWER + 1 - is_lower])
+                node[i] = child
+                inner[left_over] = i
+                left_over += child >= 0
+            count = left_over
+        for i in range(many):
+            leaf[base + i] = ~node[i]
+            rank[base + i] = np.int64(n[i])

@@ -79,6 +79,37 @@ def mix_tree(k: Int, pieces: UInt, source: Int, rank: Int) -> None:
     rank[:] = n.astype(np.int64)
 
 
+SHARE, LOWER = 0, 1
+"""Columns of the nodes of `deal`: the share of the lower child in 2^-63, and the two children."""
+
+
+def deal(k: Int, nodes: UInt, leaf: Int, rank: Int) -> None:
+    """Deal draws `k` down a tree of two-way splits of constant shares, from node 0 to a leaf.
+
+    Of the first `n` draws of a node, its lower child gets `n * nodes[node, SHARE] / 2^63`, rounded to the nearest
+    number. The children are columns `LOWER` and `LOWER + 1`: a node, or `~leaf`. `rank` is the number of draws that the
+    leaf had before.
+
+    >>> leaf, rank = np.zeros(4, np.int64), np.zeros(4, np.int64)
+    >>> deal(np.arange(4), np.array([[1 << 62, -1, -2]]).astype(np.uint64), leaf, rank)
+    >>> leaf.tolist(), rank.tolist()
+    ([0, 1, 0, 1], [0, 0, 1, 1])
+    """
+    node, n = np.zeros(len(k), np.int64), k.astype(np.uint64)
+    inner = np.ones(len(k), np.bool_)
+    half = np.full(1, 1 << 62, np.uint64)
+    while inner.any():
+        at, here = node[inner], n[inner]
+        share = nodes[at, SHARE]
+        count = _scaled(here, share, half)
+        is_lower = _scaled(here + np.uint64(1), share, half) > count
+        node[inner] = nodes.view(np.int64)[at, LOWER + 1 - is_lower]
+        n[inner] = np.where(is_lower, count, here - count)
+        inner = node >= 0
+    leaf[:] = ~node
+    rank[:] = n.astype(np.int64)
+
+
 def _left(node: Int, n: UInt, pieces: UInt) -> UInt:
     """How many of the first `n` picks of each node go to its left child."""
     piece = node

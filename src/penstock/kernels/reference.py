@@ -50,7 +50,12 @@ from penstock.kernels.live_reference import (  # noqa: F401 - one module has the
     slide_held,
 )
 from penstock.kernels.members_reference import plain_members  # noqa: F401 - one module has them all
-from penstock.kernels.mixing_reference import earliest_deadline, mix_table, mix_tree  # noqa: F401 - one module has them all
+from penstock.kernels.mixing_reference import (  # noqa: F401 - one module has them all
+    deal,
+    earliest_deadline,
+    mix_table,
+    mix_tree,
+)
 from penstock.kernels.packing_read_reference import lay, pack_items, pack_slots  # noqa: F401 - one module has them all
 from penstock.kernels.packing_reference import (  # noqa: F401 - one module has them all
     best_fit,

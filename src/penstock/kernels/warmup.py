@@ -88,6 +88,7 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
     "live.shuffle_places": ("u8 i8 i8 i8 b1 i8[1C]",),
     "live.slide_held": ("i8[1C] i8[1C] i8 i8 i8",),
     "members.plain_members": ("i8 i8 i8 i8[1C] i8[1C] u1[2C]",),
+    "mixing.deal": ("i8[1C] u8[2C] i8[1C] i8[1C]",),
     "mixing.earliest_deadline": ("i8[1C] i8[1C] i8[1C]",),
     "mixing.mix_table": ("i8[1C] u4[2C] i8[2C] i8[2C] i8[2C] i8[1C] i8[1C]",),
     "mixing.mix_tree": ("i8[1C] u8[2C] i8[1C] i8[1C]",),

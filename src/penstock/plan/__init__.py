@@ -26,6 +26,7 @@ from penstock.plan.shuffle import Shuffle
 from penstock.plan.split import Split
 from penstock.plan.steps import Steps
 from penstock.plan.target_pairs import TargetPairs
+from penstock.plan.weighted import Weighted
 from penstock.plan.weights import MixReport, nested, proportional, shares
 from penstock.plan.where import Where
 from penstock.plan.windows import Windows
@@ -59,6 +60,7 @@ __all__ = [
     "Take",
     "TargetPairs",
     "View",
+    "Weighted",
     "Where",
     "Windows",
     "apply",

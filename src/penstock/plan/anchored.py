@@ -66,7 +66,7 @@ class AnchoredPlan(Plan):
         pad: Pad = "drop",
         final: bool = False,
     ) -> None:
-        self._stride, self._pad = stride, pad
+        self.episodes, self._stride, self._pad = episodes, stride, pad
         _check_names([name for name, *_ in (*outputs, *masks, *places)])
         self.views = tuple(dict.fromkeys([*(view for _, _, view in outputs), *(view for _, view in places)]))
         number = {view: i for i, view in enumerate(self.views)}
@@ -109,6 +109,15 @@ class AnchoredPlan(Plan):
         t = i * self._stride + self._first
         rows = {"step": start, "boundary": start + index, "episode": index}
         return tuple(self._select(view, source, rows[view.align], t, length) for view in self.views)
+
+    def owners(self, positions: IntArray) -> IntArray:
+        """Return the row of each sample's episode in `episodes`, `[n]`.
+
+        Args:
+            positions: `[n]` int64 positions.
+        """
+        _, place = self.locate(checked(self, positions))
+        return self._samples.table[:, 0].searchsorted(place, side="right") - 1
 
     def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:
         """Widths of the views without padding, or the parts of the views inside the episode."""

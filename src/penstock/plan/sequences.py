@@ -50,7 +50,7 @@ class SequencePlan(Plan):
     """
 
     def __init__(self, episodes: Episodes, transform: Sequences) -> None:
-        self._episodes = episodes
+        self.episodes = episodes
         self.fingerprint = chained(episodes.fingerprint, transform)
         self._first: list[IntArray] = []  # of each view: the first row of each episode, and how many it has
         self._rows: list[IntArray] = []
@@ -96,11 +96,11 @@ class SequencePlan(Plan):
         return True
 
     def __len__(self) -> int:
-        return len(self._episodes)
+        return len(self.episodes)
 
     def why_empty(self) -> str:
         """Why there are no episodes."""
-        return self._episodes.reason
+        return self.episodes.reason
 
     def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
         """One span for each sample and view, and none for an empty episode."""
@@ -112,6 +112,14 @@ class SequencePlan(Plan):
         _, e = self.locate(checked(self, positions))
         return tuple(rows[e] for rows in self._rows)
 
+    def owners(self, positions: IntArray) -> IntArray:
+        """Return the row of each sample's episode in `episodes`, `[n]`.
+
+        Args:
+            positions: `[n]` int64 positions.
+        """
+        return self.locate(checked(self, positions))[1]
+
     def length_table(self, view: int) -> IntArray:
         """Rows of all samples in a view."""
         return self._rows[view]
@@ -119,7 +127,7 @@ class SequencePlan(Plan):
     def _select(self, number: int, view: View, e: IntArray) -> Selection:
         n, width = len(e), view.hi
         first, rows, at = self._first[number][e], self._rows[number][e], np.arange(0, n * width, width)
-        source = self._episodes.source[e]
+        source = self.episodes.source[e]
         held = rows > 0
         if not held.all():
             source, first, rows, at = source[held], first[held], rows[held], at[held]

@@ -17,10 +17,10 @@ from penstock.core.columns import Columns
 from penstock.core.ragged import Ragged
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.function_digest import FunctionDigest
-from penstock.data.keys import keys
 from penstock.data.map_dataset import MapDataset
 from penstock.data.measure import measure
 from penstock.errors import PlanError, SpecError
+from penstock.plan.keys import keys
 
 Preprocessor = MapFnTransform | RandomMapFnTransform | FilterFnTransform | PackPreprocessor
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.core.arrays import FloatArray, IntArray
-from penstock.data.keys import keys
 from penstock.domains.driving.kinematics import feasible
 from penstock.errors import DataError
+from penstock.plan.keys import keys
 
 _DRAWS = 8  # uniform numbers a sample: whether, and up to three offsets of two each
 

@@ -21,9 +21,9 @@ from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.jigsaw import Jigsaw
-from penstock.data.keys import keys
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import DataError, PlanError
+from penstock.plan.keys import keys
 from penstock.plan.target_pairs import KINDS, PairKind
 
 MODES: dict[str | None, PairKind] = {

@@ -1,0 +1,127 @@
+"""Values computed from all samples of a dataset, block by block: conditions and weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from penstock.core.arrays import AnyArray
+from penstock.core.columns import Columns
+from penstock.data.progress import tracked
+from penstock.errors import PlanError, SpecError, suggestion
+from penstock.plan.anchored import AnchoredPlan
+from penstock.plan.base import DerivedPlan, Plan
+from penstock.plan.episodes import Episodes
+from penstock.plan.select import Select, check_takable
+from penstock.plan.sequences import SequencePlan
+
+if TYPE_CHECKING:
+    from penstock.core.arrays import IntArray
+    from penstock.data.map_dataset import MapDataset
+
+BLOCK = 4096  # samples of a scan that are read at a time, and how many bytes of them
+BLOCK_BYTES = 32 << 20
+
+By = Literal["sample", "episode"]
+WeightFn = Callable[[Any], Any]
+
+
+def scan(dataset: MapDataset, fn: Callable[[Columns], AnyArray], name: str, progress: bool | None) -> AnyArray:
+    """Return the values of a function for all samples of the first epoch, `[len(dataset)]`.
+
+    Args:
+        dataset: The dataset.
+        fn: Called with the columns of a block of `m` samples; returns `[m]` values.
+        name: Name of the operation, for the progress bar and messages.
+        progress: Whether to show a progress bar. None: on a terminal.
+
+    Raises:
+        PlanError: Epochs have different samples.
+
+    Example:
+        >>> import penstock
+        >>> data = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples()
+        >>> scan(data, lambda columns: columns["x"] * 2, "double", None).tolist()
+        [2, 4]
+    """
+    check_takable(dataset.plan, name)
+    size = max(1, min(BLOCK, BLOCK_BYTES // max(dataset.row_bytes(), 1)))
+    found: list[AnyArray] = []
+    for lo in tracked(range(0, len(dataset), size), name, progress):
+        found.append(fn(dataset.batch(np.arange(lo, min(lo + size, len(dataset))))))
+    return np.concatenate(found) if found else np.zeros(0)
+
+
+def sample_weights(dataset: MapDataset, weights: Any, fn: WeightFn | None, by: By, progress: bool | None) -> AnyArray:
+    """Return a weight for each sample of the first epoch, `[len(dataset)]`.
+
+    Args:
+        dataset: The dataset.
+        weights: Array, name of a column, or function of the columns.
+        fn: Function of the array or of the values of the column, or None.
+        by: Whether weights belong to samples or to episodes.
+        progress: Whether to show a progress bar. None: on a terminal.
+
+    Raises:
+        PlanError: A shape or an option is wrong.
+        SpecError: There is no such column.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"r": [0.0, 1.0, 2.0]}, lengths=[2, 1]).samples()
+        >>> sample_weights(data, "r", np.exp2, "sample", None).tolist()
+        [1.0, 2.0, 4.0]
+        >>> sample_weights(data, "total_steps", None, "episode", None).tolist()
+        [2, 2, 1]
+    """
+    if by not in ("sample", "episode"):
+        raise PlanError(f"expected by to be 'sample' or 'episode', got {by!r}")
+    if by == "episode":
+        check_takable(dataset.plan, "weighted")
+        episodes, owner = _owners(dataset.plan)
+        values = weights
+        if isinstance(weights, str):
+            values = _column(episodes.table(), weights)
+        elif callable(weights):
+            values = weights(episodes.table())
+        return _sized(values, fn, len(episodes), "episode")[owner]
+    if isinstance(weights, str):
+        narrow = dataset if dataset.maps else dataset.apply(Select((weights,)))
+        return scan(
+            narrow, lambda columns: _sized(_column(columns, weights), fn, columns.n, "sample"), "weighted", progress
+        )
+    if callable(weights):
+        return scan(dataset, lambda columns: _sized(weights(columns), fn, columns.n, "sample"), "weighted", progress)
+    return _sized(weights, fn, len(dataset), "sample")
+
+
+def _column(columns: Columns, name: str) -> Any:
+    if name not in columns.flat:
+        known = list(columns.flat)
+        raise SpecError(f"expected a column among {known}, got {name!r}{suggestion(name, known)}")
+    return columns[name]
+
+
+def _sized(values: Any, fn: WeightFn | None, n: int, unit: str) -> AnyArray:
+    array = np.asarray(values if fn is None else fn(values))
+    if array.shape != (n,):
+        reduce = "; reduce the steps of a sample, as in lambda a: np.exp(a[:, 0])" if array.shape[:1] == (n,) else ""
+        raise PlanError(
+            f"expected one weight for each {unit}, [{n}], got an array of shape {list(array.shape)}{reduce}"
+        )
+    return array
+
+
+def _owners(plan: Plan) -> tuple[Episodes, IntArray]:
+    """The episodes that samples were made of, and the row of each sample's episode in their table."""
+    k = np.arange(len(plan))
+    while isinstance(plan, DerivedPlan):
+        k, plan = plan.positions(k), plan.upstream
+    if not isinstance(plan, AnchoredPlan | SequencePlan):
+        raise PlanError(
+            f"expected samples of one dataset to weight by episode, got {type(plan).__name__}; weight the datasets "
+            "before they are mixed or packed"
+        )
+    return plan.episodes, plan.owners(k)

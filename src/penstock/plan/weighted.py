@@ -1,0 +1,209 @@
+"""`Weighted`: samples drawn in proportion to weights.
+
+Samples of equal weight form a class. A systematic draw goes down a binary tree over the classes, then takes the next
+sample of the class, in a keyed permutation that is new in each pass over the class.
+
+The tree: classes are sorted by their total weight, and each node cuts its range where the cumulative weight is nearest
+to half. Of the first `n` draws of a node the lower child gets `n` times its share, rounded. So a node adds at most 1/2
+to the error of its count, and passes on the error of its parent times its share of the parent. The errors of a leaf of
+weight `w` add up to `w / 2 * sum(1 / w_v)`, over the nodes `v` from the leaf up to a child of the root. Cuts near half
+keep this sum small. It is computed, and `WeightedPlan.bound` is its maximum over all samples. A class of `m` samples
+divides its error by `m`, and adds `(m - 1) / m` at most, because its samples take turns.
+
+Why this way: Tijdeman's order (see `penstock.plan.fair`) has a bound below 1 for any shares, but needs a table of a
+whole period, which weights such as `exp(advantage)` do not have. A low-discrepancy sequence needs no tree, but has an
+error that grows with the logarithm of the number of draws.
+
+Draws with replacement search the cumulative weights for a counter-based random number.
+
+Cost: 24 bytes for each distinct weight and 8 for each sample; a draw takes a step for each level of the tree. Shares
+have the precision of float64, so that the bound holds to a thousandth of a draw for the first 2^43 draws. A share below
+2^-53 may never be drawn.
+Source: own. The split in two is Bresenham's line, and the tree is Fano's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from penstock.core.arrays import FloatArray, IntArray, UInt64Array
+from penstock.errors import PlanError
+from penstock.kernels.dispatch import kernels
+from penstock.kernels.permute import permute
+from penstock.plan.base import ENDLESS, DerivedPlan, Plan, PlanTransform, require_int
+from penstock.plan.keys import keys
+from penstock.plan.select import check_takable
+
+Draw = Literal["systematic", "random"]
+TOP = float(1 << 63)
+SMALLEST = 2.0**-512  # of the largest weight: sums of reciprocals stay finite, and the share is far too small to draw
+
+
+@dataclass(frozen=True, eq=False)
+class Weighted(PlanTransform):
+    """Draw the samples of the first epoch in proportion to weights.
+
+    With `draw="systematic"`, each sample has had its share of the draws after any number of draws, to within
+    `plan.bound`: below 1 for equal weights, 1.0 to 1.4 for most others, and always below 2. Draws continue through all
+    epochs. `draw="random"` draws with replacement.
+
+    Shuffle afterwards to break up the regular order of systematic draws. Counts then hold at the end of each epoch.
+
+    Args:
+        weights: `[n]` numbers of 0 or more in any scale, one for each sample of an epoch. A sample with weight 0 is
+            never drawn. Memory: 8 bytes for each sample, and 24 for each distinct weight.
+        draw: `"systematic"` or `"random"`. The default is `"systematic"`.
+        seed: 0 to 2^64 - 1. It decides the order of samples with equal weights, and random draws. The default is 0.
+        epoch_length: Draws of an epoch, at least 1. The default is None: the number of samples.
+
+    Raises:
+        PlanError: A weight is negative, infinite or NaN, all are 0, their number is wrong, or the epochs of the plan
+            have different samples.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"x": np.arange(3)}, lengths=[3]).samples()
+        >>> data.apply(Weighted(np.array([1, 0, 3]), epoch_length=8))[:]["x"].tolist()
+        [2, 0, 2, 2, 2, 0, 2, 2]
+    """
+
+    weights: FloatArray = field(repr=False)
+    draw: Draw = "systematic"
+    seed: int = 0
+    epoch_length: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", _checked(self.weights))
+        if self.draw not in ("systematic", "random"):
+            raise PlanError(f"expected draw to be 'systematic' or 'random', got {self.draw!r}")
+        require_int(self, "seed", 0, (1 << 64) - 1)
+        if self.epoch_length is not None:
+            require_int(self, "epoch_length", 1, ENDLESS)
+
+    def __repr__(self) -> str:
+        digest = hashlib.sha256(self.weights.tobytes()).hexdigest()[:16]
+        options = f"draw={self.draw!r}, seed={self.seed}, epoch_length={self.epoch_length}"
+        return f"Weighted(n={len(self.weights)}, sha256={digest!r}, {options})"
+
+    def reorder(self, plan: Plan) -> Plan:
+        """Return the plan of the draws."""
+        check_takable(plan, "weighted")
+        if len(self.weights) != len(plan):
+            raise PlanError(f"expected a weight for each of {len(plan):,} samples, got {len(self.weights):,}")
+        return WeightedPlan(plan, self)
+
+
+class WeightedPlan(DerivedPlan):
+    """Plan of `Weighted`.
+
+    Args:
+        upstream: Plan to draw samples from.
+        transform: The transform.
+    """
+
+    def __init__(self, upstream: Plan, transform: Weighted) -> None:
+        super().__init__(upstream, transform)
+        self._seed, self._systematic = transform.seed, transform.draw == "systematic"
+        self._length = transform.epoch_length or len(upstream)
+        used = np.flatnonzero(transform.weights)
+        weight, group = np.unique(transform.weights[used], return_inverse=True)
+        total = weight * np.bincount(group, minlength=len(weight))
+        by_total = np.argsort(total, kind="stable")
+        rank = np.empty_like(by_total)
+        rank[by_total] = np.arange(len(by_total))
+        group = rank[group]
+        # Samples class after class, and the first place and the number of samples of each class.
+        self._samples = used[np.argsort(group, kind="stable")]
+        self._size = np.bincount(group, minlength=len(weight))
+        self._first = np.cumsum(self._size) - self._size
+        self._cumulative = np.concatenate([np.zeros(1), np.cumsum(total[by_total])])
+        self._nodes, errors = _tree(self._cumulative) if self._systematic else (np.zeros((0, 3), np.uint64), total)
+        self.bound = float(((errors + self._size - 1) / self._size).max(initial=0)) if self._systematic else np.inf
+        """No sample is ever further from its share of the draws; infinite for random draws."""
+
+    def __len__(self) -> int:
+        return self._length if len(self.upstream) else 0
+
+    @property
+    def steady(self) -> bool:
+        """False: epochs may have different samples."""
+        return False
+
+    def positions(self, k: IntArray) -> IntArray:
+        """Draw a class, then a sample of the class. Epochs continue the draws of the epochs before."""
+        group, place = self._drawn(k) if self._systematic else self._random(k)
+        return self._samples[self._first[group] + place]
+
+    def _drawn(self, k: IntArray) -> tuple[IntArray, IntArray]:
+        """Class `[n]` of systematic draws, and the place `[n]` in the class."""
+        group, rank = np.zeros(len(k), np.int64), k.copy()
+        if len(self._nodes):
+            kernels().deal(np.ascontiguousarray(k), self._nodes, group, rank)
+        size = self._size[group]
+        turn, place = np.divmod(rank, size)
+        several = np.flatnonzero(size > 1)
+        stream = turn[several] * len(self._size) + group[several]
+        place[several] = permute(place[several], size[several], stream, self._seed)
+        return group, place
+
+    def _random(self, k: IntArray) -> tuple[IntArray, IntArray]:
+        """Class `[n]` of random draws, and the place `[n]` in the class, from two random numbers a draw."""
+        unit = (keys(self._seed, 2 * k) >> np.uint64(11)) / float(1 << 53)
+        group = self._cumulative.searchsorted(unit * self._cumulative[-1], side="right") - 1
+        group = np.minimum(group, len(self._size) - 1)  # the product may round up to the total
+        place = keys(self._seed, 2 * k + 1) % self._size[group].astype(np.uint64)
+        return group, place.astype(np.int64)
+
+
+def _checked(weights: object) -> FloatArray:
+    """`[n]` weights as float64. Raises `PlanError` for weights that say nothing."""
+    try:
+        array = np.ascontiguousarray(weights, np.float64)
+    except (TypeError, ValueError) as error:
+        raise PlanError(f"expected weights as numbers, got {weights!r}") from error
+    if array.ndim != 1:
+        raise PlanError(f"expected one weight for each sample, [n], got an array of shape {list(array.shape)}")
+    wrong = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
+    if len(wrong):
+        raise PlanError(
+            f"expected finite weights of 0 or more, got {array[wrong[0]]} for sample {wrong[0]} and {len(wrong)} such "
+            "weights in all"
+        )
+    largest = array.max(initial=0)
+    if len(array) and not largest:
+        raise PlanError(f"expected at least one weight above 0, got {len(array):,} zeros")
+    array = array / (largest or 1.0)  # no sum overflows, and scales that differ by a power of 2 give equal plans
+    array[array < SMALLEST] = 0
+    return array
+
+
+def _tree(cumulative: FloatArray) -> tuple[UInt64Array, FloatArray]:
+    """Nodes of the tree over `[G]` classes, `[G - 1, 3]` as the kernel `deal` reads them, and the error of each class.
+
+    Built level by level, from cumulative weights `[G + 1]`. `error` sums `1 / w_v` on the way down.
+    """
+    begin, end, error = np.zeros(1, np.int64), np.full(1, len(cumulative) - 1), np.zeros(1)
+    errors, levels, number = np.zeros(len(cumulative) - 1), [np.zeros((0, 3), np.uint64)], 0
+    while True:
+        inner = end - begin > 1
+        begin, end, error = begin[inner], end[inner], error[inner]
+        if len(begin) == 0:
+            return np.concatenate(levels), errors
+        number += len(begin)  # of the first node of the next level
+        half = (cumulative[begin] + cumulative[end]) / 2
+        middle = cumulative.searchsorted(half)
+        middle -= half - cumulative[middle - 1] < cumulative[middle] - half
+        middle = np.clip(middle, begin + 1, end - 1)
+        share = (cumulative[middle] - cumulative[begin]) / (cumulative[end] - cumulative[begin])
+        begin, end = np.stack([begin, middle], axis=1).ravel(), np.stack([middle, end], axis=1).ravel()
+        weight = cumulative[end] - cumulative[begin]
+        error = np.repeat(error, 2) + 1 / weight
+        leaf = end - begin == 1
+        errors[begin[leaf]] = weight[leaf] * error[leaf] / 2
+        child = np.where(leaf, ~begin, number - 1 + np.cumsum(~leaf))
+        slope = np.minimum(share * TOP, TOP - 2048).astype(np.uint64)
+        levels.append(np.column_stack([slope, child.view(np.uint64).reshape(-1, 2)]))
