@@ -91,7 +91,8 @@ class Drive:
         if self.road is not None:
             self._map(pen, frame, self.road)
         self._ways(pen, frame)
-        rows = np.arange(*self.timeline.agents[frame : frame + 2])
+        first, last = self.timeline.agents[frame : frame + 2].tolist()
+        rows = np.arange(first, last, dtype=np.int64)
         kinds = self._agents(pen, rows)
         ego = np.array([EGO_EXTENT])
         pen.boxes(self.timeline.ego[frame : frame + 1, :2], ego, self.timeline.ego[frame : frame + 1, 2], EGO, True)
@@ -117,7 +118,7 @@ class Drive:
     def _map(self, pen: Pen, frame: int, road: MapAPI) -> None:
         lights = self._active(frame, road)
         center = self.timeline.ego[frame, :2]
-        lanes = self.near.query(center, self.meters * 0.75).tolist()
+        lanes: list[int] = self.near.query(center, self.meters * 0.75).tolist()
         for lane in lanes:
             left, right = pen.at(self.sides[lane])
             pen.polygon(np.concatenate([left, right[::-1]]), ROAD)

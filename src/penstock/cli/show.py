@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from collections.abc import Iterable
+from typing import Annotated, Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import typer
+
+from penstock.core.narrowing import is_array, is_mapping, is_scalar
 
 BARS = "▁▂▃▄▅▆▇█"
 
@@ -27,16 +29,16 @@ def plain(value: Any) -> Any:
     >>> plain({"mean": np.float64(2.0), "low": -np.inf, "shape": (np.int64(3),)})
     {'mean': 2.0, 'low': None, 'shape': [3]}
     """
-    if isinstance(value, (np.ndarray, np.generic)):
+    if is_array(value) or is_scalar(value):
         value = value.tolist()
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, (bool, int, str)):
         return value
-    if isinstance(value, Mapping):
+    if is_mapping(value):
         return {str(key): plain(inner) for key, inner in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray)):
-        return [plain(inner) for inner in value]
+        return [plain(inner) for inner in cast("Iterable[Any]", value)]
     return str(value)
 
 

@@ -75,7 +75,7 @@ def as_json(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
     """
     found = bottleneck(before, after)
     stages = {stage.name: stage for stage in figures(before, after)}
-    last = stages["tensor_generator"].rates if "tensor_generator" in stages else {}
+    last: Mapping[str, float] = stages["tensor_generator"].rates if "tensor_generator" in stages else {}
     return {
         "seconds": after["time"] - before["time"],
         "batches_per_s": last.get("batches", 0.0),

@@ -59,11 +59,8 @@ def make_app(look: Look, interval: float, name: str) -> Any:
         BINDINGS = [("q", "quit", "Quit"), ("space", "pause", "Pause")]  # noqa: RUF012  Textual's own form
         CSS = "#says { height: auto; padding: 1 2; text-style: bold; }"
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.title = self.TITLE
-            self._window = LookWindow()
-            self._paused = False
+        _window = LookWindow()
+        _paused = False
 
         def compose(self) -> Any:
             yield widgets.Header()

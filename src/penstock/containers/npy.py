@@ -15,6 +15,7 @@ import numpy as np
 
 from penstock.containers.pickle import loads
 from penstock.core.arrays import AnyArray
+from penstock.core.narrowing import is_array
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.files.mapping import map_file
 
@@ -124,9 +125,9 @@ def map_array(path: Path) -> AnyArray:
 def objects_of(payload: bytes | memoryview, header: NpyHeader, *, path: object, where: str | None = None) -> AnyArray:
     """The array of objects, as plain values, in what follows a header. Raises what `array_of` does."""
     value = loads(payload, path=path, where=f"of {where}" if where else "")
-    same = isinstance(value, np.ndarray) and value.dtype.hasobject and value.shape == header.shape
+    same = is_array(value) and value.dtype.hasobject and value.shape == header.shape
     if not header.dtype.hasobject or not same:
-        got = f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+        got = f"{value.dtype}{list(value.shape)}" if is_array(value) else type(value).__name__
         message = f"expected {header.dtype}{list(header.shape)} as objects, got {got}"
         raise FormatError(message, path=path, where=where)
     return value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from penstock import files
 from penstock.conversion.metadata import MARK
 from penstock.conversion.targets import Target
 from penstock.core.arrays import IntArray
+from penstock.core.narrowing import is_dict, is_path
 from penstock.errors import DataError, PenstockError, StateError
 from penstock.formats.base.format import Format, recognise
 
@@ -54,7 +54,7 @@ class ConversionMark:
         """
         try:
             told = json.loads(text) if isinstance(text, str) else None
-            return cls(**told) if isinstance(told, dict) else None
+            return cls(**told) if is_dict(told) else None
         except (ValueError, TypeError, RecursionError):
             return None
 
@@ -134,7 +134,7 @@ def locked(out: Path) -> Generator[None]:
 def check_apart(given: object, source: object, out: Path) -> None:
     """Raise `DataError` if `out` is the source itself, or is inside it, or it inside `out`."""
     told = [given, *(getattr(source, name, None) for name in ("path", "root", "folder"))]
-    for place in (p for p in told if isinstance(p, str | os.PathLike)):
+    for place in (p for p in told if is_path(p)):
         a, b = Path(place).resolve(), out.resolve()
         if a == b or a in b.parents or b in a.parents:
             raise DataError(f"expected a place apart from the source, got {out} for {place}")

@@ -6,12 +6,11 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
+from typing import Any, cast
 
 from penstock.conversion.report import Note
 from penstock.conversion.targets import READERS, STORED_BY_MINARI, Target
+from penstock.core.narrowing import is_array, is_list, is_listed, is_mapping, is_path, is_scalar
 
 MARK = "penstock_conversion"  # the entry by which a conversion knows its own target again
 COLORS = (None, "RGB", "GRAY")
@@ -75,15 +74,15 @@ def json_of(metadata: Mapping[Any, Any], where: str) -> tuple[dict[str, Any], li
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufU":
+    if (is_array(value) or is_scalar(value)) and value.dtype.kind in "biufU":
         return value.tolist()
-    if isinstance(value, Mapping):
+    if is_mapping(value):
         return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
+    if is_listed(value):
         return [_plain(inner) for inner in value]
     if isinstance(value, set | frozenset):
-        return sorted((_plain(inner) for inner in value), key=str)
-    if isinstance(value, os.PathLike):
+        return sorted((_plain(inner) for inner in cast("set[Any]", value)), key=str)
+    if is_path(value):
         return os.fspath(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -92,9 +91,9 @@ def _plain(value: Any) -> Any:
 
 def _deep(value: Any) -> bool:
     """Whether it is a list that no array of numbers or strings is equal to, anywhere in it."""
-    if isinstance(value, Mapping):
+    if is_mapping(value):
         return any(_deep(inner) for inner in value.values())
-    if not isinstance(value, list):
+    if not is_list(value):
         return False
     return not value or not (
         all(isinstance(v, str) for v in value)

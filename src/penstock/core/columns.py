@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.core.arrays import IntArray
 from penstock.core.html import columns_table, page
+from penstock.core.narrowing import is_mapping, is_tuple
 from penstock.core.ragged import Array, Ragged
 from penstock.errors import SpecError, suggestion
 
@@ -169,11 +170,11 @@ def flatten(tree: Mapping[str, Any]) -> dict[str, Array]:
     """
     flat: dict[str, Array] = {}
     for key, value in tree.items():
-        if isinstance(value, tuple):
+        if is_tuple(value):
             value = {str(i): v for i, v in enumerate(value)}  # noqa: PLW2901
         if isinstance(value, Columns):
             value = value.flat  # noqa: PLW2901
-        if isinstance(value, Mapping):
+        if is_mapping(value):
             flat.update({f"{key}{SEPARATOR}{inner}": a for inner, a in flatten(value).items()})
         else:
             flat[key] = value if isinstance(value, (np.ndarray, Ragged)) else np.asarray(value)

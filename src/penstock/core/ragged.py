@@ -164,7 +164,7 @@ class Ragged:
         """
         lengths = self.lengths[rows]
         offsets = offsets_of(lengths)
-        index = np.arange(offsets[-1]) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
+        index = np.arange(int(offsets[-1]), dtype=np.int64) + np.repeat(self.offsets[rows] - offsets[:-1], lengths)
         return Ragged(self.values[index], offsets)
 
     def reshape(self, *grid: int) -> Ragged:

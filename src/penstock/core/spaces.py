@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.arrays import AnyArray, BoolArray
+from penstock.core.narrowing import is_listed
 from penstock.core.ragged import Array, Ragged
 from penstock.errors import SpecError
 
@@ -556,7 +557,7 @@ def _read_multi_discrete(data: Mapping[str, Any]) -> Space:
 
 def _read_multi_binary(data: Mapping[str, Any]) -> Space:
     n = data["n"]
-    return MultiBinary(tuple(int(i) for i in n) if isinstance(n, (list, tuple)) else int(n))
+    return MultiBinary(tuple(int(i) for i in n) if is_listed(n) else int(n))
 
 
 def _read_text(data: Mapping[str, Any]) -> Space:

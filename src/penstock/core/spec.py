@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock.core.columns import under
+from penstock.core.narrowing import is_mapping
 from penstock.core.spaces import Space, json_object, json_text
 from penstock.errors import SpecError, suggestion
 
@@ -187,7 +188,7 @@ class Spec(Mapping[str, Field]):
             SpecError: A key is missing, or a value is wrong.
         """
         fields = data.get("fields")
-        if not isinstance(fields, Mapping):
+        if not is_mapping(fields):
             raise SpecError(f"expected an object with 'fields', got {list(data)}")
         spaces = [data.get(name) for name in ("observation_space", "action_space")]
         return cls(

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -392,7 +392,8 @@ def _several(index: object) -> str:
     """The argument of `take` for what was probably meant by an index that is not an integer."""
     if not isinstance(index, slice):
         return "[0, 2]"
-    ends = [index.start, index.stop] if index.step is None else [index.start, index.stop, index.step]
+    cut = cast("slice[Any, Any, Any]", index)
+    ends = [cut.start, cut.stop] if cut.step is None else [cut.start, cut.stop, cut.step]
     return f"range(len(data))[{':'.join('' if end is None else repr(end) for end in ends)}]"
 
 

@@ -25,11 +25,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from penstock.core.arrays import AnyArray
+from penstock.core.narrowing import is_array, is_dtype, is_scalar
 from penstock.core.ragged import Ragged
 from penstock.data.names import name_of
 from penstock.errors import FingerprintWarning, PlanError
@@ -143,7 +144,8 @@ class _Digester:
             case type():
                 return self._class(value, place)
             case staticmethod() | classmethod():
-                return self._all(type(value).__name__, [value.__func__], place)
+                wrapper = cast("Any", value)
+                return self._all(wrapper.__class__.__name__, [wrapper.__func__], place)
             case property():
                 return self._all("property", [value.fget, value.fset, value.fdel], place)
             case _ if isinstance(value, _NAMED):
@@ -158,16 +160,16 @@ class _Digester:
     def _data(self, value: Any, place: str) -> bytes:  # noqa: PLR0911 - one return a kind of value
         if type(value) in (tuple, list):
             return self._all(type(value).__name__, value, place)
-        if type(value) is dict:
+        if value.__class__ is dict:
             return self._all("dict", [part for pair in value.items() for part in pair], place)
         if type(value) in (set, frozenset):
             return _hash(type(value).__name__, *sorted(self.of(part, place) for part in value))
-        if isinstance(value, np.dtype):
+        if is_dtype(value):
             return _hash("dtype", repr(value))
         if isinstance(value, _GENERATORS):
             return self._uncovered(value, place, "use map(fn, seed=...) and its keys")
         if (array := _array_of(value)) is not None:
-            return self._array(array, type(value), place)
+            return self._array(array, cast("type[Any]", type(value)), place)
         return self._object(value, place)
 
     def _all(self, kind: str, values: Iterable[Any], place: str) -> bytes:
@@ -223,7 +225,7 @@ class _Digester:
 
     def _object(self, value: Any, place: str) -> bytes:
         """An instance: its class, and its own digest or the state that pickling would save."""
-        cls: Any = type(value)
+        cls = cast("Any", type(value))
         if callable(stated := getattr(cls, "__fingerprint__", None)):
             return _hash("stated", self.of(cls, place), self.of(stated(value), place))
         if cls.__module__.partition(".")[0] == "penstock" and isinstance(getattr(value, "fingerprint", None), str):
@@ -238,9 +240,11 @@ class _Digester:
             return self._uncovered(value, place)
         if isinstance(reduced, str):
             return _hash("global", _name(cls), reduced)
-        made, args, state, items, pairs = (*reduced, None, None, None)[:5]
-        state = dict(sorted(state.items())) if type(state) is dict and all(type(k) is str for k in state) else state
-        parts = [cls, made, args, state, list(items or ()), [part for pair in pairs or () for part in pair]]
+        padded: tuple[Any, ...] = (*reduced, None, None, None)
+        made, args, state, items, pairs = padded[:5]
+        if state.__class__ is dict and all(type(k) is str for k in state):
+            state = dict(sorted(state.items()))
+        parts: list[Any] = [cls, made, args, state, list(items or ()), [part for pair in pairs or () for part in pair]]
         return _hash("object", *(self.of(part, place or _name(cls)) for part in parts))
 
     def _array(self, array: AnyArray, cls: type, place: str) -> bytes:
@@ -252,7 +256,7 @@ class _Digester:
         return _hash("array", _name(cls), repr(array.dtype), str(array.shape), content)
 
     def _uncovered(self, value: Any, place: str, why: str = "") -> bytes:
-        cls = type(value)
+        cls = cast("type[Any]", type(value))
         self.uncovered.append(f"{place or 'itself'} ({_name(cls)}{', ' if why else ''}{why})")
         return _hash("uncovered", _name(cls))
 
@@ -309,7 +313,7 @@ def _installed(top: str) -> bool:
 
 def _array_of(value: Any) -> AnyArray | None:
     """Values of an array of NumPy, PyTorch or JAX, or None for other objects and unavailable values."""
-    if isinstance(value, np.ndarray | np.generic):
+    if is_array(value) or is_scalar(value):
         return np.asarray(value)
     if isinstance(value, Ragged) or not (hasattr(value, "__array__") and hasattr(value, "dtype")):
         return None

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from penstock.core.arrays import AnyArray, ByteArray, IntArray, UInt64Array
 from penstock.core.columns import Columns
+from penstock.core.narrowing import is_array
 from penstock.errors import FormatError, PlanError, SpecError
 
 LISTED = 9  # tiles of which all orders are candidates; of more tiles some are drawn
@@ -111,7 +112,7 @@ class Jigsaw:
         cells = images[:, :, : side * cell_h, : side * cell_w].reshape(n, channels, side, cell_h, side, cell_w)
         tiles = cells[:, :, :, :h, :, :w].transpose(0, 2, 4, 1, 3, 5)  # [n, s, s, C, h, w], a view where it can be
         out = np.empty((n, channels, side, h, side, w), images.dtype)
-        every = np.arange(n)
+        every = np.arange(n, dtype=np.int64)
         for place in range(self.n_tiles):
             out[:, :, place // side, :, place % side] = tiles[every, order[:, place] // side, order[:, place] % side]
         return out.reshape(n, channels, side * h, side * w)
@@ -145,8 +146,8 @@ class Jigsaw:
             raise PlanError(f"expected 1 to {most} orders of 2 to 256 tiles, got {count} of {n_tiles}")
         candidates = _candidates(n_tiles, rng)
         nearest = np.full(candidates.shape[1], n_tiles, np.uint8)
-        total = np.zeros(candidates.shape[1], np.int64)
-        chosen = [int(rng.integers(candidates.shape[1]))]
+        total = np.zeros(int(candidates.shape[1]), np.int64)
+        chosen = [int(rng.integers(int(candidates.shape[1])))]
         while len(chosen) < count:
             distance = np.zeros_like(nearest)
             for place in candidates:
@@ -178,7 +179,7 @@ def _loaded(path: str | PathLike[str]) -> Any:
 
 def _checked(table: Any, n_tiles: int, path: str | PathLike[str] | None) -> IntArray:
     """`[P, n_tiles]` int64, every row an order of `0 : n_tiles`."""
-    if not isinstance(table, np.ndarray) or table.dtype.kind not in "iu" or table.ndim != 2 or not table.size:
+    if not is_array(table) or table.dtype.kind not in "iu" or table.ndim != 2 or not table.size:
         raise FormatError(f"expected orders [P, {n_tiles}] of integers, got {_shape_text(table)}", path=path)
     if table.shape[1] != n_tiles:
         raise FormatError(f"expected orders of {n_tiles} tiles, got {_shape_text(table)}; set n_tiles", path=path)
@@ -192,4 +193,4 @@ def _checked(table: Any, n_tiles: int, path: str | PathLike[str] | None) -> IntA
 
 
 def _shape_text(table: Any) -> str:
-    return f"{table.dtype}{list(table.shape)}" if isinstance(table, np.ndarray) else type(table).__name__
+    return f"{table.dtype}{list(table.shape)}" if is_array(table) else type(table).__name__

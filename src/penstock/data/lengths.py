@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import IntArray
+from penstock.core.narrowing import is_dict, is_list
 from penstock.errors import FormatError, StateError
 from penstock.files.locks import lock, open_locked
 from penstock.files.rename import move
@@ -71,11 +72,11 @@ def _first_negative(table: IntArray) -> int:
 def _header(raw: bytes, path: object) -> dict[str, Any]:
     line, end, _ = raw[:LONGEST_HEADER].partition(b"\n")
     try:
-        header = json.loads(line)
+        header: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"expected a line of JSON, got {error}", path=path, where="byte 0") from error
-    columns = header.get("columns") if isinstance(header, dict) else None
-    named = isinstance(columns, list) and columns and all(isinstance(c, str) for c in columns)
+    columns = header.get("columns") if is_dict(header) else None
+    named = is_list(columns) and columns and all(isinstance(c, str) for c in columns)
     if not end or not named or header.get("kind") != KIND or not isinstance(header.get("fingerprint"), str):
         raise FormatError(f"expected kind {KIND!r}, columns and a fingerprint", path=path, where="byte 0")
     return header

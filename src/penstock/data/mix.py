@@ -12,6 +12,7 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.core.blocks import concatenated
 from penstock.core.columns import Columns
+from penstock.core.narrowing import is_mapping
 from penstock.data.map_dataset import ColumnFunction, MapDataset, require_samples
 from penstock.data.marks import part_of
 from penstock.errors import PlanError, SpecError
@@ -98,7 +99,7 @@ def _changes(
     """Shares of samples from each position on."""
     if unit not in ("samples", "packs", "steps", "tokens"):
         raise PlanError(f"expected unit to be 'samples', 'packs', 'steps' or 'tokens', got {unit!r}")
-    scheduled = not isinstance(given, Mapping) and len(given) and isinstance(given[0], tuple)
+    scheduled = not is_mapping(given) and len(given) and isinstance(given[0], tuple)
     rows = [Fraction(d.plan.rows(), max(len(d), 1)) for d in datasets] if unit in ("steps", "tokens") else None
     changes: list[tuple[int, tuple[Fraction, ...]]] = []
     for position, weights in given if scheduled else [(0, given)]:
@@ -176,7 +177,8 @@ class _Routed:
         origin = columns[ORIGIN]
         own = {} if self.label is None else {self.label: columns[self.label]}
         others = _without(columns, [ORIGIN, *own])
-        part = np.searchsorted([each.first for each in self.parts], origin, side="right") - 1
+        first = np.array([each.first for each in self.parts])
+        part = np.searchsorted(first, np.asarray(origin), side="right") - 1
         order = np.argsort(part, kind="stable")
         numbers, first = np.unique(part[order], return_index=True)
         if len(part) == 0:  # the share of a rank may be empty, and has the columns of the others all the same

@@ -100,7 +100,8 @@ class AtariEnv(gymnasium.Env[ImageArray, Any]):
         return reward, terminated or lost, truncated, info
 
     def _skip(self, action: int) -> Played:
-        reward, terminated, truncated, info = 0.0, False, False, {}
+        reward, terminated, truncated = 0.0, False, False
+        info: dict[str, Any] = {}
         for frame in range(REPEAT):
             _, gained, terminated, truncated, info = self._game.step(action)
             reward += gained

@@ -52,7 +52,7 @@ def find(images: ByteArray, color: tuple[int, int, int]) -> Point:
     size = images.shape[-1]
     apart = images.astype(np.float64) - np.asarray(color, np.float64)[:, None, None]
     weight = np.clip(1 - np.sqrt((apart**2).sum(axis=-3)) / 70, 0, None)
-    middles = (np.arange(size) + 0.5) / size
+    middles = (np.arange(size, dtype=np.int64) + 0.5) / size
     with np.errstate(invalid="ignore"):
         x = (weight.sum(axis=-2) * middles).sum(axis=-1) / weight.sum(axis=(-2, -1))
         y = (weight.sum(axis=-1) * middles).sum(axis=-1) / weight.sum(axis=(-2, -1))

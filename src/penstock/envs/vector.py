@@ -84,13 +84,13 @@ def load_vec_env(
     made = benchmark.factory(config)
     makes = [made if seed is None else Seeded(made, env_seed(seed, k)) for k in range(options.n_envs)]
     if api == "gymnasium":
-        envs = _gymnasium(makes, options, benchmark, _mode(autoreset or "next_step"))
+        envs: Any = _gymnasium(makes, options, benchmark, _mode(autoreset or "next_step"))
         return _checked(envs, benchmark, config, envs.single_observation_space, envs.single_action_space)
     if api != "stable_baselines3":
         raise DataError(f"expected the api 'gymnasium' or 'stable_baselines3', got {api!r}")
     if autoreset not in {None, "same_step"}:
         raise DataError(f"expected no autoreset mode, for Stable-Baselines3 has only 'same_step', got {autoreset!r}")
-    venv = _stable_baselines3(makes, options, benchmark)
+    venv: Any = _stable_baselines3(makes, options, benchmark)
     return _checked(venv, benchmark, config, venv.observation_space, venv.action_space)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import gymnasium
 import numpy as np
@@ -82,7 +82,7 @@ def _image_box(env: gymnasium.Env[Any, Any]) -> gymnasium.spaces.Box:
     space = env.observation_space
     if not isinstance(space, gymnasium.spaces.Box) or len(space.shape) != 3:
         raise SpecError(f"expected observations that are images of three axes, got {space}")
-    return space
+    return cast("gymnasium.spaces.Box", space)
 
 
 class FirstSeed(gymnasium.Wrapper[Any, Any, Any, Any]):

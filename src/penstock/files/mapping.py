@@ -178,7 +178,8 @@ class MappedFiles:
     def check(self, buffers: IntArray | None = None) -> None:
         """Raise `FormatError` if one of them was truncated; with `buffers`, of those behind these buffer numbers."""
         if buffers is not None:
-            for number in {self._file[i] for i in buffers.tolist()} - {-1}:
+            wanted: list[int] = buffers.tolist()
+            for number in {self._file[i] for i in wanted} - {-1}:
                 self._files[number].check(self._size[number])
         elif (begin := _clock()) >= self._until:
             for file, size in zip(self._files, self._size, strict=True):

@@ -55,7 +55,8 @@ class MemorySource(StateSource[SourceState]):
         metadata: Mapping[str, Any] | None = None,
         episode_metadata: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        self._episode_metadata = [dict(m) for m in episode_metadata or [{}] * (len(offsets) - 1)]
+        each: Sequence[Mapping[str, Any]] = episode_metadata or [dict[str, Any]()] * (len(offsets) - 1)
+        self._episode_metadata = [dict(m) for m in each]
         begins = np.asarray(offsets, np.int64)
         self._columns = {path: _fitting(path, spec[path], columns[path], begins) for path in spec}
         self._state = SourceState(

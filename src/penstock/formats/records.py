@@ -12,6 +12,7 @@ import numpy as np
 from penstock.containers.cache import Cache
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.columns import SEPARATOR, Columns
+from penstock.core.narrowing import is_array, is_mapping, is_tuple
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import Field, Spec
@@ -196,16 +197,17 @@ def _field(path: str, values: list[Any]) -> Field:
     if len(kinds) > 1:
         names = sorted(kind.__name__ for kind in kinds)
         raise SpecError(f"expected {path} to be of one kind, got {names} in the first records")
-    if not isinstance(values[0], np.ndarray):
+    if not is_array(values[0]):
         return Field(np.dtype(np.uint8), (), "episode", "text" if isinstance(values[0], str) else "ragged")
     dtype = np.result_type(*{v.dtype for v in values})
-    shapes = {v.shape for v in values}
+    shapes: set[tuple[int, ...]] = {v.shape for v in values}
+    first = values[0].shape
     if len(shapes) == 1:
-        return Field(dtype, values[0].shape)
+        return Field(dtype, first)
     if {len(shape) for shape in shapes} == {0} or len({shape[1:] for shape in shapes}) > 1:
         wanted = f"expected {path} to have one shape, or shapes that differ in the first axis alone"
         raise SpecError(f"{wanted}, got {sorted(shapes)} in the first records")
-    return Field(dtype, values[0].shape[1:], "episode", "ragged")
+    return Field(dtype, first[1:], "episode", "ragged")
 
 
 def _column(path: str, field: Field, records: Sequence[Mapping[str, Any]], numbers: IntArray) -> Array:
@@ -234,7 +236,7 @@ def _check(path: str, field: Field, value: Any, number: int) -> None:
         shaped = inner == field.shape and value.ndim == len(field.shape) + field.ragged
         fits = field.kind != "text" and shaped and np.can_cast(value.dtype, field.dtype, "safe")
     if not fits:
-        got = f"{value.dtype}{list(value.shape)}" if isinstance(value, np.ndarray) else type(value).__name__
+        got = f"{value.dtype}{list(value.shape)}" if is_array(value) else type(value).__name__
         inner = f" rows of {list(field.shape)}" if field.shape else ""
         expected = f"{field.kind}{inner}" if field.ragged else f"{field.dtype}{list(field.shape)}"
         raise SpecError(
@@ -261,9 +263,9 @@ def _leaf(path: str, record: Mapping[str, Any], number: int) -> Any:
 
 def _leaves(item: Any, number: int, before: str = "") -> Iterator[tuple[str, Any]]:
     """Paths and values of a nested record."""
-    if isinstance(item, tuple):
+    if is_tuple(item):
         item = {str(i): value for i, value in enumerate(item)}
-    if not isinstance(item, Mapping):
+    if not is_mapping(item):
         raise SpecError(f"expected a dict, got {type(item).__name__} - at record {number}")
     for key, value in item.items():
         path = f"{before}{key}"
@@ -284,4 +286,4 @@ def _chosen(selection: Selection) -> tuple[IntArray, Selection]:
 def _numbers(first: IntArray, count: IntArray) -> IntArray:
     """`[m]` the numbers in the ranges `first : first + count`, each once, sorted."""
     places = offsets_of(count)
-    return np.unique(np.arange(places[-1]) + np.repeat(first - places[:-1], count))
+    return np.unique(np.arange(places[-1], dtype=np.int64) + np.repeat(first - places[:-1], count))

@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock.core.arrays import IntArray
 from penstock.core.html import page, table
+from penstock.core.narrowing import is_integer
 from penstock.core.selection import Selection
 from penstock.core.spec import Align
 from penstock.errors import PlanError
@@ -627,7 +628,7 @@ def require_int(transform: object, name: str, least: int, most: int | None = Non
         PlanError: The value is not an integer, or is out of range.
     """
     value = getattr(transform, name)
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    whole = is_integer(value) and not isinstance(value, bool)
     if not whole or value < least or (most is not None and value > most):
         limit = f"of at least {least}" if most is None else f"within {least} to {most}"
         raise PlanError(f"expected {type(transform).__name__} {name} to be an integer {limit}, got {value!r}")

@@ -212,9 +212,12 @@ def _table(at: IntArray, target: IntArray, slack: int) -> UInt32Array:
     jobs = np.maximum((target[-1] - slack) // UNIT + 1, 0)
     source = np.repeat(np.arange(len(jobs)), jobs)
     rank = np.arange(len(source)) - np.repeat(np.cumsum(jobs) - jobs, jobs)
-    low = [_reached(at, column, np.arange(n) * UNIT + slack) - 1 for column, n in zip(target.T, jobs, strict=True)]
+    low = [
+        _reached(at, column, np.arange(n, dtype=np.int64) * UNIT + slack) - 1
+        for column, n in zip(target.T, jobs, strict=True)
+    ]
     high = [
-        _reached(at, column, np.arange(1, n + 1) * UNIT - slack + 1) - 1
+        _reached(at, column, np.arange(1, n + 1, dtype=np.int64) * UNIT - slack + 1) - 1
         for column, n in zip(target.T, jobs, strict=True)
     ]
     release, deadline = np.concatenate(low), np.concatenate(high)

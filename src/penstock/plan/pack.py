@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from penstock.core.columns import under
+from penstock.core.narrowing import is_mapping, is_tuple
 from penstock.errors import PlanError, suggestion
 from penstock.plan.base import MarkKind, Plan, PlanTransform, require_int
 from penstock.plan.packed import PackedPlan
@@ -99,7 +100,7 @@ class Pack(PlanTransform):
         elif not isinstance(self.length, tuple):
             require_int(self, "length", 1)
         for name in ("fill", "head"):
-            if isinstance(given := getattr(self, name), Mapping):
+            if is_mapping(given := getattr(self, name)):
                 object.__setattr__(self, name, tuple(sorted(given.items())))
         object.__setattr__(self, "marks", tuple(self.marks))
         unknown = [kind for kind in self.marks if kind not in SEGMENTS]
@@ -143,7 +144,7 @@ class Pack(PlanTransform):
 
     def _values(self, plan: Plan, which: Literal["fill", "head"]) -> dict[str, Any]:
         names, given = [read.name for read in plan.reads], getattr(self, which)
-        if not isinstance(given, tuple):
+        if not is_tuple(given):
             return dict.fromkeys(names, given or 0)
         return _by_name(which, given, names, required=False)
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import IntArray, UInt64Array
+from penstock.core.narrowing import is_tuple
 from penstock.core.ragged import offsets_of
 from penstock.kernels.dispatch import kernels
 from penstock.plan.fair import Order
@@ -127,7 +128,7 @@ def _merge(forest: list[tuple[int, int, Tree]], least: int) -> None:
 
 def _worst(tree: Tree, weights: dict[int, int]) -> list[tuple[int, float]]:
     """Weight and greatest error of each source of a tree whose root has none, while shares do not change."""
-    if not isinstance(tree, tuple):
+    if not is_tuple(tree):
         return [(weights[tree], 0.0)]
     parts = [_worst(child, weights) for child in tree]
     totals = [sum(weight for weight, _ in part) or 1 for part in parts]
@@ -151,7 +152,7 @@ def _numbered(tree: Tree) -> Iterator[tuple[tuple[int, int], list[int], list[int
 
 def _sources(tree: Tree) -> list[int]:
     """The sources of a tree."""
-    return [s for child in tree for s in _sources(child)] if isinstance(tree, tuple) else [tree]
+    return [s for child in tree for s in _sources(child)] if is_tuple(tree) else [tree]
 
 
 def _pieces(targets: PickTargets, below: list[int], under: list[int]) -> list[list[int]]:

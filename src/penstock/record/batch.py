@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.core import spaces
 from penstock.core.arrays import BoolArray
+from penstock.core.narrowing import is_array, is_dict, is_listed
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Field
 from penstock.errors import DataError
@@ -155,8 +156,8 @@ def split_infos(infos: Mapping[str, Any], n: int) -> list[dict[str, Any]]:
     for key, values in infos.items():
         if key.startswith("_") and key[1:] in infos:
             continue
-        inner = split_infos(values, n) if isinstance(values, dict) else values
-        if not isinstance(inner, (list, tuple, np.ndarray)) or len(inner) != n:
+        inner = split_infos(values, n) if is_dict(values) else values
+        if not (is_listed(inner) or is_array(inner)) or len(inner) != n:
             raise DataError(
                 f"expected infos[{key!r}] to have an entry for each of {n} environments, got {type(values)}"
             )

@@ -13,6 +13,7 @@ import numpy as np
 
 from penstock.core import spaces
 from penstock.core.arrays import AnyArray, BoolArray
+from penstock.core.narrowing import is_array, is_listed
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Field
 from penstock.errors import DataError
@@ -264,7 +265,7 @@ class TextBatchColumn:
             i: Number of the row.
             value: `[n]` strings.
         """
-        if not isinstance(value, (tuple, list, np.ndarray)) or len(value) != self.n:
+        if not (is_listed(value) or is_array(value)) or len(value) != self.n:
             raise DataError(f"expected {self.path} as {self.n} strings, got {_short(value)} - at row {i}")
         self.values[i:] = (tuple(_as_text(self.path, i, text) for text in value),)
 
@@ -364,7 +365,7 @@ def _dict_storer(path: str, stores: dict[str, Store]) -> Store:
 
 def _tuple_storer(path: str, stores: list[Store]) -> Store:
     def store(i: int, value: Any) -> None:
-        if not isinstance(value, (tuple, list)) or len(value) != len(stores):
+        if not is_listed(value) or len(value) != len(stores):
             raise DataError(f"expected {path} as a tuple of {len(stores)}, got {_short(value)} - at row {i}")
         for store_leaf, leaf in zip(stores, value, strict=True):
             store_leaf(i, leaf)

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock.core.columns import under
+from penstock.core.narrowing import is_array, is_dict, is_listed
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Align, Field
 from penstock.errors import DataError, SpecError
@@ -215,7 +216,7 @@ class _Node:
         return f"{self.path}/{key}" if self.path else key
 
     def store(self, i: int, info: Any) -> None:
-        if not isinstance(info, dict):
+        if not is_dict(info):
             if info is None and self.owner.schema.policy == "union":
                 return
             raise DataError(f"expected {self.path or 'extras'} as a dict, got {type(info).__name__} - at row {i}")
@@ -263,7 +264,7 @@ class _Texts(_Node):
     __slots__ = ()
 
     def store(self, i: int, info: Any) -> None:
-        if info is not None and not (isinstance(info, (list, tuple, np.ndarray)) and np.ndim(info) == 1):
+        if info is not None and not ((is_listed(info) or is_array(info)) and np.ndim(info) == 1):
             raise DataError(f"expected {self.path} as a list of strings, got {type(info).__name__} - at row {i}")
         super().store(i, None if info is None else {str(item): text for item, text in enumerate(info)})
 
@@ -394,7 +395,7 @@ def is_texts(value: Any) -> bool:
         >>> is_texts(["a", "b"]), is_texts(np.array(["a"])), is_texts("ab"), is_texts([]), is_texts([1])
         (True, True, False, False, False)
     """
-    listed = isinstance(value, (list, tuple)) or (isinstance(value, np.ndarray) and value.ndim == 1)
+    listed = is_listed(value) or (is_array(value) and value.ndim == 1)
     return listed and len(value) > 0 and all(isinstance(item, str) for item in value)
 
 

@@ -121,7 +121,8 @@ def rollout_vector(
         100
     """
     enough, limit = _limits(episodes, steps)
-    act = _policy(envs.action_space, policy, seed)
+    any_envs: Any = envs  # which has spaces of no type
+    act = _policy(any_envs.action_space, policy, seed)
     mode = AutoresetMode(envs.metadata["autoreset_mode"])
     observations, _ = envs.reset(seed=None if seed is None else next(seed_stream(seed)))
     done, over = Rollout(), np.zeros(envs.num_envs, np.bool_)

@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium.vector import SyncVectorEnv, VectorEnv
 
 from penstock.core import spaces
+from penstock.core.narrowing import is_array, is_dict, is_mapping, is_tuple
 from penstock.core.ragged import Array, Ragged
 from penstock.errors import DataError
 from penstock.record.checks import RecordingWarning, Verdict
@@ -53,9 +54,9 @@ def _copying_step(step: Callable[[Any], tuple[Any, ...]], action: Any) -> tuple[
 
 def _copied(value: Any) -> Any:
     """Copies of arrays and containers. Other objects, which a copy could break, are returned unchanged."""
-    if isinstance(value, np.ndarray):
+    if is_array(value):
         return value.copy()
-    if isinstance(value, dict):
+    if is_dict(value):
         return {key: _copied(inner) for key, inner in value.items()}
     return type(value)(map(_copied, value)) if type(value) in (list, tuple) else value
 
@@ -75,7 +76,7 @@ def pick_final(values: Any, space: spaces.Space, k: int) -> Any:
     """
     if isinstance(space, spaces.Dict) and isinstance(values, Mapping):
         return {key: pick_final(values[key], inner, k) for key, inner in space.spaces.items()}
-    if isinstance(space, spaces.Tuple) and isinstance(values, tuple):
+    if isinstance(space, spaces.Tuple) and is_tuple(values):
         return tuple(pick_final(part, inner, k) for part, inner in zip(values, space.spaces, strict=True))
     return values[k]
 
@@ -192,7 +193,7 @@ def flat_infos(info: Mapping[str, Any], prefix: str = "infos") -> dict[str, Any]
     """
     leaves: dict[str, Any] = {}
     for key, value in info.items():
-        if isinstance(value, Mapping):
+        if is_mapping(value):
             leaves |= flat_infos(value, f"{prefix}/{key}")
         elif value is not None:
             leaves[f"{prefix}/{key}"] = value

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from penstock.core.episode import Episode
+from penstock.core.narrowing import is_path
 from penstock.core.ragged import Array
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError, SpecError
@@ -142,7 +143,7 @@ class WriterSink(Sink):
             raise SpecError(f"expected mode to be one of {list(MODES)}, got {mode!r}")
         self._writer = target if isinstance(target, Writer) else None
         self._owned = self._writer is None
-        if isinstance(target, (str, os.PathLike)):
+        if is_path(target):
             self._make = self._maker(Path(target), format, mode, dict(metadata))
         elif mode != "create":
             raise SpecError(f"expected a path for mode={mode!r}, got {type(target).__name__}")

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 
 from penstock.core.arrays import BoolArray
+from penstock.core.narrowing import is_listed, is_mapping
 from penstock.core.ragged import Array
 from penstock.errors import DataError, SpecError
 from penstock.record.batch import CLOSED, BatchBuffer, split_infos
@@ -93,7 +94,8 @@ class VectorCollector(Recording, VectorWrapper[Any, Any, Any, Any, Any]):
         unfinished: Unfinished = "save",
         autoreset_mode: AutoresetMode | str | None = None,
     ) -> None:
-        self._spaces = from_gymnasium(env.single_observation_space), from_gymnasium(env.single_action_space)
+        one: Any = env  # which has spaces of no type
+        self._spaces = from_gymnasium(one.single_observation_space), from_gymnasium(one.single_action_space)
         self._mode = _mode(env, autoreset_mode)
         infos = make_infos(record_infos, info_example)
         schema = RecordingSchema(*self._spaces, infos)
@@ -270,7 +272,7 @@ class VectorCollector(Recording, VectorWrapper[Any, Any, Any, Any, Any]):
         own = parts
         if self._mode is AutoresetMode.SAME_STEP and ended:
             finals = infos.get("final_info", {})
-            each = split_infos(finals, self.num_envs) if isinstance(finals, Mapping) else finals
+            each = split_infos(finals, self.num_envs) if is_mapping(finals) else finals
             own = [each[k] if k in ended else part for k, part in enumerate(parts)]
         for k, start in enumerate(self._buffer.start):
             if start != CLOSED:
@@ -343,7 +345,7 @@ class VectorCollector(Recording, VectorWrapper[Any, Any, Any, Any, Any]):
             seed = None
             stream = {} if seeds is None else {"vector_seed": int(seeds), "stream_episode": 0}
         else:
-            seed = None if seeds is None else seeds[k] if isinstance(seeds, (list, tuple)) else seeds + k
+            seed = None if seeds is None else seeds[k] if is_listed(seeds) else seeds + k
             stream = {} if seed is None else {"stream_seed": int(seed), "stream_episode": 0}
         return {"env": k, **about_reset(seed, options), **stream}
 

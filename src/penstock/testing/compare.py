@@ -45,7 +45,7 @@ def brute_force(rows: Sequence[npt.NDArray[np.generic]], field: Field, selection
     grid = [np.zeros((0,) if field.ragged else field.shape, field.dtype) for _ in range(n * width)]
     for start, length, at in zip(selection.start, selection.length, selection.at, strict=True):
         for i in range(int(length)):
-            grid[at + i] = np.asarray(rows[start + i])
+            grid[at + i] = rows[int(start) + i]
     if field.ragged:
         values = np.concatenate([np.zeros(0, field.dtype), *grid]).astype(field.dtype)
         return Ragged(values, offsets_of([len(row) for row in grid]), (n, width))
@@ -60,7 +60,7 @@ def random_selection(rng: np.random.Generator, total: int, n: int, width: int) -
         for a, b in (cuts[:2], cuts[2:]):
             length = min(b - a, total)
             if length and rng.random() < 0.8:
-                spans.append((int(rng.integers(total - length + 1)), length, sample * width + a))
+                spans.append((int(rng.integers(int(total - length + 1))), length, sample * width + a))
     start, length, at = np.array(spans, np.int64).reshape(-1, 3).T.copy()
     return Selection(np.zeros_like(start), start, length, at, (n, width))
 

@@ -117,7 +117,7 @@ class PlanContract(ABC):
         assert [plan.start(e) for e in range(7)] == [0, *np.cumsum(sizes).tolist()]
         epoch, place = plan.locate(np.arange(plan.start(6)))
         assert np.array_equal(epoch, np.repeat(np.arange(6), sizes))
-        assert np.array_equal(place, np.concatenate([np.arange(n) for n in sizes]))
+        assert np.array_equal(place, np.concatenate([np.arange(n, dtype=np.int64) for n in sizes]))
         later = self.plan(self.episodes())
         later.set_epoch_start(4, plan.start(4))
         assert (later.start(5), later.start(0)) == (plan.start(5), 0)

@@ -54,10 +54,10 @@ class Lessons:
     """An encoder, its optimiser and the loader of its pairs, saved and loaded together."""
 
     def __init__(self, paths: dict[str, Path], actions: int, threads: int = 1) -> None:
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         torch.set_num_threads(1)
         self.encoder = Encoder(actions)
-        self.optimiser = torch.optim.Adam(self.encoder.parameters(), LEARNING_RATE)
+        self.optimiser: torch.optim.Optimizer = torch.optim.Adam(self.encoder.parameters(), LEARNING_RATE)
         self.loader = penstock.Loader(pairs(paths), BATCH_SIZE, drop_last=True, threads=threads)
 
     def learn(self, batches: int) -> Learned:
@@ -77,11 +77,11 @@ class Lessons:
         return Learned(losses, right, digests, self.loader.stats.rate)
 
     def _step(self, batch: Columns) -> tuple[float, float]:
-        before, after, done = (torch.from_numpy(batch[name]) for name in ("context", "extra_context", "target"))
+        before, after, done = (torch.as_tensor(batch[name]) for name in ("context", "extra_context", "target"))
         scores = self.encoder.actions(before, after)
         loss = nn.functional.cross_entropy(scores, done[:, 0])
         self.optimiser.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         self.optimiser.step()
         return loss.item(), (scores.argmax(1) == done[:, 0]).float().mean().item()
 
@@ -124,7 +124,7 @@ class Probe:
 def probe(encoder: Encoder, pictures: ByteArray, places: Float32Array) -> Probe:
     """Fit a linear map from codes to places on one half of the pictures, and predict the other half's places."""
     with torch.no_grad():
-        codes = encoder(torch.from_numpy(pictures)).numpy().astype(np.float64)
+        codes = encoder(torch.as_tensor(pictures)).numpy().astype(np.float64)
     inputs = np.concatenate([codes, np.ones((len(codes), 1))], 1)
     order = np.random.default_rng(0).permutation(len(inputs))
     fitted, asked = np.array_split(order, 2)

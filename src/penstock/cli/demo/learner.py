@@ -70,12 +70,12 @@ class Player:
         """The clone's action for the observations so far."""
         self.recent.extend([observation] * (1 if self.recent else self.recent.maxlen or 1))
         with torch.no_grad():
-            scores = self.clone(torch.from_numpy(np.stack(self.recent)[None]))[0]
+            scores = self.clone(torch.as_tensor(np.stack(self.recent)[None]))[0]
         return int(scores.argmax()) if self.clone.discrete else scores.numpy()
 
 
 def strips(images: Tensor) -> Tensor:
     """`[n, h, rows, columns]` bytes to `[n, h, rows, columns // STRIP]`: the brightest pixel of every strip of a row,
     less the first one, which is on the empty ground."""
-    brightest = images.unflatten(-1, (-1, STRIP)).amax(-1).float()
+    brightest = images.reshape(*images.shape[:-1], -1, STRIP).amax(-1).float()
     return (brightest - brightest[:, :1, :1, :1]) / 64

@@ -50,7 +50,8 @@ class Pictures:
 def learn(task: ImageTask, folder: Path) -> Pictures:
     """Run all steps. Files are written below `folder`, which exists."""
     paths = record(task, folder)
-    steps, actions = {}, 0
+    steps: dict[str, int] = {}
+    actions = 0
     for player, path in paths.items():
         with penstock.open(path) as data:
             steps[player] = data.steps

@@ -95,9 +95,11 @@ def interrupted(task: Task, recorded: Recorded, saved: Path, total: int) -> list
 def evaluate(task: Task, clone: Clone) -> list[float]:
     """Return the clone's returns in the environment."""
     player = Player(clone, task.history)
-    played = penstock.rollout(
-        task.make(), player, episodes=task.test_episodes, seed=7, on_episode=lambda *_: player.reset()
-    )
+
+    def reset(_number: int, _total: float, _length: int) -> None:
+        player.reset()
+
+    played = penstock.rollout(task.make(), player, episodes=task.test_episodes, seed=7, on_episode=reset)
     return played.returns
 
 

@@ -156,7 +156,7 @@ def _longest(result: Result) -> Play:
 def _draw_play(axes: Any, shown: Play) -> None:
     """Draw the last picture of an episode of the trained agent, with the paths of the agent and of its target."""
     size = len(shown.frames[-1])
-    early = np.linspace(0, len(shown.frames) - 1, 6).astype(int)[:-1]
+    early: list[int] = np.linspace(0, len(shown.frames) - 1, 6).astype(int)[:-1].tolist()
     # The maximum over some pictures: the agent and its target leave faint copies along their paths.
     ghosts = np.maximum.reduce([shown.frames[i] for i in early]) * 0.45
     axes.imshow(np.maximum(ghosts, shown.frames[-1]).astype(np.uint8))

@@ -46,12 +46,12 @@ class Training:
     """A clone, its optimiser and its loader, saved and loaded together."""
 
     def __init__(self, task: Task, path: Path) -> None:
-        torch.manual_seed(0)
+        torch.default_generator.manual_seed(0)
         torch.set_num_threads(1)  # the network is small: a second thread would cost more than it does
         data = penstock.open(path)
         self.loader = penstock.Loader(samples(task, data), BATCH_SIZE, drop_last=True, threads=1)
         self.clone = Clone(data.spec, task.history)
-        self.optimiser = torch.optim.Adam(self.clone.parameters(), LEARNING_RATE)
+        self.optimiser: torch.optim.Optimizer = torch.optim.Adam(self.clone.parameters(), LEARNING_RATE)
         self._losses: list[float] = []
         self._digests: list[str] = []
 
@@ -89,9 +89,9 @@ class Training:
         self.loader.load_state_dict(saved["loader"])
 
     def _learn(self, batch: Columns) -> None:
-        loss = self.clone.loss(*(torch.from_numpy(batch[name]) for name in ("observations", "actions")))
+        loss = self.clone.loss(*(torch.as_tensor(batch[name]) for name in ("observations", "actions")))
         self.optimiser.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         self.optimiser.step()
         self._losses.append(loss.item())
         self._digests.append(digest(batch))

@@ -12,6 +12,7 @@ import numpy as np
 from penstock.compat.airio.runtime import SKIP_FEATURE, Length
 from penstock.core.arrays import AnyArray, IntArray, UInt64Array
 from penstock.core.columns import SEPARATOR, Columns
+from penstock.core.narrowing import is_array, is_mapping
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Field
 from penstock.data.dataset import EpisodeDataset
@@ -88,7 +89,7 @@ class _Flat:
     def __getitem__(self, index: int) -> dict[str, Any]:
         flat = dict(leaves(self.chain[index]))
         for path, value in flat.items():
-            if isinstance(value, np.ndarray) and value.size == 0 and path in self.fields:
+            if is_array(value) and value.size == 0 and path in self.fields:
                 flat[path] = _as_nothing(value, self.fields[path])
         return flat
 
@@ -127,10 +128,10 @@ class Each:
 
 def leaves(example: Any, before: str = "") -> Iterator[tuple[str, Any]]:
     """Yield paths and values of an example: arrays, text and bytes. An example that is not a dict is its `ELEMENT`."""
-    items = example.items() if isinstance(example, Mapping) else [(ELEMENT, example)]
+    items = example.items() if is_mapping(example) else [(ELEMENT, example)]
     for key, value in items:
         path = f"{before}{key}"
-        if isinstance(value, Mapping):
+        if is_mapping(value):
             yield from leaves(value, path + SEPARATOR)
         else:
             yield path, value if isinstance(value, (str, bytes)) else np.asarray(value)

@@ -188,7 +188,7 @@ def _prefix_lm(
 ) -> Columns:
     made = _lm(columns, runtime_args, packed, pad_id, bos_id)
     tokens, widths = made["decoder_target_tokens"], feature(columns, "inputs_width")
-    positions: Tokens = np.arange(tokens.shape[1])[None]
+    positions: Tokens = np.arange(tokens.shape[1], dtype=np.int64)[None]
     real = np.bool_(True)
     if packed:
         positions, real = feature(columns, "targets_positions"), made["decoder_segment_ids"] > 0

@@ -120,7 +120,9 @@ class Flow:
 
     def _texts(self) -> tuple[str, ...]:
         """The features that are known to be text: of examples that no function has made columns of yet."""
-        held = {} if self.episodes is None else self.episodes.spec
+        if self.episodes is None:
+            return ()
+        held = self.episodes.spec
         return tuple(path for path in held if held[path].kind == "text")
 
     def settled(self) -> Flow:

@@ -205,7 +205,7 @@ def _trimmed(name: str, held: Any, lengths: tuple[int, ...]) -> Any:
         return held[:, : lengths[0], *inner]
     kept = np.minimum(held.lengths, lengths[0])
     offsets = offsets_of(kept)
-    rows = np.arange(offsets[-1]) + np.repeat(held.offsets[:-1] - offsets[:-1], kept)
+    rows = np.arange(offsets[-1], dtype=np.int64) + np.repeat(held.offsets[:-1] - offsets[:-1], kept)
     return Ragged(held.values[rows][:, *inner] if inner else held.values[rows], offsets)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from penstock.compat.lczero import messages
 from penstock.compat.lczero.config import DataLoaderConfig, StageControlRequest
 from penstock.compat.lczero.textproto import Entry, Text, Word, parse
+from penstock.core.narrowing import is_mapping
 from penstock.errors import DataError, suggestion
 
 M = TypeVar("M")
@@ -45,7 +46,7 @@ def load_config(config: object) -> DataLoaderConfig:
         entries = parse(config)
         inner = [entry for entry in entries if entry.name == "data_loader"]
         config = inner[0].value if len(inner) == 1 else entries
-    elif isinstance(config, Mapping) and "data_loader" in config:
+    elif is_mapping(config) and "data_loader" in config:
         config = config["data_loader"]
     elif is_protobuf(config):
         message = _message(messages.CONFIG, config, where)
@@ -146,7 +147,7 @@ def _entries(given: object, where: str, types_of: Mapping[str, tuple[Any, bool]]
     found: list[tuple[str, object, str]] = []
     for name, value in items:
         several = types_of.get(name, (None, False))[1] and not isinstance(value, (str, Mapping))
-        values = list(typing.cast(Any, value)) if several else [value]
+        values: list[object] = list(typing.cast(Any, value)) if several else [typing.cast(object, value)]
         found += [(name, one, f"{where}.{name}") for one in values]
     return found
 

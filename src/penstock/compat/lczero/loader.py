@@ -26,6 +26,7 @@ from penstock.compat.lczero.graph import Branch, Graph
 from penstock.compat.lczero.history import History
 from penstock.compat.lczero.metrics import stage_metrics
 from penstock.core.boundary import loading_state
+from penstock.core.narrowing import is_mapping
 from penstock.domains.chess.tensors import ChessTensors
 from penstock.errors import PlanError, StateError
 from penstock.live.pipeline import LiveOptions, LivePipeline
@@ -250,7 +251,7 @@ class DataLoader(Iterator[Batch]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from a state, before the start. Raises `StateError` for a state of another configuration."""
         outputs = state.get("outputs")
-        if state.get("version") != VERSION or not isinstance(outputs, Mapping) or set(outputs) != set(self.pipelines):
+        if state.get("version") != VERSION or not is_mapping(outputs) or set(outputs) != set(self.pipelines):
             raise StateError(
                 f"expected the state of a loader with outputs {sorted(self.pipelines)}, got {sorted(state)}"
             )

@@ -62,7 +62,7 @@ def _parse(body: bytes, at: int, depth: int) -> tuple[Datatype, int]:
         raise FormatError(f"datatype version {version} is unknown")
     parse = _PARSERS.get(number)
     if parse is None:
-        name = CLASSES[number] if number < len(CLASSES) else f"number {number}"
+        name = CLASSES[int(number)] if number < len(CLASSES) else f"number {number}"
         raise FormatError(f"datatype class {name} is not supported")
     if size == 0:
         raise FormatError(f"datatype of class {CLASSES[number]} claims 0 bytes")

@@ -115,7 +115,8 @@ class FractalHeap:
         raise FormatError(f"fractal heap at byte {self._address} has no huge object {number}")
 
     def _managed(self, offset: int, length: int) -> bytes:
-        block, size, rows, base = self._root, self._start, self._rows, 0
+        block: int = int(self._root)
+        size, rows, base = self._start, self._rows, 0
         for _ in range(MAX_LEVELS):
             if rows == 0:
                 data = self._read_direct(block, size)
@@ -128,7 +129,7 @@ class FractalHeap:
             if row >= rows:
                 raise FormatError(f"object at {offset} is outside its fractal heap")
             size = self._row_size(row)
-            block = children[row * self._width + column]
+            block = children[int(row * self._width + column)]
             base += self._row_start(row) + column * size
             # an indirect child has the rows that cover the size of its row
             rows = 0 if size <= self._max_direct else (size // (self._start * self._width)).bit_length()

@@ -29,6 +29,7 @@ from penstock.containers.hdf5.image import UNDEFINED, Superblock
 from penstock.containers.hdf5.symbols import build_table
 from penstock.containers.hdf5.tail import Tail
 from penstock.core.arrays import AnyArray
+from penstock.core.narrowing import is_dict, is_listed
 from penstock.errors import DataError
 
 REFERENCE_BYTES = 16
@@ -105,7 +106,7 @@ class ObjectWriter:
         for name, child in tree.items():
             path = prefix + name
             below = self.attributes(dataset_attrs.get(path, {}))
-            if isinstance(child, dict):
+            if is_dict(child):
                 links[name] = self._group(child, f"{path}/", below, dataset_attrs)
             else:
                 links[name] = self._dataset(path, child, below)
@@ -134,7 +135,7 @@ class ObjectWriter:
                 return VLEN_BYTES, self._references(list(value), (len(value),))
             if isinstance(value, np.ndarray | np.generic | int | float):
                 return self._plain(np.asarray(value))
-            if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+            if is_listed(value) and all(isinstance(item, str) for item in value):
                 return VLEN_STRING, self._references([encode_text(item) for item in value], (len(value),))
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
@@ -241,14 +242,14 @@ def _nest(datasets: Mapping[str, Value]) -> dict[str, Any]:
         here = tree
         *parents, name = path.split("/")
         for part in parents:
-            here = here.setdefault(part, {})
-            if not isinstance(here, dict):
+            below: Any = here.setdefault(part, {})
+            if not is_dict(below):
                 raise DataError(f"{path} is below a dataset")
+            here = below
         if not all(part and part != "." and "\0" not in part for part in (*parents, name)):
             raise DataError(f"expected a path such as 'observations/camera', got {path!r}")
         if value is None:
-            here = here.setdefault(name, {})
-            if not isinstance(here, dict):
+            if not isinstance(here.setdefault(name, {}), dict):
                 raise DataError(f"{path} is both a dataset and a group")
         elif name in here:
             raise DataError(f"{path} is both a dataset and a group")

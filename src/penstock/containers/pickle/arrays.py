@@ -13,6 +13,7 @@ import numpy as np
 
 from penstock.containers.pickle.machine import Machine, Pending, Symbol, brief
 from penstock.core.arrays import AnyArray
+from penstock.core.narrowing import is_array, is_dtype, is_list, is_tuple
 
 DType = np.dtype[Any]
 Order = Literal["C", "F"]
@@ -39,7 +40,7 @@ def _dtype(m: Machine, args: tuple[Any, ...]) -> Pending:
 
 
 def _finish_dtype(m: Machine, code: str, state: Any) -> DType:
-    if type(state) is not tuple or len(state) not in (8, 9):
+    if not is_tuple(state) or len(state) not in (8, 9):
         raise m.unsafe(f"expected the 8 or 9 parts of a dtype, got {_parts(state)}")
     version, order, subdtype, names, fields, size, align, flags = state[:8]
     if subdtype is not None or names is not None or fields is not None:
@@ -92,7 +93,9 @@ def _reconstruct(m: Machine, args: tuple[Any, ...]) -> Pending:
 
 def _finish_array(m: Machine, _: Any, state: Any) -> AnyArray:
     match state:
-        case (int() as version, tuple() as shape, np.dtype() as dtype, int() as fortran, payload) if version == 1:
+        case (int() as version, shape, dtype, int() as fortran, payload) if (
+            version == 1 and is_tuple(shape) and is_dtype(dtype)
+        ):
             return build_array(m, dtype, shape, "F" if fortran else "C", payload)
         case _:
             raise m.unsafe(f"expected (1, shape, dtype, fortran, content) of an array, got {_parts(state)}")
@@ -103,9 +106,9 @@ def _frombuffer(m: Machine, args: tuple[Any, ...]) -> AnyArray:
     if not isinstance(args[0] if args else None, bytes | bytearray):
         raise m.unsafe(f"expected the bytes of an array, got {_parts(args)}")
     match args:
-        case (payload, np.dtype() as dtype, tuple() as shape, str() as order) if order in ("C", "F"):
+        case (payload, dtype, shape, str() as order) if order in ("C", "F") and is_dtype(dtype) and is_tuple(shape):
             return build_array(m, dtype, shape, "F" if order == "F" else "C", payload)
-        case (payload, np.dtype() as dtype, tuple() as shape, str() as order, tuple() as axes) if order == "K":
+        case (payload, dtype, shape, "K", axes) if is_dtype(dtype) and is_tuple(shape) and is_tuple(axes):
             array = build_array(m, dtype, shape, "C", payload)
             if not all(type(axis) is int for axis in axes) or sorted(axes) != list(range(array.ndim)):
                 raise m.unsafe(f"expected a permutation of {array.ndim} axes, got {_parts(axes)}")
@@ -164,11 +167,11 @@ def _check_items(m: Machine, dtype: DType, payload: bytes | bytearray) -> None:
 
 def _object_array(m: Machine, shape: tuple[Any, ...], count: int, items: Any) -> AnyArray:
     """The elements are listed in C order, for any order of the array."""
-    if type(items) is not list or len(items) != count:
-        got = f"{len(items)} in a list" if type(items) is list else type(items).__name__
+    if not is_list(items) or len(items) != count:
+        got = f"{len(items)} in a list" if is_list(items) else type(items).__name__
         raise m.unsafe(f"expected {count} elements for an object array of shape {list(shape)}, got {got}")
     m.charge(8 * count)
-    height = 1 + max((m.heights.get(id(x), 0) for x in items if type(x) is np.ndarray and x.dtype.hasobject), default=0)
+    height = 1 + max((m.heights.get(id(x), 0) for x in items if is_array(x) and x.dtype.hasobject), default=0)
     if height > OBJECT_NESTING:
         raise m.unsafe(f"object arrays are nested more than {OBJECT_NESTING} deep")
     flat = np.empty(count, object)
@@ -193,7 +196,7 @@ def _scalar(m: Machine, args: tuple[Any, ...]) -> Any:
 
 def _parts(value: Any) -> str:
     """Types of the parts of a tuple, short."""
-    if type(value) is not tuple:
+    if not is_tuple(value):
         return brief(value)
     return f"({', '.join(brief(part) for part in value[:10])}{', ...' if len(value) > 10 else ''})"
 

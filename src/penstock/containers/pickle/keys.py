@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import numpy as np
-
 from penstock.containers.pickle.machine import Machine, brief
+from penstock.core.narrowing import is_scalar, is_tuple
 from penstock.errors import FormatError
 
 TWINS = 64  # keys of one container that may share a hash
@@ -49,7 +48,7 @@ def _located(m: Machine, error: Exception) -> Exception:
 
 
 def _check(m: Machine, container: Any, key: Any) -> None:
-    kind = type(key)
+    kind = key.__class__
     if kind is str or kind is bytes:
         return
     plain = len(key) <= PARTS and all(map(_is_plain, key)) if kind is tuple else _is_plain(key)
@@ -60,11 +59,11 @@ def _check(m: Machine, container: Any, key: Any) -> None:
 
 
 def _kind(key: Any) -> str:
-    return f"a tuple of {len(key)}" if type(key) is tuple else brief(key)
+    return f"a tuple of {len(key)}" if is_tuple(key) else brief(key)
 
 
 def _is_plain(key: Any) -> bool:
-    return key.dtype.kind in "biufSU" if isinstance(key, np.generic) else type(key) in _PLAIN
+    return key.dtype.kind in "biufSU" if is_scalar(key) else type(key) in _PLAIN
 
 
 def _count(m: Machine, container: Any, key: Any) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from penstock.containers.pickle.machine import Machine, Pending, Symbol, brief
 from penstock.core.arrays import AnyArray
+from penstock.core.narrowing import is_array, is_dict, is_dtype, is_integer, is_tuple
 from penstock.core.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Text, Tuple
 from penstock.errors import SpecError
 
@@ -63,7 +64,7 @@ def _empty(m: Machine, symbol: Symbol, args: tuple[Any, ...]) -> Pending:
 
 def _finish_trajectory(m: Machine, _: Any, state: Any) -> Trajectory:
     fields = {"acts", "obs", "rews", "infos", "terminal"}
-    if type(state) is not dict or not {"acts", "obs"} <= state.keys() <= fields:
+    if not is_dict(state) or not {"acts", "obs"} <= state.keys() <= fields:
         raise m.unsafe(f"expected acts, obs and perhaps rews, infos and terminal of a trajectory, got {_keys(state)}")
     if type(state.get("terminal")) not in (bool, type(None)):
         raise m.unsafe(f"expected whether a trajectory is terminal, got {brief(state['terminal'])}")
@@ -79,7 +80,9 @@ def _color_space(m: Machine, args: tuple[Any, ...]) -> ColorSpace:
 def _inflate(m: Machine, args: tuple[Any, ...]) -> Space:
     """`_inflate_object(space class, keyword arguments)`, as il-representations stores spaces."""
     match args:
-        case (Symbol(finish=finish) as symbol, dict() as state) if symbol in SPACE_SYMBOLS and finish is not None:
+        case (Symbol(finish=finish) as symbol, state) if (
+            symbol in SPACE_SYMBOLS and finish is not None and is_dict(state)
+        ):
             return finish(m, None, state)
         case _:
             raise m.unsafe(f"expected a space and its parts, got {', '.join(brief(part) for part in args[:4])}")
@@ -89,7 +92,7 @@ def _space(build: Callable[[Machine, Mapping[str, Any]], Space]) -> Callable[[Ma
     """A BUILD that reads a space from the `__dict__` of Gym's or Gymnasium's."""
 
     def finish(m: Machine, _: Any, state: Any) -> Space:
-        if type(state) is not dict:
+        if not is_dict(state):
             raise m.unsafe(f"expected the fields of a space, got {brief(state)}")
         try:
             return build(m, state)
@@ -102,7 +105,7 @@ def _space(build: Callable[[Machine, Mapping[str, Any]], Space]) -> Callable[[Ma
 def _box(m: Machine, state: Mapping[str, Any]) -> Space:
     low, high = (_bounds(m, state[name]) for name in ("low", "high"))
     dtype = state.get("dtype", low.dtype)
-    if not isinstance(dtype, np.dtype) or not low.dtype == high.dtype == dtype:
+    if not is_dtype(dtype) or not low.dtype == high.dtype == dtype:
         raise m.unsafe(f"expected bounds of the dtype of their box, got {low.dtype}, {high.dtype} and {brief(dtype)}")
     return Box(low, high, dtype)
 
@@ -124,7 +127,7 @@ def _multi_discrete(m: Machine, state: Mapping[str, Any]) -> Space:
 
 def _multi_binary(m: Machine, state: Mapping[str, Any]) -> Space:
     n = state["n"]
-    if type(n) is tuple and len(n) <= 32:
+    if is_tuple(n) and len(n) <= 32:
         return MultiBinary(tuple(_integer(m, size) for size in n))
     return MultiBinary(_integer(m, n))
 
@@ -146,32 +149,32 @@ def _tuple(m: Machine, state: Mapping[str, Any]) -> Space:
 
 def _dict(m: Machine, state: Mapping[str, Any]) -> Space:
     spaces = state["spaces"]
-    if type(spaces) is not dict or not all(type(k) is str and isinstance(v, Space) for k, v in spaces.items()):
+    if not is_dict(spaces) or not all(type(k) is str and isinstance(v, Space) for k, v in spaces.items()):
         raise m.unsafe(f"expected spaces by their names, got {brief(spaces)}")
     m.charge(32 * len(spaces))
     return Dict(dict(spaces))
 
 
 def _bounds(m: Machine, value: Any) -> AnyArray:
-    if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
+    if not is_array(value) or value.dtype.kind not in "biuf":
         raise m.unsafe(f"expected an array of numbers for a bound, got {brief(value)}")
     m.charge(value.nbytes)
     return value
 
 
 def _integer(m: Machine, value: Any) -> int:
-    if not isinstance(value, int | np.integer) or not -(1 << 63) <= int(value) < 1 << 63:
+    if not is_integer(value) or not -(1 << 63) <= int(value) < 1 << 63:
         raise m.unsafe(f"expected an integer of 64 bits, got {brief(value)}")
     return int(value)
 
 
 def _dtype_of(state: Mapping[str, Any]) -> np.dtype[Any]:
     dtype = state.get("dtype")
-    return dtype if isinstance(dtype, np.dtype) and dtype.kind in "iu" else np.dtype("int64")
+    return dtype if is_dtype(dtype) and dtype.kind in "iu" else np.dtype("int64")
 
 
 def _keys(state: Any) -> str:
-    return f"{', '.join(brief(key) for key in list(state)[:12])}" if type(state) is dict else brief(state)
+    return f"{', '.join(brief(key) for key in list(state)[:12])}" if is_dict(state) else brief(state)
 
 
 _SPACES = {

@@ -8,6 +8,7 @@ from penstock.containers.pickle.arrays import ARRAY_SYMBOLS
 from penstock.containers.pickle.keys import add_items, set_items
 from penstock.containers.pickle.known import KNOWN_SYMBOLS
 from penstock.containers.pickle.machine import WAY_OUT, Machine, Pending, Symbol, brief
+from penstock.core.narrowing import is_list, is_listed, is_tuple
 
 
 def find(m: Machine, module: str, name: str) -> Symbol:
@@ -39,7 +40,7 @@ def _ordered_dict(m: Machine, args: tuple[Any, ...]) -> dict[Any, Any]:
     if not args:
         return {}
     pairs = args[0]
-    if len(args) > 1 or type(pairs) is not list or not all(type(p) in (list, tuple) and len(p) == 2 for p in pairs):
+    if len(args) > 1 or not is_list(pairs) or not all(is_listed(p) and len(p) == 2 for p in pairs):
         raise m.unsafe("expected nothing or a list of pairs for an ordered dict")
     m.charge(8 * len(pairs))
     made: dict[Any, Any] = {}
@@ -52,7 +53,7 @@ def _set(m: Machine, args: tuple[Any, ...]) -> set[Any]:
     match args:
         case ():
             pass
-        case (list() as items,):
+        case (items,) if is_list(items):
             m.charge(8 * len(items))
             add_items(m, made, items)
         case _:
@@ -98,7 +99,7 @@ def _reconstructor(m: Machine, args: tuple[Any, ...]) -> Any:
         case (Symbol(new=new) as symbol, Symbol() as base, content) if new is not None:
             if base is OBJECT and content is None:
                 return new(m, symbol, ())
-            if base is TUPLE and type(content) is tuple:
+            if base is TUPLE and is_tuple(content):
                 return new(m, symbol, content)
             raise m.unsafe(f"expected {symbol} to be made of nothing or of a tuple, got {base}")
         case _:
@@ -127,7 +128,7 @@ SYMBOLS = _table()
 
 def reduce(m: Machine, function: Any, args: Any) -> Any:
     """What REDUCE leaves: a symbol's value, or one that waits for its state."""
-    if type(function) is not Symbol or type(args) is not tuple:
+    if type(function) is not Symbol or not is_tuple(args):
         raise m.unsafe(f"expected a known name and its arguments, got {brief(function)} and {brief(args)}")
     if function.call is None:
         raise m.unsafe(f"expected a function, got {function}")
@@ -136,7 +137,7 @@ def reduce(m: Machine, function: Any, args: Any) -> Any:
 
 def new_object(m: Machine, cls: Any, args: Any) -> Any:
     """What NEWOBJ leaves."""
-    if type(cls) is not Symbol or cls.new is None or type(args) is not tuple:
+    if type(cls) is not Symbol or cls.new is None or not is_tuple(args):
         raise m.unsafe(f"expected a known class and its arguments, got {brief(cls)} and {brief(args)}")
     return cls.new(m, cls, args)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from penstock.containers.pickle.opcodes import DISPATCH, Operation, run
 from penstock.containers.pickle.reader import Buffer
 from penstock.containers.pickle.vet import vet
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
+from penstock.core.narrowing import is_array, is_scalar
 from penstock.errors import FormatError
 
 _KINDS = "biufcSMm"  # dtypes whose values any bytes may be (but booleans)
@@ -42,7 +43,7 @@ class PickleTemplate:
     suffix: bytes
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
-    order: str
+    order: Literal["C", "F"]
     scalar: bool
     nbytes: int
 
@@ -72,7 +73,7 @@ class PickleTemplate:
         m, starts = Machine(raw, "", None, LIMITS), list[int]()
         value = vet(m, run(m, [_recorded(operation, starts) for operation in DISPATCH]))
         dtype = m.dtype
-        if dtype is None or not isinstance(value, np.ndarray | np.generic) or not m.names.issubset(ARRAY_SYMBOLS):
+        if dtype is None or not (is_array(value) or is_scalar(value)) or not m.names.issubset(ARRAY_SYMBOLS):
             return None
         if isinstance(value, np.bytes_) or dtype.kind not in _KINDS:  # byte scalars have lost their padding
             return None
@@ -96,7 +97,7 @@ class PickleTemplate:
         if self.dtype.kind == "b" and array.view(np.uint8).max() > 1:
             return None
         array.flags.writeable = False
-        return array.reshape(self.shape, order=self.order)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        return array.reshape(self.shape, order=self.order)
 
     def match_many(self, buffer: Buffer, offsets: IntArray, length: int) -> BoolArray:
         """`[n]` bool: which of the members of `length` bytes at `offsets` (`[n]` int64) in `buffer` match.

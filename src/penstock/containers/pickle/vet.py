@@ -40,7 +40,7 @@ class _Visit:
     def advance(self, m: Machine, sizes: dict[int, _Size]) -> Any:
         """The next child that is a container of unknown size, or None at the end."""
         for child in self.rest:
-            kind = type(child)
+            kind = child.__class__
             if kind in _SMALL:
                 self.values += 1
             elif kind in _SIZED:
@@ -80,7 +80,7 @@ def vet(m: Machine, value: Any) -> Any:
 
 
 def _is_container(m: Machine, value: Any) -> bool:
-    kind = type(value)
+    kind = value.__class__
     if kind in _SMALL or kind in _SIZED or isinstance(value, np.generic | np.dtype):
         return False
     if kind in (list, tuple, dict, set, frozenset, np.ndarray, Trajectory) or isinstance(value, Space):
@@ -92,7 +92,7 @@ def _is_container(m: Machine, value: Any) -> bool:
 
 
 def _children(value: Any) -> Iterable[Any]:
-    kind = type(value)
+    kind = value.__class__
     if kind is dict:
         return chain(value, value.values())
     if kind is np.ndarray:

@@ -124,7 +124,7 @@ def stream(
         if torn == "refuse":
             raise with_advice(error, whole) from error
         return f"{error}{whole}"
-    return missing_end(lambda *_: forward.latest, position)
+    return missing_end(lambda _position, _length: forward.latest, position)
 
 
 def missing_end(read: Read, position: int) -> str | None:
@@ -249,8 +249,8 @@ class _TarWalk:
 
     def _tear(self, error: TornError, *, drop: bool) -> str:
         self._flush()
-        names = self._parts[-1].names if self._parts else []
-        last = _whole(bytes(names[-1]) if len(names) else b"")
+        parts = self._parts
+        last = _whole(bytes(parts[-1].names[-1]) if parts and len(parts[-1].names) else b"")
         if not drop:
             raise with_advice(error, last) from None
         return f"{error}{last}"

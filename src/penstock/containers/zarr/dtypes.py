@@ -6,10 +6,11 @@ import base64
 import binascii
 import math
 import re
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
+from penstock.core.narrowing import is_list
 from penstock.errors import DataError, FormatError, UnsafeDataError
 
 _PLAIN = re.compile(r"\|b1|\|[iu]1|[<>][iu][248]|[<>]f[248]|[<>]c(8|16)|[<>]U[1-9]\d{0,5}|\|[SV][1-9]\d{0,6}")
@@ -27,8 +28,8 @@ def dtype_of(described: object, path: object = None, where: str | None = None, d
     >>> dtype_of([["yaw", "<f4"], ["centroid", "<f8", [2]]]).itemsize
     20
     """
-    if isinstance(described, list) and described and depth:
-        fields = [_field(entry, path, where, depth) for entry in cast("list[Any]", described)]
+    if is_list(described) and described and depth:
+        fields = [_field(entry, path, where, depth) for entry in described]
         names = [field[0] for field in fields]
         if len(set(names)) != len(names):
             raise FormatError(f"expected fields of different names, got {names}", path=path, where=where)
@@ -47,17 +48,17 @@ def dtype_of(described: object, path: object = None, where: str | None = None, d
 
 
 def _field(entry: Any, path: object, where: str | None, depth: int) -> tuple[Any, ...]:
-    if not isinstance(entry, list) or len(cast("list[Any]", entry)) not in (2, 3):
-        message = f"expected a field as [name, dtype] or [name, dtype, shape], got {repr(cast('Any', entry))[:200]}"
+    if not is_list(entry) or len(entry) not in (2, 3):
+        message = f"expected a field as [name, dtype] or [name, dtype, shape], got {repr(entry)[:200]}"
         raise FormatError(message, path=path, where=where)
-    name, described, *shape = cast("list[Any]", entry)
+    name, described, *shape = entry
     if not isinstance(name, str) or not name or "\0" in name:
         raise FormatError(f"expected a name of a field, got {name!r}", path=path, where=where)
     inner = dtype_of(described, path, where, depth - 1)
     if not shape:
         return name, inner
     sizes: Any = shape[0]
-    sound = isinstance(sizes, list) and all(type(n) is int and n > 0 for n in cast("list[Any]", sizes))
+    sound = is_list(sizes) and all(type(n) is int and n > 0 for n in sizes)
     if not sound or len(sizes) > 8 or math.prod(sizes) * inner.itemsize > _WIDEST:
         message = f"expected the shape of field {name!r} as a list of positive numbers, got {repr(sizes)[:200]}"
         raise FormatError(message, path=path, where=where)
@@ -82,7 +83,7 @@ def described(dtype: np.dtype[Any]) -> str | list[Any]:
 
 def _listed(entry: tuple[Any, ...]) -> list[Any]:
     name, inner, *shape = entry
-    kind = [_listed(field) for field in inner] if isinstance(inner, list) else inner
+    kind = [_listed(field) for field in inner] if is_list(inner) else inner
     return [name, kind, *([list(shape[0])] if shape else [])]
 
 
@@ -102,8 +103,8 @@ def fill_of(value: Any, dtype: np.dtype[Any], path: object = None, where: str | 
             if len(raw) != dtype.itemsize:
                 raise ValueError(f"{len(raw)} bytes")
             return raw
-        if dtype.kind == "c" and isinstance(value, list):
-            return np.array(complex(*cast("list[Any]", value)), dtype).tobytes()
+        if dtype.kind == "c" and is_list(value):
+            return np.array(complex(*value), dtype).tobytes()
         given = _NUMBERS.get(value, value) if dtype.kind in "fc" and isinstance(value, str) else value
         if isinstance(given, str) != (dtype.kind == "U") or not isinstance(given, (str, int, float, bool)):
             raise ValueError("another type")

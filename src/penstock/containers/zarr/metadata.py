@@ -12,6 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from penstock.containers.zarr.dtypes import described, dtype_of, fill_described, fill_of
+from penstock.core.narrowing import is_dict, is_list
 from penstock.errors import FormatError
 
 ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED = ".zarray", ".zgroup", ".zattrs", ".zmetadata"
@@ -152,14 +153,14 @@ def array_metadata(told: Mapping[str, Any], path: object = None, where: str = AR
     if separator not in (None, ".", "/"):
         raise FormatError(f"expected dimension_separator '.' or '/', got {separator!r}", **place)
     compressor: Any = told.get("compressor")
-    if compressor is not None and not (isinstance(compressor, dict) and isinstance(compressor.get("id"), str)):
+    if compressor is not None and not (is_dict(compressor) and isinstance(compressor.get("id"), str)):
         raise FormatError(f"expected compressor null or an object with an id, got {repr(compressor)[:200]}", **place)
     fill_of(told.get("fill_value"), dtype, **place)
     return ArrayMetadata(shape, chunks, dtype, compressor, told.get("fill_value"), separator)
 
 
 def _sizes(given: Any, name: str, least: int, place: Any) -> tuple[int, ...]:
-    listed: list[Any] = cast("list[Any]", given) if isinstance(given, list) else [None]
+    listed: list[Any] = given if is_list(given) else [None]
     if not all(type(n) is int and least <= n < 1 << 62 for n in listed):
         raise FormatError(f"expected {name} as a list of numbers from {least} on, got {repr(given)[:200]}", **place)
     return tuple(listed)

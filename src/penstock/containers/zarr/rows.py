@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.arrays import AnyArray, ByteArray, IntArray, StructArray
+from penstock.core.narrowing import is_array, is_list
 
 _STRIDE = 1 << 16  # rows that are read at a time where one field of many is wanted
 
@@ -72,7 +73,7 @@ class ZarrRows(ABC):
             return self.field(index)
         if index is Ellipsis:
             return self.read(0, len(self))
-        if isinstance(index, (list, np.ndarray)):
+        if is_list(index) or is_array(index):
             return self.take(self._numbers(np.asarray(index)))
         try:
             return self.row(self._number(operator.index(index)))

@@ -74,7 +74,7 @@ class TorchTensors:
         table = levels(dtype).astype(f"u{dtype.itemsize}").view(dtype)
         at = np.maximum(np.array(layout.TARGETS), 0) // 4 + 6  # the tail begins with word 6 of the header
         self._mirrored, self._table, self._targets, self._shifts, self._places, self._longs = (
-            torch.from_numpy(array).to(self.device)
+            torch.as_tensor(array).to(self.device)
             for array in (
                 mirrored.astype(np.int64),
                 table.ravel(),

@@ -219,7 +219,8 @@ def winning_moves(game: Game, i: int, prober: Prober, repeated: bool = True) -> 
     Wins that come in time are alike unless positions were `repeated`. None either where a table is missing.
     """
     board = chess_board(game, i)
-    clock, ranks = int(game.clock[i]), {}
+    clock = int(game.clock[i])
+    ranks: dict[Any, int] = {}
     for move in list(board.legal_moves):
         zeroing = board.is_zeroing(move)
         board.push(move)
@@ -236,7 +237,8 @@ def winning_moves(game: Game, i: int, prober: Prober, repeated: bool = True) -> 
 
 def fastest_mates(game: Game, i: int, moves: list[Any], prober: MateProber) -> list[Any]:
     """Those of `moves` after which mate comes soonest; none where no table has them."""
-    board, depths = chess_board(game, i), {}
+    board = chess_board(game, i)
+    depths: dict[Any, int] = {}
     for move in moves:
         board.push(move)
         depth = 1 if board.is_checkmate() else prober.dtm(board)

@@ -94,7 +94,8 @@ class AgentDataset(RasterDataset):
     def get_frame_indices(self, frame_idx: int) -> IntArray:
         """`[n]` the samples of a frame of the dataset. Raises `NoSuchRowError`."""
         frame = checked(frame_idx, len(self.timeline), "frame")
-        return np.arange(*np.searchsorted(self.rows, self.timeline.agents[frame : frame + 2]))
+        lo, hi = np.searchsorted(self.rows, self.timeline.agents[frame : frame + 2]).tolist()
+        return np.arange(lo, hi, dtype=np.int64)
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.columns import Columns
+from penstock.core.narrowing import is_mapping
 from penstock.core.spec import Field, Spec
 from penstock.data.map_dataset import MapDataset
 from penstock.domains.driving.logs import Logs, NoSuchRowError, Timeline, checked, scene_logs
@@ -67,7 +68,7 @@ class DrivingDataset(MapDataset, ABC):
     def __getitem__(self, index: Any) -> Any:
         """One sample, or a batch of them. Raises `NoSuchRowError`, which is an `IndexError` and a `ValueError`."""
         try:
-            return super().__getitem__(index)
+            return cast("Any", super().__getitem__)(index)
         except NoSuchRowError:
             raise
         except IndexError as error:
@@ -112,12 +113,13 @@ class DrivingDataset(MapDataset, ABC):
     def get_scene_indices(self, scene_idx: int) -> IntArray:
         """`[n]` the samples of a scene. Raises `NoSuchRowError`."""
         scene = checked(scene_idx, self.timeline.scenes, "scene")
-        return np.arange(self.cuts[scene], self.cuts[scene + 1])
+        return np.arange(self.cuts[scene], self.cuts[scene + 1], dtype=np.int64)
 
     def get_frame_indices(self, frame_idx: int) -> IntArray:
         """`[n]` the samples of a frame of the dataset. Raises `NoSuchRowError`."""
         frame = checked(frame_idx, len(self.timeline), "frame")
-        return np.arange(*np.searchsorted(self.rows, [frame, frame + 1]))
+        lo, hi = np.searchsorted(self.rows, np.array([frame, frame + 1])).tolist()
+        return np.arange(lo, hi, dtype=np.int64)
 
 
 class EgoSamples(DrivingDataset, ABC):
@@ -153,4 +155,4 @@ def merged(sample: Columns, image: AnyArray | None) -> Columns:
 def lights_of(cfg: Mapping[str, Any]) -> bool:
     """Whether traffic lights are drawn, as they are where a configuration does not say."""
     found = cfg.get("raster_params")
-    return not (isinstance(found, Mapping) and found.get("disable_traffic_light_faces", False))
+    return not (is_mapping(found) and found.get("disable_traffic_light_faces", False))

@@ -113,7 +113,7 @@ def feasible(start: AnyArray, goal: AnyArray, tracking: Tracking = CAR) -> tuple
     effort = np.tile(tracking.effort, length)
     controls = np.clip(np.zeros((n, 2 * length)), least, most)
     cost = _residuals(start, goal, weights, effort, controls)[1]
-    busy = np.arange(n)
+    busy = np.arange(n, dtype=np.int64)
     for _ in range(_ROUNDS):
         if len(busy) == 0:
             break
@@ -154,7 +154,7 @@ def _newton(
     gradient = (np.swapaxes(slope, 1, 2) @ off.reshape(len(off), -1, 1))[..., 0] + effort**2 * controls
     held = ((controls >= most) & (gradient < 0)) | ((controls <= least) & (gradient > 0))
     normal = np.swapaxes(slope, 1, 2) @ slope
-    diagonal = np.arange(normal.shape[1])
+    diagonal = np.arange(normal.shape[1], dtype=np.int64)
     normal[:, diagonal, diagonal] += effort**2
     normal[held[:, :, None] | held[:, None, :]] = 0
     normal[:, diagonal, diagonal] += held

@@ -354,7 +354,8 @@ class TrackTables:
         ends = np.cumsum(counts)
         bounds = np.stack([ends - counts, ends], axis=1)
         owner = np.repeat(np.arange(len(rows), dtype=np.int32), counts)
-        inside = [int(np.searchsorted(at, frame)) for at, frame in zip(when, frames.tolist(), strict=True)]
+        pairs: list[tuple[AnyArray, int]] = list(zip(when, frames.tolist(), strict=True))
+        inside = [int(np.searchsorted(at, frame)) for at, frame in pairs]
         place = np.array(inside, np.int64) + bounds[:, 0]
         return _table(0, place.astype(np.int32), np.concatenate(found), np.concatenate(when), owner, bounds), place
 

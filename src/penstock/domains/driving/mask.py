@@ -101,7 +101,7 @@ def _computed(logs: Logs, thresholds: Thresholds, timeline: Timeline) -> UInt32A
     limits = np.array([thresholds.probability, thresholds.yaw_degrees, thresholds.extent_ratio, thresholds.distance])
     scene = 0
     while scene < timeline.scenes:
-        last = max(int(np.searchsorted(begins, begins[scene] + _BLOCK, side="right")) - 1, scene + 1)
+        last = max(int(np.searchsorted(begins, int(begins[scene]) + _BLOCK, side="right")) - 1, scene + 1)
         lo, hi = int(begins[scene]), int(begins[last])
         frames = slice(int(timeline.offsets[scene]), int(timeline.offsets[last]))
         agents = logs.agents[lo:hi]

@@ -26,6 +26,7 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, FloatArray, IntArray
 from penstock.core.columns import Columns
+from penstock.core.narrowing import is_mapping
 from penstock.domains.driving.geometry import pose_matrix, vertical_flip
 from penstock.domains.driving.kinematics import velocities
 from penstock.domains.driving.logs import (
@@ -132,7 +133,7 @@ def section(config: Mapping[str, Any], name: str) -> ConfigSection:
     missing keys.
     """
     values = config.get(name)
-    if not isinstance(values, Mapping):
+    if not is_mapping(values):
         raise DataError(f"expected a section {name} in the configuration, got {sorted(config)}")
     for key in OPTIONAL.get(name, ()):
         similar = closest(key, map(str, values), _ALIKE)
@@ -280,7 +281,8 @@ class Sampler:
     def find(self, frame: int, track: int) -> int:
         """The row of the agents where a track is in a frame of the dataset. Raises `NoSuchRowError`."""
         first, last = self.timeline.agents[frame : frame + 2].tolist()
-        found = np.flatnonzero(self.logs.agents[first:last]["track_id"] == np.uint64(track)) if track >= 0 else []
+        here = self.logs.agents[first:last]["track_id"] == np.uint64(max(track, 0))
+        found = np.flatnonzero(here & (track >= 0))
         if len(found) == 0:
             raise NoSuchRowError(f"expected an agent with track {track} in frame {frame}, got none")
         return first + int(found[0])

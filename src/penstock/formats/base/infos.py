@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.narrowing import is_array, is_listed, is_mapping, is_scalar
 from penstock.core.ragged import Ragged
 from penstock.core.spec import Align, Field
 
@@ -75,7 +76,7 @@ def column_of(values: Sequence[Any], align: Align) -> tuple[Field, AnyArray | Ra
     >>> column_of([1, 2.5], "step")[1].tolist(), len(column_of([[1, 2], [3]], "step")[1])
     ([1.0, 2.5], 2)
     """
-    kinds = {type(value) for value in values}
+    kinds: set[type[Any]] = {value.__class__ for value in values}
     if kinds == {str}:
         try:
             return Field(np.dtype(np.uint8), (), align, "text"), Ragged.from_strings(values)
@@ -117,7 +118,7 @@ def leaves(value: Any, before: str = "", depth: int = DEPTH) -> Iterator[tuple[s
     >>> list(leaves({"a": {"b": 1}, "c": [2]}))
     [('a/b', 1), ('c', [2])]
     """
-    if not isinstance(value, Mapping) or not depth or (before and not value):
+    if not is_mapping(value) or not depth or (before and not value):
         yield before, value
         return
     for key, inner in value.items():
@@ -130,11 +131,11 @@ def plain(value: Any) -> Any:
     >>> plain({"a": np.float32(1), 2: (np.arange(2), {3})})
     {'a': 1.0, '2': [[0, 1], '{3}']}
     """
-    if isinstance(value, Mapping):
+    if is_mapping(value):
         return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
+    if is_listed(value):
         return [plain(inner) for inner in value]
-    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufU":
+    if (is_array(value) or is_scalar(value)) and value.dtype.kind in "biufU":
         return value.tolist()
     if value is None or isinstance(value, bool | int | float | str):
         return value

@@ -58,7 +58,7 @@ def expand(start: IntArray, length: IntArray) -> IntArray:
     [5, 6, 0]
     """
     offsets = offsets_of(length)
-    return np.arange(offsets[-1]) + np.repeat(start - offsets[:-1], length)
+    return np.arange(offsets[-1], dtype=np.int64) + np.repeat(start - offsets[:-1], length)
 
 
 def spread(rows: Ragged, selection: Selection) -> Ragged:

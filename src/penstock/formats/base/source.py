@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import wraps
-from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Self, final
 
@@ -15,6 +14,7 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.boundary import is_of_call, refusal
 from penstock.core.columns import Columns
 from penstock.core.episode import Episode
+from penstock.core.narrowing import is_path
 from penstock.core.ragged import Array, Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spec import ALIGNS, Align, Field, Spec
@@ -407,7 +407,7 @@ def _guarded(member: Any) -> Any:
 def _refusal(source: Source, name: str, args: tuple[Any, ...], error: Exception) -> Exception | None:
     """The error to raise instead of an error of a source's method, or None to keep it."""
     if name == "__init__":
-        return refusal(error, args[0] if args and isinstance(args[0], str | PathLike) else None)
+        return refusal(error, args[0] if args and is_path(args[0]) else None)
     if isinstance(error, PenstockError) or not args:
         return refusal(error, source.location)
     first, where = args[0], None

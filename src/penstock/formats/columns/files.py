@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from penstock.core.narrowing import is_dict
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.files import write_atomic
 from penstock.files.descriptors import opened
@@ -35,7 +36,7 @@ def read_json(path: Path) -> dict[str, Any]:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"expected JSON, got {error}", path=path) from error
-    if not isinstance(data, dict):
+    if not is_dict(data):
         raise FormatError(f"expected a JSON object, got {type(data).__name__}", path=path)
     return data
 

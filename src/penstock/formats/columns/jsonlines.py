@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.narrowing import is_array, is_listed, is_mapping, is_scalar
 from penstock.errors import DataError
 
 _AS_THEY_ARE = frozenset((bool, int, float, str, type(None)))
@@ -41,11 +42,11 @@ def plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if type(value) in _AS_THEY_ARE:
         return value
-    if isinstance(value, np.ndarray | np.generic):
+    if is_array(value) or is_scalar(value):
         return _plain_numbers(value)
-    if isinstance(value, Mapping):
+    if is_mapping(value):
         return {_key(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
+    if is_listed(value):
         return [_plain(inner) for inner in value]
     raise DataError(f"expected metadata that JSON can hold, got {type(value).__name__} {str(value)[:100]}")
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.core.arrays import IntArray
 from penstock.core.columns import under
+from penstock.core.narrowing import is_dict
 from penstock.core.spec import Field, Spec
 from penstock.errors import SpecError
 
@@ -79,7 +80,7 @@ class Packing:
         """Read what `to_json` wrote, or None. Raises `SpecError` for anything else."""
         if data is None:
             return None
-        if not isinstance(data, dict) or data.get("name") != NAME or not isinstance(data.get("levels"), dict):
+        if not is_dict(data) or data.get("name") != NAME or not isinstance(data.get("levels"), dict):
             raise SpecError(f"expected compression by {NAME} with levels by column, got {str(data)[:200]}")
         levels = data["levels"]
         return cls(data.get("steps", 0), {path: levels[path] for path in (*spec, *levels) if path in levels}).checked(

@@ -164,7 +164,7 @@ class RaggedColumnReader:
     def _cuts(self) -> Iterator[tuple[IntArray, int]]:
         """The offsets of each run, and its segment."""
         for first, rows, which in zip(*self._runs.rows(self.field.align), self._runs.which, strict=True):
-            segment = self._runs.segments[which]
+            segment = self._runs.segments[int(which)]
             yield self._offsets[segment][first : first + rows + 1], segment
 
     @cached_property
@@ -198,7 +198,7 @@ class RaggedColumnReader:
         wrong = (starts < 0) | (ends < starts) | (ends > held)
         if wrong.any():
             bad = int(np.argmax(wrong))
-            file = self._layout.offsets(self._runs.segments[segment[bad]], self._path)
+            file = self._layout.offsets(self._runs.segments[int(segment[bad])], self._path)
             raise FormatError(f"expected offsets within 0:{held[bad]}, got {starts[bad]}:{ends[bad]}", path=file)
         return ends - starts
 

@@ -7,6 +7,7 @@ import json
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 from penstock.containers.cache import Cache
 from penstock.core.arrays import ByteArray, IntArray, StructArray
 from penstock.core.episode import Episode
+from penstock.core.narrowing import is_dict
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align
 from penstock.errors import FormatError
@@ -149,11 +151,10 @@ class Snapshot(SourceState):
         """The metadata of the given episodes. Cost: one pass of the JSON parser over all of them."""
         check_mapped(*self._texts.values())
         texts = [self.metadata_bytes(e) for e in episodes]
-        try:
+        found: list[Any] = []  # stays so where one of them is damaged; which one is found out below
+        with suppress(ValueError, RecursionError):
             found = json.loads(f"[{b','.join(texts).decode('ascii')}]")
-        except (ValueError, RecursionError):
-            found = []  # one of them is damaged; which one is found out below
-        if len(found) == len(texts) and all(type(entry) is dict for entry in found):
+        if len(found) == len(texts) and all(is_dict(entry) for entry in found):
             return found
         return [self._parsed(text, e) for text, e in zip(texts, episodes, strict=True)]
 
@@ -189,7 +190,7 @@ class Snapshot(SourceState):
             found = json.loads(text.tobytes())
         except (ValueError, RecursionError) as error:
             raise FormatError(f"expected a line of JSON, got {error}", path=path, where=f"episode {e}") from error
-        if not isinstance(found, dict):
+        if not is_dict(found):
             raise FormatError(f"expected an object, got {type(found).__name__}", path=path, where=f"episode {e}")
         return found
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from penstock.containers.npy import MAGIC, array_of
+from penstock.core.narrowing import is_dict
 from penstock.errors import DataError, FormatError
 from penstock.formats.base.infos import SIMPLE, plain
 from penstock.formats.base.source import Source
@@ -83,8 +84,8 @@ def _trajectories(path: Path, max_bytes: int) -> list[Any]:
 
 def _tracks(value: Any, i: int, path: Path, channels: slice) -> list[Track]:
     where = f"trajectory {i}"
-    if not isinstance(value, dict) or not {"states", "actions", "dones"} <= value.keys():
-        got = list(value)[:20] if isinstance(value, dict) else type(value).__name__
+    if not is_dict(value) or not {"states", "actions", "dones"} <= value.keys():
+        got = list(value)[:20] if is_dict(value) else type(value).__name__
         raise FormatError(f"expected a dict with states, actions and dones, got {got}", path=path, where=where)
     states = numbers(value["states"], "states", path=path, where=where)
     columns = {"actions": numbers(value["actions"], "actions", path=path, where=where)}

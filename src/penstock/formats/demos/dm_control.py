@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from penstock.containers.pickle import loads
+from penstock.core.narrowing import is_list
 from penstock.core.spaces import Box, Space
 from penstock.errors import FormatError
 from penstock.formats.base.source import Source
@@ -54,7 +55,7 @@ def read_dm_control(path: Path, *, frame_stack: int | None = None, max_bytes: in
     tracks: list[Track] = []
     for file in some_files(path, SUFFIX):
         value = loads(unpacked(file, max_bytes), path=file)
-        if not isinstance(value, list):
+        if not is_list(value):
             raise FormatError(f"expected a list of trajectories, got {type(value).__name__}", path=file)
         for i, trajectory in enumerate(value):
             told = {"file": file.name, "trajectory": i}

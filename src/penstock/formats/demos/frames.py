@@ -106,13 +106,13 @@ class Frames:
         *outer, channels = self.runs[0].shape[1:]
         beside = np.empty((m, *outer, k * channels), out.dtype)
         frames = np.empty((m, k, *outer, channels), out.dtype)
-        self._stack(wanted, np.arange(m), frames)
+        self._stack(wanted, np.arange(m, dtype=np.int64), frames)
         beside.reshape(m, *outer, k, channels)[...] = np.moveaxis(frames, 1, -2)
         out.reshape(-1, *self.shape)[places] = beside
 
     def _stack(self, wanted: IntArray, places: IntArray, out: AnyArray) -> None:
         """Frames `wanted` `[m, k]`, one behind the other, to `places` `[m]`."""
-        at = (places[:, None] * wanted.shape[1] + np.arange(wanted.shape[1])).ravel()
+        at = (places[:, None] * wanted.shape[1] + np.arange(wanted.shape[1], dtype=np.int64)).ravel()
         frames, there = wanted.ravel(), wanted.ravel() >= 0
         flat = out.reshape(-1).view(np.uint8)
         if not there.all():

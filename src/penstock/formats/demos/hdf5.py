@@ -18,6 +18,7 @@ import numpy as np
 from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import Dataset, File, Group, has_signature
 from penstock.core.arrays import ByteArray, IntArray
+from penstock.core.narrowing import is_array, is_list
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Align, Field
 from penstock.errors import FormatError
@@ -263,8 +264,8 @@ def attribute(value: Any) -> Any:
     >>> attribute(np.float64(0.5)), attribute(np.bytes_(b"ok")), attribute(np.array([1, 2]))
     (0.5, 'ok', [1, 2])
     """
-    if isinstance(value, np.ndarray) and value.dtype.kind in "OS":
+    if is_array(value) and value.dtype.kind in "OS":
         return attribute(value.tolist())
-    if isinstance(value, list):
+    if is_list(value):
         return [attribute(item) for item in value]
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else plain(value)

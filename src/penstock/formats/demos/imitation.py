@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock.containers.pickle import load
 from penstock.core.arrays import AnyArray
+from penstock.core.narrowing import is_dict, is_list, is_listed
 from penstock.errors import FormatError, UnsafeDataError, require
 from penstock.files.mapping import map_file
 from penstock.formats.base.source import Source
@@ -88,7 +89,7 @@ def _from_pickle(path: Path, max_bytes: int) -> list[Track]:
     if size > max_bytes:
         raise UnsafeDataError(f"expected at most {max_bytes} bytes, got {size}; `max_bytes` allows them", path=path)
     found = load(path.read_bytes(), path=path)
-    if not isinstance(found, list | tuple):
+    if not is_listed(found):
         raise FormatError(f"expected a list of trajectories, got {type(found).__name__}", path=path)
     return [unpickled(item, path=path, where=f"trajectory {i}") for i, item in enumerate(found)]
 
@@ -132,7 +133,7 @@ def _json(path: Path) -> dict[str, Any]:
         found = json.loads(raw) if len(raw) <= LONGEST else None
     except (ValueError, RecursionError) as error:
         raise FormatError(f"expected JSON, got {raw[:80]!r}", path=path) from error
-    if not isinstance(found, dict):
+    if not is_dict(found):
         raise FormatError(f"expected a JSON object of at most {LONGEST} bytes, got {raw[:80]!r}", path=path)
     return found
 
@@ -140,7 +141,7 @@ def _json(path: Path) -> dict[str, Any]:
 def _files(path: Path) -> list[Path]:
     """The Arrow files of a folder, which are in it and nowhere else."""
     listed = _json(path / STATE).get("_data_files")
-    names = [f.get("filename") if isinstance(f, dict) else None for f in listed] if isinstance(listed, list) else []
+    names = [f.get("filename") if is_dict(f) else None for f in listed] if is_list(listed) else []
     if not names:
         raise FormatError("expected `_data_files` with at least one", path=path / STATE)
     for name in names:
@@ -220,12 +221,12 @@ def _nested(array: Any, path: Path, name: str) -> AnyArray:
 def _decoded(texts: Any, path: Path, where: str) -> Sequence[Mapping[str, Any]]:
     """Infos out of jsonpickle's texts, which are read as JSON: plain values alone, and None for other objects."""
     out: list[Mapping[str, Any]] = []
-    for text in texts if isinstance(texts, list) else [None]:
+    for text in texts if is_list(texts) else [None]:
         try:
             found = _unjsonpickled(json.loads(text)) if isinstance(text, str) else None
         except (ValueError, RecursionError) as error:
             raise FormatError(f"expected JSON, got {str(text)[:80]!r}", path=path, where=f"infos of {where}") from error
-        if not isinstance(found, dict):
+        if not is_dict(found):
             raise FormatError("expected a JSON object a step", path=path, where=f"infos of {where}")
         out.append(found)
     return out
@@ -233,9 +234,9 @@ def _decoded(texts: Any, path: Path, where: str) -> Sequence[Mapping[str, Any]]:
 
 def _unjsonpickled(value: Any) -> Any:
     """The same without objects of Python: None replaces them, and a list replaces a tuple."""
-    if isinstance(value, list):
+    if is_list(value):
         return [_unjsonpickled(item) for item in value]
-    if not isinstance(value, dict):
+    if not is_dict(value):
         return value
     if value.keys() == {"py/tuple"}:
         return _unjsonpickled(value["py/tuple"])

@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock.containers.pickle import loads
 from penstock.core.arrays import AnyArray, BoolArray
+from penstock.core.narrowing import is_dict
 from penstock.core.spaces import Discrete
 from penstock.errors import FormatError
 from penstock.formats.base.infos import plain
@@ -103,8 +104,8 @@ def _metadata_of(names: Mapping[Any, str], preprocessor: str | None) -> dict[str
 def _track(file: Path, max_bytes: int) -> tuple[Track, str | None]:
     """The trajectory of a file, and the name of its environment."""
     value = loads(unpacked(file, max_bytes), path=file)
-    if not isinstance(value, dict) or "trajectory" not in value:
-        got = list(value)[:20] if isinstance(value, dict) else type(value).__name__
+    if not is_dict(value) or "trajectory" not in value:
+        got = list(value)[:20] if is_dict(value) else type(value).__name__
         raise FormatError(f"expected a dict with trajectory, score and env_name, got {got}", path=file)
     name = value.pop("env_name", None)
     if not isinstance(name, str | None):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock.core.arrays import AnyArray
+from penstock.core.narrowing import is_dict
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError, UnsafeDataError
 from penstock.formats.base.format import Finding
@@ -143,7 +144,7 @@ def _metadata(stream: Path) -> Mapping[str, Any]:
         found = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
         raise FormatError(f"expected JSON, got {error}", path=path) from error
-    if not isinstance(found, dict):
+    if not is_dict(found):
         raise FormatError(f"expected an object, got {type(found).__name__}", path=path)
     return found
 

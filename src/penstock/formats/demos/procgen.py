@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from penstock.containers.pickle import loads
+from penstock.core.narrowing import is_dict, is_list
 from penstock.core.spaces import Discrete
 from penstock.errors import FormatError
 from penstock.formats.base.source import Source
@@ -53,11 +54,11 @@ def read_procgen(path: Path, *, frame_stack: int | None = None, max_bytes: int =
     `DataError` for another `frame_stack`. Memory: twice the file while it is opened, then its images.
     """
     value = loads(unpacked(path, max_bytes), path=path)
-    if not isinstance(value, dict) or not {"obs", "acts", "dones"} <= value.keys():
-        got = list(value)[:20] if isinstance(value, dict) else type(value).__name__
+    if not is_dict(value) or not {"obs", "acts", "dones"} <= value.keys():
+        got = list(value)[:20] if is_dict(value) else type(value).__name__
         raise FormatError(f"expected a dict with obs, acts, rews and dones, got {got}", path=path)
     lists: dict[str, Any] = {name: value[name] for name in KEYS if name in value}
-    counts = {name: len(rows) if isinstance(rows, list) else None for name, rows in lists.items()}
+    counts = {name: len(rows) if is_list(rows) else None for name, rows in lists.items()}
     if len(set(counts.values())) > 1 or None in counts.values():
         raise FormatError(f"expected lists with equal numbers of trajectories, got {counts}", path=path)
     tracks = [track for i in range(len(lists["obs"])) for track in _tracks(lists, i, path)]

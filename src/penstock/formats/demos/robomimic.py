@@ -13,6 +13,7 @@ import numpy as np
 
 from penstock.containers.cache import Cache
 from penstock.containers.hdf5 import Dataset, File, Group
+from penstock.core.narrowing import is_list
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError, PenstockError
 from penstock.formats.base.order import natural
@@ -133,7 +134,7 @@ def _chosen(file: File, filter_key: str | None) -> dict[str, Group]:
 
 
 def _masked(file: File, filter_key: str) -> list[str]:
-    mask = file["mask"] if "mask" in file.root.links else {}
+    mask = file["mask"] if "mask" in file.root.links else None
     there = sorted(mask) if isinstance(mask, Group) else []
     if filter_key not in there or not isinstance(mask, Group):
         message = f"expected a filter key among {there}, got {filter_key!r}"
@@ -279,7 +280,7 @@ def _attributes(group: Group, name: str, model_files: bool) -> dict[str, Any]:
     for key in group.attrs:
         if key != "model_file":
             value = attribute(group.attrs[key])
-            if not isinstance(value, str | list) or len(value) <= LONG:
+            if not (isinstance(value, str) or is_list(value)) or len(value) <= LONG:
                 out[key] = value
         elif model_files:
             out[key] = attribute(group.attrs[key])

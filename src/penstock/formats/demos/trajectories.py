@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.containers.pickle import Trajectory
 from penstock.core.arrays import AnyArray, BoolArray, IntArray
+from penstock.core.narrowing import is_array, is_listed, is_mapping
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.spaces import Box, Dict, Space
 from penstock.core.spec import Field, Spec
@@ -191,7 +192,7 @@ def unpickled(value: Any, *, path: object, where: str, metadata: Mapping[str, An
             message = f"expected {len(actions)} rewards for as many actions, got {list(rewards.shape)}"
             raise FormatError(message, path=path, where=where)
     infos = _infos(value.infos, len(actions), path, where)
-    last = infos[-1] if infos else {}
+    last: Mapping[str, Any] = infos[-1] if infos else {}
     ended = last.get(TRUNCATED) is not True and not _number(last.get("discount"))
     terminated = ended if value.terminal is None else value.terminal
     seen = observations(value.obs, path=path, where=where)
@@ -203,7 +204,9 @@ def unpickled(value: Any, *, path: object, where: str, metadata: Mapping[str, An
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float | np.integer | np.floating) else 0.0
+    if isinstance(value, np.integer | np.floating):
+        return float(value.item())
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _infos(value: Any, steps: int, path: object, where: str) -> list[Mapping[str, Any]] | None:
@@ -217,7 +220,7 @@ def _infos(value: Any, steps: int, path: object, where: str) -> list[Mapping[str
 
 def _listed(value: Any) -> list[Any]:
     """The items of a list, a tuple or an array; none of anything else."""
-    return list(value) if isinstance(value, list | tuple) or (isinstance(value, np.ndarray) and value.ndim) else []
+    return list(value) if is_listed(value) or (is_array(value) and value.ndim) else []
 
 
 def observations(value: Any, *, path: object, where: str) -> dict[str, list[AnyArray]]:
@@ -227,15 +230,15 @@ def observations(value: Any, *, path: object, where: str) -> dict[str, list[AnyA
     >>> list(observations([{"ego": np.zeros((4, 4))}] * 3, path=None, where=""))
     ['ego']
     """
-    if isinstance(value, np.ndarray) and value.dtype.kind in NUMBERS and value.ndim:
+    if is_array(value) and value.dtype.kind in NUMBERS and value.ndim:
         return {"": [value]}
     rows = _listed(value)
     if not rows:
         raise FormatError(f"expected observations, got {type(value).__name__} of none", path=path, where=where)
-    if not isinstance(rows[0], Mapping):
+    if not is_mapping(rows[0]):
         return {"": [numbers(row, "an observation", path=path, where=where, least=0)[None] for row in rows]}
     names = rows[0].keys()
-    if not all(isinstance(row, Mapping) and row.keys() == names for row in rows) or not names:
+    if not all(is_mapping(row) and row.keys() == names for row in rows) or not names:
         raise FormatError(f"expected every observation to have {list(names)}", path=path, where=where)
     if not all(type(name) is str and name and "/" not in name for name in names):
         raise FormatError(f"expected names of observations, got {list(names)}", path=path, where=where)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,7 @@ def _damage(tables: Tables) -> Iterator[Finding]:
                 break
 
 
-def _cut(intervals: IntArray, rows: int, where: str, path: str) -> Any:
+def _cut(intervals: IntArray, rows: int, where: str, path: str) -> Generator[Finding, None, IntArray | None]:
     """The offsets, or an error and None."""
     try:
         return offsets_in(intervals, rows, where, path)

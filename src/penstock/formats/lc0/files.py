@@ -22,7 +22,9 @@ def files_at(path: Path, order: str = "natural") -> list[Path]:
     if not path.is_dir():
         return [path]
     found = [p for p in path.iterdir() if not p.name.startswith(".") and p.is_file()]
-    return sorted(found, key=lambda p: natural(p.name) if order == "natural" else ([], p.name))
+    if order == "natural":
+        return sorted(found, key=lambda p: natural(p.name))
+    return sorted(found, key=lambda p: p.name)
 
 
 def opened(path: Path, missing: Missing, limit: int) -> ChunkFile | ChunkError | None:

@@ -154,7 +154,7 @@ class ArrowSource(StateSource[_FolderState]):
             return e not in view.columns[rest].missing
         if name == columns.SHAPES and (shapes := view.columns[rest].shapes) is not None:
             return shapes[e]
-        leaf = view.leaves[view.which[e]].get(column)
+        leaf = view.leaves[int(view.which[e])].get(column)
         field = view.spec[column]
         blank = columns.fill_value(field).view(field.dtype).reshape(field.shape)
         if leaf is None:
@@ -177,9 +177,9 @@ class ArrowSource(StateSource[_FolderState]):
         pieces = cut(first, selection.start, selection.length, selection.start)
         found: list[Ragged] = [Ragged(np.empty(0, field.dtype), np.zeros(1, np.int64))]
         for e, start, length, _ in zip(*(a.tolist() for a in pieces), strict=True):
-            leaf = view.leaves[view.which[e]].get(column)
+            leaf = view.leaves[int(view.which[e])].get(column)
             if leaf is None:
-                found.append(Ragged(np.empty(0, field.dtype), np.zeros(length + 1, np.int64)))
+                found.append(Ragged(np.empty(0, field.dtype), np.zeros(int(length) + 1, np.int64)))
             else:
                 found.append(self._column(view, e, column, leaf)[start - int(first[e]) :][:length])
         return spread(Ragged.concatenate(found), selection)

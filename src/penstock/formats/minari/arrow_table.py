@@ -13,6 +13,7 @@ import numpy as np
 
 from penstock.core.arrays import ByteArray
 from penstock.core.columns import under
+from penstock.core.narrowing import is_dict, is_list
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spaces import Box, MultiBinary, MultiDiscrete, Space
 from penstock.core.spec import Align, Kind
@@ -103,7 +104,7 @@ def leaves(schema: Any, spaces: Mapping[str, Space], path: Path, unreadable: dic
     Raises `FormatError` for other types in the columns of the standard.
     """
     try:
-        aligns = json.loads((schema.metadata or {}).get(ALIGNS, b"{}"))
+        aligns = json.loads(schema.metadata.get(ALIGNS, b"{}") if schema.metadata else b"{}")
     except ValueError as error:
         raise FormatError(f"expected alignments as JSON, got {error}", path=path) from error
     found: dict[str, ArrowColumn] = {}
@@ -122,7 +123,7 @@ def leaves(schema: Any, spaces: Mapping[str, Space], path: Path, unreadable: dic
 def _align(name: str, aligns: Any) -> Align:
     if name in FLAGS or under("actions", name):
         return "step"
-    told = aligns.get(name) if isinstance(aligns, dict) else None
+    told = aligns.get(name) if is_dict(aligns) else None
     return told if told in ("step", "episode") and not under("observations", name) else "boundary"
 
 
@@ -250,7 +251,7 @@ def encode(columns: Mapping[str, Any], rows: int, aligns: Mapping[str, str]) -> 
 
 
 def _struct(name: str, node: Any) -> tuple[Any, Any]:
-    if not isinstance(node, dict):
+    if not is_dict(node):
         return node[0].with_name(name), node[1]
     pa = arrow()
     fields, arrays = zip(*(_struct(key, child) for key, child in node.items()), strict=True)
@@ -262,7 +263,7 @@ def _encoded(path: str, value: Any, rows: int) -> tuple[Any, Any]:
     pa = arrow()
     if isinstance(value, Ragged):
         return _encoded_lists(path, value, rows)
-    if isinstance(value, list):
+    if is_list(value):
         array = pa.array(value + [None] * (rows - len(value)), pa.binary() if _has_bytes(value) else pa.string())
         return pa.field(path, array.type), array
     try:

@@ -16,6 +16,7 @@ import numpy as np
 from penstock.containers.hdf5 import Dataset, File, Group
 from penstock.containers.hdf5.filters import FLETCHER32
 from penstock.core.arrays import IntArray
+from penstock.core.narrowing import is_dict
 from penstock.core.ragged import Ragged
 from penstock.core.selection import Selection
 from penstock.core.spaces import Space
@@ -223,4 +224,4 @@ def _spaces_digest(spaces: Mapping[str, Space | None]) -> str:
 
 def _copied(entries: dict[str, Any]) -> dict[str, Any]:
     """A copy whose nested dicts are the caller's own."""
-    return {key: _copied(value) if isinstance(value, dict) else value for key, value in entries.items()}
+    return {key: _copied(value) if is_dict(value) else value for key, value in entries.items()}

@@ -17,6 +17,7 @@ import numpy as np
 from penstock.containers.hdf5 import Appender, File, Storage, VlenBytes
 from penstock.core.arrays import AnyArray
 from penstock.core.episode import Episode
+from penstock.core.narrowing import is_listed, is_mapping
 from penstock.core.ragged import Array, Ragged
 from penstock.errors import DamageWarning, SpecError
 from penstock.formats.minari import legacy, metadata, writing
@@ -185,7 +186,7 @@ def attributes(entries: Mapping[str, Any]) -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for name, value in entries.items():
-        if isinstance(value, Mapping):
+        if is_mapping(value):
             flat.update(flattened(value, name))
         else:
             flat[name] = value
@@ -197,4 +198,4 @@ def _scalar(value: Any) -> Any:
         return np.bool_(value)
     if isinstance(value, int):
         return np.uint64(value) if 2**63 <= value < 2**64 else np.int64(value)
-    return np.asarray(value) if isinstance(value, (list, tuple)) else value
+    return np.asarray(value) if is_listed(value) else value

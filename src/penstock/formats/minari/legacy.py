@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
 
 import numpy as np
 
 from penstock.containers.hdf5 import Dataset, File
+from penstock.core.narrowing import is_array, is_scalar
 
 JOINED = ("author", "author_email")
 STATISTICS = ("max", "min", "mean", "std", "sum")
@@ -26,9 +27,9 @@ def plain(value: Any) -> Any:
     """
     if isinstance(value, bytes):
         return value.decode("utf-8", "surrogateescape")
-    if isinstance(value, np.ndarray):
+    if is_array(value):
         return [plain(item) for item in value.tolist()]
-    return value.item() if isinstance(value, np.generic) else value
+    return value.item() if is_scalar(value) else value
 
 
 def statistics_of(rewards: Dataset) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def attributes_of(entries: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in entries.items():
         if isinstance(value, (list, tuple, set, frozenset)):
-            items = [str(item) for item in value]
+            items = [str(item) for item in cast("Iterable[Any]", value)]
             found[name] = "; ".join(items) if name in JOINED else items
         elif value is not None:
             found[name] = np.int64(value) if isinstance(value, int) and not isinstance(value, bool) else value

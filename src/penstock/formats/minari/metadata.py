@@ -8,10 +8,11 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
+from penstock.core.narrowing import is_array, is_dict, is_integer, is_list, is_mapping, is_path, is_scalar
 from penstock.core.spaces import Space
 from penstock.errors import DataError, FormatError, SpecError
 from penstock.files import write_atomic
@@ -49,7 +50,7 @@ def _object(raw: bytes, path: Path) -> dict[str, Any]:
         found = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"expected one JSON object, got text that is not JSON: {error}", path=path) from error
-    if not isinstance(found, dict):
+    if not is_dict(found):
         raise FormatError(f"expected one JSON object, got a {type(found).__name__}", path=path)
     return found
 
@@ -95,9 +96,9 @@ def strict_dumps(data: Any) -> str:
 
 
 def _without_nan(data: Any, marks: Mapping[float, str]) -> Any:
-    if isinstance(data, dict):
+    if is_dict(data):
         return {key: _without_nan(inner, marks) for key, inner in data.items()}
-    if isinstance(data, list):
+    if is_list(data):
         return [_without_nan(inner, marks) for inner in data]
     if isinstance(data, float) and not math.isfinite(data):
         return marks.get(data)  # none for NaN
@@ -105,13 +106,13 @@ def _without_nan(data: Any, marks: Mapping[float, str]) -> Any:
 
 
 def _plain(value: object) -> Any:
-    if isinstance(value, np.ndarray):
+    if is_array(value):
         return value.tolist()
-    if isinstance(value, np.generic):
+    if is_scalar(value):
         return value.item()
     if isinstance(value, (set, frozenset)):
-        return sorted(value, key=str)
-    if isinstance(value, os.PathLike):
+        return sorted(cast("set[Any]", value), key=str)
+    if is_path(value):
         return os.fspath(value)
     raise TypeError(f"{value!r} of type {type(value).__name__}")
 
@@ -141,10 +142,10 @@ def _types(stored: Any) -> Iterator[str]:
         return
     while waiting:
         data = waiting.pop()
-        if isinstance(data, Mapping) and isinstance(data.get("type"), str):
+        if is_mapping(data) and isinstance(data.get("type"), str):
             yield str(data["type"])
             inner = data.get("subspaces")
-            waiting.extend(inner.values() if isinstance(inner, Mapping) else inner if isinstance(inner, list) else ())
+            waiting.extend(inner.values() if is_mapping(inner) else inner if is_list(inner) else ())
 
 
 def prepare(metadata: Mapping[str, Any], observation_space: Space, action_space: Space) -> dict[str, Any]:
@@ -180,7 +181,7 @@ def flattened(options: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, An
     {'options/a/b': 1}
     """
     for key, value in options.items():
-        if isinstance(value, Mapping):
+        if is_mapping(value):
             yield from flattened(value, f"{prefix}/{key}")
         else:
             yield f"{prefix}/{key}", value
@@ -198,7 +199,7 @@ def unflattened(entries: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         node = tree
         for parent in parents:
             inner = node.get(parent)
-            node[parent] = node = inner if isinstance(inner, dict) else {}
+            node[parent] = node = inner if is_dict(inner) else {}
         node[leaf] = value
     return tree
 
@@ -213,7 +214,7 @@ def episode_entries(stored: Mapping[str, Any], episode: int, steps: int) -> dict
 
 
 def _seed(seed: Any) -> Any:
-    return int(seed) if isinstance(seed, (int, np.integer)) or str(seed).lstrip("-").isdigit() else seed
+    return int(seed) if is_integer(seed) or str(seed).lstrip("-").isdigit() else seed
 
 
 def statistics(rewards: Any) -> dict[str, float]:

@@ -160,7 +160,8 @@ class JoinedRows:
     def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
         """Gather from each share that is concerned."""
         pieces = cut(self.first, start, length, at)
-        for number in np.unique(self._owner[pieces.run]):
+        owners: list[int] = np.unique(self._owner[pieces.run]).tolist()
+        for number in owners:
             share = self.shares[number]
             mine = pieces.take(self._owner[pieces.run] == number)
             begin = self._local[mine.run] + mine.start - self.first[mine.run]

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.columns import under
+from penstock.core.narrowing import is_dict
 from penstock.core.spaces import Box, Dict, Space, Tuple
 from penstock.core.spec import Field, Spec
 from penstock.errors import SpecError
@@ -142,7 +143,7 @@ def guess(root: str, spec: Spec) -> Space:
 
 
 def _as_space(tree: dict[str, Any]) -> Space:
-    return Dict({key: _as_space(node) if isinstance(node, dict) else node for key, node in tree.items()})
+    return Dict({key: _as_space(node) if is_dict(node) else node for key, node in tree.items()})
 
 
 def _widest(path: str, field: Field) -> Space:

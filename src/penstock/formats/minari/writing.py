@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock.core.episode import Episode
+from penstock.core.narrowing import is_integer
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Spec
 from penstock.errors import DataError, FormatError, SpecError
@@ -146,7 +147,7 @@ def seed_of(seed: Any) -> int:
     >>> seed_of(np.uint64(7))
     7
     """
-    if not isinstance(seed, (int, np.integer)) or not -(2**63) <= int(seed) < 2**64:
+    if not is_integer(seed) or not -(2**63) <= int(seed) < 2**64:
         raise DataError(f"expected a seed that 64 bits hold, got {seed!r}")
     return int(seed)
 

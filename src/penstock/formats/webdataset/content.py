@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.narrowing import is_array, is_scalar
 from penstock.core.spaces import compact
 from penstock.core.spec import Field, Spec
 from penstock.errors import DataError
@@ -95,6 +94,6 @@ def is_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _number(value: object) -> Any:
-    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufU":
+    if (is_array(value) or is_scalar(value)) and value.dtype.kind in "biufU":
         return value.tolist()
     raise TypeError(f"got {type(value).__name__} {str(value)[:100]}")

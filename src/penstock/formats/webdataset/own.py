@@ -25,6 +25,7 @@ import numpy as np
 from penstock.containers.npy import header_bytes
 from penstock.containers.tar import Members
 from penstock.core.arrays import ByteArray, IntArray
+from penstock.core.narrowing import is_dict
 from penstock.core.ragged import offsets_of
 from penstock.core.spec import Spec
 from penstock.errors import FormatError, SpecError
@@ -133,7 +134,7 @@ def _episode(archives: Archives, i: int) -> tuple[int, dict[str, Any]]:
         steps, metadata = told["steps"], told["metadata"]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise member.error(f"expected steps and metadata of an episode, got {error}") from error
-    if type(steps) is not int or not 0 <= steps < 1 << 48 or not isinstance(metadata, dict):
+    if type(steps) is not int or not 0 <= steps < 1 << 48 or not is_dict(metadata):
         raise member.error(f"expected steps and metadata of an episode, got {steps!r} and {type(metadata).__name__}")
     return steps, {str(key): value for key, value in metadata.items()}
 

@@ -90,7 +90,7 @@ class Archives:
         for i, (shard, begin, size) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
             if size < 0:
                 self.member(i, extension)  # says what is missing
-            yield bytes(views[shard][begin : begin + size])
+            yield bytes(views[int(shard)][begin : begin + size])
 
     def integers(self, extension: str, align: Align) -> Places | None:
         """The column of members that are one Python integer each, as pickles of protocol 4 write those below 2^31; None

@@ -122,7 +122,7 @@ def _split(members: Members) -> tuple[npt.NDArray[np.bytes_], IntArray, tuple[st
     names = members.matrix
     n, width = names.shape
     slash = np.where((names == ord("/")).any(axis=1), width - 1 - np.argmax(names[:, ::-1] == ord("/"), axis=1), -1)
-    dots = (names == ord(".")) & (np.arange(width) > slash[:, None])
+    dots = (names == ord(".")) & (np.arange(width, dtype=np.int64) > slash[:, None])
     dot = np.where(dots.any(axis=1), np.argmax(dots, axis=1), -1)
     dot[_passed(members)] = -1
     found: dict[bytes, int] = {}
@@ -134,7 +134,7 @@ def _split(members: Members) -> tuple[npt.NDArray[np.bytes_], IntArray, tuple[st
         different, which = np.unique(texts, return_inverse=True)
         numbers = [found.setdefault(bytes(text).lower(), len(found)) for text in different]
         extension[rows] = np.array(numbers, np.int64)[which.ravel()]
-    keys = np.where(np.arange(width) < dot[:, None], names, 0).astype(np.uint8)
+    keys = np.where(np.arange(width, dtype=np.int64) < dot[:, None], names, 0).astype(np.uint8)
     return keys.view(f"S{max(width, 1)}").reshape(n), extension, tuple(_text(name) for name in found)
 
 

@@ -27,6 +27,7 @@ import numpy as np
 from penstock.containers.pickle import ColorSpace
 from penstock.core.arrays import AnyArray, BoolArray, ByteArray, IntArray
 from penstock.core.columns import under
+from penstock.core.narrowing import is_dict
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.core.selection import Selection
 from penstock.core.spaces import Space
@@ -107,7 +108,7 @@ def _metadata(archives: Archives, rows: IntArray) -> dict[str, Any]:
     (value,) = Archives(
         archives.paths, archives.buffers, archives.samples.take(_only(archives.samples, int(rows[0]))), archives.options
     ).values(META_EXTENSION)
-    if not isinstance(value, dict):
+    if not is_dict(value):
         where = archives.samples.where(int(rows[0]), META_EXTENSION)
         path = archives.paths[int(archives.samples.shard[rows[0]])]
         raise FormatError(f"expected a dict of metadata, got {type(value).__name__}", path=path, where=where)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from penstock.containers.pickle import PickleTemplate
+from penstock.core.narrowing import is_array, is_scalar
 from penstock.files.mapping import check_mapped
 from penstock.formats.webdataset.decoders import Decode, MemberBytes, decoder, is_pickle, kind_of
 from penstock.formats.webdataset.reading import LIKE, TEMPLATES, Archives
@@ -29,7 +28,7 @@ class ArchiveSamples:
         if not 0 <= i < len(samples):
             raise IndexError(f"expected a sample within 0:{len(samples)}, got {i}")
         found: dict[str, Any] = {"__key__": samples.key(i)}
-        shard = samples.shard[i]
+        shard = int(samples.shard[i])
         check_mapped(self._archives.buffers[shard])
         view = self._views[shard]
         places = zip(self._values, samples.payload[:, i].tolist(), samples.size[:, i].tolist(), strict=True)
@@ -64,7 +63,7 @@ class _Values:
         if isinstance(value, _PLAIN):
             if small and len(self._known) < KNOWN:
                 self._known[small] = value
-        elif isinstance(value, np.ndarray | np.generic) and self._tries:
+        elif (is_array(value) or is_scalar(value)) and self._tries:
             self._tries -= 1
             if (learnt := PickleTemplate.learn(raw)) is not None:
                 self._templates.append(learnt)

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.narrowing import is_array, is_scalar
+
 TRIES = 8  # places that the values of one member are looked for at
 
 
@@ -47,7 +49,7 @@ def learn(raw: bytes, decode: Callable[[bytes], Any]) -> ArrayTemplate | None:
     (dtype('int64'), (3,), 24)
     """
     value = decode(raw)
-    if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "biufc" or not value.nbytes:
+    if not (is_array(value) or is_scalar(value)) or value.dtype.kind not in "biufc" or not value.nbytes:
         return None
     payload = value.tobytes()
     probe = (np.frombuffer(payload, np.uint8) ^ 1).tobytes()  # still a bool, where it was one
@@ -67,6 +69,6 @@ def _makes(raw: bytes, probe: bytes, value: Any, decode: Callable[[bytes], Any])
         other = decode(raw)
     except ValueError:  # the bytes were part of something else
         return False
-    if not isinstance(other, np.ndarray | np.generic):
+    if not (is_array(other) or is_scalar(other)):
         return False
     return (other.dtype, other.shape, other.tobytes()) == (value.dtype, value.shape, probe)

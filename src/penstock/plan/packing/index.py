@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.narrowing import is_list
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, PlanError, StateError
 from penstock.kernels.dispatch import kernels
@@ -358,9 +359,7 @@ class PackIndex:
             sizes = {"window": int(header["window"]), "block": int(header["block"])}
             index = cls(lengths, rule, n=n, keep=keep, threads=threads, **sizes)
             index._sections = tuple(map(int, header["sections"]))
-            tally: dict[str, Any] = {
-                name: tuple(v) if isinstance(v, list) else v for name, v in header.pop("tally").items()
-            }
+            tally: dict[str, Any] = {name: tuple(v) if is_list(v) else v for name, v in header.pop("tally").items()}
             index._restore(header, arrays, PackingStats(**tally))
         except (KeyError, TypeError, AttributeError) as error:
             raise FormatError(f"expected a saved plan, got one without what it needs: {error!r}") from error

@@ -37,7 +37,7 @@ class WindowLayout:
         self.block = block
         ends = np.array(sections, np.int64)
         begins = np.append(0, ends[:-1])
-        firsts = [np.arange(b, e, window) for b, e in zip(begins.tolist(), sections, strict=True)]
+        firsts = [np.arange(b, e, window, dtype=np.int64) for b, e in zip(begins.tolist(), sections, strict=True)]
         self.first: IntArray = np.concatenate([*firsts, ends[-1:]]).astype(np.int64)
         """`[w + 1]` the first position of each window, and the end of the last one."""
         shuffled = rule.exchanges & (ends - begins > window)
@@ -55,7 +55,8 @@ class WindowLayout:
         begin, blocks = self.sections[:, section].tolist()
         if not blocks:
             return np.array([lo]), np.array([hi - lo])
-        numbers = np.arange((lo - begin) // self.block, min(-(-(hi - begin) // self.block), blocks))
+        last = min(-(-(hi - begin) // self.block), blocks)
+        numbers = np.arange((lo - begin) // self.block, last, dtype=np.int64)
         there = permute(numbers, np.full(len(numbers), blocks), np.full(len(numbers), begin), self.seed)
         start, size = begin + there * self.block, np.full(len(there), self.block)
         rest = max(lo, begin + blocks * self.block)
@@ -127,4 +128,4 @@ def _plain(lengths: Lengths, axes: int) -> Whole | None:
 def _spread(start: IntArray, size: IntArray) -> IntArray:
     """`[m]` the numbers in runs."""
     first = offsets_of(size)
-    return np.arange(first[-1]) + np.repeat(start - first[:-1], size)
+    return np.arange(first[-1], dtype=np.int64) + np.repeat(start - first[:-1], size)

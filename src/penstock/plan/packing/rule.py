@@ -6,8 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-import numpy as np
-
+from penstock.core.narrowing import is_array, is_integer, is_listed
 from penstock.errors import PlanError
 from penstock.plan.base import require_int
 
@@ -103,9 +102,9 @@ class Rule:
 
 
 def _capacity(given: Any) -> tuple[int, ...]:
-    sizes: tuple[Any, ...] = tuple(given) if isinstance(given, (tuple, list, np.ndarray)) else (given,)
+    sizes: tuple[Any, ...] = tuple(given) if is_listed(given) or is_array(given) else (given,)
     for size in sizes:
-        whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
+        whole = is_integer(size) and not isinstance(size, bool)
         if not whole or not 1 <= int(size) <= LONGEST:
             raise PlanError(f"expected Rule capacity to be integers within 1 to 2^40, one an axis, got {given!r}")
     if not sizes:

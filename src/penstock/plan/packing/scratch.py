@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ class Scratch(threading.local):
     def __init__(self) -> None:
         self._held: dict[str, ByteArray] = {}
 
-    def empty(self, name: str, n: int, dtype: type) -> AnyArray:
+    def empty(self, name: str, n: int, dtype: type[Any]) -> AnyArray:
         """`[n]` of any values, good until this thread asks for the name again."""
         nbytes = n * np.dtype(dtype).itemsize
         held = self._held.get(name)

@@ -218,7 +218,7 @@ def _concatenated(rule: Rule, parts: Parts) -> Window:
         kernels().concat(*wanted, *rows)
     index, begin, size = index[:pieces], begin[:pieces], size[:pieces]
     cut = np.flatnonzero(np.diff(index[:, 0], prepend=-1))
-    return Window(cut, np.arange(pieces), parts.local[index[:, 1]], _NONE, _NONE, begin, size)
+    return Window(cut, np.arange(pieces, dtype=np.int64), parts.local[index[:, 1]], _NONE, _NONE, begin, size)
 
 
 def _rooms(pieces: int, axes: int) -> tuple[IntArray, IntArray, IntArray]:

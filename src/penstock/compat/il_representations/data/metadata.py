@@ -12,6 +12,7 @@ import numpy as np
 
 from penstock.containers.pickle import ColorSpace, loads
 from penstock.containers.tar.compress import opened
+from penstock.core.narrowing import is_dict
 from penstock.core.spaces import Box, Space
 from penstock.errors import FormatError
 
@@ -69,6 +70,6 @@ def _read(path: Path) -> Meta | None:
             if inside is None:
                 return None
             value = loads(inside.read(), where=NAME, path=path)
-    if not isinstance(value, dict):
+    if not is_dict(value):
         raise FormatError(f"expected a dict of metadata, got {type(value).__name__}", path=path, where=NAME)
     return {str(key): entry for key, entry in value.items()}

@@ -13,6 +13,7 @@ import numpy as np
 from penstock.compat.il_representations.data.metadata import TRAJECTORY
 from penstock.core.arrays import IntArray
 from penstock.core.boundary import loading_state
+from penstock.core.narrowing import is_array, is_dict
 from penstock.data.dataset import EpisodeDataset
 from penstock.data.map_dataset import MapDataset
 from penstock.errors import StateError
@@ -71,7 +72,7 @@ class Frames:
         frames: list[Sample] = []
         for source, row in zip((sources[s] for s in where.source.tolist()), where.start.tolist(), strict=True):
             frame = {name.split(".", 1)[0]: _owned(value) for name, value in source.sample(row).items()}
-            frames.append({**frame, TRAJECTORY: int(np.searchsorted(source.offsets, row, "right")) - 1})
+            frames.append({**frame, TRAJECTORY: int(np.searchsorted(source.offsets, int(row), "right")) - 1})
         return frames
 
 
@@ -149,6 +150,6 @@ def _worker() -> tuple[int, int]:
 
 def _owned(value: Any) -> Any:
     """Return the value with writable arrays; arrays in the files are shared."""
-    if isinstance(value, dict):
+    if is_dict(value):
         return {key: _owned(inner) for key, inner in value.items()}
-    return value.copy() if isinstance(value, np.ndarray) else value
+    return value.copy() if is_array(value) else value

@@ -18,6 +18,7 @@ from penstock.containers.tar.compress import pack
 from penstock.containers.tar.writer import Piece
 from penstock.core.columns import under
 from penstock.core.episode import Episode
+from penstock.core.narrowing import is_array, is_scalar
 from penstock.core.spec import Field, Spec
 from penstock.envs.registry import available, color_space_of, spaces_of
 from penstock.errors import DataError, SpecError
@@ -179,7 +180,7 @@ def _check_separate(before: Mapping[str, Any], frame: Mapping[str, Any], number:
 
 def _pickled(value: Any) -> bytes:
     """Pickle a value like `dumps`, and cache the bytes around the data of each kind of array."""
-    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
+    if (is_array(value) or is_scalar(value)) and value.dtype.kind in "biufc":
         before, after = around(value.dtype.str, value.shape, isinstance(value, np.generic))
         return b"".join((before, value.tobytes(), after))
     return dumps(value)

@@ -43,10 +43,11 @@ def mkdataset_random(
     meta = get_meta_dict(config.env_cfg)
     venv = envs.load_vec_env(config.env_cfg, config.venv_opts, seed=seed)
     with replaced(target) as path, _collector(path, venv, meta) as collector:
-        collector.action_space.seed(seed)
+        anything: Any = collector  # its spaces have no type there
+        anything.action_space.seed(seed)
         collector.reset()
         while collector.steps < n_timesteps_min:
-            collector.step(collector.action_space.sample())
+            collector.step(anything.action_space.sample())
     return target
 
 

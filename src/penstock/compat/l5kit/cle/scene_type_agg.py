@@ -26,7 +26,8 @@ def compute_cle_scene_type_aggregations(
     types = dict.fromkeys(each for of_scene in scene_ids_to_scene_types for each in of_scene)
     counts = {f"{each}/{name}": 0 for each in types for name in mset.evaluation_plan.validators_dict()}
     for name, failed in mset.aggregate_failed_frames().items():
-        for scene in failed[:, 0].unique().tolist():
+        scenes: list[int] = failed[:, 0].unique().tolist()
+        for scene in scenes:
             for each in dict.fromkeys(scene_ids_to_scene_types[scene]):
                 counts[f"{each}/{name}"] += 1
     return counts

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from penstock.core.narrowing import is_dict
 from penstock.domains.driving.map.api import load_metadata
 from penstock.errors import DataError, FormatError, require
 
@@ -22,7 +23,7 @@ def load_config_data(path: str | os.PathLike[str]) -> dict[str, Any]:
         found = yaml.safe_load(Path(path).read_text("utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise FormatError(f"expected YAML of plain values, got {error}", path=path) from error
-    if not isinstance(found, dict):
+    if not is_dict(found):
         raise FormatError(f"expected a mapping such as 'raster_params: ...', got {type(found).__name__}", path=path)
     return found
 

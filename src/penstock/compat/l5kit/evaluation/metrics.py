@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import AnyArray
+from penstock.core.narrowing import is_array
 from penstock.domains.driving import metrics
 from penstock.domains.driving.collisions import NONE, CollisionType, collision_types
 from penstock.domains.driving.metrics import (
@@ -71,7 +72,7 @@ def distance_to_reference_trajectory(pred_centroid: Any, ref_traj: Any) -> Any:
 
     Arguments are arrays, or tensors for a tensor. Raises `BadPredictionError`.
     """
-    if isinstance(pred_centroid, np.ndarray):
+    if is_array(pred_centroid):
         return metrics.distance_to_reference_trajectory(pred_centroid, ref_traj)
     found = metrics.distance_to_reference_trajectory(pred_centroid.cpu().numpy(), ref_traj.cpu().numpy())
     return pred_centroid.new_tensor(found)

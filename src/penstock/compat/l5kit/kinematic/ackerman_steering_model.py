@@ -112,7 +112,7 @@ def _jumps(way: AnyArray) -> AnyArray:
 def _slopes(way: AnyArray) -> AnyArray:
     """`[4 (N - 1), 4 N]` how the jumps change with x, y, yaw and speed of each step."""
     n = way.shape[1]
-    k = np.arange(n - 1)
+    k = np.arange(n - 1, dtype=np.int64)
     slope = np.zeros((4, n - 1, 4, n))
     for row in range(4):
         slope[row, k, row, k], slope[row, k, row, k + 1] = 1, -1

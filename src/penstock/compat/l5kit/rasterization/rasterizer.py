@@ -46,5 +46,5 @@ class Described:
 def named(kind: type[R], built: Any) -> R:
     """Return a rasterizer of the driving domain as an instance of the original's class name."""
     made = object.__new__(kind)
-    vars(made).update(vars(built))
+    vars(made).update(built.__dict__)
     return made

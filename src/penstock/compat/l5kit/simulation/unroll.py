@@ -90,7 +90,7 @@ class SimulationOutputCLE:
     @staticmethod
     def build_trajectory_states(frames: AnyArray) -> torch.Tensor:
         """Return `[T, 7]` float32 where the ego is in frames, by `TrajectoryStateIndices`."""
-        return torch.from_numpy(ego_states(frames))
+        return torch.as_tensor(ego_states(frames))
 
 
 class SimulationOutput(SimulationOutputCLE):

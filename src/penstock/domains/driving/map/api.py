@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from penstock.core.arrays import AnyArray, FloatArray, Int32Array
 from penstock.core.boundary import parsing
+from penstock.core.narrowing import is_dict
 from penstock.core.ragged import Ragged
 from penstock.domains.driving.geometry import enu_to_ecef, transform_points
 from penstock.domains.driving.map.elements import CROSSWALK, TRAFFIC_LIGHT, MapElement, RoadMap
@@ -82,7 +83,7 @@ class MapAPI:
         offsets, metres = lines.offsets, lines.values / 100
         walked = np.empty_like(metres)
         for points in np.unique(lines.lengths):  # lines of equal length at once: a running sum for each, on its own
-            rows = lines.offsets[np.flatnonzero(lines.lengths == points), None] + np.arange(points)
+            rows = lines.offsets[np.flatnonzero(lines.lengths == points), None] + np.arange(points, dtype=np.int64)
             walked[rows] = np.cumsum(metres[rows], axis=1)
         degrees = np.repeat(frames / 1e7, lines.lengths, axis=0)
         return Ragged(transform_points(enu_to_ecef(walked, degrees[:, 0], degrees[:, 1]), self.ecef_to_world), offsets)
@@ -238,7 +239,7 @@ def load_metadata(path: str | Path) -> dict[str, Any]:
             meta = json.loads(Path(path).read_bytes())
         except ValueError as error:
             raise FormatError(f"expected JSON, got {error}") from error
-    if not isinstance(meta, dict):
+    if not is_dict(meta):
         raise FormatError(f"expected a JSON object, got {type(meta).__name__}", path=path)
     return meta
 

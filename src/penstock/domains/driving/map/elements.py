@@ -98,9 +98,9 @@ class RoadMap:
 class _Lines:
     """Polylines as they are met: for each of x, y, z the bytes of its numbers, decoded all at once in the end."""
 
-    frames: list[tuple[int, int]] = field(default_factory=list)
-    deltas: list[bytes] = field(default_factory=list)  # three a line
-    names: list[str] = field(default_factory=list)  # of each line, for errors
+    frames: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    deltas: list[bytes] = field(default_factory=list[bytes])  # three a line
+    names: list[str] = field(default_factory=list[str])  # of each line, for errors
 
     def points(self) -> Ragged:
         """All lines, `[points, 3]` centimetres each."""

@@ -90,7 +90,11 @@ class Rasterizer(ABC):
                 self._draw(scenes, views.part(low, low + chunk), out[low : low + chunk])
             return out
         with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(lambda low: self._draw(scenes, views.part(low, low + chunk), out[low : low + chunk]), lows))
+
+            def draw(low: int) -> None:
+                self._draw(scenes, views.part(low, low + chunk), out[low : low + chunk])
+
+            list(pool.map(draw, lows))
         return out
 
     def _draw(self, scenes: Scenes, views: Views, out: AnyArray) -> None:

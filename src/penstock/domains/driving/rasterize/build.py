@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from penstock.core.narrowing import is_mapping
 from penstock.domains.driving.map.api import DataManager, MapAPI, load_metadata, matrix_of, required
 from penstock.domains.driving.rasterize.attributes import AttributeRasterizer
 from penstock.domains.driving.rasterize.base import Rasterizer, StubRasterizer
@@ -83,7 +84,7 @@ def rasterizer_of(cfg: Mapping[str, Any]) -> Rasterizer | None:
     True
     """
     found = cfg.get("raster_params")
-    map_type = found.get("map_type") if isinstance(found, Mapping) else None
+    map_type = found.get("map_type") if is_mapping(found) else None
     if map_type is None:
         return None
     if MAP_TYPES.get(map_type, (False, ""))[1]:

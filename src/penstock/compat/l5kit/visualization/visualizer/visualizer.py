@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from penstock.compat.l5kit.visualization.visualizer.common import FrameVisualization
+from penstock.core.narrowing import is_array, is_integer
 from penstock.errors import DataError, require
 
 _AROUND = 50  # metres that are shown to each side of the ego
@@ -89,6 +88,6 @@ def _tables(frame: FrameVisualization, labels: Sequence[str]) -> dict[str, dict[
 
 def _plain(value: Any) -> Any:
     """Return a value as JSON types; track ids as text, because JavaScript's numbers have 53 bits."""
-    if isinstance(value, np.ndarray):
+    if is_array(value):
         return value.tolist()
-    return str(value) if isinstance(value, int | np.integer) and abs(int(value)) >> 53 else value
+    return str(value) if is_integer(value) and abs(int(value)) >> 53 else value
