@@ -250,7 +250,7 @@ def rates(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, dict
     {'loader': {'busy': 0.25, 'chunks': 5.0}}
     """
     spent = max(after["time"] - before["time"], 1e-9)
-    nothing = {"busy": 0.0, "counts": {}}
+    nothing: dict[str, Any] = {"busy": 0.0, "counts": {}}
     found: dict[str, dict[str, float]] = {}
     for name, now in after["stages"].items():
         then = before["stages"].get(name, nothing)

@@ -362,8 +362,9 @@ class OrderedMap(Generic[T, R]):
     def _close_source(self) -> None:
         """Close the generator that items came from. One that another thread is running ends in that thread."""
         with self._input:
-            if isinstance(self._iterator, GeneratorType) and not self._iterator.gi_running:
-                self._iterator.close()
+            source: Any = self._iterator
+            if isinstance(self._iterator, GeneratorType) and not source.gi_running:
+                source.close()
 
 
 _RUNNING: set[OrderedMap[Any, Any]] = set()  # maps that have threads; these hold them anyway

@@ -45,7 +45,7 @@ class Block:
         if isinstance(self.rows, Ragged):
             return np.ascontiguousarray(self.rows.values), self.rows.offsets
         n, width = self.rows.shape
-        return np.ascontiguousarray(self.rows).reshape(-1), np.arange(n + 1) * width
+        return np.ascontiguousarray(self.rows).reshape(-1), np.arange(n + 1, dtype=np.int64) * width
 
     def part(self, first: int, last: int) -> Block:
         """Return frames `first : last` as views."""

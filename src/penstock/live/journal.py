@@ -9,6 +9,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
+from penstock.core.narrowing import is_dict, is_list
 from penstock.errors import FormatError, StateError
 from penstock.files import AppendLog
 
@@ -155,13 +156,14 @@ def parse(lines: Sequence[str | bytes], path: object = None) -> list[Move]:
 
 
 def _move(entry: Any) -> Move:
-    _check(isinstance(entry, dict) and entry.keys() >= {"at", "lo", "in", "out"}, "at, lo, in and out")
-    described, left = entry["in"], entry["out"]
+    _check(is_dict(entry) and entry.keys() >= {"at", "lo", "in", "out"}, "at, lo, in and out")
+    described: Any = entry["in"]
+    left: Any = entry["out"]
     at, lo = (_integer(entry[name], name) for name in ("at", "lo"))
-    _check(isinstance(left, list) and all(isinstance(name, str) for name in left), "a list of names for out")
+    _check(is_list(left) and all(isinstance(name, str) for name in left), "a list of names for out")
     if described is None:
         return Move(at, lo, None, tuple(left))
-    _check(isinstance(described, list) and 3 <= len(described) <= 5, "in as [name, key, count, size, mtime_ns]")
+    _check(is_list(described) and 3 <= len(described) <= 5, "in as [name, key, count, size, mtime_ns]")
     _check(all(isinstance(text, str) for text in described[:2]), "texts for name and key")
     numbers = [_integer(value, "count, size and mtime_ns") for value in described[2:4]]
     numbers += [_integer(value, "mtime_ns", least=-_LARGEST) for value in described[4:]]

@@ -23,7 +23,8 @@ class PassStats:
 
     def __init__(self, patience: int = 64) -> None:
         self.patience = patience
-        self.epoch = self.good = self.bad = self.unread = self.frames = self.idle = 0
+        self.epoch: int = 0
+        self.good = self.bad = self.unread = self.frames = self.idle = 0
 
     def add(self, unpacked: Unpacked) -> Barren | None:
         """Count draws."""

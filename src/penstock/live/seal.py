@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.narrowing import is_array, is_listed, is_mapping, is_scalar
 from penstock.errors import StateError
 
 NAME = "checksum"
@@ -36,23 +37,21 @@ def check_seal(state: Mapping[str, Any]) -> None:
 
 def checksum(value: object, before: int = 0) -> int:
     """Return the CRC-32 of a tree of plain values, continued from `before`."""
-    if isinstance(value, Mapping):
+    if is_mapping(value):
         names = sorted(value)  # JSON may give them back in another order
         for name in names:
             before = checksum(value[name], zlib.crc32(repr(name).encode("utf-8", "surrogatepass"), before))
         return zlib.crc32(f"mapping of {len(names)}".encode(), before)
-    if isinstance(value, np.ndarray) and not (
-        value.ndim == 1 and value.dtype.kind in "iu" and value.dtype != np.uint64
-    ):
+    if is_array(value) and not (value.ndim == 1 and value.dtype.kind in "iu" and value.dtype != np.uint64):
         value = value.tolist()
-    if isinstance(value, list | tuple | np.ndarray):
+    if is_listed(value) or is_array(value):
         return _of_list(value, before)
-    plain = value.item() if isinstance(value, np.generic) else value
+    plain = value.item() if is_scalar(value) else value
     return zlib.crc32(repr(plain).encode("utf-8", "surrogatepass"), before)
 
 
 def _of_list(values: Any, before: int) -> int:
-    numbers = values if isinstance(values, np.ndarray) else _integers(values)
+    numbers = values if is_array(values) else _integers(values)
     if numbers is not None:
         before = zlib.crc32(np.ascontiguousarray(numbers, "<i8").data, before)
     else:
@@ -63,7 +62,7 @@ def _of_list(values: Any, before: int) -> int:
 
 def _integers(values: Any) -> Any:
     """Return a flat list of integers as an array, None for other values."""
-    if not all(isinstance(value, int | np.integer) and type(value) is not bool for value in values):
+    if not all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in values):
         return None
     try:
         return np.array(values, np.int64)

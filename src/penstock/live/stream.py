@@ -105,7 +105,7 @@ class LiveStream:
                 each.gauges["part_of"] = f"{runs_it}{self._suffix}"  # whose threads do its work
                 if each not in self._metrics.stages.values():  # several streams may have it
                     self._metrics.stages[f"{each.name}{self._suffix}"] = each
-        gone = (lambda number: self.pool.remove([number])) if self.follows else None
+        gone = self._gone if self.follows else None
         self._reader = ChunkReader(
             self._catalog, unpacker, hooks, self._hanse, stage, self._store, account=self.account, gone=gone
         )
@@ -120,6 +120,9 @@ class LiveStream:
             unpacked = OrderedMap(self._reader.unpack, self._decide(loaded), limits, metrics=stage)
         self._unpacked: OrderedMap[Any, Unpacked] = unpacked
         self.maps.append(unpacked)
+
+    def _gone(self, number: int) -> None:
+        self.pool.remove([number])
 
     def _draws(self) -> Iterator[Draws]:
         together = self.options.draws * (1 if self._store is None and self._hanse is None else CHEAP)

@@ -322,7 +322,7 @@ class PositionSource:
         first = np.arange(lo, hi, self.batch_size)
         begin, end = self.ranks.share(np.minimum(self.batch_size, hi - first))
         cuts = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - begin)])
-        kept = np.arange(cuts[-1]) + np.repeat(first + begin - cuts[:-1], end - begin)
+        kept = np.arange(cuts[-1], dtype=np.int64) + np.repeat(first + begin - cuts[:-1], end - begin)
         return kept, cuts
 
     def _cut(self, block: Columns, positions: Int, cuts: Int, lo: int) -> list[Batch]:

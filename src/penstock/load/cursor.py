@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeGuard, get_args
 
 import numpy as np
 
+from penstock.core.narrowing import is_list
 from penstock.core.turns import ForkSafeLock
 from penstock.data.map_dataset import check_batches
 from penstock.errors import PlanError, StateError
@@ -235,7 +236,7 @@ def _has_grown(earlier: PositionSource, whole: PositionSource) -> str:
 
 
 def _is_counts(value: object, sources: int) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and len(value) == sources and all(type(n) is int and n >= 0 for n in value)
+    return is_list(value) and len(value) == sources and all(type(n) is int and n >= 0 for n in value)
 
 
 def _range(what: Skippable, feed: PositionSource) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.core.columns import Columns
+from penstock.core.narrowing import is_list, is_tuple
 from penstock.errors import PlanError
 from penstock.flow.limits import PrefetchLimits, cores
 from penstock.flow.metrics import Metrics
@@ -204,8 +205,8 @@ def _nbytes(result: object) -> int:
     """Bytes of a stage's result: columns, or batches with their states."""
     if isinstance(result, Columns):
         return result.nbytes
-    if isinstance(result, list):
-        return sum(_nbytes(part[0] if isinstance(part, tuple) else part) for part in result)
+    if is_list(result):
+        return sum(_nbytes(part[0] if is_tuple(part) else part) for part in result)
     return 0
 
 

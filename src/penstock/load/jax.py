@@ -49,7 +49,8 @@ def _restored(names: Any, values: Iterable[Any]) -> JaxArrays:
     return JaxArrays(dict(zip(names, values, strict=True)))
 
 
-jax.tree_util.register_pytree_with_keys(JaxArrays, _flattened, _restored)
+_jax: Any = jax  # for functions that have arguments without types
+_jax.tree_util.register_pytree_with_keys(JaxArrays, _flattened, _restored)
 
 
 def to_jax(columns: Columns, sharding: jax.sharding.Sharding | None = None) -> JaxArrays:
@@ -82,10 +83,10 @@ def _array(path: str, array: Any, sharding: jax.sharding.Sharding | None) -> Any
             raise SpecError(
                 f"expected columns with rows of one shape to shard, got ragged rows - in {path}; select others"
             )
-        return {"values": jax.numpy.asarray(array.values), "offsets": jax.numpy.asarray(array.offsets)}
+        return {"values": _jax.numpy.asarray(array.values), "offsets": _jax.numpy.asarray(array.offsets)}
     if sharding is None:
-        return jax.numpy.asarray(array)
-    return jax.make_array_from_process_local_data(sharding, np.ascontiguousarray(array))
+        return _jax.numpy.asarray(array)
+    return _jax.make_array_from_process_local_data(sharding, np.ascontiguousarray(array))
 
 
 class JaxLoader(Adapter[JaxArrays]):

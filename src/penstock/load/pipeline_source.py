@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from penstock.core.columns import Columns
+from penstock.core.narrowing import is_mapping
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import PlanError, StateError
 from penstock.flow.look import Bottleneck, StageFigures, bottleneck, figures
@@ -179,7 +180,7 @@ class PipelineSource:
         Raises:
             StateError: The pipeline has started, or the state belongs to another one.
         """
-        if set(saved) != {"pipeline", "batch"} or not isinstance(saved["pipeline"], Mapping):
+        if set(saved) != {"pipeline", "batch"} or not is_mapping(saved["pipeline"]):
             raise StateError(f"expected the state of a Loader of a live pipeline, got one with {sorted(saved)}")
         self.pipeline.load_state_dict(saved["pipeline"])
         return self, self.start()

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from penstock.core.narrowing import is_list
 from penstock.errors import StateError
 
 Int = npt.NDArray[np.int64]
@@ -119,7 +120,7 @@ class Skips:
             >>> Skips.from_json([[2, 4]]).ranges
             [(2, 6)]
         """
-        pairs = [_pair(entry) for entry in value] if isinstance(value, list) else None
+        pairs = [_pair(entry) for entry in value] if is_list(value) else None
         if pairs is None:
             raise StateError(f"expected skipped as a list of [first, count], got {value!r}")
         return cls((first, first + count) for first, count in pairs)

@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.core.boundary import loading_state
 from penstock.core.columns import Columns, nest
+from penstock.core.narrowing import is_mapping
 from penstock.core.ragged import Array, Ragged
 from penstock.core.turns import Turns
 from penstock.data.map_dataset import MapDataset, check_batches
@@ -97,7 +98,7 @@ def _dense(path: str, array: Array) -> list[tuple[str, np.ndarray[Any, Any]]]:
 
 def _tensor(array: np.ndarray[Any, Any]) -> torch.Tensor:
     usable = array.flags.writeable and min(array.strides, default=0) >= 0
-    return torch.from_numpy(array if usable else array.copy())
+    return torch.as_tensor(array if usable else array.copy())
 
 
 def _moved(tensor: torch.Tensor, device: str | torch.device | None, pin: bool) -> torch.Tensor:
@@ -441,7 +442,7 @@ def _worker_states(part: Mapping[str, Any]) -> Iterator[State]:
         yield dict(part)
         return
     for value in part.values():
-        if isinstance(value, Mapping):
+        if is_mapping(value):
             yield from _worker_states(value)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, WrapperSpec
 
+from penstock.core.narrowing import is_listed, is_mapping
 from penstock.errors import DataError, FormatError, SpecError, UnsafeDataError, require
 from penstock.formats.minari.metadata import VERSION
 
@@ -140,9 +141,9 @@ def _check_arguments(spec: EnvSpec, given: Mapping[str, Any]) -> None:
 
 def _json_like(value: Any) -> Any:
     """A value as it is after a way through JSON, for comparing."""
-    if isinstance(value, Mapping):
+    if is_mapping(value):
         return {str(key): _json_like(inner) for key, inner in value.items()}
-    return [_json_like(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+    return [_json_like(inner) for inner in value] if is_listed(value) else value
 
 
 def _check_wrappers(spec: EnvSpec) -> None:

@@ -21,6 +21,7 @@ from penstock.compat.minari.dataset.staging import building
 from penstock.compat.minari.dataset.versions import is_supported
 from penstock.compat.minari.environments import EnvLike, describe, spec_of
 from penstock.compat.minari.serialization import deserialize_space
+from penstock.core.narrowing import is_dict
 from penstock.errors import DataError
 from penstock.formats.minari.metadata import VERSION
 
@@ -157,7 +158,8 @@ def _shared(datasets: Sequence[MinariDataset]) -> dict[str, Any]:
         values = [metadata[name] for metadata in every if metadata.get(name) is not None]
         if values and all(value == values[0] for value in values):
             shared[name] = values[0]
-    requirements = dict.fromkeys(str(line) for metadata in every for line in metadata.get("requirements") or [])
+    listed: list[list[Any]] = [metadata.get("requirements") or [] for metadata in every]
+    requirements = dict.fromkeys(str(line) for lines in listed for line in lines)
     return {**shared, **({"requirements": list(requirements)} if requirements else {})}
 
 
@@ -241,5 +243,5 @@ _SHOWN = {"Algorithm": "algorithm_name", "Author": "author", "Email": "author_em
 
 
 def _flat(space: Any) -> str:
-    made = deserialize_space(space) if isinstance(space, (str, dict)) else space
+    made = deserialize_space(space) if isinstance(space, str) or is_dict(space) else space
     return " ".join(repr(made).split())

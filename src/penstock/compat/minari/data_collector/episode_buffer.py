@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from penstock.compat.minari.dataset.step_data import StepData, singular
+from penstock.core.narrowing import is_array, is_list, is_mapping, is_tuple
 from penstock.errors import DataError
 
 _STEP_KEYS = frozenset(StepData.__annotations__)
@@ -69,22 +68,22 @@ def _joined(held: Any, value: Any, where: str, first: bool = False) -> Any:
     """`value` appended to each leaf of `held`; with `first`, None starts lists of one value."""
     if held is None:
         return _listed(value) if first else _copied(value)
-    if isinstance(value, Mapping):
+    if is_mapping(value):
         return _joined_dict(held, value, where)
-    if isinstance(value, tuple):
-        if not isinstance(held, tuple) or len(held) != len(value):
+    if is_tuple(value):
+        if not is_tuple(held) or len(held) != len(value):
             raise DataError(f"expected {_shape_of(held)}, got a tuple of {len(value)} - at {where}")
         return tuple(_joined(h, v, f"{where}/{i}") for i, (h, v) in enumerate(zip(held, value, strict=True)))
     if isinstance(held, (Mapping, tuple)):
         raise DataError(f"expected {_shape_of(held)}, got a {type(value).__name__} - at {where}")
-    if isinstance(held, list):
+    if is_list(held):
         held.append(_copied(value))
         return held
     return [held, _copied(value)]
 
 
 def _joined_dict(held: Any, value: Mapping[str, Any], where: str) -> dict[str, Any]:
-    if not isinstance(held, Mapping) or held.keys() != value.keys():
+    if not is_mapping(held) or held.keys() != value.keys():
         raise DataError(
             f"expected {_shape_of(held)}, got the keys {sorted(value)} - at {where}; every step needs the same keys: "
             "fill in what is missing in a StepDataCallback, or collect with record_infos='union'"
@@ -93,21 +92,21 @@ def _joined_dict(held: Any, value: Mapping[str, Any], where: str) -> dict[str, A
 
 
 def _shape_of(held: Any) -> str:
-    if isinstance(held, Mapping):
+    if is_mapping(held):
         return f"the keys {sorted(held)}"
-    return f"a tuple of {len(held)}" if isinstance(held, tuple) else "a single value"
+    return f"a tuple of {len(held)}" if is_tuple(held) else "a single value"
 
 
 def _listed(value: Any) -> Any:
-    if isinstance(value, Mapping):
+    if is_mapping(value):
         return {key: _listed(inner) for key, inner in value.items()}
-    return tuple(_listed(inner) for inner in value) if isinstance(value, tuple) else [_copied(value)]
+    return tuple(_listed(inner) for inner in value) if is_tuple(value) else [_copied(value)]
 
 
 def _copied(value: Any) -> Any:
     """Arrays copied, containers of them rebuilt; lists are the caller's buffers and stay themselves."""
-    if isinstance(value, np.ndarray):
+    if is_array(value):
         return value.copy()
-    if isinstance(value, Mapping):
+    if is_mapping(value):
         return {key: _copied(inner) for key, inner in value.items()}
-    return tuple(_copied(inner) for inner in value) if isinstance(value, tuple) else value
+    return tuple(_copied(inner) for inner in value) if is_tuple(value) else value

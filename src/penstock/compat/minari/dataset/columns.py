@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from penstock.core import spaces
 from penstock.core.arrays import AnyArray
 from penstock.core.columns import nest, under
 from penstock.core.episode import REQUIRED, Episode
+from penstock.core.narrowing import is_list, is_mapping, is_tuple
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spec import Align, Field, Spec
 from penstock.errors import DataError
@@ -60,17 +61,20 @@ def leaf_values(path: str, space: spaces.Space, values: Any) -> Iterator[tuple[s
     match space:
         case spaces.Dict():
             keys = list(space.spaces)
-            if isinstance(values, Sequence) and all(isinstance(v, Mapping) and {*v} == {*keys} for v in values):
-                values = {key: [value[key] for value in values] for key in keys}
-            if not isinstance(values, Mapping) or {*values} != {*keys}:
+            rows: Any = values
+            if isinstance(rows, Sequence) and all(
+                is_mapping(row) and {*row} == {*keys} for row in cast("Sequence[Any]", rows)
+            ):
+                values = {key: [row[key] for row in rows] for key in keys}
+            if not is_mapping(values) or {*values} != {*keys}:
                 raise DataError(f"expected {path} as a dict with the keys {keys}, got {_brief(values)}")
             for key, inner in space.spaces.items():
                 yield from leaf_values(f"{path}/{key}", inner, values[key])
         case spaces.Tuple():
             n = len(space.spaces)
-            if isinstance(values, list) and all(isinstance(v, tuple) and len(v) == n for v in values):
+            if is_list(values) and all(is_tuple(v) and len(v) == n for v in values):
                 values = tuple([value[i] for value in values] for i in range(n))
-            if not isinstance(values, tuple) or len(values) != n:
+            if not is_tuple(values) or len(values) != n:
                 raise DataError(f"expected {path} as a tuple of {n}, got {_brief(values)}")
             for i, inner in enumerate(space.spaces):
                 yield from leaf_values(f"{path}/{i}", inner, values[i])
@@ -122,12 +126,12 @@ def _flat(path: str, values: Any) -> AnyArray:
 
 def _free(path: str, tree: Any) -> Iterator[tuple[str, Any]]:
     """Path and values of every leaf of infos or extra groups; None is no value."""
-    if isinstance(tree, tuple):
+    if is_tuple(tree):
         tree = {str(i): value for i, value in enumerate(tree)}
-    if isinstance(tree, Mapping):
+    if is_mapping(tree):
         for key, value in tree.items():
             yield from _free(f"{path}/{key}" if path else str(key), value)
-    elif tree is not None and not (isinstance(tree, list) and all(value is None for value in tree)):
+    elif tree is not None and not (is_list(tree) and all(value is None for value in tree)):
         count = _texts_a_row(tree)
         if count is None:
             yield path, tree
@@ -137,7 +141,7 @@ def _free(path: str, tree: Any) -> Iterator[tuple[str, Any]]:
 
 def _texts_a_row(values: Any) -> int | None:
     """How many texts each row is a list of, each of which becomes a column; None for other values."""
-    if not isinstance(values, list) or not all(map(is_texts, values)):
+    if not is_list(values) or not all(map(is_texts, values)):
         return None
     counts = {len(row) for row in values}
     return counts.pop() if len(counts) == 1 else None

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from penstock.core.arrays import AnyArray, BoolArray
+from penstock.core.narrowing import is_array, is_dict, is_tuple
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +54,11 @@ class EpisodeData:
 
 def _outline(value: Any) -> str:
     match value:
-        case np.ndarray():
+        case _ if is_array(value):
             return f"ndarray of shape {value.shape} and dtype {value.dtype}"
-        case dict():
+        case _ if is_dict(value):
             return "{" + ", ".join(f"{key}: {_outline(inner)}" for key, inner in value.items()) + "}"
-        case tuple():
+        case _ if is_tuple(value):
             return "(" + ", ".join(_outline(inner) for inner in value) + ")"
         case _:
             return repr(value)

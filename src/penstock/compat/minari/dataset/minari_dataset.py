@@ -66,7 +66,8 @@ class MinariDataset:
         self._id = str(metadata["dataset_id"])
         self._version = str(metadata["minari_version"])
         self._env_specs = {name: metadata.get(name) for name in ("env_spec", "eval_env_spec")}
-        self._combined = [str(part) for part in metadata.get("combined_datasets") or []]
+        parts: list[Any] = metadata.get("combined_datasets") or []
+        self._combined = list(map(str, parts))
         if not is_supported(metadata["minari_version"]):
             raise FormatError(
                 f"expected a dataset of a release up to {VERSION}, got one of {self._version}; install a newer release",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import gymnasium
 import numpy as np
@@ -355,7 +355,7 @@ def storage_class(data_format: str) -> type[MinariStorage]:
 
 def is_image_space(space: GymSpace) -> bool:
     """Return whether the standard stores a space as images: uint8, 2 or 3 dimensions, sides of 32 or more, 0 to 255."""
-    return isinstance(space, gymnasium.spaces.Box) and is_image(from_gymnasium(space))
+    return isinstance(space, gymnasium.spaces.Box) and is_image(from_gymnasium(cast("GymSpace", space)))
 
 
 def _checked_id(buffer: EpisodeBuffer, number: int) -> EpisodeBuffer:

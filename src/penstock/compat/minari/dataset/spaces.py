@@ -24,10 +24,11 @@ def stored_space(space: gymnasium.Space[Any]) -> spaces.Space:
     >>> stored_space(gymnasium.spaces.Discrete(2))
     Discrete(n=2, start=0)
     """
+    inner: Any = getattr(space, "spaces", None)  # its type there says nothing about the spaces below
     if isinstance(space, gymnasium.spaces.Dict):
-        return spaces.Dict({key: stored_space(inner) for key, inner in space.spaces.items()})
+        return spaces.Dict({key: stored_space(part) for key, part in inner.items()})
     if isinstance(space, gymnasium.spaces.Tuple):
-        return spaces.Tuple(tuple(stored_space(inner) for inner in space.spaces))
+        return spaces.Tuple(tuple(stored_space(part) for part in inner))
     try:
         return from_gymnasium(space)
     except SpecError:

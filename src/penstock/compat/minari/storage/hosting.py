@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from penstock.compat.minari.dataset.ids import gen_dataset_id, latest, parse_dataset_id
@@ -39,7 +40,7 @@ def list_remote_datasets(
     cloud = get_cloud_storage(remote_path)
     dataset_ids = list(cloud.list_datasets(prefix))
     with ThreadPoolExecutor(max_workers=10) as pool:
-        fetched = list(pool.map(lambda dataset_id: _fetched(cloud, dataset_id), dataset_ids))
+        fetched = list(pool.map(partial(_fetched, cloud), dataset_ids))
     found: dict[str, dict[str, Any]] = {}
     for dataset_id, entries in zip(dataset_ids, fetched, strict=True):
         if isinstance(entries, Exception):
@@ -170,7 +171,8 @@ def _download_namespaces(cloud: CloudStorage, dataset_id: str) -> None:
 
 def _download_parts(hub: str | None, dataset_id: str, seen: set[str]) -> None:
     entries = MinariStorage.read_raw_metadata(get_dataset_path(dataset_id) / root.DATA)
-    parts = [str(part) for part in entries.get("combined_datasets") or [] if part not in seen]
+    known: list[Any] = entries.get("combined_datasets") or []
+    parts = [str(part) for part in known if part not in seen]
     if parts:
         print(f"\nDataset {dataset_id} is a combination of {', '.join(parts)}; downloading these too ...")
     for part in parts:
@@ -198,6 +200,7 @@ def upload_dataset(dataset_id: str, token: str | None = None) -> None:
         entries = MinariStorage.read_raw_metadata(get_dataset_path(part) / root.DATA)
         print(f"Uploading dataset {part}")
         cloud.upload_dataset(part)
-        found = [str(inner) for inner in entries.get("combined_datasets") or [] if inner not in seen]
+        known: list[Any] = entries.get("combined_datasets") or []
+        found = [str(inner) for inner in known if inner not in seen]
         seen.update(found)
         waiting.extend(inner for inner in found if inner not in set(cloud.list_datasets(inner)))

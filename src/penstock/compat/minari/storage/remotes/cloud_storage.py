@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.compat.minari.storage.datasets_root_dir import get_dataset_path
+from penstock.core.narrowing import is_dict
 from penstock.errors import DataError, FormatError, PenstockError, UnsafeDataError, require
 from penstock.files import atomic_path, move, scratch_folder
 from penstock.formats.minari import ids, metadata, root
@@ -139,7 +140,7 @@ class CloudStorage:
             found = json.loads(raw)
         except (ValueError, RecursionError) as error:
             raise FormatError(f"expected one JSON object: {error}", path=self._path(name)) from error
-        if not isinstance(found, dict):
+        if not is_dict(found):
             raise FormatError(f"expected one JSON object, got a {type(found).__name__}", path=self._path(name))
         return found
 
