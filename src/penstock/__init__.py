@@ -9,13 +9,13 @@ Columns(rewards: float64[2])
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import lazy_loader
 
 __version__ = "0.1.0"
 
-_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_load, __dir__, __all__ = cast("tuple[Any, Any, list[str]]", lazy_loader.attach_stub(__name__, __file__))
 
 
 def __getattr__(name: str) -> Any:

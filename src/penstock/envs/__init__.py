@@ -10,13 +10,13 @@ Importing this package loads nothing else; `load_vec_env` needs Gymnasium, the r
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import lazy_loader
 
 from penstock.errors import require
 
-_load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_load, __dir__, __all__ = cast("tuple[Any, Any, list[str]]", lazy_loader.attach_stub(__name__, __file__))
 
 
 def __getattr__(name: str) -> Any:

@@ -9,6 +9,8 @@ The package exports the stages; each module is imported at the first use of its 
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import lazy_loader
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__getattr__, __dir__, __all__ = cast("tuple[Any, Any, list[str]]", lazy_loader.attach_stub(__name__, __file__))

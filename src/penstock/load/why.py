@@ -93,9 +93,8 @@ class Why:
     def _cell(self, name: str, i: int) -> str:
         value = self.table[name][i]
         if name == "source":
-            return " ".join(
-                filter(None, [str(value), self.parts[value] if self.parts else "", self.sources[int(value)]])
-            )
+            part = self.parts[int(value)] if self.parts else ""
+            return " ".join(filter(None, [str(value), part, self.sources[int(value)]]))
         if name == "share":
             return f"{value:.4g}"
         return ("yes" if value else "") if name == "skipped" else str(value)

@@ -61,10 +61,9 @@ def leaf_values(path: str, space: spaces.Space, values: Any) -> Iterator[tuple[s
     match space:
         case spaces.Dict():
             keys = list(space.spaces)
-            rows: Any = values
-            if isinstance(rows, Sequence) and all(
-                is_mapping(row) and {*row} == {*keys} for row in cast("Sequence[Any]", rows)
-            ):
+            rows = cast("Sequence[Any]", values)
+            listed = isinstance(values, Sequence)
+            if listed and all(is_mapping(row) and {*row} == {*keys} for row in rows):
                 values = {key: [row[key] for row in rows] for key in keys}
             if not is_mapping(values) or {*values} != {*keys}:
                 raise DataError(f"expected {path} as a dict with the keys {keys}, got {_brief(values)}")
