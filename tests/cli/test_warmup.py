@@ -42,10 +42,8 @@ def test_types_have_as_many_arguments_as_their_kernel() -> None:
 
 
 def test_kernels_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = [
-        ("penstock.kernels.checksum.digest", "u8[1C] u8[1C]"),
-        *((name, text) for name, text in warmup.signatures() if name == STATED[0]),
-    ]
+    few = [(name, text) for name, text in warmup.signatures() if name.endswith(("._lookup3", ".permute_in"))]
+    assert len(few) == 2
     monkeypatch.setattr(warmup, "signatures", lambda: few)
     CliRunner().invoke(app, ["warmup"])
     again = CliRunner().invoke(app, ["warmup", "--json"])

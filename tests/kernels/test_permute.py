@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels import compiled, reference
 from penstock.kernels.permute import LARGEST, permute
+from tests.kernels.reference import permute as reference
 
 SEAMS = [1, 2, 3, *(2**k + d for k in (2, 3, 4, 6, 8, 10, 12) for d in (-1, 0, 1)), 10007]
 GOLDEN_10 = [8, 0, 3, 2, 6, 7, 4, 1, 5, 9]
@@ -31,14 +31,12 @@ def test_every_length_is_permuted_exactly(n: int) -> None:
 
 @pytest.mark.parametrize("inverse", [False, True])
 @pytest.mark.parametrize("n", [*SEAMS, 65537, 2**52 - 1, 2**52, 2**52 + 1, 2**61 + 7, LARGEST])
-def test_compiled_equals_reference(n: int, inverse: bool) -> None:
+def test_the_cipher_equals_its_definition(n: int, inverse: bool) -> None:
     x = np.unique(np.linspace(0, n - 1, 1500).astype(np.int64).clip(0, n - 1))
     mixed = np.where(np.arange(len(x)) % 7, n, x + 1), np.arange(len(x)) // 5
-    outs = [np.empty(len(x), np.int64) for _ in range(2)]
-    for kernel, out in zip((compiled, reference), outs, strict=True):
-        kernel.permute(x, *mixed, np.uint64(2**64 - 1), inverse, out)
-    np.testing.assert_array_equal(*outs)
-    assert np.all((outs[0] >= 0) & (outs[0] < mixed[0]))
+    there = permute(x, *mixed, 2**64 - 1, inverse=inverse)
+    np.testing.assert_array_equal(there, reference.permute(x, *mixed, 2**64 - 1, inverse=inverse))
+    assert np.all((there >= 0) & (there < mixed[0]))
 
 
 @settings(deadline=None)
@@ -116,3 +114,19 @@ def test_one_bit_of_the_position_changes_half_of_the_bits() -> None:
 def test_seed_and_stream_both_count() -> None:
     orders = {tuple(order(50, seed, stream)) for seed in range(20) for stream in range(20)}
     assert len(orders) == 400
+
+
+@pytest.mark.parametrize(("x", "size"), [(-1, 5), (5, 5), (0, 0), (2**62, 7)])
+def test_a_position_outside_is_refused(x: int, size: int) -> None:
+    zero = np.zeros(700, np.int64)
+    places, sizes = zero.copy(), zero + 9
+    places[600], sizes[600] = x, size
+    with pytest.raises(IndexError, match=f"expected position 600 within 0:{size}, got {x}"):
+        permute(places, sizes, zero, 1)
+
+
+def test_arrays_have_one_length() -> None:
+    one, two = np.ones(1, np.int64), np.ones(2, np.int64)
+    for arrays in ((one, two, two), (two, one, two), (two, two, one)):
+        with pytest.raises(ValueError, match="equal length"):
+            permute(*arrays, 1)

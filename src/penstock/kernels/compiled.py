@@ -12,10 +12,6 @@ from typing import Any
 from penstock.kernels.cache_folder import cache_folder
 
 FILES: dict[str, tuple[str, ...]] = {
-    "checksum": (
-        "digest",
-        "lookup3",
-    ),
     "chess": (
         "check_chess_rows",
         "decode_chess",
@@ -37,7 +33,6 @@ FILES: dict[str, tuple[str, ...]] = {
         "turn_policies",
     ),
     "chess_trace": ("trace",),
-    "cipher": ("permute",),
     "driving": (
         "move_lines",
         "nearest_agents",

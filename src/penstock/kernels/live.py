@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 
 from penstock.kernels import live_reference
-from penstock.kernels.cipher import CHUNK, mix, permute_in
-from penstock.kernels.cipher_reference import GOLDEN
 from penstock.kernels.intrinsics import memcpy
 from penstock.kernels.jit import helper, kernel
+from penstock.kernels.permute import CHUNK, GOLDEN, mix, permute_in
 
 _GOLDEN = np.uint64(GOLDEN)
 

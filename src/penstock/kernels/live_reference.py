@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.cipher_reference import GOLDEN, mix, permute
+from penstock.kernels.permute import GOLDEN, mix, permute
 
 Int = npt.NDArray[np.int64]
 
@@ -43,7 +43,8 @@ def shuffle_places(key: Any, number: int, n: int, begin: int, endless: bool, out
     """
     at = np.arange(begin, begin + len(out))
     mixed = mix(np.array([number], np.uint64) * np.uint64(GOLDEN) + key)[0]
-    permute(at % n, np.full(len(at), n), at // n if endless else np.zeros(len(at), np.int64), mixed, False, out)
+    stream = at // n if endless else np.zeros(len(at), np.int64)
+    out[:] = permute(at % n, np.full(len(at), n), stream, int(mixed))
 
 
 def exchange(

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.kernels.cipher import permute
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 from penstock.kernels.packing_read_reference import GIVEN, LEFT, OF_EPOCH, OF_RUN, OF_WINDOW, PARTS, RIGHT
+from penstock.kernels.permute import permute
 
 _OF_EPOCH, _OF_WINDOW, _OF_RUN = np.uint64(OF_EPOCH), np.uint64(OF_WINDOW), np.uint64(OF_RUN)
 
@@ -66,12 +66,11 @@ def pack_items(
     room = np.empty((3, out.shape[1]), np.int64)
     _ranks(extent, epoch, number, slot, slot_first, run, run_first, room, out)
     if len(run) > 0:
-        permute(room[0], room[1], room[2], seed[0], False, room[0])
+        room[0] = permute(room[0], room[1], room[2], int(seed[0]))
     _positions(extent, number, local, position, room, out)
     if section[1].any():
         _blocks(section, block, room, out[1])
-        there = np.maximum(room[0], 0)
-        permute(there, room[1], room[2], seed[1], False, there)
+        there = permute(np.maximum(room[0], 0), room[1], room[2], int(seed[1]))
         out[1] += np.where(room[0] >= 0, there * block, 0)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.cipher_reference import permute
+from penstock.kernels.permute import permute
 
 Int = npt.NDArray[np.int64]
 OF_EPOCH, OF_WINDOW, OF_RUN = 0xD6E8FEB86659FD93, 0xA0761D6478BD642F, 0xE7037ED1A0B428DB
@@ -86,9 +86,7 @@ def item_at(position: int, section: Int, block: int, seed: Any) -> int:
 
 
 def _permuted(x: int, size: int, stream: int, seed: Any) -> int:
-    out = np.empty(1, np.int64)
-    permute(np.array([x]), np.array([size]), np.array([stream]), np.uint64(seed), False, out)
-    return int(out[0])
+    return int(permute(np.array([x]), np.array([size]), np.array([stream]), int(seed))[0])
 
 
 def lay(pack: Int, total: Int, part: Any, limit: Int, policy: int, align: int, head: int, out: Int) -> None:

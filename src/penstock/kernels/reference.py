@@ -11,7 +11,6 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.checksum_reference import lookup3  # noqa: F401 - one module has them all
 from penstock.kernels.chess_reference import (  # noqa: F401 - one module has them all
     check_chess_rows,
     decode_chess,
@@ -32,7 +31,6 @@ from penstock.kernels.chess_rescore_reference import (  # noqa: F401 - one modul
     turn_policies,
 )
 from penstock.kernels.chess_trace_reference import called_for, trace  # noqa: F401 - one module has them all
-from penstock.kernels.cipher_reference import permute  # noqa: F401 - one module has them all
 from penstock.kernels.driving_reference import (  # noqa: F401 - one module has them all
     move_lines,
     nearest_agents,
@@ -81,9 +79,6 @@ from penstock.kernels.warp_reference import warp  # noqa: F401 - one module has 
 
 Int = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-
-# Odd constants with their bits well spread, from the generator SplitMix64 (Steele, Lea and Flood, 2014).
-DIGEST_STEP, DIGEST_1, DIGEST_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 def gather_rows(
@@ -136,19 +131,3 @@ def gather_tiles(
                     held = buffers[int(tile_buffer[tile])][int(tile_offset[tile]) :]
                     slab = held[: prod((height, *sides)) * len(fill)].reshape(height, *sides, len(fill))[inside]
                     row[box] = slab[tuple(slice(n) for n in row[box].shape)]
-
-
-def digest(words: npt.NDArray[np.uint64], sums: npt.NDArray[np.uint64]) -> None:
-    """Fill `sums` `[2]` with two sums over the words, each word mixed together with its place.
-
-    >>> sums = np.zeros(2, np.uint64)
-    >>> digest(np.arange(3, dtype=np.uint64), sums)
-    >>> digest(np.zeros(0, np.uint64), sums)
-    >>> sums.tolist()
-    [0, 0]
-    """
-    x = words + np.arange(len(words), dtype=np.uint64) * np.uint64(DIGEST_STEP)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(DIGEST_1)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(DIGEST_2)
-    sums[0] = (x ^ (x >> np.uint64(31))).sum(dtype=np.uint64)
-    sums[1] = ((x ^ (x >> np.uint64(29))) * np.uint64(DIGEST_STEP)).sum(dtype=np.uint64)

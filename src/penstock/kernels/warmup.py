@@ -14,11 +14,6 @@ PACKAGES = ("penstock.kernels",)
 """The packages whose modules have kernels."""
 
 SIGNATURES: dict[str, tuple[str, ...]] = {
-    "checksum.digest": (
-        "u8[1C] u8[1C]",
-        "u8[1Cr] u8[1C]",
-    ),
-    "checksum.lookup3": ("u4[1Cr] i8",),
     "chess.check_chess_rows": (
         "u1[1Cr] i8[1Cr] i8",
         "u1[1C] i8[1C] i8",
@@ -65,7 +60,6 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
         "u1[2C] f4[2C] i8[3Cr] i8[2Cr] i8[2Cr] u1[2C] i8[2C] i8[1C]",
         "u1[2Cr] f4[2Ar] i8[3Cr] i8[2Cr] i8[2Cr] u1[2C] i8[2C] i8[1C]",
     ),
-    "cipher.permute_in": ("i8[1C] i8[1C] i8[1C] u8 b1 u8[2C] i8[1C]",),
     "driving.move_lines": ("f8[3C] i8[1C] i8[2C] f8[3C] f4[2C] f8 f4[4C] b1[3C]",),
     "driving.nearest_agents": ("i8[2C] i8[2C] i4[1C] f8[2C] i4[1C] b1[1C] f8[2C] i8[1C] f8 i8[2C] i8[2C]",),
     "driving.nearest_lines": ("f8[3C] f8[3C] f8[2C] f8 i8[2C]",),

@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.cipher_reference import GOLDEN, mix
+from penstock.kernels.permute import GOLDEN, mix
 
 
 def key(seed: int, purpose: str) -> np.uint64:

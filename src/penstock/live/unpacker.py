@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import PlanError
-from penstock.kernels.cipher_reference import MIX_1, MIX_2, mix
 from penstock.kernels.dispatch import kernels
+from penstock.kernels.permute import MIX_1, MIX_2, mix
 from penstock.live.seeds import chances, key
 from penstock.plan.weights import Weight
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.containers.hdf5 import image
 from penstock.containers.hdf5.filters import decode, fletcher32
-from penstock.containers.hdf5.image import lookup3
 from penstock.containers.hdf5.messages import Filter
 from penstock.errors import FormatError
+from penstock.kernels import checksum
+from penstock.kernels.checksum import lookup3
 
 
 def test_lookup3_of_its_author() -> None:
@@ -23,11 +23,11 @@ def test_lookup3_of_its_author() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_lookup3_compiled_is_that_of_the_definition(data: bytes) -> None:
+def test_lookup3_compiled_equals_lookup3_in_python(data: bytes) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(image, "PATIENCE", 1 << 60)
+        patch.setattr(checksum, "PATIENCE", 1 << 60)
         expected = lookup3(data)
-        patch.setattr(image, "PATIENCE", -1)
+        patch.setattr(checksum, "PATIENCE", -1)
         assert lookup3(data) == expected
 
 

@@ -11,20 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
-import numpy as np
-
 from penstock.core.arrays import ByteArray
 from penstock.errors import ChecksumError, DataError, FormatError
 from penstock.files.mapping import map_descriptor
-from penstock.kernels import checksum_reference
-from penstock.kernels.dispatch import kernels
+from penstock.kernels.checksum import lookup3
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 UNDEFINED = 0xFFFFFFFFFFFFFFFF
 INFLATION = 1032  # deflate cannot make more than 1032 bytes out of one
 SUPERBLOCK_BYTES = 128  # no version is longer
-PATIENCE = 1 << 17  # bytes that a process hashes before loading compiled kernels pays
-_HASHED = [0]  # by this process
 MALFORMED = (struct.error, IndexError, KeyError, ValueError, OverflowError, RecursionError, zlib.error)
 
 P = ParamSpec("P")
@@ -194,17 +189,3 @@ def verify(raw: bytes, what: str, at: int) -> None:
     """Raise `ChecksumError` unless the last 4 bytes are the checksum of what precedes them."""
     if len(raw) < 4 or lookup3(raw[:-4]) != int.from_bytes(raw[-4:], "little"):
         raise ChecksumError(f"checksum of {what} at byte {at} is wrong")
-
-
-def lookup3(data: bytes) -> int:
-    """Jenkins' lookup3 hash (`hashlittle` with 0), the checksum of all newer HDF5 structures.
-
-    Cost: 0.1 µs a byte for the first 128 KiB of a process, and a hundredth of that from then on.
-
-    >>> hex(lookup3(b"Four score and seven years ago"))
-    '0x17770551'
-    """
-    _HASHED[0] += len(data)
-    words = np.frombuffer(data.ljust(-(-len(data) // 12) * 12, b"\0"), "<u4")
-    module = kernels() if _HASHED[0] > PATIENCE else checksum_reference
-    return int(module.lookup3(words, len(data)))

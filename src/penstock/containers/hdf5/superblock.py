@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 
-from penstock.containers.hdf5.image import SIGNATURE, UNDEFINED, Superblock, lookup3
+from penstock.containers.hdf5.image import SIGNATURE, UNDEFINED, Superblock
 from penstock.containers.hdf5.root import RootPlace
+from penstock.kernels.checksum import lookup3
 
 LEAF_K, INTERNAL_K, CHUNK_K = 4, 4, 2  # small nodes: fewer bytes a commit copies, and an episode takes
 NEW = Superblock(1, 0, 0, UNDEFINED, LEAF_K, INTERNAL_K, CHUNK_K, UNDEFINED, 0)

@@ -1,4 +1,4 @@
-"""Reference implementation of the cipher behind `permute`, in NumPy. The compiled cipher must equal it."""
+"""Definition of `penstock.kernels.permute`: a Feistel network with cycle walking, written to be read."""
 
 from __future__ import annotations
 
@@ -6,29 +6,21 @@ from math import isqrt
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Int = npt.NDArray[np.int64]
+from penstock.core.arrays import IntArray
 
-ROUNDS = 6
-SMALL = 64  # halves of few values hold little randomness a round, so small radices get more rounds
-GOLDEN = 0x9E3779B97F4A7C15
-MIX_1, MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+ROUNDS, SMALL = 6, 64
+GOLDEN, MIX_1, MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 def mix(z: Any) -> Any:
-    """The finaliser of SplitMix64 on a uint64 array: every input bit changes every output bit with probability 1/2.
-
-    >>> hex(mix(np.array([1], np.uint64))[0])
-    '0x5692161d100b05e5'
-    """
     z = (z ^ (z >> np.uint64(30))) * np.uint64(MIX_1)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(MIX_2)
     return z ^ (z >> np.uint64(31))
 
 
-def permute(x: Int, size: Int, stream: Int, seed: np.uint64, inverse: bool, out: Int) -> None:
-    """A Feistel network on radix `a` by `b` with cycle walking; see `penstock.kernels.permute`."""
+def permute(x: IntArray, size: IntArray, stream: IntArray, seed: int, *, inverse: bool = False) -> IntArray:
+    out = np.empty(len(x), np.int64)
     base = mix(np.asarray([seed], np.uint64) + np.uint64(GOLDEN))
     key = mix(base ^ mix(stream.astype(np.uint64)))
     for n in np.unique(size).tolist():
@@ -39,6 +31,7 @@ def permute(x: Int, size: Int, stream: Int, seed: np.uint64, inverse: bool, out:
             out[todo] = value.astype(np.int64)
             walks = value >= n
             todo, value = todo[walks], value[walks]
+    return out
 
 
 def _cipher(x: Any, n: int, key: Any, inverse: bool) -> Any:
