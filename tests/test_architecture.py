@@ -141,6 +141,24 @@ def test_own_modules_are_imported_on_top() -> None:
     assert inside == []
 
 
+def test_frozen_dataclasses_are_frozen() -> None:
+    """Fields are set while an instance is created, by `set_fields`, and never afterwards."""
+    creating = {"__post_init__", "require_int", "trusted"}
+    wrong = [
+        f"{file.relative_to(ROOT)}:{node.lineno} {ast.unparse(node.func)} in {function.name}"
+        for file in FILES
+        if module_of(file) != "penstock.core.frozen"
+        for function in functions(parsed(file))
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call)
+        and (
+            ast.unparse(node.func) == "object.__setattr__"
+            or (ast.unparse(node.func) == "set_fields" and function.name not in creating)
+        )
+    ]
+    assert wrong == []
+
+
 ARRAY_TYPES = {
     ast.unparse(node.value)
     for node in parsed(PACKAGE / "core/arrays.py").body

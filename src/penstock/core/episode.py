@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.core.columns import nest, under
+from penstock.core.frozen import set_fields
 from penstock.core.html import columns_table, page
 from penstock.core.ragged import Array, Ragged
 from penstock.core.spaces import Space, unflatten
@@ -72,8 +73,7 @@ class Episode:
             metadata: Metadata of the episode.
         """
         made = cls.__new__(cls)
-        for name, value in (("spec", spec), ("columns", columns), ("id", id), ("metadata", metadata)):
-            object.__setattr__(made, name, value)
+        set_fields(made, spec=spec, columns=columns, id=id, metadata=metadata)
         return made
 
     def _check(self, path: str, array: Array, steps: int) -> None:

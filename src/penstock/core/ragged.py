@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.frozen import set_fields
 from penstock.errors import SpecError
 
 PREVIEW = 8, 40  # values and characters of a row that a preview shows
@@ -48,7 +49,7 @@ class Ragged:
                 f"expected offsets from 0 that never decrease and end at {len(self.values)}, the number of values, "
                 f"got {n + 1} offsets {_ends(self.offsets)}"
             )
-        object.__setattr__(self, "grid", self.grid or (n,))
+        set_fields(self, grid=self.grid or (n,))
         if int(np.prod(self.grid)) != n:
             raise SpecError(f"expected a grid of {n} rows, got {self.grid}")
 

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.arrays import AnyArray, BoolArray
+from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_listed
 from penstock.core.ragged import Array, Ragged
 from penstock.errors import SpecError
@@ -120,12 +121,11 @@ class Box(Space):
     type: ClassVar[str] = "Box"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", _number_dtype(self.dtype))
+        set_fields(self, dtype=_number_dtype(self.dtype))
         low, high = (np.asarray(bound) for bound in (self.low, self.high))
         if low.shape != high.shape:
             raise SpecError(f"expected low and high of one shape, got {low.shape} and {high.shape}")
-        object.__setattr__(self, "low", low.astype(self.dtype))
-        object.__setattr__(self, "high", high.astype(self.dtype))
+        set_fields(self, low=low.astype(self.dtype), high=high.astype(self.dtype))
 
     def __repr__(self) -> str:
         return f"Box({_span(self.low)}, {_span(self.high)}, {self.shape}, {self.dtype})"
@@ -173,7 +173,7 @@ class Discrete(Space):
     type: ClassVar[str] = "Discrete"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", _number_dtype(self.dtype))
+        set_fields(self, dtype=_number_dtype(self.dtype))
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON of the Minari standard."""
@@ -210,13 +210,12 @@ class MultiDiscrete(Space):
     type: ClassVar[str] = "MultiDiscrete"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", _number_dtype(self.dtype))
+        set_fields(self, dtype=_number_dtype(self.dtype))
         nvec = np.asarray(self.nvec, self.dtype)
         start = np.zeros_like(nvec) if self.start is None else np.asarray(self.start, self.dtype)
         if nvec.shape != start.shape:
             raise SpecError(f"expected nvec and start of one shape, got {nvec.shape} and {start.shape}")
-        object.__setattr__(self, "nvec", nvec)
-        object.__setattr__(self, "start", start)
+        set_fields(self, nvec=nvec, start=start)
 
     @property
     def shape(self) -> tuple[int, ...]:

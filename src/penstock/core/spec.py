@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock.core.columns import under
+from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_mapping
 from penstock.core.spaces import Space, json_object, json_text
 from penstock.errors import SpecError, suggestion
@@ -49,8 +50,7 @@ class Field:
     kind: Kind = "array"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "dtype", np.dtype(self.dtype))
-        object.__setattr__(self, "shape", tuple(int(s) for s in self.shape))
+        set_fields(self, dtype=np.dtype(self.dtype), shape=tuple(int(s) for s in self.shape))
         if self.dtype.hasobject:
             raise SpecError(f"expected a dtype of plain bytes, got {self.dtype}; store text with kind='text'")
         if self.align not in ALIGNS:

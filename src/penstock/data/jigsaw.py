@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from penstock.core.arrays import AnyArray, ByteArray, IntArray, UInt64Array
 from penstock.core.columns import Columns
+from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_array
 from penstock.errors import FormatError, PlanError, SpecError
 
@@ -75,7 +76,7 @@ class Jigsaw:
             raise PlanError(f"expected a gap of 0 pixels or more, got {self.gap}")
         path = self.table if isinstance(self.table, str | PathLike) else None
         table = _loaded(path) if path is not None else np.asarray(self.table)
-        object.__setattr__(self, "table", _checked(table, self.n_tiles, path))
+        set_fields(self, table=_checked(table, self.n_tiles, path))
 
     def __repr__(self) -> str:
         orders = self._orders

@@ -48,20 +48,29 @@ class Mapped:
         fn: Called as `fn(columns)`, or as `fn(columns, keys)` if there is a seed.
         seed: Seed of the keys. The default None passes no keys.
         version: Text or number that replaces the digest. The default is None.
+        digest: Digest of the function, taken when it was mapped.
     """
 
     fn: MapFn
     seed: int | None
     version: str | int | None = None
-    _digest: FunctionDigest = field(init=False, repr=False, compare=False)
+    digest: FunctionDigest = field(repr=False, compare=False, kw_only=True)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_digest", FunctionDigest.of(self.fn, self.version))
+    @classmethod
+    def of(cls, fn: MapFn, seed: int | None, version: str | int | None) -> Mapped:
+        """Take the digest of a function, as it is now.
+
+        Args:
+            fn: The function.
+            seed: Seed of the keys, or None.
+            version: Text or number that replaces the digest, or None.
+        """
+        return cls(fn, seed, version, digest=FunctionDigest.of(fn, version))
 
     @property
     def fingerprint(self) -> str:
         """Digest of the function, and the seed."""
-        return f"map({self._digest.text}, seed={self.seed})"
+        return f"map({self.digest.text}, seed={self.seed})"
 
     def __call__(self, columns: Columns, positions: IntArray) -> Columns:
         """Apply the function, and check that the number of rows stays the same."""
@@ -569,7 +578,7 @@ class MapDataset:
             >>> one.fingerprint == other.fingerprint
             False
         """
-        stage = Mapped(fn, seed, version)
+        stage = Mapped.of(fn, seed, version)
         return MapDataset(self.sources, self.plan, (*self.maps, stage), _Derived(self, stage))
 
     def iterate(

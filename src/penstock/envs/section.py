@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Self, cast
 
+from penstock.core.frozen import set_fields
 from penstock.envs.updates import plain, update
 from penstock.errors import DataError, FormatError, require, suggestion
 from penstock.files import write_atomic
@@ -46,7 +47,7 @@ class Section:
             if not check.holds(value):
                 raise DataError(f"expected {check.expected} for {self._place(each.name)}, got {value!r}")
             if isinstance(value, Mapping):  # a copy, so that the caller cannot change it
-                object.__setattr__(self, each.name, plain(value))
+                set_fields(self, **{each.name: plain(value)})
 
     def __hash__(self) -> int:
         return hash((type(self), _frozen(self.to_mapping())))

@@ -161,7 +161,7 @@ class RowSize:
             self.nbytes, self.measured = max(self.nbytes, -(-block.nbytes // block.n)), True
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class PositionSource:
     """Batches of a `MapDataset`. State `{"position": p}`: the consumer has the samples before position `p`.
 
@@ -192,10 +192,10 @@ class PositionSource:
 
     def __post_init__(self) -> None:
         if self.episodes is None:
-            object.__setattr__(self, "episodes", tuple(len(source) for source in self.dataset.sources))
-        object.__setattr__(self, "recycler", Recycler(self.memory))
-        object.__setattr__(self, "row", RowSize(self.dataset.row_bytes()))
-        object.__setattr__(self, "digest", self.dataset.plan.fingerprint[:8])
+            self.episodes = tuple(len(source) for source in self.dataset.sources)
+        self.recycler = Recycler(self.memory)
+        self.row = RowSize(self.dataset.row_bytes())
+        self.digest = self.dataset.plan.fingerprint[:8]
 
     @property
     def fingerprint(self) -> str:

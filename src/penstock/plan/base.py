@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from penstock.core.arrays import IntArray
+from penstock.core.frozen import set_fields
 from penstock.core.html import page, table
 from penstock.core.narrowing import is_integer
 from penstock.core.selection import Selection
@@ -632,4 +633,4 @@ def require_int(transform: object, name: str, least: int, most: int | None = Non
     if not whole or value < least or (most is not None and value > most):
         limit = f"of at least {least}" if most is None else f"within {least} to {most}"
         raise PlanError(f"expected {type(transform).__name__} {name} to be an integer {limit}, got {value!r}")
-    object.__setattr__(transform, name, int(value))
+    set_fields(transform, **{name: int(value)})

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from penstock.core.columns import under
+from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_mapping, is_tuple
 from penstock.errors import PlanError, suggestion
 from penstock.plan.base import MarkKind, Plan, PlanTransform, require_int
@@ -96,13 +97,13 @@ class Pack(PlanTransform):
     def __post_init__(self) -> None:
         require_int(self, "window", 1)
         if isinstance(self.length, Mapping):
-            object.__setattr__(self, "length", tuple(sorted((str(c), int(v)) for c, v in self.length.items())))
+            set_fields(self, length=tuple(sorted((str(c), int(v)) for c, v in self.length.items())))
         elif not isinstance(self.length, tuple):
             require_int(self, "length", 1)
         for name in ("fill", "head"):
             if is_mapping(given := getattr(self, name)):
-                object.__setattr__(self, name, tuple(sorted(given.items())))
-        object.__setattr__(self, "marks", tuple(self.marks))
+                set_fields(self, **{name: tuple(sorted(given.items()))})
+        set_fields(self, marks=tuple(self.marks))
         unknown = [kind for kind in self.marks if kind not in SEGMENTS]
         if unknown:
             raise PlanError(f"expected marks among {SEGMENTS}, got {unknown}")

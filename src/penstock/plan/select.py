@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.core.arrays import IntArray
 from penstock.core.columns import under
+from penstock.core.frozen import set_fields
 from penstock.errors import PlanError, SpecError, suggestion
 from penstock.plan.base import DerivedPlan, Plan, PlanTransform, Reordered
 
@@ -87,7 +88,7 @@ class Take(PlanTransform):
     rows: IntArray = field(repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rows", np.ascontiguousarray(self.rows, np.int64))
+        set_fields(self, rows=np.ascontiguousarray(self.rows, np.int64))
 
     def __repr__(self) -> str:
         return f"Take(n={len(self.rows)}, sha256={hashlib.sha256(self.rows.tobytes()).hexdigest()[:16]!r})"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.frozen import set_fields
 from penstock.errors import PlanError
 from penstock.kernels.permute import permute
 from penstock.plan.base import EpisodeTransform, require_int
@@ -52,7 +53,7 @@ class Split(EpisodeTransform):
         sizes = tuple(int(s) if whole else float(s) for s in given)
         if not all(isfinite(s) and s >= 0 for s in sizes) or not (whole or abs(sum(sizes) - 1) < 1e-9):
             raise PlanError(f"expected Split sizes of 0 or more, fractions adding up to 1, got {self.sizes!r}")
-        object.__setattr__(self, "sizes", sizes)
+        set_fields(self, sizes=sizes)
         require_int(self, "part", 0, len(sizes) - 1)
         require_int(self, "seed", 0, (1 << 64) - 1)
 

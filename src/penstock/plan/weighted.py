@@ -31,6 +31,7 @@ from typing import Literal
 import numpy as np
 
 from penstock.core.arrays import FloatArray, IntArray, UInt64Array
+from penstock.core.frozen import set_fields
 from penstock.errors import PlanError
 from penstock.kernels.dispatch import kernels
 from penstock.kernels.permute import permute
@@ -77,7 +78,7 @@ class Weighted(PlanTransform):
     epoch_length: int | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", _checked(self.weights))
+        set_fields(self, weights=_checked(self.weights))
         if self.draw not in ("systematic", "random"):
             raise PlanError(f"expected draw to be 'systematic' or 'random', got {self.draw!r}")
         require_int(self, "seed", 0, (1 << 64) - 1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any, cast
 
+from penstock.core.frozen import set_fields
 from penstock.errors import PlanError
 from penstock.plan.anchored import EPISODE, AnchoredPlan, Output, Pad
 from penstock.plan.base import Plan, SampleTransform, View, require_int
@@ -72,7 +73,7 @@ class Windows(SampleTransform):
         if self.pad not in ("drop", "zero", "repeat"):
             raise PlanError(f"expected pad to be 'drop', 'zero' or 'repeat', got {self.pad!r}")
         given = self.columns.items() if isinstance(self.columns, Mapping) else ((r[0], r[1:]) for r in self.columns)
-        object.__setattr__(self, "columns", _ranges(given))
+        set_fields(self, columns=_ranges(given))
 
     def plan(self, episodes: Episodes) -> Plan:
         """Return the plan of all windows."""

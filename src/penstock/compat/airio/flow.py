@@ -165,18 +165,15 @@ class Flow:
 MARKS = ("segment_ids", "positions")
 
 
-@dataclass(frozen=True)
 class Stage:
     """A function of columns, with the name that the fingerprint uses."""
 
-    name: str
-    fn: Any
+    def __init__(self, name: str, fn: Any) -> None:
+        self.fn = fn
+        self.__qualname__ = name
 
     def __fingerprint__(self) -> str:
-        return self.name
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "__qualname__", self.name)
+        return self.__qualname__
 
     def __call__(self, columns: Columns, *keys: Any) -> Mapping[str, Any]:
         """Apply the function to the columns."""

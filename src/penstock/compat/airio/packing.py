@@ -73,7 +73,7 @@ class NoamPacker:
         return Pack(lengths, method="concat_split", window=pool, fill=fill, marks=())
 
 
-@dataclass(frozen=True)
+@dataclass(init=False, unsafe_hash=True)
 class PlannedPacker:
     """Best-fit-decreasing packer that plans from all lengths at once and comes near the smallest number of packs.
 
@@ -88,7 +88,7 @@ class PlannedPacker:
     marked = True
 
     def __init__(self, **options: Any) -> None:
-        object.__setattr__(self, "options", tuple(sorted(options.items())))
+        self.options = tuple(sorted(options.items()))
 
     def planned(self, lengths: Lengths, fill: Mapping[str, int], pool: int) -> Pack:
         """By `penstock.plan.Pack`."""

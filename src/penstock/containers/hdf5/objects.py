@@ -29,6 +29,7 @@ from penstock.containers.hdf5.image import UNDEFINED, Superblock
 from penstock.containers.hdf5.symbols import build_table
 from penstock.containers.hdf5.tail import Tail
 from penstock.core.arrays import AnyArray
+from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_dict, is_listed
 from penstock.errors import DataError
 
@@ -68,7 +69,7 @@ class Storage:
         if self.compression not in (None, "gzip") or not 0 <= self.level <= 9:
             raise DataError(f"expected gzip of level 0 to 9 or None, got {self.compression} of level {self.level}")
         if not self.chunk_bytes:
-            object.__setattr__(self, "chunk_bytes", 1 << 20 if self.compression or self.checksum else MAX_CHUNK)
+            set_fields(self, chunk_bytes=1 << 20 if self.compression or self.checksum else MAX_CHUNK)
         if not 0 < self.chunk_bytes <= MAX_CHUNK:
             raise DataError(f"expected chunks of 1 to {MAX_CHUNK} bytes, got {self.chunk_bytes}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -93,11 +94,18 @@ class Rescorer:
 
     def __post_init__(self) -> None:
         self._check()
+        _ = self._tables  # opened now, so that a missing folder is an error here
+
+    @cached_property
+    def _tables(self) -> tuple[Prober | None, MateProber | None]:
         syzygy = self.prober or (Syzygy(*self.syzygy) if self.syzygy else None)
         gaviota = self.mates or (Gaviota(*self.gaviota) if self.gaviota else None)
-        object.__setattr__(self, "_tables", (syzygy, gaviota))
-        refused = sum(bit for fault, bit in BITS.items() if fault in self.errors | STRUCTURE)
-        object.__setattr__(self, "_refused", refused)
+        return syzygy, gaviota
+
+    @cached_property
+    def _refused(self) -> int:
+        """Bits of the faults that reject a chunk."""
+        return sum(bit for fault, bit in BITS.items() if fault in self.errors | STRUCTURE)
 
     def __reduce__(self) -> tuple[type[Rescorer], tuple[Any, ...]]:
         return type(self), tuple(getattr(self, field.name) for field in fields(self))
@@ -116,7 +124,7 @@ class Rescorer:
     def light(self) -> bool:
         """Whether only small fields of frames change, and `changes` can be asked for."""
         same = self.dist_temp == 1 and self.dist_offset == 0 and self.new_input_format is None
-        return same and self._probers() == (None, None) and Fault.HISTORY not in self.errors
+        return same and self._tables == (None, None) and Fault.HISTORY not in self.errors
 
     def changes(self, records: ByteArray) -> Changes | RejectedChunk:
         """As `apply`, for a `light` rescorer, of aligned frames or of records of version 6, `[n, 8356]`, which stay as
@@ -157,14 +165,14 @@ class Rescorer:
         """Why the chunk is not used, if it is not."""
         if Fault.HISTORY in self.errors and len(frames) > 1:
             game.faults[1:][broken_history(frames)] |= BITS[Fault.HISTORY]
-        if len(frames) and not np.bitwise_or.reduce(game.faults) & self.__dict__["_refused"]:
+        if len(frames) and not np.bitwise_or.reduce(game.faults) & self._refused:
             return None
         fault = ChunkFaults(game.faults).first(self.errors | STRUCTURE)
         return None if fault is None else RejectedChunk(*fault)
 
     def _rescore(self, frames: ByteArray, game: Game) -> bool:
         """Results, policies, plies left, blunders, in this order. False where policies have nothing left."""
-        syzygy, gaviota = self._probers()
+        syzygy, gaviota = self._tables
         if syzygy is not None:
             correct_results(game, frames.view(FRAME)[:, 0], syzygy)
         if not self._sharpen(frames, game, syzygy, gaviota):
@@ -201,9 +209,6 @@ class Rescorer:
             return
         threshold, width = np.float32(self.deblunder_threshold), np.float32(self.deblunder_width)
         kernels().deblunder(small, words, last, threshold, width)
-
-    def _probers(self) -> tuple[Prober | None, MateProber | None]:
-        return self.__dict__["_tables"]
 
     def _check(self) -> None:
         squares(self.transposition)

@@ -12,6 +12,7 @@ import numpy as np
 
 from penstock.containers.zarr import ZarrGroup
 from penstock.core.arrays import AnyArray, BoolArray, IntArray, UInt32Array
+from penstock.core.frozen import set_fields
 from penstock.domains.driving.logs import Logs, Timeline, interest_of
 from penstock.errors import DataError, FormatError
 from penstock.files.arrays import read_arrays, write_arrays
@@ -46,7 +47,7 @@ class Thresholds:
             value = float(getattr(self, name))
             if np.isnan(value):
                 raise DataError(f"expected a number as {name}, got {value}")
-            object.__setattr__(self, name, value)  # 50 and 50.0 are one key
+            set_fields(self, **{name: value})  # 50 and 50.0 are one key
 
 
 def agents_mask(

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -182,11 +183,11 @@ class BandRows:
     band: IntArray
     local: IntArray
     rows: IntArray
-    _first: IntArray = field(init=False)
 
-    def __post_init__(self) -> None:
-        counts = [-(-d.shape[0] // height) for d, height in zip(self.datasets, self.heights, strict=True)]
-        object.__setattr__(self, "_first", offsets_of(counts))
+    @cached_property
+    def _first(self) -> IntArray:
+        """First band of each dataset, and the end."""
+        return offsets_of([-(-d.shape[0] // height) for d, height in zip(self.datasets, self.heights, strict=True)])
 
     def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
         """Decode each band that is needed once, in the order of the file, and copy. Memory: 32 MB, or one band."""

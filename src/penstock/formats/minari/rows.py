@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -145,26 +146,26 @@ class JoinedRows:
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     fill: ByteArray
-    _owner: IntArray = field(init=False)
-    _local: IntArray = field(init=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _runs(self) -> tuple[IntArray, IntArray]:
+        """`[E]` the share of each run, and `[E]` the first row of the run in its share."""
         owner, local = np.zeros((2, len(self.first) - 1), np.int64)
         lengths = np.diff(self.first)
         for number, share in enumerate(self.shares):
             owner[share.runs] = number
             local[share.runs] = offsets_of(lengths[share.runs])[:-1]
-        object.__setattr__(self, "_owner", owner)
-        object.__setattr__(self, "_local", local)
+        return owner, local
 
     def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
         """Gather from each share that is concerned."""
         pieces = cut(self.first, start, length, at)
-        owners: list[int] = np.unique(self._owner[pieces.run]).tolist()
+        owner, local = self._runs
+        owners: list[int] = np.unique(owner[pieces.run]).tolist()
         for number in owners:
             share = self.shares[number]
-            mine = pieces.take(self._owner[pieces.run] == number)
-            begin = self._local[mine.run] + mine.start - self.first[mine.run]
+            mine = pieces.take(owner[pieces.run] == number)
+            begin = local[mine.run] + mine.start - self.first[mine.run]
             if share.dtype == self.dtype and share.shape == self.shape:
                 share.rows.gather(begin, mine.length, mine.at, out)
             else:

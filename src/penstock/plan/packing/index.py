@@ -325,13 +325,21 @@ class PackIndex:
         known, count = _settled(self._lengths if lengths is None else lengths, n)
         if count < self.n:
             raise PlanError(f"expected {self.n} items or more, for that many are packed, got {count}")
-        grown = object.__new__(PackIndex)
-        grown.__dict__.update(self.__dict__, n=count, _lengths=known)
-        grown._sections = self._sections if count == self.n else (*(s for s in self._sections if s), count)
         self._ready()
+        grown = PackIndex(
+            known,
+            self.rule,
+            n=count,
+            window=self._window,
+            block=self._block,
+            keep="memory" if self._stored else "recompute",
+            threads=self._threads,
+        )
+        grown._sections = self._sections if count == self.n else (*(s for s in self._sections if s), count)
         grown._begin()
-        grown._stored = self._stored
-        grown._first, grown._tally, grown._store = self._first, self._tally, self._store
+        grown._first = self._first
+        grown._tally = self._tally
+        grown._store = self._store
         return grown
 
     def to_bytes(self) -> bytes:

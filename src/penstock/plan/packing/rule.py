@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_array, is_integer, is_listed
 from penstock.errors import PlanError
 from penstock.plan.base import require_int
@@ -62,9 +63,9 @@ class Rule:
     whole: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "capacity", _capacity(self.capacity))
+        set_fields(self, capacity=_capacity(self.capacity))
         if self.overlong is None:
-            object.__setattr__(self, "overlong", "split" if self.method == "concat_split" else "error")
+            set_fields(self, overlong="split" if self.method == "concat_split" else "error")
         for name, choices in (("method", Method), ("flush", Flush), ("overlong", Overlong), ("whole", bool)):
             allowed = (False, True) if choices is bool else get_args(choices)
             if getattr(self, name) not in allowed:

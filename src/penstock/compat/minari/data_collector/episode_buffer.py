@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.compat.minari.dataset.step_data import StepData, singular
+from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_array, is_list, is_mapping, is_tuple
 from penstock.errors import DataError
 
@@ -40,7 +41,7 @@ class EpisodeBuffer:
 
     def __post_init__(self) -> None:
         for name in ("observations", "infos", "extras"):
-            object.__setattr__(self, name, _copied(getattr(self, name)))
+            set_fields(self, **{name: _copied(getattr(self, name))})
 
     def add_step_data(self, step_data: StepData | Mapping[str, Any]) -> EpisodeBuffer:
         """Return this episode with one more step, whose keys are singular or plural. Lists are shared, not copied.

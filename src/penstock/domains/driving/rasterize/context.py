@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.core.arrays import AnyArray, FloatArray
+from penstock.core.frozen import set_fields
 from penstock.domains.driving.geometry import pose_matrix, vertical_flip
 from penstock.errors import DataError
 
@@ -41,9 +42,12 @@ class RenderContext:
         width, height = self.raster_size_px
         if (int(width), int(height)) != (width, height) or max(width, height) > 16384:
             raise DataError(f"expected raster_size_px as whole pixels, 16384 at most, got {self.raster_size_px!r}")
-        object.__setattr__(self, "raster_size_px", (int(width), int(height)))
-        object.__setattr__(self, "pixel_size_m", tuple(float(size) for size in self.pixel_size_m))
-        object.__setattr__(self, "center_in_raster_ratio", tuple(float(at) for at in self.center_in_raster_ratio))
+        set_fields(
+            self,
+            raster_size_px=(int(width), int(height)),
+            pixel_size_m=tuple(float(size) for size in self.pixel_size_m),
+            center_in_raster_ratio=tuple(float(part) for part in self.center_in_raster_ratio),
+        )
 
     @property
     def shape(self) -> tuple[int, int]:

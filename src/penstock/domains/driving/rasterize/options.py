@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args, get_type_hints
 
+from penstock.core.frozen import set_fields
 from penstock.errors import DataError
 
 Color = tuple[int, int, int]
@@ -50,7 +51,7 @@ class RasterOptions:
         hints = get_type_hints(RasterOptions)
         for name in ("fill", "lane_color", "light_rule", "outside"):
             _one_of(name, getattr(self, name), get_args(hints[name]))
-        object.__setattr__(self, "agent_channels", tuple(self.agent_channels))
+        set_fields(self, agent_channels=tuple(self.agent_channels))
         for channel in self.agent_channels:
             _one_of("agent_channels", channel, ("type", "velocity"))
         if self.history_step != int(self.history_step) or self.history_step < 1:
