@@ -12,27 +12,6 @@ from typing import Any
 from penstock.kernels.cache_folder import cache_folder
 
 FILES: dict[str, tuple[str, ...]] = {
-    "chess": (
-        "check_chess_rows",
-        "decode_chess",
-        "encode_chess",
-        "expand_chess_frames",
-        "expand_chess_rows",
-    ),
-    "chess_rescore": (
-        "called_for",
-        "complete",
-        "deblunder",
-        "encode_planes",
-        "encode_rest",
-        "frame_faults",
-        "inspect",
-        "lacks_short_term",
-        "sharpen",
-        "short_term",
-        "turn_policies",
-    ),
-    "chess_trace": ("trace",),
     "driving": (
         "move_lines",
         "nearest_agents",

@@ -11,26 +11,6 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from penstock.kernels.chess_reference import (  # noqa: F401 - one module has them all
-    check_chess_rows,
-    decode_chess,
-    encode_chess,
-    expand_chess_frames,
-    expand_chess_rows,
-)
-from penstock.kernels.chess_rescore_reference import (  # noqa: F401 - one module has them all
-    complete,
-    deblunder,
-    encode_planes,
-    encode_rest,
-    frame_faults,
-    inspect,
-    lacks_short_term,
-    sharpen,
-    short_term,
-    turn_policies,
-)
-from penstock.kernels.chess_trace_reference import called_for, trace  # noqa: F401 - one module has them all
 from penstock.kernels.driving_reference import (  # noqa: F401 - one module has them all
     move_lines,
     nearest_agents,

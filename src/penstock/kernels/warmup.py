@@ -10,56 +10,10 @@ from typing import Any
 from penstock.kernels import compiled, jit
 from penstock.kernels.cache_folder import cache_folder
 
-PACKAGES = ("penstock.kernels",)
+PACKAGES = ("penstock.kernels", "penstock.domains.chess.kernels")
 """The packages whose modules have kernels."""
 
 SIGNATURES: dict[str, tuple[str, ...]] = {
-    "chess.check_chess_rows": (
-        "u1[1Cr] i8[1Cr] i8",
-        "u1[1C] i8[1C] i8",
-    ),
-    "chess.decode_chess": (
-        "u1[1C] i8[1C] u1[2C]",
-        "u1[1Cr] i8[1Cr] u1[2C]",
-    ),
-    "chess.encode_chess": (
-        "u1[2C] b1 i8[1C] i8 u1[1C] i8[1C]",
-        "u1[2Cr] b1 i8[1C] i8 u1[1C] i8[1C]",
-        "u1[2Cr] b1 i8[1Cr] i8 u1[1C] i8[1C]",
-    ),
-    "chess.expand_chess_frames": ("u1[2Cr] u4[2Cr] i8 u1[2C] i8 u4[2C] u4[2C] u4[2C]",),
-    "chess.expand_chess_rows": ("u1[1Cr] i8[1Cr] u4[2Cr] i8 u1[2C] i8 u4[2C] u4[2C] u4[2C]",),
-    "chess_rescore.called_for": ("u1[2C] i8[2C] i8[2Cr] i8[1C]",),
-    "chess_rescore.complete": (
-        "u1[2A] f4[2A] i8[2C]",
-        "u1[2C] f4[2C] i8[2C]",
-    ),
-    "chess_rescore.deblunder": ("u1[2A] f4[2A] i8 f4 f4",),
-    "chess_rescore.encode_planes": ("u1[2C] i8[2C] i8 i8[1C] i8[2Cr] u1[2C]",),
-    "chess_rescore.encode_rest": ("i8[2C] i8 i8[1C] u1[2C]",),
-    "chess_rescore.frame_faults": (
-        "u1[2C] f4[2C] i8[1C]",
-        "u1[2Cr] f4[2Cr] i8[1C]",
-    ),
-    "chess_rescore.inspect": ("u1[2Cr] f4[2Cr] i8[3Cr] i8[2Cr] i8[2Cr] u1[2C] i8[2C] i8[1C]",),
-    "chess_rescore.lacks_short_term": (
-        "u1[2A] f4[2A]",
-        "u1[2C] f4[2C]",
-    ),
-    "chess_rescore.sharpen": ("f4[2C] f4 f4 u1[2C] f4[1C]",),
-    "chess_rescore.short_term": (
-        "u1[2A] f4[2A] f4",
-        "u1[2C] f4[2C] f4",
-    ),
-    "chess_rescore.turn_policies": (
-        "u1[2C] f4[2C] i8[1A] i8[1C] i8[2Fr]",
-        "u1[2C] f4[2C] i8[1C] i8[1C] i8[2Fr]",
-    ),
-    "chess_trace.trace": (
-        "u1[2C] f4[2A] i8[3Cr] i8[2Cr] i8[2Cr] u1[2C] i8[2C] i8[1C]",
-        "u1[2C] f4[2C] i8[3Cr] i8[2Cr] i8[2Cr] u1[2C] i8[2C] i8[1C]",
-        "u1[2Cr] f4[2Ar] i8[3Cr] i8[2Cr] i8[2Cr] u1[2C] i8[2C] i8[1C]",
-    ),
     "driving.move_lines": ("f8[3C] i8[1C] i8[2C] f8[3C] f4[2C] f8 f4[4C] b1[3C]",),
     "driving.nearest_agents": ("i8[2C] i8[2C] i4[1C] f8[2C] i4[1C] b1[1C] f8[2C] i8[1C] f8 i8[2C] i8[2C]",),
     "driving.nearest_lines": ("f8[3C] f8[3C] f8[2C] f8 i8[2C]",),

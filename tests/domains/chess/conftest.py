@@ -1,8 +1,8 @@
-"""Both kernels, and frames that the originals wrote."""
+"""Frames that the originals wrote, and games of random moves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,11 @@ import pytest
 
 from penstock.domains.chess.moves import MOVES
 from penstock.formats.lc0 import FRAME, open_chunks
-from penstock.kernels.dispatch import kernels
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "lc0"
 INPUT_FORMATS = (1, 2, 3, 4, 5, 132, 133)
 
 Frames = Callable[..., Any]
-
-
-@pytest.fixture(params=["compiled", "reference"])
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setenv("PENSTOCK_KERNELS", request.param)
-    kernels.cache_clear()
-    yield request.param
-    kernels.cache_clear()
 
 
 @pytest.fixture(scope="session")

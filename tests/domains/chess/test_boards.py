@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from penstock.domains.chess.boards import as_frames, chess_board, replay
+from penstock.domains.chess.kernels.games import FROM, PROMOTES, TO
 from penstock.domains.chess.moves import MOVES
 from penstock.domains.chess.validate import EVERY, validate
 from penstock.errors import DataError
 from penstock.formats.lc0 import FRAME
-from penstock.kernels.chess_trace_reference import FROM, PROMOTES, TO
 
 PROMOTING = chess.Board("8/P2k2P1/8/8/8/8/1p1K2p1/8 w - - 0 1")
 PASSING = chess.Board("4k3/1p1p1p1p/8/P1P1P1P1/p1p1p1p1/8/1P1P1P1P/4K3 w - - 0 1")
@@ -39,8 +39,8 @@ def named(board: chess.Board, move: chess.Move) -> str:
 
 
 @pytest.mark.parametrize("name", ["gz/training.700001.gz", "gz/training.700027.gz", "endings/training.700162.gz"])
-def test_real_games_are_what_python_chess_makes_of_their_moves(backend: str, frames: Any, name: str) -> None:
-    rows = frames(name)[: 60 if backend == "reference" else None]
+def test_real_games_are_what_python_chess_makes_of_their_moves(frames: Any, name: str) -> None:
+    rows = frames(name)
     game, records = replay(rows), rows.view(FRAME)[:, 0]
     board = chess.Board(f"{game.fen(0)} w KQkq - 0 1")
     for i in range(len(game)):
@@ -68,8 +68,8 @@ def board_repeats(board: chess.Board) -> int:
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("start", STARTS)
-def test_random_games_are_understood(backend: str, played: Any, start: str, seed: int) -> None:
-    rows, moves, boards = played(STARTS[start], 40 if backend == "reference" else 200, seed)
+def test_random_games_are_understood(played: Any, start: str, seed: int) -> None:
+    rows, moves, boards = played(STARTS[start], 200, seed)
     if start.startswith("shuffled"):
         rows, moves, boards = until_told_apart(rows, moves, boards)
     game = replay(rows)
@@ -140,5 +140,5 @@ def test_other_arrays_are_refused(wrong: Any) -> None:
         replay(wrong)
 
 
-def test_no_frames_are_no_game(backend: str) -> None:
+def test_no_frames_are_no_game() -> None:
     assert len(replay(np.zeros((0, 8396), np.uint8))) == 0

@@ -31,9 +31,7 @@ def loaded(path: Path, as_stored: bool, missing: Any = "zero") -> Any:
 @pytest.mark.parametrize("settings", SETTINGS)
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("missing", ["zero", "nan"])
-def test_rows_are_those_of_rescored_frames(
-    backend: str, golden: Path, name: str, settings: dict[str, Any], missing: Any
-) -> None:
+def test_rows_are_those_of_rescored_frames(golden: Path, name: str, settings: dict[str, Any], missing: Any) -> None:
     rescorer = Rescorer(**settings)
     frames = rescorer(loaded(golden / name, False, missing))
     records = loaded(golden / name, True, missing)

@@ -12,24 +12,25 @@ from hypothesis import strategies as st
 
 from penstock.core.ragged import Ragged
 from penstock.domains.chess.compact import ROOM, decode, encode
+from penstock.domains.chess.kernels import rows as kernels
+from penstock.domains.chess.kernels.layout import ILLEGAL, LARGEST, SPARSE_MOVES
 from penstock.domains.chess.planes import input_formats, planes
 from penstock.errors import DataError
 from penstock.formats.lc0.upgrade import records, upgraded
-from penstock.kernels import compiled, reference
-from penstock.kernels.chess_reference import ILLEGAL, LARGEST, SPARSE_MOVES
+from tests.domains.chess.reference import frames as reference
 
 WIDTH = 8396
 
 
 def back(frames: Any) -> None:
-    """There and back by both kernels, whose rows are the same."""
+    """There and back by the kernel and by its reference, whose rows are the same."""
     rows = []
-    for kernel in (compiled, reference):
+    for module in (kernels, reference):
         out, offsets = np.empty(len(frames) * LARGEST + 8, np.uint8), np.zeros(len(frames) + 1, np.int64)
-        assert kernel.encode_chess(frames, False, np.arange(len(frames)), 0, out, offsets) == len(frames)
+        assert module.encode_rows(frames, False, np.arange(len(frames)), 0, out, offsets) == len(frames)
         rows.append((out[: offsets[-1]].tobytes(), offsets.tolist()))
         again = np.full((len(frames), WIDTH), 0xA5, np.uint8)
-        assert kernel.decode_chess(out[: offsets[-1]], offsets, again) == -1
+        assert module.decode_rows(out[: offsets[-1]], offsets, again) == -1
         np.testing.assert_array_equal(again, frames)
     assert rows[0] == rows[1]
 
@@ -75,7 +76,7 @@ def test_any_string_of_bytes_comes_back(text: bytes, at: int) -> None:
     back(np.frombuffer((text * 9)[:at].ljust(WIDTH, text[:1] or bytes(1)), np.uint8).reshape(1, WIDTH))
 
 
-def test_games_come_back_small(frames: Any, backend: str) -> None:
+def test_games_come_back_small(frames: Any) -> None:
     rows = frames("gz/training.700001.gz", "gz/training.700027.gz", "v7/training.700001.gz", "old/v4.gz")
     compact = encode(rows)
     np.testing.assert_array_equal(decode(compact), rows)
@@ -85,9 +86,7 @@ def test_games_come_back_small(frames: Any, backend: str) -> None:
 
 @pytest.mark.parametrize("missing_st", ["zero", "nan"])
 @pytest.mark.parametrize("q_st", [0.0, -0.0, 1.0, np.nan, 1e-45])
-def test_records_of_version_6_give_the_rows_of_their_frames(
-    golden: Any, backend: str, missing_st: Any, q_st: float
-) -> None:
+def test_records_of_version_6_give_the_rows_of_their_frames(golden: Any, missing_st: Any, q_st: float) -> None:
     data = bytearray(gzip.decompress((golden / "gz" / "training.700001.gz").read_bytes()))
     data[8352:8356] = np.float32(q_st).tobytes()
     rows, version = records(bytes(data))
@@ -109,12 +108,12 @@ def test_every_bit_of_a_frame_counts(mixed: Any) -> None:
 
 
 @pytest.mark.parametrize("places", [[], [3], [5, 0, 5], np.arange(112)[::-3]])
-def test_selected_places(places: Any, mixed: Any, backend: str) -> None:
+def test_selected_places(places: Any, mixed: Any) -> None:
     np.testing.assert_array_equal(decode(encode(mixed, places)), mixed[np.asarray(places, int)])
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 70])
-def test_rows_that_need_more_room_than_was_asked_for(n: int, garbage: Any, backend: str) -> None:
+def test_rows_that_need_more_room_than_was_asked_for(n: int, garbage: Any) -> None:
     rows = np.resize(garbage, (n, WIDTH))
     compact = encode(rows)
     assert compact.lengths.tolist() == [LARGEST] * n
@@ -124,9 +123,9 @@ def test_rows_that_need_more_room_than_was_asked_for(n: int, garbage: Any, backe
 
 def test_nothing_is_written_behind_the_room(garbage: Any, mixed: Any) -> None:
     for rows in (garbage, mixed):
-        for kernel in (compiled, reference):
+        for module in (kernels, reference):
             out, offsets = np.full(3 * LARGEST, 0xEE, np.uint8), np.zeros(len(rows) + 1, np.int64)
-            done = kernel.encode_chess(rows, False, np.arange(len(rows)), 0, out[: 2 * LARGEST + 8], offsets)
+            done = module.encode_rows(rows, False, np.arange(len(rows)), 0, out[: 2 * LARGEST + 8], offsets)
             assert 2 <= done < len(rows)
             assert np.all(out[2 * LARGEST + 8 :] == 0xEE)
 
@@ -179,7 +178,7 @@ def damaged(row: bytes) -> dict[str, bytes]:
     }
 
 
-def test_damaged_rows_are_refused(mixed: Any, backend: str) -> None:
+def test_damaged_rows_are_refused(mixed: Any) -> None:
     row = next(blob for blob in encode(mixed).blobs() if int.from_bytes(blob[22:24], "little") % 4 == 1)
     for name, blob in damaged(row).items():
         rows = Ragged.from_bytes([row, blob])
@@ -195,15 +194,15 @@ def test_damaged_rows_are_refused(mixed: Any, backend: str) -> None:
 @given(
     st.integers(0, 111), st.lists(st.tuples(st.integers(0, 600), st.integers(0, 255)), max_size=4), st.integers(0, 16)
 )
-def test_both_kernels_refuse_the_same(mixed: Any, i: int, changes: list[tuple[int, int]], cut: int) -> None:
+def test_the_reference_refuses_the_same(mixed: Any, i: int, changes: list[tuple[int, int]], cut: int) -> None:
     row = np.frombuffer(encode(mixed, [i]).values.tobytes(), np.uint8).copy()
     row = row[: len(row) - cut]
     for at, byte in changes:
         row[at % len(row)] = byte
     offsets = np.array([0, len(row)])
     results = []
-    for kernel in (compiled, reference):
+    for module in (kernels, reference):
         out = np.zeros((1, WIDTH), np.uint8)
-        bad = kernel.decode_chess(row, offsets, out)
-        results.append((bad, kernel.check_chess_rows(row, offsets, 0), bytes(0) if bad >= 0 else out.tobytes()))
+        bad = module.decode_rows(row, offsets, out)
+        results.append((bad, module.check_rows(row, offsets, 0), bytes(0) if bad >= 0 else out.tobytes()))
     assert results[0] == results[1]

@@ -34,9 +34,7 @@ def joined(batches: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("tensors", [ChessTensors(), ChessTensors("bits"), ChessTensors("uint8", FIVE)])
-def test_a_pass_is_what_decoding_every_frame_gives(
-    golden: Path, frames: Frames, tensors: ChessTensors, backend: str
-) -> None:
+def test_a_pass_is_what_decoding_every_frame_gives(golden: Path, frames: Frames, tensors: ChessTensors) -> None:
     with chess_pipeline(
         golden / "gz", follow=False, reservoir=30, batch_size=40, references=True, tensors=tensors
     ) as run:

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from penstock.domains.chess.convert import convert
+from penstock.domains.chess.kernels.rescoring import sharpen
 from penstock.domains.chess.rescore import RejectedChunk, Rescorer
 from penstock.domains.chess.tensors import ChessTensors
 from penstock.domains.chess.validate import Fault
 from penstock.errors import DataError
 from penstock.formats.lc0 import FRAME, NO_MOVE
+from tests.domains.chess.reference import rescoring as reference
 
 NAMES = ("gz/training.700001.gz", "gz/training.700027.gz")
 
@@ -35,9 +37,7 @@ def rescored(rescorer: Rescorer, chunk: Any) -> Any:
         ("gz_rescore_temp12_off001", Rescorer(dist_temp=1.2, dist_offset=0.01)),
     ],
 )
-def test_tensors_are_those_of_the_original(
-    backend: str, frames: Any, golden: Any, expected: str, rescorer: Rescorer
-) -> None:
+def test_tensors_are_those_of_the_original(frames: Any, golden: Any, expected: str, rescorer: Rescorer) -> None:
     rows = np.concatenate([rescored(rescorer, frames(name)) for name in NAMES])
     ours = ChessTensors().decode(rows)
     with np.load(golden / f"expected/{expected}.npz", allow_pickle=False) as theirs:
@@ -48,7 +48,7 @@ def test_tensors_are_those_of_the_original(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_records_are_those_of_the_original_and_stay(backend: str, frames: Any, name: str) -> None:
+def test_records_are_those_of_the_original_and_stay(frames: Any, name: str) -> None:
     chunk = frames(name)
     before = chunk.copy()
     out = rescored(Rescorer(), chunk)
@@ -94,7 +94,7 @@ def test_plies_that_nobody_told_are_the_rest_of_the_game(frames: Any) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_blunders_change_what_was_before_them(backend: str, frames: Any, seed: int) -> None:
+def test_blunders_change_what_was_before_them(frames: Any, seed: int) -> None:
     chunk = frames(NAMES[seed]).copy()
     rows = chunk.view(FRAME)[:, 0]
     rows["played_q"] = rows["best_q"]
@@ -108,9 +108,19 @@ def test_blunders_change_what_was_before_them(backend: str, frames: Any, seed: i
         assert np.array_equal(out[name][11:], rows[name][11:])
 
 
-def test_a_policy_with_nothing_left_is_refused(backend: str, frames: Any) -> None:
+def test_a_policy_with_nothing_left_is_refused(frames: Any) -> None:
     told = Rescorer(dist_offset=-1.0)(frames(NAMES[0])[:10])
     assert told == RejectedChunk(Fault.PROBABILITY_SUM)
+
+
+@pytest.mark.parametrize("temp", [0.5, 1.0, 3.0])
+def test_policies_are_those_of_the_reference(frames: Any, temp: float) -> None:
+    ours, wanted = (frames(NAMES[0])[:20].copy().view(np.float32) for _ in range(2))
+    boosted = np.random.default_rng(1).integers(0, 2, (20, 1858), np.uint8)
+    boost = np.linspace(0, 0.1, 20).astype(np.float32)
+    options = np.float32(-0.01), np.float32(temp), boosted, boost
+    assert sharpen(ours, *options) == reference.sharpen(wanted, *options)
+    np.testing.assert_allclose(ours[:, 2:1860], wanted[:, 2:1860], rtol=1e-6)
 
 
 @pytest.mark.parametrize("temp", [0.5, 1.0, 3.0])

@@ -15,9 +15,7 @@ NAMES = ("training.700001.gz", "training.700027.gz")
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("missing", ["zero", "nan"])
-def test_whole_records_are_those_of_the_original(
-    backend: str, frames: Any, golden: Any, name: str, missing: Any
-) -> None:
+def test_whole_records_are_those_of_the_original(frames: Any, golden: Any, name: str, missing: Any) -> None:
     source = open_chunks(golden / "gz" / name, missing_st=missing)
     assert source is not None
     rows = source.load(0)
@@ -35,7 +33,7 @@ def rows_of(q: Any, d: Any) -> Any:
 
 @pytest.mark.parametrize("theta", [0.0, 0.25, 5 / 6, 1.0])
 @pytest.mark.parametrize("n", [1, 2, 3, 50])
-def test_values_are_means_over_later_frames(backend: str, theta: float, n: int) -> None:
+def test_values_are_means_over_later_frames(theta: float, n: int) -> None:
     rng = np.random.default_rng(n)
     record = rows_of(rng.uniform(-1, 1, n), rng.uniform(0, 1, n))
     fill_short_term(record.view(np.uint8).reshape(n, -1), theta)
@@ -55,7 +53,7 @@ def test_indices_are_those_of_the_next_frames_and_none_past_the_end() -> None:
     assert record["version"].tolist() == [7, 7, 7]
 
 
-def test_draws_are_not_below_zero(backend: str) -> None:
+def test_draws_are_not_below_zero() -> None:
     record = rows_of(np.zeros(2), np.full(2, -0.5))
     fill_short_term(record.view(np.uint8).reshape(2, -1))
     assert record["d_st"].tolist() == [0, 0]

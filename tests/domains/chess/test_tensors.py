@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.domains.chess import expansion
 from penstock.domains.chess.compact import encode
 from penstock.domains.chess.expansion import expand, levels
 from penstock.domains.chess.planes import bit_planes, from_bits, input_formats, planes, rule50_divisors
@@ -16,6 +17,7 @@ from penstock.domains.chess.policy import probabilities
 from penstock.domains.chess.tensors import FIVE, THREE, ChessTensors
 from penstock.domains.chess.values import outcomes, values
 from penstock.errors import DataError
+from tests.domains.chess.reference import frames as reference
 
 GZ = ("gz/training.700001.gz", "gz/training.700027.gz")
 FORMATS = (2, 3, 4, 5, 132, 133)
@@ -51,7 +53,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_what_the_originals_gave(name: str, golden: Path, frames: Any, backend: str) -> None:
+def test_what_the_originals_gave(name: str, golden: Path, frames: Any) -> None:
     rows = frames(*FILES[name])
     expected = read(golden / "expected" / f"{name}.npz")
     for given in (rows, encode(rows)):
@@ -79,22 +81,12 @@ def test_every_path_gives_the_same_bits(
     wanted = ChessTensors(dtype, ALL, input_format)
     compiled = wanted.decode(rows)
     compact = wanted.decode(encode(rows))
-    request.getfixturevalue("reference_kernels")
+    for name in ("expand_frames", "expand_rows"):
+        monkeypatch.setattr(expansion, name, getattr(reference, name))
     for got in (compact, wanted.decode(rows), wanted.decode(encode(rows))):
         assert list(got) == list(compiled) == list(wanted.forms)
         for name, array in got.items():
             same(array, compiled[name])
-
-
-@pytest.fixture
-def reference_kernels(monkeypatch: pytest.MonkeyPatch) -> Any:
-    from penstock.kernels.dispatch import kernels
-
-    monkeypatch.setenv("PENSTOCK_KERNELS", "reference")
-    kernels.cache_clear()
-    yield
-    monkeypatch.undo()
-    kernels.cache_clear()
 
 
 def test_a_batch_may_mix_formats(mixed: Any) -> None:
@@ -105,7 +97,7 @@ def test_a_batch_may_mix_formats(mixed: Any) -> None:
         same(together[i : i + 1], planes(mixed[i : i + 1]))
 
 
-def test_dtypes_agree(mixed: Any, backend: str) -> None:
+def test_dtypes_agree(mixed: Any) -> None:
     wide = planes(mixed)
     same(planes(mixed, "float16"), wide.astype(np.float16))
     small = planes(mixed, "uint8")
@@ -159,7 +151,7 @@ def test_every_count_is_divided_in_float32() -> None:
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3])
 @pytest.mark.parametrize("dtype", ["float32", "float16", "uint8", "bits"])
-def test_any_number_of_positions(n: int, dtype: Any, mixed: Any, backend: str) -> None:
+def test_any_number_of_positions(n: int, dtype: Any, mixed: Any) -> None:
     wanted = ChessTensors(dtype, ALL)
     whole = wanted.decode(encode(mixed[:n]))
     pieces = [wanted.decode(mixed[i : i + 1]) for i in range(n)]
@@ -194,7 +186,7 @@ def test_buffers_of_any_alignment(mixed: Any, garbage: Any, shifts: tuple[int, i
             same(array, np.concatenate([piece[name] for piece in pieces]))
 
 
-def test_buffers_are_used_again_whatever_is_in_them(mixed: Any, garbage: Any, backend: str) -> None:
+def test_buffers_are_used_again_whatever_is_in_them(mixed: Any, garbage: Any) -> None:
     wanted = ChessTensors("float16", ALL)
     buffers = wanted.buffers(28)
     wanted.decode(encode(garbage), buffers)
@@ -248,7 +240,7 @@ def test_outcomes_of_odd_values_do_not_warn() -> None:
 
 
 @pytest.mark.parametrize("number", [0, 6, 131, 134, 2**32 - 1])
-def test_unknown_input_formats_are_refused(number: int, mixed: Any, backend: str) -> None:
+def test_unknown_input_formats_are_refused(number: int, mixed: Any) -> None:
     rows = mixed[:3].copy()
     rows[1, 4:8].view("<u4")[0] = number
     for given in (rows, encode(rows)):

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock.domains.chess.boards import inspect, replay
+from penstock.domains.chess.boards import inspect, replay, undone
+from penstock.domains.chess.kernels.faults import FAULTS
+from penstock.domains.chess.moves import policy_index, squares
 from penstock.domains.chess.rescore import RejectedChunk, Rescorer
 from penstock.domains.chess.validate import (
     BEYOND,
@@ -18,13 +20,11 @@ from penstock.domains.chess.validate import (
     STRUCTURE,
     ChunkFaults,
     Fault,
-    report_on,
     validate,
 )
 from penstock.formats.lc0 import FRAME
-from penstock.kernels import chess_rescore_reference, chess_trace_reference
-from penstock.kernels.chess_trace_reference import FAULTS
-from penstock.kernels.dispatch import kernels
+from tests.domains.chess.reference import games as reference
+from tests.domains.chess.reference import rescoring
 
 GAMES = [
     "gz/training.700001.gz",
@@ -143,7 +143,7 @@ FAULTY: list[tuple[Fault, Callable[[Any], None]]] = [
 
 
 @pytest.mark.parametrize(("fault", "change"), FAULTY, ids=[f"{fault}-{k}" for k, (fault, _) in enumerate(FAULTY)])
-def test_each_fault_is_found(backend: str, frames: Any, fault: Fault, change: Callable[[Any], None]) -> None:
+def test_each_fault_is_found(frames: Any, fault: Fault, change: Callable[[Any], None]) -> None:
     chunk = frames("gz/training.700001.gz")[:30].copy()
     rows = chunk.view(FRAME)[:, 0]
     change(rows)
@@ -165,7 +165,7 @@ def test_each_fault_is_found(backend: str, frames: Any, fault: Fault, change: Ca
         (Fault.TRANSFORM, spoil("invariance_info", 1)),
     ],
 )
-def test_faults_of_canonical_formats(backend: str, frames: Any, fault: Fault, change: Callable[[Any], None]) -> None:
+def test_faults_of_canonical_formats(frames: Any, fault: Fault, change: Callable[[Any], None]) -> None:
     chunk = frames("formats/fmt3_training.700000.gz").copy()
     change(chunk.view(FRAME)[:, 0])
     assert fault in validate(chunk).counts
@@ -189,7 +189,7 @@ def test_no_frames_are_a_fault() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_garbage_is_refused_and_both_kernels_agree(garbage: Any, frames: Any, seed: int) -> None:
+def test_garbage_is_refused_as_by_the_reference(garbage: Any, frames: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)
     game = frames("gz/training.700027.gz")[:40].copy()
     at = rng.integers(0, game.size, 300)
@@ -198,20 +198,17 @@ def test_garbage_is_refused_and_both_kernels_agree(garbage: Any, frames: Any, se
         assert isinstance(Rescorer()(chunk), RejectedChunk)
         anyhow = Rescorer(errors=frozenset(), new_input_format=3, dist_temp=1.5)(chunk)
         assert isinstance(anyhow, RejectedChunk) == bool(STRUCTURE & set(validate(chunk).counts))
-        found = []
-        for module in (kernels(), chess_rescore_reference):
-            faults = np.zeros(len(chunk), np.int64)
-            with np.errstate(all="ignore"):
-                module.frame_faults(chunk, chunk.view(np.float32), faults)
-            found.append(faults)
-        assert np.array_equal(*found)
+        wanted = replay(chunk).faults.copy()
+        with np.errstate(all="ignore"):
+            rescoring.frame_faults(chunk, chunk.view(np.float32), wanted)
+        assert np.array_equal(inspect(chunk).faults, wanted)
 
 
-def test_values_and_replays_are_found_in_one_pass_as_in_two(backend: str, frames: Any) -> None:
+def test_values_change_nothing_in_what_is_replayed(frames: Any) -> None:
     rows = frames("gz/training.700027.gz")[:30].copy()
     rows.view(FRAME)["best_q"][7], rows.view(FRAME)["rule50_count"][9] = 2, 77
     one, two = inspect(rows), replay(rows)
-    assert np.array_equal(one.faults, report_on(rows, two, frozenset()).faults)
+    assert np.array_equal(one.faults ^ two.faults, np.where(np.arange(30) == 7, BITS[Fault.BEST], 0))
     assert np.array_equal(one.boards, two.boards)
     assert np.array_equal(one.states, two.states)
 
@@ -240,13 +237,10 @@ def moved(rows: Any, rng: np.random.Generator, times: int) -> Any:
 @pytest.mark.parametrize("name", ["formats/fmt133_training.700000.gz", "gz/training.700027.gz"])
 @pytest.mark.parametrize("times", [0, 1, 10])
 @pytest.mark.parametrize("spoil", [spoiled, moved])
-def test_replaying_is_the_same_by_both_kernels(
-    frames: Any, monkeypatch: pytest.MonkeyPatch, name: str, times: int, spoil: Callable[..., Any]
-) -> None:
+def test_replaying_is_the_same_by_the_reference(frames: Any, name: str, times: int, spoil: Callable[..., Any]) -> None:
     chunk = spoil(frames(name)[-40:], np.random.default_rng(times), times)
-    one = replay(chunk)
-    monkeypatch.setattr("penstock.domains.chess.boards.kernels", lambda: chess_trace_reference)
-    two = replay(chunk)
-    assert np.array_equal(one.boards, two.boards)
-    assert np.array_equal(one.states, two.states)
-    assert np.array_equal(one.faults, two.faults)
+    game = replay(chunk)
+    boards, states, faults = reference.inspect(chunk, policy_index(), undone(), squares())
+    assert np.array_equal(game.boards, boards)
+    assert np.array_equal(game.states, states)
+    assert np.array_equal(game.faults, faults)

@@ -8,23 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.arrays import BoolArray, ByteArray, Float32Array, IntArray
-from penstock.domains.chess.expansion import read_only
+from penstock.core.arrays import BoolArray, ByteArray, IntArray
+from penstock.domains.chess.kernels import games
+from penstock.domains.chess.kernels.games import BLACK, CASTLE, CLOCK, EN_PASSANT, INDEX, SEEN, TOLD
 from penstock.domains.chess.moves import Transposition, policy_index, squares
 from penstock.errors import DataError, require
 from penstock.formats.lc0.records import FRAME
-from penstock.kernels.chess_rescore_reference import TAIL
-from penstock.kernels.chess_trace_reference import (
-    BLACK,
-    CASTLE,
-    CLOCK,
-    EN_PASSANT,
-    INDEX,
-    SEEN,
-    STATE,
-    TOLD,
-)
-from penstock.kernels.dispatch import kernels
 
 PIECES = " PNBRQKpnbrqk"
 """Letters of the pieces on a board, those of the side to move large."""
@@ -52,22 +41,13 @@ def as_frames(frames: ByteArray) -> ByteArray:
     return frames if aligned else np.array(frames, order="C")
 
 
-def tails(frames: ByteArray) -> tuple[ByteArray, Float32Array]:
-    """The small fields of aligned frames `[n, 8396]`: views `[n, 124]` uint8 and `[n, 31]` float32.
-
-    >>> [part.shape for part in tails(np.zeros((2, 8396), np.uint8))]
-    [(2, 124), (2, 31)]
-    """
-    return frames[:, TAIL:], frames.view(np.float32)[:, TAIL // 4 :]
-
-
 @dataclass(frozen=True, slots=True)
 class Game:
     """`n` positions, each seen by its side to move, as `replay` finds them.
 
     `boards` `[n, 64]` uint8, square `8 * rank + file`: 0 empty, 1 to 6 pawn, knight, bishop, rook, queen and king of
     the side to move, 7 to 12 the pieces of the other. `states[n, 13]` and `faults[n]` int64 are the rows and bits that
-    `kernels.chess_trace_reference` describes.
+    `kernels.games` describes.
     """
 
     boards: ByteArray
@@ -115,7 +95,7 @@ class Game:
     def fen(self, i: int) -> str:
         """Board `i` in letters, as its side to move sees it: ranks from the last to the first.
 
-        >>> game = Game(np.zeros((1, 64), np.uint8), np.zeros((1, STATE), np.int64), np.zeros(1, np.int64))
+        >>> game = Game(np.zeros((1, 64), np.uint8), np.zeros((1, 13), np.int64), np.zeros(1, np.int64))
         >>> game.fen(0)
         '8/8/8/8/8/8/8/8'
         """
@@ -135,20 +115,12 @@ def replay(frames: ByteArray, transposition: Transposition = "diagonal") -> Game
     >>> replay(np.zeros((2, 8396), np.uint8)).played.tolist()
     [-1, -1]
     """
-    frames = as_frames(frames)
-    game = _no_game(len(frames))
-    kernels().trace(frames, frames.view(np.float32)[:, 2:], *_tables(transposition), *game)
-    return Game(*game)
+    return Game(*games.inspect(as_frames(frames), _tables(transposition), values=False))
 
 
 def _tables(transposition: Transposition) -> tuple[IntArray, IntArray, IntArray]:
     """What tells kernels of moves and squares."""
     return policy_index(), undone(), squares(transposition)
-
-
-def _no_game(n: int) -> tuple[ByteArray, IntArray, IntArray]:
-    """Boards, states and faults for kernels to fill."""
-    return np.empty((n, 64), np.uint8), np.empty((n, STATE), np.int64), np.zeros(n, np.int64)
 
 
 def inspect(frames: ByteArray, transposition: Transposition = "diagonal") -> Game:
@@ -164,10 +136,7 @@ def inspect(frames: ByteArray, transposition: Transposition = "diagonal") -> Gam
 
 def inspect_records(records: ByteArray, transposition: Transposition) -> Game:
     """As `inspect`, of aligned frames, or of records of version 6 `[n, 8356]`, which have all that is looked at."""
-    records, game = read_only(records), _no_game(len(records))
-    with np.errstate(invalid="ignore"):
-        kernels().inspect(records, records.view(np.float32), *_tables(transposition), *game)
-    return Game(*game)
+    return Game(*games.inspect(records, _tables(transposition)))
 
 
 def chess_board(game: Game, i: int) -> Any:
@@ -177,7 +146,7 @@ def chess_board(game: Game, i: int) -> Any:
     >>> import chess
     >>> boards = np.zeros((1, 64), np.uint8)
     >>> boards[0, [4, 60, 0]] = 6, 12, 4
-    >>> state = np.full((1, STATE), -1)
+    >>> state = np.full((1, 13), -1)
     >>> chess_board(Game(boards, state, np.zeros(1, np.int64)), 0).fen()
     '4k3/8/8/8/8/8/8/R3K3 w - - 0 1'
     """

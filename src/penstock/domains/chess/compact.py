@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from penstock.core.arrays import AnyArray, ByteArray, IntArray
+from penstock.core.arrays import AnyArray, ByteArray, IntArray, read_only
 from penstock.core.ragged import Ragged
-from penstock.domains.chess.expansion import bad_row, frame_bytes, read_only, row_bytes
+from penstock.domains.chess.expansion import bad_row, frame_bytes, row_bytes
+from penstock.domains.chess.kernels.layout import LARGEST, SHORT
+from penstock.domains.chess.kernels.rows import decode_rows, encode_rows
 from penstock.errors import DataError
 from penstock.formats.lc0 import FRAME, Missing
 from penstock.formats.lc0.upgrade import check_missing
-from penstock.kernels.chess_reference import LARGEST, SHORT
-from penstock.kernels.dispatch import kernels
 
 ROOM = 480  # bytes a row that are asked for at first
 
@@ -35,8 +35,8 @@ def encode(frames: AnyArray, places: npt.ArrayLike | None = None, *, missing_st:
     held = read_only(frames) if _is_short(frames) else frame_bytes(frames)
     order = _places(np.arange(len(held)) if places is None else np.asarray(places), len(held))
     out, offsets = np.empty(ROOM * len(order) + LARGEST + 8, np.uint8), np.zeros(len(order) + 1, np.int64)
-    kernel, nan, done = kernels().encode_chess, missing_st == "nan", 0
-    while (done := int(kernel(held, nan, order, done, out, offsets))) < len(order):
+    nan, done = missing_st == "nan", 0
+    while (done := encode_rows(held, nan, order, done, out, offsets)) < len(order):
         more = np.empty(2 * len(out), np.uint8)
         more[: offsets[done]] = out[: offsets[done]]
         out = more
@@ -72,7 +72,7 @@ def decode(rows: Ragged, out: ByteArray | None = None) -> ByteArray:
         out = np.empty(shape, np.uint8)
     if out.shape != shape or out.dtype != np.uint8 or not (out.flags.c_contiguous and out.flags.writeable):
         raise DataError(f"expected out as {list(shape)} uint8, contiguous and writeable, got {out.shape} {out.dtype}")
-    bad = int(kernels().decode_chess(values, offsets, out))
+    bad = decode_rows(values, offsets, out)
     if bad >= 0:
         raise bad_row(rows, bad)
     return out

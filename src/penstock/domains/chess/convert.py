@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import ByteArray
-from penstock.domains.chess.boards import Game, as_frames, replay, undone
+from penstock.domains.chess.boards import Game, as_frames, inspect, undone
+from penstock.domains.chess.kernels.conversion import encode_planes, encode_rest, turn_policies
+from penstock.domains.chess.kernels.games import transforms
 from penstock.domains.chess.moves import Transposition, squares, turned
-from penstock.domains.chess.validate import STRUCTURE, report_on
+from penstock.domains.chess.validate import STRUCTURE, ChunkFaults
 from penstock.errors import DataError, FormatError
 from penstock.formats.lc0.records import INPUT_FORMATS
-from penstock.kernels.dispatch import kernels
 
 
 def check_format(input_format: int) -> None:
@@ -36,8 +37,8 @@ def convert(frames: ByteArray, input_format: int, *, transposition: Transpositio
     """
     check_format(input_format)
     frames = as_frames(frames)
-    game = replay(frames, transposition)
-    fault = report_on(frames, game, STRUCTURE).first(STRUCTURE)
+    game = inspect(frames, transposition)
+    fault = ChunkFaults(game.faults).first(STRUCTURE)
     if fault is not None:
         raise FormatError(
             f"expected frames of a game, got one with the fault {str(fault[0])!r}", where=f"frame {fault[1]}"
@@ -51,8 +52,7 @@ def convert_into(frames: ByteArray, game: Game, input_format: int, transposition
     """Convert frames in place that are replayed already, and have no fault of `STRUCTURE`."""
     wanted = np.zeros(len(game), np.int64)
     if input_format >= 3:
-        kernels().called_for(game.boards, game.states, undone(), wanted)
-    turns = turned(transposition)
-    kernels().turn_policies(frames, frames.view(np.float32), game.transforms, wanted, turns)
-    kernels().encode_planes(game.boards, game.states, input_format, wanted, squares(), frames)
-    kernels().encode_rest(game.states, input_format, wanted, frames)
+        wanted = transforms(game.boards, game.states, undone())
+    turn_policies(frames, game.transforms, wanted, turned(transposition))
+    encode_planes(game.boards, game.states, input_format, wanted, squares(), frames)
+    encode_rest(game.states, input_format, wanted, frames)

@@ -9,11 +9,11 @@ import numpy as np
 from penstock.core.arrays import AnyArray
 from penstock.core.ragged import Ragged
 from penstock.domains.chess.expansion import PLANES, VALUES, bad_row, levels, row_bytes
+from penstock.domains.chess.kernels import layout
+from penstock.domains.chess.kernels.rows import check_rows
 from penstock.domains.chess.tensors import ChessTensors
 from penstock.errors import require
 from penstock.formats.lc0.records import POLICY
-from penstock.kernels import chess_reference as layout
-from penstock.kernels.dispatch import kernels
 
 if TYPE_CHECKING:
     import torch
@@ -92,7 +92,7 @@ class TorchTensors:
     def sent(self, rows: Ragged) -> Wire:
         """Rows on the device, or under way to it. Cost: a look at each row's header and moves, and the copy."""
         values, offsets = row_bytes(rows)
-        bad = int(kernels().check_chess_rows(values, offsets, self._forced))
+        bad = check_rows(values, offsets, self._forced)
         if bad >= 0:
             raise bad_row(rows, bad)
         heads = values[offsets[:-1, None] + np.arange(22, 24)]

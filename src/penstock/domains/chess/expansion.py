@@ -8,11 +8,12 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from penstock.core.arrays import AnyArray, ByteArray, Float32Array, IntArray, UInt32Array
+from penstock.core.arrays import AnyArray, ByteArray, Float32Array, IntArray, UInt32Array, read_only
 from penstock.core.ragged import Ragged
+from penstock.domains.chess.kernels.planes import expand_frames, expand_rows
+from penstock.domains.chess.kernels.rows import check_rows
 from penstock.errors import DataError
 from penstock.formats.lc0.records import FRAME, INPUT_FORMATS, POLICY
-from penstock.kernels.dispatch import kernels
 
 Rows = ByteArray | Ragged
 """`[n, 8396]` uint8 frames, or `n` compact rows."""
@@ -67,11 +68,11 @@ def expand(
     forced = 1 if input_format == "reference" else 0
     if isinstance(rows, Ragged):
         held, offsets = row_bytes(rows)
-        bad = kernels().expand_chess_rows(held, offsets, levels(dtype), forced, *into)
+        bad = expand_rows(held, offsets, levels(dtype), forced, *into)
     else:
-        bad = kernels().expand_chess_frames(frame_bytes(rows), levels(dtype), forced, *into)
+        bad = expand_frames(frame_bytes(rows), levels(dtype), forced, *into)
     if bad >= 0:
-        raise bad_row(rows, int(bad))
+        raise bad_row(rows, bad)
 
 
 @cache
@@ -108,19 +109,12 @@ def row_bytes(rows: Ragged) -> tuple[ByteArray, IntArray]:
     return read_only(rows.values), read_only(rows.offsets)
 
 
-def read_only(array: AnyArray) -> AnyArray:
-    """A view, or a copy where the array is not contiguous, that cannot be written to."""
-    out = np.ascontiguousarray(array).view()
-    out.flags.writeable = False
-    return out
-
-
 def bad_row(rows: Rows, row: int) -> DataError:
     """Error of row number `row`, which a kernel has refused."""
     if isinstance(rows, Ragged):
         one = np.ascontiguousarray(rows[row])
         ends = np.array([0, len(one)], np.int64)
-        if kernels().check_chess_rows(read_only(one), read_only(ends), 1) >= 0:
+        if check_rows(one, ends, 1) >= 0:
             return DataError(f"expected row {row} as `compact.encode` makes it, got {len(one)} other bytes")
         head = one[4:8]
     else:

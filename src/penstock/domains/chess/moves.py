@@ -104,6 +104,6 @@ def turned(transposition: Transposition = "diagonal") -> IntArray:
     """
     packed: IntArray = np.array([_packed(move) for move in MOVES])
     to: Any = squares(transposition)
-    table = policy_index()[packed[:, 0], to[:, packed[:, 1]], to[:, packed[:, 2]]]
+    table = np.ascontiguousarray(policy_index()[packed[:, 0], to[:, packed[:, 1]], to[:, packed[:, 2]]])
     table.flags.writeable = False
     return table

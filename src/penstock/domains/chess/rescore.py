@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.arrays import ByteArray, Float32Array, StructArray, UInt32Array
-from penstock.domains.chess.boards import Game, as_frames, inspect, inspect_records, tails
+from penstock.core.arrays import ByteArray, StructArray, UInt32Array
+from penstock.domains.chess.boards import Game, as_frames, inspect, inspect_records
 from penstock.domains.chess.convert import check_format, convert_into
+from penstock.domains.chess.kernels.layout import TAIL
+from penstock.domains.chess.kernels.rescoring import complete, deblunder, sharpen
+from penstock.domains.chess.kernels.rescoring import fill_short_term as fill_small
 from penstock.domains.chess.moves import Transposition, squares
-from penstock.domains.chess.short_term import THETA, fill_short_term, lacks_short_term
+from penstock.domains.chess.short_term import THETA, fill_short_term
 from penstock.domains.chess.tablebases import (
     Gaviota,
     MateProber,
@@ -29,8 +32,6 @@ from penstock.domains.chess.validate import BITS, REFERENCE, STRUCTURE, ChunkFau
 from penstock.errors import DataError
 from penstock.formats.lc0.check import broken_history
 from penstock.formats.lc0.records import FRAME, POLICY
-from penstock.kernels.chess_rescore_reference import TAIL
-from penstock.kernels.dispatch import kernels
 
 _NONE, _NO_BOOST = np.zeros((0, POLICY), np.uint8), np.zeros(0, np.float32)  # where no move is favoured
 _VISITS = 17  # in the small fields of a frame, counted in fours
@@ -134,14 +135,12 @@ class Rescorer:
         if fault is not None:
             return fault
         room = np.zeros((len(records), 32), np.uint32)
-        small, words = room.view(np.uint8)[:, :-4], room.view(np.float32)[:, :-1]
+        small = room.view(np.uint8)
         small[:, : records.shape[1] - TAIL] = records[:, TAIL:]
-        missing = bool(kernels().lacks_short_term(small, words))
-        with np.errstate(all="ignore"):
-            kernels().complete(small, words, game.states)
-            self._take_back(small, words, len(records) - 1)
-            if missing:
-                kernels().short_term(small, words, np.float32(self.theta))
+        missing = complete(small, 0, game.states)
+        self._take_back(small, 0, len(records) - 1)
+        if missing:
+            fill_small(small, 0, self.theta)
         return Changes(room[:, :-1], missing)
 
     def apply(self, frames: ByteArray) -> RejectedChunk | None:
@@ -150,15 +149,14 @@ class Rescorer:
         fault = self._fault(frames, game)
         if fault is not None:
             return fault
-        missing = lacks_short_term(frames)
+        missing = complete(frames, TAIL, game.states)
         with np.errstate(all="ignore"):
-            kernels().complete(*tails(frames), game.states)
             if not self._rescore(frames, game):
                 return RejectedChunk(Fault.PROBABILITY_SUM)
-            if self.new_input_format is not None:
-                convert_into(frames, game, self.new_input_format, self.transposition)
-            if missing:
-                fill_short_term(frames, self.theta)
+        if self.new_input_format is not None:
+            convert_into(frames, game, self.new_input_format, self.transposition)
+        if missing:
+            fill_short_term(frames, self.theta)
         return None
 
     def _fault(self, frames: ByteArray, game: Game) -> RejectedChunk | None:
@@ -192,7 +190,7 @@ class Rescorer:
             return True
         power = np.float32(1) / np.float32(self.dist_temp)
         words = frames.view(np.float32)
-        return kernels().sharpen(words, np.float32(self.dist_offset), power, boosted, boost) == 0
+        return sharpen(words, self.dist_offset, power, boosted, boost) == 0
 
     def _deblunder(self, frames: ByteArray, game: Game, syzygy: Prober | None) -> None:
         """Up to where tables know better."""
@@ -201,14 +199,14 @@ class Rescorer:
         last = len(frames) - 1
         if syzygy is not None and len(reached := np.flatnonzero(in_reach(game, syzygy.men)[1:])):
             last = int(reached[0])
-        self._take_back(*tails(frames), last)
+        self._take_back(frames, TAIL, last)
 
-    def _take_back(self, small: ByteArray, words: Float32Array, last: int) -> None:
+    def _take_back(self, small: ByteArray, first: int, last: int) -> None:
         """Blunders up to frame `last`, of a game that was searched to its end."""
-        if self.deblunder_threshold is None or self.deblunder_width is None or not words[-1].view(np.uint32)[_VISITS]:
+        if self.deblunder_threshold is None or self.deblunder_width is None:
             return
-        threshold, width = np.float32(self.deblunder_threshold), np.float32(self.deblunder_width)
-        kernels().deblunder(small, words, last, threshold, width)
+        if small.view(np.uint32)[-1, first // 4 + _VISITS]:
+            deblunder(small, first, last, self.deblunder_threshold, self.deblunder_width)
 
     def _check(self) -> None:
         squares(self.transposition)

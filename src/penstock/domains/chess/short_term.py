@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.core.arrays import ByteArray
-from penstock.domains.chess.boards import as_frames, tails
-from penstock.kernels.dispatch import kernels
+from penstock.domains.chess.boards import as_frames
+from penstock.domains.chess.kernels import rescoring
+from penstock.domains.chess.kernels.layout import TAIL
 
 THETA = 5 / 6
 VERSION = np.array([7, 0, 0, 0], np.uint8)
@@ -20,7 +21,7 @@ def lacks_short_term(frames: ByteArray) -> bool:
     >>> lacks_short_term(np.zeros((3, 8396), np.uint8))
     True
     """
-    return bool(kernels().lacks_short_term(*tails(as_frames(frames))))
+    return rescoring.lacks_short_term(as_frames(frames), TAIL)
 
 
 def fill_short_term(frames: ByteArray, theta: float = THETA) -> None:
@@ -38,5 +39,5 @@ def fill_short_term(frames: ByteArray, theta: float = THETA) -> None:
     >>> rows["q_st"].tolist(), rows["opp_played_idx"].tolist()
     ([0.125, 0.25], [9, 65535])
     """
-    kernels().short_term(*tails(frames), np.float32(theta))
+    rescoring.fill_short_term(frames, TAIL, theta)
     frames[:, :4] = VERSION

@@ -9,11 +9,10 @@ from enum import StrEnum
 import numpy as np
 
 from penstock.core.arrays import ByteArray, IntArray
-from penstock.domains.chess.boards import Game, as_frames, replay
+from penstock.domains.chess.boards import as_frames, inspect
+from penstock.domains.chess.kernels.faults import FAULTS
 from penstock.domains.chess.moves import Transposition
 from penstock.formats.lc0.check import broken_history
-from penstock.kernels.chess_trace_reference import FAULTS
-from penstock.kernels.dispatch import kernels
 
 
 class Fault(StrEnum):
@@ -100,16 +99,6 @@ class ChunkFaults:
         return next(fault for fault, bit in BITS.items() if fault in errors and found & bit), int(bad[0])
 
 
-def report_on(frames: ByteArray, game: Game, errors: Set[Fault] = EVERY) -> ChunkFaults:
-    """Faults of frames `[n, 8396]` that are replayed already; of history only if that is asked for."""
-    faults = game.faults.copy()
-    with np.errstate(invalid="ignore"):
-        kernels().frame_faults(frames, frames.view(np.float32), faults)
-    if Fault.HISTORY in errors and len(frames) > 1:
-        faults[1:][broken_history(frames)] |= BITS[Fault.HISTORY]
-    return ChunkFaults(faults)
-
-
 def validate(frames: ByteArray, *, transposition: Transposition = "diagonal") -> ChunkFaults:
     """Look at every frame `[n, 8396]` uint8 of a game, and at every move between two. Finds everything that the
     original rescorer fails a chunk for (`REFERENCE`), and more (`BEYOND`); which of it matters is the caller's choice.
@@ -121,4 +110,7 @@ def validate(frames: ByteArray, *, transposition: Transposition = "diagonal") ->
     (<Fault.INPUT_FORMAT: 'input_format'>, 0)
     """
     frames = as_frames(frames)
-    return report_on(frames, replay(frames, transposition))
+    faults = inspect(frames, transposition).faults
+    if len(frames) > 1:
+        faults[1:][broken_history(frames)] |= BITS[Fault.HISTORY]
+    return ChunkFaults(faults)

@@ -1,46 +1,39 @@
-"""Reference implementation of the chess kernels in NumPy: the compiled kernels in `chess` must equal it.
+"""Compact rows and tensors of chess frames in NumPy: the kernels in `rows` and `planes` must equal these.
 
-A frame is a record of version 7 of Leela Chess Zero's training data, 8396 bytes, little-endian. A compact row is the
-same frame in 460 bytes; `docs/howto/chess.md` has its layout, and any 8396 bytes come back as they were. Values are
-moved as bits, never as numbers, so NaN payloads and negative zeros stay.
+Values are moved as bits, never as numbers, so NaN payloads and negative zeros stay.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-Int = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-Words = npt.NDArray[np.uint64]
-Bits = npt.NDArray[np.uint32]
-
-WIDTH, SHORT, POLICY, STORED, PLANES, STEP = 8396, 8356, 1858, 104, 112, 13
-"""Bytes a frame, and a record of version 6; places in a policy, planes in a record, planes in a tensor, planes a
-position of the history."""
-
-PROBS, WORDS, TAIL, SPARE = 8, 7440, 8272, 8364
-"""Where a frame has its policy, its planes, what follows them, and its 32 reserved bytes."""
-
-ILLEGAL, NAN, NUMBERED = 0xBF800000, 0x7FC00000, 1
-"""The bits of -1, of NaN, and the input format whose castling and side bytes are numbers that fill planes."""
-
-HEADER, LAYOUT, DENSE, RESERVED = 120, 1, 1, 2
-"""Bytes before the planes of a row, the number of this layout, and the two flags."""
-
-SPARSE_MOVES = (4 * POLICY - 1) // 6
-"""The most moves that are stored with their indices: beyond, all 1858 values take less."""
-
-LARGEST = HEADER + 8 * STORED + (WIDTH - SPARE) + 4 * POLICY
-"""The bytes of the longest row; no row is begun where there is no room for it, and for 8 more."""
-
-TARGETS = (36, 40, 32, 12, 20, 28, 44, 48, 52, 56, 60, 64, 8, 16, 24, 80, 84, -1)
-"""Where, from `TAIL` on, the 6 x 3 values lie: q, d, moves left of result, best, played, orig, root, st; -1 is NaN."""
+from penstock.core.arrays import ByteArray, IntArray, UInt32Array, UInt64Array
+from penstock.domains.chess.kernels.layout import (
+    DENSE,
+    HEADER,
+    ILLEGAL,
+    LARGEST,
+    LAYOUT,
+    NAN,
+    NUMBERED,
+    PLANES,
+    POLICY,
+    PROBS,
+    RESERVED,
+    SHORT,
+    SPARE,
+    SPARSE_MOVES,
+    STEP,
+    STORED,
+    TAIL,
+    TARGETS,
+    WIDTH,
+    WORDS,
+)
 
 
-def encode_chess(frames: Bytes, nan: bool, places: Int, begin: int, out: Bytes, offsets: Int) -> int:
+def encode_rows(frames: ByteArray, nan: bool, places: IntArray, begin: int, out: ByteArray, offsets: IntArray) -> int:
     """Compact rows of the frames `places[begin:]` of `frames` `[n, 8396]`, laid end to end in `out`, row `i` at
     `offsets[i] : offsets[i + 1]`.
 
@@ -49,10 +42,6 @@ def encode_chess(frames: Bytes, nan: bool, places: Int, begin: int, out: Bytes, 
 
     Returns the number of rows written. It is smaller than the number of frames if `out` has fewer than `LARGEST + 8`
     bytes left.
-
-    >>> out, offsets = np.zeros(LARGEST + 8, np.uint8), np.zeros(2, np.int64)
-    >>> encode_chess(np.zeros((1, WIDTH), np.uint8), False, np.zeros(1, np.int64), 0, out, offsets), offsets.tolist()
-    (1, [0, 7552])
     """
     for i in range(begin, len(places)):
         at = int(offsets[i])
@@ -65,7 +54,7 @@ def encode_chess(frames: Bytes, nan: bool, places: Int, begin: int, out: Bytes, 
     return len(places)
 
 
-def _upgraded(record: Bytes, nan: bool) -> Bytes:
+def _upgraded(record: ByteArray, nan: bool) -> ByteArray:
     """A record of version 6 as a frame."""
     frame = np.zeros(WIDTH, np.uint8)
     frame[:SHORT], frame[:4] = record, np.array([7], "<u4").view(np.uint8)
@@ -76,7 +65,7 @@ def _upgraded(record: Bytes, nan: bool) -> Bytes:
     return frame
 
 
-def _row(frame: Bytes) -> bytes:
+def _row(frame: ByteArray) -> bytes:
     policy, words = frame[PROBS:WORDS].view("<u4"), frame[WORDS:TAIL].view("<u8")
     before = np.concatenate([np.zeros(STEP, np.uint64), words[:-STEP]])
     changed = words != before
@@ -98,21 +87,15 @@ def _row(frame: Bytes) -> bytes:
     return row + bytes(-len(row) % 8)
 
 
-def decode_chess(values: Bytes, offsets: Int, frames: Bytes) -> int:
-    """The frames of compact rows, into `frames` `[n, 8396]`. Gives -1, or the first row that is none.
-
-    >>> out, offsets, back = np.zeros(LARGEST + 8, np.uint8), np.zeros(2, np.int64), np.empty((1, WIDTH), np.uint8)
-    >>> _ = encode_chess(np.full((1, WIDTH), 9, np.uint8), False, np.zeros(1, np.int64), 0, out, offsets)
-    >>> decode_chess(out, offsets, back), np.unique(back).tolist()
-    (-1, [9])
-    """
+def decode_rows(values: ByteArray, offsets: IntArray, frames: ByteArray) -> int:
+    """The frames of compact rows, into `frames` `[n, 8396]`. Gives -1, or the first row that is none."""
     for i in range(len(offsets) - 1):
         if not _frame(values[offsets[i] : offsets[i + 1]], frames[i]):
             return i
     return -1
 
 
-def _frame(row: Bytes, frame: Bytes) -> bool:
+def _frame(row: ByteArray, frame: ByteArray) -> bool:
     """Fill in the frame of a row; return False if it is not a compact row."""
     if len(row) < HEADER:
         return False
@@ -140,8 +123,15 @@ def _frame(row: Bytes, frame: Bytes) -> bool:
     return True
 
 
-def expand_chess_frames(
-    frames: Bytes, table: Bits, forced: int, planes: Bytes, lane: int, fill: Bits, policy: Bits, targets: Bits
+def expand_frames(
+    frames: ByteArray,
+    table: UInt32Array,
+    forced: int,
+    planes: ByteArray,
+    lane: int,
+    fill: UInt32Array,
+    policy: UInt32Array,
+    targets: UInt32Array,
 ) -> int:
     """The tensors of `frames` `[n, 8396]`, each into its buffer; one of no rows is not wanted.
 
@@ -173,13 +163,13 @@ def expand_chess_frames(
     return -1
 
 
-def expand_known(frames: Bytes, forced: int) -> npt.NDArray[np.bool_]:
+def expand_known(frames: ByteArray, forced: int) -> npt.NDArray[np.bool_]:
     """Return `[n]` whether the input format of each frame is known; true for all frames if `forced` is set."""
     formats = np.ascontiguousarray(frames[:, 4:8]).view("<u4")[:, 0]
     return np.isin(formats, (1, 2, 3, 4, 5, 132, 133)) | (forced != 0)
 
 
-def tensor_words(frames: Bytes, table: Bits, forced: int) -> tuple[Words, Bits]:
+def tensor_words(frames: ByteArray, table: UInt32Array, forced: int) -> tuple[UInt64Array, UInt32Array]:
     """`[n, 112]` words of the planes and `[n, 8]` bits of the values that the last 8 have where a bit is set."""
     n = len(frames)
     words, fill = np.zeros((n, PLANES), np.uint64), np.full((n, 8), table[0, 1], np.uint32)
@@ -203,28 +193,28 @@ def tensor_words(frames: Bytes, table: Bits, forced: int) -> tuple[Words, Bits]:
     return words, fill
 
 
-def expand_chess_rows(
-    values: Bytes,
-    offsets: Int,
-    table: Bits,
+def expand_rows(
+    values: ByteArray,
+    offsets: IntArray,
+    table: UInt32Array,
     forced: int,
-    planes: Bytes,
+    planes: ByteArray,
     lane: int,
-    fill: Bits,
-    policy: Bits,
-    targets: Bits,
+    fill: UInt32Array,
+    policy: UInt32Array,
+    targets: UInt32Array,
 ) -> int:
-    """As `expand_chess_frames`, of compact rows. Gives -1, or the first row that is none or whose format is unknown."""
+    """As `expand_frames`, of compact rows. Gives -1, or the first row that is none or whose format is unknown."""
     frames = np.zeros((len(offsets) - 1, WIDTH), np.uint8)
-    bad = decode_chess(values, offsets, frames)
+    bad = decode_rows(values, offsets, frames)
     known = expand_known(frames[: bad if bad >= 0 else len(frames)], forced)
     if not known.all():
         return int(np.argmin(known))
-    return bad if bad >= 0 else expand_chess_frames(frames, table, forced, planes, lane, fill, policy, targets)
+    return bad if bad >= 0 else expand_frames(frames, table, forced, planes, lane, fill, policy, targets)
 
 
-def check_chess_rows(values: Bytes, offsets: Int, forced: int) -> Any:
-    """The first row that `expand_chess_rows` would not take, or -1."""
+def check_rows(values: ByteArray, offsets: IntArray, forced: int) -> int:
+    """The first row that `expand_rows` would not take, or -1."""
     none = np.zeros((0, POLICY), np.uint32)
     table = np.zeros((3, 256), np.uint32)
-    return expand_chess_rows(values, offsets, table, forced, none.view(np.uint8), 0, none, none, none)
+    return expand_rows(values, offsets, table, forced, none.view(np.uint8), 0, none, none, none)

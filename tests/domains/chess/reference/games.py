@@ -1,16 +1,7 @@
-"""Replay a game from its frames, in plain Python on arrays: `chess_rescore` compiles these very functions.
+"""Replay a game from its frames, on boards of 64 squares in plain Python: the kernel in `games` must equal this.
 
 A board is `[64]` uint8, square `8 * rank + file`, seen by the side to move: 0 empty, 1 to 6 its pawn, knight, bishop,
-rook, queen and king, 7 to 12 the other side's. The state of a position is a row of int64:
-
-=======  =============================================================================================
-0 to 3   file of the rook that may still castle: ours on the queen's side and king's side, theirs; or -1
-4        file of the pawn that may be taken en passant, or -1
-5, 6, 7  plies since a capture or a pawn's move; earlier occurrences; 1 for black to move
-8        the transform that the frame says
-9, 10    squares from and to of the move made (castling: king and rook), -1 past the end
-11, 12   what it promotes to, 0 for nothing; its index in the policy as the frame turns it, or -1
-=======  =============================================================================================
+rook, queen and king, 7 to 12 the other side's. States and faults are those of the kernel.
 """
 
 from __future__ import annotations
@@ -19,48 +10,27 @@ from typing import Any
 
 import numpy as np
 
-STATE = 13
-CASTLE, EN_PASSANT, CLOCK, SEEN, BLACK, TOLD, FROM, TO, PROMOTES, INDEX = 0, 4, 5, 6, 7, 8, 9, 10, 11, 12
-
-FAULTS = (
-    "input_format",
-    "root",
-    "best",
-    "played",
-    "orig",
-    "result",
-    "plies",
-    "castling",
-    "side",
-    "rule50",
-    "probability",
-    "probability_sum",
-    "index",
-    "best_illegal",
-    "played_illegal",
-    "board",
-    "continuity",
-    "move_unknown",
-    "move_illegal",
-    "move_other",
-    "move_unmarked",
-    "rights",
-    "clock",
-    "turn",
-    "en_passant",
-    "repetition",
-    "transform",
-    "history",
-    "result_fraction",
+from penstock.domains.chess.kernels.faults import FAULTS
+from penstock.domains.chess.kernels.games import (
+    BLACK,
+    CASTLE,
+    CLOCK,
+    EN_PASSANT,
+    FROM,
+    INDEX,
+    PROMOTES,
+    SEEN,
+    STATE,
+    TO,
+    TOLD,
 )
-"""Bit `k` of a frame's faults is the fault named here."""
 
 
 def _bit(name: str) -> int:
     return 1 << FAULTS.index(name)
 
 
-_CASTLING, _BOARD, _CONTINUITY, _UNKNOWN = _bit("castling"), _bit("board"), _bit("continuity"), _bit("move_unknown")
+_CASTLING, _BOARD, _CONTINUITY, _UNKNOWN = (_bit(name) for name in ("castling", "board", "continuity", "move_unknown"))
 _ILLEGAL, _OTHER, _UNMARKED = _bit("move_illegal"), _bit("move_other"), _bit("move_unmarked")
 _RIGHTS, _CLOCK, _TURN, _PASSING = _bit("rights"), _bit("clock"), _bit("turn"), _bit("en_passant")
 _AGAIN, _TURNED = _bit("repetition"), _bit("transform")
@@ -236,7 +206,7 @@ def make_move(board: Any, state: Any, moved: Any, next_state: Any) -> None:
         moved[6 if to > source else 2], moved[5 if to > source else 3] = 6, 4
     else:
         moved[to] = piece if promotes == 0 else promotes
-    if piece == 1 and source % 8 != to % 8 and board[to] == 0:
+    if piece == 1 and source % 8 != to % 8 and board[to] == 0 and to >= 8:
         moved[to - 8] = 0
     file = to % 8
     beside = (file > 0 and board[to - 1] == 7) or (file < 7 and board[to + 1] == 7)
@@ -479,21 +449,16 @@ def replay_frame(
     return i + 1 if found & (_UNKNOWN | _CONTINUITY) else start
 
 
-def trace(rows: Any, policy: Any, index: Any, back: Any, turns: Any, boards: Any, states: Any, faults: Any) -> None:
-    """Replay a game from its frames `rows[n, 8396]`, of which `policy[n, >= 1858]` float32 are the probabilities.
+def inspect(rows: Any, index: Any, back: Any, turns: Any) -> tuple[Any, Any, Any]:
+    """Return boards `[n, 64]`, states `[n, 13]` and faults `[n]` of frames `[n, 8396]`, without faults of values.
 
-    `index[4, 64, 64]` is the policy's table, `back[8, 64]` undoes transforms of planes, `turns[8, 64]` does so for
-    moves. Fills `boards[n, 64]`, `states[n, STATE]`, and adds to `faults[n]`. Where a frame does not follow from the
-    one before it, a new game begins there.
+    Where a frame does not follow from the one before it, a new game begins there.
     """
-    start = 0
-    for i in range(len(rows)):
+    n, start = len(rows), 0
+    boards, states, faults = np.empty((n, 64), np.uint8), np.empty((n, STATE), np.int64), np.zeros(n, np.int64)
+    policy = rows.view(np.float32)[:, 2:]
+    for i in range(n):
         read_frame(rows, back, boards, states, faults, i)
-    for i in range(len(rows)):
+    for i in range(n):
         start = replay_frame(rows, policy, index, back, turns, boards, states, faults, i, start)
-
-
-def called_for(boards: Any, states: Any, back: Any, out: Any) -> None:
-    """The transform `out[n]` that canonical formats give each position of a game, from what `trace` has filled."""
-    for i in range(len(boards)):
-        out[i] = transform_for(boards[i], states[i], back)
+    return boards, states, faults
