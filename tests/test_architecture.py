@@ -45,7 +45,16 @@ SEES: dict[str, tuple[str, ...]] = {
     "plan": (*GROUND, "flow", "kernels", "formats.base"),
     "live": (*GROUND, "flow", "kernels", "plan", "formats.base"),
     "record": (*GROUND, "formats.base"),
-    "data": (*GROUND, "kernels", "plan", "formats.base", "formats.memory", "formats.records"),
+    "data": (
+        *GROUND,
+        "flow",
+        "kernels",
+        "plan",
+        "formats.base",
+        "formats.memory",
+        "formats.records",
+        "formats.columns",
+    ),
     "domains": (
         *GROUND,
         "kernels",

@@ -10,6 +10,8 @@ from .core.spec import Field as Field
 from .core.spec import Spec as Spec
 from .data.dataset import EpisodeDataset as EpisodeDataset
 from .data.dataset import from_arrays as from_arrays
+from .data.episode_function import EpisodeFunction as EpisodeFunction
+from .data.episode_function import EpisodeRows as EpisodeRows
 from .data.iter_dataset import IterDataset as IterDataset
 from .data.jigsaw import Jigsaw as Jigsaw
 from .data.lengths import read_lengths as read_lengths
@@ -18,6 +20,14 @@ from .data.measure import measure as measure
 from .data.mix import mix as mix
 from .data.open import open as open
 from .data.records import from_records as from_records
+from .data.returns import advantages as advantages
+from .data.returns import episode_returns as episode_returns
+from .data.returns import lambda_returns as lambda_returns
+from .data.returns import n_step_returns as n_step_returns
+from .data.returns import progress as progress
+from .data.returns import returns_to_go as returns_to_go
+from .data.returns import steps_to_end as steps_to_end
+from .data.returns import timesteps as timesteps
 from .errors import ArgumentError as ArgumentError
 from .errors import ChecksumError as ChecksumError
 from .errors import DataError as DataError

@@ -133,7 +133,7 @@ class Episode:
     def extras(self) -> dict[str, Any]:
         """All columns that the Minari standard does not name, as a nested dict, such as `{"state": {"qpos": ...}}`."""
         names = (*REQUIRED, "infos")
-        return nest({p: a for p, a in self.columns.items() if not any(under(name, p) for name in names)})
+        return nest({p: self.columns[p] for p in self.columns if not any(under(name, p) for name in names)})
 
     @property
     def total_reward(self) -> float:
@@ -141,7 +141,7 @@ class Episode:
         return float(np.sum(self.rewards))
 
     def _part(self, name: str, space: Space | None) -> Any:
-        return unflatten(space, {p[len(name) + 1 :]: a for p, a in self.columns.items() if under(name, p)})
+        return unflatten(space, {p[len(name) + 1 :]: self.columns[p] for p in self.columns if under(name, p)})
 
 
 def steps_of(spec: Spec, columns: Mapping[str, Array]) -> int:

@@ -9,14 +9,18 @@ from functools import reduce
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 
 from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.columns import Columns, flatten
 from penstock.core.episode import Episode
 from penstock.core.html import page, steps, table
 from penstock.core.ragged import Array, Ragged, offsets_of
-from penstock.core.spec import Field, Spec
+from penstock.core.spec import Align, Field, Spec
 from penstock.core.text import counted
+from penstock.data.derived import DerivedSource
+from penstock.data.derived_column import DerivedColumn
+from penstock.data.episode_function import EpisodeFunction
 from penstock.data.map_dataset import MapDataset
 from penstock.data.names import source_text, step_text
 from penstock.errors import ArgumentError, StateError
@@ -45,6 +49,7 @@ class EpisodeDataset:
         source: The opened dataset that has the values.
         episodes: Table of the chosen episodes. Default: all episodes of `source`.
         chosen: The transforms that led from all episodes to `episodes`, in order.
+        total: Number of episodes of the source that they were chosen from. Default: all that it has now.
 
     Example:
         >>> import numpy as np, penstock
@@ -54,9 +59,15 @@ class EpisodeDataset:
     """
 
     def __init__(
-        self, source: Source, episodes: Episodes | None = None, *, chosen: Sequence[EpisodeTransform] = ()
+        self,
+        source: Source,
+        episodes: Episodes | None = None,
+        *,
+        chosen: Sequence[EpisodeTransform] = (),
+        total: int | None = None,
     ) -> None:
         self.source = source
+        self._total = len(source) if total is None else total
         self.episodes = Episodes.of(source) if episodes is None else episodes
         self._chosen = tuple(chosen)  # what led from all episodes to these
 
@@ -82,7 +93,7 @@ class EpisodeDataset:
     @property
     def chain(self) -> tuple[str, ...]:
         """The source, and the transforms that chose these episodes, in order, as text."""
-        return source_text(self.source), *map(step_text, self._chosen)
+        return *_source_chain(self.source), *map(step_text, self._chosen)
 
     def __getitem__(self, i: int) -> Episode:
         """Read one whole episode.
@@ -171,7 +182,7 @@ class EpisodeDataset:
         earlier = Episodes.of(self.source, episodes)
         if earlier is None:
             return None
-        return reduce(EpisodeDataset.choose, self._chosen, EpisodeDataset(self.source, earlier))
+        return reduce(EpisodeDataset.choose, self._chosen, EpisodeDataset(self.source, earlier, total=episodes))
 
     def choose(self, transform: EpisodeTransform) -> EpisodeDataset:
         """Choose episodes with a transform.
@@ -186,7 +197,7 @@ class EpisodeDataset:
             1
         """
         chosen = (*self._chosen, transform)
-        return EpisodeDataset(self.source, transform.choose(self.episodes), chosen=chosen)
+        return EpisodeDataset(self.source, transform.choose(self.episodes), chosen=chosen, total=self._total)
 
     def where(self, condition: str | Callable[[Columns], BoolArray]) -> EpisodeDataset:
         """Keep the episodes whose metadata meet a condition. See `penstock.plan.Where`.
@@ -245,6 +256,72 @@ class EpisodeDataset:
             [2.0]
         """
         return self.choose(TakeEpisodes(np.arange(len(self))[np.asarray(episodes, np.int64)]))
+
+    def with_column(
+        self,
+        name: str,
+        fn: Callable[[Episode], Any] | EpisodeFunction,
+        align: Align | None = None,
+        version: str | int | None = None,
+        *,
+        dtype: npt.DTypeLike | None = None,
+        shape: tuple[int, ...] | None = None,
+        memory: int | None = None,
+    ) -> EpisodeDataset:
+        """Add a column that a function computes from whole episodes, such as returns.
+
+        The column is then read like a stored one: by windows, pairs, packs, mixes and other derived columns. Values are
+        computed when batches first need them, for many episodes at a time by all cores, and kept. The fingerprint
+        covers the function, as in `MapDataset.map`.
+
+        Args:
+            name: Path of the new column.
+            fn: A ready-made function such as `penstock.returns_to_go(0.99)`, or a function of one `Episode`. Columns of
+                the episode are read when the function uses them, as read-only arrays. It returns an array with T rows
+                for `"step"`, T + 1 for `"boundary"`, and one row or number for `"episode"`. Each episode must give the
+                same values again. Threads call it.
+            align: `"step"`, `"boundary"` or `"episode"`. The default is that of a ready-made function, else `"step"`.
+            version: Text or number that replaces the digest of `fn`. The default is None.
+            dtype: Dtype of the values. The default is the dtype that `fn` returns for the first episode.
+            shape: Shape of a row. The default is the shape for the first episode. With `dtype` and `shape`, `fn` is not
+                called here.
+            memory: Bytes up to which the whole column is kept in memory. A larger one is kept in the user's cache
+                (`PENSTOCK_CACHE`), and later runs read it from there. The default is None: 256 MiB. 0 always uses the
+                cache, which suits a slow `fn`.
+
+        Returns:
+            The same episodes with one column more. After `refresh`, values of new episodes are computed; a column in
+            the cache is then computed again.
+
+        Raises:
+            SpecError: The name is taken, a ready-made function misses a column, or `fn` returns rows that do not fit;
+                the message names the episode. Errors of other episodes are raised when they are read.
+            DataError: `fn` raises an error, which is the cause.
+            ArgumentError: An argument has a wrong type.
+            StateError: The source has more episodes now than this dataset and does not know its earlier fingerprint.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"rewards": np.array([1.0, 2.0, 4.0])}, lengths=[2, 1])
+            >>> with_returns = data.with_column("returns", penstock.returns_to_go(gamma=0.5))
+            >>> with_returns.windows(2)[:]["returns"].tolist()
+            [[2.0, 2.0]]
+
+            A function of your own:
+
+            >>> scaled = data.with_column("scaled", lambda episode: episode.rewards / episode.rewards.sum())
+            >>> scaled[0].columns["scaled"].round(2).tolist()
+            [0.33, 0.67]
+        """
+        column = DerivedColumn.of(self.source, name, fn, align, version, dtype, shape)
+        source = DerivedSource(self.source, column, memory)
+        episodes = Episodes.of(source, self._total)
+        if episodes is None:
+            raise StateError(
+                f"expected a source of {self._total} episodes, got one that has grown to {len(source)} and does not "
+                "know its earlier fingerprint; refresh() the dataset first"
+            )
+        return reduce(EpisodeDataset.choose, self._chosen, EpisodeDataset(source, episodes, total=self._total))
 
     def sample_with(self, transform: SampleTransform) -> MapDataset:
         """Cut the episodes into samples with a transform.
@@ -386,6 +463,13 @@ class EpisodeDataset:
             ([[1, 2], [3, 0]], [[True, True], [True, False]])
         """
         return self.sample_with(Sequences(final))
+
+
+def _source_chain(source: Source) -> tuple[str, ...]:
+    """The source that was opened, and the columns that were added to it."""
+    if isinstance(source, DerivedSource):
+        return *_source_chain(source.base), repr(source.column)
+    return (source_text(source),)
 
 
 def _several(index: object) -> str:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
+
+from penstock.errors import LockedError
+from penstock.files.locks import locked
 
 
 def user_cache(name: str) -> Path:
@@ -33,3 +37,30 @@ def make_room(folder: Path, pattern: str, limit: int) -> None:
         limit -= size
         if limit < 0:
             path.unlink(missing_ok=True)
+
+
+def touch(folder: Path) -> None:
+    """Note that a folder was used now, for `remove_folders`."""
+    os.utime(folder)
+
+
+def remove_folders(parent: Path, limit: int, lock: str) -> None:
+    """Remove folders in `parent`, the one that was used longest ago first, until the rest has `limit` bytes.
+
+    Folders whose file `lock` is locked by anybody stay.
+
+    Args:
+        parent: Folder of the folders.
+        limit: Bytes that may stay.
+        lock: Name of the file in each folder that its users lock.
+    """
+    found: list[tuple[int, int, Path]] = []
+    for path in parent.iterdir():
+        with suppress(FileNotFoundError, NotADirectoryError):  # another process makes room as well
+            size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+            found.append((path.stat().st_mtime_ns, size, path))
+    for _, size, path in sorted(found, reverse=True):
+        limit -= size
+        if limit < 0:
+            with suppress(LockedError, FileNotFoundError, NotADirectoryError), locked(path / lock, os.O_RDWR):
+                shutil.rmtree(path, ignore_errors=True)

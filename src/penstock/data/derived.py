@@ -1,0 +1,160 @@
+"""`DerivedSource`: a source with one column more, which a function computes from whole episodes.
+
+`DerivedColumn` says what is computed, and `DerivedValues` computes it and keeps the values. `DerivedSource` overlays
+another source: it has all columns of that source and the new one, and each read goes to the one that has the column. So
+windows, packs, mixes and loaders treat a derived column as a stored one.
+
+Values are a function of the episode alone. So they do not depend on threads, ranks, the order of reads, or on whether
+they were kept, and the fingerprint of the source is the fingerprint below, chained with the digest of the function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from penstock.core.arrays import AnyArray, IntArray
+from penstock.core.columns import Columns
+from penstock.core.episode import Episode
+from penstock.core.ragged import Ragged
+from penstock.core.selection import Selection
+from penstock.core.spec import Align, Spec
+from penstock.data.derived_column import DerivedColumn
+from penstock.data.derived_values import DerivedValues
+from penstock.formats.base.source import Source
+from penstock.plan.base import chained
+
+
+class DerivedSource(Source):
+    """Source with the columns of another source, and one that is computed from its episodes.
+
+    Args:
+        base: The source below.
+        column: The column.
+        memory: Bytes up to which the values are kept in memory; more go to the cache. The default is None: 256 MiB.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> base = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3]).source
+        >>> column = DerivedColumn.of(base, "double", lambda episode: episode.rewards * 2)
+        >>> DerivedSource(base, column).episode(1).columns["double"].tolist()
+        [4.0, 6.0, 8.0]
+    """
+
+    parses: ClassVar[bool] = False  # the function is the user's, and its errors are not about a file
+
+    def __init__(self, base: Source, column: DerivedColumn, memory: int | None = None) -> None:
+        self.base, self.column = base, column
+        self.location = base.location
+        self._spec = Spec(
+            {**base.spec.fields, column.name: column.field}, base.spec.observation_space, base.spec.action_space
+        )
+        self._values = DerivedValues(base, column, memory)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.base, self.column, self._values.memory)
+
+    @property
+    def spec(self) -> Spec:
+        """Columns of the source below, and the new one."""
+        return self._spec
+
+    @property
+    def offsets(self) -> IntArray:
+        """First step row of each episode, and the end, `[E + 1]` int64."""
+        return self.base.offsets
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the data and the function."""
+        return self._chained(self.base.fingerprint)
+
+    def fingerprint_of(self, episodes: int) -> str | None:
+        """Digest of the first episodes and the function."""
+        below = self.base.fingerprint_of(episodes)
+        return None if below is None else self._chained(below)
+
+    def _chained(self, below: str) -> str:
+        return chained(below, (self.column.name, self.column.fingerprint))
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Metadata of the source below."""
+        return self.base.metadata
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Readable rows of the source below."""
+        return self.base.extent
+
+    @property
+    def blocks(self) -> IntArray | None:
+        """Blocks of the source below."""
+        return self.base.blocks
+
+    def rows(self, align: Align) -> IntArray:
+        """Rows of the source below."""
+        return self.base.rows(align)
+
+    def rows_between(self, align: Align, first: int, last: int) -> IntArray:
+        """Rows of the source below."""
+        return self.base.rows_between(align, first, last)
+
+    def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
+        """Read from the source below, or gather computed values. The first such read computes them."""
+        if column == self.column.name:
+            self._values.read(selection, out)
+        else:
+            self.base.read_array(column, selection, out)
+
+    def read_ragged(self, column: str, selection: Selection) -> Ragged:
+        """Read from the source below."""
+        return self.base.read_ragged(column, selection)
+
+    def value_offsets(self, column: str) -> IntArray:
+        """Offsets of the source below."""
+        return self.base.value_offsets(column)
+
+    def read_values(self, column: str, selection: Selection, out: AnyArray) -> None:
+        """Read from the source below."""
+        self.base.read_values(column, selection, out)
+
+    def episode(self, e: int) -> Episode:
+        """Read one episode. Its own values alone are computed, if they are not known."""
+        return self._extended(self.base.episode(e))
+
+    def episodes(self, order: Iterable[int] | None = None) -> Iterator[Episode]:
+        """Iterate over episodes of the source below, with computed values."""
+        return map(self._extended, self.base.episodes(order))
+
+    def _extended(self, episode: Episode) -> Episode:
+        value = self._values.of_episode(episode)
+        columns = {**episode.columns, self.column.name: value}
+        return Episode.trusted(self._spec, columns, episode.id, episode.metadata)
+
+    def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
+        """Metadata of the source below."""
+        return self.base.episode_metadata(episodes)
+
+    def table(self) -> Columns:
+        """Return the table of the source below. A column of one number an episode is a column of it too."""
+        table, column = self.base.table(), self.column.field
+        if column.align != "episode" or column.shape or column.dtype.kind not in "biuf" or self.column.name in table:
+            return table
+        n = table.n
+        zero = np.zeros(1, np.int64)
+        every = Selection(zero, zero, zero + n, zero, (1, n))
+        values = np.empty(n, column.dtype)
+        self._values.read(every, values)
+        return Columns.of_flat({**table.flat, self.column.name: values}, n)
+
+    def refresh(self) -> bool:
+        """Read episodes that were appended since. Their values are computed when they are read."""
+        return self.base.refresh()
+
+    def close(self) -> None:
+        """Close the source below and the kept values."""
+        self._values.close()
+        self.base.close()
