@@ -26,6 +26,19 @@ def test_reading_a_prefix_gives_columns_below_it():
     assert "obs" not in batch()
 
 
+def test_groups_and_ragged_columns_by_name():
+    columns = Columns({"a": {"b": np.arange(2), "c": np.arange(2)}, "text": Ragged.from_strings(["go", "left"])})
+    assert list(columns.group("a")) == ["b", "c"]
+    assert columns.ragged("text").strings() == ["go", "left"]
+    assert columns["a"]["b"].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(("read", "message"), [("group", "several columns"), ("ragged", "a Ragged column")])
+def test_a_group_or_a_ragged_column_of_another_kind_is_refused(read, message):
+    with pytest.raises(SpecError, match=message):
+        getattr(Columns({"a/b": np.arange(2)}), read)("a/b")
+
+
 def test_an_unknown_column_is_a_key_error_naming_those_there_are():
     with pytest.raises(KeyError, match="observations/p"):
         batch()["rewards"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, assert_type
 
+import numpy.typing as npt
+
 import penstock
 from penstock.formats.webdataset.streaming import ShardStream
 from penstock.load import Batch
@@ -15,6 +17,7 @@ def episodes(data: penstock.EpisodeDataset) -> None:
     assert_type(data.where("total_steps > 3"), penstock.EpisodeDataset)
     assert_type(data.split(0.5, 0.5), tuple[penstock.EpisodeDataset, ...])
     assert_type(data.spec["rewards"], penstock.Field)
+    assert_type(data[0].rewards, npt.NDArray[Any])
 
 
 def samples(windows: penstock.MapDataset) -> None:
@@ -36,6 +39,17 @@ def loading(loader: penstock.Loader) -> None:
     for batch in loader:
         assert_type(batch, Batch)
     assert_type(loader.state_dict(), dict[str, Any])
+
+
+def columns(batch: Batch) -> None:
+    """A path gives an array; groups and ragged columns are asked for by name."""
+    assert_type(batch["rewards"], npt.NDArray[Any])
+    mean: float = batch["observations/image"].mean() + batch["observations"]["image"].mean()
+    assert_type(batch.group("observations"), penstock.Columns)
+    assert_type(batch.group("observations")["image"], npt.NDArray[Any])
+    assert_type(batch.ragged("text").strings(), list[str])
+    assert_type({path: array.shape for path, array in batch.items()}, dict[str, tuple[Any, ...]])
+    assert_type(round(mean), int)
 
 
 def opening(path: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.core.arrays import IntArray
+from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.html import columns_table, page
 from penstock.core.narrowing import is_mapping, is_tuple
 from penstock.core.ragged import Array, Ragged
@@ -16,10 +16,11 @@ from penstock.errors import SpecError, suggestion
 SEPARATOR = "/"
 
 
-class Columns(Mapping[str, Any]):
+class Columns(Mapping[str, AnyArray]):
     """A nested dict of arrays that share their first axis, addressed by paths such as `"observations/image"`.
 
-    A path that has several columns below it gives a `Columns` of them. Iteration yields the flat paths, in the order of
+    A path that has several columns below it gives a `Columns` of them. For a type checker every path gives an array;
+    `group` and `ragged` give the other two with their types. Iteration yields the flat paths, in the order of
     insertion. Arrays are not copied.
 
     Args:
@@ -65,7 +66,49 @@ class Columns(Mapping[str, Any]):
         made.flat, made.n = flat, n
         return made
 
-    def __getitem__(self, path: str) -> Any:
+    def __getitem__(self, path: str) -> AnyArray:
+        found: Any = self._find(path)
+        return found
+
+    def ragged(self, path: str) -> Ragged:
+        """Return a column whose rows differ in length, typed as what it is.
+
+        Args:
+            path: Path of the column.
+
+        Raises:
+            KeyError: There is no column at the path.
+            SpecError: The column is an array, or there are several below the path.
+
+        Example:
+            >>> Columns({"text": Ragged.from_strings(["go", "left"])}).ragged("text").strings()
+            ['go', 'left']
+        """
+        found = self._find(path)
+        if not isinstance(found, Ragged):
+            raise SpecError(f"expected {path!r} to be a Ragged column, got {type(found).__name__}")
+        return found
+
+    def group(self, path: str) -> Columns:
+        """Return the columns below a path, typed as what they are.
+
+        Args:
+            path: Path that several columns are below, such as `"observations"`.
+
+        Raises:
+            KeyError: There is no column below the path.
+            SpecError: The path is that of one column.
+
+        Example:
+            >>> list(Columns({"observations": {"p": np.zeros(2), "q": np.ones(2)}}).group("observations"))
+            ['p', 'q']
+        """
+        found = self._find(path)
+        if not isinstance(found, Columns):
+            raise SpecError(f"expected several columns below {path!r}, got one column")
+        return found
+
+    def _find(self, path: str) -> Array | Columns:
         if path in self.flat:
             return self.flat[path]
         prefix = path + SEPARATOR

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.core.arrays import AnyArray
 from penstock.core.columns import nest, under
 from penstock.core.frozen import set_fields
 from penstock.core.html import columns_table, page
@@ -99,6 +100,10 @@ class Episode:
         summary = ", ".join([counted(len(self), "step"), *(f"{key} {value}" for key, value in self.metadata.items())])
         return page(f"Episode {self.id}", summary[:METADATA], columns_table(self.columns, texts))
 
+    def _array(self, path: str) -> AnyArray:
+        found: Any = self.columns[path]
+        return found
+
     @property
     def observations(self) -> Any:
         """Observations `[T + 1, ...]`, in the structure of the observation space."""
@@ -110,19 +115,19 @@ class Episode:
         return self._part("actions", self.spec.action_space)
 
     @property
-    def rewards(self) -> Any:
+    def rewards(self) -> AnyArray:
         """Rewards `[T]`."""
-        return self.columns["rewards"]
+        return self._array("rewards")
 
     @property
-    def terminations(self) -> Any:
+    def terminations(self) -> AnyArray:
         """`[T]` bool, True where the environment terminated."""
-        return self.columns["terminations"]
+        return self._array("terminations")
 
     @property
-    def truncations(self) -> Any:
+    def truncations(self) -> AnyArray:
         """`[T]` bool, True where the episode was truncated."""
-        return self.columns["truncations"]
+        return self._array("truncations")
 
     @property
     def infos(self) -> dict[str, Any]:

@@ -118,7 +118,7 @@ class _Records:
         n = len(self.dataset)
         for at in tracked(range(first, n, self.block), f"measuring {name_of(self.fn)}", progress):
             found = self(np.arange(at, min(at + self.block, n)))
-            yield at, np.stack([found[path].lengths for path in ragged], axis=1)
+            yield at, np.stack([found.ragged(path).lengths for path in ragged], axis=1)
 
     def _called(self, numbers: IntArray) -> Columns:
         made = self.fn(self.dataset.batch(numbers))
@@ -182,11 +182,12 @@ class MeasuredSource(MadeSource):
             return self._records(np.zeros(1, np.int64)).take(np.zeros(0, np.int64))
         made = self._records(numbers)
         for path, lengths in self._lengths.items():
-            wrong = made[path].lengths != lengths[numbers]
+            wrong = made.ragged(path).lengths != lengths[numbers]
             if wrong.any():
                 i = int(np.argmax(wrong))
+                got = made.ragged(path).lengths[i]
                 raise DataError(
-                    f"expected {lengths[numbers[i]]} values of {path}, as were measured, got {made[path].lengths[i]} - "
+                    f"expected {lengths[numbers[i]]} values of {path}, as were measured, got {got} - "
                     f"at record {numbers[i]}; it has to give the same again; change `version` where it does not"
                 )
         return made

@@ -183,15 +183,15 @@ def row_lengths(block: Columns, axes: tuple[StreamAxis, ...], first: int) -> Int
         DataError: Columns that are packed together have different lengths.
     """
     for axis in axes:
-        lead = block[axis.columns[0]].offsets
+        lead = block.ragged(axis.columns[0]).offsets
         for path in axis.columns[1:]:
-            if not np.array_equal(lead, block[path].offsets):
-                row = int(np.argmax(block[path].lengths != np.diff(lead)))
+            if not np.array_equal(lead, block.ragged(path).offsets):
+                row = int(np.argmax(block.ragged(path).lengths != np.diff(lead)))
                 raise DataError(
                     f"expected {axis.columns} to be equally long, got {np.diff(lead)[row]} and "
-                    f"{block[path].lengths[row]} of {path} at sequence {first + row}; give `length` by column"
+                    f"{block.ragged(path).lengths[row]} of {path} at sequence {first + row}; give `length` by column"
                 )
-    return np.stack([block[axis.columns[0]].lengths for axis in axes], axis=1)
+    return np.stack([block.ragged(axis.columns[0]).lengths for axis in axes], axis=1)
 
 
 def items_of(

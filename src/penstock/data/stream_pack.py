@@ -226,7 +226,7 @@ class PackIterator(BlockIterator):
         shape: tuple[int, int],
     ) -> AnyArray:
         """Values of one column, `[n, capacity, ...]`, in native byte order. Padding is read from one more block."""
-        held = [b.columns[path].values for b in blocks]
+        held = [b.columns.ragged(path).values for b in blocks]
         values = [np.ascontiguousarray(v, v.dtype.newbyteorder("=")) for v in held]
         inner, dtype = values[0].shape[1:], values[0].dtype
         if any(v.shape[1:] != inner or v.dtype != dtype for v in values):

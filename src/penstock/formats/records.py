@@ -82,7 +82,7 @@ class MadeSource(Source):
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
         """Compute the records and gather."""
         numbers, chosen = _chosen(selection)
-        held, rows = self._made(numbers)[column], chosen.rows().ravel()
+        held, rows = self._made(numbers).ragged(column), chosen.rows().ravel()
         lengths = np.zeros(len(rows), np.int64)
         lengths[rows >= 0] = held.lengths[rows[rows >= 0]]
         return Ragged(held.take(rows[rows >= 0]).values, offsets_of(lengths))
@@ -95,7 +95,7 @@ class MadeSource(Source):
         start, length = selection.start[real], selection.length[real]
         first, last = (np.searchsorted(offsets, ends, side="right") - 1 for ends in (start, start + length - 1))
         numbers = _numbers(first, last + 1 - first)
-        made: Ragged = self._made(numbers)[column]
+        made = self._made(numbers).ragged(column)
         begin = made.offsets[np.searchsorted(numbers, first)] + start - offsets[first]
         values = RowMap.of(np.ascontiguousarray(made.values))
         values.gather(begin, length, selection.at[real], out.reshape(-1).view(np.uint8))
@@ -169,7 +169,7 @@ class RecordSource(MadeSource):
             ragged = [path for path, field in self._spec.items() if field.ragged]
             parts = [self.make(np.arange(a, min(a + BLOCK, len(self)))) for a in range(0, len(self), BLOCK)]
             none = np.zeros(0, np.int64)
-            lengths = {path: np.concatenate([none, *(part[path].lengths for part in parts)]) for path in ragged}
+            lengths = {path: np.concatenate([none, *(part.ragged(path).lengths for part in parts)]) for path in ragged}
             self._values = {path: offsets_of(found) for path, found in lengths.items()}
         return self._values[column]
 

@@ -154,7 +154,7 @@ class WeightedPlan(DerivedPlan):
     def _random(self, k: IntArray) -> tuple[IntArray, IntArray]:
         """Class `[n]` of random draws, and the place `[n]` in the class, from two random numbers a draw."""
         unit = (keys(self._seed, 2 * k) >> np.uint64(11)) / float(1 << 53)
-        group = self._cumulative.searchsorted(unit * self._cumulative[-1], side="right") - 1
+        group = self._cumulative.searchsorted(unit * float(self._cumulative[-1]), side="right") - 1
         group = np.minimum(group, len(self._size) - 1)  # the product may round up to the total
         place = keys(self._seed, 2 * k + 1) % self._size[group].astype(np.uint64)
         return group, place.astype(np.int64)

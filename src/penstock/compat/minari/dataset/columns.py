@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -61,10 +61,9 @@ def leaf_values(path: str, space: spaces.Space, values: Any) -> Iterator[tuple[s
     match space:
         case spaces.Dict():
             keys = list(space.spaces)
-            rows = cast("Sequence[Any]", values)
-            listed = isinstance(values, Sequence)
-            if listed and all(is_mapping(row) and {*row} == {*keys} for row in rows):
-                values = {key: [row[key] for row in rows] for key in keys}
+            given: object = values  # which is narrowed in its place: what is in a Sequence would be unknown
+            if isinstance(given, Sequence) and all(is_mapping(row) and {*row} == {*keys} for row in values):
+                values = {key: [row[key] for row in values] for key in keys}
             if not is_mapping(values) or {*values} != {*keys}:
                 raise DataError(f"expected {path} as a dict with the keys {keys}, got {_brief(values)}")
             for key, inner in space.spaces.items():
