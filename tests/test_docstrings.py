@@ -94,7 +94,6 @@ MODULES = (
 NO_EXAMPLE = {
     **dict.fromkeys(
         (
-            "penstock.data.map_dataset.Mapped",
             "penstock.data.map_dataset.DatasetOrigin",
             "penstock.data.map_dataset.ColumnFunction",
             "penstock.data.measure.MeasuredSource",

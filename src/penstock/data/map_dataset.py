@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol, overload
 
 import numpy as np
@@ -18,12 +18,14 @@ from penstock.core.text import counted
 from penstock.data.fetch import Empty, Fetch
 from penstock.data.function_digest import FunctionDigest
 from penstock.data.iter_dataset import IterDataset
-from penstock.data.names import name_of, source_text, step_text
+from penstock.data.map_function import MapFn, Mapped
+from penstock.data.names import source_text, step_text
+from penstock.data.relabel import GoalChoice, Relabelled
 from penstock.data.scan import By, WeightFn, sample_weights, scan
 from penstock.errors import ArgumentError, PlanError, SpecError, StateError
 from penstock.formats.base.source import Source
 from penstock.plan.base import MarkKind, Plan, PlanTransform, chained
-from penstock.plan.keys import keys
+from penstock.plan.goals import Goals, Strategy
 from penstock.plan.nominal import Nominal
 from penstock.plan.pack import Pack
 from penstock.plan.packing.index import Keep
@@ -34,56 +36,8 @@ from penstock.plan.shard import Shard
 from penstock.plan.shuffle import Shuffle
 from penstock.plan.weighted import Draw, Weighted
 
-MapFn = Callable[..., Mapping[str, Any]]
-
 LONGEST_SEARCH = 1000  # epochs of unequal lengths among which one with a whole block is looked for
 LONGEST_SLICE = 1 << 40  # samples: no memory holds more, and a mix that never ends has 2^62
-
-
-@dataclass(frozen=True)
-class Mapped:
-    """A map function, the seed of its random keys, and a digest of its code and values.
-
-    Args:
-        fn: Called as `fn(columns)`, or as `fn(columns, keys)` if there is a seed.
-        seed: Seed of the keys. The default None passes no keys.
-        version: Text or number that replaces the digest. The default is None.
-        digest: Digest of the function, taken when it was mapped.
-    """
-
-    fn: MapFn
-    seed: int | None
-    version: str | int | None = None
-    digest: FunctionDigest = field(repr=False, compare=False, kw_only=True)
-
-    @classmethod
-    def of(cls, fn: MapFn, seed: int | None, version: str | int | None) -> Mapped:
-        """Take the digest of a function, as it is now.
-
-        Args:
-            fn: The function.
-            seed: Seed of the keys, or None.
-            version: Text or number that replaces the digest, or None.
-        """
-        return cls(fn, seed, version, digest=FunctionDigest.of(fn, version))
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the function, and the seed."""
-        return f"map({self.digest.text}, seed={self.seed})"
-
-    def __call__(self, columns: Columns, positions: IntArray) -> Columns:
-        """Apply the function, and check that the number of rows stays the same."""
-        result = self.fn(columns) if self.seed is None else self.fn(columns, keys(self.seed, positions))
-        mapped = result if isinstance(result, Columns) else Columns(result)
-        if mapped.n != columns.n:
-            raise SpecError(
-                f"expected {columns.n} rows from {self!r}, got {mapped.n}; use IterDataset.flat_map to change them"
-            )
-        return mapped
-
-    def __repr__(self) -> str:
-        return f"map({name_of(self.fn)}, seed={self.seed})"
 
 
 class ColumnFunction(Protocol):
@@ -578,8 +532,83 @@ class MapDataset:
             >>> one.fingerprint == other.fingerprint
             False
         """
-        stage = Mapped.of(fn, seed, version)
-        return MapDataset(self.sources, self.plan, (*self.maps, stage), _Derived(self, stage))
+        return _with_function(self, Mapped.of(fn, seed, version))
+
+    def goals(
+        self,
+        strategy: Strategy = "future",
+        column: str = "observations",
+        *,
+        original: str | None = None,
+        k: int | None = None,
+        p: float | None = None,
+        offset: int = 1,
+        name: str = "goal",
+        seed: int = 0,
+    ) -> MapDataset:
+        """Draw a goal for each sample, from the states of a column (hindsight goals). See `penstock.plan.Goals`.
+
+        The goals of an epoch are a function of seed and position, and another epoch has other goals. Call it after
+        `samples`, `windows` or `pairs` and their filters and orders, and before `map`, `pack` and `mix`.
+
+        Args:
+            strategy: `"future"` (a later state of the episode), `"final"` (its last state), `"episode"` (any of its
+                states), `"geometric"` (a later state at a geometric distance), or `"random"` (any state of any
+                episode). The default is `"future"`.
+            column: Column of achieved goals or states, step or boundary. The default is `"observations"`.
+            original: Column of recorded goals, read at the anchor step. One of `k + 1` samples then keeps its recorded
+                goal, and `<name>_drawn` `[n]` bool is False for these. The default is None: all goals are drawn.
+            k: Drawn goals for each recorded one, at least 1. Only with `original`; the default is 4 then.
+            p: Parameter of the geometric distribution, above 0 and at most 1. Only for `"geometric"`.
+            offset: Steps from the anchor to the first state that can be a goal, 0 or more. The default is 1.
+            name: Name of the output. The default is `"goal"`.
+            seed: 0 to 2^64 - 1. The default is 0.
+
+        Returns:
+            The samples with `goal`, `[n, *shape]`. Cost: one row more for each sample.
+
+        Raises:
+            PlanError: An option is out of range, a column is missing, ragged or has one row for each episode, the
+                samples are packs or a mix, or the dataset has map functions.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"observations": np.arange(11), "actions": np.arange(9)}, lengths=[4, 5])
+            >>> batch = data.samples().goals("future", seed=1)[:]
+            >>> bool((batch["goal"] > batch["observations"]).all())
+            True
+        """
+        if self.maps:
+            raise PlanError(f"expected a dataset without functions to draw goals for, got {list(self.maps)}; map later")
+        for source in self.sources:
+            for each in filter(None, (column, original)):
+                if each in source.spec and source.spec[each].kind == "ragged":
+                    raise PlanError(f"expected a column of arrays of one shape to draw goals from, got ragged {each!r}")
+        return _with_goals(self, Goals(strategy, column, original, k, p, offset, name, seed))
+
+    def relabel(self, fn: MapFn, *, goal: str = "goal", version: str | int | None = None) -> MapDataset:
+        """Compute columns again from the state and the goal, such as rewards and terminations.
+
+        Samples that keep their recorded goal keep the recorded values of existing columns.
+
+        Args:
+            fn: Called as `fn(columns)` with a batch of `n` samples that has the goals; returns the new columns, each
+                `[n, ...]`. Columns that exist keep their dtype and shape. Each row must depend only on the same row.
+            goal: Name of the goals. The default is `"goal"`.
+            version: Text or number that replaces the digest of `fn` in the fingerprint. The default is None.
+
+        Raises:
+            SpecError: When read, there are no goals, or a column has another dtype or shape.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> columns = {"observations": np.arange(4.0), "rewards": np.zeros(3)}
+            >>> samples = penstock.from_arrays(columns, lengths=[3]).samples(next_observations=True)
+            >>> reached = lambda c: {"rewards": (c["next_observations"] == c["goal"]).astype(float)}
+            >>> samples.goals("final").relabel(reached)[:]["rewards"].tolist()
+            [0.0, 0.0, 1.0]
+        """
+        return _with_function(self, Relabelled(fn, None, version, goal, digest=FunctionDigest.of(fn, version)))
 
     def iterate(
         self, batch_size: int, *, epochs: int | None = 1, drop_last: bool = False, allow_empty: bool = False
@@ -607,6 +636,15 @@ class MapDataset:
         if not allow_empty:
             check_batches(self.plan, batch_size, drop_last=drop_last)
         return IterDataset(walk, (*self.chain, f"iterate({batch_size})"))
+
+
+def _with_function(dataset: MapDataset, stage: Mapped) -> MapDataset:
+    return MapDataset(dataset.sources, dataset.plan, (*dataset.maps, stage), _Derived(dataset, stage))
+
+
+def _with_goals(dataset: MapDataset, goals: Goals) -> MapDataset:
+    stages = () if goals.original is None else (GoalChoice(goals.name),)
+    return MapDataset(dataset.sources, goals.reorder(dataset.plan), (*dataset.maps, *stages), _Derived(dataset, goals))
 
 
 def _kept(condition: Callable[[Columns], BoolArray], columns: Columns) -> BoolArray:
@@ -686,8 +724,8 @@ class _Derived:
         if earlier is None or isinstance(self.step, Take | Weighted):  # a table of samples fits only these samples
             return None
         if isinstance(self.step, Mapped):
-            return earlier.map(self.step.fn, seed=self.step.seed, version=self.step.version)
-        return earlier.apply(self.step)
+            return _with_function(earlier, self.step)
+        return _with_goals(earlier, self.step) if isinstance(self.step, Goals) else earlier.apply(self.step)
 
 
 @dataclass(frozen=True)

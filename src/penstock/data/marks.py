@@ -102,6 +102,12 @@ def _present(mark: DerivedOutput, selection: Selection) -> AnyArray:
     return present
 
 
+def _drawn(_: DerivedOutput, selection: Selection) -> AnyArray:
+    drawn = np.zeros(selection.shape[0], np.bool_)
+    drawn[_sample(selection)] = True
+    return drawn
+
+
 def _place(selection: Selection, empty: Empty, begins: Begins) -> IntArray:
     out = empty((selection.shape[0], 2), np.dtype(np.int64))
     out[:] = -1
@@ -144,4 +150,5 @@ _DRAW = {
     "source": _source,
     "origin": _origin,
     "present": _present,
+    "drawn": _drawn,
 }

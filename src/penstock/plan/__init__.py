@@ -13,6 +13,7 @@ from penstock.plan.base import (
     apply,
 )
 from penstock.plan.episodes import Episodes
+from penstock.plan.goals import Goals
 from penstock.plan.nominal import Nominal
 from penstock.plan.pack import Pack
 from penstock.plan.packing import PackIndex, PackReport, Rule, lower_bound
@@ -36,6 +37,7 @@ __all__ = [
     "DerivedPlan",
     "EpisodeTransform",
     "Episodes",
+    "Goals",
     "MixReport",
     "MixSchedule",
     "Nominal",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
@@ -13,7 +14,7 @@ from penstock.core.columns import under
 from penstock.core.selection import Selection
 from penstock.errors import PlanError
 from penstock.kernels.locate import Groups
-from penstock.plan.base import DerivedOutput, Plan, Read, View, chained, checked
+from penstock.plan.base import DerivedOutput, Plan, Read, RowSpace, View, chained, checked
 from penstock.plan.episodes import Episodes
 
 Pad = Literal["drop", "zero", "repeat"]
@@ -22,6 +23,38 @@ Output = tuple[str, str, View]
 
 EPISODE = View("episode", 0, 1)
 """The one row that a column aligned with episodes has."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Anchors:
+    """Anchor step of each sample, and its episode.
+
+    Args:
+        source: `[n]` int64 number of the source.
+        index: `[n]` int64 number of the episode in its source.
+        start: `[n]` int64 first step row of the episode.
+        length: `[n]` int64 steps of the episode.
+        step: `[n]` int64 anchor, counted from the start of the episode.
+
+    Example:
+        >>> one = np.array([1])
+        >>> Anchors(one * 0, one * 2, one * 30, one * 10, one * 4).rows("boundary").tolist()
+        [32]
+    """
+
+    source: IntArray
+    index: IntArray
+    start: IntArray
+    length: IntArray
+    step: IntArray
+
+    def rows(self, align: RowSpace) -> IntArray:
+        """Return the first row of each episode in a row space, `[n]`.
+
+        Args:
+            align: `"step"`, `"boundary"` or `"episode"`.
+        """
+        return {"step": self.start, "boundary": self.start + self.index, "episode": self.index}[align]
 
 
 class AnchoredPlan(Plan):
@@ -104,11 +137,31 @@ class AnchoredPlan(Plan):
 
     def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
         """Find episode and anchor step `t` of each position, then the rows of every view."""
+        return self.select(self.anchors(positions))
+
+    def select(self, found: Anchors) -> tuple[Selection, ...]:
+        """Return the rows of every view.
+
+        Args:
+            found: Anchors of the samples.
+        """
+        rows = {align: found.rows(align) for align in ("step", "boundary", "episode")}
+        return tuple(
+            self._select(view, found.source, rows[view.align], found.step, found.length) for view in self.views
+        )
+
+    def anchors(self, positions: IntArray) -> Anchors:
+        """Return episode and anchor step of samples.
+
+        Args:
+            positions: `[n]` int64 positions.
+
+        Raises:
+            PlanError: A position is negative, or the plan is empty.
+        """
         _, place = self.locate(checked(self, positions))
         i, source, index, start, length = self._samples.locate(place)
-        t = i * self._stride + self._first
-        rows = {"step": start, "boundary": start + index, "episode": index}
-        return tuple(self._select(view, source, rows[view.align], t, length) for view in self.views)
+        return Anchors(source, index, start, length, i * self._stride + self._first)
 
     def owners(self, positions: IntArray) -> IntArray:
         """Return the row of each sample's episode in `episodes`, `[n]`.

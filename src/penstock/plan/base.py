@@ -25,7 +25,17 @@ EPOCHS = frozenset({"__len__", "start", "sizes", "locate", "set_epoch_start", "u
 """What describes the epochs of a plan; see `Plan`."""
 RowSpace = Align | Literal["values"]
 MarkKind = Literal[
-    "mask", "segment_ids", "positions", "lengths", "cu_seqlens", "sources", "source", "origin", "present", "place"
+    "mask",
+    "segment_ids",
+    "positions",
+    "lengths",
+    "cu_seqlens",
+    "sources",
+    "source",
+    "origin",
+    "present",
+    "place",
+    "drawn",
 ]
 
 
@@ -44,6 +54,8 @@ class View:
         end: 1 if boundary rows may be the observation after the last step, and otherwise 0. The default is 0.
         column: Ragged column of a `"values"` view. The default is `""`.
         whole: Whether the view is as wide as the longest sample. The default is False.
+        drawn: Name of the goal whose row is drawn for each sample, instead of counted from the anchor. The default is
+            `""`: the row is not drawn.
 
     Example:
         >>> View("step", -1, 3, every=2).steps
@@ -57,6 +69,7 @@ class View:
     end: int = 0
     column: str = ""
     whole: bool = False
+    drawn: str = ""
 
     @property
     def steps(self) -> range:
@@ -64,9 +77,9 @@ class View:
         return range(self.lo, self.hi, self.every)
 
     @property
-    def axis(self) -> tuple[int, int, int, int, str]:
+    def axis(self) -> tuple[int, int, int, int, str, str]:
         """Key of the axis. Views with equal keys have equal numbers of rows in every sample."""
-        return self.lo, self.hi, self.every, self.end, self.column
+        return self.lo, self.hi, self.every, self.end, self.column, self.drawn
 
 
 @dataclass(frozen=True)
@@ -121,6 +134,7 @@ class DerivedOutput:
     * `"present"` `[n]` bool: whether the sample's source is in `having`.
     * `"place"` `[n, 2]` int64: number of the sample's episode in its source, and the step of its first row; -1 without
       rows. The view must be one of boundary rows, which tell the end of an episode from the start of the next.
+    * `"drawn"` `[n]` bool: whether the sample has a row in the view. In a view of goals: whether its goal was drawn.
 
     Args:
         name: Name in the batch.
@@ -299,6 +313,8 @@ class Plan(ABC):
 
 
 def _view_texts(view: View) -> tuple[str, str]:
+    if view.drawn:
+        return view.align, "drawn"
     every = "" if view.every == 1 else f", every {view.every}"
     return view.align, "the whole sample" if view.whole else f"{view.lo} to {view.hi - 1}{every}"
 

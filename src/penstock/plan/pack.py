@@ -133,6 +133,8 @@ class Pack(PlanTransform):
         """Return the plan of packs."""
         if any(mark.kind == "segment_ids" for mark in plan.marks):
             raise PlanError(f"expected samples that are not packed yet for {self!r}, got packs; pack once")
+        if any(view.drawn for view in plan.views):
+            raise PlanError(f"expected samples without goals for {self!r}, whose rows join several samples, got goals")
         fill, head = (self._values(plan, name) for name in ("fill", "head"))
         return PackedPlan(plan, self, self._limits(plan), fill, head)
 

@@ -1,0 +1,62 @@
+"""`Mapped`: a map function with the seed of its keys and a digest of its code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock.core.arrays import IntArray
+from penstock.core.columns import Columns
+from penstock.data.function_digest import FunctionDigest
+from penstock.data.names import name_of
+from penstock.errors import SpecError
+from penstock.plan.keys import keys
+
+MapFn = Callable[..., Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A map function, the seed of its random keys, and a digest of its code and values.
+
+    Args:
+        fn: Called as `fn(columns)`, or as `fn(columns, keys)` if there is a seed.
+        seed: Seed of the keys. The default None passes no keys.
+        version: Text or number that replaces the digest. The default is None.
+        digest: Digest of the function, taken when it was mapped.
+    """
+
+    fn: MapFn
+    seed: int | None
+    version: str | int | None = None
+    digest: FunctionDigest = field(repr=False, compare=False, kw_only=True)
+
+    @classmethod
+    def of(cls, fn: MapFn, seed: int | None, version: str | int | None) -> Mapped:
+        """Take the digest of a function, as it is now.
+
+        Args:
+            fn: The function.
+            seed: Seed of the keys, or None.
+            version: Text or number that replaces the digest, or None.
+        """
+        return cls(fn, seed, version, digest=FunctionDigest.of(fn, version))
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the function, and the seed."""
+        return f"map({self.digest.text}, seed={self.seed})"
+
+    def __call__(self, columns: Columns, positions: IntArray) -> Columns:
+        """Apply the function, and check that the number of rows stays the same."""
+        result = self.fn(columns) if self.seed is None else self.fn(columns, keys(self.seed, positions))
+        mapped = result if isinstance(result, Columns) else Columns(result)
+        if mapped.n != columns.n:
+            raise SpecError(
+                f"expected {columns.n} rows from {self!r}, got {mapped.n}; use IterDataset.flat_map to change them"
+            )
+        return mapped
+
+    def __repr__(self) -> str:
+        return f"map({name_of(self.fn)}, seed={self.seed})"
