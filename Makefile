@@ -25,6 +25,7 @@ check: .venv/dev.stamp ## lint, format, plain English, types
 	$(BIN)/ruff format --check .
 	$(BIN)/python tools/plain.py
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/pyright --pythonpath $(BIN)/python $$($(BIN)/python tools/pasted.py CONTRIBUTING.md)
 
 fuzz: .venv/dev.stamp ## edited files of every format, for MINUTES=5 a format, in JOBS=2 processes; FORMAT=lc0 takes one
 	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) --jobs $(JOBS) $(if $(FORMAT),--format $(FORMAT),--all)
