@@ -66,5 +66,11 @@ from .record.recorder import Recorder as Recorder
 from .record.rollout import rollout as rollout
 from .record.rollout import rollout_vector as rollout_vector
 from .record.vector import VectorCollector as VectorCollector
+from .replay.ratio import SampleRatio as SampleRatio
+from .replay.replay import Replay as Replay
+from .replay.samplers import PrioritizedSampler as PrioritizedSampler
+from .replay.samplers import RecentSampler as RecentSampler
+from .replay.samplers import UniformSampler as UniformSampler
+from .replay.samples import Transitions as Transitions
 
 __version__: str

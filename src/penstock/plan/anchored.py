@@ -64,7 +64,8 @@ class AnchoredPlan(Plan):
     `first` is 0, anchors continue to the end, and rows outside are padding. Views with `every > 1` need `"drop"`.
 
     Building it costs tables with a row for each episode. A call finds the episode of each position, then uses
-    arithmetic.
+    arithmetic. `first`, `spare` (steps at the end without an anchor), `stride` and `pad` are public, because replay
+    uses them for episodes that the table does not have yet.
 
     Args:
         episodes: Table of episodes.
@@ -99,7 +100,7 @@ class AnchoredPlan(Plan):
         pad: Pad = "drop",
         final: bool = False,
     ) -> None:
-        self.episodes, self._stride, self._pad = episodes, stride, pad
+        self.episodes, self.stride, self.pad = episodes, stride, pad
         _check_names([name for name, *_ in (*outputs, *masks, *places)])
         self.views = tuple(dict.fromkeys([*(view for _, _, view in outputs), *(view for _, view in places)]))
         number = {view: i for i, view in enumerate(self.views)}
@@ -112,11 +113,11 @@ class AnchoredPlan(Plan):
         self.marks = (*(DerivedOutput(name, number[view]) for name, view in masks), *told)
         self.fingerprint = chained(episodes.fingerprint, transform)
         ranges = [view for view in self.views if view.align != "episode"]
-        self._first, spare = _room(ranges, -int(final)) if pad == "drop" else (0, 0)
-        anchors = episodes.length - self._first - spare
+        self.first, self.spare = _room(ranges, -int(final)) if pad == "drop" else (0, 0)
+        anchors = episodes.length - self.first - self.spare
         sizes = np.maximum(0, -(-anchors // stride))
         self._samples = Groups.of(sizes, episodes.source, episodes.index, episodes.start, episodes.length)
-        self._reason = "" if self._samples.n else _reason(episodes, self._first + spare + 1)
+        self._reason = "" if self._samples.n else _reason(episodes, self.first + self.spare + 1)
 
     @property
     def steady(self) -> bool:
@@ -161,7 +162,7 @@ class AnchoredPlan(Plan):
         """
         _, place = self.locate(checked(self, positions))
         i, source, index, start, length = self._samples.locate(place)
-        return Anchors(source, index, start, length, i * self._stride + self._first)
+        return Anchors(source, index, start, length, i * self.stride + self.first)
 
     def owners(self, positions: IntArray) -> IntArray:
         """Return the row of each sample's episode in `episodes`, `[n]`.
@@ -182,17 +183,17 @@ class AnchoredPlan(Plan):
     @property
     def even(self) -> tuple[int, ...] | None:
         """Widths of the views without padding."""
-        return tuple(len(view.steps) for view in self.views) if self._pad == "drop" else None
+        return tuple(len(view.steps) for view in self.views) if self.pad == "drop" else None
 
     def _select(self, view: View, source: IntArray, row: IntArray, t: IntArray, length: IntArray) -> Selection:
         if view.align == "episode":
             return _whole(source, row, 1)
         if view.every > 1:
             return _picked(source, row + t, view.steps)
-        if self._pad == "drop":
+        if self.pad == "drop":
             return _whole(source, row + (t + view.lo), view.hi - view.lo)
         clipped = _clipped(source, row, t, length + view.end, view)
-        return clipped if self._pad == "zero" else _repeated(clipped, source, row, t, length + view.end, view)
+        return clipped if self.pad == "zero" else _repeated(clipped, source, row, t, length + view.end, view)
 
 
 def _reason(episodes: Episodes, steps: int) -> str:

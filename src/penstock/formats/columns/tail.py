@@ -1,0 +1,99 @@
+"""`EpisodeTail`: the episodes that writers append to a column store, read once each, in their order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from penstock.core.arrays import IntArray, StructArray
+from penstock.core.episode import Episode
+from penstock.core.spec import Spec
+from penstock.errors import FormatError
+from penstock.formats.columns import table
+from penstock.formats.columns.layout import StoreLayout
+from penstock.formats.columns.snapshot import Maps, Snapshot
+
+
+class EpisodeTail:
+    """Reader that follows a store. Its cost depends on the new episodes, and not on those that it has read.
+
+    Args:
+        path: Folder of the store.
+
+    Raises:
+        FormatError: There is no column store, or it is damaged.
+
+    Example:
+        >>> import tempfile
+        >>> from penstock.core.spec import Field
+        >>> from penstock.formats.columns.writer import ColumnsWriter
+        >>> path, spec = tempfile.mkdtemp() + "/store", Spec({"rewards": Field(np.dtype("f8"))})
+        >>> writer = ColumnsWriter.create(path, spec)
+        >>> tail = EpisodeTail(path)
+        >>> [writer.write(Episode(spec, {"rewards": np.ones(steps)})) for steps in (3, 5)]
+        [0, 1]
+        >>> tail.written(), [len(episode) for episode in tail.read(1)], tail.done
+        (2, [3], 1)
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._layout = StoreLayout.read(Path(path))
+        self._maps = Maps()
+        self._last: bytes = b""  # entry of the last episode that was read
+        self.done = 0  # episodes that were read or skipped
+
+    @property
+    def spec(self) -> Spec:
+        """Columns of the store."""
+        return self._layout.spec
+
+    def written(self) -> int:
+        """Return the number of entries in the table. The last one may still be incomplete. Cost: one `stat`."""
+        return os.stat(self._layout.table).st_size // table.SIZE
+
+    def lengths(self) -> IntArray:
+        """Return the steps of all episodes after the first `done`, `[n]` int64."""
+        return table.read(self._layout.table, self.done)["steps"].astype(np.int64)
+
+    def skip(self, episodes: int) -> None:
+        """Leave out episodes.
+
+        Args:
+            episodes: Number of the next episode to read.
+        """
+        self.done = episodes
+        self._last = self._entries(episodes - 1, episodes).tobytes() if episodes else b""
+
+    def read(self, end: int | None = None) -> Iterator[Episode]:
+        """Yield the episodes after the first `done`. `done` counts each one that was yielded.
+
+        Args:
+            end: Number of the episode to stop before. The default is None: all that are there.
+
+        Raises:
+            FormatError: The store was replaced since, or is damaged.
+        """
+        known = min(self.done, 1)
+        entries = self._entries(self.done - known, end)
+        if known and entries[:1].tobytes() != self._last:
+            raise FormatError(
+                "expected the store that was read before, got another one: it was replaced or rolled back",
+                path=self._layout.table,
+                where=f"entry {self.done - 1}",
+            )
+        entries = entries[known:]
+        if len(entries) == 0:
+            return
+        table.check_limits(entries, self._layout.table)
+        snapshot = Snapshot.of(self._layout, entries, self._maps)
+        for i in range(len(entries)):
+            episode = snapshot.episode(i)
+            self._last, self.done = entries[i : i + 1].tobytes(), self.done + 1
+            yield Episode.trusted(episode.spec, episode.columns, self.done - 1, episode.metadata)
+
+    def _entries(self, first: int, end: int | None) -> StructArray:
+        entries = table.read(self._layout.table, first)
+        return entries if end is None else entries[: end - first]

@@ -1,0 +1,71 @@
+"""`SampleReader`: the rows of drawn samples, in one block of memory for each batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.core.arrays import IntArray
+from penstock.core.spec import Field, Spec
+from penstock.data.recycler import Recycler
+from penstock.kernels.replay import MASK
+from penstock.replay.samples import Arrays, SampleLayout
+from penstock.replay.segments import SegmentStore
+
+ALIGNMENT = 64  # bytes: outputs begin at cache lines
+BUFFERS = 1 << 28  # bytes of batches whose memory is used again
+Parts = list[tuple[str, tuple[int, ...], np.dtype[Any], int]]
+"""Name, shape, dtype and first byte of each output."""
+
+_MASK = Field(np.dtype(np.bool_))
+
+
+class SampleReader:
+    """Reads samples into one block of memory for each batch. The outputs are parts of the block.
+
+    Args:
+        layout: Outputs of a sample.
+        spec: Columns of the store.
+    """
+
+    def __init__(self, layout: SampleLayout, spec: Spec) -> None:
+        self.layout = layout
+        self._views = layout.table(spec)
+        self._recycler = Recycler(BUFFERS)
+        self._plans: dict[int, tuple[IntArray, int, Parts]] = {}
+        self._spec = spec
+
+    def __call__(self, store: SegmentStore, anchors: IntArray) -> Arrays:
+        """Read the outputs of anchors.
+
+        Args:
+            store: The store.
+            anchors: `[n]` int64 anchors in the store.
+        """
+        n = len(anchors)
+        plan = self._plans.get(n)
+        if plan is None:
+            if len(self._plans) >= 64:
+                self._plans.clear()
+            plan = self._plans[n] = self._plan(n)
+        offsets, size, parts = plan
+        out = self._recycler.empty((size,), np.dtype(np.uint8))
+        store.gather(store.find(anchors), self._views, offsets, out)
+        flat: Arrays = {name: np.ndarray(shape, dtype, out, begin) for name, shape, dtype, begin in parts}
+        return flat if self.layout.finish is None else self.layout.finish(flat)
+
+    def _plan(self, n: int) -> tuple[IntArray, int, Parts]:
+        """Where the outputs of `n` samples are in the block: offsets, size, and shape and dtype of each."""
+        offsets: list[int] = []
+        parts: Parts = []
+        size = 0
+        for output in self.layout.outputs:
+            rows = () if output.squeeze else (output.rows,)
+            field = _MASK if output.pad == MASK else self._spec[output.column]
+            whole, dtype = (n, *rows, *field.shape), field.dtype
+            offsets.append(size)
+            parts.append((output.name, whole, dtype, size))
+            nbytes = int(np.prod(whole, dtype=np.int64)) * dtype.itemsize
+            size += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        return np.array(offsets, np.int64), max(size, 1), parts

@@ -1,0 +1,685 @@
+"""`Replay`: episodes that arrive while batches are drawn from them.
+
+All changes take effect between two draws, in the thread that draws: arrivals (episodes that were written to the folder,
+or added in memory) and new priorities. So a draw is a function of the seed, its number, and the changes before it, and
+the journal of changes repeats a run. Reading is one gather over the memory of `SegmentStore`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from penstock.core.arrays import AnyArray, Float32Array, IntArray
+from penstock.core.boundary import loading_state
+from penstock.core.columns import Columns
+from penstock.core.episode import Episode
+from penstock.core.spec import Spec
+from penstock.core.turns import ForkSafeLock
+from penstock.errors import ArgumentError, DataError, ExpiredRowError, PlanError, StateError
+from penstock.formats.base.writer import Writer
+from penstock.formats.columns.layout import SPEC
+from penstock.formats.columns.tail import EpisodeTail
+from penstock.formats.columns.writer import ColumnsWriter
+from penstock.kernels.replay import EPISODE, START
+from penstock.load.ticket import Batch, Ticket
+from penstock.plan.base import SampleTransform
+from penstock.replay.journal import ARRIVAL, BY_ANCHOR, BY_TICKET, JournalEntry, ReplayJournal, read_entries
+from penstock.replay.ratio import SampleRatio
+from penstock.replay.reader import SampleReader
+from penstock.replay.samplers import ReplaySampler, UniformSampler
+from penstock.replay.samples import SampleLayout, Transitions
+from penstock.replay.segments import PARTS, SegmentStore, live_range
+from penstock.replay.sum_tree import key_of
+
+VERSION = 1
+REMEMBERED = 1 << 20  # drawn samples whose anchors are known for updates by ticket
+LOOK = 0.02  # seconds between two looks at a folder while `sample` waits for steps
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """Anchors of one batch.
+
+    Args:
+        number: Number of its first draw.
+        anchors: `[n]` int64 anchors.
+        weights: `[n]` float32 importance weights, or None.
+    """
+
+    number: int
+    anchors: IntArray
+    weights: Float32Array | None
+
+
+class Replay(Writer):
+    """Train while collecting: a dataset that grows while a learner draws batches from it.
+
+    A replay has the last `capacity` steps of a run, in whole episodes. The oldest episodes leave in segments of a 32nd
+    of the capacity. Steps, episodes and samples have numbers that never change. Each frame is stored once: next
+    observations, sequences and stacks of frames are read as ranges of rows, and never cross the end of an episode.
+
+    Episodes arrive in two ways. With a path, any number of collectors, in any process, append to the column store there
+    (`Collector(env, path, mode="append")`), and the replay copies new episodes into memory at the next draw. The folder
+    is a dataset that keeps all episodes. Without a path, episodes are in memory only. In both cases a replay is itself
+    a `Writer`, so `Collector(env, replay)`, `VectorCollector` and `Recorder` record into it. An episode arrives when it
+    ends.
+
+    A batch is a function of the seed, the number of its first draw, and the arrivals and priorities before it. A
+    journal of these repeats a run bit for bit. Reading and writing are safe from several threads.
+
+    Args:
+        store: Folder of a column store, which may be missing until a collector creates it. None: memory only.
+        capacity: Most steps in memory, at least one sample.
+        samples: Definition of a sample: `Transitions`, or `Windows` for sequences. The default is `Transitions()`:
+            single steps with their next observations.
+        sampler: `UniformSampler`, `RecentSampler` or `PrioritizedSampler`. The default is `UniformSampler()`.
+        ratio: Samples for each step that arrives, and the fewest steps to start with. The default is None: no limit.
+        seed: 0 to 2^64 - 1. The default is 0.
+        segment_steps: Steps that leave together. The default is a 32nd of the capacity.
+        journal: File for the journal. The default is None: none.
+        replays: Journal of an earlier run with the same store and arguments, to draw the same batches again. The
+            default is None.
+
+    Raises:
+        PlanError: The capacity is below one sample, or an argument is out of range.
+        FormatError: The folder has another format.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"observations": np.arange(7.0), "rewards": np.ones(5)}, lengths=[2, 3])
+        >>> replay = Replay(None, capacity=1000)
+        >>> replay.write_all(data)
+        [0, 1]
+        >>> batch = replay.sample(64)
+        >>> bool((batch["next_observations"] == batch["observations"] + 1).all())
+        True
+
+        Sequences of 2 steps, drawn by priority:
+
+        >>> replay = Replay(None, 1000, samples=penstock.Windows(2), sampler=penstock.PrioritizedSampler())
+        >>> replay.write_all(data)
+        [0, 1]
+        >>> batch = replay.sample(8)
+        >>> batch["rewards"].shape, batch["weights"].shape
+        ((8, 2), (8,))
+        >>> replay.update(batch.ticket, np.ones(8))
+        0
+    """
+
+    def __init__(
+        self,
+        store: str | os.PathLike[str] | None,
+        capacity: int,
+        *,
+        samples: Transitions | SampleTransform | None = None,
+        sampler: ReplaySampler | None = None,
+        ratio: SampleRatio | None = None,
+        seed: int = 0,
+        segment_steps: int | None = None,
+        journal: str | os.PathLike[str] | None = None,
+        replays: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.path = None if store is None else Path(store)
+        self.capacity = _integer("capacity", capacity, 1)
+        steps = -(-self.capacity // PARTS) if segment_steps is None else segment_steps
+        self.segment_steps = _integer("segment_steps", steps, 1)
+        self.samples = Transitions() if samples is None else samples
+        self.sampler = UniformSampler() if sampler is None else sampler
+        self.ratio, self.seed = ratio, _integer("seed", seed, 0)
+        self._key = key_of(self.seed)
+        parts = (self.capacity, self.segment_steps, self.samples, self.sampler, self.seed)
+        self._fingerprint = hashlib.sha256(f"replay {VERSION} {parts!r}".encode()).hexdigest()
+        self.drawn = 0  # samples
+        self.expired = 0  # priority updates of samples that had left
+        self._lock = ForkSafeLock()
+        self._news, self._changes = threading.Condition(), 0  # counts draws and arrivals, for threads that wait
+        self._store: SegmentStore | None = None
+        self._drawing = self.sampler.start(self._key)
+        self._reader: SampleReader | None = None
+        self._tail: EpisodeTail | None = None
+        self._writer: ColumnsWriter | None = None
+        self._draws: dict[int, IntArray] = {}
+        self._remembered = 0
+        if replays is not None and self.path is None:
+            raise PlanError(
+                "expected a path as the store, to repeat a run of its journal; memory has no episodes of that run"
+            )
+        self._entries = None if replays is None else deque(read_entries(replays))
+        self._journal = None if journal is None else ReplayJournal(journal)
+        self._loaded = False  # whether the episodes of the folder were read
+        self._open_tail()
+
+    def __len__(self) -> int:
+        """Return the number of samples in the store."""
+        with self._lock:
+            lo, hi = self.anchors
+            return hi - lo
+
+    def __repr__(self) -> str:
+        where = "memory" if self.path is None else repr(str(self.path))
+        return f"Replay({where}, {len(self)} samples, {self.samples!r}, {self.sampler!r}, drawn={self.drawn})"
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 hex digest of the arguments that decide the draws. It does not cover the data, which grow."""
+        return self._fingerprint
+
+    @property
+    def spec(self) -> Spec:
+        """Columns of the episodes. Raises `PlanError` before the first episode."""
+        if self._store is None:
+            raise PlanError(f"expected a replay with episodes, got an empty one: {self._why_empty()}")
+        return self._store.spec
+
+    @property
+    def extent(self) -> tuple[int, int]:
+        """Numbers of the steps in memory, `[lo, hi)`. `hi` is the number of all steps that arrived."""
+        return (0, 0) if self._store is None else self._store.extent
+
+    @property
+    def anchors(self) -> tuple[int, int]:
+        """Numbers of the samples in memory, `[lo, hi)`."""
+        return (0, 0) if self._store is None else self._store.anchors
+
+    @property
+    def episodes(self) -> int:
+        """Number of all episodes that arrived, also of episodes that left."""
+        return 0 if self._store is None else self._store.arrived
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows in memory and the table of episodes, without the sum tree."""
+        return 0 if self._store is None else self._store.nbytes
+
+    def write(self, episode: Episode) -> int:
+        """Add one episode. With a path, it is saved there first, and survives a kill of the process.
+
+        Args:
+            episode: Episode with the columns of the replay.
+
+        Returns:
+            The number of the episode.
+
+        Raises:
+            SpecError: The columns differ, or have rows of different lengths.
+            DataError: The episode is empty, or longer than the capacity.
+            PlanError: The learner did not draw in time, see `SampleRatio`.
+            OSError: The disk is full.
+        """
+        if self._entries is not None:
+            raise StateError("expected no new episodes in a replay that repeats a journal; open the store again")
+        if self.ratio is not None and self.ratio.wait == "block":
+            self._wait(self.may_insert, self.ratio, "adding an episode")
+        with self._lock:
+            if self.path is None:
+                number = self.episodes
+                self._add(episode)
+                self._note_arrivals()
+            else:
+                self._prepare(episode.spec).check(len(episode))
+                number = self._disk(episode.spec).write(episode)
+        self._tell()
+        return number
+
+    def update_metadata(self, metadata: Mapping[str, Any]) -> None:
+        """Add or replace entries of the dataset's metadata.
+
+        Args:
+            metadata: New entries. Without a path, they are dropped with the replay.
+        """
+        with self._lock:
+            if self.path is not None:
+                self._disk(self.spec).update_metadata(metadata)
+
+    def close(self) -> None:
+        """Flush and close the files of the writer and of the journal. Batches can still be drawn."""
+        with self._lock:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+            if self._journal is not None:
+                self._journal.close()
+
+    def refresh(self) -> int:
+        """Take in the episodes that were appended to the folder. `sample` does so itself.
+
+        Returns:
+            The number of samples in memory now.
+        """
+        with self._lock:
+            self._pull()
+            return len(self)
+
+    def may_sample(self, n: int) -> bool:
+        """Return whether `sample(n)` would draw at once, by the ratio and the samples in memory.
+
+        Args:
+            n: Number of samples.
+        """
+        with self._lock:
+            self._pull()
+            lo, hi = self.anchors
+            return hi > lo and (self.ratio is None or self.ratio.may_sample(self.extent[1], self.drawn, n))
+
+    def may_insert(self) -> bool:
+        """Return whether the ratio allows another episode."""
+        with self._lock:
+            return self.ratio is None or self.ratio.may_insert(self.extent[1], self.drawn)
+
+    def sample(self, n: int) -> Batch:
+        """Draw a batch.
+
+        Args:
+            n: Number of samples, at least 1.
+
+        Returns:
+            The outputs of `samples`, `[n, ...]`, with the column `weights` `[n]` float32 if the sampler has priorities.
+            The `ticket` names the batch for `update` and `why`. Cost: some tens of microseconds and the copy of the
+            rows.
+
+        Raises:
+            PlanError: There is nothing to draw, or the ratio's timeout has passed.
+            FormatError: The folder was replaced or is damaged.
+        """
+        return self.read(self.draw(n))
+
+    def draw(self, n: int) -> Draw:
+        """Draw the anchors of a batch, without reading rows.
+
+        Args:
+            n: Number of samples, at least 1.
+
+        Raises:
+            PlanError: There is nothing to draw, or the ratio's timeout has passed.
+        """
+        if n < 1:
+            raise PlanError(f"expected a batch of at least 1 sample, got {n}")
+        if self.ratio is not None and self._entries is None:
+            self._wait_to_sample(self.ratio, n)
+        with self._lock:
+            self._pull()
+            lo, hi = self.anchors
+            if hi <= lo:
+                raise PlanError(f"expected a replay with samples, got none: {self._why_empty()}")
+            anchors, weights = self._drawing.draw(self.drawn, n)
+            draw = Draw(self.drawn, anchors, weights)
+            self.drawn += n
+            self._remember(draw)
+        if self.ratio is not None:
+            self._tell()
+        return draw
+
+    def read(self, draw: Draw) -> Batch:
+        """Read the rows of a draw.
+
+        Args:
+            draw: Output of `draw`.
+
+        Raises:
+            ExpiredRowError: A sample has left the store since.
+        """
+        with self._lock:
+            lo, _ = self.anchors
+            if self._store is None or self._reader is None or draw.anchors.min() < lo:
+                raise ExpiredRowError(f"expected samples of {lo} or more, got older ones, which have left the replay")
+            flat = self._reader(self._store, draw.anchors)
+        if draw.weights is not None:
+            flat["weights"] = draw.weights
+        n = len(draw.anchors)
+        return Batch.of(Columns.of_flat(flat, n), Ticket(draw.number, n, self._fingerprint[:8]))
+
+    def take(self, anchors: Sequence[int] | IntArray) -> Columns:
+        """Read samples by their numbers, for example all of them in order for an evaluation.
+
+        Args:
+            anchors: `[n]` integers within `anchors`.
+
+        Raises:
+            ExpiredRowError: A sample has left, or has not arrived yet.
+        """
+        chosen = np.array(anchors, np.int64)
+        with self._lock:
+            self._pull()
+            lo, hi = self.anchors
+            if (
+                len(chosen) == 0
+                or chosen.min() < lo
+                or chosen.max() >= hi
+                or self._store is None
+                or self._reader is None
+            ):
+                raise ExpiredRowError(f"expected at least one sample within {lo}:{hi}, got {chosen[:8].tolist()}")
+            return Columns.of_flat(self._reader(self._store, chosen), len(chosen))
+
+    def update(self, which: Ticket | str | Sequence[int] | IntArray, priorities: Any) -> int:
+        """Set priorities of samples. They count from the next draw on.
+
+        Args:
+            which: Ticket of a batch, or `[n]` numbers of samples.
+            priorities: `[n]` numbers, finite, 0 or more, such as absolute temporal-difference errors. Of a sample that
+                occurs several times, the last one counts.
+
+        Returns:
+            How many of the samples had left the store. Their priorities are ignored, and counted in `expired`.
+
+        Raises:
+            DataError: A priority is NaN, infinite or negative, or the number of priorities is wrong.
+            StateError: The ticket is unknown: it is from another replay, or more than 2^20 samples ago.
+            ExpiredRowError: A sample has not arrived yet.
+            PlanError: The sampler has no priorities.
+        """
+        with self._lock:
+            if self._entries is not None:
+                raise StateError("expected no updates in a replay that repeats a journal, which has them")
+            ticket = Ticket.parse(which) if isinstance(which, (Ticket, str)) else None
+            anchors = np.array(which, np.int64) if ticket is None else self._anchors_of(ticket)
+            given = _checked_priorities(priorities, anchors)
+            if anchors.size and anchors.max() >= self.anchors[1]:
+                raise ExpiredRowError(f"expected samples below {self.anchors[1]}, got {anchors.max()}")
+            gone = self._apply(anchors, given)
+            if self._journal is not None:
+                none = np.zeros(0, np.int64)
+                kind, number = (BY_ANCHOR, 0) if ticket is None else (BY_TICKET, ticket.position)
+                self._journal.write(JournalEntry(kind, self.drawn, number, anchors if ticket is None else none, given))
+            return gone
+
+    def why(self, ticket: Ticket | str) -> Columns:
+        """Return where the samples of a recent batch are from.
+
+        Args:
+            ticket: Ticket of a batch, at most 2^20 samples ago.
+
+        Returns:
+            `anchor` (number of the sample), `episode` (its number in the store), `step` (anchor step in the episode)
+            and `row` (number of the anchor step), `[n]` int64 each. Samples that left have -1, except for `anchor`.
+
+        Raises:
+            StateError: The ticket is unknown.
+        """
+        with self._lock:
+            anchors = self._anchors_of(Ticket.parse(ticket))
+            here = anchors >= self.anchors[0]
+            found = np.full((3, len(anchors)), -1)
+            if here.any() and self._store is not None:
+                places = self._store.find(anchors[here])
+                rows = self._store.table[places[:, 0]]
+                found[:, here] = rows[:, EPISODE], places[:, 1], rows[:, START] + places[:, 1]
+            return Columns({"anchor": anchors, **dict(zip(("episode", "step", "row"), found, strict=True))})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the learner's side: the number of draws, and all priorities.
+
+        Returns:
+            Plain values and integer arrays. Priorities are compressed: 1 to 4 bytes for each sample. The episodes are
+            not in the state: they are in the folder.
+        """
+        with self._lock:
+            lo, hi = self.anchors
+            sampler = {name: _packed(value) for name, value in self._drawing.state().items()}
+            state: dict[str, Any] = {"version": VERSION, "fingerprint": self.fingerprint, "drawn": self.drawn}
+            state |= {"episodes": self.episodes, "anchors": [lo, hi], "expired": self.expired, "sampler": sampler}
+            return state | {"journal": None if self._journal is None else self._journal.size}
+
+    @loading_state
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a saved state: the same episodes are in memory, and the next draw is the next one of that run.
+
+        Episodes that arrived since are taken in at the next draw. Without a path, write the same episodes first.
+
+        Args:
+            state: Output of `state_dict`.
+
+        Raises:
+            StateError: The state belongs to other arguments, other episodes or another version.
+        """
+        with self._lock:
+            if self._entries is not None:
+                raise StateError("expected no state for a replay that repeats a journal, which begins at its start")
+            if state["version"] != VERSION or state["fingerprint"] != self.fingerprint:
+                raise StateError(
+                    "expected the state of a replay with the same capacity, samples, sampler and seed, got another one"
+                )
+            episodes, anchors = int(state["episodes"]), (int(state["anchors"][0]), int(state["anchors"][1]))
+            if self.path is not None:
+                self._reload(episodes)
+            if (self.episodes, self.anchors) != (episodes, anchors):
+                raise StateError(
+                    f"expected {episodes} episodes with the samples {anchors[0]}:{anchors[1]}, as when the state was "
+                    f"saved, got {self.episodes} with {self.anchors[0]}:{self.anchors[1]}"
+                )
+            self._drawing.restore({name: _unpacked(value) for name, value in state["sampler"].items()})
+            self.drawn, self.expired = int(state["drawn"]), int(state["expired"])
+            self._draws, self._remembered = {}, 0
+            if self._journal is not None and state["journal"] is not None:
+                self._journal.resume(int(state["journal"]))
+
+    # Arrivals
+
+    def _open_tail(self) -> EpisodeTail | None:
+        if self._tail is None and self.path is not None and (self.path / SPEC).exists():
+            self._tail = EpisodeTail(self.path)
+        return self._tail
+
+    def _pull(self) -> None:
+        """Take in what changed before the next draw: from the folder, or from the journal that is repeated."""
+        if self.path is None:
+            return
+        tail = self._open_tail()
+        if self._entries is not None:
+            self._repeat()
+            return
+        if tail is None or (self._loaded and tail.written() <= tail.done):
+            return
+        before = self.episodes
+        if not self._loaded:
+            self._load(None)
+        for episode in tail.read():
+            self._add(episode)
+        if self.episodes > before:
+            self._note_arrivals()
+
+    def _load(self, episodes: int | None) -> None:
+        """Prepare an empty store for the first episodes of the folder, without episodes that would have left."""
+        tail = self._tail
+        if tail is None:
+            return
+        lengths = tail.lengths()[:episodes]
+        layout = self._layout_of(tail.spec)
+        first = live_range(lengths.tolist(), self.capacity, self.segment_steps)
+        anchors = int(layout.anchors.count(lengths[:first]).sum())
+        start = {"first": first, "start": int(lengths[:first].sum()), "anchors": anchors}
+        self._use(tail.spec, layout, start)
+        tail.skip(first)
+        self._loaded = True
+
+    def _reload(self, episodes: int) -> None:
+        """Read the folder as it was after so many episodes."""
+        self._tail = None
+        tail = self._open_tail()
+        if tail is None:
+            raise StateError(f"expected the store of the saved run, with {episodes} episodes, got none at {self.path}")
+        self._drawing = self.sampler.start(self._key)
+        self._load(episodes)
+        for episode in tail.read(episodes):
+            self._add(episode)
+
+    def _repeat(self) -> None:
+        """Apply the entries of the journal before the next draw."""
+        entries = self._entries
+        while entries and entries[0].drawn <= self.drawn:
+            entry = entries.popleft()
+            if entry.kind == BY_TICKET:
+                self._apply(self._draws[entry.number], entry.priorities)
+            elif entry.kind == BY_ANCHOR:
+                self._apply(entry.anchors, entry.priorities)
+            elif entry.kind == ARRIVAL:
+                self._arrive_until(entry.number)
+
+    def _arrive_until(self, episodes: int) -> None:
+        tail = self._tail
+        if tail is None or tail.written() < episodes:
+            there = 0 if tail is None else tail.written()
+            raise StateError(f"expected the store of the journal, with {episodes} episodes, got {there} at {self.path}")
+        if not self._loaded:
+            self._load(episodes)
+        for episode in tail.read(episodes):
+            self._add(episode)
+        self._drawing.arrive(*self.anchors)
+
+    def _add(self, episode: Episode) -> None:
+        store = self._prepare(episode.spec)
+        store.add(episode)
+        self._drawing.arrive(*store.anchors)
+
+    def _note_arrivals(self) -> None:
+        if self._journal is not None:
+            self._journal.write(JournalEntry.arrival(self.drawn, self.episodes))
+
+    def _prepare(self, spec: Spec) -> SegmentStore:
+        """The store, which the first episode makes."""
+        return self._use(spec, self._layout_of(spec), {}) if self._store is None else self._store
+
+    def _layout_of(self, spec: Spec) -> SampleLayout:
+        layout = SampleLayout.of(self.samples, spec)
+        if layout.least_steps > self.capacity:
+            raise PlanError(
+                f"expected a capacity of at least one sample, which is {layout.least_steps} steps, got {self.capacity}"
+            )
+        return layout
+
+    def _use(self, spec: Spec, layout: SampleLayout, start: dict[str, int]) -> SegmentStore:
+        self._store = store = SegmentStore(spec, layout.anchors, self.capacity, self.segment_steps, **start)
+        self._reader = SampleReader(layout, spec)
+        self._drawing.arrive(*store.anchors)
+        return store
+
+    def _disk(self, spec: Spec) -> ColumnsWriter:
+        """The writer of the folder, which is made if it is missing."""
+        if self._writer is None:
+            path = self.path
+            if path is None:
+                raise PlanError("expected a path for a writer of files")
+            exists = (path / SPEC).exists()
+            if not exists:
+                path.parent.mkdir(parents=True, exist_ok=True)
+            self._writer = ColumnsWriter(path) if exists else ColumnsWriter.create(path, spec)
+        return self._writer
+
+    # Draws and priorities
+
+    def _remember(self, draw: Draw) -> None:
+        self._draws[draw.number] = draw.anchors
+        self._remembered += len(draw.anchors)
+        while self._remembered > REMEMBERED and len(self._draws) > 1:
+            self._remembered -= len(self._draws.pop(next(iter(self._draws))))
+
+    def _anchors_of(self, ticket: Ticket) -> IntArray:
+        anchors = self._draws.get(ticket.position)
+        if ticket.digest != self._fingerprint[:8] or anchors is None or len(anchors) != ticket.count:
+            raise StateError(
+                f"expected the ticket of one of the last {REMEMBERED:,} samples of this replay, got {ticket}; "
+                "update priorities before more is drawn, or by the numbers of samples"
+            )
+        return anchors
+
+    def _apply(self, anchors: IntArray, priorities: Float32Array) -> int:
+        """Set priorities of the samples that are here. Return how many are not."""
+        here = anchors >= self.anchors[0]
+        gone = int(len(anchors) - here.sum())
+        if gone:
+            anchors, priorities = anchors[here], priorities[here]
+        self.expired += gone
+        self._drawing.update(anchors, priorities)
+        return gone
+
+    def _wait_to_sample(self, ratio: SampleRatio, n: int) -> None:
+        def may() -> bool:
+            with self._lock:
+                self._pull()
+                return ratio.may_sample(self.extent[1], self.drawn, n)
+
+        if ratio.wait == "block":
+            self._wait(may, ratio, f"drawing {n} samples")
+        elif not may() and self.extent[1] < ratio.min_size:
+            arrived = self.extent[1]
+            raise PlanError(f"expected at least min_size={ratio.min_size:,} steps to draw from, got {arrived:,}")
+
+    def _wait(self, may: Callable[[], bool], ratio: SampleRatio, what: str) -> None:
+        """Wait until the other side has gone on. A folder is looked at again and again."""
+        end = None if ratio.timeout is None else time.monotonic() + ratio.timeout
+        while True:
+            seen = self._changes
+            if may():
+                return
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                raise PlanError(
+                    f"expected the other side to go on within {ratio.timeout} s before {what}, with {self.extent[1]:,} "
+                    f"steps and {self.drawn:,} samples so far; run it in another thread or process, or use "
+                    "wait='report'"
+                )
+            limits = [limit for limit in (left, None if self.path is None else LOOK) if limit is not None]
+            with self._news:
+                self._news.wait_for(lambda seen=seen: self._changes != seen, min(limits, default=None))
+
+    def _tell(self) -> None:
+        """Wake the threads that wait."""
+        with self._news:
+            self._changes += 1
+            self._news.notify_all()
+
+    def _why_empty(self) -> str:
+        if self._store is None:
+            return "no episode has arrived" + ("" if self.path is None else f" in {self.path}")
+        if self._store.anchors[1] == 0 and self._reader is not None:
+            least = self._reader.layout.least_steps
+            return f"no episode is as long as {least:,} steps, which {self.samples!r} needs"
+        return "no episode in memory is long enough for a sample"
+
+
+def _integer(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least or value >= 1 << 64:
+        raise PlanError(f"expected {name} to be an integer of at least {least}, got {value!r}")
+    return int(value)
+
+
+def _checked_priorities(priorities: Any, anchors: IntArray) -> Float32Array:
+    given: AnyArray = np.asarray(priorities)
+    if given.dtype.kind not in "fiu" or anchors.ndim != 1:
+        raise ArgumentError(f"expected numbers as priorities, got {given.dtype}")
+    if given.shape != anchors.shape:
+        raise DataError(f"expected {len(anchors)} priorities, one for each sample, got {list(given.shape)}")
+    wrong = ~(np.isfinite(given) & (given >= 0))
+    if wrong.any():
+        i = int(np.argmax(wrong))
+        raise DataError(
+            f"expected finite priorities of 0 or more, got {given[i]} for sample {i} of the batch; check the loss for "
+            "NaN, and take absolute errors"
+        )
+    return np.ascontiguousarray(given, np.float32)
+
+
+def _packed(value: Any) -> Any:
+    """An array as compressed bytes with its dtype and length; other values as they are."""
+    if not isinstance(value, np.ndarray):
+        return value
+    array: AnyArray = value
+    packed = np.frombuffer(zlib.compress(np.ascontiguousarray(array).tobytes(), 1), np.uint8)
+    return {"dtype": array.dtype.str, "bytes": packed}
+
+
+def _unpacked(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return np.frombuffer(zlib.decompress(np.asarray(value["bytes"], np.uint8).tobytes()), value["dtype"]).copy()

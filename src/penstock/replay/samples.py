@@ -1,0 +1,297 @@
+"""Samples of a replay: which steps are anchors, and which rows each output reads from its anchor.
+
+Every sample has an anchor step. `Transitions` is one step with what followed it; any transform whose plan is anchored
+(`Windows`, `Steps`, `Pairs`) gives sequences. Rows are stored once: next observations, n steps and stacks of frames are
+ranges of rows around the anchor, which the gather clips to the episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.core.arrays import FloatArray, IntArray
+from penstock.core.spec import ALIGNS, Align, Spec
+from penstock.errors import ArgumentError, PlanError, SpecError
+from penstock.kernels.replay import ALIGN, COLUMN, END, EVERY, HI, LO, MASK, PAD, REPEAT, ROW_BYTES, SHIFT, VIEWS
+from penstock.plan.anchored import AnchoredPlan
+from penstock.plan.base import SampleTransform, require_int
+from penstock.plan.episodes import Episodes
+
+Arrays = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """Single steps with what followed them, for one-step and n-step learning.
+
+    A sample of step `t` has `observations` at `t`, `actions` at `t`, `rewards`, `next_observations` at `t + n_step`,
+    `terminations`, `truncations`, and every other step or episode column at `t`. With `n_step > 1`, an episode that
+    ends within the `n` steps cuts them: `rewards` is the discounted sum up to the end, and `next_observations` is the
+    last observation of the episode. `discounts` is the factor for the value of the next observation: `gamma` to the
+    number of steps, or 0 where the episode terminated. A truncated episode keeps its factor, because its value
+    continues.
+
+    With `stack > 1`, observations are stacks `[n, stack, ...]` of the last frames, oldest first. At the start of an
+    episode the first frame repeats. Frames are stored once.
+
+    Args:
+        n_step: Number of steps to sum rewards over, at least 1. The default is 1.
+        gamma: Discount factor of one step, 0 to 1. The default is 0.99.
+        stack: Number of observations in a stack, at least 1. The default is 1.
+
+    Raises:
+        PlanError: A number is out of range.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays(
+        ...     {
+        ...         "observations": np.arange(4.0),
+        ...         "rewards": np.ones(3),
+        ...         "terminations": [False, False, True],
+        ...         "truncations": [False, False, False],
+        ...     },
+        ...     lengths=[3],
+        ... )
+        >>> replay = penstock.Replay(None, 100, samples=Transitions(n_step=2, gamma=0.5))
+        >>> replay.write(data[0])
+        0
+        >>> batch = replay.take([0, 2])
+        >>> batch["rewards"].tolist(), batch["next_observations"].tolist(), batch["discounts"].tolist()
+        ([1.5, 1.0], [2.0, 3.0], [0.25, 0.0])
+    """
+
+    n_step: int = 1
+    gamma: float = 0.99
+    stack: int = 1
+
+    def __post_init__(self) -> None:
+        require_int(self, "n_step", 1)
+        require_int(self, "stack", 1)
+        if not 0 <= self.gamma <= 1:
+            raise PlanError(f"expected gamma within 0 to 1, got {self.gamma}")
+
+    def layout(self, spec: Spec) -> SampleLayout:
+        """Return the outputs for the columns of a dataset.
+
+        Args:
+            spec: Columns of the dataset.
+
+        Raises:
+            PlanError: The dataset lacks columns that the rewards of `n` steps need.
+        """
+        outputs: list[SampleOutput] = []
+        for path, field in spec.items():
+            if field.align != "boundary":
+                hi = self.n_step if path in _SUMMED else 1
+                outputs.append(SampleOutput(path, path, field.align, 0, hi, pad=REPEAT, squeeze=hi == 1))
+            elif path == "observations" or path.startswith("observations/"):
+                span, alone = self.stack, self.stack == 1
+                outputs += [
+                    SampleOutput(path, path, "boundary", 1 - span, 1, pad=REPEAT, squeeze=alone, end=1),
+                    SampleOutput(
+                        f"next_{path}",
+                        path,
+                        "boundary",
+                        self.n_step - span + 1,
+                        self.n_step + 1,
+                        pad=REPEAT,
+                        squeeze=alone,
+                        end=1,
+                        shift=True,
+                    ),
+                ]
+            else:
+                outputs.append(SampleOutput(path, path, "boundary", 0, 1, squeeze=True, end=1))
+        if self.n_step == 1:
+            return SampleLayout(AnchorRule(), tuple(outputs))
+        if missing := [path for path in _SUMMED if path not in spec]:
+            raise PlanError(
+                f"expected the columns {list(_SUMMED)} for rewards of {self.n_step} steps, got no {missing}"
+            )
+        outputs.append(SampleOutput(_REAL, "rewards", "step", 0, self.n_step, pad=MASK))
+        return SampleLayout(
+            AnchorRule(), tuple(outputs), _NStep(np.power(self.gamma, np.arange(self.n_step + 1), dtype=np.float64))
+        )
+
+
+_SUMMED = ("rewards", "terminations", "truncations")
+_REAL = "__real__"  # which of the n steps are within the episode; no consumer sees it
+
+
+@dataclass(frozen=True, eq=False)
+class _NStep:
+    """Sum the rewards of n steps. `powers` are `gamma ** (0 ... n)`."""
+
+    powers: FloatArray
+
+    def __call__(self, flat: Arrays) -> Arrays:
+        real = flat.pop(_REAL)
+        steps = real.sum(1)
+        for name in ("terminations", "truncations"):
+            flat[name] = np.ascontiguousarray(flat[name][:, -1])
+        rewards = flat["rewards"]
+        flat["rewards"] = ((rewards * real) @ self.powers[:-1]).astype(rewards.dtype)
+        flat["discounts"] = np.where(flat["terminations"], 0.0, self.powers[steps]).astype(np.float32)
+        return flat
+
+
+@dataclass(frozen=True)
+class SampleOutput:
+    """Rows of one output of a sample: `lo : hi : every` from the anchor, clipped to the episode.
+
+    Args:
+        name: Path of the output.
+        column: Path of the column to read.
+        align: Alignment of the column.
+        lo: First row, counted from the anchor.
+        hi: Row after the last.
+        every: Rows from one to the next. The default is 1.
+        pad: What to do with rows outside the episode: 0 writes zeros, `REPEAT` the nearest row. `MASK` reads nothing,
+            and says which rows are inside.
+        squeeze: Whether to drop the step axis. The default is False.
+        end: Rows of the episode beyond its steps. The default is 0.
+        shift: Whether a range that leaves the end moves back to end with the last row. The default is False.
+    """
+
+    name: str
+    column: str
+    align: Align
+    lo: int
+    hi: int
+    every: int = 1
+    pad: int = 0
+    squeeze: bool = False
+    end: int = 0
+    shift: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of a sample."""
+        return len(range(self.lo, self.hi, self.every))
+
+
+@dataclass(frozen=True)
+class AnchorRule:
+    """Which steps of an episode are anchors: `first, first + stride, ...`, without the last `spare` steps.
+
+    Args:
+        first: First anchor step.
+        spare: Steps at the end without an anchor.
+        stride: Steps from one anchor to the next.
+
+    Example:
+        >>> AnchorRule(first=1, spare=2, stride=3).count(np.array([3, 4, 7])).tolist()
+        [0, 1, 2]
+    """
+
+    first: int = 0
+    spare: int = 0
+    stride: int = 1
+
+    def count(self, steps: IntArray) -> IntArray:
+        """Return the number of anchors of episodes.
+
+        Args:
+            steps: `[n]` int64 lengths of episodes.
+        """
+        return np.maximum(0, -(-(steps - self.first - self.spare) // self.stride))
+
+
+@dataclass(frozen=True, eq=False)
+class SampleLayout:
+    """Anchors and outputs of the samples of a replay.
+
+    Args:
+        anchors: Which steps are anchors.
+        outputs: Rows of each output.
+        finish: Computes the final outputs from the rows that were read, or None.
+    """
+
+    anchors: AnchorRule
+    outputs: tuple[SampleOutput, ...]
+    finish: Callable[[Arrays], Arrays] | None = None
+
+    @classmethod
+    def of(cls, samples: Transitions | SampleTransform, spec: Spec) -> SampleLayout:
+        """Return the layout of samples over the columns of a dataset.
+
+        Args:
+            samples: `Transitions`, or a transform whose plan is anchored.
+            spec: Columns of the dataset.
+
+        Raises:
+            SpecError: A column has rows of different lengths.
+            ArgumentError: The transform has no anchors.
+            PlanError: The transform does not fit the columns.
+        """
+        if ragged := [path for path, field in spec.items() if field.ragged]:
+            raise SpecError(
+                f"expected columns with rows of equal size in a replay, got rows of different lengths in {ragged}; "
+                "record them as arrays of a fixed shape, or leave them out"
+            )
+        if isinstance(samples, Transitions):
+            return samples.layout(spec)
+        plan = samples.plan(_no_episodes(spec))
+        if not isinstance(plan, AnchoredPlan) or any(mark.kind != "mask" for mark in plan.marks):
+            raise ArgumentError(
+                f"expected Transitions, Windows, Steps or Pairs as the samples of a replay, got {samples!r}"
+            )
+        pad = REPEAT if plan.pad == "repeat" else 0
+        outputs: list[SampleOutput] = []
+        for read in plan.reads:
+            view = plan.views[read.view]
+            outputs.append(
+                SampleOutput(
+                    read.name,
+                    read.column,
+                    spec[read.column].align,
+                    view.lo,
+                    view.hi,
+                    view.every,
+                    pad,
+                    read.squeeze,
+                    view.end,
+                )
+            )
+        for mark in plan.marks:
+            view = plan.views[mark.view]
+            align: Align = "boundary" if view.align == "boundary" else "step"
+            outputs.append(SampleOutput(mark.name, "", align, view.lo, view.hi, pad=MASK, end=view.end))
+        return cls(AnchorRule(plan.first, plan.spare, plan.stride), tuple(outputs))
+
+    @property
+    def least_steps(self) -> int:
+        """Steps of the shortest episode with an anchor."""
+        return self.anchors.first + self.anchors.spare + 1
+
+    def table(self, spec: Spec) -> IntArray:
+        """Return the outputs as the gather reads them, `[outputs, VIEWS]` int64.
+
+        Args:
+            spec: Columns of the dataset. Columns are numbered in its order.
+        """
+        number = {path: i for i, path in enumerate(spec)}
+        table = np.zeros((len(self.outputs), VIEWS), np.int64)
+        for row, output in zip(table, self.outputs, strict=True):
+            row[[ALIGN, LO, HI, EVERY, END]] = (
+                ALIGNS.index(output.align),
+                output.lo,
+                output.hi,
+                output.every,
+                output.end,
+            )
+            row[[PAD, SHIFT]] = output.pad, output.shift
+            if output.pad != MASK:
+                row[[COLUMN, ROW_BYTES]] = number[output.column], spec[output.column].row_bytes
+        return table
+
+
+def _no_episodes(spec: Spec) -> Episodes:
+    none = np.zeros(0, np.int64)
+    aligns: dict[str, Align] = {path: field.align for path, field in spec.items()}
+    return Episodes(none, none, none, none, aligns, spec.fingerprint)

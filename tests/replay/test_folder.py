@@ -1,0 +1,216 @@
+"""A replay over a folder: collectors in this and in other processes, episodes that are saved, and ratios."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shutil
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock.formats.columns.writer import ColumnsWriter
+from penstock.replay.journal import MAGIC, JournalEntry, ReplayJournal, read_entries
+from tests.replay.runs import SPEC, episode, episodes, filled, lengths_of
+
+
+def test_episodes_of_a_folder_arrive_between_draws(tmp_path: Path) -> None:
+    replay = penstock.Replay(tmp_path / "store", 1000)
+    assert not replay.may_sample(1)
+    with ColumnsWriter.create(tmp_path / "store", SPEC) as writer:
+        for number, each in enumerate(episodes([3, 4, 5])):
+            writer.write(each)
+            assert replay.refresh() == sum([3, 4, 5][: number + 1])
+    batch = replay.sample(200)
+    assert sorted(set(batch["task"].tolist())) == [0, 1, 2]
+
+
+def test_a_replay_that_writes_keeps_every_episode_on_disk(tmp_path: Path) -> None:
+    lengths = lengths_of(2, 40)
+    replay = filled(penstock.Replay(tmp_path / "store", 50), lengths)
+    assert replay.sample(8).n == 8
+    replay.update_metadata({"task": "reach"})
+    replay.close()
+    data = penstock.open(tmp_path / "store")
+    assert [len(each) for each in data] == lengths
+    assert data.metadata["task"] == "reach"
+    assert replay.extent == (replay.extent[0], sum(lengths))
+    again = penstock.Replay(tmp_path / "store", 50)
+    again.refresh()
+    assert (again.extent, again.anchors, again.episodes) == (replay.extent, replay.anchors, replay.episodes)
+    memory = filled(penstock.Replay(None, 50), lengths)
+    assert again.sample(8)["actions"].tolist() == memory.sample(8)["actions"].tolist()
+
+
+def collect(path: Path, first: int, count: int) -> None:
+    with ColumnsWriter(path) as writer:
+        for each in episodes([10] * count, first):
+            writer.write(each)
+
+
+def test_other_processes_collect(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    ColumnsWriter.create(path, SPEC).close()
+    replay = penstock.Replay(path, 100_000)
+    context = multiprocessing.get_context("spawn")
+    workers = [context.Process(target=collect, args=(path, 1000 * k, 20)) for k in (1, 2)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+        assert worker.exitcode == 0
+    assert replay.refresh() == 400
+    everything = replay.take(np.arange(*replay.anchors))
+    assert sorted(set(everything["task"].tolist())) == [*range(1000, 1020), *range(2000, 2020)]
+    np.testing.assert_array_equal(everything["observations"][:, 0], everything["actions"].astype("f4"))
+
+
+def test_compressed_stores_are_read(tmp_path: Path) -> None:
+    lengths = lengths_of(4, 30)
+    replay = penstock.Replay(tmp_path / "store", 80)
+    with ColumnsWriter.create(tmp_path / "store", SPEC, compression=1, block_steps=4) as writer:
+        for number, each in enumerate(episodes(lengths)):
+            writer.write(each)
+            if number % 4 == 3:
+                replay.refresh()
+    memory = filled(penstock.Replay(None, 80), lengths)
+    assert replay.sample(64)["observations"].tolist() == memory.sample(64)["observations"].tolist()
+
+
+def test_a_replaced_store_is_an_error(tmp_path: Path) -> None:
+    replay = filled(penstock.Replay(tmp_path / "store", 100), [3, 4])
+    replay.sample(1)
+    replay.close()
+    shutil.rmtree(tmp_path / "store")
+    with ColumnsWriter.create(tmp_path / "store", SPEC) as writer:
+        writer.write_all(episodes([9, 9, 9], 5))
+    with pytest.raises(penstock.FormatError, match="replaced or rolled back"):
+        replay.sample(1)
+
+
+def test_the_journal_of_a_killed_run_ends_with_its_last_whole_entry(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    journal = ReplayJournal(path)
+    update = JournalEntry(1, 8, 0, np.zeros(0, np.int64), np.arange(4, dtype="f4"))
+    named = JournalEntry(2, 9, 0, np.arange(3), np.arange(3, dtype="f4"))
+    for entry in (JournalEntry.arrival(0, 2), update, named):
+        journal.write(entry)
+    with pytest.raises(penstock.LockedError):
+        ReplayJournal(path)
+    journal.close()
+    whole = path.read_bytes()
+    for cut in range(len(whole)):
+        path.write_bytes(whole[:cut] if cut >= len(MAGIC) else MAGIC)
+        kept = [entry.drawn for entry in read_entries(path)]
+        assert kept == [0, 8, 9][: len(kept)]
+        assert len(kept) == sum(cut >= end for end in (58, 58 + 48, 58 + 48 + 68))
+    path.write_bytes(whole[:-1])
+    again = ReplayJournal(path)
+    again.write(named)
+    again.close()
+    assert path.read_bytes() == whole
+    damaged = bytearray(whole)
+    damaged[70] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(penstock.FormatError, match="with its checksum - at byte 58"):
+        read_entries(path)
+    path.write_bytes(b"something else")
+    with pytest.raises(penstock.FormatError, match="expected a journal of a replay"):
+        read_entries(path)
+
+
+def test_a_journal_that_is_too_short_is_refused(tmp_path: Path) -> None:
+    replay = filled(penstock.Replay(tmp_path / "store", 100, journal=tmp_path / "a"), [5])
+    replay.sample(1)
+    state = replay.state_dict()
+    replay.close()
+    other = penstock.Replay(tmp_path / "store", 100, journal=tmp_path / "b")
+    with pytest.raises(penstock.StateError, match="expected the journal of the run that saved the state"):
+        other.load_state_dict(state)
+
+
+def test_nothing_is_drawn_before_enough_steps() -> None:
+    ratio = penstock.SampleRatio(1.0, min_size=10, wait="report")
+    replay = filled(penstock.Replay(None, 100, ratio=ratio), [9])
+    assert not replay.may_sample(1)
+    with pytest.raises(penstock.PlanError, match="at least min_size=10 steps to draw from, got 9"):
+        replay.sample(1)
+    filled(replay, [1], first=1)
+    assert replay.sample(5).n == 5
+    assert replay.may_sample(5)
+    assert not replay.may_sample(6)
+
+
+def test_one_thread_follows_the_ratio() -> None:
+    ratio = penstock.SampleRatio(4.0, min_size=50, tolerance=100, wait="report")
+    replay = penstock.Replay(None, 10_000, ratio=ratio)
+    number = 0
+    for _ in range(400):
+        while not replay.may_sample(32):
+            assert replay.may_insert()
+            replay.write(episode(number, 5))
+            number += 1
+        replay.sample(32)
+        assert abs(ratio.ahead(replay.extent[1], replay.drawn)) <= 100
+    assert replay.drawn == 400 * 32
+
+
+def test_a_learner_and_a_collector_wait_for_each_other() -> None:
+    ratio = penstock.SampleRatio(2.0, min_size=20, tolerance=64, timeout=60)
+    replay = penstock.Replay(None, 10_000, ratio=ratio)
+    failures: list[BaseException] = []
+
+    def collector() -> None:
+        try:
+            for each in episodes([5] * 200):
+                replay.write(each)
+        except BaseException as error:  # noqa: BLE001 - told below
+            failures.append(error)
+
+    thread = threading.Thread(target=collector)
+    thread.start()
+    for _ in range(59):  # as many as the last episode needs, and no more than the ratio allows
+        replay.sample(32)
+        assert ratio.ahead(replay.extent[1], replay.drawn) <= 64
+    thread.join()
+    assert failures == []
+    assert replay.extent[1] == 1000
+
+
+def test_waiting_ends_with_the_timeout(tmp_path: Path) -> None:
+    ratio = penstock.SampleRatio(1.0, min_size=10, tolerance=5, timeout=0.0)
+    replay = penstock.Replay(tmp_path / "store", 100, ratio=ratio)
+    with pytest.raises(penstock.PlanError, match=r"expected the other side to go on within 0.0 s before drawing 4"):
+        replay.sample(4)
+    memory = filled(penstock.Replay(None, 100, ratio=ratio), [10, 6])
+    with pytest.raises(penstock.PlanError, match="before adding an episode, with 16 steps and 0 samples so far"):
+        memory.write(episode(2, 3))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"samples_per_insert": 0},
+        {"samples_per_insert": float("nan")},
+        {"samples_per_insert": 1, "min_size": 0},
+        {"samples_per_insert": 8, "tolerance": 7},
+        {"samples_per_insert": 1, "wait": "sleep"},
+    ],
+)
+def test_impossible_ratios_are_refused(wrong: Any) -> None:
+    with pytest.raises(penstock.PlanError):
+        penstock.SampleRatio(**wrong)
+
+
+def test_environments_record_into_a_replay(tmp_path: Path) -> None:
+    gymnasium = pytest.importorskip("gymnasium")
+    replay = penstock.Replay(tmp_path / "store", 10_000, samples=penstock.Transitions(n_step=3))
+    with penstock.VectorCollector(gymnasium.make_vec("CartPole-v1", 4), replay, seed=0) as envs:
+        penstock.rollout_vector(envs, episodes=12, seed=1)
+    batch = replay.sample(256)
+    assert batch["observations"].shape == batch["next_observations"].shape == (256, 4)
+    assert set(np.round(batch["rewards"], 4).tolist()) <= {1.0, 1.99, 2.9701}
+    assert (batch["discounts"][batch["terminations"]] == 0).all()

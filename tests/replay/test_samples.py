@@ -1,0 +1,117 @@
+"""What a sample of a replay is: the same rows as a planned dataset over the episodes that are in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock.core.columns import Columns
+from penstock.plan.base import SampleTransform
+from penstock.replay.segments import live_range
+from tests.replay.runs import SPEC, episode, episodes, filled, lengths_of
+
+NEXT: Any = {"next_observations": ("observations", 1, 5)}
+TRANSFORMS: list[Any] = [
+    penstock.Steps(),
+    penstock.Steps(next_observations=True),
+    penstock.Windows(4),
+    penstock.Windows(4, past=1, stride=3, columns=NEXT),
+    penstock.Windows(5, past=2, pad="zero"),
+    penstock.Windows(5, past=2, stride=2, pad="repeat", columns={"ahead": ("observations", 0, 7)}),
+    penstock.Windows(3, pad="zero", columns={"actions": (-9, -4)}),
+    penstock.Pairs(3),
+]
+
+
+def assert_equal(one: Columns, other: Columns) -> None:
+    assert sorted(one) == sorted(other)
+    for name in one:
+        assert one[name].dtype == other[name].dtype
+        np.testing.assert_array_equal(one[name], other[name], err_msg=name)
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=repr)
+@pytest.mark.parametrize("capacity", [40, 10_000])
+def test_samples_are_those_of_a_planned_dataset(transform: SampleTransform, capacity: int) -> None:
+    lengths = lengths_of(3, 60)
+    replay = filled(penstock.Replay(None, capacity, samples=transform), lengths)
+    first = live_range(lengths, replay.capacity, replay.segment_steps)
+    source = penstock.MemorySource.from_episodes(episodes(lengths)[first:])
+    wanted = penstock.EpisodeDataset(source).sample_with(transform)
+    lo, hi = replay.anchors
+    assert len(replay) == hi - lo == len(wanted) > 0
+    assert_equal(replay.take(np.arange(lo, hi)), wanted[:])
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@pytest.mark.parametrize("stack", [1, 4])
+def test_n_steps_and_stacks_equal_a_plain_loop(n: int, stack: int) -> None:
+    lengths = [1, 2, 3, 4, 7, 9]
+    replay = filled(penstock.Replay(None, 1000, samples=penstock.Transitions(n, 0.5, stack)), lengths)
+    batch = replay.take(np.arange(*replay.anchors))
+    i = 0
+    for number, steps in enumerate(lengths):
+        columns = episode(number, steps).columns
+        for t in range(steps):
+            end = min(t + n, steps)
+            rewards = sum(0.5**k * columns["rewards"][t + k] for k in range(end - t))
+            assert batch["rewards"][i] == pytest.approx(rewards)
+            assert batch["terminations"][i] == columns["terminations"][end - 1]
+            assert batch["truncations"][i] == columns["truncations"][end - 1]
+            for name, row in (("observations", t), ("next_observations", end)):
+                frames = np.asarray(columns["observations"])[np.maximum(np.arange(row - stack + 1, row + 1), 0)]
+                np.testing.assert_array_equal(batch[name][i], frames if stack > 1 else frames[0], err_msg=name)
+            assert batch["actions"][i] == columns["actions"][t]
+            assert batch["task"][i] == number
+            if n > 1:
+                alive = not columns["terminations"][end - 1]
+                assert batch["discounts"][i] == pytest.approx(0.5 ** (end - t) * alive)
+            i += 1
+    assert i == batch.n
+    assert "__real__" not in batch
+
+
+def test_the_last_observation_of_a_truncated_episode_is_its_own() -> None:
+    replay = filled(penstock.Replay(None, 100), [2, 2])
+    batch = replay.take([1])
+    assert batch["next_observations"][0, 0] == 2.0
+    assert batch["terminations"][0]
+    assert not batch["truncations"][0]
+    batch = replay.take([3])
+    assert batch["next_observations"][0, 0] == 1002.0
+    assert batch["truncations"][0]
+    assert not batch["terminations"][0]
+
+
+def test_ragged_columns_are_refused_by_name() -> None:
+    data = penstock.from_arrays({"rewards": np.ones(2), "text": penstock.Ragged.from_strings(["a", "b"])}, lengths=[2])
+    with pytest.raises(penstock.SpecError, match=r"rows of different lengths in \['text'\]"):
+        penstock.Replay(None, 100).write(data[0])
+
+
+def test_other_samples_are_refused() -> None:
+    with pytest.raises(penstock.ArgumentError, match="expected Transitions, Windows, Steps or Pairs"):
+        penstock.Replay(None, 100, samples=penstock.Sequences()).write(episode(0, 3))
+
+
+def test_n_steps_need_rewards_and_ends() -> None:
+    data = penstock.from_arrays({"observations": np.ones(3), "rewards": np.ones(2)}, lengths=[2])
+    with pytest.raises(penstock.PlanError, match=r"no \['terminations', 'truncations'\]"):
+        penstock.Replay(None, 100, samples=penstock.Transitions(n_step=2)).write(data[0])
+
+
+@pytest.mark.parametrize("wrong", [{"n_step": 0}, {"stack": 0}, {"gamma": 1.5}, {"gamma": float("nan")}])
+def test_impossible_numbers_are_refused(wrong: Any) -> None:
+    with pytest.raises(penstock.PlanError):
+        penstock.Transitions(**wrong)
+
+
+def test_other_columns_are_refused() -> None:
+    replay = filled(penstock.Replay(None, 100), [3])
+    other = penstock.from_arrays({"rewards": np.ones(2)}, lengths=[2])[0]
+    with pytest.raises(penstock.SpecError, match="expected the columns"):
+        replay.write(other)
+    assert replay.spec == SPEC
