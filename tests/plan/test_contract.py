@@ -19,6 +19,7 @@ from penstock.plan import (
     PlanTransform,
     Reordered,
     Repeat,
+    RowNumbers,
     Select,
     Sequences,
     Shard,
@@ -103,7 +104,7 @@ class TestTwoSources(TestChains):
 
 class TestReordering(TransformContract):
     @pytest.fixture(
-        params=[Shuffle(3), Shuffle(3, block=4, pool=2), Reverse(), Select(("observations",)), Repeat(1)],
+        params=[Shuffle(3), Shuffle(3, block=4, pool=2), Reverse(), Select(("observations",)), Repeat(1), RowNumbers()],
         ids=repr,
         autouse=True,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -42,7 +43,7 @@ class Fetch:
             for number, source in enumerate(self.sources)
             if (column := read.of(number)) is not None
         }
-        self._begins: dict[int, IntArray] = {}
+        self._begins: dict[tuple[int, Align], IntArray] = {}
 
     def row_bytes(self) -> int:
         """Return the approximate bytes of one sample. A ragged row counts as one value."""
@@ -70,14 +71,15 @@ class Fetch:
             column = self._read(read, field, selections[read.view], parts[read.view], empty)
             batch[read.name] = _squeezed(column) if read.squeeze else column
         for mark in self.plan.marks:
-            batch[mark.name] = marked(mark, selections[mark.view], empty, self._begin)
+            batch[mark.name] = marked(mark, selections[mark.view], empty, partial(self._begin, mark.view))
         return Columns.of_flat(batch, selections[0].shape[0] if selections else 0)
 
-    def _begin(self, source: int) -> IntArray:
-        """First boundary row of each episode, computed once. A plan names no episode that was appended later."""
-        if source not in self._begins:
-            self._begins[source] = self.sources[source].rows("boundary")
-        return self._begins[source]
+    def _begin(self, view: int, source: int) -> IntArray:
+        """First row of each episode in a view, computed once. A plan names no episode that was appended later."""
+        align = self._aligns.get((view, source), "step" if self.plan.views[view].align == "step" else "boundary")
+        if (source, align) not in self._begins:
+            self._begins[source, align] = self.sources[source].rows(align)
+        return self._begins[source, align]
 
     def _parts(self, selection: Selection) -> list[tuple[int, Selection]]:
         """Each source that is read from, with its spans."""

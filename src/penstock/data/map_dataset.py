@@ -31,6 +31,7 @@ from penstock.plan.pack import Pack
 from penstock.plan.packing.index import Keep
 from penstock.plan.packing.rule import Flush, Method, Overlong
 from penstock.plan.repeat import Repeat
+from penstock.plan.row_numbers import RowNumbers
 from penstock.plan.select import Select, Take
 from penstock.plan.shard import Shard
 from penstock.plan.shuffle import Shuffle
@@ -361,6 +362,36 @@ class MapDataset:
             ['actions']
         """
         return self.apply(Select(columns))
+
+    def with_row_numbers(
+        self,
+        *,
+        step: str | None = "timesteps",
+        episode: str | None = "episodes",
+        source: str | None = None,
+        of: str | None = None,
+    ) -> MapDataset:
+        """Add outputs with the step, episode and source of every row. See `penstock.plan.RowNumbers`.
+
+        Args:
+            step: Name of the output with step numbers, or None. The default is `"timesteps"`.
+            episode: Name of the output with episode numbers, or None. The default is `"episodes"`.
+            source: Name of the output with source numbers, or None. The default is None.
+            of: Output whose rows are numbered. The default is None: the first one with rows of steps or observations.
+
+        Returns:
+            The same samples with int32 outputs `[n, L]`, or `[n]` where a sample is one step. Padding is -1.
+
+        Raises:
+            PlanError: There is no such output, a name is taken, or no name is given.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[2, 3])
+            >>> data.samples().with_row_numbers()[:]["timesteps"].tolist()
+            [0, 1, 0, 1, 2]
+        """
+        return self.apply(RowNumbers(step, episode, source, of))
 
     def where(self, condition: Callable[[Columns], BoolArray], *, progress: bool | None = None) -> MapDataset:
         """Keep the samples whose values meet a condition.

@@ -11,11 +11,11 @@ from penstock.core.arrays import AnyArray, Int32Array, IntArray
 from penstock.core.selection import Selection
 from penstock.errors import PlanError
 from penstock.kernels.spans import paint
-from penstock.plan.base import DerivedOutput
+from penstock.plan.base import DerivedOutput, MarkKind
 
 Empty = Callable[[tuple[int, ...], np.dtype[Any]], AnyArray]
 Begins = Callable[[int], IntArray]
-"""Of a source by number: the first boundary row of each of its episodes, `[E + 1]` with the end."""
+"""Of a source by number: the first row of each of its episodes in the row space of the view, `[E + 1]` with the end."""
 
 
 def _no_begins(source: int) -> IntArray:
@@ -29,7 +29,7 @@ def marked(mark: DerivedOutput, selection: Selection, empty: Empty = np.empty, b
         mark: The output.
         selection: Rows of the samples.
         empty: Allocates the array, `empty(shape, dtype)`. The default is `numpy.empty`.
-        begins: Returns the first rows of the episodes of a source. Only the kind `"place"` needs it.
+        begins: Returns the first rows of the episodes of a source. The kind `"place"` and numbers of rows need it.
 
     Returns:
         The array. Cost: one pass over it, and for `"place"` a search for each sample.
@@ -48,6 +48,9 @@ def marked(mark: DerivedOutput, selection: Selection, empty: Empty = np.empty, b
         return _painted(selection, _position(selection), 1, empty)
     if mark.kind == "place":
         return _place(selection, empty, begins)
+    if mark.kind in ("step_numbers", "episode_numbers", "source_numbers"):
+        numbers = _numbers(mark.kind, selection, empty, begins)
+        return numbers[:, 0] if mark.squeeze else numbers
     return _DRAW[mark.kind](mark, selection)
 
 
@@ -117,6 +120,21 @@ def _place(selection: Selection, empty: Empty, begins: Begins) -> IntArray:
         episode = first.searchsorted(row, side="right") - 1
         out[sample, 0], out[sample, 1] = episode, row - first[episode]
     return out
+
+
+def _numbers(kind: MarkKind, selection: Selection, empty: Empty, begins: Begins) -> Int32Array:
+    """Number of each row: -1 where no span is, and in the row before a part that continues a sequence."""
+    value = selection.source.copy()
+    if kind != "source_numbers":
+        for number in np.unique(selection.source).tolist():
+            mine = selection.source == number
+            first, row = begins(number), selection.start[mine]
+            episode = first.searchsorted(row, side="right") - 1
+            value[mine] = episode if kind == "episode_numbers" else row - first[episode]
+    out = empty((selection.shape[0] * selection.shape[1],), np.dtype(np.int32))
+    paint(selection.at, selection.length, value + 1, int(kind == "step_numbers"), out)  # 0 where no span is
+    out -= 1
+    return out.reshape(selection.shape)
 
 
 def _sample(selection: Selection) -> IntArray:

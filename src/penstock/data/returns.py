@@ -206,7 +206,8 @@ def timesteps() -> EpisodeFunction:
     """Number of each step in its episode, from 0.
 
     Returns:
-        A function for `with_column`: a step column, int32. `MapDataset.with_outputs` has step numbers without a column.
+        A function for `with_column`: a step column, int32. `MapDataset.with_row_numbers` has them
+        without a column.
 
     Example:
         >>> import penstock

@@ -19,6 +19,7 @@ from penstock.plan.pack import Pack
 from penstock.plan.packing import PackIndex, PackReport, Rule, lower_bound
 from penstock.plan.pairs import Pairs
 from penstock.plan.repeat import Repeat
+from penstock.plan.row_numbers import RowNumbers
 from penstock.plan.schedule import MixSchedule, Schedule
 from penstock.plan.select import Select, Take
 from penstock.plan.sequences import Sequences
@@ -50,6 +51,7 @@ __all__ = [
     "Read",
     "Reordered",
     "Repeat",
+    "RowNumbers",
     "Rule",
     "SampleTransform",
     "Schedule",

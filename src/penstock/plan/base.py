@@ -36,6 +36,9 @@ MarkKind = Literal[
     "present",
     "place",
     "drawn",
+    "step_numbers",
+    "episode_numbers",
+    "source_numbers",
 ]
 
 
@@ -135,6 +138,9 @@ class DerivedOutput:
     * `"place"` `[n, 2]` int64: number of the sample's episode in its source, and the step of its first row; -1 without
       rows. The view must be one of boundary rows, which tell the end of an episode from the start of the next.
     * `"drawn"` `[n]` bool: whether the sample has a row in the view. In a view of goals: whether its goal was drawn.
+    * `"step_numbers"` `[n, L]` int32: number of each row in its episode; -1 in padding.
+    * `"episode_numbers"` `[n, L]` int32: number of each row's episode in its source; -1 in padding.
+    * `"source_numbers"` `[n, L]` int32: number of each row's source; -1 in padding.
 
     Args:
         name: Name in the batch.
@@ -142,6 +148,7 @@ class DerivedOutput:
         kind: One of the kinds above. The default is `"mask"`.
         width: Most sequences of a pack. The default is 0.
         having: Numbers of sources. The default is empty.
+        squeeze: Whether to drop the step axis. The default is False.
 
     Example:
         >>> DerivedOutput("actions_mask", view=1).kind
@@ -153,6 +160,7 @@ class DerivedOutput:
     kind: MarkKind = "mask"
     width: int = 0
     having: tuple[int, ...] = ()
+    squeeze: bool = False
 
 
 class Plan(ABC):

@@ -100,12 +100,22 @@ class PackedPlan(Plan):
 
     def _made_marks(self) -> tuple[DerivedOutput, ...]:
         one = len(self._axes) == 1
-        return tuple(
+        made = [
             DerivedOutput(kind if one else f"{name}_{kind}", axis.views[0], kind, self._slots)
             for axis in self._axes
             for name in (axis.names[:1] if one else axis.names)
             for kind in self._pack.marks
-        )
+        ]
+        numbers = [mark for mark in self.upstream.marks if mark.kind.endswith("_numbers")]
+        return (*made, *(replace(mark, view=self._packed_view(mark), squeeze=False) for mark in numbers))
+
+    def _packed_view(self, mark: DerivedOutput) -> int:
+        """A view that is packed, with the rows that a mark numbers."""
+        wanted = self.upstream.views[mark.view].axis
+        views = [axis.views[0] for axis in self._axes if self.upstream.views[axis.views[0]].axis == wanted]
+        if not views:
+            raise PlanError(f"expected a column with the rows of {mark.name!r}, got {[r.name for r in self.reads]}")
+        return views[0]
 
     @property
     def steady(self) -> bool:
