@@ -18,6 +18,7 @@ from .data.lengths import read_lengths as read_lengths
 from .data.map_dataset import MapDataset as MapDataset
 from .data.measure import measure as measure
 from .data.mix import mix as mix
+from .data.normalize import normalize as normalize
 from .data.open import open as open
 from .data.records import from_records as from_records
 from .data.returns import advantages as advantages
@@ -28,6 +29,8 @@ from .data.returns import progress as progress
 from .data.returns import returns_to_go as returns_to_go
 from .data.returns import steps_to_end as steps_to_end
 from .data.returns import timesteps as timesteps
+from .data.statistics import Statistics as Statistics
+from .data.summarize import statistics as statistics
 from .errors import ArgumentError as ArgumentError
 from .errors import ChecksumError as ChecksumError
 from .errors import DataError as DataError

@@ -17,6 +17,10 @@ from penstock.cli.failure import reported
 COMMANDS = {
     "info": ("penstock.cli.info:info", "Show a dataset's columns, spaces, episodes, returns and metadata."),
     "check": ("penstock.cli.check:check", "Look for damage in a dataset; exit code 1 if there is any."),
+    "stats": (
+        "penstock.cli.stats:stats",
+        "Show means, deviations, quantiles and histograms of a dataset's columns.",
+    ),
     "convert": (
         "penstock.cli.convert:convert",
         "Convert a dataset to another format; lists data that the target cannot store.",

@@ -24,7 +24,7 @@ def is_picture(shape: tuple[int, ...]) -> bool:
         return min(shape) >= SIDE
     if len(shape) == 4:
         return shape[0] <= CHANNELS and is_picture(shape[1:])
-    return len(shape) == 3 and _channel_axis(shape) is not None
+    return len(shape) == 3 and channel_axis(shape) is not None
 
 
 def pictures(rows: AnyArray, color: Color = None) -> ByteArray:
@@ -42,7 +42,7 @@ def pictures(rows: AnyArray, color: Color = None) -> ByteArray:
     if len(shape) == 4:
         inside = pictures(rows.reshape(-1, *shape[1:]), color)
         return inside.reshape(len(rows), -1, *inside.shape[2:])
-    axis = _channel_axis(shape)
+    axis = channel_axis(shape)
     if axis is None:
         raise ValueError(f"expected rows of [H, W], [H, W, C] or [C, H, W], got {shape}")
     last = np.moveaxis(_scaled(rows), axis + 1, -1)
@@ -54,7 +54,7 @@ def pictures(rows: AnyArray, color: Color = None) -> ByteArray:
     return _rgb(np.moveaxis(split, 3, 1))
 
 
-def _channel_axis(shape: tuple[int, ...]) -> int | None:
+def channel_axis(shape: tuple[int, ...]) -> int | None:
     """0 or 2; where both could be, the smaller."""
     fitting = [axis for axis in (2, 0) if shape[axis] <= CHANNELS and min(np.delete(shape, axis)) >= SIDE]
     return min(fitting, key=lambda axis: shape[axis], default=None)

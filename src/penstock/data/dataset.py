@@ -23,7 +23,7 @@ from penstock.data.derived_column import DerivedColumn
 from penstock.data.episode_function import EpisodeFunction
 from penstock.data.map_dataset import MapDataset
 from penstock.data.names import source_text, step_text
-from penstock.errors import ArgumentError, StateError
+from penstock.errors import ArgumentError, SpecError, StateError
 from penstock.formats.base.source import Source
 from penstock.formats.memory import MemorySource
 from penstock.plan.anchored import Pad
@@ -498,17 +498,24 @@ class _Cut:
 
 
 def from_arrays(
-    columns: Mapping[str, Any], lengths: Sequence[int], *, metadata: Mapping[str, Any] | None = None
+    columns: Mapping[str, Any],
+    lengths: Sequence[int],
+    *,
+    align: Mapping[str, Align] | None = None,
+    metadata: Mapping[str, Any] | None = None,
 ) -> EpisodeDataset:
     """Make a dataset from arrays in memory.
 
-    A column with `sum(lengths) + len(lengths)` rows is aligned with boundaries. It has one row more for each episode:
-    observations before the first step and after every step. A column with `sum(lengths)` rows is aligned with steps.
+    The number of rows tells how a column is aligned: `sum(lengths)` rows are steps, and `sum(lengths) + len(lengths)`
+    rows are boundaries, one row more for each episode: observations before the first step and after every step.
+    `len(lengths)` rows are episodes, one row for each.
 
     Args:
         columns: Arrays `[rows, ...]` or `Ragged`, in a nested dict or by path. Each has the rows of all episodes in
             order. Arrays are not copied if they are C-contiguous.
         lengths: Number of steps of each episode.
+        align: `"step"`, `"boundary"` or `"episode"` by path, where the number of rows fits several. The default is
+            None: steps before boundaries before episodes.
         metadata: Metadata of the dataset. The default is none.
 
     Raises:
@@ -522,12 +529,25 @@ def from_arrays(
     """
     flat = flatten(columns)
     offsets = offsets_of(lengths)
-    spec = Spec({path: _field(array, int(offsets[-1]), len(lengths)) for path, array in flat.items()})
+    given: dict[str, Align] = dict(align or {})
+    if unknown := given.keys() - flat.keys():
+        raise SpecError(f"expected align= of columns among {list(flat)}, got {sorted(unknown)}")
+    steps, episodes = int(offsets[-1]), len(lengths)
+    spec = Spec(
+        {path: _field(array, given.get(path) or _align(len(array), steps, episodes)) for path, array in flat.items()}
+    )
     return EpisodeDataset(MemorySource(spec, flat, offsets, metadata))
 
 
-def _field(array: Array, steps: int, episodes: int) -> Field:
-    align = "boundary" if len(array) == steps + episodes and episodes else "step"
+def _align(rows: int, steps: int, episodes: int) -> Align:
+    if rows == steps:
+        return "step"
+    if rows == steps + episodes:
+        return "boundary"
+    return "episode" if rows == episodes else "step"  # which the source refuses
+
+
+def _field(array: Array, align: Align) -> Field:
     if isinstance(array, Ragged):
         return Field(array.dtype, array.values.shape[1:], align, "ragged")
     return Field(array.dtype, array.shape[1:], align)

@@ -1,0 +1,153 @@
+"""`normalize`: scale columns by their statistics, and back, as a function of batches of any framework."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from penstock.core.arrays import AnyArray, FloatArray
+from penstock.core.columns import Columns
+from penstock.data.statistics import ColumnStatistics, Statistics
+from penstock.errors import ArgumentError, PlanError, SpecError
+
+Mode = Literal["standard", "min_max", "quantile"]
+
+
+@dataclass(frozen=True, eq=False)
+class Normalize:
+    """Function that maps columns `x` to `(x - center) / width`, or back.
+
+    It takes `Columns` and (nested) dicts of arrays of NumPy, PyTorch or JAX, and returns the same, with the other
+    columns as they are. Whole numbers become float32; floats keep their dtype. Padding is scaled like other rows.
+
+    Args:
+        center: Value that becomes 0, by output. Its shape broadcasts against a row.
+        width: Distance from it that becomes 1, by output.
+        inverted: Whether to map back: `y * width + center`. The default is False.
+
+    Example:
+        >>> scale = Normalize({"x": np.array([1.0, 5.0])}, {"x": np.array([1.0, 2.0])})
+        >>> scale({"x": np.array([[2.0, 9.0]])})["x"].tolist()
+        [[1.0, 2.0]]
+        >>> scale.inverse({"x": np.array([[1.0, 2.0]])})["x"].tolist()
+        [[2.0, 9.0]]
+    """
+
+    center: Mapping[str, FloatArray]
+    width: Mapping[str, FloatArray]
+    inverted: bool = False
+
+    @property
+    def inverse(self) -> Normalize:
+        """The function that undoes this one, up to rounding."""
+        return replace(self, inverted=not self.inverted)
+
+    def __call__(self, columns: Any) -> Any:
+        """Scale the columns of a batch.
+
+        Args:
+            columns: `Columns`, or a mapping. Columns have any leading axes before the shape of a row.
+
+        Returns:
+            `Columns`, or dicts, with new arrays for the scaled columns.
+
+        Raises:
+            SpecError: A column to scale is missing.
+        """
+        if isinstance(columns, Columns):
+            scaled = {path: self._scaled(path, columns[path]) for path in self._present(columns.flat)}
+            return Columns.of_flat({**columns.flat, **scaled}, columns.n)
+        found = dict(columns)
+        for path in self.center:
+            self._replace(found, path, path)
+        return found
+
+    def _present(self, flat: Mapping[str, Any]) -> Sequence[str]:
+        for path in self.center:
+            if path not in flat:
+                raise SpecError(f"expected a column {path!r} to normalize, got {list(flat)}")
+        return list(self.center)
+
+    def _replace(self, columns: dict[str, Any], path: str, whole: str) -> None:
+        """Replace a column of a dict, which is this call's own copy, or of a dict within it, which is copied."""
+        if path in columns:
+            columns[path] = self._scaled(whole, columns[path])
+            return
+        head, _, rest = path.partition("/")
+        if not rest or not isinstance(columns.get(head), Mapping):
+            raise SpecError(f"expected a column {whole!r} to normalize, got {list(columns)}")
+        columns[head] = dict(columns[head])
+        self._replace(columns[head], rest, whole)
+
+    def _scaled(self, path: str, x: Any) -> Any:
+        if type(x).__module__.partition(".")[0] == "torch":
+            x = x if x.is_floating_point() else x.float()
+            center, width = (x.new_tensor(each[path]) for each in (self.center, self.width))
+        else:
+            if np.dtype(x.dtype).kind in "biu":
+                x = x.astype(np.float32)
+            center, width = (each[path].astype(x.dtype) for each in (self.center, self.width))
+        return x * width + center if self.inverted else (x - center) / width
+
+
+def normalize(
+    statistics: Statistics,
+    columns: Sequence[str] | Mapping[str, str],
+    mode: Mode = "standard",
+    *,
+    quantiles: tuple[float, float] = (0.01, 0.99),
+) -> Normalize:
+    """Return a function for `MapDataset.map` that normalizes columns by their statistics.
+
+    Elements that never change have a width of 1, so that they become 0.
+
+    Args:
+        statistics: Statistics of the columns.
+        columns: Columns to normalize. A mapping has the column of the statistics for each output, where their names
+            differ, such as `{"observations": "observations", "next_observations": "observations"}`.
+        mode: `"standard"` maps the mean to 0 and one standard deviation to 1. `"min_max"` maps the least value to -1
+            and the greatest to 1. `"quantile"` maps two quantiles to -1 and 1, which outliers do not move. The default
+            is `"standard"`.
+        quantiles: The two quantiles of the mode `"quantile"`. The default is `(0.01, 0.99)`.
+
+    Raises:
+        ArgumentError: `columns` is one string.
+        KeyError: A column has no statistics.
+        PlanError: `mode` is unknown, the quantiles are not increasing within 0 and 1, or a column has no finite value.
+
+    Example:
+        >>> import penstock
+        >>> data = penstock.from_arrays({"x": [0.0, 2.0, 4.0]}, lengths=[3])
+        >>> scale = penstock.normalize(penstock.statistics(data), ["x"], "min_max")
+        >>> data.samples().map(scale)[:]["x"].tolist()
+        [-1.0, 0.0, 1.0]
+    """
+    if isinstance(columns, str):
+        raise ArgumentError(f"expected a list of columns to normalize, got {columns!r}; write [{columns!r}]")
+    if mode not in ("standard", "min_max", "quantile"):
+        raise PlanError(f"expected mode to be 'standard', 'min_max' or 'quantile', got {mode!r}")
+    low, high = quantiles
+    if not 0 <= low < high <= 1:
+        raise PlanError(f"expected increasing quantiles within 0 and 1, got {quantiles}")
+    named = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
+    center: dict[str, FloatArray] = {}
+    width: dict[str, FloatArray] = {}
+    for output, path in named.items():
+        column = statistics[path]
+        if not column.count.all():
+            raise PlanError(f"expected finite values of {path} to normalize by, got none for some elements")
+        center[output], width[output] = _scale(column, mode, quantiles)
+    return Normalize(center, width)
+
+
+def _scale(column: ColumnStatistics, mode: Mode, quantiles: tuple[float, float]) -> tuple[FloatArray, AnyArray]:
+    """The value that becomes 0, and the distance from it that becomes 1."""
+    if mode == "standard":
+        center, width = column.mean, column.std
+    else:
+        ends = (column.min, column.max) if mode == "min_max" else column.quantile(quantiles)
+        center, width = (ends[0] + ends[1]) / 2, (ends[1] - ends[0]) / 2
+    return center, np.where(width > 0, width, 1.0)

@@ -1,0 +1,461 @@
+"""`statistics`: one pass over episodes or samples, by several threads, each with its own counters.
+
+Rows are cut into *leaves*: at most 1,024 steps of one episode, or one sample. The counters of a leaf depend on its rows
+alone, and adding counters is exact, so the result depends neither on the threads nor on how the data are partitioned
+into datasets of whole episodes (or samples) whose statistics are merged. A block of leaves, some MB, is read at once,
+all columns together, because many formats decode the columns of a row together.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from penstock.core.arrays import AnyArray, BoolArray, IntArray
+from penstock.core.columns import under
+from penstock.core.frames import channel_axis, is_picture
+from penstock.core.ragged import Array, Ragged, offsets_of
+from penstock.core.selection import Selection
+from penstock.core.spec import Align, Field
+from penstock.data.dataset import EpisodeDataset
+from penstock.data.map_dataset import MapDataset
+from penstock.data.progress import tracked
+from penstock.data.statistics import ColumnStatistics, Statistics
+from penstock.errors import ArgumentError, PlanError, SpecError, suggestion
+from penstock.flow.limits import PrefetchLimits
+from penstock.flow.ordered_map import OrderedMap
+from penstock.kernels.statistics import BUCKETS, LIMBS, LOWEST, NANS, count_bytes, summarize, total
+from penstock.plan.base import ENDLESS
+
+LEAF = 1024
+"""Most steps of a leaf. Another number would round the sums of squares in other places."""
+BLOCK_BYTES = 1 << 20
+"""Bytes that are read together: a block is counted while it is in the cache of its core."""
+MOST_ELEMENTS = 4096
+MOST_HISTOGRAMS = 256
+
+Leaves = tuple[AnyArray, IntArray]
+"""Rows `[n, *shape]` of a column, and `[m + 1]` bounds of its leaves in them."""
+
+
+def statistics(
+    data: EpisodeDataset | MapDataset,
+    columns: Sequence[str] | None = None,
+    *,
+    by: str | Sequence[Hashable] | None = None,
+    samples: int | None = None,
+    threads: int | None = None,
+    progress: bool | None = None,
+) -> Statistics:
+    """Compute counts, means, standard deviations, extremes, quantiles and histograms of columns.
+
+    The result does not depend on threads, order or partition: statistics of parts of the episodes, merged with `|`,
+    equal the statistics of all of them, to the last bit.
+
+    Args:
+        data: Episodes: every step of each chosen episode counts once. Or samples, also of a mix: each sample counts as
+            often as it is drawn, without padding.
+        columns: Paths of columns, or prefixes such as `"observations"`. The default is None: all numeric columns.
+        by: Group the rows as well: the name of a column with one value an episode (or sample), of an entry of the
+            episodes' metadata, or `[E]` labels of the episodes. The default is None.
+        samples: With samples, how many to draw, from position 0 on. The default is None: one epoch.
+        threads: Threads that read and count. 0 works in the caller. The default is None: the number of cores.
+        progress: Whether to show a progress bar. The default is None: on a terminal.
+
+    Returns:
+        Statistics by column path. Text is left out; `skipped` says why a column has no statistics. Cost: one pass, 2 to
+        3 ns a number and core. Memory: 512 kB a number of a row and thread, at most 128 MB a column.
+
+    Raises:
+        ArgumentError: `data` is neither, or `samples` is given for episodes.
+        PlanError: `by` or `samples` is unknown or out of range, or the samples never end and `samples` is None.
+        SpecError: A column is unknown or has no numbers.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> columns = {"actions": np.arange(8).reshape(4, 2), "task": np.array([7, 8])}
+        >>> data = penstock.from_arrays(columns, lengths=[3, 1])
+        >>> stats = penstock.statistics(data, by="task")
+        >>> stats["actions"].mean.tolist(), stats.groups[8]["actions"].max.tolist()
+        ([3.0, 4.0], [6.0, 7.0])
+    """
+    if isinstance(data, EpisodeDataset):
+        if samples is not None:
+            raise ArgumentError("expected samples= with samples, got it with episodes; take() chooses episodes")
+        walk: _Walk = _episode_walk(data, columns, by)
+    elif isinstance(data, MapDataset):  # pyright: ignore[reportUnnecessaryIsInstance]
+        walk = _sample_walk(data, columns, by, samples)
+    else:
+        raise ArgumentError(f"expected an EpisodeDataset or a MapDataset, got {type(data).__name__}")
+    return _passed(walk, threads, progress)
+
+
+@dataclass(frozen=True, eq=False)
+class _Walk:
+    """The blocks of a dataset, and what is read of one: rows by label and column."""
+
+    blocks: int
+    read: Callable[[int, _Buffers], Iterable[tuple[Hashable, str, Array, IntArray]]]
+    labelled: bool
+    skipped: dict[str, str]
+
+
+def _passed(walk: _Walk, threads: int | None, progress: bool | None) -> Statistics:
+    """Run all blocks. A thread borrows counters that no other thread uses, or makes new ones."""
+    idle: list[_Counters] = []
+    made: list[_Counters] = []
+    lock = threading.Lock()
+
+    def work(block: int) -> None:
+        with lock:
+            counters = idle.pop() if idle else _Counters()
+            if counters not in made:
+                made.append(counters)
+        for label, path, rows, leaves in walk.read(block, counters.buffers):
+            counters.add(label, path, rows, leaves)
+        with lock:
+            idle.append(counters)
+
+    with OrderedMap(work, range(walk.blocks), PrefetchLimits(threads, prefetch=None)) as done:
+        for _ in tracked(range(walk.blocks), "statistics", progress):
+            done.get()
+    groups: dict[Hashable, Statistics] = {}
+    for counters in made:
+        for label, found in counters.statistics().items():
+            groups[label] = groups[label] | found if label in groups else found
+    merged = Statistics({}, skipped=walk.skipped)
+    for found in groups.values():
+        merged |= found
+    if walk.labelled:
+        merged.groups.update(groups)
+    return merged
+
+
+class _Buffers:
+    """Memory that a thread reads into, again and again: new memory costs more than the copy into it."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, AnyArray] = {}
+
+    def rows(self, path: str, field: Field, n: int) -> AnyArray:
+        """Return `[n, *shape]` for a column, undefined, valid until the next call for that column."""
+        known = self._columns.get(path)
+        if known is None or len(known) < n:
+            known = self._columns[path] = np.empty((n, *field.shape), field.dtype)
+        return known[:n]
+
+
+class _Counters:
+    """The counters of one thread, by label and column."""
+
+    def __init__(self) -> None:
+        self._columns: dict[tuple[Hashable, str], _ColumnCounter] = {}
+        self.buffers = _Buffers()
+
+    def add(self, label: Hashable, path: str, rows: Array, leaves: IntArray) -> None:
+        """Add rows `[n, *shape]`, or the values of ragged rows."""
+        if isinstance(rows, Ragged):
+            rows, leaves = rows.values, rows.offsets[leaves]
+        counter = self._columns.get((label, path))
+        if counter is None:
+            counter = self._columns[label, path] = _ColumnCounter(path, rows.shape[1:], rows.dtype)
+        counter.add(rows, leaves)
+
+    def statistics(self) -> dict[Hashable, Statistics]:
+        """Return what was counted, by label."""
+        found: dict[Hashable, dict[str, ColumnStatistics]] = {}
+        for (label, path), counter in self._columns.items():
+            found.setdefault(label, {})[path] = counter.statistics()
+        return {label: Statistics(columns) for label, columns in found.items()}
+
+
+class _ColumnCounter:
+    """Counters of one column. `kept` is the shape of its figures, whose elements are apart."""
+
+    def __init__(self, path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._path, self._row, self._dtype = path, shape, dtype
+        self._channel: int | None = None
+        self._kept = shape
+        size = math.prod(shape)
+        if dtype == np.uint8 or size > MOST_ELEMENTS:
+            inner = shape[-3:]
+            if len(shape) > 1 and is_picture(shape):
+                axis = channel_axis(inner) if len(inner) == 3 else None
+                self._channel = None if axis is None else axis + len(shape) - len(inner)
+                self._kept = tuple(n if i == self._channel else 1 for i, n in enumerate(shape))
+            elif size > MOST_ELEMENTS:
+                self._kept = (1,) * len(shape)
+        d = math.prod(self._kept)
+        self._bytes = np.zeros((d, 256), np.int64) if dtype == np.uint8 or dtype.kind == "b" else None
+        tables = 0 if self._bytes is not None else d if d <= MOST_HISTOGRAMS else 1
+        self._sums = np.zeros((d, LIMBS), np.int64)
+        self._squares = np.zeros((d, LIMBS), np.int64)
+        self._count = np.zeros(d, np.int64)
+        self._special = np.zeros((3, d), np.int64)
+        self._low = np.full(d, np.inf)
+        self._high = np.full(d, -np.inf)
+        self._bins = np.zeros((tables, BUCKETS), np.int64)
+
+    def add(self, rows: AnyArray, leaves: IntArray) -> None:
+        """Add rows `[n, *shape]`."""
+        if rows.shape[1:] != self._row or rows.dtype != self._dtype:
+            raise SpecError(
+                f"expected {self._path} as {self._dtype}{list(self._row)} everywhere, got "
+                f"{rows.dtype}{list(rows.shape[1:])}"
+            )
+        rows = rows[int(leaves[0]) : int(leaves[-1])]
+        leaves = leaves - leaves[0]
+        if self._channel is not None:
+            rows = np.moveaxis(rows, self._channel + 1, -1)
+        flat = np.ascontiguousarray(rows).reshape(-1, len(self._count))
+        leaves = leaves * (math.prod(self._row) // len(self._count))
+        if self._bytes is not None:
+            count_bytes(flat.view(np.uint8), self._bytes)
+            return
+        # Small whole numbers and half precision are exact in float32, others but the largest are in float64.
+        exact = np.float32 if flat.dtype.itemsize < 4 or flat.dtype == np.float32 else np.float64
+        counters = (self._sums, self._squares, self._count, self._special, self._low, self._high, self._bins)
+        summarize(flat.astype(exact, copy=False), leaves, *counters)
+
+    def statistics(self) -> ColumnStatistics:
+        """Return what was counted."""
+        if self._bytes is not None:
+            return self._of_bytes(self._bytes)
+        nothing = self._count == 0
+        return ColumnStatistics(
+            self._kept,
+            self._count.reshape(self._kept),
+            self._special[NANS].reshape(self._kept),
+            (self._special.sum(axis=0) - self._special[NANS]).reshape(self._kept),
+            np.where(nothing, np.nan, self._low).reshape(self._kept),
+            np.where(nothing, np.nan, self._high).reshape(self._kept),
+            tuple(total(self._sums)),
+            tuple(total(self._squares)),
+            tuple(_bucket_values(table) for table in self._bins),
+        )
+
+    def _of_bytes(self, counts: IntArray) -> ColumnStatistics:
+        value = np.arange(256)
+        none = np.zeros(self._kept, np.int64)
+        seen = [np.flatnonzero(row) for row in counts]
+        low, high = (np.array([float(s[end]) if len(s) else np.nan for s in seen]) for end in (0, -1))
+        sums, squares = ((counts * value**power).sum(axis=1).tolist() for power in (1, 2))
+        return ColumnStatistics(
+            self._kept,
+            counts.sum(axis=1).reshape(self._kept),
+            none,
+            none,
+            low.reshape(self._kept),
+            high.reshape(self._kept),
+            tuple(n << -LOWEST for n in sums),
+            tuple(n << -LOWEST for n in squares),
+            tuple((s.astype(np.float64), row[s]) for s, row in zip(seen, counts, strict=True)),
+        )
+
+
+def _bucket_values(table: IntArray) -> tuple[AnyArray, IntArray]:
+    """The value of each bucket that counted something, increasing, and its count. Both zeros are one value."""
+    keys = np.flatnonzero(table)
+    values = (keys.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    values, place = np.unique(values + 0.0, return_inverse=True)
+    counts = np.zeros(len(values), np.int64)
+    np.add.at(counts, place, table[keys])
+    return values, counts
+
+
+def _numeric(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "biuf" and dtype.itemsize <= 8
+
+
+def _chosen(wanted: Sequence[str] | None, known: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """Columns to count, and columns that are skipped with the reason. `known` has the reason not to count a column."""
+    if wanted is None:
+        return [path for path, why in known.items() if not why], {path: why for path, why in known.items() if why}
+    found: list[str] = []
+    for name in wanted:
+        below = [path for path in known if under(name, path)]
+        if not below:
+            raise SpecError(f"expected columns among {list(known)}, got {name!r}{suggestion(name, known)}")
+        if bad := next((path for path in below if known[path]), None):
+            raise SpecError(f"expected columns of numbers, got {bad}: {known[bad]}")
+        found += below
+    return list(dict.fromkeys(found)), {}
+
+
+def _episode_walk(data: EpisodeDataset, columns: Sequence[str] | None, by: str | Sequence[Hashable] | None) -> _Walk:
+    """Cut the chosen episodes into leaves of at most `LEAF` steps, and these into blocks of `BLOCK_BYTES`."""
+    source, spec = data.source, data.spec
+    why = {path: _reason(f.kind, f.dtype) for path, f in spec.items()}
+    paths, skipped = _chosen(columns, why)
+    labels = None if by is None else _episode_labels(data, by)
+    order = np.arange(len(data)) if labels is None else np.argsort(_numbers(labels), kind="stable")
+    index = data.episodes.index[order]
+    length = data.episodes.length[order]
+    pieces = np.maximum(-(-length // LEAF), 1)
+    episode = np.repeat(np.arange(len(index)), pieces)
+    first = (np.arange(len(episode)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) * LEAF
+    last = np.minimum(first + LEAF, length[episode])
+    row_bytes = sum(spec[path].row_bytes for path in paths)
+    size = np.cumsum((last - first + 1) * max(row_bytes, 1))
+    end = int(size[-1]) if len(size) else 0
+    cuts = np.unique(np.searchsorted(size, np.arange(BLOCK_BYTES, end, BLOCK_BYTES)))
+    changes: IntArray = np.zeros(0, np.int64)
+    if labels is not None:  # a block has one label
+        number = _numbers(labels)[order][episode]
+        changes = np.flatnonzero(np.diff(number)) + 1
+    bounds = np.unique(np.concatenate([[0], cuts, changes, [len(episode)]])).astype(np.int64)
+    begins: dict[Align, IntArray] = {align: source.rows(align)[index] for align in spec.aligns}
+
+    def read(block: int, buffers: _Buffers) -> Iterator[tuple[Hashable, str, Array, IntArray]]:
+        part = slice(int(bounds[block]), int(bounds[block + 1]))
+        label = None if labels is None else labels[order[episode[part.start]]]
+        chosen = (episode[part], first[part], last[part], length[episode[part]])
+        spans = {align: _leaf_rows(align, begins[align], *chosen) for align in begins}
+        for path in paths:
+            field = spec[path]
+            start, lengths = spans[field.align]
+            selection = _joined(start, lengths)
+            leaves = offsets_of(lengths)
+            if field.ragged:
+                yield label, path, source.read_ragged(path, selection), leaves
+            else:
+                out = buffers.rows(path, field, int(leaves[-1]))
+                source.check(field.align, selection)
+                source.read_array(path, selection, out)
+                yield label, path, out, leaves
+
+    return _Walk(max(len(bounds) - 1, 0), read, labels is not None, skipped)
+
+
+def _leaf_rows(
+    align: Align, begin: IntArray, episode: IntArray, first: IntArray, last: IntArray, length: IntArray
+) -> tuple[IntArray, IntArray]:
+    """First row and number of rows of each leaf. The last leaf has the last boundary, the first the episode's row."""
+    if align == "episode":
+        return begin[episode], (first == 0).astype(np.int64)
+    extra = (last == length) if align == "boundary" else 0
+    return begin[episode] + first, last - first + extra
+
+
+def _joined(start: IntArray, length: IntArray) -> Selection:
+    """A selection of rows in one long sample, with consecutive rows in one span."""
+    some = length > 0
+    start, length = start[some], length[some]
+    begins = np.flatnonzero(np.concatenate([[True], start[1:] != start[:-1] + length[:-1]])) if len(start) else start
+    rows = np.add.reduceat(length, begins) if len(start) else length
+    at = np.cumsum(rows) - rows
+    return Selection(begins * 0, start[begins], rows, at, (1, int(length.sum())))
+
+
+def _reason(kind: str, dtype: np.dtype[Any]) -> str:
+    if kind == "text":
+        return "it is text"
+    return "" if _numeric(dtype) else f"its dtype is {dtype}"
+
+
+def _numbers(labels: Sequence[Hashable]) -> IntArray:
+    """Number of each label, in the order of their first use."""
+    known: dict[Hashable, int] = {}
+    return np.array([known.setdefault(label, len(known)) for label in labels], np.int64)
+
+
+def _episode_labels(data: EpisodeDataset, by: str | Sequence[Hashable]) -> list[Hashable]:
+    """The label of each chosen episode."""
+    index = data.episodes.index
+    if not isinstance(by, str):
+        if len(by) != len(data):
+            raise PlanError(f"expected a label for each of {len(data)} episodes, got {len(by)}")
+        return list(by)
+    if by in data.spec and data.spec[by].align == "episode":
+        one = np.ones(len(index), np.int64)
+        rows = data.source.read([by], Selection(one * 0, index, one, np.arange(len(index)), (len(index), 1)))[by]
+        return _values(rows if isinstance(rows, Ragged) else rows[:, 0], by)
+    metadata = data.source.episode_metadata(index.tolist())
+    missing = [i for i, entry in enumerate(metadata) if by not in entry]
+    if missing:
+        known = dict.fromkeys(
+            [p for p, f in data.spec.items() if f.align == "episode"] + [k for m in metadata for k in m]
+        )
+        raise PlanError(
+            f"expected by= as a column with one value an episode or an entry of the metadata among {list(known)}, got "
+            f"{by!r}, which episode {index[missing[0]]} lacks{suggestion(by, known)}"
+        )
+    return [entry[by] if isinstance(entry[by], Hashable) else str(entry[by]) for entry in metadata]
+
+
+def _values(rows: Array, by: str) -> list[Hashable]:
+    """Labels out of a column: text, or one number a row."""
+    if isinstance(rows, Ragged):
+        return [*rows.strings()]
+    if rows.ndim != 1:
+        raise PlanError(f"expected by= as a column of one value, got {by!r} of shape {rows.shape[1:]}")
+    return rows.tolist()
+
+
+def _sample_walk(
+    data: MapDataset, columns: Sequence[str] | None, by: str | Sequence[Hashable] | None, samples: int | None
+) -> _Walk:
+    """Cut the positions into blocks of about `BLOCK_BYTES`."""
+    if by is not None and not isinstance(by, str):
+        raise PlanError("expected by= as the name of an output of the samples, got labels; they are for episodes")
+    if samples is not None and samples < 0:
+        raise PlanError(f"expected samples >= 0, got {samples}")
+    n = len(data) if samples is None else samples
+    if n >= ENDLESS:
+        raise PlanError("expected samples= for samples that never end, got None; give the number to draw")
+    if n == 0:
+        return _Walk(0, _no_rows, by is not None, {})
+    derived = {mark.name for mark in data.plan.marks}
+    one = data.batch(np.zeros(1, np.int64)).flat
+    why = {path: _reason("array", array.dtype) for path, array in one.items() if path not in derived}
+    paths, skipped = _chosen(columns, why)
+    if by is not None and by not in one:
+        raise PlanError(f"expected by= as one of {list(one)}, got {by!r}{suggestion(by, one)}")
+    each = sum(one[path].nbytes for path in paths)
+    block_samples = max(BLOCK_BYTES // max(each, 64), 1)
+    views = {read.name: read for read in data.plan.reads}
+
+    def read(block: int, _: _Buffers) -> Iterator[tuple[Hashable, str, Array, IntArray]]:
+        positions = np.arange(block * block_samples, min((block + 1) * block_samples, n))
+        batch = data.batch(positions).flat
+        grids = data.resolve(positions)
+        labels = None if by is None else _values(batch[by], by)
+        for label, chosen in _groups(labels):
+            for path in paths:
+                found = views.get(path)
+                mask = None if found is None or found.squeeze else grids[found.view].mask()
+                yield label, path, *_sample_rows(batch[path], mask, chosen)
+
+    return _Walk(-(-n // block_samples), read, by is not None, skipped)
+
+
+def _no_rows(block: int, buffers: _Buffers) -> tuple[tuple[Hashable, str, Array, IntArray], ...]:  # noqa: ARG001
+    return ()
+
+
+def _groups(labels: list[Hashable] | None) -> list[tuple[Hashable, IntArray | None]]:
+    """Each label with its samples; None for all."""
+    if labels is None:
+        return [(None, None)]
+    numbers = _numbers(labels)
+    return [(labels[int(np.argmax(numbers == i))], np.flatnonzero(numbers == i)) for i in range(int(numbers.max()) + 1)]
+
+
+def _sample_rows(array: Array, mask: BoolArray | None, chosen: IntArray | None) -> tuple[Array, IntArray]:
+    """The rows of the chosen samples without padding, and the leaves: one a sample."""
+    stepped = mask is not None and array.shape[:2] == mask.shape
+    if chosen is not None:
+        array = array.take(chosen) if isinstance(array, Ragged) else array[chosen]
+        mask = None if mask is None else mask[chosen]
+    if not stepped or mask is None:
+        return array, np.arange(len(array) + 1)
+    real = mask.ravel()
+    if isinstance(array, Ragged):
+        return array.reshape(real.size).take(np.flatnonzero(real)), offsets_of(mask.sum(axis=1))
+    rows = array.reshape(real.size, *array.shape[2:])
+    return rows if real.all() else rows[real], offsets_of(mask.sum(axis=1))

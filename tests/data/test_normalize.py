@@ -1,0 +1,122 @@
+"""Normalization in NumPy, PyTorch and JAX, its inverse, and its place in fingerprints."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import penstock
+from penstock.data.normalize import Mode, Normalize
+from penstock.errors import ArgumentError, PlanError, SpecError
+
+RNG = np.random.default_rng(5)
+
+
+@pytest.fixture
+def data() -> penstock.EpisodeDataset:
+    columns = {
+        "observations": {
+            "state": RNG.normal(4, 3, (103, 5)).astype("f4"),
+            "image": RNG.integers(0, 256, (103, 9, 9, 3), "u1"),
+        },
+        "actions": RNG.normal(0, 2, (100, 2)),
+        "still": np.full((100, 2), 7.0),
+    }
+    return penstock.from_arrays(columns, [50, 30, 20])
+
+
+def test_standard(data: penstock.EpisodeDataset) -> None:
+    stats = penstock.statistics(data)
+    scaled = data.samples().map(penstock.normalize(stats, ["actions", "still"]))[:]
+    np.testing.assert_allclose(scaled["actions"].mean(axis=0), 0, atol=1e-12)
+    np.testing.assert_allclose(scaled["actions"].std(axis=0), 1, rtol=1e-12)
+    assert not scaled["still"].any()
+    assert scaled["actions"].dtype == np.float64
+    np.testing.assert_array_equal(scaled["observations/state"], data.samples()[:]["observations/state"])
+
+
+@pytest.mark.parametrize("mode", ["standard", "min_max", "quantile"])
+def test_the_inverse_and_the_ranges(data: penstock.EpisodeDataset, mode: Mode) -> None:
+    stats = penstock.statistics(data)
+    paths = ["observations/state", "observations/image", "actions", "still"]
+    scale = penstock.normalize(stats, paths, mode)
+    rows = data.samples()[:]
+    scaled = scale(rows)
+    if mode == "min_max":
+        for path in ("observations/image", "actions"):
+            assert scaled[path].min() == pytest.approx(-1)
+            assert scaled[path].max() == pytest.approx(1)
+    if mode == "quantile":
+        inside = np.mean(abs(scaled["actions"]) <= 1)
+        assert 0.96 <= inside <= 0.99
+    back = scale.inverse(scaled)
+    for path in paths:
+        np.testing.assert_allclose(back[path], rows[path], rtol=1e-5, atol=1e-4)
+
+
+def test_outputs_of_other_names(data: penstock.EpisodeDataset) -> None:
+    stats = penstock.statistics(data, ["actions"])
+    scale = penstock.normalize(stats, {"actions": "actions", "next_actions": "actions"})
+    pairs = data.windows(2).map(lambda c: {"actions": c["actions"][:, 0], "next_actions": c["actions"][:, 1]})
+    plain, scaled = pairs[:], pairs.map(scale)[:]
+    for path in ("actions", "next_actions"):
+        np.testing.assert_array_equal(scaled[path], (plain[path] - stats["actions"].mean) / stats["actions"].std)
+
+
+def test_torch_and_jax_get_the_same_values(data: penstock.EpisodeDataset) -> None:
+    jax = pytest.importorskip("jax")
+    scale = penstock.normalize(penstock.statistics(data), ["observations/state", "observations/image", "actions"])
+    rows = data.samples()[:16]
+    expected = scale(rows)
+    nested = {
+        "observations": {k: rows[f"observations/{k}"] for k in ("state", "image")},
+        "actions": rows["actions"].astype("f4"),
+    }
+    in_torch = scale(
+        {
+            k: {n: torch.tensor(a) for n, a in v.items()} if isinstance(v, dict) else torch.tensor(v)
+            for k, v in nested.items()
+        }
+    )
+    in_jax = jax.jit(scale)(nested)
+    for found in (in_torch, in_jax):
+        for path in ("state", "image"):
+            array = np.asarray(found["observations"][path])
+            assert array.dtype == np.float32
+            np.testing.assert_allclose(array, expected[f"observations/{path}"], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(np.asarray(found["actions"]), expected["actions"], rtol=1e-4, atol=1e-5)
+    assert set(nested["observations"]) == {"state", "image"}
+    assert nested["observations"]["image"].dtype == np.uint8
+
+
+def test_the_fingerprint_covers_the_statistics(data: penstock.EpisodeDataset) -> None:
+    samples = data.samples()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        whole, again = (samples.map(penstock.normalize(penstock.statistics(data), ["actions"])) for _ in range(2))
+        part = samples.map(penstock.normalize(penstock.statistics(data.take([0])), ["actions"]))
+    assert whole.fingerprint == again.fingerprint
+    assert whole.fingerprint != part.fingerprint
+
+
+def test_wrong_arguments(data: penstock.EpisodeDataset) -> None:
+    stats = penstock.statistics(data)
+    with pytest.raises(ArgumentError, match=r"write \['actions'\]"):
+        penstock.normalize(stats, "actions")
+    with pytest.raises(KeyError, match="did you mean 'actions'"):
+        penstock.normalize(stats, ["action"])
+    with pytest.raises(PlanError, match="'standard', 'min_max' or 'quantile'"):
+        penstock.normalize(stats, ["actions"], "gauss")  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match="increasing quantiles"):
+        penstock.normalize(stats, ["actions"], "quantile", quantiles=(0.9, 0.1))
+    scale = penstock.normalize(stats, ["actions"])
+    for batch in ({"rewards": np.zeros(3)}, data.samples().select("still")[:]):
+        with pytest.raises(SpecError, match="'actions' to normalize"):
+            scale(batch)
+    empty = penstock.statistics(penstock.from_arrays({"x": np.full(3, np.nan)}, [3]))
+    with pytest.raises(PlanError, match="finite values of x"):
+        penstock.normalize(empty, ["x"])
+    assert isinstance(scale.inverse.inverse, Normalize)
