@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from penstock.errors import FormatError
 from penstock.formats.base.chunks import ChunkSource, Wanted, chosen
+from penstock.live.catalog import ChunkCatalog
+from penstock.live.chunk_sources import Inlet, Opened
+from penstock.live.intake import Intake
+from penstock.live.journal import Arrival
 
 MAGIC = b"CHNK"
 
@@ -91,6 +96,27 @@ class Opener:
         source = Games(path)
         self.sources.append(source)
         return source
+
+
+class Reopened(Inlet):
+    """Opens sources by a function, for catalogs; nothing arrives."""
+
+    def __init__(self, opened: Callable[[Arrival], ChunkSource]) -> None:
+        self._opened = opened
+
+    def newest(self) -> Generator[Opened]:
+        yield from ()
+
+    def poll(self) -> list[Opened]:
+        return []
+
+    def open(self, arrival: Arrival) -> ChunkSource:
+        return self._opened(arrival)
+
+
+def catalog_of(opened: Callable[[Arrival], ChunkSource], **options: Any) -> ChunkCatalog:
+    """A catalog of sources that a function opens."""
+    return ChunkCatalog(Intake(Reopened(opened)), **options)
 
 
 def frames_of(games: Iterable[int]) -> list[tuple[int, int]]:

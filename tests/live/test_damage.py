@@ -13,13 +13,13 @@ import pytest
 from penstock.errors import DataError, FormatError, PlanError, WorkerError
 from penstock.flow.queue import QueueClosed
 from penstock.formats.base.chunks import Wanted
-from penstock.live.catalog import ChunkCatalog, SourceGone
 from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.directory import FilePathProvider
+from penstock.live.failures import SourceGone
 from penstock.live.hooks import ChunkFunctions, Rejected
 from penstock.live.journal import Arrival
 from penstock.live.pipeline import LiveOptions, LivePipeline
-from tests.live.files import Games, Opener, frames_of, named, names, records, write
+from tests.live.files import Games, Opener, catalog_of, frames_of, named, names, records, write
 
 FILES = [[0, 1, 2], [10], [20, 21], [30, 31, 32, 33]]
 GAMES = [game for file in FILES for game in file]
@@ -236,14 +236,14 @@ def test_no_more_sources_are_open_than_allowed(tmp_path: Path) -> None:
         assert source is not None
         return source
 
-    catalog = ChunkCatalog(opened, limit=3)
+    catalog = catalog_of(opened, limit=3)
     for i in range(count):
-        catalog.placed(2 * i, Arrival(f"{i}.chk", f"{i}", 2))
+        catalog.place(2 * i, Arrival(f"{i}.chk", f"{i}", 2))
     for number in [*range(2 * count), *range(0, 2 * count, 5)]:
         assert named(catalog.load(number)) == frames_of([number // 2 + 100 * (number % 2)])
         assert sum(not source.closed for source in opener.sources) <= 3
     for i in range(4):
-        catalog.left(2 * i)
+        catalog.leave(2 * i)
     catalog.load(1)
     assert catalog.open_sources <= 3
     catalog.forget(8)

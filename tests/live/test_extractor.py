@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import StateError
+from penstock.live.events import EventLog, SourceLeft
 from penstock.live.extractor import SimpleChunkExtractor
 from penstock.live.journal import Arrival, Journal
 from penstock.live.options import LiveOptions, Stream
@@ -54,8 +55,8 @@ def test_seeds_differ() -> None:
 
 
 def test_what_arrives_waits_for_its_turn_and_what_is_used_up_leaves() -> None:
-    journal, left = Journal(), list[int]()
-    extractor = SimpleChunkExtractor(3, journal=journal, left=left.append)
+    journal, events = Journal(), EventLog()
+    extractor = SimpleChunkExtractor(3, journal=journal, events=events)
     found: list[int] = []
     for i in range(2000):
         extractor.arrive([arrival(2 * i, 2), arrival(2 * i + 1, 1)])
@@ -69,7 +70,7 @@ def test_what_arrives_waits_for_its_turn_and_what_is_used_up_leaves() -> None:
         extractor.draw(1, timeout=0)
     assert [sorted(found[i : i + 2]) for i in (0, 3)] == [[0, 1], [3, 4]]
     assert sorted(found) == list(range(6000))
-    assert len(left) > 3990
+    assert sum(isinstance(event, SourceLeft) for event in events) > 3990
     assert len(str(extractor.state_dict())) < 1000
     again = SimpleChunkExtractor(3, replay=journal.moves())
     assert drawn(again, 7) == found

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import PlanError, StateError
 from penstock.flow.queue import QueueClosed
+from penstock.live.events import EventLog, SourceLeft, SourcePlaced
 from penstock.live.hanse import HanseSampling
 from penstock.live.journal import Arrival, Journal, Move, read_journal
 from penstock.live.pool import OPEN, REJECTED, Draws, ShufflingChunkPool
@@ -97,13 +98,12 @@ def test_seeds_differ() -> None:
 
 
 def test_what_leaves_is_told_by_whole_sources() -> None:
-    placed, left = list[int](), list[int]()
-    journal = Journal()
-    pool = ShufflingChunkPool(5, journal=journal, placed=lambda lo, a: placed.append(lo), left=left.append)
+    events, journal = EventLog(), Journal()
+    pool = ShufflingChunkPool(5, journal=journal, events=events)
     for i, n in enumerate([3, 3, 2, 9, 1]):
         pool.arrive([arrival(i, n)])
-    assert placed == [0, 3, 6, 8, 17]
-    assert left == [0, 3, 6]
+    assert [event.lo for event in events if isinstance(event, SourcePlaced)] == [0, 3, 6, 8, 17]
+    assert [event.lo for event in events if isinstance(event, SourceLeft)] == [0, 3, 6]
     assert pool.window == (13, 18)
     assert [move.left for move in journal.moves()] == [(), (), ("f0",), ("f1", "f2"), ()]
 

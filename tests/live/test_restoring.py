@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from penstock.errors import FormatError, StateError
 from penstock.live.block import Block
-from penstock.live.catalog import AGAIN, ChunkCatalog
+from penstock.live.catalog import AGAIN
 from penstock.live.journal import Arrival
 from penstock.live.reservoir import Reservoir
 from penstock.live.restoring import Restoring
-from tests.live.files import Games, write
+from tests.live.files import Games, catalog_of, write
 
 PER = 5  # frames of a chunk
 
@@ -110,8 +110,8 @@ def test_what_the_system_cannot_read_is_read_again_and_what_is_damaged_is_not(
                 raise error or FormatError("expected the checksum, got another")
             return super().load(i, wanted)
 
-    catalog = ChunkCatalog(lambda _arrival: Failing(path))
-    catalog.placed(0, Arrival("a.chk", "a.chk", 1))
+    catalog = catalog_of(lambda _arrival: Failing(path))
+    catalog.place(0, Arrival("a.chk", "a.chk", 1))
     if times <= AGAIN:
         assert len(catalog.load(0)) == 8
     else:

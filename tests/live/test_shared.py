@@ -192,7 +192,7 @@ def test_an_output_that_is_not_read_holds_up_nothing_and_holds_no_more(
     names(tmp_path, [[f] for f in range(12)])
     with Shared(tmp_path, window=4) as both:
         next(both.train)
-        feed = both.test._feeds[0]  # pyright: ignore[reportPrivateUsage]
+        feed = both.test._streams[0]  # pyright: ignore[reportPrivateUsage]
         sizes = []
         for wave in range(6):
             names(tmp_path, [[12 + 60 * wave + f] for f in range(60)], start=12 + 60 * wave)
@@ -227,7 +227,7 @@ def test_a_pipeline_that_comes_too_late_is_refused(tmp_path: Path) -> None:
         state = both.test.state_dict()
         next(both.train)
         with pytest.raises(PlanError, match="to be made before one is started"):
-            LivePipeline(both.train._feeds[0].intake.inlet)  # pyright: ignore[reportPrivateUsage]
+            LivePipeline(both.train._streams[0].intake.inlet)  # pyright: ignore[reportPrivateUsage]
         with pytest.raises(StateError, match="before anything has started"):
             both.test.load_state_dict(state)
 
@@ -235,7 +235,7 @@ def test_a_pipeline_that_comes_too_late_is_refused(tmp_path: Path) -> None:
 def test_one_thread_takes_in_for_all_and_its_error_reaches_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names(tmp_path, FILES)
     with Shared(tmp_path, follow=True) as both:
-        inlet = both.train._feeds[0].intake.inlet  # pyright: ignore[reportPrivateUsage]
+        inlet = both.train._streams[0].intake.inlet  # pyright: ignore[reportPrivateUsage]
 
         def broken() -> Any:
             raise ZeroDivisionError("in poll")

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from penstock.formats.base.chunks import WantedOfEach
-from penstock.live.catalog import ChunkCatalog, SourceGone
 from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.directory import FilePathProvider
+from penstock.live.failures import SourceGone
 from penstock.live.journal import Arrival
 from penstock.live.pipeline import LiveOptions, LivePipeline
-from tests.live.files import Games, named, names, write
+from tests.live.files import Games, catalog_of, named, names, write
 
 FILES = [[0, 1, 2], [10], [20, 21], [30, 31, 32, 33], [*range(40, 70)]]
 WAYS: list[dict[str, Any]] = [
@@ -113,9 +113,9 @@ def test_each_source_is_asked_once_for_all_that_is_wanted_of_it() -> None:
             asked.append((self.key, list(chunks)))
             return [wanted(k, i).astype(np.uint8)[:, None] for k, i in enumerate(chunks)]
 
-    catalog = ChunkCatalog(lambda arrival: Letters(arrival.key), limit=1)
+    catalog = catalog_of(lambda arrival: Letters(arrival.key), limit=1)
     for lo, name in [(10, "a"), (13, "b")]:
-        catalog.placed(lo, Arrival(name, name, 3))
+        catalog.place(lo, Arrival(name, name, 3))
     found = catalog.load_some([15, 10, 99, 13, 12], lambda k, n: np.array([k, n]))
     assert asked == [("b", [2, 0]), ("a", [0, 2])]
     assert [None if rows is None else rows[:, 0].tolist() for rows in found] == [[0, 2], [1, 0], None, [3, 0], [4, 2]]

@@ -15,7 +15,7 @@ from penstock.core.episode import Episode
 from penstock.errors import SpecError
 from penstock.formats.columns import FORMAT as COLUMNS
 from penstock.formats.minari import FORMAT as MINARI
-from penstock.live.catalog import SourceGone
+from penstock.live.failures import SourceGone
 from penstock.live.journal import Arrival, Journal
 from penstock.live.pipeline import LiveOptions, LivePipeline
 from penstock.live.source_chunks import EpisodeInlet, RowLayout
@@ -128,6 +128,26 @@ def test_episodes_that_are_not_there_are_gone() -> None:
     inlet = EpisodeInlet(penstock.from_arrays({"r": np.arange(3.0)}, [2, 1]).source, ["r"])
     with pytest.raises(SourceGone, match="a source of 2 episodes"):
         inlet.open(Arrival("episodes 1:3", "000000000001", 2))
+
+
+@pytest.mark.parametrize("part", [0, 1])
+def test_a_part_of_the_episodes_is_resumed(part: int) -> None:
+    source = penstock.from_arrays({"rewards": np.arange(120.0)}, [3] * 40).source
+
+    def pipeline() -> LivePipeline:
+        inlet = EpisodeInlet(source, ["rewards"])
+        options = LiveOptions(reservoir=5, batch_size=6, follow=False)
+        return LivePipeline(ChunkSourceSplitter([1, 1]).split(inlet)[part], options, decode=inlet.layout.decode)
+
+    with pipeline() as whole:
+        states, batches = [whole.state_dict()], list[Any]()
+        for batch in whole:
+            batches.append(batch["rewards"].tolist())
+            states.append(whole.state_dict())
+    for i, state in enumerate(states):
+        with pipeline() as again:
+            again.load_state_dict(state)
+            assert [batch["rewards"].tolist() for batch in again] == batches[i:]
 
 
 @pytest.mark.parametrize("steps", [[12], [5, 12], [1, 2, 7, 12]])

@@ -84,7 +84,7 @@ class LossyQueue(Generic[T, R]):
         """
         self.start()
         if self._stopped:
-            raise QueueClosed("nothing more comes: the queue is closed")
+            raise self._queue.error or QueueClosed("nothing more comes: the queue is closed")
         try:
             item = self._queue.get(timeout)
         except QueueClosed:
@@ -108,9 +108,10 @@ class LossyQueue(Generic[T, R]):
         """Take no further items, and wake a consumer that waits.
 
         Args:
-            error: What `get` raises from now on. The default None raises `QueueClosed`.
+            error: What `get` raises from now on, unless there was an error before. The default None raises
+                `QueueClosed`.
         """
-        self._stopped = error is None
+        self._stopped = True
         self._queue.close(error)
 
     def join(self, timeout: float | None = None) -> None:

@@ -98,6 +98,11 @@ class BlockQueue(Generic[T]):
         """Whether nothing more may be put in."""
         return self._closed
 
+    @property
+    def error(self) -> BaseException | None:
+        """The first error that the queue was closed with."""
+        return self._error
+
     def stats(self) -> dict[str, float]:
         """Return the counts `puts`, `gets` and `drops`, the present `fill`, `capacity` and `nbytes`, and
         `waited_seconds`, the time during which at least one thread waited in `get`."""

@@ -1,14 +1,19 @@
-"""`ChunkCatalog`: loads the frames of a chunk by its number and reopens sources if needed."""
+"""`ChunkCatalog`: loads the frames of a chunk by its number and reopens sources if needed.
+
+Entries are found by the first number of their source. An entry has at most one open source, which the intake counts and
+closes after its last user; of a stream that reads a part of each source, it has the index of that part. A source that
+cannot be read is dropped: the next read opens the file again, which may have been renamed, and the dropped source is
+closed once no thread of this catalog reads it.
+"""
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_right, insort
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,36 +22,15 @@ from penstock.errors import FormatError
 from penstock.flow.metrics import idle
 from penstock.flow.queue import SLICE, QueueClosed
 from penstock.formats.base.chunks import ChunkSource, Wanted, WantedOfEach
+from penstock.live.events import EventLog, SourceOpened
+from penstock.live.failures import SourceGone, may_pass
+from penstock.live.intake import Intake
 from penstock.live.journal import Arrival
+from penstock.live.splitter import SplitPart
+
+Int = npt.NDArray[np.int64]
 
 AGAIN = 3  # attempts after one that failed; so many renames of a file may fall into one read
-
-
-class Outage(Protocol):
-    """Place of files that may be unavailable for a while."""
-
-    def outage(self) -> str:
-        """Return why files cannot be read at present; empty if they can."""
-        ...
-
-    def wait_for_files(self, timeout: float) -> None:
-        """Wait until files can be read, or `timeout` seconds."""
-        ...
-
-
-class SourceGone(FormatError):
-    """The file of a chunk was deleted or replaced."""
-
-    reason = "gone"
-
-
-def may_pass(error: BaseException) -> bool:
-    """Return whether reading again may help: the system failed to read, and the data are not wrong.
-
-    >>> may_pass(OSError("input/output error")), may_pass(FormatError("expected a checksum, got another"))
-    (True, False)
-    """
-    return isinstance(error, OSError) or getattr(error, "reason", None) == "io"
 
 
 @dataclass(slots=True, eq=False)
@@ -54,41 +38,44 @@ class _CatalogEntry:
     lo: int
     arrival: Arrival
     source: ChunkSource | None = None
-    users: int = 0
+    chunks: Int | None = None  # of the source, which are those of the entry; None for all
+    users: int = 0  # threads that read
+    dropped: list[ChunkSource] = field(default_factory=list[ChunkSource])  # to be closed once there are none
     left: bool = False
     lost: str = ""
     opening: threading.Lock = field(default_factory=threading.Lock)
+
+    def index(self, number: int) -> int:
+        """Return the index of a chunk in the source."""
+        return number - self.lo if self.chunks is None else int(self.chunks[number - self.lo])
 
 
 class ChunkCatalog:
     """Maps chunk numbers to sources, and opens sources when they are read, at most `limit` at a time.
 
-    `opened` opens the source of an arrival, and raises what is wrong with it; `on_open` is called with the first number
-    and the source whenever one is opened. A source that `left` the window stays known, as frames that were taken from
-    it may have to be read again, until `forget`. With an `outage`, what cannot be read while that says why is waited
-    for, until it says nothing or the catalog is closed. Thread-safe.
+    The `intake` opens sources; of each, the chunks of `part` have numbers. `events` gets a `SourceOpened` for each. A
+    source that left the window stays known until `forget`, because its frames may have to be read again. With `waits`,
+    a read that fails in an outage of the intake waits for its end, or until the catalog is closed. Thread-safe.
 
-    >>> class Letters(ChunkSource):
-    ...     key = "a"
-    ...     def __len__(self):
-    ...         return 3
-    ...     def load(self, i, wanted=None):
-    ...         return np.array([[97 + i]], np.uint8)
-    >>> catalog = ChunkCatalog(lambda arrival: Letters())
-    >>> catalog.placed(10, Arrival("letters", "a", 3))
+    >>> import penstock
+    >>> from penstock.live.source_chunks import EpisodeInlet
+    >>> source = penstock.from_arrays({"letter": np.arange(97, 106, dtype=np.uint8)}, lengths=[2, 3, 4]).source
+    >>> catalog = ChunkCatalog(Intake(EpisodeInlet(source, ["letter"])))
+    >>> catalog.place(10, Arrival("episodes 0:3", "0", 3))
     >>> bytes(catalog.load(11)), catalog.name(11)
-    (b'b', 'letters#1')
+    (b'cde', 'episodes 0:3#1')
     """
 
     def __init__(
         self,
-        opened: Callable[[Arrival], ChunkSource],
+        intake: Intake,
         limit: int = 1 << 16,
         *,
-        on_open: Callable[[int, ChunkSource], None] | None = None,
-        outage: Outage | None = None,
+        part: SplitPart | None = None,
+        events: EventLog | None = None,
+        waits: bool = False,
     ) -> None:
-        self._opened, self._limit, self._on_open, self._outage = opened, limit, on_open, outage
+        self._intake, self._limit, self._part, self._events, self._waits = intake, limit, part, events, waits
         self._closed = False
         self._lock = threading.Lock()
         self._held: dict[int, _CatalogEntry] = {}
@@ -110,20 +97,22 @@ class ChunkCatalog:
         with self._lock:
             self._ready[arrival.name] = source
 
-    def placed(self, lo: int, arrival: Arrival) -> None:
+    def place(self, lo: int, arrival: Arrival) -> None:
         """Register a source whose chunks have the numbers from `lo` on."""
         with self._lock:
-            held = _CatalogEntry(lo, arrival, self._ready.pop(arrival.name, None))
+            held = _CatalogEntry(lo, arrival)
             if lo not in self._held:
                 insort(self._los, lo)
             self._held[lo] = held
-            if held.source is not None:
-                self._open[lo] = held
-        if held.source is not None and self._on_open is not None:
-            self._on_open(lo, held.source)
+            source = self._ready.pop(arrival.name, None)
+            if source is not None:
+                held.chunks = self._intake.chunks(source, self._part)
+                held.source, self._open[lo] = source, held
+        if source is not None:
+            self._tell_opened(held, source)
         self._shrink()
 
-    def left(self, lo: int) -> None:
+    def leave(self, lo: int) -> None:
         """Mark a source as outside of the window: it is not drawn any more."""
         with self._lock:
             held = self._held[lo]
@@ -151,7 +140,7 @@ class ChunkCatalog:
                 self._leaving.pop(held.lo, None)
         for held in closing:
             if held.source is not None:
-                held.source.close()
+                self._intake.close(held.source)
 
     def sources_that_left(self) -> list[tuple[int, Arrival]]:
         """Return the first number and description of each source that left and is not forgotten."""
@@ -179,12 +168,13 @@ class ChunkCatalog:
 
     def _was_outage(self, error: OSError | FormatError) -> bool:
         """Wait for the end of an outage; return whether there was one."""
-        if self._outage is None or not (may_pass(error) or isinstance(error, SourceGone)) or not self._outage.outage():
+        inlet = self._intake.inlet
+        if not self._waits or not (may_pass(error) or isinstance(error, SourceGone)) or not inlet.outage():
             return False
         with idle():
             while not self._closed:
-                self._outage.wait_for_files(SLICE)
-                if not self._outage.outage():
+                inlet.wait_for_files(SLICE)
+                if not inlet.outage():
                     return True
         raise QueueClosed("nothing more is read: the catalog is closed")
 
@@ -195,16 +185,14 @@ class ChunkCatalog:
         try:
             for _ in range(AGAIN):
                 try:
-                    return self._source(held).load(number - held.lo, wanted)
+                    return self._source(held).load(held.index(number), wanted)
                 except (OSError, FormatError) as error:
                     if not may_pass(error):
                         raise
                     self._drop(held)  # it may have been renamed: opening it again may find it
-            return self._source(held).load(number - held.lo, wanted)
+            return self._source(held).load(held.index(number), wanted)
         finally:
-            with self._lock:
-                held.users -= 1
-            self._shrink()
+            self._end_use([held])
 
     def load_some(self, numbers: Sequence[int], wanted: WantedOfEach) -> list[npt.NDArray[np.uint8] | None]:
         """Return a few frames of each of several chunks, as `ChunkSource.load_some`; None where `load` must be used."""
@@ -212,19 +200,31 @@ class ChunkCatalog:
         groups = self._used(numbers)
         try:
             for held, places in groups:
-                chunks, of = [numbers[at] - held.lo for at in places], places
+                of = places
                 try:
-                    rows = self._source(held).load_some(chunks, lambda k, n, of=of: wanted(of[k], n))
+                    source = self._source(held)
+                    chunks = [held.index(numbers[at]) for at in places]
+                    rows = source.load_some(chunks, lambda k, n, of=of: wanted(of[k], n))
                 except Exception:  # noqa: BLE001  `load` meets it again, and says of each chunk what is wrong
                     continue
                 for at, each in zip(places, rows, strict=True):
                     found[at] = each
         finally:
-            with self._lock:
-                for held, _ in groups:
-                    held.users -= 1
-            self._shrink()
+            self._end_use([held for held, _ in groups])
         return found
+
+    def _end_use(self, entries: list[_CatalogEntry]) -> None:
+        """Count one reader less of each entry, and close sources that nobody needs open."""
+        closing: list[ChunkSource] = []
+        with self._lock:
+            for held in entries:
+                held.users -= 1
+                if held.users == 0 and held.dropped:
+                    closing += held.dropped
+                    held.dropped = []
+        for source in closing:
+            self._intake.close(source)
+        self._shrink()
 
     def _used(self, numbers: Sequence[int]) -> list[tuple[_CatalogEntry, list[int]]]:
         """Return the source of each number, counted as used, with the indices of its numbers."""
@@ -255,7 +255,7 @@ class ChunkCatalog:
             for held in self._held.values():
                 held.source = None
         for source in sources:
-            source.close()
+            self._intake.close(source)
 
     def _find(self, number: int) -> _CatalogEntry:
         with self._lock:
@@ -271,14 +271,15 @@ class ChunkCatalog:
                 raise SourceGone(held.lost, path=held.arrival.name)
             source = held.source
             if source is None:
-                source = self._opened(held.arrival)
-                if len(source) != held.arrival.count:
-                    source.close()
-                    message = f"expected {held.arrival.count} chunks as before, got {len(source)}"
+                source = self._intake.open(held.arrival)
+                chunks = self._intake.chunks(source, self._part)
+                count = len(source) if chunks is None else len(chunks)
+                if count != held.arrival.count:
+                    self._intake.close(source)
+                    message = f"expected {held.arrival.count} chunks as before, got {count}"
                     raise SourceGone(message, path=held.arrival.name)
-                held.source = source
-                if self._on_open is not None:
-                    self._on_open(held.lo, source)
+                held.chunks, held.source = chunks, source
+                self._tell_opened(held, source)
             with self._lock:
                 self._open[held.lo] = held
                 self._open.move_to_end(held.lo)
@@ -286,11 +287,17 @@ class ChunkCatalog:
                     self._leaving[held.lo] = held
             return source
 
+    def _tell_opened(self, held: _CatalogEntry, source: ChunkSource) -> None:
+        if self._events is not None:
+            self._events.append(SourceOpened(held.lo, self._intake.lost(source, self._part)))
+
     def _drop(self, held: _CatalogEntry) -> None:
-        """Reopen a source at its next use. It is not closed, because other threads may read it."""
+        """Reopen a source at its next use."""
         with held.opening, self._lock:
             if held.lo in self._open:
-                self._forget_open(held)
+                source = self._forget_open(held)
+                held.dropped.append(source)
+                self._intake.discard(source)
 
     def _shrink(self) -> None:
         """Close sources that left, and the least recently used ones above the limit, unless they are being read."""
@@ -302,7 +309,7 @@ class ChunkCatalog:
             chosen = [*(held for held in self._leaving.values() if held.users == 0), *islice(idle, max(over, 0))]
             closing = [self._forget_open(held) for held in chosen if held.lo in self._open]
         for source in closing:
-            source.close()
+            self._intake.close(source)
 
     def _forget_open(self, held: _CatalogEntry) -> ChunkSource:
         source, held.source = held.source, None

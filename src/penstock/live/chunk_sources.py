@@ -18,8 +18,8 @@ from penstock.flow.limits import PrefetchLimits
 from penstock.flow.metrics import StageMetrics
 from penstock.flow.ordered_map import OrderedMap
 from penstock.formats.base.chunks import ChunkSource, Opener, Wanted, WantedOfEach
-from penstock.live.catalog import SourceGone, may_pass
 from penstock.live.directory import FilePathProvider
+from penstock.live.failures import SourceGone, may_pass, reason_of
 from penstock.live.identity import FoundFile
 from penstock.live.journal import Arrival
 
@@ -323,17 +323,3 @@ class _Checked(ChunkSource):
 
     def close(self) -> None:
         self._source.close()
-
-
-def reason_of(error: BaseException) -> str:
-    """Return the word that counts a failure: the error's `reason`, or `missing`, `unreadable`, or its class.
-
-    >>> reason_of(FileNotFoundError()), reason_of(EOFError())
-    ('missing', 'EOFError')
-    """
-    reason = getattr(error, "reason", None)
-    if isinstance(reason, str) and reason and not isinstance(error, UnicodeError):
-        return reason
-    if isinstance(error, FileNotFoundError):
-        return "missing"
-    return "unreadable" if isinstance(error, OSError) else type(error).__name__

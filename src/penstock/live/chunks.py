@@ -20,9 +20,17 @@ from penstock.flow.queue import QueueClosed
 from penstock.formats.base.chunks import Wanted
 from penstock.live.account import ChunkAccount, Outcome
 from penstock.live.block import Block, Part
-from penstock.live.catalog import ChunkCatalog, SourceGone, may_pass
-from penstock.live.chunk_sources import reason_of
-from penstock.live.failures import EmptyError, LostError, RejectedError, outcome_of
+from penstock.live.catalog import ChunkCatalog
+from penstock.live.events import ChunkGone, EventLog
+from penstock.live.failures import (
+    EmptyError,
+    LostError,
+    RejectedError,
+    SourceGone,
+    may_pass,
+    outcome_of,
+    reason_of,
+)
 from penstock.live.hanse import Float, HanseSampling
 from penstock.live.hooks import ChunkFunctions, Frames, Rejected
 from penstock.live.pool import OPEN, REJECTED, Draws
@@ -88,8 +96,8 @@ class ChunkReader:
     """Reads chunks of a `catalog` and takes the positions that `unpacker` selects. Thread-safe.
 
     A chunk that cannot be loaded, or that `transform` rejects, is counted by its reason, listed by name, and yields no
-    positions. `account` gets the outcome of each chunk, and `gone` is called with the number of a chunk whose file was
-    deleted. Errors of functions of `hooks` are passed on. A failed chunk is tried again only if the system could not
+    positions. `account` gets the outcome of each chunk, and `events` a `ChunkGone` for a chunk whose file was deleted.
+    Errors of functions of `hooks` are passed on. A failed chunk is tried again only if the system could not
     read it, which may pass, or if only its wanted part was read: another use may not read the damaged part, and the
     result of a use must not depend on other uses. A chunk is not loaded if `hanse` knows that its weight is too
     small, or if `store` has its positions.
@@ -104,9 +112,9 @@ class ChunkReader:
         metrics: StageMetrics | None = None,
         store: PositionStore | None = None,
         account: ChunkAccount | None = None,
-        gone: Callable[[int], None] | None = None,
+        events: EventLog | None = None,
     ) -> None:
-        self._store, self._account, self._gone = store, account or ChunkAccount(), gone
+        self._store, self._account, self._events = store, account or ChunkAccount(), events
         self._catalog, self._unpacker, self._hooks, self._hanse = catalog, unpacker, hooks or ChunkFunctions(), hanse
         self.metrics = metrics or StageMetrics("chunk_reader")
         self._whole = self._hooks.transform is not None or self._hooks.weights is not None
@@ -403,8 +411,8 @@ class ChunkReader:
             self.metrics.failed(reason_of(error), self._catalog.name(number), str(error))
         outcome = outcome_of(error)
         self._account.settle([number], outcome)
-        if isinstance(error, SourceGone) and self._gone is not None:
-            self._gone(number)
+        if isinstance(error, SourceGone) and self._events is not None:
+            self._events.append(ChunkGone(number))
         return outcome
 
     def _weight(self, frames: Frames) -> float:

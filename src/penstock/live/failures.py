@@ -1,11 +1,16 @@
-"""Errors of chunks without positions, and their outcome in the account."""
+"""Errors of chunks and files that cannot be read: their reason, whether they may pass, their outcome in the account."""
 
 from __future__ import annotations
 
-from penstock.errors import DataError
+from penstock.errors import DataError, FormatError
 from penstock.live.account import Outcome
-from penstock.live.catalog import SourceGone, may_pass
 from penstock.live.hooks import Rejected
+
+
+class SourceGone(FormatError):
+    """The file of a chunk was deleted or replaced."""
+
+    reason = "gone"
 
 
 class RejectedError(DataError):
@@ -33,6 +38,15 @@ class LostError(Exception):
         super().__init__(str(error))
 
 
+def may_pass(error: BaseException) -> bool:
+    """Return whether reading again may help: the system failed to read, and the data are not wrong.
+
+    >>> may_pass(OSError("input/output error")), may_pass(FormatError("expected a checksum, got another"))
+    (True, False)
+    """
+    return isinstance(error, OSError) or getattr(error, "reason", None) == "io"
+
+
 def outcome_of(error: BaseException) -> Outcome:
     """What becomes of a chunk, or of a file, that cannot be read.
 
@@ -44,3 +58,17 @@ def outcome_of(error: BaseException) -> Outcome:
     if isinstance(error, RejectedError):
         return Outcome.REFUSED
     return Outcome.UNREADABLE if may_pass(error) else Outcome.DAMAGED
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the word that counts a failure: the error's `reason`, or `missing`, `unreadable`, or its class.
+
+    >>> reason_of(FileNotFoundError()), reason_of(EOFError())
+    ('missing', 'EOFError')
+    """
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, str) and reason and not isinstance(error, UnicodeError):
+        return reason
+    if isinstance(error, FileNotFoundError):
+        return "missing"
+    return "unreadable" if isinstance(error, OSError) else type(error).__name__

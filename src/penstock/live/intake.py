@@ -1,38 +1,44 @@
-"""`Intake`: shares an inlet between several pools; each file is listed, opened and indexed once."""
+"""`Intake`: shares an inlet between several streams; each file is listed, opened and indexed once.
+
+Each stream gets events: the sources that arrived, the files that were deleted, the files that cannot be opened. A
+source that several streams read is open once. `open` and `close` count its users; no object wraps it for a stream.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import threading
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import FormatError, PlanError
-from penstock.formats.base.chunks import ChunkSource, Wanted, WantedOfEach
+from penstock.formats.base.chunks import ChunkSource
 from penstock.live.chunk_sources import Inlet, Opened
+from penstock.live.events import Event, EventLog, FileFailed, FilesDeleted, IntakeFailed, SourcesArrived
 from penstock.live.journal import Arrival
-from penstock.live.splitter import ChunkSourceSplitter, ChunkSubset, SplitPart
+from penstock.live.splitter import ChunkSourceSplitter, SplitPart
+
+Int = npt.NDArray[np.int64]
+Identity = tuple[str, int, int]  # of a file: name, size, time of its last change
 
 PAUSE = 0.2  # seconds between two looks at what grows, where nothing tells of changes
 REWRITTEN = "expected the file that was taken, got none, or one that was written anew"
 
 
 class Subscriber(Protocol):
-    """Subscriber of an intake: takes `wanted` chunks at the start, 0 for none; then, if `follows`, new chunks.
+    """Stream of an intake: takes `wanted` chunks at the start, 0 for none; then, if `follows`, new chunks.
 
-    `part` is the part of each source that it takes. `known` are the sources that a loaded state names, and `newest` is
-    their greatest key; None if no state was loaded.
+    `part` is the part of each source that it takes, None for all of it. `known` are the sources that a loaded state
+    names, and `newest` is their greatest key; None if no state was loaded. `events` is its event log.
     """
 
-    part: tuple[ChunkSourceSplitter, int] | None
+    part: SplitPart | None
     known: dict[str, Arrival] | None
-
-    fail: Callable[[BaseException], None]
+    events: EventLog
 
     @property
     def newest(self) -> str: ...  # noqa: D102  as said above
@@ -43,17 +49,19 @@ class Subscriber(Protocol):
     @property
     def follows(self) -> bool: ...  # noqa: D102
 
-    def arrive(self, opened: list[Opened]) -> None:
-        """Take new sources, in their order."""
+    def receive(self, event: Event) -> None:
+        """Apply an event now, after all earlier ones."""
         ...
 
-    def lose(self, names: Collection[str], why: str) -> None:
-        """Remove the sources of deleted files."""
-        ...
 
-    def miss(self, name: str, error: BaseException) -> None:
-        """Count a new file that cannot be opened."""
-        ...
+@dataclass(slots=True, eq=False)
+class _OpenSource:
+    """Open source: how many use it, and the part of each of its chunks by splitter."""
+
+    source: ChunkSource
+    identity: Identity
+    users: int = 0
+    parts: dict[ChunkSourceSplitter, Int] = field(default_factory=dict[ChunkSourceSplitter, Int])
 
 
 class Intake:
@@ -72,24 +80,25 @@ class Intake:
         self.inlet = inlet
         self._lock = threading.RLock()
         self._subscribers: list[Subscriber] = []
-        self._shared = _Table()
         self._begun = self._is_shared = False
         self._stopping = threading.Event()
         self._feeder: threading.Thread | None = None
+        self._table = threading.Lock()  # guards the two tables alone, so any thread may take it
+        self._open: dict[int, _OpenSource] = {}  # by `id` of the source
+        self._latest: dict[Identity, _OpenSource] = {}  # the one that further users share
 
     @property
     def begun(self) -> bool:
         """Whether the existing sources were passed on."""
         return self._begun
 
-    def join(self, subscriber: Subscriber) -> Callable[[Arrival], ChunkSource]:
-        """Add a subscriber; return its function to reopen sources. Raises `PlanError` once the intake has begun."""
+    def join(self, subscriber: Subscriber) -> None:
+        """Add a subscriber. Raises `PlanError` once the intake has begun."""
         with self._lock:
             if self._begun:
                 raise PlanError("expected all pipelines of an inlet to be made before one is started, got one later")
             self._subscribers.append(subscriber)
             self._is_shared = len(self._subscribers) > 1 or subscriber.part is not None
-        return functools.partial(self._open, subscriber.part)
 
     def leave(self, subscriber: Subscriber) -> None:
         """Remove a subscriber; without subscribers the intake ends."""
@@ -114,27 +123,25 @@ class Intake:
             if self._is_shared:
                 self._begin_shared(subscribers)
             else:
-                _arrive(
-                    subscribers[0],
-                    [each for each in self.inlet.begin(subscribers[0].wanted) if _is_news(subscribers[0], each[0])],
-                )
-            self._report_unopened(subscribers)
+                self._pass_on(self.inlet.begin(subscribers[0].wanted), subscribers, _is_news)
+            self._report_failed(subscribers)
 
     def _begin_shared(self, subscribers: list[Subscriber]) -> None:
         """Open the newest sources until every subscriber has enough."""
         left, given = [subscriber.wanted for subscriber in subscribers], [list[Opened]() for _ in subscribers]
         with contextlib.closing(self.inlet.newest()) as newest:
             for arrival, source in newest:
-                held = self._shared.add(arrival, source)
+                self._add(arrival, source)
                 for i, subscriber in enumerate(subscribers):
                     if left[i] > 0 and _is_news(subscriber, arrival):
-                        given[i] += _part_for(subscriber, arrival, held)
-                    left[i] -= _count(held, subscriber)
-                held.close()
+                        given[i] += self._part_for(subscriber, arrival, source)
+                    left[i] -= self._count(source, subscriber.part)
+                self.close(source)
                 if max(left) <= 0:
                     break
         for subscriber, mine in zip(subscribers, given, strict=True):
-            _arrive(subscriber, mine[::-1])
+            if mine:
+                subscriber.receive(SourcesArrived(mine[::-1]))
 
     def poll(self) -> int:
         """Pass new sources on; return how many."""
@@ -142,22 +149,44 @@ class Intake:
             opened, followers = self.inlet.poll(), [each for each in self._subscribers if each.follows]
             if lost := frozenset(self.inlet.lost()):
                 for subscriber in self._subscribers:
-                    subscriber.lose(lost, REWRITTEN)
-            held = [(each, self._shared.add(each, source) if self._is_shared else source) for each, source in opened]
-            for subscriber in followers:
-                mine = [_part_for(subscriber, *each) for each in held if _is_unknown(subscriber, each[0])]
-                _arrive(subscriber, [each for one in mine for each in one])
-            for _, source in held if self._is_shared else ():
-                source.close()
-            self._report_unopened(followers)
+                    subscriber.receive(FilesDeleted(lost, REWRITTEN))
+            self._pass_on(opened, followers, _is_unknown)
+            self._report_failed(followers)
             return len(opened)
 
-    def _report_unopened(self, subscribers: list[Subscriber]) -> None:
+    def _pass_on(
+        self, opened: list[Opened], subscribers: Iterable[Subscriber], is_new: Callable[[Subscriber, Arrival], bool]
+    ) -> None:
+        for each in opened:
+            self._add(*each)
+        try:
+            for subscriber in subscribers:
+                parts = [self._part_for(subscriber, *each) for each in opened if is_new(subscriber, each[0])]
+                if mine := [each for part in parts for each in part]:
+                    subscriber.receive(SourcesArrived(mine))
+        finally:
+            for _, source in opened:
+                self.close(source)
+
+    def _part_for(self, subscriber: Subscriber, arrival: Arrival, source: ChunkSource) -> list[Opened]:
+        """Return the part of a new source for a subscriber, which is one more user: one source, or none."""
+        count = self._count(source, subscriber.part)
+        if not count:
+            if self.lost(source, subscriber.part):
+                error = FormatError(source.torn or "expected chunks, got none")
+                subscriber.receive(FileFailed(arrival.name, error))
+            return []
+        with self._table:
+            self._open[id(source)].users += 1
+        return [(replace(arrival, count=count), source)]
+
+    def _report_failed(self, subscribers: list[Subscriber]) -> None:
         """Report files that cannot be opened; of several parts, to the part of the first chunk."""
         for name, error in self.inlet.unopened():
             for subscriber in subscribers:
-                if subscriber.part is None or subscriber.part[0].parts(name, 1)[0] == subscriber.part[1]:
-                    subscriber.miss(name, error)
+                part = subscriber.part
+                if part is None or part.splitter.parts(name, 1)[0] == part.index:
+                    subscriber.receive(FileFailed(name, error))
 
     def follow(self) -> None:
         """Take new sources in a thread, until the last subscriber leaves."""
@@ -171,9 +200,9 @@ class Intake:
             while not self._stopping.is_set():
                 self.poll()
                 self.inlet.wait(PAUSE)
-        except BaseException as error:  # noqa: BLE001  handed to whoever waits for a batch
+        except BaseException as error:  # noqa: BLE001  raised to the consumer of each stream, which applies it
             for subscriber in list(self._subscribers):
-                subscriber.fail(error)
+                subscriber.events.append(IntakeFailed(error))
 
     def _resume(self, subscribers: list[Subscriber]) -> None:
         """Pass the sources that all subscribers know to the inlet; others come again, and who knows them skips them."""
@@ -185,136 +214,66 @@ class Intake:
         below = [each for each in known.values() if each.key <= newest and each.mtime_ns <= latest]
         self.inlet.resume(below, newest)
 
-    def _open(self, part: tuple[ChunkSourceSplitter, int] | None, arrival: Arrival) -> ChunkSource:
-        """Open a source again, for one subscriber. Raises what the inlet raises."""
-        if not self._is_shared:
-            return self.inlet.open(arrival)
-        held = self._shared.find(arrival)
-        if held is None:
-            held = self._shared.add(arrival, self.inlet.open(arrival))
-        return _view(held, part)
+    # Open sources and their users. Called by catalogs, from any thread.
+
+    def open(self, arrival: Arrival) -> ChunkSource:
+        """Open a source again, or share it if it is open, for one more user. Raises what the inlet raises."""
+        with self._table:
+            found = self._latest.get(_identity(arrival))
+            if found is not None:
+                found.users += 1
+                return found.source
+        return self._add(arrival, self.inlet.open(arrival))
+
+    def close(self, source: ChunkSource) -> None:
+        """Count one user less of a source, and close it after the last."""
+        with self._table:
+            found = self._open[id(source)]
+            found.users -= 1
+            if found.users:
+                return
+            del self._open[id(source)]
+            self._forget(found)
+        source.close()
+
+    def discard(self, source: ChunkSource) -> None:
+        """Share a source no further, because it cannot be read: its next user opens the file again."""
+        with self._table:
+            self._forget(self._open[id(source)])
+
+    def chunks(self, source: ChunkSource, part: SplitPart | None) -> Int | None:
+        """Return the chunks of a source that belong to a part, None for all of them. Hashes are cached."""
+        if part is None:
+            return None
+        cached = self._open[id(source)].parts
+        if part.splitter not in cached:
+            cached[part.splitter] = part.splitter.parts_of(source)
+        return np.flatnonzero(cached[part.splitter] == part.index)
+
+    def lost(self, source: ChunkSource, part: SplitPart | None) -> int:
+        """Return how many chunks damage took from a source, or from the part of it."""
+        if part is None:
+            return source.expected - len(source)
+        return int(np.count_nonzero(part.splitter.lost_of(source) == part.index))
+
+    def _count(self, source: ChunkSource, part: SplitPart | None) -> int:
+        chunks = self.chunks(source, part)
+        return len(source) if chunks is None else len(chunks)
+
+    def _add(self, arrival: Arrival, source: ChunkSource) -> ChunkSource:
+        """Register one user of a source that the inlet opened. An inlet may return one object several times."""
+        with self._table:
+            opened = self._open.setdefault(id(source), _OpenSource(source, _identity(arrival)))
+            opened.users += 1
+            self._latest[opened.identity] = opened
+        return source
+
+    def _forget(self, opened: _OpenSource) -> None:
+        if self._latest.get(opened.identity) is opened:
+            del self._latest[opened.identity]
 
 
-class _Table:
-    """Open sources by identity; each is closed after its last user."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._open: dict[tuple[str, int, int], _Shared] = {}
-
-    def find(self, arrival: Arrival) -> _SharedSource | None:
-        """Add a user; None if the source is not open."""
-        with self._lock:
-            shared = self._open.get(_identity(arrival))
-            return None if shared is None else self.hold(shared)
-
-    def add(self, arrival: Arrival, source: ChunkSource) -> _SharedSource:
-        """Add an opened source and a user; if another thread has opened it already, share that one."""
-        with self._lock:
-            shared = self._open.setdefault(_identity(arrival), _Shared(_identity(arrival), source))
-            held = self.hold(shared)
-        if shared.source is not source:
-            source.close()
-        return held
-
-    def hold(self, shared: _Shared) -> _SharedSource:
-        with self._lock:
-            shared.holders += 1
-        return _SharedSource(self, shared)
-
-    def release(self, shared: _Shared) -> None:
-        with self._lock:
-            shared.holders -= 1
-            last = shared.holders == 0
-            if last:
-                self.forget(shared)
-        if last:
-            shared.source.close()
-
-    def forget(self, shared: _Shared) -> None:
-        """Remove a source that is closed or unreadable, so that the next user opens it again."""
-        with self._lock:
-            if self._open.get(shared.identity) is shared:
-                del self._open[shared.identity]
-
-
-class _Shared:
-    def __init__(self, identity: tuple[str, int, int], source: ChunkSource) -> None:
-        self.identity, self.source, self.holders = identity, source, 0
-        self._parts: dict[ChunkSourceSplitter, npt.NDArray[np.int64]] = {}
-
-    def places(self, splitter: ChunkSourceSplitter, index: int) -> npt.NDArray[np.int64]:
-        """Return the chunks of a part; hashes are cached for other parts."""
-        parts = self._parts.get(splitter)
-        if parts is None:
-            parts = self._parts[splitter] = splitter.parts_of(self.source)
-        return np.flatnonzero(parts == index)
-
-    def lost(self, splitter: ChunkSourceSplitter, index: int) -> int:
-        """Return how many chunks a part has lost."""
-        return int(np.count_nonzero(splitter.lost_of(self.source) == index))
-
-
-class _SharedSource(ChunkSource):
-    """One user of a shared source."""
-
-    def __init__(self, table: _Table, shared: _Shared) -> None:
-        self.key, self.torn, self.shared, self._table = shared.source.key, shared.source.torn, shared, table
-        self._is_open = True
-
-    def __len__(self) -> int:
-        return len(self.shared.source)
-
-    @property
-    def expected(self) -> int:
-        return self.shared.source.expected
-
-    def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
-        try:
-            return self.shared.source.load(i, wanted)
-        except OSError:
-            self._table.forget(self.shared)
-            raise
-
-    def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[npt.NDArray[np.uint8] | None]:
-        return self.shared.source.load_some(chunks, wanted)
-
-    def again(self) -> _SharedSource:
-        """Add a user."""
-        return self._table.hold(self.shared)
-
-    def close(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._table.release(self.shared)
-
-
-def _count(held: _SharedSource, subscriber: Subscriber) -> int:
-    """Return how many chunks of a source are for a subscriber."""
-    return len(held) if subscriber.part is None else len(held.shared.places(*subscriber.part))
-
-
-def _part_for(subscriber: Subscriber, arrival: Arrival, source: ChunkSource) -> list[Opened]:
-    """Return the part of a new source for a subscriber: one source, or none."""
-    if not isinstance(source, _SharedSource):
-        return [(arrival, source)]
-    count = _count(source, subscriber)
-    if not count and subscriber.part is not None and source.shared.lost(*subscriber.part):
-        subscriber.miss(arrival.name, FormatError(source.torn or "expected chunks, got none"))
-    return [(replace(arrival, count=count), _view(source.again(), subscriber.part))] if count else []
-
-
-def _view(held: _SharedSource, part: tuple[ChunkSourceSplitter, int] | None) -> ChunkSource:
-    """Return a subscriber's part of a source."""
-    return held if part is None else ChunkSubset(held, held.shared.places(*part), held.shared.lost(*part))
-
-
-def _arrive(subscriber: Subscriber, opened: list[Opened]) -> None:
-    if opened:
-        subscriber.arrive(opened)
-
-
-def _identity(arrival: Arrival) -> tuple[str, int, int]:
+def _identity(arrival: Arrival) -> Identity:
     return arrival.name, arrival.size, arrival.mtime_ns
 
 

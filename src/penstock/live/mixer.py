@@ -16,6 +16,7 @@ from penstock.flow.ordered_map import OrderedMap
 from penstock.live.account import FIGURES
 from penstock.live.block import Block, Part
 from penstock.live.chunks import Unpacked, joined
+from penstock.live.events import PipelineFailure
 from penstock.live.intake import Intake
 from penstock.live.join import Joiner
 from penstock.live.options import LiveOptions, Stream
@@ -27,15 +28,15 @@ STREAM = 48  # bits of a chunk's number in its own pool; above them is the numbe
 LOG = logging.getLogger("penstock.live")
 
 
-class Output(Protocol):
-    """Queue of batches that are ready for the consumer."""
+class LiveStage(Protocol):
+    """Stage of a pipeline with threads."""
 
-    def close(self, error: BaseException | None = None) -> None:
+    def close(self) -> None:
         """Start no further work."""
         ...
 
-    def join(self, timeout: float | None = None) -> None:
-        """Wait for the threads."""
+    def join(self) -> None:
+        """Wait for the threads of the closed stage, and close its files."""
         ...
 
 
@@ -43,7 +44,8 @@ class StreamMixer:
     """Joins the positions of streams, mixes them in one reservoir and cuts them into batches.
 
     All threads of a pipeline refer to this, and none to the `LivePipeline` itself: so one that is dropped without being
-    stopped is noticed, and ends them. `output` is what works on the batches; it is closed with this.
+    stopped is noticed, and ends them. `stages` are its stages with threads, from files to batches: the streams, and
+    behind them the stage of the pipeline that works on the batches.
 
     Frames of stream `i` have chunk numbers from `i << 48` on. `lock` guards everything that a state has in it. Raises
     `PlanError` for streams of one name.
@@ -51,7 +53,6 @@ class StreamMixer:
 
     def __init__(self, streams: Sequence[Stream], options: LiveOptions, metrics: Metrics, threads: int) -> None:
         self.lock = threading.RLock()
-        self.output: Output | None = None
         self.pending: Mapping[str, Any] | None = None  # a state whose frames are not yet asked for
         self._metrics, self._threads = metrics, threads
         self._is_running = False
@@ -60,10 +61,12 @@ class StreamMixer:
         if len(set(names)) < len(names):
             raise PlanError(f"expected streams of different names, got {names}")
         suffixes = [f".{name}" for name in names] if len(streams) > 1 else [""]
-        self.feeds = [
-            LiveStream(stream, stream.options(options, i), metrics, suffix, threads, self._fail, self._sweep)
+        failure = PipelineFailure()
+        self.streams = [
+            LiveStream(stream, stream.options(options, i), metrics, suffix, threads, failure)
             for i, (stream, suffix) in enumerate(zip(streams, suffixes, strict=True))
         ]
+        self.stages: list[LiveStage] = [*self.streams]
         self.sampler = ShufflingFrameSampler(
             options.reservoir,
             options.batch_size,
@@ -75,7 +78,7 @@ class StreamMixer:
     @property
     def intakes(self) -> list[Intake]:
         """Intakes of all streams, each once."""
-        return list(dict.fromkeys(feed.intake for feed in self.feeds))
+        return list(dict.fromkeys(stream.intake for stream in self.streams))
 
     def begin(self, options: LiveOptions) -> None:
         """Take the existing sources, and start to follow the inlets of streams that follow."""
@@ -88,29 +91,18 @@ class StreamMixer:
         for intake in self.intakes:
             intake.begin()
         if options.follow is False:
-            for feed in self.feeds:
-                feed.finish()
+            for stream in self.streams:
+                stream.finish()
         elif options.follow is True:
-            for intake in dict.fromkeys(feed.intake for feed in self.feeds if feed.follows):
+            for intake in dict.fromkeys(stream.intake for stream in self.streams if stream.follows):
                 intake.follow()
 
-    def close_feeds(self) -> None:
-        """Close the files of all streams and unlock their journals. The output keeps its error."""
-        for feed in self.feeds:
-            feed.close()
-        for feed in self.feeds:
-            feed.join()
-
     def stop(self) -> None:
-        """End all threads and close all files. Stopping twice is fine."""
-        for feed in self.feeds:
-            feed.close()
-        if self.output is not None:
-            self.output.close()
-        for feed in self.feeds:
-            feed.join()
-        if self.output is not None:
-            self.output.join()
+        """End all threads, close all files, and unlock the journals. Stopping twice is fine."""
+        for stage in self.stages:
+            stage.close()
+        for stage in self.stages:
+            stage.join()
         if self._is_running:
             self._is_running = False
             found = self.account()
@@ -120,7 +112,7 @@ class StreamMixer:
 
     def account(self) -> dict[str, int]:
         """Return the counts of the chunks of all streams: see `penstock.live.account.ChunkAccount`."""
-        every = [feed.account.figures(feed.pool.window[0]) for feed in self.feeds]
+        every = [stream.figures() for stream in self.streams]
         return {name: sum(found[name] for found in every) for name in FIGURES}
 
     def batches(self) -> Iterator[SampledBatch]:
@@ -134,37 +126,34 @@ class StreamMixer:
             if i is None:
                 self.sampler.finish()
                 continue
-            each = self.feeds[i].next()
+            each = self.streams[i].next()
             if each is None:
-                self.feeds[i].check(self.feeds[i].tally.finish())
+                self.streams[i].check(self.streams[i].tally.finish())
                 self.join.end(i)
             else:
                 self._take(i, each)
 
-    def _fail(self, error: BaseException) -> None:
-        """End with the error of the intake thread."""
-        if self.output is not None:
-            self.output.close(error)
-        for feed in self.feeds:
-            feed.pool.close()
-
     def _take(self, i: int, each: Unpacked) -> None:
         """Return the next blocks of a stream."""
-        feed = self.feeds[i]
+        stream = self.streams[i]
         with self.lock:
-            barren = feed.tally.add(each)
-            feed.end = each.end
-            for block in each.blocks if len(self.feeds) == 1 else feed.of_one_width(each.blocks):
+            barren = stream.tally.add(each)
+            stream.end = each.end
+            for block in each.blocks if len(self.streams) == 1 else stream.of_one_width(each.blocks):
+                stream.buffered(block)
                 self.join.put(i, _of_stream(block, i))
                 self._mix()
-        feed.check(barren)
-        feed.taken(each)
+        stream.check(barren)
+        if stream.taken(each):
+            self.update_references()
+            for each_stream in self.streams:
+                each_stream.forget()
 
     def _mix(self) -> None:
         """Pass joined frames to the sampler."""
         with self.lock:
             while (taken := self.join.take()) is not None:
-                self.sampler.take([taken[0]], sum(feed.end for feed in self.feeds))
+                self.sampler.take([taken[0]], sum(stream.end for stream in self.streams))
 
     def _fetch(self, chunk: Int, place: Place) -> Iterator[tuple[Int, Block]]:
         """Yield frames by reference; each chunk is read once. Frames that cannot be read are counted."""
@@ -190,7 +179,7 @@ class StreamMixer:
     def _frames(self, chunk: int, places: Int) -> Block | None:
         """Return frames by reference to one chunk."""
         i = chunk >> STREAM
-        block = self.feeds[i].fetch(chunk - (i << STREAM), places)
+        block = self.streams[i].fetch(chunk - (i << STREAM), places)
         return None if block is None else _of_stream(block, i)
 
     def _fetched(self, chunk: Int, place: Place) -> Block:
@@ -201,17 +190,17 @@ class StreamMixer:
         order = np.argsort(np.concatenate([index for index, _ in pieces]))
         return Block.join([block for _, block in pieces]).take(order)
 
-    def _sweep(self) -> None:
-        """Forget chunks that are neither in a pool nor referenced by a buffered frame."""
+    def update_references(self) -> None:
+        """Set the smallest number of the chunks of each stream that a buffered frame is from."""
         with self.lock:
-            if len(self.feeds) == 1 and self.pending is None:
-                self.feeds[0].forget(self.sampler.oldest())
+            if len(self.streams) == 1 and self.pending is None:
+                self.streams[0].referenced = self.sampler.oldest()
                 return
             held = self._references()
-        for i, feed in enumerate(self.feeds):
+        for i, stream in enumerate(self.streams):
             mine = [chunk[chunk >> STREAM == i] for chunk in held]
             least = [int(chunk.min()) - (i << STREAM) for chunk in mine if len(chunk)]
-            feed.forget(min(least, default=None))
+            stream.referenced = min(least, default=None)
 
     def _references(self) -> list[Int]:
         """Return the chunks of all buffered frames, and of all frames of a state that is not loaded yet."""

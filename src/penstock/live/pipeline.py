@@ -98,8 +98,9 @@ class LivePipeline(Iterator[Arrays]):
             self._metrics.stages.update({each.name: each for each in hooks.transform.metrics(max(self._threads, 1))})
         streams = [replace(stream, hooks=stream.hooks or hooks) for stream in streams]
         self._mixer = StreamMixer(streams, options, self._metrics, self._threads)
-        self._feeds = self._mixer.feeds
-        self._decoded = self._mixer.output = self._make_tensors(decode)
+        self._streams = self._mixer.streams
+        self._decoded = self._make_tensors(decode)
+        self._mixer.stages.append(self._decoded)
         self._got = self._drops = 0  # batches, of earlier lives too
         self._started = False
         self._finalizer = weakref.finalize(self, _stop_later, self._mixer, self._home)
@@ -122,17 +123,17 @@ class LivePipeline(Iterator[Arrays]):
     @property
     def pool(self) -> ShufflingChunkPool:
         """The pool; with several streams, the pool of the first."""
-        return self._feeds[0].pool
+        return self._streams[0].pool
 
     @property
     def pools(self) -> list[ShufflingChunkPool]:
         """The pool of each stream."""
-        return [feed.pool for feed in self._feeds]
+        return [stream.pool for stream in self._streams]
 
     @property
     def status(self) -> str:
         """Present activity: `reading`, or what the pipeline waits for, such as an unmounted disk."""
-        every = [feed.status for feed in self._feeds]
+        every = [stream.status for stream in self._streams]
         return next((status for status in every if status != "reading"), "reading")
 
     def account(self) -> dict[str, int]:
@@ -157,7 +158,7 @@ class LivePipeline(Iterator[Arrays]):
             self._mixer.begin(self.options)
         except BaseException as error:
             self._decoded.close(error)
-            self._mixer.close_feeds()
+            self._mixer.stop()
             raise
         self._decoded.start()
 
@@ -207,13 +208,13 @@ class LivePipeline(Iterator[Arrays]):
     def fingerprint(self) -> str:
         """Digest of all options that decide the order, without the data, which grow."""
         own = {"version": VERSION, "stop": self.options.stop, "weights": self._weights}
-        told = {**own, "streams": [feed.decides() for feed in self._feeds]}
+        told = {**own, "streams": [stream.decides() for stream in self._streams]}
         return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()
 
     @property
     def repeatable(self) -> bool:
         """Whether every run gives the same batches, because no stream follows its files."""
-        return not any(feed.follows for feed in self._feeds)
+        return not any(stream.follows for stream in self._streams)
 
     def maybe_get_next(self) -> Arrays | None:
         """Return the arrays of the next batch if they are ready, else None. Raises as `get_next`."""
@@ -230,8 +231,8 @@ class LivePipeline(Iterator[Arrays]):
     def metrics(self) -> dict[str, Any]:
         """Return the metrics of all stages: see `penstock.flow.metrics.Metrics.snapshot`."""
         self._home.check()
-        for feed in self._feeds:
-            feed.gauges()
+        for stream in self._streams:
+            stream.gauges()
         self._metrics.stage("shuffling_frame_sampler").gauges.update(frames=self._mixer.sampler.held())
         return self._metrics.snapshot()
 
@@ -250,7 +251,7 @@ class LivePipeline(Iterator[Arrays]):
             held = mixer.pending
             if held is not None and not any(intake.begun for intake in mixer.intakes):
                 return dict(held)
-            streams = [feed.state_dict() for feed in self._feeds]
+            streams = [stream.state_dict() for stream in self._streams]
             join = mixer.join.state_dict() if held is None else held["join"]
             sampler = mixer.sampler.state_dict() if held is None else held["sampler"]
             counts = {"got": self._got, "dropped": self._drops + self._decoded.stats()["drops"]}
@@ -270,12 +271,13 @@ class LivePipeline(Iterator[Arrays]):
         theirs = {name: state.get(name) for name in mine}
         if mine != theirs:
             raise StateError(f"expected the state of a run with {mine}, got one with {theirs}")
-        for feed, held in zip(self._feeds, state["streams"], strict=True):
-            feed.check_state(held)
+        for stream, held in zip(self._streams, state["streams"], strict=True):
+            stream.check_state(held)
         check_seal(state)
-        for feed, held in zip(self._feeds, state["streams"], strict=True):
-            feed.load_state_dict(held)
+        for stream, held in zip(self._streams, state["streams"], strict=True):
+            stream.load_state_dict(held)
         self._got, self._drops, self._mixer.pending = int(state["got"]), int(state["dropped"]), state
+        self._mixer.update_references()
 
 
 def _stop_later(mixer: StreamMixer, home: HomeProcess) -> None:

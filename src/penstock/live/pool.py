@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from penstock.core.boundary import loading_state
 from penstock.errors import PlanError, StateError
 from penstock.flow.queue import QueueClosed, wait_until
+from penstock.live.events import Event, EventLog, SourceLeft, SourcePlaced, SourceRemoved
 from penstock.live.hanse import Float, HanseSampling
 from penstock.live.journal import Arrival, Journal, Move
 from penstock.live.stream_shuffler import StreamShuffler
@@ -58,8 +59,8 @@ class ShufflingChunkPool:
     `remove` takes out sources whose files were deleted: their chunks are not drawn from then on, and the window is the
     newest `size` chunks of its other sources.
 
-    `placed` is called with the first number of each new source, `left` with the first number of each source that
-    leaves, and `removed` for each source that is removed.
+    `events` gets a `SourcePlaced`, `SourceLeft` or `SourceRemoved` for each source that comes or goes, in the order of
+    the moves; whoever gives such a log takes them out of it.
 
     Memory: some 300 bytes a source and 8 bytes a chunk of the window. Raises `PlanError` for an empty window.
 
@@ -80,15 +81,13 @@ class ShufflingChunkPool:
         journal: Journal | None = None,
         replay: Sequence[Move] | None = None,
         hanse: HanseSampling | None = None,
-        placed: Callable[[int, Arrival], None] | None = None,
-        left: Callable[[int], None] | None = None,
-        removed: Callable[[int, Arrival], None] | None = None,
+        events: EventLog | None = None,
     ) -> None:
         if size < 1 or (passes is not None and passes < 1):
             raise PlanError(f"expected a window of at least one chunk and at least one pass, got {size} and {passes}")
         self.size, self.seed, self.passes = size, seed, passes
         self._journal, self._replay, self._hanse = journal, replay, hanse
-        self._on_placed, self._on_left, self._on_removed = placed, left, removed
+        self._events = events
         self._changed = threading.Condition(threading.RLock())
         self._shuffler = StreamShuffler(seed)
         self._sources: deque[tuple[int, Arrival]] = deque()
@@ -151,11 +150,14 @@ class ShufflingChunkPool:
     def remove(self, numbers: Iterable[int]) -> None:
         """Remove the sources of some chunks, whose files were deleted, before the next draw.
 
-        Chunks outside of the window are ignored. In a replay, removals come from the journal and all are ignored.
+        Chunks outside of the window are ignored. In a replay, removals come from the journal and all are ignored, as
+        they are once the pool is closed.
         """
         if self._replay is not None:
             return
         with self._changed:
+            if self._closed:
+                return
             moves = [move for number in numbers if (move := self._remove(number)) is not None]
             if self._journal is not None and moves:
                 self._journal.write(moves)
@@ -263,8 +265,7 @@ class ShufflingChunkPool:
         self._newest = max(self._newest, arrival.key)
         if self._next > 0 or arrival.key > self._anchor:
             self._since += arrival.count
-        if self._on_placed is not None:
-            self._on_placed(lo, arrival)
+        self._tell(SourcePlaced(lo, arrival))
         left: list[str] = []
         while len(self._sources) > 1 and self._chunks - self._sources[0][1].count >= self.size:
             left.append(self._leave())
@@ -275,8 +276,7 @@ class ShufflingChunkPool:
         """Remove the oldest source and return its name."""
         first, gone = self._sources.popleft()
         self._chunks -= gone.count
-        if self._on_left is not None:
-            self._on_left(first)
+        self._tell(SourceLeft(first))
         return gone.name
 
     def _remove(self, number: int) -> Move | None:
@@ -289,8 +289,7 @@ class ShufflingChunkPool:
         self._chunks -= arrival.count
         self._moves += 1
         self._shuffler.remove(lo, lo + arrival.count)
-        if self._on_removed is not None:
-            self._on_removed(lo, arrival)
+        self._tell(SourceRemoved(lo, arrival))
         return Move(self._next, lo, None, (arrival.name,))
 
     def _move_window(self) -> None:
@@ -306,6 +305,10 @@ class ShufflingChunkPool:
             held = self._uses[base - self._base : self._upper - self._base]
             grown[: len(held)] = held
             self._uses, self._base = grown, base
+
+    def _tell(self, event: Event) -> None:
+        if self._events is not None:
+            self._events.append(event)
 
     def anchor(self) -> str:
         """Return the key that chunks are counted from; empty before one was set."""
@@ -374,8 +377,7 @@ class ShufflingChunkPool:
             self._log = deque(log)
             self._again = deque(self._log)
             for lo, arrival in self._sources:
-                if self._on_placed is not None:
-                    self._on_placed(lo, arrival)
+                self._tell(SourcePlaced(lo, arrival))
             if self._journal is not None:
                 self._journal.resume(self._moves)
 

@@ -15,8 +15,8 @@ from penstock.errors import SpecError
 from penstock.flow.metrics import StageMetrics
 from penstock.formats.base.chunks import ChunkSource, Wanted, chosen
 from penstock.formats.base.source import Source
-from penstock.live.catalog import SourceGone
 from penstock.live.chunk_sources import Inlet, Opened
+from penstock.live.failures import SourceGone
 from penstock.live.journal import Arrival
 
 
@@ -98,14 +98,14 @@ class EpisodeInlet(Inlet):
 
     def open(self, arrival: Arrival) -> ChunkSource:
         """As `Inlet.open`."""
-        first = int(arrival.key)
-        if first + arrival.count > len(self.source):
+        first, last = _range(arrival)
+        if last > len(self.source):
             raise SourceGone(f"expected {arrival.name}, got a source of {len(self.source)} episodes")
-        return _EpisodeChunks(self, first, arrival.count)
+        return _EpisodeChunks(self, first, last - first)
 
     def resume(self, known: Sequence[Arrival], newest: str) -> None:
         """As `Inlet.resume`."""
-        self._seen = max((int(a.key) + a.count for a in known), default=int(newest or 0))
+        self._seen = max((_range(arrival)[1] for arrival in known), default=int(newest or 0))
         self._resumed = True
 
     def read(self, episode: int) -> npt.NDArray[np.uint8]:
@@ -124,6 +124,12 @@ class EpisodeInlet(Inlet):
         self.metrics.add(sources=1, chunks=last - first)
         arrival = Arrival(f"episodes {first}:{last}", f"{first:012d}", last - first)
         return [(arrival, _EpisodeChunks(self, first, last - first))]
+
+
+def _range(arrival: Arrival) -> tuple[int, int]:
+    """Return the episodes of a source. Of a part of it, `count` is smaller than their number."""
+    last = arrival.name.rpartition(":")[2]
+    return int(arrival.key), int(last) if last.isdecimal() else int(arrival.key) + arrival.count
 
 
 class _EpisodeChunks(ChunkSource):

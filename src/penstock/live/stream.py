@@ -1,10 +1,17 @@
-"""`LiveStream`: one pool and the stages that read the chunks that it draws."""
+"""`LiveStream`: one pool and the stages that read the chunks that it draws.
+
+The stream owns an event log (`penstock.live.events`). Its stages append to it from any thread, and `catch_up` alone
+applies it, one event after the other, to pool, catalog and account. It runs before each draw, so that a source that is
+gone is not drawn again, and after it, so that the catalog knows every number that a reading thread gets. Nothing below
+refers to the stream, and the stream refers to nothing above it: `PipelineFailure` carries an error of the intake to the
+next draw of all streams of a pipeline, from where it travels in the order of the results.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple
 from typing import Any
 
@@ -16,13 +23,27 @@ from penstock.errors import DataError, StateError
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.metrics import Metrics
 from penstock.flow.ordered_map import OrderedMap
-from penstock.formats.base.chunks import ChunkSource
+from penstock.flow.queue import SLICE
 from penstock.live.account import ChunkAccount, Outcome
 from penstock.live.block import Block
 from penstock.live.catalog import ChunkCatalog
-from penstock.live.chunk_sources import ChunkSourceLoader, Opened
+from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.chunk_stages import ChunkStages
 from penstock.live.chunks import ChunkReader, Loaded, Unpacked
+from penstock.live.events import (
+    ChunkGone,
+    Event,
+    EventLog,
+    FileFailed,
+    FilesDeleted,
+    IntakeFailed,
+    PipelineFailure,
+    SourceLeft,
+    SourceOpened,
+    SourcePlaced,
+    SourceRemoved,
+    SourcesArrived,
+)
 from penstock.live.extractor import SimpleChunkExtractor
 from penstock.live.failures import outcome_of
 from penstock.live.hanse import HanseSampling
@@ -45,8 +66,9 @@ SWEEP = 1024  # blocks, or sources, after which unreachable chunks are forgotten
 class LiveStream:
     """Iterator over blocks of positions of one stream, in the order of its draws. Gets its sources from an `Intake`.
 
-    `options` are the options of the stream; `suffix` is appended to the names of its stages; `fail` is called with
-    errors of the intake thread; `due` is called when chunks should be forgotten.
+    `options` are the options of the stream; `suffix` is appended to the names of its stages; `failure` is shared by the
+    streams of a pipeline. `referenced` is set by the owner, which buffers frames: at most the smallest number of the
+    chunks that they are from; None for no frames.
 
     A stream that follows its files waits where others end: while no file can be read, and when all sources are gone.
     `status` says what it waits for.
@@ -59,13 +81,14 @@ class LiveStream:
         metrics: Metrics,
         suffix: str,
         threads: int,
-        fail: Callable[[BaseException], None],
-        due: Callable[[], None],
+        failure: PipelineFailure,
     ) -> None:
-        self.options, self.fail, self._due = options, fail, due
+        self.options, self._failure = options, failure
         self._metrics, self._suffix, self._replays = metrics, suffix, stream.replay is not None
-        self.part = (stream.inlet.splitter, stream.inlet.index) if isinstance(stream.inlet, SplitPart) else None
+        self.part = stream.inlet if isinstance(stream.inlet, SplitPart) else None
         self.known: dict[str, Arrival] | None = None
+        self.events = EventLog()
+        self._applying = threading.RLock()
         self._owns_journal = isinstance(stream.journal, str | os.PathLike)
         self._journal = Journal(stream.journal) if isinstance(stream.journal, str | os.PathLike) else stream.journal
         self.intake = Intake.of(stream.inlet)
@@ -74,20 +97,20 @@ class LiveStream:
         self.account = ChunkAccount(options.max_lost, retries=self.follows)
         self._stopping = threading.Event()
         self._unreadable = False
+        self.intake.join(self)
         # What does not follow has no reason to wait for a disk: what cannot be read now is lost to it.
-        outage = self.intake.inlet if self.follows else None
-        self._catalog = ChunkCatalog(self.intake.join(self), on_open=self._opened, outage=outage)
+        self._catalog = ChunkCatalog(self.intake, part=self.part, events=self.events, waits=self.follows)
         self._hanse = None if options.hanse_gamma is None else HanseSampling(options.hanse_gamma, options.seed)
         self.pool = self._make_pool(stream)
         self.end = self._blocks = self._sources = 0
+        self.referenced: int | None = None
         self._width: int | None = None
         self.tally = PassStats(PATIENCE + (int(1 / options.share) if options.share else 0))
         self._make_reader(stream.hooks or ChunkFunctions(), threads)
 
     def _make_pool(self, stream: Stream) -> ShufflingChunkPool:
         o = self.options
-        common: dict[str, Any] = {"placed": self._placed, "left": self._catalog.left, "removed": self._removed}
-        common |= {"journal": self._journal, "replay": stream.replay}
+        common: dict[str, Any] = {"events": self.events, "journal": self._journal, "replay": stream.replay}
         if stream.in_turn:
             return SimpleChunkExtractor(o.seed, **common)
         passes = 1 if o.passes is None and o.follow is False else o.passes
@@ -105,9 +128,8 @@ class LiveStream:
                 each.gauges["part_of"] = f"{runs_it}{self._suffix}"  # whose threads do its work
                 if each not in self._metrics.stages.values():  # several streams may have it
                     self._metrics.stages[f"{each.name}{self._suffix}"] = each
-        gone = self._gone if self.follows else None
         self._reader = ChunkReader(
-            self._catalog, unpacker, hooks, self._hanse, stage, self._store, account=self.account, gone=gone
+            self._catalog, unpacker, hooks, self._hanse, stage, self._store, account=self.account, events=self.events
         )
         self.maps: list[OrderedMap[Any, Any]] = []
         limits = PrefetchLimits(n, 2 * n + 2, o.nbytes)
@@ -121,12 +143,18 @@ class LiveStream:
         self._unpacked: OrderedMap[Any, Unpacked] = unpacked
         self.maps.append(unpacked)
 
-    def _gone(self, number: int) -> None:
-        self.pool.remove([number])
-
     def _draws(self) -> Iterator[Draws]:
         together = self.options.draws * (1 if self._store is None and self._hanse is None else CHEAP)
-        while (draws := self.pool.draw(together)) is not None:
+        while True:
+            self._failure.check()
+            self.catch_up()
+            try:
+                draws = self.pool.draw(together, SLICE)
+            except TimeoutError:
+                continue  # the window is empty
+            if draws is None:
+                return
+            self.catch_up()
             yield draws
 
     def _decide(self, loaded: Iterable[Loaded]) -> Iterator[Loaded]:
@@ -137,12 +165,17 @@ class LiveStream:
         """Return the blocks of the next draws; None at the end. Waits."""
         return next(self._unpacked, None)
 
-    def taken(self, each: Unpacked) -> None:
-        """Mark the blocks of some draws as taken: a state does not repeat them."""
+    def buffered(self, block: Block) -> None:
+        """Note that the owner buffers frames of this stream, before the draw that they are from counts as taken."""
+        if len(block):
+            least = int(block.chunk.min())
+            self.referenced = least if self.referenced is None else min(least, self.referenced)
+
+    def taken(self, each: Unpacked) -> bool:
+        """Mark the blocks of some draws as taken: a state does not repeat them. Return whether it is time to sweep."""
         self.pool.taken(each.end)
         self._blocks += 1
-        if self._blocks % SWEEP == 0:
-            self._due()
+        return self._blocks % SWEEP == 0
 
     def of_one_width(self, blocks: list[Block]) -> list[Block]:
         """Return the blocks with the row width of the first block ever; others are dropped and counted."""
@@ -155,7 +188,7 @@ class LiveStream:
                 self._reader.metrics.add(**{"failed.width": len(block)})
         return found
 
-    # Called by the intake.
+    # What the intake looks at.
 
     @property
     def newest(self) -> str:
@@ -173,46 +206,63 @@ class LiveStream:
         """Whether the stream takes new files."""
         return self.options.follow is not False and not self._replays
 
-    def arrive(self, opened: list[Opened]) -> None:
-        """Take sources in, in their order."""
-        for arrival, source in opened:
-            self._catalog.offer(arrival, source)
-        self.pool.arrive([arrival for arrival, _ in opened])
-        before, self._sources = self._sources, self._sources + len(opened)
-        if before // SWEEP != self._sources // SWEEP:
-            self._due()
+    # Events.
 
-    def lose(self, names: Collection[str], why: str) -> None:
-        """Remove the sources of deleted files from the window."""
-        lost = self._catalog.lose(names, why)
+    def receive(self, event: Event) -> None:
+        """Apply an event now, after all earlier ones. Any thread."""
+        with self._applying:
+            self.events.append(event)
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Apply all events so far, in their order. Any thread; when it returns, none is half applied."""
+        with self._applying:
+            while self.events:
+                self._apply(self.events.popleft())
+
+    def _apply(self, event: Event) -> None:
+        """Apply one event. Events that follow from it are appended to the log."""
+        match event:
+            case SourcesArrived(opened):
+                for arrival, source in opened:
+                    self._catalog.offer(arrival, source)
+                self.pool.arrive([arrival for arrival, _ in opened])
+            case SourcePlaced(lo, arrival):
+                self.account.place(lo, arrival)
+                self._catalog.place(lo, arrival)
+                self._sources += 1
+                if self._sources % SWEEP == 0:
+                    self.forget()
+            case SourceOpened(lo, torn):
+                self.account.tear(lo, torn)
+            case SourceLeft(lo):
+                self._catalog.leave(lo)
+            case SourceRemoved(lo, arrival):
+                self.account.settle(range(lo, lo + arrival.count), Outcome.GONE)
+                self._catalog.leave(lo)
+            case FilesDeleted(names, why):
+                self._remove(self._catalog.lose(names, why))
+            case ChunkGone(number):
+                self._remove([number])
+            case FileFailed(name, error):
+                self.account.file(name, outcome_of(error))
+                try:
+                    self.account.check(self._report)
+                except DataError as lost:
+                    self._failure.set(lost)
+            case IntakeFailed(error):
+                self._failure.set(error)
+
+    def _remove(self, numbers: list[int]) -> None:
+        """Remove the sources of chunks from the window. A stream that does not follow its files draws them on."""
         if self.follows:
-            self.pool.remove(lost)
-
-    def miss(self, name: str, error: BaseException) -> None:
-        """Count a new file that cannot be opened."""
-        self.account.file(name, outcome_of(error))
-        try:
-            self.account.check(self._report)
-        except DataError as lost:
-            self.fail(lost)
-
-    # Called by the pool and the catalog.
-
-    def _placed(self, lo: int, arrival: Arrival) -> None:
-        self.account.place(lo, arrival)
-        self._catalog.placed(lo, arrival)
-
-    def _removed(self, lo: int, arrival: Arrival) -> None:
-        self.account.settle(range(lo, lo + arrival.count), Outcome.GONE)
-        self._catalog.left(lo)
-
-    def _opened(self, lo: int, source: ChunkSource) -> None:
-        self.account.tear(lo, source.expected - len(source))
+            self.pool.remove(numbers)
 
     # Called by the pipeline.
 
     def finish(self) -> None:
         """End the arrival of sources. Raises `DataError` if none arrived."""
+        self.catch_up()
         if self.pool.window[1] == 0 and not self._replays:
             raise DataError(f"expected chunks to read, got none: {self._report()}")
         self.pool.finish()
@@ -222,6 +272,7 @@ class LiveStream:
 
         If no chunk could be read for now and more may come, wait a moment instead.
         """
+        self.catch_up()
         self.account.check(self._report)
         is_unread = barren == "unread" and self.follows
         self._unreadable = is_unread or (self._unreadable and self.tally.good == 0)
@@ -233,6 +284,7 @@ class LiveStream:
     @property
     def status(self) -> str:
         """Present activity: `reading`, or what the stream waits for."""
+        self.catch_up()
         if self.follows and (away := self.intake.inlet.away):
             return f"waiting for files: {away}"
         if self._unreadable:
@@ -241,19 +293,31 @@ class LiveStream:
             return "waiting for the first files" if self.pool.window[1] == 0 else "waiting for new files"
         return "reading"
 
+    def figures(self) -> dict[str, int]:
+        """Return the counts of the chunks of this stream by name."""
+        self.catch_up()
+        return self.account.figures(self.pool.window[0])
+
     def fetch(self, number: int, places: npt.NDArray[np.int64]) -> Block | None:
         """Return frames by reference; None if they cannot be read."""
         return self._reader.fetch(number, places)
 
-    def forget(self, oldest: int | None) -> None:
-        """Forget chunks below the oldest chunk that is still referenced."""
-        below = self.pool.oldest() if oldest is None else min(oldest, self.pool.oldest())
+    def forget(self) -> None:
+        """Forget chunks that can neither be drawn nor be referenced any more. Any thread.
+
+        The pool is asked first: frames of a draw that leaves its log in between are in `referenced` by then, and frames
+        of later draws are of its window.
+        """
+        below = self.pool.oldest()
+        if self.referenced is not None:
+            below = min(below, self.referenced)
         self._catalog.forget(below)
         self._reader.forget(below)
         self.account.forget(below)
 
     def gauges(self) -> None:
         """Update the gauges of the stages."""
+        self.catch_up()
         (lo, hi), current = self.pool.window, self.pool.chunks
         stage = self._metrics.stage(f"shuffling_chunk_pool{self._suffix}")
         stage.gauges.update(chunk_sources=len(self.pool.sources), chunks_current=current, chunks_total=hi)
@@ -292,9 +356,12 @@ class LiveStream:
 
     def state_dict(self) -> dict[str, Any]:
         """Of the draws that were taken: the pool, and what left its window and may be asked for again."""
-        pool = self.pool.state_dict(taken=self.end)
-        held = [[lo, *astuple(arrival)] for lo, arrival in self._catalog.sources_that_left()]
-        mine = {"tally": self.tally.state_dict(), "account": self.account.state_dict()}
+        with self._applying:
+            self.catch_up()
+            pool = self.pool.state_dict(taken=self.end)
+            self.catch_up()  # a replay moves the window at any time: what left it by now has to be in `left`
+            held = [[lo, *astuple(arrival)] for lo, arrival in self._catalog.sources_that_left()]
+            mine = {"tally": self.tally.state_dict(), "account": self.account.state_dict()}
         return {**self.decides(), "end": self.end, "pool": pool, "left": held, **mine}
 
     def decides(self) -> dict[str, Any]:
@@ -315,9 +382,10 @@ class LiveStream:
             raise StateError("expected states to be loaded before anything has started that reads the same data")
         self.account.load_state_dict(state["account"])
         for lo, *fields in state["left"]:
-            self._catalog.placed(int(lo), Arrival(*fields))
-            self._catalog.left(int(lo))
+            self._catalog.place(int(lo), Arrival(*fields))
+            self._catalog.leave(int(lo))
         self.pool.load_state_dict(state["pool"])
+        self.catch_up()
         self.tally.load_state_dict(state["tally"])
         self.end = int(state["end"])
         known = [arrival for _, arrival in [*self.pool.sources, *self._catalog.sources_that_left()]]

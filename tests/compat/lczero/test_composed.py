@@ -119,7 +119,7 @@ def test_outputs_of_one_loader_look_at_the_files_once(monkeypatch: pytest.Monkey
     monkeypatch.setattr(live, "open_chunks", counting)
     with finite(split_config(GOLDEN / "formats")) as loader:
         every = counted(batches_of(loader, "train")) + counted(batches_of(loader, "test"))
-        scanned = {id(p._feeds[0].intake.inlet) for p in loader.pipelines.values()}
+        scanned = {id(p._streams[0].intake.inlet) for p in loader.pipelines.values()}
     assert every.total() > 0
     assert len(scanned) == 1
     assert sorted(opened) == sorted(path.name for path in (GOLDEN / "formats").iterdir())
