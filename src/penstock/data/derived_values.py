@@ -165,7 +165,8 @@ class MemoryValues:
     def _take(self, known: MemoryValues) -> None:
         """Copy finished ranges that are the same in both."""
         shared = min(len(known._cuts), len(self._cuts))
-        equal = np.cumprod(known._cuts[:shared] == self._cuts[:shared]).sum() - 1
+        other = np.flatnonzero(known._cuts[:shared] != self._cuts[:shared])
+        equal = (int(other[0]) if len(other) else shared) - 1
         for r in np.flatnonzero(known._done[:equal]).tolist():
             rows = slice(int(self._row_cuts[r]), int(self._row_cuts[r + 1]))
             self._values[rows] = known._values[rows]
@@ -337,5 +338,5 @@ def _cuts(base: Source, column: DerivedColumn, episodes: int, nbytes: int, first
         field = base.spec[path]
         step_bytes += RAGGED_BYTES if field.ragged else field.row_bytes * (field.align != "episode")
     steps = max(1, nbytes // max(step_bytes, LEAST_BYTES))
-    inner = np.searchsorted(offsets, np.arange(offsets[first] + steps, offsets[-1], steps))
-    return np.unique(np.concatenate([[first], inner, [episodes]]))
+    inner = np.searchsorted(offsets, np.arange(int(offsets[first]) + steps, int(offsets[-1]), steps, dtype=np.int64))
+    return np.unique(np.concatenate([np.array([first], np.int64), inner, np.array([episodes], np.int64)]))

@@ -271,9 +271,10 @@ def _columns(rewards: str, terminations: str | None = None, values: str | None =
 
 
 def _share(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | np.floating) or not 0 <= value <= 1:
+    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else np.nan
+    if not 0 <= number <= 1:
         raise ArgumentError(f"expected {name} to be a number within 0 to 1, got {value!r}")
-    return float(value)
+    return number
 
 
 def _whole(n: object) -> int:
@@ -327,12 +328,12 @@ def _lambda_returns(
 
 def _timesteps(rows: EpisodeRows) -> AnyArray:
     first = rows.offsets("step")
-    return (np.arange(first[-1]) - np.repeat(first[:-1], rows.lengths)).astype(np.int32)
+    return (np.arange(int(first[-1]), dtype=np.int64) - np.repeat(first[:-1], rows.lengths)).astype(np.int32)
 
 
 def _steps_to_end(rows: EpisodeRows) -> AnyArray:
     first = rows.offsets("step")
-    return (np.repeat(first[1:] - 1, rows.lengths) - np.arange(first[-1])).astype(np.int32)
+    return (np.repeat(first[1:] - 1, rows.lengths) - np.arange(int(first[-1]), dtype=np.int64)).astype(np.int32)
 
 
 def _progress(rows: EpisodeRows) -> FloatArray:
