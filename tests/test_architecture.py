@@ -68,7 +68,7 @@ SEES: dict[str, tuple[str, ...]] = {
         "data",
     ),
     "load": (*GROUND, "flow", "kernels", "plan", "formats.base", "data"),
-    "replay": (*GROUND, "kernels", "plan", "formats.base", "formats.columns", "data", "load"),
+    "replay": (*GROUND, "flow", "kernels", "plan", "formats.base", "formats.columns", "data", "load"),
     "conversion": (*GROUND, "formats.base", "data"),
     "testing": (*GROUND, "kernels", "plan", "formats.base", "formats.memory", "data"),
 }

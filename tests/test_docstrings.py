@@ -119,6 +119,7 @@ NO_EXAMPLE = {
             "penstock.core.blocks.BlockOrigin",
             "penstock.load.batch_source.BatchSource",
             "penstock.load.pipeline_source.BatchPipeline",
+            "penstock.load.pipeline_source.TicketedBatch",
             "penstock.load.pipeline_source.DecodedBatch",
         ),
         "an interface: its subclasses have examples",

@@ -204,7 +204,7 @@ def _copy(to: int, source: int, size: int) -> None:
 @uncounted_helper
 def _fill(to: int, size: int) -> None:
     for i in range(size):
-        set_byte(to + i, np.uint8(0))
+        set_byte(to + i, 0)
 
 
 @uncounted_helper
@@ -299,4 +299,4 @@ def _mask(places: IntArray, table: IntArray, view: IntArray, to: int) -> None:
         begin = places[j, 1] + view[LO]
         limit = table[places[j, 0], STEPS] + view[END]
         for i in range(width):
-            set_byte(to + j * width + i, np.uint8(0 <= begin + i < limit))
+            set_byte(to + j * width + i, int(0 <= begin + i < limit))

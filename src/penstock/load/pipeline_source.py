@@ -18,7 +18,7 @@ from penstock.flow.metrics import StageMetrics
 from penstock.load.batch_source import Batches, Job, State
 from penstock.load.printed import printed
 from penstock.load.ranks import Ranks
-from penstock.load.ticket import Batch
+from penstock.load.ticket import Batch, Ticket
 
 LEAST_SECONDS = 0.2  # of measuring; below, one pause of the system decides the result
 
@@ -34,6 +34,16 @@ class DecodedBatch(Protocol):
     @property
     def arrays(self) -> dict[str, Any]:
         """Arrays by name."""
+        ...
+
+
+@runtime_checkable
+class TicketedBatch(DecodedBatch, Protocol):
+    """Arrays of a batch that has a batch ticket, such as a batch of a replay."""
+
+    @property
+    def ticket(self) -> Ticket | None:
+        """Ticket of the rows, or None if they have no positions."""
         ...
 
 
@@ -149,7 +159,8 @@ class PipelineSource:
             if self._ranks.world > 1:
                 first, last = self._ranks.share(np.array(columns.n))
                 columns = columns.take(slice(int(first), int(last)))
-            taken = decoded.index, Batch.of(columns, None)
+            ticket = decoded.ticket if isinstance(decoded, TicketedBatch) else None
+            taken = decoded.index, Batch.of(columns, ticket)
             self._waiting.append(taken)
             return taken
 

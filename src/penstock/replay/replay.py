@@ -14,7 +14,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,10 @@ from penstock.core.arrays import AnyArray, Float32Array, IntArray
 from penstock.core.boundary import loading_state
 from penstock.core.columns import Columns
 from penstock.core.episode import Episode
+from penstock.core.narrowing import is_array, is_integer, is_mapping
 from penstock.core.spec import Spec
 from penstock.core.turns import ForkSafeLock
+from penstock.data.map_dataset import MapDataset
 from penstock.errors import ArgumentError, DataError, ExpiredRowError, PlanError, StateError
 from penstock.formats.base.writer import Writer
 from penstock.formats.columns.layout import SPEC
@@ -34,6 +36,8 @@ from penstock.formats.columns.writer import ColumnsWriter
 from penstock.kernels.replay import EPISODE, START
 from penstock.load.ticket import Batch, Ticket
 from penstock.plan.base import SampleTransform
+from penstock.replay.batches import ReplayBatches
+from penstock.replay.draw import Draw
 from penstock.replay.journal import ARRIVAL, BY_ANCHOR, BY_TICKET, JournalEntry, ReplayJournal, read_entries
 from penstock.replay.ratio import SampleRatio
 from penstock.replay.reader import SampleReader
@@ -45,21 +49,6 @@ from penstock.replay.sum_tree import key_of
 VERSION = 1
 REMEMBERED = 1 << 20  # drawn samples whose anchors are known for updates by ticket
 LOOK = 0.02  # seconds between two looks at a folder while `sample` waits for steps
-
-
-@dataclass(frozen=True, eq=False)
-class Draw:
-    """Anchors of one batch.
-
-    Args:
-        number: Number of its first draw.
-        anchors: `[n]` int64 anchors.
-        weights: `[n]` float32 importance weights, or None.
-    """
-
-    number: int
-    anchors: IntArray
-    weights: Float32Array | None
 
 
 class Replay(Writer):
@@ -313,9 +302,9 @@ class Replay(Writer):
             if hi <= lo:
                 raise PlanError(f"expected a replay with samples, got none: {self._why_empty()}")
             anchors, weights = self._drawing.draw(self.drawn, n)
-            draw = Draw(self.drawn, anchors, weights)
+            draw = Draw(self.drawn, anchors, weights, self.episodes)
             self.drawn += n
-            self._remember(draw)
+            self.remember(draw)
         if self.ratio is not None:
             self._tell()
         return draw
@@ -338,6 +327,39 @@ class Replay(Writer):
             flat["weights"] = draw.weights
         n = len(draw.anchors)
         return Batch.of(Columns.of_flat(flat, n), Ticket(draw.number, n, self._fingerprint[:8]))
+
+    def batches(
+        self, batch_size: int, *, offline: MapDataset | None = None, share: float | Fraction = 0.5
+    ) -> ReplayBatches:
+        """Return endless batches, for a loop or for a `Loader`.
+
+        With an offline dataset, the samples of the replay are the first rows of a batch and the samples of the dataset
+        the others, in the dataset's order; `source` is 0 or 1. After any number of samples, each has had its share to
+        within one sample. The ticket names the rows of the replay. Rows of the dataset have the importance weight 1.
+
+        Args:
+            batch_size: Samples of a batch, at least 1.
+            offline: Dataset with the same outputs. The default is None: the replay alone.
+            share: Share of the replay, 0 to 1. A float counts as the decimal that it prints as. The default is 0.5.
+
+        Raises:
+            PlanError: The batch size is below 1, the share is impossible, or the offline dataset is empty.
+        """
+        return ReplayBatches(self, batch_size, offline, share)
+
+    def as_of(self, episodes: int) -> Replay | None:
+        """Return a replay with the episodes in memory that this one had before, or None without a path.
+
+        Args:
+            episodes: Number of episodes that had arrived.
+        """
+        if self.path is None:
+            return None
+        earlier = Replay(
+            self.path, self.capacity, samples=self.samples, sampler=self.sampler, segment_steps=self.segment_steps
+        )
+        earlier._reload(episodes)
+        return earlier
 
     def take(self, anchors: Sequence[int] | IntArray) -> Columns:
         """Read samples by their numbers, for example all of them in order for an evaluation.
@@ -578,7 +600,12 @@ class Replay(Writer):
 
     # Draws and priorities
 
-    def _remember(self, draw: Draw) -> None:
+    def remember(self, draw: Draw) -> None:
+        """Accept the ticket of a draw for updates, as `draw` does for its own.
+
+        Args:
+            draw: A draw of this run.
+        """
         self._draws[draw.number] = draw.anchors
         self._remembered += len(draw.anchors)
         while self._remembered > REMEMBERED and len(self._draws) > 1:
@@ -649,7 +676,7 @@ class Replay(Writer):
 
 
 def _integer(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least or value >= 1 << 64:
+    if isinstance(value, bool) or not is_integer(value) or value < least or value >= 1 << 64:
         raise PlanError(f"expected {name} to be an integer of at least {least}, got {value!r}")
     return int(value)
 
@@ -672,14 +699,13 @@ def _checked_priorities(priorities: Any, anchors: IntArray) -> Float32Array:
 
 def _packed(value: Any) -> Any:
     """An array as compressed bytes with its dtype and length; other values as they are."""
-    if not isinstance(value, np.ndarray):
+    if not is_array(value):
         return value
-    array: AnyArray = value
-    packed = np.frombuffer(zlib.compress(np.ascontiguousarray(array).tobytes(), 1), np.uint8)
-    return {"dtype": array.dtype.str, "bytes": packed}
+    packed = np.frombuffer(zlib.compress(np.ascontiguousarray(value).tobytes(), 1), np.uint8)
+    return {"dtype": value.dtype.str, "bytes": packed}
 
 
 def _unpacked(value: Any) -> Any:
-    if not isinstance(value, Mapping):
+    if not is_mapping(value):
         return value
     return np.frombuffer(zlib.decompress(np.asarray(value["bytes"], np.uint8).tobytes()), value["dtype"]).copy()

@@ -167,7 +167,8 @@ class SegmentStore:
         self._segments: deque[MemorySegment] = deque()
         self._spare: list[MemorySegment] = []
         self._table = np.zeros((LEAST_ROWS, TABLE), np.int64)
-        self._head = self._tail = 0  # rows of the table in use
+        self._head: int = 0  # rows `_head : _tail` of the table are in use
+        self._tail: int = 0
         self._base = 0  # number of the first row of the table since the start
         self._guide = np.zeros(LEAST_ROWS, np.int64)
         self.address = np.zeros((len(spec), 8), np.int64)
@@ -348,7 +349,8 @@ class SegmentStore:
         grown = np.zeros((len(self._table) * (2 if 2 * live > len(self._table) else 1), TABLE), np.int64)
         grown[:live] = self.table
         self._table, self._base = grown, self._base + self._head
-        self._head, self._tail = 0, live
+        self._head = 0
+        self._tail = live
 
 
 def _rows(field: Field, steps: int, episodes: int) -> int:

@@ -1,0 +1,227 @@
+"""`ReplayBatches`: endless batches of a replay for a loop or a `Loader`, alone or mixed with an offline dataset."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from penstock.core.boundary import loading_state
+from penstock.core.columns import Columns
+from penstock.core.ragged import Array
+from penstock.data.map_dataset import MapDataset
+from penstock.errors import ExpiredRowError, PlanError, StateError
+from penstock.flow.metrics import Metrics
+from penstock.load.ticket import Batch, Ticket
+from penstock.plan.schedule import Schedule
+from penstock.replay.draw import Draw
+from penstock.replay.samplers import PrioritizedSampler
+
+if TYPE_CHECKING:
+    from penstock.replay.replay import Replay
+
+SOURCE = "source"
+
+
+@dataclass(frozen=True, eq=False)
+class ReplayBatch:
+    """Arrays of a batch, with the number of the batch and the ticket of its rows from the replay.
+
+    Args:
+        index: Number of the batch.
+        arrays: Arrays by path.
+        ticket: The ticket, or None if all rows are offline.
+    """
+
+    index: int
+    arrays: dict[str, Array]
+    ticket: Ticket | None
+
+
+@dataclass(frozen=True)
+class _Taken:
+    """A batch that was drawn: its number, the samples before it, and the draw of its rows from the replay."""
+
+    index: int
+    position: int
+    draw: Draw | None
+
+
+class ReplayBatches:
+    """Endless batches of a replay. `Replay.batches` makes it.
+
+    A batch is drawn when it is taken. A `Loader` or an adapter that takes batches before the consumer asks for them
+    draws them with the priorities of that moment. `state_dict` has the draws of batches that were taken and not
+    received, so a resumed run gets equal batches.
+
+    Args:
+        replay: The replay.
+        batch_size: Samples of a batch, at least 1.
+        offline: Dataset with the outputs of the replay, or None.
+        share: Share of each batch that is from the replay, if there is an offline dataset.
+
+    Raises:
+        PlanError: The batch size is below 1, the share is impossible, or the offline dataset is empty.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> data = penstock.from_arrays({"rewards": np.arange(5.0)}, lengths=[5])
+        >>> replay = penstock.Replay(None, 100)
+        >>> replay.write(data[0])
+        0
+        >>> batches = replay.batches(4, offline=data.samples().shuffle(seed=0), share=0.5)
+        >>> next(iter(batches))["source"].tolist()
+        [0, 0, 1, 1]
+    """
+
+    def __init__(
+        self, replay: Replay, batch_size: int, offline: MapDataset | None = None, share: float | Fraction = 0.5
+    ) -> None:
+        if batch_size < 1:
+            raise PlanError(f"expected a batch of at least 1 sample, got {batch_size}")
+        if offline is not None and len(offline) == 0:
+            raise PlanError(f"expected an offline dataset with samples, got an empty one: {offline.plan.why_empty()}")
+        self.replay, self.batch_size, self.offline = replay, batch_size, offline
+        online = Fraction(1) if offline is None else Fraction(str(share))
+        if not 0 <= online <= 1:
+            raise PlanError(f"expected a share of the replay within 0 to 1, got {share}")
+        self._schedule = Schedule.of([online, 1 - online])
+        self._index = self._position = 0  # of the next batch: its number, and the samples before it
+        self._taken: deque[_Taken] = deque()
+        self._again: deque[tuple[_Taken, Batch | None]] = deque()  # batches of a loaded state that come first
+        self._metrics = Metrics()
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of the arguments of the replay, the batch size and the offline dataset."""
+        offline = None if self.offline is None else self.offline.fingerprint
+        return f"{self.replay.fingerprint} {self.batch_size} {offline} {self._schedule.shares}"
+
+    @property
+    def repeatable(self) -> bool:
+        """False: each process sees episodes at other times."""
+        return False
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield batches without end. Each counts as received when it is yielded."""
+        while True:
+            taken = self.take()
+            self.received(taken.index)
+            yield Batch.of(Columns.of_flat(taken.arrays, self.batch_size), taken.ticket)
+
+    def take(self, timeout: float | None = None) -> ReplayBatch:
+        """Draw the next batch, which the state still counts as not received.
+
+        Args:
+            timeout: Not used: `SampleRatio` says how long to wait for steps.
+
+        Raises:
+            PlanError: There is nothing to draw.
+        """
+        if self._again:
+            taken, online = self._again.popleft()
+        else:
+            own, _ = self._counts(self._position)
+            draw = self.replay.draw(own) if own else None
+            online = None if draw is None else self.replay.read(draw)
+            taken = _Taken(self._index, self._position, draw)
+            self._index += 1
+            self._position += self.batch_size
+        self._taken.append(taken)
+        arrays = self._with_offline(online, taken.position)
+        return ReplayBatch(taken.index, arrays, None if online is None else online.ticket)
+
+    def received(self, index: int) -> None:
+        """Count a batch, and all before it, as received.
+
+        Args:
+            index: Number of the batch.
+        """
+        while self._taken and self._taken[0].index <= index:
+            self._taken.popleft()
+            self._metrics.stage("replay").add(batches=1, samples=self.batch_size)
+
+    def metrics(self) -> dict[str, Any]:
+        """Return counts of batches and samples: see `penstock.flow.metrics.Metrics.snapshot`."""
+        return self._metrics.snapshot()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the replay, and the draws of batches that were taken and not received."""
+        waiting = [*self._taken, *(taken for taken, _ in self._again)]
+        pending = [
+            {"index": t.index, "position": t.position, "draw": None if t.draw is None else t.draw.to_state()}
+            for t in waiting
+        ]
+        state = {"fingerprint": self.fingerprint, "index": self._index, "position": self._position, "pending": pending}
+        return {**state, "replay": self.replay.state_dict()}
+
+    @loading_state
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a state. See `Replay.load_state_dict`.
+
+        Args:
+            state: Output of `state_dict`.
+
+        Raises:
+            StateError: The state belongs to other arguments, or to other episodes.
+        """
+        if state["fingerprint"] != self.fingerprint:
+            raise StateError("expected the state of batches with the same replay, size and offline dataset, got others")
+        self.replay.load_state_dict(state["replay"])
+        self._index, self._position = int(state["index"]), int(state["position"])
+        self._taken.clear()
+        self._again.clear()
+        for entry in state["pending"]:
+            draw = None if entry["draw"] is None else Draw.of_state(entry["draw"])
+            taken = _Taken(int(entry["index"]), int(entry["position"]), draw)
+            self._again.append((taken, None if draw is None else self._read_again(draw)))
+
+    def _read_again(self, draw: Draw) -> Batch:
+        """Read a draw of a loaded state, whose samples may have left the store before the state was saved."""
+        self.replay.remember(draw)
+        try:
+            return self.replay.read(draw)
+        except ExpiredRowError as error:
+            older = self.replay.as_of(draw.episodes)
+            if older is None:
+                raise StateError(
+                    "expected the samples of a batch that was drawn before the state was saved, but they have left "
+                    "memory; give the replay a path"
+                ) from error
+            return older.read(draw)
+
+    def _counts(self, position: int) -> tuple[int, int]:
+        """Samples of the batch at a position from the replay, and from the offline dataset."""
+        counts = self._schedule.counts(position + self.batch_size) - self._schedule.counts(position)
+        return int(counts[0]), int(counts[1])
+
+    def _with_offline(self, online: Batch | None, position: int) -> dict[str, Array]:
+        if self.offline is None and online is not None:
+            return online.flat
+        own, other = self._counts(position)
+        first = int(self._schedule.counts(position)[1])
+        parts: list[dict[str, Array]] = [] if online is None else [dict(online.flat)]
+        if other and self.offline is not None:
+            offline = dict(self.offline.batch(np.arange(first, first + other)).flat)
+            if isinstance(self.replay.sampler, PrioritizedSampler):
+                offline["weights"] = np.ones(other, np.float32)
+            parts.append(offline)
+        label = np.repeat(np.arange(2, dtype=np.int32), [own, other])
+        return {**_joined(parts), SOURCE: label}
+
+
+def _joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
+    """Rows of the replay, then rows of the dataset, which must have the same outputs."""
+    if len(parts) == 1:
+        return parts[0]
+    one, other = parts
+    if one.keys() != other.keys():
+        raise PlanError(
+            f"expected the outputs {sorted(one)} of the replay in the offline dataset, got {sorted(other)}; select() "
+            "or map() the dataset to the same outputs"
+        )
+    return {name: np.concatenate([np.asarray(one[name]), np.asarray(other[name])]) for name in one}

@@ -1,0 +1,138 @@
+"""Batches of a replay in a loop and in a `Loader`, alone and mixed with an offline dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock
+from penstock.formats.columns.writer import ColumnsWriter
+from penstock.replay.batches import ReplayBatches
+from tests.replay.runs import SPEC, episode, episodes, filled
+
+PRIORITIES = penstock.PrioritizedSampler(1.0)
+
+
+def offline(n: int = 40) -> penstock.MapDataset:
+    source = penstock.MemorySource.from_episodes(episodes([n], first=500))
+    return penstock.EpisodeDataset(source).sample_with(penstock.Steps(next_observations=True)).shuffle(seed=4)
+
+
+def test_a_loader_gives_the_batches_of_a_loop() -> None:
+    one, other = (filled(penstock.Replay(None, 100, sampler=PRIORITIES), [9, 9]) for _ in range(2))
+    loop, loader = iter(one.batches(6)), iter(penstock.Loader(other.batches(6)))
+    for _ in range(5):
+        wanted, batch = next(loop), next(loader)
+        assert batch["actions"].tolist() == wanted["actions"].tolist()
+        assert batch.ticket == wanted.ticket
+        for replay in (one, other):
+            replay.update(wanted.ticket, wanted["rewards"])
+
+
+def test_a_loader_goes_on_from_its_state(tmp_path: Path) -> None:
+    def loader(name: str) -> tuple[penstock.Replay, penstock.Loader]:
+        replay = penstock.Replay(tmp_path / name, 40, sampler=PRIORITIES, segment_steps=5)
+        return replay, penstock.Loader(replay.batches(6, offline=offline()))
+
+    def run(replay: penstock.Replay, batches: Any, turns: range) -> list[list[int]]:
+        found: list[list[int]] = []
+        with ColumnsWriter(tmp_path / "store") as writer:
+            for turn in turns:
+                writer.write(episode(turn, 4 + turn % 3))
+                batch = next(batches)
+                found.append(batch["actions"].tolist())
+                replay.update(batch.ticket, batch["rewards"][: batch.ticket.count] % 5)
+        return found
+
+    ColumnsWriter.create(tmp_path / "store", SPEC).close()
+    replay, first = loader("store")
+    batches = iter(first.through(lambda batch: batch, ahead=1))
+    before = run(replay, batches, range(30))
+    state = first.state_dict()
+    assert len(state["pipeline"]["pending"]) == 1
+    after = run(replay, batches, range(30, 40))
+    again, second = loader("store")
+    second.load_state_dict(state)
+    resumed = iter(second.through(lambda batch: batch, ahead=1))
+    assert next(resumed)["actions"].tolist() == after[0]
+    assert len(before) == 30
+    assert again.episodes >= 30
+
+
+@pytest.mark.parametrize(("size", "share"), [(8, 0.5), (7, 0.5), (10, 0.3), (1, 0.25), (4, 1.0), (4, 0.0)])
+def test_shares_are_exact_at_every_prefix(size: int, share: float) -> None:
+    replay = filled(penstock.Replay(None, 1000, sampler=PRIORITIES), [30])
+    data = offline()
+    batches = iter(replay.batches(size, offline=data, share=share))
+    online, other = 0, 0
+    for turn in range(1, 40):
+        batch = next(batches)
+        own = int((batch["source"] == 0).sum())
+        assert batch.n == size
+        assert sorted(batch["source"].tolist()) == batch["source"].tolist()
+        assert (batch["task"][:own] == 0).all()
+        rows = data.batch(np.arange(other, other + size - own))
+        assert batch["actions"][own:].tolist() == rows["actions"].tolist()
+        assert (batch["weights"][own:] == 1).all()
+        online, other = online + own, other + size - own
+        assert abs(online - share * size * turn) < 1
+        if own:
+            assert batch.ticket.count == own
+            replay.update(batch.ticket, np.ones(own))
+
+
+def test_an_offline_dataset_needs_the_same_outputs() -> None:
+    replay = filled(penstock.Replay(None, 1000), [30])
+    data = penstock.from_arrays({"rewards": np.ones(3)}, lengths=[3]).samples()
+    with pytest.raises(penstock.PlanError, match=r"expected the outputs .* of the replay in the offline dataset"):
+        next(iter(replay.batches(4, offline=data)))
+
+
+@pytest.mark.parametrize("wrong", [{"share": 1.5}, {"share": -0.5}])
+def test_impossible_batches_are_refused(wrong: Any) -> None:
+    replay = filled(penstock.Replay(None, 1000), [30])
+    with pytest.raises(penstock.PlanError, match="within 0 to 1"):
+        replay.batches(4, offline=offline(), **wrong)
+    with pytest.raises(penstock.PlanError, match="at least 1 sample"):
+        replay.batches(0)
+
+
+def test_a_batch_whose_samples_left_comes_again(tmp_path: Path) -> None:
+    def batches() -> ReplayBatches:
+        return penstock.Replay(tmp_path / "store", 20, segment_steps=5).batches(8)
+
+    filled(penstock.Replay(tmp_path / "store", 20), [5] * 4).close()
+    first = batches()
+    wanted = first.take()
+    with ColumnsWriter(tmp_path / "store") as writer:
+        writer.write_all(episodes([5] * 4, 4))
+    following = first.take()
+    state = first.state_dict()
+    again = batches()
+    again.load_state_dict(state)
+    assert again.take().arrays["actions"].tolist() == wanted.arrays["actions"].tolist()
+    assert again.take().arrays["actions"].tolist() == following.arrays["actions"].tolist()
+    assert again.take().arrays["actions"].tolist() == first.take().arrays["actions"].tolist()
+
+
+def test_in_memory_such_a_batch_is_lost() -> None:
+    replay = filled(penstock.Replay(None, 20, segment_steps=5), [5] * 4)
+    batches = replay.batches(8)
+    batches.take()
+    filled(replay, [5] * 4, 4)
+    other = filled(penstock.Replay(None, 20, segment_steps=5), [5] * 8)
+    with pytest.raises(penstock.StateError, match="give the replay a path"):
+        other.batches(8).load_state_dict(batches.state_dict())
+    with pytest.raises(penstock.StateError, match="with the same replay, size and offline dataset"):
+        other.batches(9).load_state_dict(batches.state_dict())
+
+
+def test_metrics_count_batches() -> None:
+    loader = penstock.Loader(filled(penstock.Replay(None, 20), [5]).batches(8))
+    batches = iter(loader)
+    for _ in range(3):
+        next(batches)
+    assert loader.metrics()["stages"]["replay"]["counts"]["samples"] >= 16
