@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.ragged import offsets_of
-from penstock.kernels import compiled, reference
 from penstock.kernels.rows import RowMap
 
 SEAMS = [0, 1, 2, 7, 8, 9, 63, 64, 65, 1023, 1024, 1025]
@@ -41,18 +40,13 @@ def test_spans_across_runs_equal_numpy(data: Any, row_bytes: int) -> None:
     want = np.full((at[-1], row_bytes), 9, np.uint8)
     for s, n, a in zip(start, length, at[:-1], strict=True):
         want[a : a + n] = dense[s : s + n]
-    for kernel in (compiled, reference):
-        out = np.full_like(want, 9)
-        if kernel is compiled:
-            runs = rows.first, rows.guide, rows.shift, rows.address
-            assert compiled.gather_rows(*runs, row_bytes, start, length, at[:-1], out.reshape(-1)) == -1
-        else:
-            reference.gather_rows(rows.buffers, rows.first, rows.buffer, rows.offset, start, length, at[:-1], out)
-        np.testing.assert_array_equal(out, want)
+    out = np.full_like(want, 9)
+    rows.gather(start, length, at[:-1], out)
+    np.testing.assert_array_equal(out, want)
 
 
 @pytest.mark.parametrize("n", SEAMS)
-def test_seams(backend: str, n: int) -> None:
+def test_seams(n: int) -> None:
     array = np.random.default_rng(n).random((n + 1, 3))
     picks = np.random.default_rng(1).integers(0, n + 1, n)
     out = np.zeros((n, 3))
@@ -72,7 +66,7 @@ def test_seams(backend: str, n: int) -> None:
         (0, 2, 2, "places within 0:3"),
     ],
 )
-def test_bad_spans_copy_nothing(backend: str, start: int, length: int, at: int, message: str) -> None:
+def test_bad_spans_copy_nothing(start: int, length: int, at: int, message: str) -> None:
     out = np.zeros((3, 2), np.uint8)
     with pytest.raises(IndexError, match=message):
         RowMap.of(np.ones((6, 2), np.uint8)).gather(ints(0, start), ints(1, length), ints(0, at), out)
@@ -82,12 +76,12 @@ def test_bad_spans_copy_nothing(backend: str, start: int, length: int, at: int, 
 @pytest.mark.parametrize(
     "out", [np.zeros(7, np.uint8), np.zeros((3, 4), np.uint8)[:, ::2], np.zeros((3, 2), np.int8)], ids=str
 )
-def test_buffers_that_are_not_whole_rows(backend: str, out: Any) -> None:
+def test_buffers_that_are_not_whole_rows(out: Any) -> None:
     with pytest.raises(IndexError, match="C-contiguous buffer of uint8 with whole rows of 2 bytes"):
         RowMap.of(np.ones((6, 2), np.uint8)).gather(ints(0), ints(1), ints(0), out)
 
 
-def test_nothing_to_copy(backend: str) -> None:
+def test_nothing_to_copy() -> None:
     RowMap.build([], ints(), ints(), ints(), 4).gather(ints(0), ints(0), ints(0), np.zeros((2, 4), np.uint8))
     RowMap.of(np.zeros((5, 0))).gather(ints(1), ints(2), ints(0), np.zeros((2, 0), np.uint8))
     RowMap.of(np.zeros((0, 4), np.uint8)).gather(ints(), ints(), ints(), np.zeros((2, 4), np.uint8))
@@ -101,7 +95,7 @@ def test_runs_outside_their_buffer(rows: int, buffer: int, offset: int) -> None:
         RowMap.build([np.zeros(8, np.uint8)], ints(rows), ints(buffer), ints(offset), 4)
 
 
-def test_read_only_rows_are_fine(backend: str) -> None:
+def test_read_only_rows_are_fine() -> None:
     array = np.arange(6)
     array.flags.writeable = False
     out = np.zeros(2, np.int64)

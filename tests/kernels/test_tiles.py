@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.ragged import offsets_of
-from penstock.kernels import gather
-from penstock.kernels.dispatch import kernels
+from penstock.kernels import gather, jit
 from penstock.kernels.tiles import TileMap
 
 Arrays = list[np.ndarray[Any, Any]]
@@ -53,16 +52,14 @@ def gathered(tiles: TileMap, start: Any, length: Any) -> Any:
     return out
 
 
-def check(tiles: TileMap, dense: Any, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def check(tiles: TileMap, dense: Any, seed: int) -> None:
     start = np.random.default_rng(seed).integers(0, tiles.n + 1, 5)
     length = np.random.default_rng(seed + 1).integers(0, tiles.n - start + 1)
     want = np.concatenate([dense[s : s + n] for s, n in zip(start, length, strict=True)])
-    for name in ("compiled", "reference"):
-        monkeypatch.setenv("PENSTOCK_KERNELS", name)
-        kernels.cache_clear()
-        np.testing.assert_array_equal(gathered(tiles, start, length), want)
-    monkeypatch.undo()
-    kernels.cache_clear()
+    np.testing.assert_array_equal(gathered(tiles, start, length), want)
+    slow = np.full((len(want), *tiles.row_shape, tiles.itemsize), 7, np.uint8)
+    tiles._gather_any_axes(start, length, offsets_of(length)[:-1], slow)
+    np.testing.assert_array_equal(slow.reshape(want.shape), want)
 
 
 @settings(deadline=None, max_examples=150)
@@ -76,22 +73,21 @@ def test_tiles_of_any_shape(data: Any) -> None:
     rng = np.random.default_rng(seed)
     arrays = [rng.integers(0, 256, (n, *axes, itemsize), np.uint8) for n in rows]
     missing = data.draw(st.sampled_from([0.0, 0.3, 1.0]))
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        check(*cut(arrays, shapes, missing, seed), seed, monkeypatch)
+    check(*cut(arrays, shapes, missing, seed), seed)
 
 
 @pytest.mark.parametrize("channels", [2, 3, 4, 5])
 @pytest.mark.parametrize("width", [1, 7, 15, 16, 17, 31, 32, 33])
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_images_in_byte_tiles(channels: int, width: int, missing: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_in_byte_tiles(channels: int, width: int, missing: float) -> None:
     rng = np.random.default_rng(width)
     image = rng.integers(0, 256, (5, 6, 2 * width + 3, channels, 1), np.uint8)
-    check(*cut([image], [(2, 4, width, 1)], missing, width), width, monkeypatch)
+    check(*cut([image], [(2, 4, width, 1)], missing, width), width)
 
 
-def test_more_split_axes_than_the_compiled_gather_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_split_axes_than_the_compiled_gather_knows() -> None:
     array = np.random.default_rng(0).integers(0, 256, (3, 3, 3, 3, 3, 3, 1), np.uint8)
-    check(*cut([array], [(2,) * 6], 0.0, 0), 0, monkeypatch)
+    check(*cut([array], [(2,) * 6], 0.0, 0), 0)
 
 
 def build(**changes: Any) -> TileMap:
@@ -139,7 +135,7 @@ def test_shapes_of_any_size_cost_nothing_where_nothing_is_stored() -> None:
         huge.gather(np.array([0]), np.array([1]), np.array([0]), np.zeros(6, np.uint8))
 
 
-def test_bad_spans_copy_nothing(backend: str) -> None:
+def test_bad_spans_copy_nothing() -> None:
     out = np.ones((3, 6), np.uint8)
     for start, length, at in [(3, 1, 0), (-1, 1, 0), (0, -1, 0), (0, 3, 1), (2**62, 2**62, 0)]:
         with pytest.raises(IndexError, match="within 0:3"):
@@ -151,18 +147,19 @@ def test_empty_spans_look_at_no_tile(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any) -> None:
         raise AssertionError("an empty span looks for its tiles")
 
-    for name in ("_lies", "_copy_rows"):
+    for name in ("_place_in_tiles", "_copy_rows"):
         monkeypatch.setattr(gather, name, refuse)
     m = build(first=np.zeros(2, np.int64), tile_first=np.zeros(2, np.int64), tile_buffer=[], tile_offset=[])
     nothing, out = np.zeros(3, np.int64), np.zeros(0, np.uint8)
-    done = gather.gather_tiles.py_func(
+    loop: Any = jit.KERNELS["penstock.kernels.gather._gather_tiles"]
+    done = loop.function(
         m.first, m.guide, m.shift, m.tile_shape, m.tile_first, m.address, m.layout, m.axes, m.fill,
         nothing, nothing, nothing, m.row_bytes, out,
     )  # fmt: skip
     assert done == -1
 
 
-def test_rows_without_bytes(backend: str) -> None:
+def test_rows_without_bytes() -> None:
     empty = build(
         row_shape=(0,),
         tile_first=np.array([0, 0]),

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.ragged import Ragged, offsets_of
-from penstock.kernels import dispatch, live_reference
+from penstock.live import position_store
 from penstock.live.block import Part
 from penstock.live.position_store import PositionStore
+from tests.kernels.reference import record_log
 
 PUTS = st.tuples(st.just("put"), st.integers(1000, 1030), st.integers(0, 3), st.lists(st.integers(0, 3), max_size=4))
 TAKES = st.tuples(st.just("take"), st.lists(st.integers(1000, 1031), max_size=6, unique=True), st.integers(0, 6))
@@ -50,7 +51,8 @@ def test_what_comes_out_is_what_was_put_in(ragged: bool, limit: int, reference: 
     """With room for all, everything comes out; with little, less, but never anything else, and never more bytes."""
     patch = pytest.MonkeyPatch()
     if reference:
-        patch.setattr("penstock.live.position_store.kernels", lambda: live_reference)
+        for name in ("find_records", "copy_records", "slide_records"):
+            patch.setattr(position_store, name, getattr(record_log, name))
     store, model, any_rows = PositionStore(ahead=3, limit=limit), dict[int, dict[int, Any]](), False
     for step in steps:
         if step[0] == "put":
@@ -120,8 +122,3 @@ def test_positions_of_later_uses_are_counted() -> None:
     large = np.zeros((4000, 1), np.uint8)
     store.put(6, 0, large, np.arange(4000), np.array([0, 1, 4000]))
     assert (store.added, store.turned_away, store.positions) == (4, 3999, 2)
-
-
-def test_the_kernels_are_those_of_the_package() -> None:
-    for name in ("find_held", "copy_held", "slide_held", "shuffle_places"):
-        assert getattr(dispatch.kernels(), name) is not getattr(live_reference, name)

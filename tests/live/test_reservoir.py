@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.errors import PlanError, StateError
-from penstock.kernels import dispatch, live_reference
+from penstock.kernels import pages
+from penstock.live import reservoir as reservoir_module
 from penstock.live.block import Block
 from penstock.live.reservoir import PAGE, Reservoir
+from tests.kernels.reference import pages as reference
 
 LENGTHS = [1, PAGE - 1, PAGE, PAGE + 1, 2 * PAGE, 5 * PAGE + 7]
 
@@ -135,22 +137,36 @@ def test_pages_are_used_again() -> None:
     assert reservoir.nbytes < 1.3 * held
 
 
-def test_the_reference_kernels_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_definitions_of_its_kernels_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = through(Reservoir(9, 4), 70, [3, 30, 31])
-    monkeypatch.setenv("PENSTOCK_KERNELS", "reference")
-    dispatch.kernels.cache_clear()
-    try:
-        assert through(Reservoir(9, 4), 70, [3, 30, 31]) == expected
-    finally:
-        dispatch.kernels.cache_clear()
+    monkeypatch.setattr(reservoir_module, "exchange", reference.exchange)
+    monkeypatch.setattr(reservoir_module, "exchange_references", reference.exchange_references)
+    assert through(Reservoir(9, 4), 70, [3, 30, 31]) == expected
 
 
 def test_a_kernel_stops_before_what_has_no_room() -> None:
-    for exchange in (live_reference.exchange, dispatch.kernels().exchange):
-        pages, link = np.zeros((2, 4), np.uint8), np.zeros(2, np.int32)
+    for exchange in (reference.exchange, pages.exchange):
+        store, link = np.zeros((2, 4), np.uint8), np.zeros(2, np.int32)
         free, head, length = np.array([-1, 0]), np.zeros(2, np.int32), np.zeros(2, np.int64)
         given, ends = np.arange(12, dtype=np.uint8), np.array([0, 3, 12])
         taken, taken_ends = np.zeros(0, np.uint8), np.zeros(3, np.int64)
-        args = (pages, link, free, head, length, np.array([0, 1]), given, ends, taken, taken_ends)
+        args = (store, link, free, head, length, np.array([0, 1]), given, ends, taken, taken_ends)
         assert exchange(*args, 0) == 1
-        assert (free.tolist(), length.tolist(), pages[0].tolist()) == ([-1, 1], [3, 0], [0, 1, 2, 0])
+        assert (free.tolist(), length.tolist(), store[0].tolist()) == ([-1, 1], [3, 0], [0, 1, 2, 0])
+
+
+@pytest.mark.parametrize(("slot", "ends"), [(2, [0, 1]), (-1, [0, 1]), (0, [1, 0]), (0, [-1, 1]), (0, [0, 3])])
+def test_slots_and_rows_outside_their_arrays_are_refused(slot: int, ends: list[int]) -> None:
+    slots, free, numbers = np.array([slot]), np.array([-1, 0]), np.zeros(2, np.int32)
+    store = np.zeros((2, 4), np.uint8), numbers, free, numbers.copy(), np.zeros(2, np.int64)
+    given, taken = np.zeros(2, np.uint8), np.zeros(2, np.uint8)
+    with pytest.raises(IndexError, match="expected slots within 0:2 and rows within 0:2"):
+        pages.exchange(*store, slots, given, np.array(ends), taken, np.zeros(2, np.int64), 0)
+    if slot:
+        places = np.zeros(1, np.int32)
+        with pytest.raises(IndexError, match="expected slots within 0:2"):
+            pages.exchange_references(np.zeros(2, np.int64), numbers, slots, slots, places, slots.copy(), places)
+    with pytest.raises(ValueError, match="expected arrays for 2 pages, 2 slots and 1 rows"):
+        pages.exchange(*store, slots, given, np.zeros(1, np.int64), taken, np.zeros(2, np.int64), 0)
+    with pytest.raises(ValueError, match="one length for all rows"):
+        pages.exchange_references(slots, numbers, slots, slots, numbers, slots, numbers)

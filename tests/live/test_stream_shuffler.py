@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import PlanError, StateError
-from penstock.kernels import live_reference
-from penstock.kernels.dispatch import kernels
+from penstock.kernels import draws
 from penstock.live.stream_shuffler import StreamShuffler
+from tests.kernels.reference import draws as reference
 
 
 def shuffled(n: int, seed: int = 0) -> StreamShuffler:
@@ -143,8 +143,25 @@ def test_a_foreign_state_is_refused(change: dict[str, Any]) -> None:
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=9), st.integers(0, 30), st.integers(0, (1 << 64) - 1))
 def test_the_compiled_kernel_equals_its_definition(left: list[int], n: int, key: int) -> None:
     results = []
-    for module in (kernels(), live_reference):
+    for module in (draws, reference):
         remaining, out = np.array(left, np.int64), np.zeros(n, np.int64)
         drawn = module.draw_ranges(remaining, np.uint64(key), 5, out)
         results.append((drawn, remaining.tolist(), out.tolist()))
     assert results[0] == results[1]
+
+
+@given(st.integers(1, 40), st.integers(0, 90), st.integers(0, 60), st.booleans(), st.integers(0, (1 << 64) - 1))
+def test_shuffled_places_equal_their_definition(n: int, begin: int, k: int, endless: bool, key: int) -> None:
+    ours, wanted = np.zeros(k, np.int64), np.zeros(k, np.int64)
+    draws.shuffle_places(np.uint64(key), 3, n, begin, endless, ours)
+    reference.shuffle_places(np.uint64(key), 3, n, begin, endless, wanted)
+    assert ours.tolist() == wanted.tolist()
+
+
+def test_draws_need_elements() -> None:
+    out = np.zeros(1, np.int64)
+    with pytest.raises(ValueError, match="at least 0 elements, got -1"):
+        draws.draw_ranges(np.array([2, -1]), np.uint64(0), 0, out)
+    for n, begin in ((0, 0), (1, -1)):
+        with pytest.raises(ValueError, match=f"got {n} and {begin}"):
+            draws.shuffle_places(np.uint64(0), 0, n, begin, True, out)

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.errors import PlanError, SpecError
-from penstock.kernels import compiled, reference
+from penstock.kernels.mixing import deal
 from penstock.plan import Plan, PlanTransform, Shuffle, Steps, Weighted
 from penstock.plan.weighted import _tree
 from penstock.testing.plans import TransformContract, episodes_of
+from tests.kernels.reference import mixing as reference
 
 WEIGHTS = st.lists(
     st.one_of(st.integers(0, 5), st.floats(0, 1e6), st.floats(-40, 40).map(np.exp)), min_size=1, max_size=40
@@ -98,8 +99,8 @@ def test_the_kernel_is_its_definition() -> None:
     nodes, _ = _tree(np.concatenate([[0.0], np.cumsum(weight)]))
     k = rng.integers(0, 1 << 62, 5000)
     found = np.empty((2, 2, len(k)), np.int64)
-    for kernel, (leaf, rank) in zip((compiled, reference), found, strict=True):
-        kernel.deal(k, nodes, leaf, rank)
+    for function, (leaf, rank) in zip((deal, reference.deal), found, strict=True):
+        function(k, nodes, leaf, rank)
     assert np.array_equal(*found)
 
 

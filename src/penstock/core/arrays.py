@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 AnyArray: TypeAlias = npt.NDArray[Any]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
+IntScalar: TypeAlias = int | np.int64  # a number, or an element of an array of them
 IntArray: TypeAlias = npt.NDArray[np.int64]  # positions, offsets, lengths, ids
 Int32Array: TypeAlias = npt.NDArray[np.int32]
 UInt32Array: TypeAlias = npt.NDArray[np.uint32]

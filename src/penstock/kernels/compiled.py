@@ -19,26 +19,6 @@ FILES: dict[str, tuple[str, ...]] = {
         "relative_poses",
         "select_agents",
     ),
-    "gather": (
-        "gather_rows",
-        "gather_tiles",
-    ),
-    "live": (
-        "copy_held",
-        "draw_ranges",
-        "exchange",
-        "exchange_references",
-        "find_held",
-        "shuffle_places",
-        "slide_held",
-    ),
-    "members": ("plain_members",),
-    "mixing": (
-        "deal",
-        "earliest_deadline",
-        "mix_table",
-        "mix_tree",
-    ),
     "packing": (
         "best_fit",
         "bin_slots",

@@ -1,5 +1,4 @@
-# pyright: reportMissingImports=false, reportCallIssue=false
-"""Compiled gathers of rows and of tiles. Definitions: `reference.gather_rows` and `reference.gather_tiles`.
+"""Gather spans of rows out of memory: rows that are stored one after another, and rows that are cut into tiles.
 
 A gather copies spans of rows from memory maps into a buffer. Spans are at random places, so a copy waits for memory:
 all source addresses are computed first, and the copy of a span prefetches the memory of the eighth span after it. The
@@ -11,16 +10,131 @@ which would take longer to compile and to run.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from penstock.core.arrays import BoolArray, ByteArray, IntArray, IntScalar
 from penstock.kernels.intrinsics import memcpy, move1, move4, move8, prefetch, set_byte, weave3, weave4
 from penstock.kernels.jit import helper, kernel, uncounted_helper, uncounted_kernel
 
+AXES = 4
+"""Axes that tiles may cut; see `tiles.TileMap`, which joins the others."""
+_AHEAD = 8  # spans that are asked for before they are copied, so that memory answers several at a time
+_TILES_AHEAD = 8
+
+
+def gather_rows(
+    first: IntArray,
+    guide: IntArray,
+    shift: int,
+    address: IntArray,
+    row_bytes: int,
+    start: IntArray,
+    length: IntArray,
+    destination: IntArray,
+    out: ByteArray,
+) -> int:
+    """Copy rows `start[j] : start[j] + length[j]` to rows `destination[j]` onwards of `out`, for every span `j`.
+
+    Args:
+        first: `[R + 1]` int64, the first row of each run, and the number of rows.
+        guide: `[G]` int64, the guide to `first`; see `locate.guide_of`.
+        shift: Rows between two entries of the guide, as a power of two.
+        address: `[R]` int64, where each run begins in memory. It must hold the rows of the run.
+        row_bytes: Bytes of a row, at least 1.
+        start: `[n]` int64, the first row of each span.
+        length: `[n]` int64, the rows of each span.
+        destination: `[n]` int64, the first row in `out` of each span.
+        out: `[rows * row_bytes]` uint8, C-contiguous.
+
+    Returns:
+        -1, or the first span that leaves the rows or `out`; then nothing is copied.
+
+    Raises:
+        ValueError: The arrays do not fit together.
+    """
+    _require_spans(start, length, destination)
+    if len(address) != len(first) - 1 or row_bytes < 1:
+        raise ValueError(f"expected rows of bytes and {len(first) - 1} addresses, got {row_bytes} and {len(address)}")
+    room = np.empty((2, len(start)), np.int64)
+    return _gather_rows(first, guide, shift, address, row_bytes, start, length, destination, room, out)
+
+
+def gather_tiles(
+    first: IntArray,
+    guide: IntArray,
+    shift: int,
+    tile_shape: IntArray,
+    tile_first: IntArray,
+    address: IntArray,
+    layout: IntArray,
+    axes: IntArray,
+    fill: ByteArray,
+    start: IntArray,
+    length: IntArray,
+    destination: IntArray,
+    row_bytes: int,
+    out: ByteArray,
+) -> int:
+    """Copy spans of rows that are cut into tiles, as `gather_rows` does with whole rows.
+
+    Args:
+        first: `[R + 1]` int64, the first row of each run, and the number of rows.
+        guide: `[G]` int64, the guide to `first`; see `locate.guide_of`.
+        shift: Rows between two entries of the guide, as a power of two.
+        tile_shape: `[R, 1 + A]` int64, rows of a tile of each run, then its elements along each axis of a row.
+        tile_first: `[R + 1]` int64, the first tile of each run.
+        address: `[T]` int64, where each tile begins in memory, -1 for tiles that are not stored.
+        layout: `[R]` int64, the layout of each run.
+        axes: `[K, 4, 2]` int64, size and tile size along a row for each layout, the last axis in bytes.
+        fill: `[itemsize]` uint8, what an element of a tile that is not stored reads as.
+        start: `[n]` int64, the first row of each span.
+        length: `[n]` int64, the rows of each span.
+        destination: `[n]` int64, the first row in `out` of each span.
+        row_bytes: Bytes of a row, at least 1.
+        out: `[rows * row_bytes]` uint8, C-contiguous.
+
+    Returns:
+        -1, or the first span that leaves the rows or `out`; then nothing is copied.
+
+    Raises:
+        ValueError: The arrays do not fit together.
+    """
+    _require_spans(start, length, destination)
+    runs = len(first) - 1
+    if (
+        axes.shape[1:] != (AXES, 2)
+        or row_bytes < 1
+        or not runs == len(tile_shape) == len(layout) == len(tile_first) - 1
+    ):
+        raise ValueError(
+            f"expected rows of bytes, axes [K, {AXES}, 2] and a shape, a layout and tiles for each of {runs} runs, got "
+            f"{row_bytes}, {axes.shape}, {len(tile_shape)}, {len(layout)} and {len(tile_first) - 1}"
+        )
+    return _gather_tiles(
+        first,
+        guide,
+        shift,
+        tile_shape,
+        tile_first,
+        address,
+        layout,
+        axes,
+        fill,
+        start,
+        length,
+        destination,
+        row_bytes,
+        out,
+    )
+
+
+def _require_spans(start: IntArray, length: IntArray, destination: IntArray) -> None:
+    if not len(start) == len(length) == len(destination):
+        raise ValueError(f"expected spans of equal number, got {len(start)}, {len(length)} and {len(destination)}")
+
 
 @uncounted_helper
-def _bad_span(start: Any, length: Any, at: Any, rows: int, places: int) -> Any:
+def _bad_span(start: IntArray, length: IntArray, at: IntArray, rows: int, places: int) -> int:
     """The first span that leaves `0 : rows` or `0 : places`, or -1; in differences, for sums could wrap around."""
     for j in range(len(start)):
         span = length[j]
@@ -30,7 +144,7 @@ def _bad_span(start: Any, length: Any, at: Any, rows: int, places: int) -> Any:
 
 
 @uncounted_helper
-def _run_of(first: Any, guide: Any, shift: int, row: int) -> Any:
+def _run_of(first: IntArray, guide: IntArray, shift: int, row: int) -> int:
     """The run that holds a row; the guide bounds the search. See `locate.guide_of`."""
     lo, hi = guide[row >> shift], guide[(row >> shift) + 1]
     while lo < hi:
@@ -42,32 +156,19 @@ def _run_of(first: Any, guide: Any, shift: int, row: int) -> Any:
     return lo
 
 
-_AHEAD = 8
-"""Spans that are asked for before they are copied, so that memory answers several at a time."""
-_TILES_AHEAD = 8
-
-
-def gather_rows(
-    first: Any, guide: Any, shift: int, address: Any, row_bytes: int, start: Any, length: Any, at: Any, out: Any
-) -> Any:
-    """See `reference.gather_rows`; `address[r]` is where run `r` begins in memory. Gives -1, or the first bad span."""
-    room = np.empty((2, len(start)), np.int64)
-    return _gather_rows(first, guide, shift, address, row_bytes, start, length, at, room, out)
-
-
-@uncounted_kernel
+@uncounted_kernel("i8[1C] i8[1C] i8 i8[1C] i8 i8[1C] i8[1C] i8[1C] i8[2C] u1[1C]")
 def _gather_rows(
-    first: Any,
-    guide: Any,
+    first: IntArray,
+    guide: IntArray,
     shift: int,
-    address: Any,
+    address: IntArray,
     row_bytes: int,
-    start: Any,
-    length: Any,
-    at: Any,
-    room: Any,
-    out: Any,
-) -> Any:
+    start: IntArray,
+    length: IntArray,
+    at: IntArray,
+    room: IntArray,
+    out: ByteArray,
+) -> int:
     spans = len(start)
     bad = _bad_span(start, length, at, first[-1], len(out) // row_bytes)
     if bad >= 0 or len(address) == 0:
@@ -98,7 +199,9 @@ def _gather_rows(
 
 
 @uncounted_helper
-def _gather_rest(first: Any, address: Any, row_bytes: int, run: int, row: int, left: int, base: Any, at: int) -> None:
+def _gather_rest(
+    first: IntArray, address: IntArray, row_bytes: int, run: int, row: int, left: int, base: IntScalar, at: int
+) -> None:
     """Copy the part of a span that is in later runs; `row` begins `run`."""
     while left > 0:
         take = first[run + 1] - row
@@ -117,25 +220,23 @@ def _prefetch_lines(begin: int, size: int) -> None:
         prefetch(line)
 
 
-@kernel
-def gather_tiles(
-    first: Any,
-    guide: Any,
+@kernel("i8[1C] i8[1C] i8 i8[2C] i8[1C] i8[1C] i8[1C] i8[3C] u1[1C] i8[1C] i8[1C] i8[1C] i8 u1[1C]")
+def _gather_tiles(
+    first: IntArray,
+    guide: IntArray,
     shift: int,
-    tile_shape: Any,
-    tile_first: Any,
-    address: Any,
-    layout: Any,
-    axes: Any,
-    fill: Any,
-    start: Any,
-    length: Any,
-    at: Any,
+    tile_shape: IntArray,
+    tile_first: IntArray,
+    address: IntArray,
+    layout: IntArray,
+    axes: IntArray,
+    fill: ByteArray,
+    start: IntArray,
+    length: IntArray,
+    at: IntArray,
     row_bytes: int,
-    out: Any,
-) -> Any:
-    """See `reference.gather_tiles`; `address[t]` is where tile `t` begins in memory, -1 where it is missing, and
-    `axes[layout[r]]` `[4, 2]` is size and tile size along a row, the last axis in bytes."""
+    out: ByteArray,
+) -> int:
     base = np.int64(out.ctypes.data)
     spans = len(start)
     bad = _bad_span(start, length, at, first[-1], len(out) // row_bytes)
@@ -153,26 +254,27 @@ def gather_tiles(
             continue
         if not (first[run] <= row < first[run + 1]):
             run = _run_of(first, guide, shift, row)
-        kind[j], tile[j], skip[j], most = _lies(row, run, first, tile_shape, tile_first, layout, across, slab)
+        kind[j], tile[j], skip[j], most = _place_in_tiles(row, run, first, tile_shape, tile_first, layout, across, slab)
         held[j] = min(length[j], most)
         crossing |= held[j] < length[j]
     ahead = _AHEAD if row_bytes <= 4096 else 1
     for j in range(spans):
         soon = j + ahead
         if soon < spans and held[soon] > 0:
-            k = kind[soon]
+            k: int = kind[soon]
             for i in range(tile[soon], tile[soon] + min(across[k], _TILES_AHEAD)):
                 _prefetch_lines(address[i] + skip[soon], min(slab[k] * held[soon], 512))
         if held[j] == 0:
             continue
-        k, place = kind[j], base + at[j] * row_bytes
+        k = kind[j]
+        place = base + at[j] * row_bytes
         _copy_rows(address, tile[j], skip[j], held[j], across[k], slab[k], plain[k], axes, k, fill, place, row_bytes)
     if crossing:
         for j in range(spans):
             while held[j] < length[j]:
                 row, place = start[j] + held[j], base + (at[j] + held[j]) * row_bytes
                 run = _run_of(first, guide, shift, row)
-                k, t, s, most = _lies(row, run, first, tile_shape, tile_first, layout, across, slab)
+                k, t, s, most = _place_in_tiles(row, run, first, tile_shape, tile_first, layout, across, slab)
                 take = min(length[j] - held[j], most)
                 _copy_rows(address, t, s, take, across[k], slab[k], plain[k], axes, k, fill, place, row_bytes)
                 held[j] += take
@@ -180,7 +282,7 @@ def gather_tiles(
 
 
 @helper
-def _sides(axes: Any) -> Any:
+def _sides(axes: IntArray) -> tuple[IntArray, IntArray, BoolArray]:
     """Return `[K]` for each layout: the number of tiles across a row, the bytes of the row in each, and whether the
     tiles cut it along one axis only."""
     across, slab = np.ones(len(axes), np.int64), np.ones(len(axes), np.int64)
@@ -194,7 +296,16 @@ def _sides(axes: Any) -> Any:
 
 
 @uncounted_helper
-def _lies(row: int, run: int, first: Any, tile_shape: Any, tile_first: Any, layout: Any, across: Any, slab: Any) -> Any:
+def _place_in_tiles(
+    row: int,
+    run: int,
+    first: IntArray,
+    tile_shape: IntArray,
+    tile_first: IntArray,
+    layout: IntArray,
+    across: IntArray,
+    slab: IntArray,
+) -> tuple[int, int, int, int]:
     """Layout and first tile of a row, where in its tiles it begins, and how many rows from it on they hold."""
     k, height, inside = layout[run], tile_shape[run, 0], row - first[run]
     down = inside // height
@@ -204,17 +315,17 @@ def _lies(row: int, run: int, first: Any, tile_shape: Any, tile_first: Any, layo
 
 @uncounted_helper
 def _copy_rows(
-    address: Any,
+    address: IntArray,
     tile: int,
     skip: int,
     rows: int,
     across: int,
     slab: int,
     plain: bool,
-    axes: Any,
+    axes: IntArray,
     k: int,
-    fill: Any,
-    place: Any,
+    fill: ByteArray,
+    place: IntScalar,
     row_bytes: int,
 ) -> None:
     """`rows` rows out of the `across` tiles side by side from `tile` on; of plain tiles, all pieces of one together."""
@@ -234,7 +345,9 @@ def _copy_rows(
 
 
 @uncounted_helper
-def _tiled_row(address: Any, tile: int, last: int, skip: int, form: Any, fill: Any, place: int) -> None:
+def _tiled_row(
+    address: IntArray, tile: int, last: int, skip: int, form: IntArray, fill: ByteArray, place: IntScalar
+) -> None:
     """Copy one row out of the tiles `tile : last` side by side; in each, the row begins at byte `skip`."""
     n0, n1, n2, n3 = form[0, 0], form[1, 0], form[2, 0], form[3, 0]
     c0, c1, c2, c3 = form[0, 1], form[1, 1], form[2, 1], form[3, 1]
@@ -259,7 +372,7 @@ def _tiled_row(address: Any, tile: int, last: int, skip: int, form: Any, fill: A
 
 
 @uncounted_helper
-def _woven_row(address: Any, tile: int, last: int, skip: int, form: Any, place: int) -> None:
+def _woven_row(address: IntArray, tile: int, last: int, skip: int, form: IntArray, place: IntScalar) -> None:
     """Copy one row whose last axis is 3 or 4 bytes, each in its own tile: weave these tiles together and prefetch the
     next ones."""
     n0, n1, n2, n3 = form[0, 0], form[1, 0], form[2, 0], form[3, 0]
@@ -279,7 +392,7 @@ def _woven_row(address: Any, tile: int, last: int, skip: int, form: Any, place: 
 
 
 @uncounted_helper
-def _all_here(address: Any, tile: int, count: int) -> Any:
+def _all_here(address: IntArray, tile: int, count: int) -> bool:
     missing = 0
     for i in range(tile, tile + count):
         missing += address[i] == -1
@@ -287,7 +400,7 @@ def _all_here(address: Any, tile: int, count: int) -> Any:
 
 
 @uncounted_helper
-def _fill_lines(to: int, step: int, fill: Any, count: int, unit: int) -> None:
+def _fill_lines(to: IntScalar, step: int, fill: ByteArray, count: int, unit: int) -> None:
     """`count` pieces of `unit` bytes, `step` apart, filled with the bytes of one element over and over."""
     for i in range(count):
         for byte in range(unit):
@@ -295,7 +408,7 @@ def _fill_lines(to: int, step: int, fill: Any, count: int, unit: int) -> None:
 
 
 @uncounted_helper
-def _copy_lines(to: int, to_step: int, source: int, source_step: int, count: int, unit: int) -> None:
+def _copy_lines(to: IntScalar, to_step: int, source: int, source_step: int, count: int, unit: int) -> None:
     """`count` pieces of `unit` bytes, `to_step` and `source_step` apart."""
     if unit == 1:
         for i in range(count):
@@ -316,7 +429,7 @@ def _copy_lines(to: int, to_step: int, source: int, source_step: int, count: int
 
 
 @uncounted_helper
-def _weave(address: Any, tile: int, line: int, channels: int, count: int, to: int) -> None:
+def _weave(address: IntArray, tile: int, line: int, channels: int, count: int, to: IntScalar) -> None:
     """Weave `count` pixels of 3 or 4 one-byte channels; each channel is in its own tile, from byte `line` on."""
     a, b, c = address[tile] + line, address[tile + 1] + line, address[tile + 2] + line
     d = address[tile + channels - 1] + line

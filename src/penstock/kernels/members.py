@@ -1,48 +1,80 @@
-# pyright: reportMissingImports=false, reportCallIssue=false
-"""Compiled walk over the plain members of a tar archive. Definition: `members_reference.plain_members`.
+"""Walk over the plain members of a tar archive, up to the first header that is not plain.
 
-It reads headers with the system's `pread`, so that a member costs one call and other threads run meanwhile. It stops at
-the first header that is not plain, which the caller reads with a general reader. The caller owns the file descriptor
-and all arrays.
+It reads headers with the system's `pread`, so that a member costs one call and other threads run meanwhile. A header
+that is not plain (a link, a long name, a damaged checksum) ends the walk, and the caller reads it with a general
+reader. The caller owns the file descriptor and all arrays. Format: POSIX.1-1988 (ustar).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import types
 
-from penstock.kernels.jit import helper, kernel
-
-# The system's own, so that a member costs one call and other threads run.
-_pread: Any = types.ExternalFunction("pread", types.int64(types.int32, types.int64, types.int64, types.int64))
+from penstock.core.arrays import ByteArray, IntArray, IntScalar
+from penstock.kernels.jit import external, helper, kernel
 
 _BLANK, _DOT, _SLASH, _ZERO = 32, 46, 47, 48
+_BLOCK, _NAME = 512, 100  # bytes of a header, and of the name in it
 
 
-@kernel
-def plain_members(fd: Any, position: Any, end: Any, payload: Any, size: Any, name: Any) -> Any:
-    """See `members_reference.plain_members`."""
-    block = np.empty(512, np.uint8)
+def plain_members(
+    fd: int, position: int, end: int, payload: IntArray, size: IntArray, name: ByteArray
+) -> tuple[int, int]:
+    """List members until the arrays are full or a header is not plain.
+
+    A plain member is a regular file that ends within the archive. Its header has a valid checksum, octal numbers, and a
+    name in one field without `..`, a leading `.` or `/`, or a trailing `/`.
+
+    Args:
+        fd: Descriptor of the archive.
+        position: Byte of the first header.
+        end: Size of the archive in bytes.
+        payload: `[n]` int64, receives the byte at which each file begins.
+        size: `[n]` int64, receives the bytes of each file.
+        name: `[n, 100]` uint8, receives the names, with zeros behind.
+
+    Returns:
+        The number of members, and the position behind them: of a header that is not plain, or of the end.
+
+    Raises:
+        ValueError: The arrays do not fit together.
+    """
+    if not len(payload) == len(size) == len(name) or name.shape[1:] != (_NAME,):
+        raise ValueError(
+            f"expected n places, n sizes and names [n, {_NAME}], got {len(payload)}, {len(size)}, {name.shape}"
+        )
+    n, after = _plain_members(fd, position, end, payload, size, name)
+    return n, int(after)
+
+
+@external("i4 i8 i8 i8", "i8")
+def pread(fd: int, buffer: int, size: int, position: IntScalar) -> int:
+    """Read `size` bytes of a file to an address. Returns how many bytes were read."""
+    raise NotImplementedError
+
+
+@kernel("i8 i8 i8 i8[1C] i8[1C] u1[2C]")
+def _plain_members(
+    fd: int, position: IntScalar, end: int, payload: IntArray, size: IntArray, name: ByteArray
+) -> tuple[int, IntScalar]:
+    block = np.empty(_BLOCK, np.uint8)
     for i in range(len(payload)):
-        if _pread(fd, block.ctypes.data, 512, position) < 512:
+        if pread(fd, block.ctypes.data, _BLOCK, position) < _BLOCK:
             return i, position
-        held = _octal(block, 124, 136)
-        fits = held >= 0 and _octal(block, 148, 156) == _checksum(block) and position + 512 + held <= end
+        stored = _octal(block, 124, 136)
+        fits = stored >= 0 and _octal(block, 148, 156) == _checksum(block) and position + _BLOCK + stored <= end
         plain = fits and (block[156] == _ZERO or block[156] == 0) and block[345] == 0
         if not plain or not _name(block, name[i]):
             return i, position
-        payload[i], size[i] = position + 512, held
-        position += 512 + (held + 511) // 512 * 512
+        payload[i], size[i] = position + _BLOCK, stored
+        position += _BLOCK + (stored + _BLOCK - 1) // _BLOCK * _BLOCK
     return len(payload), position
 
 
 @helper
-def _checksum(block: Any) -> Any:
+def _checksum(block: ByteArray) -> IntScalar:
     """The sum of all bytes; the field of the checksum itself counts as blanks."""
-    total = np.int64(0)
-    for at in range(512):
+    total = 0
+    for at in range(_BLOCK):
         total += block[at]
     for at in range(148, 156):
         total += _BLANK - np.int64(block[at])
@@ -50,21 +82,22 @@ def _checksum(block: Any) -> Any:
 
 
 @helper
-def _octal(block: Any, first: Any, last: Any) -> Any:
-    value, at = np.int64(0), first
+def _octal(block: ByteArray, first: int, last: int) -> IntScalar:
+    """Return the octal number of a field, or -1."""
+    value, at = 0, first
     while at < last and _ZERO <= block[at] < _ZERO + 8:
         value, at = value * 8 + np.int64(block[at]) - _ZERO, at + 1
     digits = at - first
     while at < last and block[at] == _BLANK:
         at += 1
-    return value if digits > 0 and (at == last or block[at] == 0) else np.int64(-1)
+    return value if digits > 0 and (at == last or block[at] == 0) else -1
 
 
 @helper
-def _name(block: Any, out: Any) -> Any:
-    """Copy a plain name; False for another."""
+def _name(block: ByteArray, out: ByteArray) -> bool:
+    """Copy a plain name. Returns False for another name."""
     n = 0
-    while n < 100 and block[n] != 0:
+    while n < _NAME and block[n] != 0:
         if block[n] == _DOT and (n == 0 or block[n - 1] == _DOT):
             return False
         out[n] = block[n]

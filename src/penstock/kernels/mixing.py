@@ -1,30 +1,182 @@
-# pyright: reportMissingImports=false, reportCallIssue=false
-"""Compiled kernels of mixing sources (numba, GIL released, cached on disk). Definitions: `mixing_reference`.
+"""Orders of mixed sources: which source each pick of a mix comes from, and how many picks of that source came before.
 
-All arithmetic is on integers, so results equal the definitions'. A tree of two-way splits costs one 128-bit
-multiplication a level, and the picks of a chunk go down level by level, so that each need not wait for the one before.
-The caller owns all arrays.
+All arithmetic is on integers, so an order is the same on every machine. `mix_table` reads a stored order whose parts
+repeat: a division where a turn changes, else two additions a pick. `mix_tree` computes an order of any length from a
+tree of two-way splits, and `deal` from a tree whose shares are constant: one multiplication of 128 bits a level. The
+picks of a chunk go down the tree level by level, so that each need not wait for the one before. `earliest_deadline`
+makes the tables. The caller owns all arrays.
+
+Sources: earliest deadline first is optimal on one machine (Horn, "Some simple scheduling algorithms", 1974); the split
+of a node is Bresenham's line.
 """
 
 from __future__ import annotations
 
+import heapq
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from penstock.kernels import mixing_reference
-from penstock.kernels.jit import helper, kernel
-from penstock.kernels.mixing_reference import BEGIN, CHILD, END, FRAC, LAST, LEFT, LOWER, SHARE, SLOPE
+from penstock.core.arrays import IntArray, IntScalar, UInt32Array, UInt64Array
+from penstock.kernels.jit import helper, intrinsic, kernel
 
-earliest_deadline: Any = kernel(mixing_reference.earliest_deadline)
+BEGIN, LEFT, FRAC, SLOPE, END, CHILD, LAST = 0, 1, 2, 3, 4, 5, 7
+"""Columns of the pieces of a tree: eight, which is a line of the cache; two of them are children."""
+
+SHARE, LOWER = 0, 1
+"""Columns of the nodes of `deal`: the share of the lower child in 2^-63, and the two children."""
+
+_COLUMNS, _DEALT = 8, 3  # of the two kinds of trees
+_CHUNK = 512  # picks that go down together; their state stays in the first cache
+_LOW = np.uint64((1 << 63) - 1)
+_ONE, _HALF = np.uint64(1), np.uint64(1 << 62)
 
 
-@kernel
-def mix_table(k: Any, table: Any, segments: Any, base: Any, step: Any, source: Any, rank: Any) -> None:
-    """See `mixing_reference.mix_table`; searches and divides only where a segment or its turn changes."""
+def earliest_deadline(release: IntArray, deadline: IntArray, out: IntArray) -> int:
+    """Fill each slot with the job that is released, not yet done and due first (the lower number on a tie).
+
+    Args:
+        release: `[J]` int64, ascending, the first slot of each job.
+        deadline: `[J]` int64, the last slot of each job.
+        out: `[n]` int64, receives the number of a job for each slot.
+
+    Returns:
+        -1, or the first slot that no job could fill or that came too late for its job.
+
+    Raises:
+        ValueError: There are not as many deadlines as releases.
+
+    Example:
+        >>> out = np.zeros(3, np.int64)
+        >>> earliest_deadline(np.array([0, 0, 1]), np.array([2, 0, 1]), out), out.tolist()
+        (-1, [1, 2, 0])
+    """
+    if len(release) != len(deadline):
+        raise ValueError(f"expected as many deadlines as releases, got {len(deadline)} and {len(release)}")
+    return _earliest_deadline(release, deadline, out)
+
+
+def mix_table(
+    k: IntArray,
+    table: UInt32Array,
+    segments: IntArray,
+    base: IntArray,
+    step: IntArray,
+    source: IntArray,
+    rank: IntArray,
+) -> None:
+    """Look up picks of an order in which parts of a table repeat.
+
+    Args:
+        k: `[n]` int64 numbers of picks.
+        table: `[P, 2]` uint32, source and rank of each place.
+        segments: `[G, 3]` int64. Segment `g` begins with pick `segments[g, 0]` at place `segments[g, 1]` and repeats
+            after `segments[g, 2]` places.
+        base: `[G, D]` int64, added to the ranks of each source in a segment.
+        step: `[G, D]` int64, added once more for each turn.
+        source: `[n]` int64, receives the source of each pick.
+        rank: `[n]` int64, receives the number of earlier picks of that source.
+
+    Raises:
+        ValueError: The arrays do not fit together.
+        IndexError: A pick has no place in the table.
+
+    Example:
+        >>> source, rank = np.zeros(2, np.int64), np.zeros(2, np.int64)
+        >>> table, one = np.array([[0, 0], [1, 0], [0, 1]], np.uint32), np.array([[0, 0, 3]])
+        >>> mix_table(np.array([2, 4]), table, one, np.array([[0, 0]]), np.array([[2, 1]]), source, rank)
+        >>> source.tolist(), rank.tolist()
+        ([0, 1], [1, 1])
+    """
+    shapes = table.shape[1:], segments.shape, step.shape
+    if not len(k) == len(source) == len(rank) or shapes != ((2,), (len(base), 3), base.shape):
+        raise ValueError(f"expected a table [P, 2], segments [G, 3] and steps like bases, got {shapes}")
+    wrong = _mix_table(k, table, segments, base, step, source, rank)
+    if wrong >= 0:
+        raise IndexError(f"expected picks with a place among {len(table)}, got {k[wrong]}")
+
+
+def mix_tree(k: IntArray, pieces: UInt64Array, source: IntArray, rank: IntArray) -> None:
+    """Compute picks of a tree of two-way splits, from the root (row 0) down to a source.
+
+    A node is rows `node : pieces[node, LAST] + 1` of `pieces`. From pick number `BEGIN` of the node on and before
+    `END`, its left child has got `LEFT + (FRAC + (n - BEGIN) * SLOPE) / 2^63` of the first `n`, rounded down. The
+    children, left and right, are the first row of a node, or `~source`.
+
+    Args:
+        k: `[n]` int64 numbers of picks, at least 0.
+        pieces: `[rows, 8]` uint64, a valid tree: links are not checked.
+        source: `[n]` int64, receives the source of each pick.
+        rank: `[n]` int64, receives the number of earlier picks of that source.
+
+    Raises:
+        ValueError: The arrays do not fit together.
+        IndexError: A pick is negative.
+    """
+    if not len(k) == len(source) == len(rank) or pieces.shape[1] != _COLUMNS or len(pieces) == 0:
+        raise ValueError(f"expected pieces [rows, {_COLUMNS}] and a source and rank a pick, got {pieces.shape}")
+    wrong = _mix_tree(k, pieces, source, rank)
+    if wrong >= 0:
+        raise IndexError(f"expected picks of at least 0, got {k[wrong]}")
+
+
+def deal(k: IntArray, nodes: UInt64Array, leaf: IntArray, rank: IntArray) -> None:
+    """Deal draws down a tree of two-way splits of constant shares, from node 0 to a leaf.
+
+    Of the first `n` draws of a node, its lower child gets `n * nodes[node, SHARE] / 2^63`, rounded to the nearest
+    number. The children are columns `LOWER` and `LOWER + 1`: a node, or `~leaf`.
+
+    Args:
+        k: `[n]` int64 numbers of draws, at least 0.
+        nodes: `[N, 3]` uint64, a valid tree: links are not checked.
+        leaf: `[n]` int64, receives the leaf of each draw.
+        rank: `[n]` int64, receives the number of draws that the leaf had before.
+
+    Raises:
+        ValueError: The arrays do not fit together.
+        IndexError: A draw is negative.
+
+    Example:
+        >>> leaf, rank = np.zeros(4, np.int64), np.zeros(4, np.int64)
+        >>> deal(np.arange(4), np.array([[1 << 62, -1, -2]]).astype(np.uint64), leaf, rank)
+        >>> leaf.tolist(), rank.tolist()
+        ([0, 1, 0, 1], [0, 0, 1, 1])
+    """
+    if not len(k) == len(leaf) == len(rank) or nodes.shape[1] != _DEALT or len(nodes) == 0:
+        raise ValueError(f"expected nodes [N, {_DEALT}] and a leaf and rank a draw, got {nodes.shape}")
+    wrong = _deal(k, nodes, leaf, rank)
+    if wrong >= 0:
+        raise IndexError(f"expected draws of at least 0, got {k[wrong]}")
+
+
+@kernel("i8[1C] i8[1C] i8[1C]")
+def _earliest_deadline(release: IntArray, deadline: IntArray, out: IntArray) -> int:
+    jobs, seen = len(release), 0
+    waiting = [np.int64(0) for _ in range(0)]  # empty, and numba sees the type of its items
+    for slot in range(len(out)):
+        while seen < jobs and release[seen] <= slot:
+            heapq.heappush(waiting, deadline[seen] * jobs + seen)
+            seen += 1
+        if len(waiting) == 0:
+            return slot
+        due = heapq.heappop(waiting)
+        out[slot] = due % jobs
+        if due // jobs < slot:
+            return slot
+    return -1
+
+
+@kernel("i8[1C] u4[2C] i8[2C] i8[2C] i8[2C] i8[1C] i8[1C]")
+def _mix_table(
+    k: IntArray,
+    table: UInt32Array,
+    segments: IntArray,
+    base: IntArray,
+    step: IntArray,
+    source: IntArray,
+    rank: IntArray,
+) -> int:
+    """Search and divide only where a segment or its turn changes. Returns -1, or the first pick without a place."""
     g, turn, begin, end, shift = 0, np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     for i in range(len(k)):
         if k[i] < begin or k[i] >= end:
@@ -36,34 +188,50 @@ def mix_table(k: Any, table: Any, segments: Any, base: Any, step: Any, source: A
                 end = min(end, segments[g + 1, 0])
             shift = segments[g, 1] - begin
         place = k[i] + shift
+        if k[i] < 0 or not 0 <= place < len(table):
+            return i
         s = np.int64(table[place, 0])
         source[i] = s
         rank[i] = base[g, s] + turn * step[g, s] + np.int64(table[place, 1])
+    return -1
 
 
-@intrinsic
-def _scaled(_context: Any, n: Any, slope: Any, frac: Any) -> Any:  # noqa: ARG001 - named for the caller alone
-    """`(n * slope + frac) >> 63` in 128 bits: one multiplication."""
+def _emit_scaled(builder: Any, n: Any, slope: Any, frac: Any) -> Any:
+    from llvmlite import ir
 
-    def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        wide = ir.IntType(128)
-        a, b, c = (builder.zext(arg, wide) for arg in args)
-        shifted = builder.lshr(builder.add(builder.mul(a, b), c), ir.Constant(wide, 63))
-        return builder.trunc(shifted, ir.IntType(64))
-
-    return types.uint64(types.uint64, types.uint64, types.uint64), codegen
+    wide = ir.IntType(128)
+    a, b, c = (builder.zext(value, wide) for value in (n, slope, frac))
+    shifted = builder.lshr(builder.add(builder.mul(a, b), c), ir.Constant(wide, 63))
+    return builder.trunc(shifted, ir.IntType(64))
 
 
-_LOW = np.uint64((1 << 63) - 1)
-_ONE = np.uint64(1)
+@intrinsic(_emit_scaled, "u8 u8 u8", returns="u8")
+def _scaled(n: np.uint64, slope: np.uint64, frac: np.uint64) -> np.uint64:
+    """Return `(n * slope + frac) >> 63` in 128 bits: one multiplication."""
+    raise NotImplementedError
 
 
-_CHUNK = 512
+@kernel("i8[1C] u8[2C] i8[1C] i8[1C]")
+def _mix_tree(k: IntArray, pieces: UInt64Array, source: IntArray, rank: IntArray) -> int:
+    node, n, inner = np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.int64)
+    for base in range(0, len(k), _CHUNK):
+        many = min(_CHUNK, len(k) - base)
+        for i in range(many):
+            if k[base + i] < 0:
+                return base + i
+            node[i], n[i], inner[i] = 0, np.uint64(k[base + i]), i
+        count = many
+        while count > 0:
+            count = _descend(pieces, node, n, inner, count)
+        for i in range(many):
+            source[base + i] = ~node[i]
+            rank[base + i] = np.int64(n[i])
+    return -1
 
 
 @helper
-def _piece_of(pieces: Any, lo: Any, hi: Any, n: Any) -> Any:
-    """The last piece among `lo : hi + 1` that begins at or before `n`."""
+def _piece_of(pieces: UInt64Array, lo: IntScalar, hi: IntScalar, n: np.uint64) -> IntScalar:
+    """Return the last piece among `lo : hi + 1` that begins at or before `n`."""
     while lo < hi:
         middle = (lo + hi + 1) >> 1
         if pieces[middle, BEGIN] <= n:
@@ -73,29 +241,12 @@ def _piece_of(pieces: Any, lo: Any, hi: Any, n: Any) -> Any:
     return lo
 
 
-@kernel
-def mix_tree(k: Any, pieces: Any, source: Any, rank: Any) -> None:
-    """See `mixing_reference.mix_tree`; one multiplication a level. The picks of a chunk go down level by level, so that
-    each need not wait for the one before."""
-    node, n, inner = np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.int64)
-    for base in range(0, len(k), _CHUNK):
-        many = min(_CHUNK, len(k) - base)
-        for i in range(many):
-            node[i], n[i], inner[i] = 0, np.uint64(k[base + i]), i
-        count = many
-        while count > 0:
-            count = _descend(pieces, node, n, inner, count)
-        for i in range(many):
-            source[base + i] = ~node[i]
-            rank[base + i] = np.int64(n[i])
-
-
 @helper
-def _descend(pieces: Any, node: Any, n: Any, inner: Any, count: int) -> Any:
+def _descend(pieces: UInt64Array, node: IntArray, n: UInt64Array, inner: IntArray, count: IntScalar) -> IntScalar:
     """Go one level down for the picks `inner[:count]`; picks that are not at a source yet move to its front."""
     left_over = 0
     for c in range(count):
-        i = inner[c]
+        i: int = inner[c]
         q, here = node[i], n[i]
         if here >= pieces[q, END]:
             q = _piece_of(pieces, q + 1, np.int64(pieces[q, LAST]), here)
@@ -112,23 +263,20 @@ def _descend(pieces: Any, node: Any, n: Any, inner: Any, count: int) -> Any:
     return left_over
 
 
-_HALF = np.uint64(1 << 62)
-
-
-@kernel
-def deal(k: Any, nodes: Any, leaf: Any, rank: Any) -> None:
-    """See `mixing_reference.deal`; one multiplication a level. The draws of a chunk go down level by level, as in
-    `mix_tree`, so that their reads of memory overlap."""
+@kernel("i8[1C] u8[2C] i8[1C] i8[1C]")
+def _deal(k: IntArray, nodes: UInt64Array, leaf: IntArray, rank: IntArray) -> int:
     node, n, inner = np.empty(_CHUNK, np.int64), np.empty(_CHUNK, np.uint64), np.empty(_CHUNK, np.int64)
     for base in range(0, len(k), _CHUNK):
         many = min(_CHUNK, len(k) - base)
         for i in range(many):
+            if k[base + i] < 0:
+                return base + i
             node[i], n[i], inner[i] = 0, np.uint64(k[base + i]), i
         count = many
         while count > 0:
             left_over = 0
             for c in range(count):
-                i = inner[c]
+                i: int = inner[c]
                 at, here = node[i], n[i]
                 share = nodes[at, SHARE]
                 below = _scaled(here, share, _HALF)
@@ -142,3 +290,4 @@ def deal(k: Any, nodes: Any, leaf: Any, rank: Any) -> None:
         for i in range(many):
             leaf[base + i] = ~node[i]
             rank[base + i] = np.int64(n[i])
+    return -1

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import AnyArray, ByteArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.files.mapping import MappedFiles
-from penstock.kernels import reference
-from penstock.kernels.dispatch import kernels
+from penstock.kernels.gather import gather_rows
 from penstock.kernels.locate import guide_of
-
-Int = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
 
 MANY_FILES = 256  # from which on a few spans have only their own files looked at
 
@@ -40,18 +35,20 @@ class RowMap:
     [[0, 0], [8, 9], [10, 11]]
     """
 
-    buffers: tuple[Bytes, ...]
-    first: Int
-    buffer: Int
-    offset: Int
+    buffers: tuple[ByteArray, ...]
+    first: IntArray
+    buffer: IntArray
+    offset: IntArray
     row_bytes: int
-    address: Int
-    guide: Int
+    address: IntArray
+    guide: IntArray
     shift: int
     files: MappedFiles
 
     @classmethod
-    def build(cls, buffers: Sequence[Bytes], rows: Int, buffer: Int, offset: Int, row_bytes: int) -> RowMap:
+    def build(
+        cls, buffers: Sequence[ByteArray], rows: IntArray, buffer: IntArray, offset: IntArray, row_bytes: int
+    ) -> RowMap:
         """Map runs of `rows[R]` rows of `row_bytes` bytes. Raises `IndexError` if a run leaves its buffer."""
         first = offsets_of(rows)
         sizes = np.array([len(b) for b in buffers], np.int64)
@@ -72,7 +69,7 @@ class RowMap:
         return cls(tuple(buffers), first, buffer, offset, row_bytes, address, *guide_of(first), MappedFiles(buffers))
 
     @classmethod
-    def of(cls, array: npt.NDArray[Any]) -> RowMap:
+    def of(cls, array: AnyArray) -> RowMap:
         """Map the rows of one C-contiguous array `[n, ...]`."""
         flat = np.ascontiguousarray(array)
         row_bytes = flat.dtype.itemsize * int(np.prod(flat.shape[1:], dtype=np.int64))
@@ -84,7 +81,7 @@ class RowMap:
         """How many rows there are."""
         return int(self.first[-1])
 
-    def gather(self, start: Int, length: Int, at: Int, out: Bytes) -> None:
+    def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
         """Copy rows `start[j] : start[j] + length[j]` to rows `at[j]` on of `out`, for every span `j`.
 
         `out` is C-contiguous bytes that hold whole rows. Cost: one copy of the bytes read, with the GIL released.
@@ -96,20 +93,12 @@ class RowMap:
         if len(self.files):
             few = len(self.files) > MANY_FILES and len(start) * 8 < len(self.files)
             self.files.check(self._buffers_of(start, length) if few else None)
-        target, kernel = flat(out, self.row_bytes), kernels()
-        if kernel is reference:
-            check_spans(start, length, at, self.n, len(target) // self.row_bytes)
-            places = target.reshape(-1, self.row_bytes)
-            reference.gather_rows(self.buffers, self.first, self.buffer, self.offset, start, length, at, places)
-        elif (
-            kernel.gather_rows(
-                self.first, self.guide, self.shift, self.address, self.row_bytes, start, length, at, target
-            )
-            >= 0
-        ):
+        target = flat(out, self.row_bytes)
+        runs = self.first, self.guide, self.shift, self.address
+        if gather_rows(*runs, self.row_bytes, start, length, at, target) >= 0:
             check_spans(start, length, at, self.n, len(target) // self.row_bytes)
 
-    def _buffers_of(self, start: Int, length: Int) -> Int:
+    def _buffers_of(self, start: IntArray, length: IntArray) -> IntArray:
         """The buffers that hold these spans. Spans that leave the map are cut to it; the gather refuses them."""
         last = len(self.buffer) - 1
         begin = np.minimum(np.maximum(self.first.searchsorted(start, side="right") - 1, 0), last)
@@ -118,7 +107,7 @@ class RowMap:
         return self.buffer[runs]
 
 
-def flat(out: Bytes, row_bytes: int) -> Bytes:
+def flat(out: ByteArray, row_bytes: int) -> ByteArray:
     """`out` as `[bytes]`. Raises `IndexError` if it is not whole rows of bytes in one piece."""
     if out.dtype != np.uint8 or not out.flags.c_contiguous or out.size % row_bytes:
         raise IndexError(
@@ -128,7 +117,7 @@ def flat(out: Bytes, row_bytes: int) -> Bytes:
     return out.reshape(-1)
 
 
-def check_spans(start: Int, length: Int, at: Int, rows: int, places: int) -> None:
+def check_spans(start: IntArray, length: IntArray, at: IntArray, rows: int, places: int) -> None:
     """Raise `IndexError` if a span leaves the rows or the places."""
     # Ends are compared as differences, for a sum could wrap around.
     for what, begin, limit in (("rows", start, rows), ("places", at, places)):

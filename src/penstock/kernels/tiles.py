@@ -12,19 +12,12 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-import numpy.typing as npt
 
+from penstock.core.arrays import ByteArray, IntArray
 from penstock.files.mapping import MappedFiles
-from penstock.kernels import reference
-from penstock.kernels.dispatch import kernels
+from penstock.kernels.gather import AXES, gather_tiles
 from penstock.kernels.locate import guide_of
 from penstock.kernels.rows import check_spans, flat
-
-Int = npt.NDArray[np.int64]
-Bytes = npt.NDArray[np.uint8]
-
-AXES = 4
-"""Axes that the compiled gather can have split into tiles, after neighbours that are whole were joined."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,33 +41,33 @@ class TileMap:
     [[0, 1, 4], [2, 3, 6], [8, 9, 255], [10, 11, 255]]
     """
 
-    buffers: tuple[Bytes, ...]
+    buffers: tuple[ByteArray, ...]
     row_shape: tuple[int, ...]
     itemsize: int
-    first: Int
-    tile_shape: Int
-    tile_first: Int
-    tile_buffer: Int
-    tile_offset: Int
-    fill: Bytes
-    address: Int
-    layout: Int
-    axes: Int
-    guide: Int
+    first: IntArray
+    tile_shape: IntArray
+    tile_first: IntArray
+    tile_buffer: IntArray
+    tile_offset: IntArray
+    fill: ByteArray
+    address: IntArray
+    layout: IntArray
+    axes: IntArray
+    guide: IntArray
     shift: int
     files: MappedFiles
 
     @classmethod
     def build(
         cls,
-        buffers: Sequence[Bytes],
+        buffers: Sequence[ByteArray],
         row_shape: tuple[int, ...],
         itemsize: int,
-        first: Int,
-        tile_shape: Int,
-        tile_first: Int,
-        tile_buffer: Int,
-        tile_offset: Int,
+        first: IntArray,
+        tile_shape: IntArray,
+        tile_first: IntArray,
+        tile_buffer: IntArray,
+        tile_offset: IntArray,
         fill: bytes,
     ) -> TileMap:
         """Map tiles; see the class for the arguments, all of them int64 arrays where they are arrays.
@@ -115,46 +108,66 @@ class TileMap:
         """How many rows there are."""
         return int(self.first[-1])
 
-    def gather(self, start: Int, length: Int, at: Int, out: Bytes) -> None:
+    def gather(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
         """Copy rows `start[j] : start[j] + length[j]` to rows `at[j]` on of `out`, for every span `j`.
 
         `out` is C-contiguous bytes that hold whole rows. Cost: one copy of the bytes read, in pieces as long as the
-        tiles are wide, with the GIL released. More than four split axes take the NumPy definition.
+        tiles are wide, with the GIL released. Tiles that cut more than four axes are copied by a loop in Python.
         Raises `IndexError` if a span leaves the map or the buffer, and `FormatError` if a file was truncated since it
         was mapped; both before anything is copied.
         """
         if self.row_bytes == 0:
             return
         self.files.check()
-        target, kernel = flat(out, self.row_bytes), kernels()
+        target = flat(out, self.row_bytes)
         places = len(target) // self.row_bytes
-        if kernel is reference or self.axes.shape[1] > AXES:
+        if self.axes.shape[1] > AXES:
             check_spans(start, length, at, self.n, places)
-            reference.gather_tiles(
-                self.buffers, self.row_shape, self.first, self.tile_shape, self.tile_first, self.tile_buffer,
-                self.tile_offset, self.fill, start, length, at, target.reshape(places, self.row_bytes),
-            )  # fmt: skip
+            self._gather_any_axes(start, length, at, target.reshape(places, *self.row_shape, self.itemsize))
             return
-        bad = kernel.gather_tiles(
+        bad = gather_tiles(
             self.first, self.guide, self.shift, self.tile_shape, self.tile_first, self.address, self.layout, self.axes,
             self.fill, start, length, at, self.row_bytes, target,
         )  # fmt: skip
         if bad >= 0:
             check_spans(start, length, at, self.n, places)
 
+    def _gather_any_axes(self, start: IntArray, length: IntArray, at: IntArray, out: ByteArray) -> None:
+        """Gather rows whose tiles cut any number of axes, row by row and tile by tile: such data are rare."""
+        for first, rows, place in zip(start.tolist(), length.tolist(), at.tolist(), strict=True):
+            for i in range(rows):
+                self._copy_row(first + i, out[place + i])
 
-def _columns(shapes: Int, row_shape: tuple[int, ...]) -> Int:
+    def _copy_row(self, number: int, row: ByteArray) -> None:
+        """Copy one row into `[*row_shape, itemsize]` bytes."""
+        run = int(np.searchsorted(self.first, number, side="right")) - 1
+        height, *sides = self.tile_shape[run].tolist()
+        down, inside = divmod(number - int(self.first[run]), height)
+        grid = [-(-n // c) for n, c in zip(self.row_shape, sides, strict=True)]
+        tile = int(self.tile_first[run]) + down * prod(grid)
+        shape = height, *sides, self.itemsize
+        for corner in np.ndindex(*grid):
+            box = tuple(slice(g * c, (g + 1) * c) for g, c in zip(corner, sides, strict=True))
+            row[box] = self.fill
+            offset = int(self.tile_offset[tile])
+            if offset >= 0:
+                stored = self.buffers[int(self.tile_buffer[tile])][offset : offset + prod(shape)].reshape(shape)
+                row[box] = stored[inside][tuple(slice(n) for n in row[box].shape)]
+            tile += 1
+
+
+def _columns(shapes: IntArray, row_shape: tuple[int, ...]) -> IntArray:
     """Return `[K]`, the number of tiles across a row. Clipped to 2^62, which no list of tiles can reach."""
     counts = [prod(-(-n // c) for n, c in zip(row_shape, shape[1:], strict=True)) for shape in shapes.tolist()]
     return np.array([min(count, 1 << 62) for count in counts], np.int64)
 
 
-def _tile_bytes(shapes: Int, itemsize: int) -> Int:
+def _tile_bytes(shapes: IntArray, itemsize: int) -> IntArray:
     """`[K]` bytes of a tile, clipped to 2^62."""
     return np.array([min(prod(shape) * itemsize, 1 << 62) for shape in shapes.tolist()], np.int64)
 
 
-def _check_grid(rows: Int, height: Int, tiles: Int, columns: Int) -> None:
+def _check_grid(rows: IntArray, height: IntArray, tiles: IntArray, columns: IntArray) -> None:
     # By division: a product of two wrong numbers of a file could wrap around.
     across = np.maximum(columns, 1)
     fits = (tiles % across == 0) & (tiles // across == -(-rows // height) * (columns > 0))
@@ -167,7 +180,9 @@ def _check_grid(rows: Int, height: Int, tiles: Int, columns: Int) -> None:
         )
 
 
-def _check_tiles(buffers: Sequence[Bytes], first: Int, size: Int, buffer: Int, offset: Int) -> None:
+def _check_tiles(
+    buffers: Sequence[ByteArray], first: IntArray, size: IntArray, buffer: IntArray, offset: IntArray
+) -> None:
     count = len(offset)
     if first[0] != 0 or first[-1] != count or len(buffer) != count:
         raise IndexError(f"expected {first[-1]} tiles, got {len(buffer)} buffer numbers and {count} offsets")
@@ -185,7 +200,7 @@ def _check_tiles(buffers: Sequence[Bytes], first: Int, size: Int, buffer: Int, o
         )
 
 
-def _axes(shapes: Int, row_shape: tuple[int, ...], itemsize: int) -> Int:
+def _axes(shapes: IntArray, row_shape: tuple[int, ...], itemsize: int) -> IntArray:
     """`[K, A, 2]` size and tile size of the axes of a row that tiles cut, the last in bytes; `A` is at least `AXES`,
     with axes of one element in front."""
     joined = [_joined(row_shape, shape, itemsize) for shape in shapes[:, 1:].tolist()]

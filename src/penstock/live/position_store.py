@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.ragged import Array, Ragged
-from penstock.kernels.dispatch import kernels
+from penstock.kernels.record_log import copy_records, find_records, slide_records
 from penstock.live.block import Block, Part
 
 Int = npt.NDArray[np.int64]
@@ -76,13 +76,13 @@ class PositionStore:
         """
         frames, nbytes = np.empty(len(number), np.int64), np.empty(len(number), np.int64)
         with self._lock:
-            kernels().find_held(self._words, self._where, self._base, number, use, frames, nbytes)
+            find_records(self._words, self._where, self._base, number, use, frames, nbytes)
             found = frames >= 0
             n, hits = int(frames[found].sum()), int(np.count_nonzero(found))
             rows, ends = np.empty(int(nbytes.sum()), np.uint8), np.zeros(n + 1, np.int64)
             chunk, place = np.empty(n, np.int64), np.empty(n, np.int32)
             held = (self._words, self._where, self._base, number, use, frames)
-            self._held -= kernels().copy_held(*held, rows, ends, chunk, place)
+            self._held -= copy_records(*held, rows, ends, chunk, place)
             self.hits, self.misses = self.hits + hits, self.misses + int(np.count_nonzero(use >= 0)) - hits
         return Block(rows.reshape(n, self._width) if self._width else Ragged(rows, ends), chunk, place), frames
 
@@ -139,7 +139,7 @@ class PositionStore:
         if self._end + needed > len(self._words):
             excess = max(0, wanted - int(FULL * len(self._words)))
             log = self._words, self._where, self._base
-            self._end, dropped = kernels().slide_held(*log, self._end, excess)
+            self._end, dropped = slide_records(*log, self._end, excess)
             self._held -= dropped
 
     def _reach(self, number: int) -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from penstock.core.boundary import loading_state
 from penstock.core.ragged import Ragged, offsets_of
 from penstock.errors import PlanError, StateError
-from penstock.kernels.dispatch import kernels
+from penstock.kernels.pages import exchange, exchange_references
 from penstock.kernels.permute import permute
 from penstock.live.block import Block
 from penstock.live.seeds import draws, key
@@ -147,14 +147,14 @@ class Reservoir:
         taken = np.empty(int(self._length[slots].sum()) + len(given), np.uint8)
         done = 0
         while done < len(slots):
-            done = kernels().exchange(
+            done = exchange(
                 *(self._pages, self._link, self._free, self._head, self._length),
                 *(slots, given, ends, taken, taken_ends, done),
             )
             if done < len(slots):
                 self._grow()
         out_chunk, out_place = np.empty(len(slots), np.int64), np.empty(len(slots), np.int32)
-        kernels().exchange_references(self._chunk, self._place, slots, chunk, place, out_chunk, out_place)
+        exchange_references(self._chunk, self._place, slots, chunk, place, out_chunk, out_place)
         rows, kept = taken[: taken_ends[-1]], self._kept(slots)
         if kept is None:
             return Block(self._shaped(rows, taken_ends[fresh:]), out_chunk[fresh:], out_place[fresh:])

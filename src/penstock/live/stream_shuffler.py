@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from penstock.core.boundary import loading_state
 from penstock.errors import PlanError, StateError
-from penstock.kernels.dispatch import kernels
+from penstock.kernels.draws import draw_ranges
 from penstock.kernels.permute import permute
 from penstock.live.seeds import key
 
@@ -134,7 +134,7 @@ class StreamShuffler:
         left = self._ranges[HI] - self._ranges[LO] - self._ranges[TAKEN]
         which = np.zeros(min(n, int(left.sum())), np.int64)
         if len(left) > 1:
-            kernels().draw_ranges(left, self._key, self._draws, which)
+            draw_ranges(left, self._key, self._draws, which)
         self._draws += len(which)
         order = np.argsort(which, kind="stable")  # as a permutation derives a key wherever its stream changes
         which = which[order]

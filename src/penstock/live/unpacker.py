@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.errors import PlanError
-from penstock.kernels.dispatch import kernels
+from penstock.kernels.draws import shuffle_places
 from penstock.kernels.permute import MIX_1, MIX_2, mix
 from penstock.live.seeds import chances, key
 from penstock.plan.weights import Weight
@@ -108,7 +108,7 @@ class ChunkUnpacker:
     def _shuffled(self, number: int, n: int, begin: int, k: int, *, endless: bool = True) -> Int:
         """`[k]` positions of a chunk, from place `begin` on of the sequence of shuffles, or of the first one alone."""
         out = np.empty(k, np.int64)
-        kernels().shuffle_places(self._key, number, n, begin, endless, out)
+        shuffle_places(self._key, number, n, begin, endless, out)
         return out
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from penstock.core.arrays import IntArray, UInt32Array
 from penstock.core.ragged import offsets_of
 from penstock.errors import PlanError
-from penstock.kernels.dispatch import kernels
+from penstock.kernels.mixing import earliest_deadline, mix_table
 from penstock.plan.targets import ONE, PickTargets
 
 LIMIT = 1 << 20
@@ -96,7 +96,7 @@ class FairTable(Order):
 
     def picks(self, k: IntArray, source: IntArray, rank: IntArray) -> None:
         """From the table."""
-        kernels().mix_table(k, self.table, self.segments, self.base, self.step, source, rank)
+        mix_table(k, self.table, self.segments, self.base, self.step, source, rank)
 
     def counts(self, k: int) -> IntArray:
         """What came before the segment, whole turns, and a search in the places of each source."""
@@ -223,7 +223,7 @@ def _table(at: IntArray, target: IntArray, slack: int) -> UInt32Array:
     release, deadline = np.concatenate(low), np.concatenate(high)
     order = np.argsort(release, kind="stable")
     place = np.empty(int(at[-1]), np.int64)
-    late = kernels().earliest_deadline(release[order], deadline[order], place)
+    late = earliest_deadline(release[order], deadline[order], place)
     if late >= 0:
         raise PlanError(f"expected an order within a sample of these shares, got none at pick {late}; please report it")
     chosen = order[place]

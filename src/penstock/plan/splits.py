@@ -12,7 +12,7 @@ import numpy as np
 from penstock.core.arrays import IntArray, UInt64Array
 from penstock.core.narrowing import is_tuple
 from penstock.core.ragged import offsets_of
-from penstock.kernels.dispatch import kernels
+from penstock.kernels.mixing import mix_tree
 from penstock.plan.fair import Order
 from penstock.plan.targets import ONE, PickTargets
 
@@ -50,7 +50,7 @@ class SplitTree(Order):
 
     def picks(self, k: IntArray, source: IntArray, rank: IntArray) -> None:
         """Down the tree, pick by pick."""
-        kernels().mix_tree(k, self.pieces, source, rank)
+        mix_tree(k, self.pieces, source, rank)
 
     def counts(self, k: int) -> IntArray:
         """Down the tree, all of it."""

@@ -33,7 +33,7 @@ import numpy as np
 from penstock.core.arrays import FloatArray, IntArray, UInt64Array
 from penstock.core.frozen import set_fields
 from penstock.errors import PlanError
-from penstock.kernels.dispatch import kernels
+from penstock.kernels.mixing import deal
 from penstock.kernels.permute import permute
 from penstock.plan.base import ENDLESS, DerivedPlan, Plan, PlanTransform, require_int
 from penstock.plan.keys import keys
@@ -143,7 +143,7 @@ class WeightedPlan(DerivedPlan):
         """Class `[n]` of systematic draws, and the place `[n]` in the class."""
         group, rank = np.zeros(len(k), np.int64), k.copy()
         if len(self._nodes):
-            kernels().deal(np.ascontiguousarray(k), self._nodes, group, rank)
+            deal(np.ascontiguousarray(k), self._nodes, group, rank)
         size = self._size[group]
         turn, place = np.divmod(rank, size)
         several = np.flatnonzero(size > 1)

@@ -23,7 +23,7 @@ from penstock.files.descriptors import open_descriptor
 from penstock.formats.lc0.descriptors import Identity
 from penstock.formats.lc0.errors import ChunkError, Reason
 from penstock.formats.lc0.upgrade import plausible
-from penstock.kernels.dispatch import kernels
+from penstock.kernels.members import plain_members
 
 HEAD = 4096
 MEMBERS = 1 << 24
@@ -180,7 +180,7 @@ class _Salvage:
         """Members up to a block of zeros or the end; members with plain headers many at a time."""
         place, name = np.empty((2, TOGETHER), np.int64), np.empty((TOGETHER, 100), np.uint8)
         while True:
-            n, self._position = kernels().plain_members(self._fd, self._position, self._end, *place, name)
+            n, self._position = plain_members(self._fd, self._position, self._end, place[0], place[1], name)
             found: list[bytes] = name[:n].view("S100")[:, 0].tolist()
             chunks = [i for i, each in enumerate(found) if _is_chunk(each)]
             if chunks:

@@ -1,28 +1,21 @@
-"""Reference implementation of the walk over the plain members of an archive: the compiled walk must equal it."""
+"""Definition of `penstock.kernels.members`, written to be read."""
 
 from __future__ import annotations
 
 import os
 import re
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-Int = npt.NDArray[np.int64]
+from penstock.core.arrays import ByteArray, IntArray
 
 BLOCK = 512
 _OCTAL = re.compile(rb"([0-7]+) *(\0.*)?", re.DOTALL)
 
 
-def plain_members(fd: int, position: int, end: int, payload: Int, size: Int, name: Any) -> tuple[int, int]:
-    """List members from byte `position` of a tar of `end` bytes: where the payload of each begins, its size, and its
-    name `[n, 100]` uint8, until the arrays are full.
-
-    Gives how many, and the position behind them: of a header that is not plain, or of the end. Plain is one of a whole
-    regular file with a sound checksum, octal numbers, a name in one field without `..`, leading `.` or `/`, or `/` at
-    its end, and nothing that went before it to be read with it.
-    """
+def plain_members(
+    fd: int, position: int, end: int, payload: IntArray, size: IntArray, name: ByteArray
+) -> tuple[int, int]:
     for i in range(len(payload)):
         block = os.pread(fd, BLOCK, position)
         told, held = (_number(block[first:last]) for first, last in ((148, 156), (124, 136)))

@@ -1,0 +1,107 @@
+"""Random draws among ranges of live data, and shuffles of the positions of a chunk.
+
+The seed and the number of a draw alone decide the draw, so results are the same on every machine and after a resume.
+`draw_ranges` keeps the running sums of the ranges in a Fenwick tree: a draw among `S` ranges costs `log(S)` steps, and
+taking its element out costs as many. Source of the tree: Fenwick, "A new data structure for cumulative frequency
+tables" (1994). The caller owns all arrays; the tree is freed at the end of a call.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.core.arrays import IntArray, IntScalar
+from penstock.kernels.jit import kernel
+from penstock.kernels.permute import CHUNK, GOLDEN, mix, permute_in
+
+
+def draw_ranges(left: IntArray, key: np.uint64, counter: int, out: IntArray) -> int:
+    """Draw ranges: range `s` with probability `left[s]` by the sum of all, which then is one less.
+
+    Args:
+        left: `[S]` int64, how many elements each range has, counted down.
+        key: The key of the draws. `mix(key + (counter + i) * GOLDEN)` decides draw `i`.
+        counter: The number of the first draw.
+        out: `[n]` int64, receives the ranges.
+
+    Returns:
+        The number of draws, which is below `n` if all ranges are empty.
+
+    Raises:
+        ValueError: A range has a negative number of elements.
+
+    Example:
+        >>> left, out = np.array([1, 0, 2]), np.zeros(5, np.int64)
+        >>> draw_ranges(left, np.uint64(7), 0, out), sorted(out[:3].tolist()), left.tolist()
+        (3, [0, 2, 2], [0, 0, 0])
+    """
+    if left.min(initial=0) < 0:
+        raise ValueError(f"expected ranges of at least 0 elements, got {left.min()}")
+    return int(_draw_ranges(left, key, counter, out))
+
+
+def shuffle_places(key: np.uint64, number: int, n: int, begin: int, endless: bool, out: IntArray) -> None:
+    """Write positions of a chunk in shuffled order, from place `begin` onwards; after the last one, they repeat.
+
+    Args:
+        key: The key of all shuffles.
+        number: The number of the chunk.
+        n: How many positions the chunk has, at least 1.
+        begin: The first place to write, at least 0.
+        endless: Whether each repetition has an order of its own.
+        out: `[k]` int64, receives the positions.
+
+    Raises:
+        ValueError: `n` or `begin` is too small.
+
+    Example:
+        >>> out = np.zeros(6, np.int64)
+        >>> shuffle_places(np.uint64(7), 5, 3, 3, False, out), out.tolist()
+        (None, [0, 2, 1, 0, 2, 1])
+    """
+    if n < 1 or begin < 0:
+        raise ValueError(f"expected at least one position and a place of at least 0, got {n} and {begin}")
+    _shuffle_places(key, number, n, begin, endless, out)
+
+
+@kernel("i8[1C] u8 i8 i8[1C]")
+def _draw_ranges(left: IntArray, key: np.uint64, counter: int, out: IntArray) -> IntScalar:
+    ranges = len(left)
+    tree = np.zeros(ranges + 1, np.int64)
+    total: IntScalar = np.int64(0)
+    for s in range(ranges):
+        total += left[s]
+        tree[s + 1] += left[s]
+        above = s + 1 + ((s + 1) & -(s + 1))
+        if above <= ranges:
+            tree[above] += tree[s + 1]
+    top = 1
+    while top * 2 <= ranges:
+        top *= 2
+    n = min(len(out), total)
+    for i in range(n):
+        draw = mix(key + (np.uint64(counter) + np.uint64(i)) * GOLDEN)
+        place = np.int64(draw % np.uint64(total - i))
+        s, step = 0, top
+        while step > 0:
+            if s + step <= ranges and tree[s + step] <= place:
+                s += step
+                place -= tree[s]
+            step //= 2
+        out[i] = s
+        left[s] -= 1
+        s += 1
+        while s <= ranges:
+            tree[s] -= 1
+            s += s & -s
+    return n
+
+
+@kernel("u8 i8 i8 i8 b1 i8[1C]")
+def _shuffle_places(key: np.uint64, number: int, n: int, begin: int, endless: bool, out: IntArray) -> None:
+    place, size, cycle = np.empty(len(out), np.int64), np.empty(len(out), np.int64), np.empty(len(out), np.int64)
+    for i in range(len(out)):
+        place[i], size[i] = (begin + i) % n, n
+        cycle[i] = (begin + i) // n if endless else 0
+    room = np.empty((4, CHUNK), np.uint64)
+    permute_in(place, size, cycle, mix(np.uint64(number) * GOLDEN + key), False, room, out)

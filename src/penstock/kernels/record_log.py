@@ -1,0 +1,178 @@
+"""A log of records in one array of 64-bit words: which frames of a chunk are for which use, and their bytes.
+
+The words of a record are, in this order: number of the chunk, words of the record, first use, uses `U`, frames up to
+each use `[U + 1]`, place of each frame `[F]`, bytes up to each frame `[F + 1]`, and the rows end to end. So one copy
+moves a record, and one subtraction gives the bytes of several frames. `where[number - base]` is the word at which the
+record of a chunk begins, -1 where there is none. The caller owns and writes the log; records are trusted, what callers
+ask for is not.
+"""
+
+from __future__ import annotations
+
+from penstock.core.arrays import ByteArray, Int32Array, IntArray
+from penstock.kernels.intrinsics import memcpy
+from penstock.kernels.jit import helper, kernel, uncounted_kernel
+
+
+def find_records(
+    words: IntArray, where: IntArray, base: int, number: IntArray, use: IntArray, frames: IntArray, nbytes: IntArray
+) -> None:
+    """Count the stored frames of each use of a chunk, and their bytes.
+
+    Args:
+        words: int64, the log.
+        where: int64, the word at which the record of each chunk begins, -1 for none.
+        base: The chunk of `where[0]`.
+        number: `[n]` int64, the chunks.
+        use: `[n]` int64, the use of each chunk.
+        frames: `[n]` int64, receives the number of frames, -1 if the use has no record.
+        nbytes: `[n]` int64, receives the bytes of all frames.
+
+    Raises:
+        ValueError: The columns differ in length.
+    """
+    if not len(number) == len(use) == len(frames) == len(nbytes):
+        raise ValueError(f"expected columns of {len(number)} rows, got {len(use)}, {len(frames)} and {len(nbytes)}")
+    _find_records(words, where, base, number, use, frames, nbytes)
+
+
+def copy_records(
+    words: IntArray,
+    where: IntArray,
+    base: int,
+    number: IntArray,
+    use: IntArray,
+    frames: IntArray,
+    rows: ByteArray,
+    ends: IntArray,
+    chunk: IntArray,
+    place: Int32Array,
+) -> int:
+    """Copy the frames that `find_records` found, and drop the record of a chunk after its last use.
+
+    Args:
+        words: int64, the log.
+        where: int64, the word at which the record of each chunk begins, -1 for none; dropped records become -1.
+        base: The chunk of `where[0]`.
+        number: `[n]` int64, the chunks.
+        use: `[n]` int64, the use of each chunk.
+        frames: `[n]` int64, as `find_records` wrote them.
+        rows: uint8, receives the frames end to end.
+        ends: `[F + 1]` int64, receives the end of each frame from the second element onwards; the first is 0.
+        chunk: `[F]` int64, receives the chunk of each frame.
+        place: `[F]` int32, receives the place of each frame.
+
+    Returns:
+        The words of the dropped records.
+
+    Raises:
+        ValueError: The arrays do not fit together, or have no room for all frames.
+    """
+    fits = len(number) == len(use) == len(frames) and len(chunk) == len(place) == len(ends) - 1
+    freed = _copy_records(words, where, base, number, use, frames, rows, ends, chunk, place) if fits else -1
+    if freed < 0:
+        raise ValueError(f"expected room for all frames, got {len(chunk)}, {len(place)}, {len(ends)} and {len(rows)}")
+    return freed
+
+
+def slide_records(words: IntArray, where: IntArray, base: int, end: int, excess: int) -> tuple[int, int]:
+    """Move the stored records to the front of a log, in their order, and drop the oldest of them.
+
+    Args:
+        words: int64, the log.
+        where: int64, the word at which the record of each chunk begins, -1 for none; both are brought up to date.
+        base: The chunk of `where[0]`.
+        end: The number of used words of the log.
+        excess: Drop the oldest records of at least this many words.
+
+    Returns:
+        The number of words still used, and the words of the dropped records.
+
+    Raises:
+        ValueError: `end` is not within the log.
+
+    Example:
+        >>> words, where = np.array([7, 4, 0, 0, 9, 4, 1, 0, 8, 4, 2, 0]), np.array([0, -1, 4])
+        >>> slide_records(words, where, 7, 12, 1), where.tolist(), words[:4].tolist()
+        ((4, 4), [-1, -1, 0], [9, 4, 1, 0])
+    """
+    if not 0 <= end <= len(words):
+        raise ValueError(f"expected an end within {len(words)} words, got {end}")
+    return _slide_records(words, where, base, end, excess)
+
+
+@helper
+def _frames_of(words: IntArray, at: int, use: int) -> tuple[int, int, int, int]:
+    """Return frames `first : last` of a use, and at which words the bytes up to each frame begin, and the rows."""
+    uses: int = words[at + 3]
+    ends: int = at + 4 + use - words[at + 2]
+    frames: int = words[at + 4 + uses]
+    return words[ends], words[ends + 1], at + 5 + uses + frames, at + 6 + uses + 2 * frames
+
+
+@kernel("i8[1C] i8[1C] i8 i8[1C] i8[1C] i8[1C] i8[1C]")
+def _find_records(
+    words: IntArray, where: IntArray, base: int, number: IntArray, use: IntArray, frames: IntArray, nbytes: IntArray
+) -> None:
+    for i in range(len(number)):
+        frames[i], nbytes[i] = -1, 0
+        slot: int = number[i] - base
+        at: int = where[slot] if 0 <= slot < len(where) else -1
+        if at >= 0 and 0 <= use[i] - words[at + 2] < words[at + 3]:
+            first, last, bytes_at, _ = _frames_of(words, at, use[i])
+            frames[i], nbytes[i] = last - first, words[bytes_at + last] - words[bytes_at + first]
+
+
+@kernel("i8[1C] i8[1C] i8 i8[1C] i8[1C] i8[1C] u1[1C] i8[1C] i8[1C] i4[1C]")
+def _copy_records(
+    words: IntArray,
+    where: IntArray,
+    base: int,
+    number: IntArray,
+    use: IntArray,
+    frames: IntArray,
+    rows: ByteArray,
+    ends: IntArray,
+    chunk: IntArray,
+    place: Int32Array,
+) -> int:
+    """Return the words of the dropped records, or -1 where the output has no room."""
+    done = 0
+    freed: int = 0
+    for i in range(len(number)):
+        if frames[i] < 0:
+            continue
+        slot: int = number[i] - base
+        at: int = where[slot]
+        first, last, bytes_at, rows_at = _frames_of(words, at, use[i])
+        size = words[bytes_at + last] - words[bytes_at + first]
+        if done + last - first > len(chunk) or ends[done] + size > len(rows):
+            return -1
+        memcpy(rows.ctypes.data + ends[done], words.ctypes.data + 8 * rows_at + words[bytes_at + first], size)
+        places = bytes_at - words[at + 4 + words[at + 3]]
+        for j in range(first, last):
+            ends[done + 1] = ends[done] + words[bytes_at + j + 1] - words[bytes_at + j]
+            chunk[done], place[done] = number[i], words[places + j]
+            done += 1
+        if use[i] - words[at + 2] == words[at + 3] - 1:
+            where[slot] = -1
+            freed += words[at + 1]
+    return freed
+
+
+@uncounted_kernel("i8[1C] i8[1C] i8 i8 i8")
+def _slide_records(words: IntArray, where: IntArray, base: int, end: int, excess: int) -> tuple[int, int]:
+    at, to, dropped = 0, 0, 0
+    while at < end:
+        slot, size = words[at] - base, words[at + 1]
+        if 0 <= slot < len(where) and where[slot] == at:
+            if dropped < excess:
+                where[slot] = -1
+                dropped += size
+            else:
+                for i in range(size):  # front to back: a record moves towards the front
+                    words[to + i] = words[at + i]
+                where[slot] = to
+                to += size
+        at += size
+    return to, dropped
