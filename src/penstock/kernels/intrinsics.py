@@ -17,7 +17,7 @@ from penstock.kernels.jit import intrinsic
 
 Builder: TypeAlias = Any  # llvmlite's `IRBuilder`; llvmlite has no types
 Value: TypeAlias = Any  # a value of LLVM
-Address: TypeAlias = int | np.int64
+Address: TypeAlias = IntScalar
 
 
 def _pointer(builder: Builder, address: Value, bits: int) -> Value:
