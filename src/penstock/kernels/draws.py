@@ -2,7 +2,7 @@
 
 The seed and the number of a draw alone decide the draw, so results are the same on every machine and after a resume.
 `draw_ranges` keeps the running sums of the ranges in a Fenwick tree: a draw among `S` ranges costs `log(S)` steps, and
-taking its element out costs as many. Source of the tree: Fenwick, "A new data structure for cumulative frequency
+so does removing its element. Source of the tree: Fenwick, "A new data structure for cumulative frequency
 tables" (1994). The caller owns all arrays; the tree is freed at the end of a call.
 """
 
@@ -48,7 +48,7 @@ def shuffle_places(key: np.uint64, number: int, n: int, begin: int, endless: boo
         number: The number of the chunk.
         n: How many positions the chunk has, at least 1.
         begin: The first place to write, at least 0.
-        endless: Whether each repetition has an order of its own.
+        endless: Whether each repetition has its own order.
         out: `[k]` int64, receives the positions.
 
     Raises:
