@@ -169,6 +169,38 @@ def test_frozen_dataclasses_are_frozen() -> None:
     assert wrong == []
 
 
+# Packages whose lines still assign three or more unrelated values. Entries are only removed.
+CROWDED = {"kernels", "live", "load"}
+
+
+def is_crowded(node: ast.AST) -> bool:
+    """Whether a statement assigns three or more values to as many names, other than an exchange of their values."""
+    if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Tuple) or len(node.value.elts) < 3:
+        return False
+    names = [element for target in node.targets if isinstance(target, ast.Tuple) for element in target.elts]
+    exchanged = {ast.unparse(name) for name in names} == {ast.unparse(value) for value in node.value.elts}
+    return bool(names) and not exchanged
+
+
+def test_a_line_assigns_related_values_only() -> None:
+    crowded = [
+        f"{file.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}"
+        for file in FILES
+        if package_of(module_of(file)) not in CROWDED and file.parent.name != "kernels"
+        for node in ast.walk(parsed(file))
+        if is_crowded(node)
+    ]
+    assert crowded == []
+
+
+@pytest.mark.parametrize(
+    ("line", "crowded"),
+    [("a, b, c = 1, 2, 3", True), ("a, b, c = f(x)", False), ("a, b, c = c, a, b", False), ("a, b = 1, 2", False)],
+)
+def test_crowded_lines_are_found(line: str, crowded: bool) -> None:
+    assert is_crowded(ast.parse(line).body[0]) == crowded
+
+
 ARRAY_TYPES = {
     ast.unparse(node.value)
     for node in parsed(PACKAGE / "core/arrays.py").body

@@ -123,7 +123,9 @@ class _Shards:
     """Archives that are filled in order."""
 
     def __init__(self, folder: Path, head: bytes, limits: tuple[int, int], kind: Compression) -> None:
-        self._folder, self._head, self._limits = folder, head, limits
+        self._folder = folder
+        self._head = head
+        self._limits = limits
         self._kind: Compression = kind
         self._archive: TarAppender | None = None
         self._count = self._inside = self._waiting = 0

@@ -25,9 +25,16 @@ BAR = 20  # metres of the scale
 EGO_TRACK = -1  # in predictions
 OF_INTEREST = 0.5
 
-EGO, TARGET, PREDICTED, OTHER = (42, 138, 76), INK, (196, 84, 160), (178, 182, 188)
-VEHICLE, CYCLE, WALKER = COLORS[0], COLORS[1], COLORS[4]
-ROAD, SIDE, CROSSWALK = (234, 236, 239), (206, 210, 216), (222, 178, 104)
+EGO = (42, 138, 76)
+TARGET = INK
+PREDICTED = (196, 84, 160)
+OTHER = (178, 182, 188)
+VEHICLE = COLORS[0]
+CYCLE = COLORS[1]
+WALKER = COLORS[4]
+ROAD = (234, 236, 239)
+SIDE = (206, 210, 216)
+CROSSWALK = (222, 178, 104)
 LIGHTS: dict[str, Color] = {"RED": (208, 44, 44), "YELLOW": (226, 172, 20), "GREEN": (44, 168, 84)}
 KINDS: tuple[tuple[str, range, Color], ...] = (
     ("vehicles", range(3, 10), VEHICLE),
@@ -66,8 +73,12 @@ class Drive:
         size: int = 320,
         ahead: int = 50,
     ) -> None:
-        self.scene, self.road, self.predictions = scene, road, predictions
-        self.meters, self.size, self.ahead = meters, size, ahead
+        self.scene = scene
+        self.road = road
+        self.predictions = predictions
+        self.meters = meters
+        self.size = size
+        self.ahead = ahead
         self.timeline = Timeline.of(scene)
         self.tracks = Tracks.of(scene.agents, 0, self.timeline, 0)
         if road is not None:

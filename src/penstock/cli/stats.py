@@ -121,7 +121,9 @@ def _table(found: Statistics, title: str, *, every: bool) -> Table:
         pad_edge=False,
     )
     for path, column in found.items():
-        mean, std, median = column.mean, column.std, column.quantile(0.5)
+        mean = column.mean
+        std = column.std
+        median = column.quantile(0.5)
         histogram = column.histogram(BINS)[0]
         for each in elements(path, column, every=every):
             figures = (figure[each.place] for figure in (mean, std, column.min, median, column.max))

@@ -12,12 +12,17 @@ import numpy as np
 from penstock.core.arrays import AnyArray, ByteArray
 from penstock.errors import require
 
-PAPER, INK, FAINT, GRID = (250, 250, 248), (38, 42, 48), (128, 134, 142), (226, 228, 230)
+PAPER = (250, 250, 248)
+INK = (38, 42, 48)
+FAINT = (128, 134, 142)
+GRID = (226, 228, 230)
 COLORS = (
     (31, 103, 168), (214, 96, 20), (42, 138, 76), (176, 42, 66), (120, 82, 170), (128, 86, 62), (196, 84, 160),
     (100, 104, 110), (156, 150, 20), (20, 150, 164), (90, 130, 210), (230, 150, 60),
 )  # fmt: skip
-MARGIN, GAP, LINE = 24, 12, 18
+MARGIN = 24
+GAP = 12
+LINE = 18
 WIDTH = 1500  # of a sheet that has room
 PANEL = 150  # height of a curve
 FINE = 3  # curves are drawn larger by this factor, then reduced
@@ -117,7 +122,10 @@ def _panel(curve: Curve, width: int, fonts: dict[str, Any]) -> Any:
     image, imagedraw = require("PIL.Image", "images"), require("PIL.ImageDraw", "images")
     page = image.new("RGB", (width * FINE, PANEL * FINE), PAPER)
     draw, font = imagedraw.Draw(page), fonts["curve"]
-    left, top, right, bottom = 64 * FINE, 24 * FINE, (width - 8) * FINE, (PANEL - 20) * FINE
+    left = 64 * FINE
+    top = 24 * FINE
+    right = (width - 8) * FINE
+    bottom = (PANEL - 20) * FINE
     draw.rectangle((left, top, right, bottom), fill=(255, 255, 255), outline=GRID, width=FINE)
     draw.text((left, 4 * FINE), curve.title, INK, font)
     values = np.where(np.isfinite(curve.values), curve.values, np.nan)

@@ -24,7 +24,9 @@ class Cache:
     """
 
     def __init__(self, limit: int) -> None:
-        self.limit, self.nbytes, self.made = limit, 0, 0
+        self.limit = limit
+        self.nbytes = 0
+        self.made = 0
         self._held: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._begin()
         _ALL.add(self)

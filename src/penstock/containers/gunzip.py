@@ -129,7 +129,10 @@ def _by_members(data: bytes, limit: int) -> bytes:
 
 def _member(data: bytes, at: int, room: int) -> tuple[bytes, int]:
     """One member of at most `room` bytes, and where the next would begin. Pieces bound what is copied behind it."""
-    inflate, parts, total, begun = zlib.decompressobj(31), list[bytes](), 0, at
+    inflate = zlib.decompressobj(31)
+    parts = list[bytes]()
+    total = 0
+    begun = at
     try:
         while not inflate.eof and at < len(data):
             piece = data[at : at + PIECE]

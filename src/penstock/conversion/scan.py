@@ -23,7 +23,9 @@ class Scan:
     """
 
     def __init__(self, source: Source, episodes: IntArray, names: Mapping[str, str]) -> None:
-        self._source, self._episodes, self._names = source, episodes, names
+        self._source = source
+        self._episodes = episodes
+        self._names = names
         self.lengths: IntArray = np.diff(source.offsets)[episodes]
 
     def longest(self, column: str) -> int:

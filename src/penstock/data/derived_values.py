@@ -72,7 +72,9 @@ class DerivedValues:
     """
 
     def __init__(self, base: Source, column: DerivedColumn, memory: int | None = None) -> None:
-        self.base, self.column, self.memory = base, column, memory
+        self.base = base
+        self.column = column
+        self.memory = memory
         self._kept: MemoryValues | StoredValues | None = None
         self._lock = ForkSafeLock()
 
@@ -91,7 +93,9 @@ class DerivedValues:
         Args:
             episode: The episode, as the source below reads it.
         """
-        kept, e, field = self._kept, episode.id, self.column.field
+        kept = self._kept
+        e = episode.id
+        field = self.column.field
         if kept is None or not kept.has(e):
             return self.column.compute(EpisodeRows(self.base, e, e + 1, episode.columns))
         begin, end = self.base.episode_rows(field.align, e)

@@ -41,7 +41,9 @@ class EpisodeRows:
     """
 
     def __init__(self, source: Source, first: int, last: int, known: Mapping[str, Array] | None = None) -> None:
-        self.source, self.first, self.last = source, first, last
+        self.source = source
+        self.first = first
+        self.last = last
         self._columns = {path: _read_only(array) for path, array in (known or {}).items()}
         self._offsets: dict[Align, IntArray] = {}
 

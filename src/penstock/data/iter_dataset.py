@@ -241,7 +241,9 @@ class _Rebatch:
 
 class _RebatchIterator(BlockIterator):
     def __init__(self, upstream: BlockIterator, batch_size: int, drop_last: bool) -> None:
-        self.upstream, self.batch_size, self.drop_last = upstream, batch_size, drop_last
+        self.upstream = upstream
+        self.batch_size = batch_size
+        self.drop_last = drop_last
         # Blocks not yet returned whole, each with the upstream state before it; `offset` rows of the first were
         # returned.
         self.held: list[tuple[IteratorState, Columns]] = []

@@ -106,7 +106,9 @@ class MapDataset:
         maps: Sequence[ColumnFunction] = (),
         origin: DatasetOrigin | None = None,
     ) -> None:
-        self.sources, self.plan, self.maps = tuple(sources), plan, tuple(maps)
+        self.sources = tuple(sources)
+        self.plan = plan
+        self.maps = tuple(maps)
         self._origin = origin
         self._fetch = Fetch(self.sources, plan)
 
@@ -786,7 +788,9 @@ class _BatchIterator(BlockIterator):
         self.position = 0
 
     def __next__(self) -> Columns:
-        plan, step, last = self.walk.dataset.plan, self.walk.batch_size, self.walk.drop_last
+        plan = self.walk.dataset.plan
+        step = self.walk.batch_size
+        last = self.walk.drop_last
         if plan.empty or (last and not plan.uneven and len(plan) < step):
             raise StopIteration
         for _ in range(LONGEST_SEARCH):

@@ -155,7 +155,9 @@ def _painted(selection: Selection, value: IntArray, slope: int, empty: Empty) ->
     out = empty((selection.shape[0] * selection.shape[1],), np.dtype(np.int32))
     at, length = selection.at, selection.length
     if selection.headed is not None:
-        at, length, value = at - selection.headed, length + selection.headed, value - slope * selection.headed
+        at = at - selection.headed
+        length = length + selection.headed
+        value = value - slope * selection.headed
     paint(at, length, value, slope, out)
     return out.reshape(selection.shape)
 

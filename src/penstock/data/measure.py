@@ -102,7 +102,9 @@ class _Records:
     """Output of the function for any records. `spec` comes from the first record."""
 
     def __init__(self, dataset: MapDataset, fn: Records, block: int) -> None:
-        self.dataset, self.fn, self.block = dataset, fn, block
+        self.dataset = dataset
+        self.fn = fn
+        self.block = block
         first = self._called(np.zeros(1, np.int64))
         self.spec = Spec({path: _field(path, array) for path, array in first.flat.items()})
 
@@ -151,7 +153,9 @@ class MeasuredSource(MadeSource):
         self, dataset: MapDataset, fn: Records, block: int, name: str, lengths: Mapping[str, IntArray]
     ) -> None:
         super().__init__(len(dataset))
-        self._records, self._name, self._lengths = _Records(dataset, fn, block), name, dict(lengths)
+        self._records = _Records(dataset, fn, block)
+        self._name = name
+        self._lengths = dict(lengths)
         self._values = {path: offsets_of(held) for path, held in self._lengths.items()}
         digest = hashlib.sha256(name.encode())
         for held in self._lengths.values():

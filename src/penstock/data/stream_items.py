@@ -217,7 +217,9 @@ def items_of(
             _refuse(int(np.argmax(long)), lengths, axes, before.sequences)
         if overlong == "drop":
             row = row[~long]
-            sizes, starts, skipped = sizes[row], starts[row], skipped[row]
+            sizes = sizes[row]
+            starts = starts[row]
+            skipped = skipped[row]
         elif overlong == "split":
             row, sizes, skipped = _parts(sizes, capacity)
             starts = np.where(sizes > 0, starts[row] + skipped, 0)  # a part of nothing may begin behind the end

@@ -81,7 +81,9 @@ class PackIterator(BlockIterator):
     """
 
     def __init__(self, upstream: BlockIterator, options: PackOptions, fingerprint: str) -> None:
-        self._upstream, self._options, self._fingerprint = upstream, options, fingerprint
+        self._upstream = upstream
+        self._options = options
+        self._fingerprint = fingerprint
         self._recycler = Recycler(RECYCLED_BYTES)
         self._start(Passed())
 

@@ -178,7 +178,9 @@ class _ColumnCounter:
     """Counters of one column. `kept` is the shape of its figures, whose elements are apart."""
 
     def __init__(self, path: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self._path, self._row, self._dtype = path, shape, dtype
+        self._path = path
+        self._row = shape
+        self._dtype = dtype
         self._channel: int | None = None
         self._kept = shape
         size = math.prod(shape)

@@ -16,7 +16,9 @@ from penstock.errors import DataError, require
 
 Played = tuple[float, bool, bool, dict[str, Any]]  # reward, terminated, truncated, info
 
-NOOP, FIRE, SECOND = 0, 1, 2
+NOOP = 0
+FIRE = 1
+SECOND = 2
 NOOPS, REPEAT = 30, 4
 
 
@@ -100,7 +102,9 @@ class AtariEnv(gymnasium.Env[ImageArray, Any]):
         return reward, terminated or lost, truncated, info
 
     def _skip(self, action: int) -> Played:
-        reward, terminated, truncated = 0.0, False, False
+        reward = 0.0
+        terminated = False
+        truncated = False
         info: dict[str, Any] = {}
         for frame in range(REPEAT):
             _, gained, terminated, truncated, info = self._game.step(action)

@@ -72,10 +72,14 @@ class DmControlEnv(gymnasium.Env[ImageArray, Action]):
             raise DataError(f"expected {self._low.shape} numbers from -1 to 1 as an action, got {action!r}")
         info: dict[str, Any] = {"internal_state": self._state()}
         forces = self._low + (forces + 1) / 2 * self._span
-        reward, last, discount = 0.0, False, 1.0
+        reward = 0.0
+        last = False
+        discount = 1.0
         for _ in range(self._repeats):
             step = self._loaded.step(forces)
-            reward, last, discount = reward + step.reward, step.last(), float(step.discount)
+            reward = reward + step.reward
+            last = step.last()
+            discount = float(step.discount)
             if last:
                 break
         self._over, terminated = last, last and discount == 0.0

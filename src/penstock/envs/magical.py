@@ -16,7 +16,9 @@ from penstock.errors import DataError, suggestion
 if TYPE_CHECKING:
     import gymnasium
 
-NATIVE, SMALL, ACTIONS = 384, 96, 18
+NATIVE = 384
+SMALL = 96
+ACTIONS = 18
 HOW = (
     "its dependencies, as its authors pinned them, cannot be met on today's Python, so it takes two lines: "
     "pip install 'penstock[magical]'; pip install --no-deps "

@@ -17,7 +17,9 @@ from penstock.errors import DataError, suggestion
 if TYPE_CHECKING:
     import gymnasium
 
-SIZE, CODE, BOUND = 64, 64, 1.05
+SIZE = 64
+CODE = 64
+BOUND = 1.05
 _GOALS = ("Navigate", "NavigateExtreme", "ObtainDiamond", "ObtainIronPickaxe")
 TASKS = ("TreechopVectorObf", *(f"{goal}{dense}VectorObf" for goal in _GOALS for dense in ("", "Dense")))
 

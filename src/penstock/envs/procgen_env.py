@@ -54,7 +54,9 @@ class ProcgenEnv(gymnasium.Env[ImageArray, Any]):
         if self._game is None:
             raise DataError("expected a reset before a step, no episode is under way")
         seen, rewards, dones, infos = self._game.step(np.array([action], np.int32))
-        last, self._frame, self._waiting = self._frame, _picture(seen), bool(dones[0])
+        last = self._frame
+        self._frame = _picture(seen)
+        self._waiting = bool(dones[0])
         shown = last if self._waiting else self._frame
         return shown.copy(), float(rewards[0]), self._waiting, False, dict(infos[0])
 

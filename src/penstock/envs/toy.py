@@ -20,7 +20,11 @@ if TYPE_CHECKING:
     import gymnasium
 
 SIZE = 32
-AGENT, BOX, RING, PREY = 0.085, 0.09, 0.12, 0.065  # radii
+# Radii.
+AGENT = 0.085
+BOX = 0.09
+RING = 0.12
+PREY = 0.065
 Expert = Callable[[ByteArray], AnyArray]
 
 

@@ -31,7 +31,9 @@ class ToyEnv(gymnasium.Env[ImageArray, Any]):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012 (Gymnasium's type)
 
     def __init__(self, task: str, render_mode: str | None = None) -> None:
-        self._name, self._task, self.render_mode = task, toy.task(task), render_mode
+        self._name = task
+        self._task = toy.task(task)
+        self.render_mode = render_mode
         self.observation_space = gymnasium.spaces.Box(0, 255, (3, toy.SIZE, toy.SIZE), np.uint8)
         match self._task.actions:
             case Discrete(n=n):

@@ -14,7 +14,10 @@ from penstock.core.arrays import AnyArray, ByteArray, Float32Array, FloatArray
 Point = FloatArray
 Kind = Literal["disc", "ring", "square"]
 
-WHITE, GOLD, CORAL, TEAL = (246, 246, 240), (255, 200, 60), (240, 96, 84), (70, 214, 190)
+WHITE = (246, 246, 240)
+GOLD = (255, 200, 60)
+CORAL = (240, 96, 84)
+TEAL = (70, 214, 190)
 FLOORS = ((34, 38, 70), (52, 34, 66), (30, 52, 62), (46, 46, 52), (60, 42, 40), (34, 54, 44))
 TILES = 8  # along a side of the floor
 
@@ -76,7 +79,9 @@ def _shade(canvas: Float32Array, shape: Shape) -> None:
 
 def _distance(shape: Shape, x: Float32Array, y: Float32Array) -> AnyArray:
     """Signed distances from the outline, negative inside, of the points of a grid."""
-    dx, dy, radius = x - np.float32(shape.center[0]), y - np.float32(shape.center[1]), shape.radius
+    dx = x - np.float32(shape.center[0])
+    dy = y - np.float32(shape.center[1])
+    radius = shape.radius
     if shape.kind == "square":  # with round corners
         corner = 0.3 * radius
         ax, ay = np.abs(dx) - (radius - corner), np.abs(dy) - (radius - corner)

@@ -59,7 +59,9 @@ class MappedFile:
         if address is None or address == _FAILED:
             raise _map_error(ctypes.get_errno(), path)
         self.address = address
-        self.path, self.size, self._identity = path, size, (found.st_dev, found.st_ino)
+        self.path = path
+        self.size = size
+        self._identity = (found.st_dev, found.st_ino)
         self._place = os.path.abspath(path)  # the working directory may change
         self._found, self._until = size, 0.0  # what the last look found, and until when it is believed
         self.__array_interface__ = {"data": (address, True), "shape": (size,), "typestr": "|u1", "version": 3}

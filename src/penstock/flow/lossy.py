@@ -58,7 +58,9 @@ class LossyQueue(Generic[T, R]):
         on_drop: Callable[[T], None] | None = None,
         metrics: StageMetrics | None = None,
     ) -> None:
-        self._fn, self._source, self._on_drop = fn, source, on_drop
+        self._fn = fn
+        self._source = source
+        self._on_drop = on_drop
         self._metrics = metrics or StageMetrics("lossy_queue")
         self._queue: BlockQueue[T] = BlockQueue(limits.most, limits.memory, overflow)
         self._ended = self._stopped = False

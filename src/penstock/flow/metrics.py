@@ -30,7 +30,9 @@ class StageMetrics:
     """
 
     def __init__(self, name: str, threads: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
-        self.name, self.threads, self._clock = name, threads, clock
+        self.name = name
+        self.threads = threads
+        self._clock = clock
         self._busy, self._most = 0.0, 0  # seconds of work that is done; threads that worked at once
         self._begun: dict[int, float] = {}  # when each thread that works now began
         self.counts: Counter[str] = Counter()

@@ -85,7 +85,10 @@ class OrderedMap(Generic[T, R]):
         name: str = "penstock-map",
     ) -> None:
         self.limits = limits
-        self._fn, self._source, self._weigh, self._name = fn, source, weigh, name
+        self._fn = fn
+        self._source = source
+        self._weigh = weigh
+        self._name = name
         self._home = HomeProcess("stage")
         self._metrics = metrics or StageMetrics(name, max(limits.threads, 1))
         self._metrics.queue = self.stats

@@ -81,7 +81,9 @@ class BlockQueue(Generic[T]):
                 f"expected at least one item and byte, and one of {get_args(Overflow)}, "
                 f"got items={items}, nbytes={nbytes}, overflow={overflow!r}"
             )
-        self.capacity, self.limit, self.overflow = items, nbytes, overflow
+        self.capacity = items
+        self.limit = nbytes
+        self.overflow = overflow
         self.puts = self.gets = self.drops = self.held_bytes = 0
         self._waiting = WaitingTime()
         self._held: deque[tuple[T, int]] = deque()

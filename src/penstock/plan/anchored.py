@@ -100,7 +100,9 @@ class AnchoredPlan(Plan):
         pad: Pad = "drop",
         final: bool = False,
     ) -> None:
-        self.episodes, self.stride, self.pad = episodes, stride, pad
+        self.episodes = episodes
+        self.stride = stride
+        self.pad = pad
         _check_names([name for name, *_ in (*outputs, *masks, *places)])
         self.views = tuple(dict.fromkeys([*(view for _, _, view in outputs), *(view for _, view in places)]))
         number = {view: i for i, view in enumerate(self.views)}

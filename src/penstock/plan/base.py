@@ -348,7 +348,9 @@ class DerivedPlan(Plan):
 
     def __init__(self, upstream: Plan, transform: object) -> None:
         self.upstream = upstream
-        self.views, self.reads, self.marks = upstream.views, upstream.reads, upstream.marks
+        self.views = upstream.views
+        self.reads = upstream.reads
+        self.marks = upstream.marks
         self.fingerprint = chained(upstream.fingerprint, transform)
         self._takes = f"{transform!r} keeps"
 

@@ -121,7 +121,9 @@ class FairTable(Order):
 
     def _unfold(self, folds: Sequence[Fold]) -> bool:
         """Repeat a period of each stretch that has been shortened; False where none gave the exact parts."""
-        shift, base, none = 0, self._total * 0, self._total * 0
+        shift = 0
+        base = self._total * 0
+        none = self._total * 0
         segments: list[tuple[int, int, int, IntArray, IntArray]] = [(0, 0, ENDLESS, none, none)]
         for fold in folds:
             if fold.left_out == 0:

@@ -48,7 +48,10 @@ class MixedPlan(Plan):
         union: bool = False,
         origin: bool = False,
     ) -> None:
-        self.parts, self.course, self._label, self._origin = tuple(parts), course, label, origin
+        self.parts = tuple(parts)
+        self.course = course
+        self._label = label
+        self._origin = origin
         first = np.cumsum([0] + [part.sources for part in parts])
         self.first, self._sources = tuple(first[:-1].tolist()), int(first[-1])  # the first source of each part
         joined = _Joined(self.parts, union)

@@ -67,7 +67,9 @@ class SequencePlan(Plan):
             if view is not EPISODE and not any(mark.axis == view.axis for mark in marks):
                 first = not any(not mark.column for mark in marks) and not column
                 marks[view] = DerivedOutput("mask" if first else f"{path}_mask", number)
-        self.views, self.reads, self.marks = tuple(views.values()), tuple(reads), tuple(marks.values())
+        self.views = tuple(views.values())
+        self.reads = tuple(reads)
+        self.marks = tuple(marks.values())
 
     def _view(self, episodes: Episodes, align: Align, column: str, final: bool) -> View:
         end = int(final and align == "boundary")
@@ -126,9 +128,14 @@ class SequencePlan(Plan):
 
     def _select(self, number: int, view: View, e: IntArray) -> Selection:
         n, width = len(e), view.hi
-        first, rows, at = self._first[number][e], self._rows[number][e], np.arange(0, n * width, width)
+        first = self._first[number][e]
+        rows = self._rows[number][e]
+        at = np.arange(0, n * width, width)
         source = self.episodes.source[e]
         held = rows > 0
         if not held.all():
-            source, first, rows, at = source[held], first[held], rows[held], at[held]
+            source = source[held]
+            first = first[held]
+            rows = rows[held]
+            at = at[held]
         return Selection(source, first, rows, at, (n, width))

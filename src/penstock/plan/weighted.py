@@ -187,11 +187,17 @@ def _tree(cumulative: FloatArray) -> tuple[UInt64Array, FloatArray]:
 
     Built level by level, from cumulative weights `[G + 1]`. `error` sums `1 / w_v` on the way down.
     """
-    begin, end, error = np.zeros(1, np.int64), np.full(1, len(cumulative) - 1), np.zeros(1)
-    errors, levels, number = np.zeros(len(cumulative) - 1), [np.zeros((0, 3), np.uint64)], 0
+    begin = np.zeros(1, np.int64)
+    end = np.full(1, len(cumulative) - 1)
+    error = np.zeros(1)
+    errors = np.zeros(len(cumulative) - 1)
+    levels = [np.zeros((0, 3), np.uint64)]
+    number = 0
     while True:
         inner = end - begin > 1
-        begin, end, error = begin[inner], end[inner], error[inner]
+        begin = begin[inner]
+        end = end[inner]
+        error = error[inner]
         if len(begin) == 0:
             return np.concatenate(levels), errors
         number += len(begin)  # of the first node of the next level

@@ -50,7 +50,10 @@ class ArrayColumn:
     __slots__ = ("array", "cast", "dtype", "path", "shape")
 
     def __init__(self, path: str, dtype: np.dtype[Any], shape: tuple[int, ...], cast: Cast = "python") -> None:
-        self.path, self.dtype, self.shape, self.cast = path, dtype, shape, cast
+        self.path = path
+        self.dtype = dtype
+        self.shape = shape
+        self.cast = cast
         self.array: AnyArray = np.empty((FIRST_ROWS, *shape), dtype)
 
     def store(self, i: int, value: Any) -> None:

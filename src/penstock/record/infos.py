@@ -275,7 +275,9 @@ class _Leaf:
     __slots__ = ("column", "path", "rows", "schema", "store")
 
     def __init__(self, schema: InfoSchema, path: str, column: Column) -> None:
-        self.schema, self.path, self.column = schema, path, column
+        self.schema = schema
+        self.path = path
+        self.column = column
         self.rows: list[int] = []  # those given, where rows may lack
         self.store = column.store
 

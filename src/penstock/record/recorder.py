@@ -255,7 +255,9 @@ class StepRecorder(Recording):
         self._sink.close()
 
     def _close_episode(self, terminated: bool, truncated: bool, carry: Mapping[str, Any] | None) -> None:
-        n, about, carries = self._buffer.steps, self._about, carry is not None
+        n = self._buffer.steps
+        about = self._about
+        carries = carry is not None
         columns: dict[str, Array] = self._buffer.take(terminated, truncated, carries)
         if self._infos is not None:
             columns |= self._infos.take(n + 1, carries)

@@ -79,7 +79,9 @@ def rollout(
     done = Rollout()
     while done.episodes < enough and done.steps < limit:
         observation, _ = env.reset(seed=None if seeds is None else next(seeds))
-        total, length, over = 0.0, 0, False
+        total = 0.0
+        length = 0
+        over = False
         while not over and done.steps < limit:
             observation, reward, terminated, truncated, _ = env.step(act(observation))
             over = terminated or truncated

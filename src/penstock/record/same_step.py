@@ -160,7 +160,9 @@ class _Leaf:
 
     def __init__(self, path: str, rows: Array, following: Any) -> None:
         self.path = path
-        before, last, after = _bits(rows, -2), _bits(rows, -1), _value_bits(rows, following)
+        before = _bits(rows, -2)
+        last = _bits(rows, -1)
+        after = _value_bits(rows, following)
         self.equal, self.moved = last == after, before != last
         self.is_array = not isinstance(rows, Ragged) and rows.ndim > 1
         self.nbytes = len(last)

@@ -85,7 +85,9 @@ class ReplayBatches:
             raise PlanError(f"expected a batch of at least 1 sample, got {batch_size}")
         if offline is not None and len(offline) == 0:
             raise PlanError(f"expected an offline dataset with samples, got an empty one: {offline.plan.why_empty()}")
-        self.replay, self.batch_size, self.offline = replay, batch_size, offline
+        self.replay = replay
+        self.batch_size = batch_size
+        self.offline = offline
         online = Fraction(1) if offline is None else Fraction(str(share))
         if not 0 <= online <= 1:
             raise PlanError(f"expected a share of the replay within 0 to 1, got {share}")

@@ -26,7 +26,9 @@ from penstock.errors import FormatError, StateError
 from penstock.files import AppendLog
 
 MAGIC = b"penstock replay journal 1\n"
-ARRIVAL, BY_TICKET, BY_ANCHOR = 0, 1, 2
+ARRIVAL = 0
+BY_TICKET = 1
+BY_ANCHOR = 2
 _HEAD = struct.Struct("<IIQQQ")
 _BYTES = {ARRIVAL: 0, BY_TICKET: 4, BY_ANCHOR: 12}  # of the payload, for each value
 

@@ -324,7 +324,9 @@ class _RankDrawing(_PriorityDrawing):
         self.tree.restore(self.lo, self._weights(ranks))
         few = min(CLASSES, len(order))
         self._classes = self.priorities[order[np.arange(few) * len(order) // few]]
-        self._changes, self._added, self._ranked = 0, 0, len(order)
+        self._changes = 0
+        self._added = 0
+        self._ranked = len(order)
 
     def _weights(self, ranks: IntArray) -> Float32Array:
         return (ranks ** -float(self.sampler.alpha)).astype(np.float32)

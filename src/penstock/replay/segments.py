@@ -160,7 +160,10 @@ class SegmentStore:
         start: int = 0,
         anchors: int = 0,
     ) -> None:
-        self.spec, self.rule, self.capacity, self.segment_steps = spec, rule, capacity, segment_steps
+        self.spec = spec
+        self.rule = rule
+        self.capacity = capacity
+        self.segment_steps = segment_steps
         self.arrived = first  # episodes, also episodes that left
         self._lo = self._hi = start
         self._anchor_lo = self._anchor_hi = anchors

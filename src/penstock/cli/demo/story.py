@@ -14,8 +14,14 @@ from penstock.cli.demo.road import Result
 from penstock.core.arrays import Float32Array, ImageArray
 from penstock.errors import require
 
-GROUND, CARD, LINE, TEXT, FAINT = "#10142a", "#191f3d", "#3a4270", "#f4f4ee", "#a5aed3"
-TEAL, GOLD, CORAL = "#46d6be", "#ffc83c", "#f06054"
+GROUND = "#10142a"
+CARD = "#191f3d"
+LINE = "#3a4270"
+TEXT = "#f4f4ee"
+FAINT = "#a5aed3"
+TEAL = "#46d6be"
+GOLD = "#ffc83c"
+CORAL = "#f06054"
 FRAMES = 4  # of each film
 TRIES = 20  # episodes from which the longest solved one is drawn
 
@@ -34,7 +40,10 @@ def play(result: Result, seed: int, *, render: bool = False) -> Play:
     """Let the trained agent play one episode. Without `render`, `frames` is empty."""
     env, player = result.task.make(), Player(result.agent, result.task.history)
     observation, info = env.reset(seed=seed)
-    frames, places, over, terminated = ([env.render()] if render else []), [info], False, False
+    frames = [env.render()] if render else []
+    places = [info]
+    over = False
+    terminated = False
     while not over:
         observation, _, terminated, truncated, info = env.step(player(observation))
         frames += [env.render()] if render else []

@@ -81,7 +81,9 @@ def make_pong() -> gymnasium.Env[Any, Any]:
 
 
 BALL, PADDLE = 54, 51  # where the console keeps the two heights
-UP, STAY, DOWN = 2, 0, 3
+UP = 2
+STAY = 0
+DOWN = 3
 
 
 def follow_the_ball(env: gymnasium.Env[Any, Any]) -> Policy:

@@ -53,7 +53,9 @@ class Assembly:
         max_lost: float | None,
     ) -> None:
         self._run: dict[str, Any] = {"seed": seed, "follow": follow, "passes": passes, "max_lost": max_lost}
-        self._journal, self._replay, self._tensors = journal, replay, tensors or ChessTensors()
+        self._journal = journal
+        self._replay = replay
+        self._tensors = tensors or ChessTensors()
         self._inlet_threads: dict[str, int] = {}
         self._inlets: dict[str, ChunkSourceLoader] = {}
         self._splitters: dict[str, ChunkSourceSplitter] = {}

@@ -43,7 +43,9 @@ def without_effect(branches: Sequence[Branch], queues: Mapping[str, Sequence[Que
 
 
 def _of_feed(feed: Feed) -> list[str]:
-    pool, unpacker, found = feed.pool, feed.unpacker, list[str]()
+    pool = feed.pool
+    unpacker = feed.unpacker
+    found = list[str]()
     if unpacker.position_sampling is not None and unpacker.position_count is None:
         found.append(f"position_sampling of {feed.names['chunk_unpacker']!r}, without position_count")
     if not isinstance(pool, ShufflingChunkPoolConfig):

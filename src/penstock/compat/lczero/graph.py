@@ -168,7 +168,9 @@ class Graph:
                 f"expected a chunk_unpacker before the sampler, got {stage.name!r} ({stage.kind}); positions are taken "
                 "from chunks, then joined, then shuffled once"
             )
-        unpacker, names, part = stage.chunk_unpacker, {stage.kind: stage.name}, 0
+        unpacker = stage.chunk_unpacker
+        names = {stage.kind: stage.name}
+        part = 0
         options: dict[str, StageOptions] = {}
         while stage.input:
             above = stage.input[0]

@@ -101,7 +101,9 @@ def _from_btree_v2(image: Image, layout: DataLayout, *, filtered: bool) -> list[
     plain = _chunk_bytes(layout)
     rows: list[tuple[Any, ...]] = []
     for record in read_records(image, layout.address, 11 if filtered else 10):
-        nbytes, mask, at = plain, 0, 8
+        nbytes = plain
+        mask = 0
+        at = 8
         if filtered:
             at = 12 + width
             nbytes = int.from_bytes(record[8 : 8 + width], "little")

@@ -57,7 +57,9 @@ class Dataset:
     )  # fmt: skip
 
     def __init__(self, image: Image, heap: GlobalHeap, name: str, address: int, messages: list[Message]) -> None:
-        self._image, self._heap, self.messages = image, heap, messages
+        self._image = image
+        self._heap = heap
+        self.messages = messages
         self.name, self.address = name, address
         self._attrs: Attributes | None = None
         self._tiles: Tiles | None = None

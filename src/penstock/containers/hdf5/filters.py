@@ -10,7 +10,10 @@ from penstock.containers.hdf5.image import INFLATION
 from penstock.containers.hdf5.messages import Filter
 from penstock.errors import ChecksumError, FormatError
 
-DEFLATE, SHUFFLE, FLETCHER32, LZF = 1, 2, 3, 32000
+DEFLATE = 1
+SHUFFLE = 2
+FLETCHER32 = 3
+LZF = 32000
 DECODED = frozenset((DEFLATE, SHUFFLE, FLETCHER32, LZF))
 SLACK = 64  # what filters that lengthen their input may add
 

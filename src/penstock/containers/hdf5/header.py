@@ -8,8 +8,19 @@ from typing import NamedTuple
 from penstock.containers.hdf5.image import Image, verify
 from penstock.errors import FormatError
 
-DATASPACE, LINK_INFO, DATATYPE, OLD_FILL, FILL, LINK, EXTERNAL_FILES, LAYOUT = 1, 2, 3, 4, 5, 6, 7, 8
-FILTERS, ATTRIBUTE, CONTINUATION, SYMBOL_TABLE, ATTRIBUTE_INFO = 0x0B, 0x0C, 0x10, 0x11, 0x15
+DATASPACE = 1
+LINK_INFO = 2
+DATATYPE = 3
+OLD_FILL = 4
+FILL = 5
+LINK = 6
+EXTERNAL_FILES = 7
+LAYOUT = 8
+FILTERS = 0x0B
+ATTRIBUTE = 0x0C
+CONTINUATION = 0x10
+SYMBOL_TABLE = 0x11
+ATTRIBUTE_INFO = 0x15
 GROUP_INFO, BTREE_K = 0x0A, 0x13
 SHARED = 2  # message flag: the body is a reference to where the message really is
 

@@ -77,7 +77,9 @@ class FractalHeap:
         self._image, self._address = image, address
         raw = image.signed(address, _FRACTAL.size + 4, b"FRHP", "fractal heap")
         fields = _FRACTAL.unpack_from(raw)
-        self._filter_bytes, flags, max_managed = fields[3], fields[4], fields[5]
+        self._filter_bytes = fields[3]
+        flags = fields[4]
+        max_managed = fields[5]
         self._huge = fields[7]
         (self._width, self._start, self._max_direct, bits, _, self._root, self._rows) = fields[18:25]
         if self._filter_bytes:
@@ -116,7 +118,9 @@ class FractalHeap:
 
     def _managed(self, offset: int, length: int) -> bytes:
         block: int = int(self._root)
-        size, rows, base = self._start, self._rows, 0
+        size = self._start
+        rows = self._rows
+        base = 0
         for _ in range(MAX_LEVELS):
             if rows == 0:
                 data = self._read_direct(block, size)

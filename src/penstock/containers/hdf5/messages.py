@@ -10,7 +10,11 @@ from typing import Literal, NamedTuple
 from penstock.containers.hdf5.image import UNDEFINED
 from penstock.errors import FormatError
 
-SINGLE, IMPLICIT, FIXED, EXTENSIBLE, BTREE_V2 = 1, 2, 3, 4, 5
+SINGLE = 1
+IMPLICIT = 2
+FIXED = 3
+EXTENSIBLE = 4
+BTREE_V2 = 5
 RANK = 32
 FILTERED = 2  # layout flag: the single chunk went through the filters
 
@@ -115,7 +119,10 @@ def parse_layout(body: bytes) -> DataLayout:
 
 
 def _parse_chunked_v4(body: bytes) -> DataLayout:
-    version, flags, rank, width = body[0], body[2], body[3], body[4]
+    version = body[0]
+    flags = body[2]
+    rank = body[3]
+    width = body[4]
     if rank > RANK + 1 or not 1 <= width <= 8:
         raise FormatError(f"chunked layout of rank {rank} with {width} bytes a dimension is malformed")
     dims = tuple(int.from_bytes(body[5 + width * i : 5 + width * (i + 1)], "little") for i in range(rank))
@@ -173,7 +180,9 @@ def parse_link(body: bytes) -> tuple[str, int, Link]:
     version, flags = body[0], body[1]
     if version != 1:
         raise FormatError(f"link message of version {version} is unknown")
-    at, kind, order = 2, 0, -1
+    at = 2
+    kind = 0
+    order = -1
     if flags & 8:
         kind, at = body[at], at + 1
     if flags & 4:

@@ -78,7 +78,9 @@ class ObjectWriter:
     """Writes objects bottom-up, each after what it refers to."""
 
     def __init__(self, tail: Tail, block: Superblock, storage: Storage) -> None:
-        self._tail, self._block, self._storage = tail, block, storage
+        self._tail = tail
+        self._block = block
+        self._storage = storage
 
     def group(
         self,

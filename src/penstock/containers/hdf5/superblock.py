@@ -8,7 +8,10 @@ from penstock.containers.hdf5.image import SIGNATURE, UNDEFINED, Superblock
 from penstock.containers.hdf5.root import RootPlace
 from penstock.kernels.checksum import lookup3
 
-LEAF_K, INTERNAL_K, CHUNK_K = 4, 4, 2  # small nodes: fewer bytes a commit copies, and an episode takes
+# Small nodes: fewer bytes a commit copies, and an episode takes
+LEAF_K = 4
+INTERNAL_K = 4
+CHUNK_K = 2
 NEW = Superblock(1, 0, 0, UNDEFINED, LEAF_K, INTERNAL_K, CHUNK_K, UNDEFINED, 0)
 
 

@@ -104,7 +104,9 @@ class SymbolTable:
     """
 
     def __init__(self, names: Names, root: GroupNode, capacities: tuple[int, int], image: Image | None = None) -> None:
-        self._names, self._root, self._image = names, root, image
+        self._names = names
+        self._root = root
+        self._image = image
         self._leaf, self._branch = capacities
 
     @classmethod

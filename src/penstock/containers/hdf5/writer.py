@@ -38,7 +38,9 @@ class Appender:
 
     def __init__(self, path: str, fd: int, holder: int, *, fsync: bool) -> None:
         self.path = path
-        self._fd, self._holder, self._fsync = fd, holder, fsync
+        self._fd = fd
+        self._holder = holder
+        self._fsync = fsync
         self._dirty = False
         self._closed = False
         self._free: set[str] = set()  # names of groups that a new one may replace

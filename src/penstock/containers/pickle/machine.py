@@ -75,7 +75,9 @@ class Machine:
     )  # fmt: skip
 
     def __init__(self, data: bytes, place: str, path: object, limits: Limits) -> None:
-        self.data, self.size, self.limits = data, len(data), limits
+        self.data = data
+        self.size = len(data)
+        self.limits = limits
         self.place, self.path = place, path
         self.at = self.start = self.frame_end = 0  # next byte; opcode in execution; end of the current frame
         self.stack: list[Any] = []

@@ -140,7 +140,9 @@ def _find_payload(raw: bytes, starts: list[int], nbytes: int) -> int | None:
     at: int | None = None
     if not nbytes:
         return None
-    entries, own, fresh = 0, set[int](), False  # of the memo; entries that are the payload; whether it is on top
+    entries = 0  # of the memo
+    own = set[int]()  # entries that are the payload
+    fresh = False  # whether the payload is on top
     for start, end in pairwise((*starts, len(raw) - 1)):
         code = raw[start]
         index = int.from_bytes(raw[start + 1 : end], "little") if code in b"qrhj" else entries

@@ -59,7 +59,9 @@ class DecompressedStream:
     """Unpacked bytes with their errors in our words. `done` is how many were given."""
 
     def __init__(self, inner: Any, path: object, limit: int | None) -> None:
-        self._inner, self._path, self._limit = inner, path, limit
+        self._inner = inner
+        self._path = path
+        self._limit = limit
         self.done = 0
 
     def read(self, n: int) -> bytes:

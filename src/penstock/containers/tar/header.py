@@ -11,7 +11,10 @@ ZERO = bytes(BLOCK)
 REGULAR = b"0\0007"
 FOLDER = b"5"
 LABEL = b"V"
-PAX, GLOBAL, LONG_NAME, LONG_LINK = b"x", b"g", b"L", b"K"
+PAX = b"x"
+GLOBAL = b"g"
+LONG_NAME = b"L"
+LONG_LINK = b"K"
 EXTENDED = (PAX, GLOBAL, LONG_NAME, LONG_LINK)
 
 KINDS = {

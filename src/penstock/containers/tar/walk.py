@@ -152,7 +152,9 @@ def _payload(forward: Forward, member: TarMember, limit: int, path: object) -> b
 
 def entry(read: Read, position: int, path: object) -> tuple[TarMember | None, int] | None:
     """The member at `position` (None if it is passed over), and where the next begins; None at the end."""
-    begin, long_name, pax = position, b"", dict[bytes, bytes]()
+    begin = position
+    long_name = b""
+    pax = dict[bytes, bytes]()
     while True:
         block = read(position, BLOCK)
         if position == begin and block in (b"", tar.ZERO):
@@ -222,7 +224,10 @@ class _TarWalk:
     """One walk: careful steps, and leaps where the last members repeat those before them."""
 
     def __init__(self, data: ByteArray, read: Read, path: object, limit: int) -> None:
-        self._data, self._read, self._path, self._limit = data, read, path, limit
+        self._data = data
+        self._read = read
+        self._path = path
+        self._limit = limit
         self._parts: list[MemberTable] = []
         self._stepped: list[TarMember] = []
         self._places: list[Place] = []  # of the last members, each as if the pattern began with it

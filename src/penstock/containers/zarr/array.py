@@ -39,7 +39,10 @@ class ZarrArray(ZarrRows):
         missing: Missing = "fill",
         tables: Cache | None = None,
     ) -> None:
-        self.store, self.name, self.metadata, self.missing = store, name, metadata, missing
+        self.store = store
+        self.name = name
+        self.metadata = metadata
+        self.missing = missing
         self.dtype, self.shape = metadata.dtype, metadata.shape
         self._cache, self._chunk_rows = cache, metadata.chunk_rows
         self._tables = cache if tables is None else tables

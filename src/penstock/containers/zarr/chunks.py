@@ -43,7 +43,9 @@ class PlainChunk(Chunk):
     decoded = True
 
     def __init__(self, raw: ByteArray, rows: int, nbytes: int) -> None:
-        self._raw, self.piece_rows, self.nbytes = raw, rows, nbytes
+        self._raw = raw
+        self.piece_rows = rows
+        self.nbytes = nbytes
 
     def piece(self, p: int) -> ByteArray:
         """All of it."""
@@ -81,7 +83,9 @@ class StreamChunk(Chunk):
     def __init__(
         self, raw: ByteArray, decode: Callable[[ByteArray, int], ByteArray], rows: int, size: int, nbytes: int
     ) -> None:
-        self._raw, self._decode, self._size = raw, decode, size
+        self._raw = raw
+        self._decode = decode
+        self._size = size
         self.piece_rows, self.nbytes = rows, nbytes
 
     def piece(self, p: int) -> ByteArray:
@@ -101,7 +105,9 @@ def chunk_of(metadata: ArrayMetadata, raw: ByteArray, owned: bool) -> Chunk:
 
     Raises `FormatError` without a place. Cost: the table of a Blosc buffer is read, nothing is decoded.
     """
-    rows, size, compressor = metadata.chunk_rows, metadata.chunk_bytes, metadata.compressor
+    rows = metadata.chunk_rows
+    size = metadata.chunk_bytes
+    compressor = metadata.compressor
     nbytes = _TABLE + (len(raw) if owned else 0)
     if compressor is None:
         if len(raw) != size:

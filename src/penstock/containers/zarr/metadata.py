@@ -15,7 +15,10 @@ from penstock.containers.zarr.dtypes import described, dtype_of, fill_described,
 from penstock.core.narrowing import is_dict, is_list
 from penstock.errors import FormatError
 
-ARRAY, GROUP, ATTRIBUTES, CONSOLIDATED = ".zarray", ".zgroup", ".zattrs", ".zmetadata"
+ARRAY = ".zarray"
+GROUP = ".zgroup"
+ATTRIBUTES = ".zattrs"
+CONSOLIDATED = ".zmetadata"
 LARGEST_JSON = 1 << 24
 _MOST_BYTES = 1 << 62
 BLOSC_LZ4: Mapping[str, Any] = {"id": "blosc", "cname": "lz4", "clevel": 5, "shuffle": 1, "blocksize": 0}
@@ -145,7 +148,9 @@ def array_metadata(told: Mapping[str, Any], path: object = None, where: str = AR
         raise FormatError(f"{message} bytes", **place)
     if math.prod(shape[1:]) == 0:
         raise FormatError(f"expected rows that hold something, got shape {list(shape)}", **place)
-    order, filters, separator = told.get("order", "C"), told.get("filters"), told.get("dimension_separator")
+    order = told.get("order", "C")
+    filters = told.get("filters")
+    separator = told.get("dimension_separator")
     if not (order == "C" or (order == "F" and len(shape) == 1)):
         raise FormatError(f"expected order 'C', got {order!r}", **place)
     if filters:

@@ -98,7 +98,9 @@ class ArrayWriter:
             begin = self._length % size
             n = min(size - begin, len(source) - at)
             tail[begin : begin + n] = source[at : at + n]
-            at, self._length, self._dirty = at + n, self._length + n, True
+            at = at + n
+            self._length = self._length + n
+            self._dirty = True
             if self._length % size == 0:
                 self._put()
                 tail[:] = 0

@@ -29,7 +29,9 @@ def changed(records: ByteArray, changes: Changes) -> AnyArray:
     """
     out = np.empty(len(records), CHANGED)
     out["game"].fill(records)
-    out["at"], out["tail"], out["filled"] = np.arange(len(records)), changes.tails, changes.filled
+    out["at"] = np.arange(len(records))
+    out["tail"] = changes.tails
+    out["filled"] = changes.filled
     return out
 
 

@@ -35,7 +35,8 @@ def encode(frames: AnyArray, places: npt.ArrayLike | None = None, *, missing_st:
     held = read_only(frames) if _is_short(frames) else frame_bytes(frames)
     order = _places(np.arange(len(held)) if places is None else np.asarray(places), len(held))
     out, offsets = np.empty(ROOM * len(order) + LARGEST + 8, np.uint8), np.zeros(len(order) + 1, np.int64)
-    nan, done = missing_st == "nan", 0
+    nan = missing_st == "nan"
+    done = 0
     while (done := encode_rows(held, nan, order, done, out, offsets)) < len(order):
         more = np.empty(2 * len(out), np.uint8)
         more[: offsets[done]] = out[: offsets[done]]

@@ -143,7 +143,9 @@ class TorchTensors:
 
     def _last_planes(self, tail: torch.Tensor, kind: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """`[n, 8]` words and values of planes 104 to 111, and `[n]` what their count is to be divided by."""
-        plain, canonical, hecto = kind == layout.NUMBERED, kind > 2, kind > 3
+        plain = kind == layout.NUMBERED
+        canonical = kind > 2
+        hecto = kind > 3
         mirrored = self._mirrored[tail[:, :5]]
         rooks = mirrored[:, :2] | (mirrored[:, 2:4] << 56)
         full, none = torch.full_like(kind, -1), torch.zeros_like(kind)

@@ -14,7 +14,10 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.errors import DataError
 
-FLIP, MIRROR, TRANSPOSE = 1, 2, 4  # the bits of `invariance_info`: files turned round, ranks, a1 and h8 exchanged
+# Bits of `invariance_info`: files turned round, ranks, a1 and h8 exchanged
+FLIP = 1
+MIRROR = 2
+TRANSPOSE = 4
 PROMOTIONS = ("", "q", "r", "b")
 
 Transposition = Literal["diagonal", "rotation"]

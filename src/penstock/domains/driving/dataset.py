@@ -60,7 +60,10 @@ class DrivingDataset(MapDataset, ABC):
     def __init__(
         self, cfg: Mapping[str, Any], logs: Logs, timeline: Timeline, rows: IntArray, cuts: IntArray, stage: Sampled
     ) -> None:
-        self.cfg, self.dataset, self.timeline, self.rows = cfg, logs, timeline, rows
+        self.cfg = cfg
+        self.dataset = logs
+        self.timeline = timeline
+        self.rows = rows
         self.cuts = cuts
         source = MemorySource(Spec({"row": Field(np.dtype(np.int64))}), {"row": rows}, cuts)
         super().__init__([source], Steps().plan(Episodes.of(source)), (stage,))

@@ -48,7 +48,9 @@ class RasterDataset(DrivingDataset):
             if rasterizer != "config":
                 raise DataError(f"expected a rasterizer, 'config' or None, got {rasterizer!r}")
             rasterizer = rasterizer_of(cfg)
-        self.rasterizer, self.perturbation, self.options = rasterizer, perturbation, dict(options)
+        self.rasterizer = rasterizer
+        self.perturbation = perturbation
+        self.options = dict(options)
         self.sampler = Sampler(logs, sampling, perturbation, timeline=timeline, track_bytes=options["track_bytes"])
         self.pictures = None
         if rasterizer is not None:

@@ -49,8 +49,12 @@ def pose_matrix(position: AnyArray, yaw: AnyArray | float) -> FloatArray:
     """
     sine, cosine = np.sin(yaw), np.cos(yaw)
     pose = np.zeros((*np.shape(yaw), 3, 3))
-    pose[..., 0, 0], pose[..., 0, 1], pose[..., 0, 2] = cosine, -sine, position[..., 0]
-    pose[..., 1, 0], pose[..., 1, 1], pose[..., 1, 2] = sine, cosine, position[..., 1]
+    pose[..., 0, 0] = cosine
+    pose[..., 0, 1] = -sine
+    pose[..., 0, 2] = position[..., 0]
+    pose[..., 1, 0] = sine
+    pose[..., 1, 1] = cosine
+    pose[..., 1, 2] = position[..., 1]
     pose[..., 2, 2] = 1
     return pose
 
@@ -161,7 +165,9 @@ def enu_to_ecef(enu: AnyArray, latitude: AnyArray, longitude: AnyArray) -> Float
     >>> enu_to_ecef(np.array([[0.0, 0.0, 2.0]]), np.zeros(1), np.zeros(1)).tolist()
     [[6378139.0, 0.0, 0.0]]
     """
-    east, north, up = enu[:, 0], enu[:, 1], enu[:, 2]
+    east = enu[:, 0]
+    north = enu[:, 1]
+    up = enu[:, 2]
     origin = geodetic_to_ecef(np.stack([latitude, longitude], axis=-1))
     phi, theta = np.radians(latitude), np.radians(longitude)
     outward = np.cos(phi) * up - np.sin(phi) * north

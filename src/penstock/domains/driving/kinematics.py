@@ -165,7 +165,9 @@ def _slopes(start: AnyArray, controls: AnyArray, wide: int) -> AnyArray:
     """`[n, wide * N, 2N]` how x, y, yaw and, of four, speed of each step change with each turn and acceleration."""
     n, length = len(controls), controls.shape[1] // 2
     way = follow(start, controls.reshape(n, length, 2))
-    cos, sin, speed = np.cos(way[..., 2]), np.sin(way[..., 2]), way[..., 3]
+    cos = np.cos(way[..., 2])
+    sin = np.sin(way[..., 2])
+    speed = way[..., 3]
     slope = np.zeros((n, length, wide, length, 2))
     sums = [np.cumsum(part, axis=1) for part in (-sin * speed, cos * speed, cos, sin)]
     # A control of step i moves every step from i to k on: the sum over those, which is a difference of running sums.

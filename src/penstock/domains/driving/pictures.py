@@ -42,8 +42,12 @@ class BatchRasterizer:
     ) -> None:
         if dtype not in ("float32", "uint8"):
             raise DataError(f"expected rasters of float32 or uint8, got {dtype!r}")
-        self.logs, self.timeline, self.rasterizer = logs, timeline, rasterizer
-        self.history, self.lights, self.dtype = history, lights, np.dtype(dtype)
+        self.logs = logs
+        self.timeline = timeline
+        self.rasterizer = rasterizer
+        self.history = history
+        self.lights = lights
+        self.dtype = np.dtype(dtype)
         rows = (logs.frames, logs.agents, logs.tl_faces)
         # Beside the rows themselves, the corners of boxes and what says which there are.
         self._whole = 2 * sum(len(row) * row[0:0].dtype.itemsize for row in rows) <= scene_bytes

@@ -203,7 +203,9 @@ class Sampler:
         timeline: Timeline | None = None,
         track_bytes: int = TRACK_BYTES,
     ) -> None:
-        self.logs, self.sampling, self.perturbation = logs, sampling, perturbation
+        self.logs = logs
+        self.sampling = sampling
+        self.perturbation = perturbation
         self.timeline = Timeline.of(logs) if timeline is None else timeline
         self.tables = TrackTables(logs, self.timeline, track_bytes)
         self._raster = sampling.raster_from_agent()

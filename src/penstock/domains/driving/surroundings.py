@@ -155,7 +155,10 @@ class ActiveFaces:
     """
 
     def __init__(self, logs: Logs, timeline: Timeline, numbers: Mapping[str, int], lit: bool = True) -> None:
-        self._logs, self._timeline, self._numbers, self._lit = logs, timeline, numbers, lit
+        self._logs = logs
+        self._timeline = timeline
+        self._numbers = numbers
+        self._lit = lit
         self._lock = Lock()
         self._face: Int32Array | None = None
 

@@ -83,7 +83,9 @@ class VectorSampler:
     """Vector samples of what `sampler` samples, with `others` agents around. Thread-safe."""
 
     def __init__(self, sampler: Sampler, vectorizer: Vectorizer, others: int, lights: bool) -> None:
-        self.sampler, self.vectorizer, self.others = sampler, vectorizer, others
+        self.sampler = sampler
+        self.vectorizer = vectorizer
+        self.others = others
         self._active = ActiveFaces(sampler.logs, sampler.timeline, vectorizer.surroundings.faces, lights)
 
     def ego(self, frames: IntArray, positions: IntArray) -> Columns:
@@ -136,7 +138,9 @@ class VectorSampler:
 
     def _around(self, targets: SampleSubjects) -> dict[str, AnyArray]:
         """The keys of the agents around, the nearest first; agents of the current frame before others."""
-        n, k, sizes = len(targets.frame), self.others, self.vectorizer.sizes
+        n = len(targets.frame)
+        k = self.others
+        sizes = self.vectorizer.sizes
         past, ahead = (Poses.empty(n * k, length) for length in self.sampler.sampling.steps)
         kinds, names = np.zeros((n, k), np.int64), np.zeros((n, k), np.int64)
         for at, tracks in self.sampler.by_table(targets.scene):

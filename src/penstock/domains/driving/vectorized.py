@@ -58,7 +58,9 @@ class EgoDatasetVectorized(EgoSamples):
         track_bytes: int,
     ) -> None:
         sampling = _sampling(cfg, vectorizer)
-        self.vectorizer, self.perturbation, self.track_bytes = vectorizer, perturbation, track_bytes
+        self.vectorizer = vectorizer
+        self.perturbation = perturbation
+        self.track_bytes = track_bytes
         lights = lights_of(cfg)
         sampler = Sampler(logs, sampling, perturbation, timeline=timeline, track_bytes=track_bytes)
         self.sampler = VectorSampler(sampler, vectorizer, others, lights)

@@ -39,7 +39,9 @@ def cut(first: IntArray, start: IntArray, length: IntArray, at: IntArray) -> Row
     (array([0, 1]), array([1, 2]), array([1, 2]))
     """
     real = length > 0
-    start, length, at = start[real], length[real], at[real]
+    start = start[real]
+    length = length[real]
+    at = at[real]
     low = np.searchsorted(first, start, side="right") - 1
     high = np.searchsorted(first, start + length - 1, side="right") - 1
     counts = high - low + 1

@@ -73,7 +73,11 @@ class PackedColumn:
     """A column whose rows all have the same size, compressed in blocks."""
 
     def __init__(self, layout: StoreLayout, path: str, blocks: Blocks, mapping: Map, decoded: Cache) -> None:
-        self._layout, self._path, self._blocks, self._map, self._decoded = layout, path, blocks, mapping, decoded
+        self._layout = layout
+        self._path = path
+        self._blocks = blocks
+        self._map = mapping
+        self._decoded = decoded
         self._which = blocks.columns.index(path)
         self.field: Field = layout.spec[path]
 

@@ -15,7 +15,10 @@ from penstock.formats.columns.packing import Packing
 
 MARKER = "penstock-columns"
 VERSION = 1
-SPEC, METADATA, TABLE, SEGMENTS = "spec.json", "metadata.json", "episodes", "segments"
+SPEC = "spec.json"
+METADATA = "metadata.json"
+TABLE = "episodes"
+SEGMENTS = "segments"
 EPISODE_METADATA, BLOCKS = "metadata.jsonl", "blocks"
 
 _LARGEST_ROW = 1 << 40

@@ -64,7 +64,10 @@ class FixedColumnReader:
     """A column whose rows all have the same size."""
 
     def __init__(self, layout: StoreLayout, path: str, runs: EpisodeRuns, mapping: Map) -> None:
-        self._layout, self._path, self._runs, self._map = layout, path, runs, mapping
+        self._layout = layout
+        self._path = path
+        self._runs = runs
+        self._map = mapping
         self.field: Field = layout.spec[path]
 
     def files(self) -> Iterator[tuple[Path, int]]:
@@ -107,7 +110,10 @@ class RaggedColumnReader:
     """A column whose rows have different lengths: row `i` is `values[offsets[i] : offsets[i + 1]]`."""
 
     def __init__(self, layout: StoreLayout, path: str, runs: EpisodeRuns, mapping: Map) -> None:
-        self._layout, self._path, self._runs, self._map = layout, path, runs, mapping
+        self._layout = layout
+        self._path = path
+        self._runs = runs
+        self._map = mapping
         self.field: Field = layout.spec[path]
 
     def files(self) -> Iterator[tuple[Path, int]]:

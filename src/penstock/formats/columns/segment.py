@@ -80,7 +80,9 @@ class Segment:
     def write(self, episode: Episode, text: bytes) -> bytes:
         """Write the rows of an episode and the line about it, and give its entry for the table."""
         steps = len(episode)
-        at, check, columns = self._rows(steps), 0, episode.columns
+        at = self._rows(steps)
+        check = 0
+        columns = episode.columns
         for part in self._parts:
             array = columns[part.path]
             check = part.write(array, *at[part.align], check)

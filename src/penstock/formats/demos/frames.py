@@ -59,7 +59,9 @@ class Frames:
         held = [np.ascontiguousarray(run) for run in runs]
         if len(held) > 1 and held[0].nbytes // max(len(held[0]), 1) < SMALL:
             held = [np.concatenate(held)]
-        self.runs, self.index, self.axis = held, index, axis
+        self.runs = held
+        self.index = index
+        self.axis = axis
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Frames, (self.runs, self.index, self.axis)

@@ -22,7 +22,9 @@ from penstock.formats.demos.trajectories import NUMBERS, Track, source_of
 from penstock.formats.demos.unpack import MAX_BYTES
 from penstock.formats.demos.video import CACHE_BYTES, Clip, Video, size_of
 
-ARRAYS, VIDEO, METADATA = "rendered.npz", "recording.mp4", "metadata.json"
+ARRAYS = "rendered.npz"
+VIDEO = "recording.mp4"
+METADATA = "metadata.json"
 FRAMES = "true_video_frame_count"
 _TEXT = 1 << 24  # bytes of a metadata.json
 
@@ -151,7 +153,9 @@ def _metadata(stream: Path) -> Mapping[str, Any]:
 
 def _clip(stream: Path, track: Track, max_bytes: int) -> Clip:
     """Where the frames of a stream are."""
-    path, states, total = stream / VIDEO, track.steps + 1, track.metadata.get(FRAMES)
+    path = stream / VIDEO
+    states = track.steps + 1
+    total = track.metadata.get(FRAMES)
     if not path.is_file():
         raise FormatError(f"expected {VIDEO}, found none; `video=False` reads the rest", path=stream)
     if type(total) is not int or total < states:

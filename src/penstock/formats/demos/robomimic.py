@@ -164,7 +164,9 @@ class _RobomimicFile:
     """All demonstrations, and the columns that they make together."""
 
     def __init__(self, file: File, groups: Mapping[str, Group], cache: Cache, follow: dict[str, bool]) -> None:
-        self._file, self._cache, self.follow = file, cache, follow
+        self._file = file
+        self._cache = cache
+        self.follow = follow
         self.names, self.groups = list(groups), list(groups.values())
         self.demos = [_demo(file, name, group) for name, group in groups.items()]
         self.lengths = np.array([demo.steps for demo in self.demos], np.int64)
@@ -219,7 +221,9 @@ class _RobomimicFile:
         datasets = [d.datasets[f"{side}/{name}"] for d in self.demos for side in ("obs", "next_obs")]
         n = len(self.demos)
         start, length = np.zeros((2, n, 2), np.int64)
-        start[:, 1], length[:, 0], length[:, 1] = self.lengths - 1, self.lengths, 1
+        start[:, 1] = self.lengths - 1
+        length[:, 0] = self.lengths
+        length[:, 1] = 1
         segments = Segments(datasets, np.arange(2 * n), start.reshape(-1), length.reshape(-1))
         return column(self._file, segments, "boundary", self._cache)
 

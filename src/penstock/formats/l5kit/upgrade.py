@@ -29,7 +29,9 @@ class UpgradedRows(ZarrRows):
     """
 
     def __init__(self, stored: ZarrRows, dtype: np.dtype[Any], name: str, path: object) -> None:
-        self.stored, self.dtype, self.shape = stored, dtype, stored.shape
+        self.stored = stored
+        self.dtype = dtype
+        self.shape = stored.shape
         self._place: Any = {"path": path, "where": name}
         self._from = {field: found for field in dtype.names or () if (found := self._source(field)) is not None}
         unknown = set(stored.dtype.names or ()) - set(self._from.values())
@@ -44,7 +46,7 @@ class UpgradedRows(ZarrRows):
             if field in ABSENT:
                 return None
             raise FormatError(f"expected a field {field!r}, got {list(names)}", **self._place)
-        (have, want) = ((d.base, d.shape) for d in (self.stored.dtype[found], self.dtype[field]))
+        have, want = ((d.base, d.shape) for d in (self.stored.dtype[found], self.dtype[field]))
         wider = np.can_cast(have[0], want[0], "safe") or (have[0].kind == "i" and want[0].kind == "u")
         if have[1] != want[1] or not wider or have[0].itemsize > want[0].itemsize:
             expected = f"{want[0]}{list(want[1])} or narrower"

@@ -61,8 +61,13 @@ class ChunkFile(ChunkSource):
     def __init__(
         self, path: Path, index: ChunkTable, missing: Missing, limit: int, verify: bool = False, as_stored: bool = False
     ) -> None:
-        self.path, self.key, self.torn = path, path.name, index.torn
-        self._index, self._limit, self._verify, self._as_stored = index, limit, verify, as_stored
+        self.path = path
+        self.key = path.name
+        self.torn = index.torn
+        self._index = index
+        self._limit = limit
+        self._verify = verify
+        self._as_stored = as_stored
         self._missing: Missing = missing
         self._lost = index.lost
         self._kept: IntArray | None = None

@@ -136,7 +136,9 @@ class _Salvage:
     """
 
     def __init__(self, fd: int, path: Path, end: int) -> None:
-        self._fd, self._path, self._end = fd, path, end
+        self._fd = fd
+        self._path = path
+        self._end = end
         self._position = self._count = 0
         self.names: list[bytes] = []
         self.places = [np.zeros((2, 0), np.int64)]

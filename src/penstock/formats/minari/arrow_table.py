@@ -63,7 +63,9 @@ class EpisodeFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._lock, pa = path, ForkSafeLock(), arrow()
+        self._path = path
+        self._lock = ForkSafeLock()
+        pa = arrow()
         self._raw: memoryview | ByteArray = memoryview(b"")
         try:
             if path.suffix == ".parquet":

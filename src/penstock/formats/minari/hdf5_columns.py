@@ -85,7 +85,9 @@ class _Assembly:
         self.pieces = {path: [self._piece(part) for part in found[path]] for path in ordered}
 
     def _piece(self, part: ColumnRuns) -> _Piece:
-        kind, dtype, shape = "array", part.dtype, part.shape
+        kind = "array"
+        dtype = part.dtype
+        shape = part.shape
         rows: RowReader | None = None
         ragged: RaggedRows | None = None
         cuts = None
@@ -95,14 +97,20 @@ class _Assembly:
             self._flat(part)
             row = dtype.itemsize * math.prod(part.shape)
             strings = StringRows(_need(rows), dtype.itemsize, max(part.item, 0) * dtype.itemsize, row)
-            rows, ragged, kind, shape = None, strings, "text", ()
+            rows = None
+            ragged = strings
+            kind = "text"
+            shape = ()
         elif part.kind != "array":
             self._flat(part)
             ragged, kind = VlenRows(part, self._files), "text" if part.kind == "vlen_string" else "ragged"
             shape = ()
         frame = self._frame(part, rows, ragged)
         if frame is not None:
-            (rows, shape), ragged, kind, cuts = frame, None, "array", None
+            rows, shape = frame
+            ragged = None
+            kind = "array"
+            cuts = None
         if kind == "text":
             dtype = np.dtype(np.uint8)
         stored = ColumnStorage(

@@ -67,7 +67,9 @@ class Hdf5Source(StateSource[_FilesState]):
         cache: index_cache.Where = "user",
         last: int | None = None,
     ) -> None:
-        self.folder, self.main, self._last = Path(folder).absolute(), main, last
+        self.folder = Path(folder).absolute()
+        self.main = main
+        self._last = last
         self._infos: Infos = infos
         self._cache: index_cache.Where = cache
         self._state = self._load()

@@ -52,7 +52,9 @@ class FilteredRows:
     """
 
     def __init__(self, part: ColumnRuns, buffers: Sequence[ByteArray], cache: Cache) -> None:
-        self._part, self._buffers, self._cache = part, buffers, cache
+        self._part = part
+        self._buffers = buffers
+        self._cache = cache
         height = part.tile_shape[:, 0]
         bands = -(-part.rows // height)
         self._across = np.diff(part.tile_first) // np.maximum(bands, 1)
@@ -94,7 +96,9 @@ class FilteredRows:
 
     def _chunk(self, run: int, tile: int) -> ByteArray:
         part = self._part
-        file, offset, nbytes = int(part.file[run]), int(part.tile_offset[tile]), int(part.tile_nbytes[tile])
+        file = int(part.file[run])
+        offset = int(part.tile_offset[tile])
+        nbytes = int(part.tile_nbytes[tile])
 
         def decoded() -> ByteArray:
             check_mapped(self._buffers[file])

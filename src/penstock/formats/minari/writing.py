@@ -45,7 +45,9 @@ class DatasetWriter(Writer):
     """
 
     def __init__(self, folder: Path, plan: WritePlan, sync: Sync) -> None:
-        self._folder, self._plan, self._each = folder, plan, each(sync)
+        self._folder = folder
+        self._plan = plan
+        self._each = each(sync)
         self._closed = False
         self._clock: Callable[[], float] = time.monotonic
 

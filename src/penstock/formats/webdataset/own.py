@@ -143,7 +143,9 @@ class _OwnColumn:
     """One column on its way from members to places."""
 
     def __init__(self, archives: Archives, spec: Spec, path: str) -> None:
-        self._archives, self._path, self._field = archives, path, spec[path]
+        self._archives = archives
+        self._path = path
+        self._field = spec[path]
         self._extensions = extensions(spec)
 
     def places(self, steps: IntArray) -> Places:

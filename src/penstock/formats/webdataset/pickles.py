@@ -19,7 +19,9 @@ from penstock.errors import DataError
 
 START, STOP = b"\x80\x04", b"."
 DEPTH = 64
-_NONE, _TRUE, _FALSE = b"N", b"\x88", b"\x89"
+_NONE = b"N"
+_TRUE = b"\x88"
+_FALSE = b"\x89"
 
 
 def dumps(value: Any) -> bytes:

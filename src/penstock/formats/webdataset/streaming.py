@@ -95,7 +95,10 @@ class ShardStream:
             got = f"rows={rows}, buffer_bytes={buffer_bytes}, threads={threads}, shuffle={shuffle}"
             raise DataError(f"{message}, got {got}")
         self.archives = _archives(path)
-        self.rows, self.shuffle, self.buffer_bytes, self.threads = rows, shuffle, buffer_bytes, threads
+        self.rows = rows
+        self.shuffle = shuffle
+        self.buffer_bytes = buffer_bytes
+        self.threads = threads
         self.seed = [seed] if isinstance(seed, int) else [int(part) for part in seed]
         how = How(images, trust)
         self.options = Options(None if extensions is None else tuple(extensions), how, 4 * buffer_bytes, salvage)
@@ -140,7 +143,9 @@ class ShardIterator(BlockIterator):
         """The next block."""
         while self._held is None or self._given >= self._held.n:
             if self._held is not None:
-                self._place, self._number, self._given = self._after, self._number + 1, 0
+                self._place = self._after
+                self._number = self._number + 1
+                self._given = 0
             self._held = self._filled()
             if self._held is None:
                 raise StopIteration
@@ -150,9 +155,13 @@ class ShardIterator(BlockIterator):
 
     def state_dict(self) -> IteratorState:
         """Archive and sample that the buffer begins with, its number, the rows of it that are out; as plain JSON."""
-        place, number, given = self._place, self._number, self._given
+        place = self._place
+        number = self._number
+        given = self._given
         if self._held is not None and given >= self._held.n:
-            place, number, given = self._after, number + 1, 0
+            place = self._after
+            number = number + 1
+            given = 0
         told = {"archive": place[0], "sample": place[1], "buffer": number, "given": given}
         return {"stream": self._origin.fingerprint, **told}
 

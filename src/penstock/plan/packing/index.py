@@ -242,7 +242,9 @@ class PackIndex:
             if len(todo) == 0:
                 return
             step = max(1, _AUTO // 8 // (self._window * 8))
-            counts, stores, tally = [self._first[-1:]], [self._store] if self._store else [], self._tally
+            counts = [self._first[-1:]]
+            stores = [self._store] if self._store else []
+            tally = self._tally
             for begin in range(0, len(todo), step):
                 done = list(self._mapped(todo[begin : begin + step]))
                 counts.append(np.array([each.packs for each, _ in done], np.int64))

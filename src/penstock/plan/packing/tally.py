@@ -68,7 +68,9 @@ def tally_of_counts(counts: Int32Array, planned: tuple[int, int]) -> PackingStat
 
 def tally_of(rule: Rule, lengths: IntArray, parts: Parts, planned: tuple[int, int] | Window) -> PackingStats:
     """The tally of one window. `planned`: its packs, or how many there are and the most pieces in one."""
-    packed, all_rows, own = _totals(parts.rows), _totals(lengths), lengths[parts.own]
+    packed = _totals(parts.rows)
+    all_rows = _totals(lengths)
+    own = lengths[parts.own]
     own_rows = _totals(own)
     pieces, split = len(parts.rows) + len(own), 0
     if rule.overlong == "split" and parts.over:

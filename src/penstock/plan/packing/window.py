@@ -93,7 +93,9 @@ def binding_axes(rule: Rule, rows: IntArray) -> tuple[IntArray, IntArray, int]:
     what fits on `b` fits on `a`."""
     limit, align = np.array(rule.capacity, np.int64), rule.align
     if (limit % align == 0).all():
-        rows, limit, align = -(-rows // align) if align > 1 else rows, limit // align, 1
+        rows = -(-rows // align) if align > 1 else rows
+        limit = limit // align
+        align = 1
     if align > 1 or len(limit) == 1 or limit.max() > _COMPARED:
         return rows, limit, align
     share = rows / limit
@@ -216,7 +218,9 @@ def _concatenated(rule: Rule, parts: Parts) -> Window:
     if pieces > room:  # heads and alignment take more
         rows = index, begin, size = _rooms(pieces, axes)
         kernels().concat(*wanted, *rows)
-    index, begin, size = index[:pieces], begin[:pieces], size[:pieces]
+    index = index[:pieces]
+    begin = begin[:pieces]
+    size = size[:pieces]
     cut = np.flatnonzero(np.diff(index[:, 0], prepend=-1))
     return Window(cut, np.arange(pieces, dtype=np.int64), parts.local[index[:, 1]], _NONE, _NONE, begin, size)
 

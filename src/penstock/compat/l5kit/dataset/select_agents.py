@@ -25,7 +25,9 @@ _REASONS = (
     "reject_th_yaw",
     "reject_th_extent",
 )
-TH_YAW_DEGREE, TH_EXTENT_RATIO, TH_DISTANCE_AV = _DEFAULT.yaw_degrees, _DEFAULT.extent_ratio, _DEFAULT.distance
+TH_YAW_DEGREE = _DEFAULT.yaw_degrees
+TH_EXTENT_RATIO = _DEFAULT.extent_ratio
+TH_DISTANCE_AV = _DEFAULT.distance
 
 
 def select_agents(

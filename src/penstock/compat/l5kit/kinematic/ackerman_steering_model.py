@@ -116,7 +116,9 @@ def _slopes(way: AnyArray) -> AnyArray:
     slope = np.zeros((4, n - 1, 4, n))
     for row in range(4):
         slope[row, k, row, k], slope[row, k, row, k + 1] = 1, -1
-    cos, sin, speed = np.cos(way[2, :-1]), np.sin(way[2, :-1]), way[3, :-1]
+    cos = np.cos(way[2, :-1])
+    sin = np.sin(way[2, :-1])
+    speed = way[3, :-1]
     slope[0, k, 2, k], slope[0, k, 3, k] = -sin * speed, cos
     slope[1, k, 2, k], slope[1, k, 3, k] = cos * speed, sin
     return slope.reshape(4 * (n - 1), 4 * n)

@@ -96,7 +96,9 @@ def get_relative_poses(
             own = np.flatnonzero(agents[step]["track_id"] == selected_track_id)
             if len(own):
                 row = agents[step][own[0]]
-                positions[step], yaws[step], extents[step] = row["centroid"], row["yaw"], row["extent"][:2]
+                positions[step] = row["centroid"]
+                yaws[step] = row["yaw"]
+                extents[step] = row["extent"][:2]
                 there[step] = 1
     seen = transform_points(positions, agent_from_world) * there[:, None]
     turned = angular_distance(yaws, np.float32(current_agent_yaw)) * there[:, None]

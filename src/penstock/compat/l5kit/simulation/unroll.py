@@ -144,7 +144,9 @@ class ClosedLoopSimulator:
                     raise DataError(f"expected model_{name} to simulate, got None; or set use_{name}_gt=True")
         elif sim_cfg.use_ego_gt:
             raise DataError("expected use_ego_gt=False with the mode GYM, whose agent drives the ego")
-        self.sim_cfg, self.dataset, self.device = sim_cfg, dataset, device
+        self.sim_cfg = sim_cfg
+        self.dataset = dataset
+        self.device = device
         self.model_ego, self.model_agents = (
             (torch.nn.Sequential() if model is None else model).to(device) for model in (model_ego, model_agents)
         )

@@ -102,7 +102,9 @@ class Collection(Sink):
         if self._lock >= 0:
             os.close(self._lock)
         self._forget()
-        self._lock, self._storage, self.episodes = -1, None, 0
+        self._lock = -1
+        self._storage = None
+        self.episodes = 0
 
 
 def unfinished() -> list[Path]:

@@ -177,7 +177,9 @@ class _MapParser:
 
     def lane(self, name: str, span: wire.Span) -> None:
         """Its frame, both boundaries, and the controls it obeys."""
-        frame, controls, sides = (0, 0), list[str](), {3: list[bytes](), 4: list[bytes]()}
+        frame = (0, 0)
+        controls = list[str]()
+        sides = {3: list[bytes](), 4: list[bytes]()}
         for found in wire.fields(self.data, span):
             if found[0] == 2:
                 frame = self.frame(self.message(found))

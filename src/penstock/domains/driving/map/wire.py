@@ -14,7 +14,10 @@ import numpy as np
 from penstock.core.arrays import IntArray
 from penstock.errors import FormatError
 
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+VARINT = 0
+FIXED64 = 1
+BYTES = 2
+FIXED32 = 5
 Span = tuple[int, int]  # [low, high) within the buffer
 Field = tuple[int, int, int, int]  # number, wire type, low, high: of a varint its own bytes
 

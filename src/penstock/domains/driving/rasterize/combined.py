@@ -42,7 +42,9 @@ class CombinedRasterizer(Rasterizer):
         """The map, and over it the boxes in the colours of `BoxRasterizer.to_rgb`. Attributes are not shown."""
         if not any(isinstance(layer, BoxRasterizer) for layer in self.layers):
             refuse_colors(kwargs)
-        boxes, below, first = None, None, 0
+        boxes = None
+        below = None
+        first = 0
         for layer in self.layers:
             last = first + layer.num_channels()
             if isinstance(layer, BoxRasterizer):

@@ -147,7 +147,10 @@ def turned_from(degrees: FloatArray, center: float) -> FloatArray:
     cos, sin = (np.array([function(angle) for angle in angles]) for function in (math.cos, math.sin))
     x, y = (1 - cos) * center - sin * center, sin * center + (1 - cos) * center
     scale = 1 / (cos * cos - sin * -sin)
-    a, b, c, d = cos * scale, sin * -scale, -sin * -scale, cos * scale
+    a = cos * scale
+    b = sin * -scale
+    c = -sin * -scale
+    d = cos * scale
     matrix = np.stack([a, b, -a * x - b * y, c, d, -c * x - d * y], axis=1)
     return (matrix + 0.0).reshape(-1, 2, 3)  # no negative zeros
 

@@ -158,7 +158,9 @@ class SemanticRasterizer(Rasterizer):
         kind = self.face_kind[self.control_face[on]]
         if self.options.light_rule == "strictest":
             order = np.argsort(np.array(STRICTEST)[kind], kind="stable")
-            seer, on, kind = seer[order], on[order], kind[order]
+            seer = seer[order]
+            on = on[order]
+            kind = kind[order]
         known, wanted = view * len(self.lanes) + lane, seer * len(self.lanes) + self.control_lane[on]
         place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
         here = known[place] == wanted

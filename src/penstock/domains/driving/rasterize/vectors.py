@@ -27,7 +27,10 @@ from penstock.errors import DataError, require
 if TYPE_CHECKING:
     import torch
 
-ROAD, LINES, CROSSWALK = 1, 2, 2 + len(KINDS)  # order of the layers; 0 is the background
+# Order of the layers; 0 is the background
+ROAD = 1
+LINES = 2
+CROSSWALK = 2 + len(KINDS)
 CELLS = {"cpu": 1 << 24}  # pixels of planes that are worked on at once: they stay in a processor's cache
 MANY_CELLS = 1 << 29  # elsewhere: some bytes each, and calls are few
 
@@ -115,7 +118,9 @@ class VectorRasterizer:
         rank = np.argsort(np.argsort(seen.met, axis=1), axis=1)  # of each kind of line, in the order of drawing
         color = semantic.options.color
         palette = np.zeros((len(seen.met), CROSSWALK + 1, 3), np.uint8)
-        palette[:, 0], palette[:, ROAD], palette[:, CROSSWALK] = color("background"), color("road"), color("crosswalk")
+        palette[:, 0] = color("background")
+        palette[:, ROAD] = color("road")
+        palette[:, CROSSWALK] = color("crosswalk")
         lines = np.array([color(kind) for kind in KINDS], np.uint8)
         np.put_along_axis(palette[:, LINES:CROSSWALK], rank[:, :, None], lines[None], axis=1)
         after = np.arange(len(seen.walks)) + 1
