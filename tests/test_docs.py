@@ -13,12 +13,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import penstock
+from penstock.cli.formats import describe
 from penstock.cli.main import COMMANDS
 from penstock.formats.base.format import available
 
 ROOT = Path(__file__).parents[1]
 sys.path.append(str(ROOT / "docs"))
 licences = importlib.import_module("licences")
+tables = importlib.import_module("tables")
 PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 
 
@@ -85,10 +87,33 @@ def test_the_command_page_has_every_command() -> None:
     assert [name for name in COMMANDS if f"`penstock {name}" not in text("docs/reference/cli.md")] == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/formats/index.md"])
-def test_every_format_has_a_row(page: str) -> None:
-    rows = re.findall(r"^\| `(\w+)`", text(page), re.MULTILINE)
-    assert sorted(rows) == sorted(available())
+def rows_of(table: str) -> dict[str, list[str]]:
+    """The cells of the rows that begin with the name of a format, by name."""
+    rows = (line[1:-1].split("|") for line in table.splitlines() if line.startswith("| `"))
+    return {name.split("`")[1]: [cell.strip() for cell in cells] for name, *cells in rows}
+
+
+def test_the_site_has_a_row_for_every_format() -> None:
+    page = text("docs/formats/index.md")
+    rows = rows_of(tables.on_page_markdown(page))
+    assert page.count(tables.MARKER) == 1
+    assert list(rows) == list(available())
+    assert rows["demos"][1:] == ["yes", "no", "no", "`video`"]
+    assert rows["columns"][0].endswith("](columns.md)")
+    assert tables.on_page_markdown("no marker") == "no marker"
+
+
+def test_the_readme_says_what_formats_can_do() -> None:
+    rows = rows_of(text("README.md"))
+    assert len(rows) >= 6
+    for name, cells in rows.items():
+        found = describe(available()[name])
+        assert [bool(cell) for cell in cells] == [True, found["writes"], found["appends"]], name
+
+
+def test_formats_name_extras_that_exist() -> None:
+    extras = tomllib.loads(text("pyproject.toml"))["project"]["optional-dependencies"]
+    assert {extra for entry in available().values() for extra in entry.extras} <= extras.keys()
 
 
 def test_ci_and_make_name_no_host() -> None:

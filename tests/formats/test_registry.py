@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,10 @@ from penstock import formats
 from penstock.errors import FormatError, UnknownFormatError
 from penstock.formats.base.format import available, named, recognise
 
-FOLDER = '''
+sys.path.append(str(Path(__file__).parents[2] / "docs"))
+tables = importlib.import_module("tables")
+
+LINES_FORMAT = '''
 """A format that knows files by their first line."""
 from pathlib import Path
 from typing import Any
@@ -51,7 +56,7 @@ def fresh():
 @pytest.fixture
 def folder(tmp_path, monkeypatch, fresh) -> Path:
     (tmp_path / "lines_format").mkdir()
-    (tmp_path / "lines_format" / "__init__.py").write_text(FOLDER)
+    (tmp_path / "lines_format" / "__init__.py").write_text(LINES_FORMAT)
     monkeypatch.setattr(formats, "__path__", [*formats.__path__, str(tmp_path)])
     (tmp_path / "any.name").write_text("#rewards 1 2 3")
     return tmp_path
@@ -62,6 +67,7 @@ def test_a_folder_is_all_that_a_format_needs(folder):
     assert data[0].rewards.tolist() == [1.0, 2.0, 3.0]
     assert recognise(folder / "any.name")[0].name == "lines"
     assert {"columns", "minari", "lines"} <= set(available())
+    assert "| `lines` | rewards, one a line | yes | no | no | none |" in tables.formats_table().splitlines()
 
 
 def test_a_format_may_be_named(folder):

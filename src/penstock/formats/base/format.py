@@ -59,6 +59,7 @@ class Format(ABC):
 
     name: ClassVar[str]
     description: ClassVar[str]
+    extras: ClassVar[tuple[str, ...]] = ()  # extras of the distribution that some of the files need
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -25,6 +25,7 @@ class DemosFormat(Format):
 
     name: ClassVar[str] = "demos"
     description: ClassVar[str] = "native demonstrations: " + ", ".join(kind.name for kind in KINDS)
+    extras: ClassVar[tuple[str, ...]] = ("video",)
 
     def recognises(self, path: Path) -> bool:
         """Whether one of the kinds recognises it."""

@@ -25,6 +25,7 @@ class L5KitFormat(Format):
 
     name: ClassVar[str] = "l5kit"
     description: ClassVar[str] = "driving logs of L5Kit: a zarr group of scenes, frames, agents and traffic lights"
+    extras: ClassVar[tuple[str, ...]] = ("zarr", "remote")
 
     def recognises(self, path: Path) -> bool:
         """Whether there is a group with scenes or frames in it: a folder, a zip archive, or `.npy` files."""

@@ -30,6 +30,7 @@ class WebDatasetFormat(Format):
 
     name: ClassVar[str] = "webdataset"
     description: ClassVar[str] = "tar shards of the webdataset library, il-representations' and our own"
+    extras: ClassVar[tuple[str, ...]] = ("zstd", "images", "msgpack", "cbor")
 
     def recognises(self, path: Path) -> bool:
         """Whether an archive begins at `path`, or in the first file of the folder that is named like one."""
