@@ -16,7 +16,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from penstock.compat.minari.dataset.ids import parse_dataset_id
-from penstock.compat.minari.environments import describe, spec_from_json
+from penstock.compat.minari.environments import get_env_spec_dict, spec_from_json
 from penstock.compat.minari.namespace import namespace_hierarchy
 from penstock.compat.minari.storage import get_dataset_path, hosting, local
 from penstock.compat.minari.storage.remotes import default_remote
@@ -104,7 +104,7 @@ def show(dataset_id: Annotated[str, typer.Argument(help="An id, or the URL of a 
         with _errors_in_red():
             spec = spec_from_json(entries.get(name), name)
         if spec is not None:
-            _print_section(title, describe(spec))
+            _print_section(title, get_env_spec_dict(spec))
 
 
 def _found(dataset_id: str) -> Mapping[str, Any]:

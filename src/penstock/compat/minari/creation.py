@@ -57,13 +57,13 @@ def free_path(dataset_id: str) -> Path:
 def dataset_metadata(
     dataset_id: str,
     env_spec: EnvSpec | None,
-    told: Mapping[str, Any],
-    scores: Mapping[str, Any],
     eval_env: EnvLike | None,
+    scores: Mapping[str, Any],
+    **told: Any,
 ) -> dict[str, Any]:
     """Return the entries of a new dataset's metadata; warn about each missing entry.
 
-    Arguments: `told`, the texts under their names, and `requirements`; `scores`, the arguments of `reference_scores`.
+    Arguments: `scores`, the arguments of `reference_scores`; `told`, the texts under their names, and `requirements`.
     """
     for name, purpose in _PURPOSE.items():
         if told.get(name) is None:

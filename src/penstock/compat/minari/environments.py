@@ -209,12 +209,12 @@ def _installed(package: str) -> str | None:
         return None
 
 
-def describe(spec: EnvSpec) -> Mapping[str, str]:
-    """Return the descriptive fields of a spec. The environment is not made."""
+def get_env_spec_dict(env_spec: EnvSpec) -> dict[str, str]:
+    """Return a description of an environment. It is not made, so its spaces are not included."""
     shown = ("entry_point", "nondeterministic", "order_enforce", "disable_env_checker", "kwargs", "additional_wrappers")
-    limits = {name: str(getattr(spec, name)) for name in ("max_episode_steps", "reward_threshold")}
-    code = {name: f"`{getattr(spec, name)}`" for name in (*shown, "vector_entry_point")}
-    return {"ID": spec.id, "entry_point": code.pop("entry_point"), **limits, **code}
+    limits = {name: str(getattr(env_spec, name)) for name in ("max_episode_steps", "reward_threshold")}
+    code = {name: f"`{getattr(env_spec, name)}`" for name in (*shown, "vector_entry_point")}
+    return {"ID": env_spec.id, "entry_point": code.pop("entry_point"), **limits, **code}
 
 
 def average_return(env: Env, policy: Any, episodes: int) -> float:

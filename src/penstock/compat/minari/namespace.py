@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 from penstock.compat.minari.storage.datasets_root_dir import get_dataset_path
@@ -14,6 +13,7 @@ from penstock.formats.minari import ids, root
 
 NAMESPACE_REGEX: re.Pattern[str] = ids.NAMESPACE
 NAMESPACE_METADATA_FILENAME = root.NAMESPACE_FILE
+namespace_hierarchy = ids.hierarchy
 
 
 def create_namespace(namespace: str, description: str | None = None, **kwargs: Any) -> None:
@@ -46,9 +46,6 @@ def delete_namespace(namespace: str) -> None:
     if namespace not in list_local_namespaces():
         warnings.warn(f"Namespace '{namespace}' does not exist.", stacklevel=2)
         return
-    path = get_dataset_path(namespace)
-    if {child.name for child in path.iterdir()} != {NAMESPACE_METADATA_FILENAME}:
-        raise DataError(f"Namespace {path} is not empty. Delete its datasets and namespaces first.")
     root.delete_namespace(namespace, get_dataset_path())
 
 
@@ -96,15 +93,6 @@ def upload_namespace(namespace: str, token: str | None = None) -> None:
         if parent in local - remote:
             print(f"Uploading namespace '{parent}'")
             cloud.upload_namespace(parent)
-
-
-def namespace_hierarchy(namespace: str | None) -> Iterator[str]:
-    """Yield the parents of a namespace, outermost first, and the namespace itself.
-
-    >>> list(namespace_hierarchy("D4RL/door"))
-    ['D4RL', 'D4RL/door']
-    """
-    return ids.hierarchy(namespace)
 
 
 def validate_namespace(namespace: str | None) -> None:

@@ -19,7 +19,7 @@ from penstock.compat.minari.dataset.minari_dataset import MinariDataset
 from penstock.compat.minari.dataset.minari_storage import MinariStorage
 from penstock.compat.minari.dataset.staging import building
 from penstock.compat.minari.dataset.versions import is_supported
-from penstock.compat.minari.environments import EnvLike, describe, spec_of
+from penstock.compat.minari.environments import EnvLike, get_env_spec_dict, spec_of
 from penstock.compat.minari.serialization import deserialize_space
 from penstock.core.narrowing import is_dict
 from penstock.errors import DataError
@@ -82,24 +82,23 @@ def create_dataset_from_buffers(
     path = free_path(dataset_id)
     env_spec = spec_of(env, "env")
     observation_space, action_space = _spaces(env, observation_space, action_space)
+    scores = {
+        "ref_min_score": ref_min_score,
+        "ref_max_score": ref_max_score,
+        "expert_policy": expert_policy,
+        "num_episodes_average_score": num_episodes_average_score,
+    }
     metadata = dataset_metadata(
         dataset_id,
         env_spec,
-        {
-            "code_permalink": code_permalink,
-            "author": author,
-            "author_email": author_email,
-            "algorithm_name": algorithm_name,
-            "description": description,
-            "requirements": requirements,
-        },
-        {
-            "ref_min_score": ref_min_score,
-            "ref_max_score": ref_max_score,
-            "expert_policy": expert_policy,
-            "num_episodes_average_score": num_episodes_average_score,
-        },
         eval_env,
+        scores,
+        code_permalink=code_permalink,
+        author=author,
+        author_email=author_email,
+        algorithm_name=algorithm_name,
+        description=description,
+        requirements=requirements,
     )
     with building(path) as data:
         storage = MinariStorage.new(
@@ -210,11 +209,6 @@ def get_normalized_score(dataset: MinariDataset, returns: npt.ArrayLike) -> Any:
     if low is None or high is None:
         raise DataError(f"Reference score not provided for dataset {dataset.id}. Can't compute the normalized score.")
     return (np.asarray(returns) - low) / (high - low)
-
-
-def get_env_spec_dict(env_spec: EnvSpec) -> dict[str, str]:
-    """Return a description of an environment. It is not made, so its spaces are not included."""
-    return dict(describe(env_spec))
 
 
 def get_dataset_spec_dict(dataset_spec: Mapping[str, Any]) -> dict[str, str]:

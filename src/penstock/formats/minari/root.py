@@ -106,7 +106,7 @@ def delete_namespace(namespace: str, base: Path | None = None) -> None:
         raise DataError(f"expected a namespace that exists, got {namespace!r}")
     rest = sorted(set(os.listdir(path.parent)) - {NAMESPACE_FILE})
     if rest:
-        raise DataError(f"expected an empty namespace, got {namespace!r} with {rest}; delete those first")
+        raise DataError(f"Namespace {namespace!r} is not empty: it has {rest}; delete these first")
     path.unlink()
     path.parent.rmdir()
 

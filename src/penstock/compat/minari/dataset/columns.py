@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from penstock.compat.minari.data_collector.episode_buffer import EpisodeBuffer
 from penstock.core import spaces
 from penstock.core.arrays import AnyArray
-from penstock.core.columns import nest, under
+from penstock.core.columns import under
 from penstock.core.episode import REQUIRED, Episode
 from penstock.core.narrowing import is_list, is_mapping, is_tuple
 from penstock.core.ragged import Array, Ragged
@@ -192,21 +192,13 @@ def as_dict(
     episode: Episode, number: int, observation_space: spaces.Space, action_space: spaces.Space
 ) -> dict[str, Any]:
     """Return an episode with the names of `EpisodeData`; text is lists in spaces, and object arrays elsewhere."""
-    derived = (PRESENT, SHAPES)
-    there = {
-        path: _cut(episode, path, array)
+    there: dict[str, Any] = {
+        path: _plain(path, _cut(episode, path, array))
         for path, array in episode.columns.items()
-        if not any(under(name, path) for name in derived) and _is_there(episode, path)
+        if not any(under(name, path) for name in (PRESENT, SHAPES)) and _is_there(episode, path)
     }
-    free = {path: _plain(array) for path, array in there.items() if not any(under(name, path) for name in REQUIRED)}
-    return {
-        "id": number,
-        "observations": _structured("observations", observation_space, there),
-        "actions": _structured("actions", action_space, there),
-        **{name: there[name] for name in ("rewards", "terminations", "truncations")},
-        "infos": nest({path[len("infos/") :]: array for path, array in free.items() if under("infos", path)}),
-        "extras": nest({path: array for path, array in free.items() if not under("infos", path)}),
-    }
+    shown = Episode.trusted(Spec(episode.spec.fields, observation_space, action_space), there, number, {})
+    return {"id": number, **{name: getattr(shown, name) for name in (*REQUIRED, "infos", "extras")}}
 
 
 def _is_there(episode: Episode, path: str) -> bool:
@@ -222,15 +214,11 @@ def _cut(episode: Episode, path: str, array: Array) -> Array:
     return array[(slice(None), *map(slice, np.asarray(shapes)[0].tolist()))]
 
 
-def _structured(root: str, space: spaces.Space, columns: Mapping[str, Array]) -> Any:
-    found = {path[len(root) + 1 :]: array for path, array in columns.items() if under(root, path)}
-    lists = {path: array.strings() if isinstance(array, Ragged) else array for path, array in found.items()}
-    return spaces.unflatten(space, lists)
-
-
-def _plain(array: Array) -> AnyArray:
+def _plain(path: str, array: Array) -> AnyArray | list[str]:
     if not isinstance(array, Ragged):
         return array
+    if any(under(name, path) for name in REQUIRED):
+        return array.strings()
     rows: Any = array.strings() if array.dtype == np.uint8 else [array[i] for i in range(len(array))]
     out = np.empty(len(array), object)
     out[:] = rows

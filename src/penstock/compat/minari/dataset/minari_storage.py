@@ -85,7 +85,7 @@ class MinariStorage:
         found = [deserialize_space(entries[name]) for name in _SPACES if entries.get(name) is not None]
         if len(found) < len(_SPACES):
             found = widest_spaces(Path(data_path))
-        kind = storage_class(str(entries.get("data_format", "hdf5")))
+        kind = get_minari_storage(str(entries.get("data_format", "hdf5")))
         # Files of releases before the flag say by their bytes what is encoded; the flag then tells what is written.
         return kind(Path(data_path), found[0], found[1], jpeg_encoding=bool(entries.get("jpeg_encoding", False)))
 
@@ -107,7 +107,7 @@ class MinariStorage:
         Raises `DataError` if the directory has a dataset, the format is unknown, or neither spaces nor an environment
         are given.
         """
-        kind = storage_class(data_format)
+        kind = get_minari_storage(data_format)
         if env_spec is None and (observation_space is None or action_space is None):
             raise DataError("expected an env_spec or both spaces, got neither")
         path = Path(data_path)
@@ -346,11 +346,20 @@ class ParquetStorage(MinariStorage):
 STORAGES: dict[str, type[MinariStorage]] = {kind.FORMAT: kind for kind in (ArrowStorage, HDF5Storage, ParquetStorage)}
 
 
-def storage_class(data_format: str) -> type[MinariStorage]:
+def get_minari_storage(storage_type: str) -> type[MinariStorage]:
     """Return the storage class of a format. Raises `DataError` for an unknown format."""
-    if data_format not in STORAGES:
-        raise DataError(f"No storage implemented for {data_format}. Available formats: {list(STORAGES)}")
-    return STORAGES[data_format]
+    if storage_type not in STORAGES:
+        raise DataError(f"No storage implemented for {storage_type}. Available formats: {list(STORAGES)}")
+    return STORAGES[storage_type]
+
+
+def get_storage_keys() -> list[str]:
+    """Return the names of the formats.
+
+    >>> get_storage_keys()
+    ['arrow', 'hdf5', 'parquet']
+    """
+    return list(STORAGES)
 
 
 def is_image_space(space: GymSpace) -> bool:

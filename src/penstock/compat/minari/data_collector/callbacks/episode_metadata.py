@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.formats.minari.metadata import statistics
+
 
 class EpisodeMetadataCallback:
     """Callback that returns the metadata to store with each recorded episode. Subclass to add entries."""
@@ -13,5 +15,4 @@ class EpisodeMetadataCallback:
 
         Arguments: `episode`, the arrays of one episode under the names of `EpisodeData`.
         """
-        rewards = episode["rewards"]
-        return {f"rewards_{name}": float(getattr(rewards, name)()) for name in ("sum", "mean", "std", "max", "min")}
+        return dict(statistics(episode["rewards"]))
