@@ -496,6 +496,9 @@ class _Cut:
         earlier = self.episodes.as_of(episodes[0])
         return None if earlier is None else earlier.sample_with(self.transform)
 
+    def remade(self, make: Callable[[object], MapDataset | None]) -> MapDataset | None:
+        return make(self)
+
 
 def from_arrays(
     columns: Mapping[str, Any],

@@ -75,6 +75,14 @@ class DatasetOrigin(Protocol):
         """
         ...
 
+    def remade(self, make: Callable[[object], MapDataset | None]) -> MapDataset | None:
+        """Return the dataset over another root, with the same transforms and functions, or None.
+
+        Args:
+            make: Called with the origin of the root; returns the new root, or None.
+        """
+        ...
+
 
 class MapDataset:
     """Samples with a length and random access. `plan` selects rows, and `sources` have the values.
@@ -278,6 +286,17 @@ class MapDataset:
             StateError: A source has fewer episodes now.
         """
         return None if self._origin is None else self._origin.as_of(episodes)
+
+    def remade(self, make: Callable[[object], MapDataset | None]) -> MapDataset | None:
+        """Return this dataset over another root, with the same transforms and functions.
+
+        Args:
+            make: Called with the origin of the root, the samples of episodes or a mix; returns the new root, or None.
+
+        Returns:
+            The new dataset, or None if `make` returns None or a transform fits only these samples.
+        """
+        return None if self._origin is None else self._origin.remade(make)
 
     def shuffle(self, seed: int = 0, *, block: int | None = None, pool: int | None = None) -> MapDataset:
         """Shuffle the samples, in a new order every epoch. See `penstock.plan.Shuffle`.
@@ -753,12 +772,17 @@ class _Derived:
         return *self.parent.chain, step_text(self.step)
 
     def as_of(self, episodes: Sequence[int]) -> MapDataset | None:
-        earlier = self.parent.as_of(episodes)
-        if earlier is None or isinstance(self.step, Take | Weighted):  # a table of samples fits only these samples
+        return self._again(self.parent.as_of(episodes))
+
+    def remade(self, make: Callable[[object], MapDataset | None]) -> MapDataset | None:
+        return self._again(self.parent.remade(make))
+
+    def _again(self, parent: MapDataset | None) -> MapDataset | None:
+        if parent is None or isinstance(self.step, Take | Weighted):  # a table of samples fits only these samples
             return None
         if isinstance(self.step, Mapped):
-            return _with_function(earlier, self.step)
-        return _with_goals(earlier, self.step) if isinstance(self.step, Goals) else earlier.apply(self.step)
+            return _with_function(parent, self.step)
+        return _with_goals(parent, self.step) if isinstance(self.step, Goals) else parent.apply(self.step)
 
 
 @dataclass(frozen=True)

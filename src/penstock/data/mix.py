@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
@@ -15,8 +15,8 @@ from penstock.core.columns import Columns
 from penstock.core.narrowing import is_mapping
 from penstock.data.map_dataset import ColumnFunction, MapDataset, require_samples
 from penstock.data.marks import part_of
-from penstock.errors import PlanError, SpecError
-from penstock.plan.base import DerivedOutput, Plan
+from penstock.errors import PlanError, SpecError, StateError
+from penstock.plan.base import DerivedOutput, DerivedPlan, Plan
 from penstock.plan.mixed import ORIGIN, MixedPlan, MixPart
 from penstock.plan.schedule import MixSchedule, Stop
 from penstock.plan.weights import Weight, per_sample, shares
@@ -81,16 +81,130 @@ def mix(
         raise PlanError("expected at least one dataset to mix, got none")
     given = [len(d) for d in held] if weights is None else weights
     course = MixSchedule.of(_changes(given, list(named), held, unit), [len(d) for d in held], stop)
+    options = {"weights": weights, "unit": unit, "stop": stop, "label": label, "union": union}
+    return _assembled(named, course, _Mix(named, options), [])
+
+
+def _assembled(named: Mapping[str, MapDataset], course: MixSchedule, origin: _Mix, begin: Sequence[int]) -> MapDataset:
+    """The mix of datasets by a schedule. `begin` is how many samples each has given before."""
     parts = [MixPart(name, d.plan, len(d.sources)) for name, d in named.items()]
-    mapped = any(d.maps for d in held)
-    plan = MixedPlan(parts, course, label=label, union=union, origin=mapped)
+    mapped = any(d.maps for d in named.values())
+    label, union = origin.options["label"], origin.options["union"]
+    plan = MixedPlan(parts, course, label=label, union=union, origin=mapped, begin=begin)
     stages: tuple[ColumnFunction, ...] = ()
     if mapped:
-        functions = (_Functions(at, _labels(d.plan), d.maps) for at, d in zip(plan.first, held, strict=True))
+        functions = (_Functions(at, _labels(d.plan), d.maps) for at, d in zip(plan.first, named.values(), strict=True))
         stages = (_Routed(label, tuple(functions)),)
-    options = {"weights": weights, "unit": unit, "stop": stop, "label": label, "union": union}
-    sources = [source for d in held for source in d.sources]
-    return MapDataset(sources, plan, stages, _Mix(named, options))
+    sources = [source for d in named.values() for source in d.sources]
+    return MapDataset(sources, plan, stages, origin)
+
+
+def mix_below(plan: Plan) -> MixedPlan | None:
+    """Return the mix whose positions are the positions of a plan, or None.
+
+    Args:
+        plan: The plan. It may be a mix with other columns or another epoch length, but not a shuffled or packed one.
+
+    Example:
+        >>> import penstock
+        >>> data = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples()
+        >>> mix_below(data.plan) is None, mix_below(mix([data, data]).nominal(3).plan) is None
+        (True, False)
+    """
+    while isinstance(plan, DerivedPlan) and plan.same_positions:
+        plan = plan.upstream
+    return plan if isinstance(plan, MixedPlan) else None
+
+
+def continued(dataset: MapDataset, begin: Mapping[str, int], course: MixCourse | None = None) -> MapDataset | None:
+    """Return a mix whose parts continue after their first samples.
+
+    Args:
+        dataset: A mix, or a mix with other columns or another epoch length.
+        begin: Samples that each part has given before, by name.
+        course: Schedule of another mix of parts with these names, in this order. The default is None: of `dataset`.
+
+    Returns:
+        The dataset with the parts in `begin`, or None if it cannot be made again from its parts.
+
+    Example:
+        >>> import numpy as np, penstock
+        >>> one, two = (penstock.from_arrays({"x": np.arange(4) + n}, lengths=[4]).samples() for n in (0, 10))
+        >>> later = continued(mix({"one": one, "two": two}), {"one": 3, "two": 1})
+        >>> later[:4]["x"].tolist()
+        [3, 11, 0, 12]
+    """
+
+    plan = mix_below(dataset.plan)
+    if plan is None:
+        return None
+
+    def made(origin: object) -> MapDataset | None:
+        if not isinstance(origin, _Mix) or not begin.keys() <= origin.datasets.keys():
+            return None
+        named = {name: origin.datasets[name] for name in (origin.datasets if course is None else begin)}
+        counts = [begin.get(name, 0) for name in named]
+        schedule, options = plan.course, origin.options
+        if course is not None:
+            schedule = MixSchedule.of(course.stretches, [len(d) for d in named.values()], course.stop)
+            options = {**options, "label": course.label, "union": course.union}
+        return _assembled(named, schedule, _Mix(named, options, tuple(counts)), counts)
+
+    return dataset.remade(made)
+
+
+@dataclass(frozen=True)
+class MixCourse:
+    """Schedule and outputs of a mix, as far as its parts do not determine them.
+
+    Args:
+        stretches: Position from which shares hold, and the share of each part.
+        stop: Where an epoch ends, as in `mix`.
+        label: Name of the column with the number of the part, or None.
+        union: Whether parts may lack outputs.
+
+    Example:
+        >>> import penstock
+        >>> data = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples()
+        >>> MixCourse.of(mix([data, data], [1, 3]).plan).to_json()
+        [[[0, ['1/4', '3/4']]], 'first_exhausted', 'source', False]
+    """
+
+    stretches: tuple[tuple[int, tuple[Fraction, ...]], ...]
+    stop: Stop
+    label: str | None
+    union: bool
+
+    @classmethod
+    def of(cls, plan: MixedPlan) -> MixCourse:
+        """Return the course of a plan.
+
+        Args:
+            plan: The plan of a mix.
+        """
+        return cls(plan.course.stretches, plan.course.stop, plan.label, plan.union)
+
+    def to_json(self) -> list[Any]:
+        """Return plain values."""
+        stretches = [[position, [str(share) for share in shares]] for position, shares in self.stretches]
+        return [stretches, self.stop, self.label, self.union]
+
+    @classmethod
+    def from_json(cls, value: Any) -> MixCourse:
+        """Make a course from the output of `to_json`.
+
+        Args:
+            value: Any value.
+
+        Raises:
+            StateError: The value is something else.
+        """
+        try:
+            stretches, stop, label, union = value
+            shares_at = tuple((int(k), tuple(Fraction(share) for share in shares)) for k, shares in stretches)
+            return cls(shares_at, stop, label, bool(union))
+        except (TypeError, ValueError, ZeroDivisionError) as error:
+            raise StateError(f"expected the course of a mix in a state, got {value!r}") from error
 
 
 def _changes(
@@ -202,10 +316,11 @@ def _without(columns: Columns, names: Collection[str]) -> Columns:
 
 @dataclass(frozen=True)
 class _Mix:
-    """The datasets and options of a mix."""
+    """The datasets and options of a mix. `begin` is how many samples each has given before, in a continued mix."""
 
     datasets: Mapping[str, MapDataset]
     options: Mapping[str, Any]
+    begin: tuple[int, ...] = ()
 
     @property
     def chain(self) -> tuple[str, ...]:
@@ -213,6 +328,8 @@ class _Mix:
         return (f"mix({parts})",)
 
     def as_of(self, episodes: Sequence[int]) -> MapDataset | None:
+        if any(self.begin):  # counts of samples say nothing of other extents
+            return None
         earlier: dict[str, MapDataset] = {}
         for name, dataset in self.datasets.items():
             mine, episodes = episodes[: len(dataset.sources)], episodes[len(dataset.sources) :]
@@ -221,3 +338,6 @@ class _Mix:
                 return None
             earlier[name] = found
         return mix(earlier, **self.options)
+
+    def remade(self, make: Callable[[object], MapDataset | None]) -> MapDataset | None:
+        return make(self)

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from penstock.core.boundary import loading_state
 from penstock.load.batch_source import State
-from penstock.load.cursor import Grown, Skippable
+from penstock.load.cursor import Changed, Grown, Skippable
 from penstock.load.engine import LoaderIterator, LoaderStats
 from penstock.load.explain import Explanation
 from penstock.load.loader import Loader
@@ -59,18 +59,20 @@ class Adapter(ABC, Generic[T]):
         return self.loader.state_dict()
 
     @loading_state
-    def load_state_dict(self, state: State, grown: Grown = "refuse") -> None:
+    def load_state_dict(self, state: State, grown: Grown = "refuse", changed: Changed = "refuse") -> None:
         """Continue from a saved state, as `Loader.load_state_dict` does.
 
         Args:
             state: Output of `state_dict`.
             grown: What to do if episodes were appended since: `"refuse"`, `"finish_epoch"` or `"next_epoch"`. The
                 default is `"refuse"`.
+            changed: What to do if the state belongs to another mix: `"refuse"`, or `"continue"` with the next sample of
+                each part. The default is `"refuse"`.
 
         Raises:
             StateError: The state belongs to another dataset, plan or version.
         """
-        self.loader.load_state_dict(state, grown)
+        self.loader.load_state_dict(state, grown, changed)
 
     def skip(self, what: Skippable) -> None:
         """Leave samples out of the following batches, as `Loader.skip` does.

@@ -17,6 +17,7 @@ from penstock.data.map_dataset import LONGEST_SEARCH, MapDataset
 from penstock.data.recycler import Recycler
 from penstock.errors import StateError, WorkerError
 from penstock.load.ranks import Ranks
+from penstock.load.seams import MixRecord, records
 from penstock.load.skips import LARGEST, Skips
 from penstock.load.ticket import Batch, Ticket
 
@@ -176,6 +177,7 @@ class PositionSource:
         memory: Bytes of buffers to keep for reuse.
         skips: Skipped positions.
         episodes: Number of episodes of each source, or None if all.
+        seams: Earlier mixes that the dataset continues.
     """
 
     dataset: MapDataset
@@ -185,6 +187,7 @@ class PositionSource:
     memory: int = 1 << 30
     skips: Skips = field(default_factory=Skips)
     episodes: tuple[int, ...] | None = None  # of each source in this order, though the source may have more by now
+    seams: tuple[MixRecord, ...] = ()
 
     recycler: Recycler = field(init=False, compare=False, repr=False)
     row: RowSize = field(init=False, compare=False, repr=False)
@@ -347,8 +350,8 @@ class PositionSource:
     def metadata(self, state: State) -> State:
         """Return the skipped positions and the number of episodes of each source.
 
-        If epochs vary in length, also the current epoch and its first position, so that earlier epochs need no
-        planning.
+        Of a mix, also the number of samples of each part, and the earlier mixes that it continues. If epochs vary in
+        length, also the current epoch and its first position, so that earlier epochs need no planning.
 
         Args:
             state: A state.
@@ -359,6 +362,10 @@ class PositionSource:
         if plan.uneven and not plan.empty:
             epoch = int(plan.locate(np.array([int(state["position"])]))[0][0])
             told["epoch"] = [epoch, plan.start(epoch)]
+        if (record := MixRecord.of(self.dataset, int(state["position"]))) is not None:
+            told["mix"] = record.to_json()
+        if self.seams:
+            told["seams"] = [seam.to_json() for seam in self.seams]
         return {"skipped": self.skips.to_json(), **told}
 
     def resumed(self, saved: State) -> tuple[PositionSource, State]:
@@ -371,13 +378,14 @@ class PositionSource:
             StateError: The state belongs to another feed.
         """
         rest = {**saved}
-        rest.pop("episodes", None)
-        epoch = rest.pop("epoch", None)
+        for name in ("episodes", "mix"):
+            rest.pop(name, None)
+        epoch, seams = rest.pop("epoch", None), records(rest.pop("seams", []))
         if set(rest) != {"position", "skipped"} or not _is_position(rest["position"]):
             raise StateError(f"expected a state with a position within 0:2^62 and skipped ranges, got {saved}")
         skips = Skips.from_json(rest["skipped"])
         self._set_epoch_start(epoch, rest["position"])  # last, for the plan keeps it
-        return self.skipping(skips), {"position": rest["position"]}
+        return replace(self, skips=skips, seams=seams), {"position": rest["position"]}
 
     def _set_epoch_start(self, told: object, position: int) -> None:
         match told:

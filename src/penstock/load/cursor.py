@@ -11,14 +11,17 @@ import numpy as np
 from penstock.core.narrowing import is_list
 from penstock.core.turns import ForkSafeLock
 from penstock.data.map_dataset import check_batches
+from penstock.data.mix import mix_below
 from penstock.errors import PlanError, StateError
 from penstock.load.batch_source import BatchSource, BlockSource, PositionSource, State
 from penstock.load.pipeline_source import PipelineSource
+from penstock.load.seams import MixRecord, next_mix, records
 from penstock.load.skips import Skips
 from penstock.load.ticket import Ticket
 
 VERSION = 2
 Grown = Literal["refuse", "finish_epoch", "next_epoch"]
+Changed = Literal["refuse", "continue"]
 Skippable = Ticket | str | range | tuple[int, int]
 
 
@@ -36,7 +39,8 @@ class Cursor:
         if not allow_empty and isinstance(feed, PositionSource):
             check_batches(feed.dataset.plan, feed.batch_size, drop_last=feed.drop_last)
         self._allow_empty = allow_empty
-        self._whole = feed  # of the dataset as it is now
+        self._given = feed
+        self._whole: BatchSource = feed  # of the dataset as it is now, after the samples of earlier mixes
         self.feed = feed
         self.state = feed.start()
         self.turn = 0
@@ -100,33 +104,61 @@ class Cursor:
                 "new one, or give it more passes: allow_empty=True allows that"
             )
 
-    def load(self, saved: State, grown: Grown) -> None:
+    def load(self, saved: State, grown: Grown, changed: Changed = "refuse") -> None:
         """Load a saved state. Nothing changes if it is refused.
 
         Args:
             saved: Output of `saved`.
             grown: What to do if episodes were appended since.
+            changed: What to do if the state belongs to another mix. The default is `"refuse"`.
 
         Raises:
             StateError: The state belongs to another dataset, plan or version.
         """
-        if grown not in get_args(Grown):
-            raise PlanError(f"expected grown to be one of {get_args(Grown)}, got {grown!r}")
+        for name, value, words in (("grown", grown, get_args(Grown)), ("changed", changed, get_args(Changed))):
+            if value not in words:
+                raise PlanError(f"expected {name} to be one of {words}, got {value!r}")
         rest = dict(saved)
         version, fingerprint = rest.pop("version", None), rest.pop("fingerprint", None)
-        mine = self._whole.fingerprint
         if version != VERSION:
             raise StateError(
-                f"expected a state of version {VERSION} of the dataset and plan {mine}, got one of version {version} "
-                f"of {fingerprint}; a state of another version of penstock cannot be continued"
+                f"expected a state of version {VERSION} of the dataset and plan {self._given.fingerprint}, got one of "
+                f"version {version} of {fingerprint}; a state of another version of penstock cannot be continued"
             )
         with self._changing:
-            if fingerprint == mine:
-                self.feed, self.state = self._whole.resumed(rest)
+            whole = self._owner_of(rest, fingerprint)
+            if whole is not None:
+                self.feed, self.state = whole.resumed(rest)
+                if isinstance(whole, PositionSource) and isinstance(self.feed, PositionSource):
+                    whole = replace(whole, seams=self.feed.seams)
+                self._whole = whole
                 self._last = None
+            elif changed == "continue" and "mix" in rest:
+                self._change(rest)
             else:
-                self._continue(self._earlier(rest, fingerprint), rest, grown)
+                self._continue(self._earlier(rest, fingerprint, changed), rest, grown)
             self.turn += 1
+
+    def _owner_of(self, rest: State, fingerprint: object) -> BatchSource | None:
+        """The feed of a state: the one that was given, or one that continues earlier mixes. None if it is another."""
+        given = self._given
+        if fingerprint == given.fingerprint:
+            return given
+        if isinstance(given, PositionSource) and "seams" in rest:
+            seams = records(rest["seams"])
+            if mix_below(given.dataset.plan) is not None:
+                dataset = next_mix(given.dataset, seams)
+                return replace(given, dataset=dataset) if dataset.fingerprint == fingerprint else None
+        return None
+
+    def _change(self, rest: State) -> None:
+        """Begin the mix that was given, each part after the samples that the mix of a state has taken."""
+        given = self._given
+        if not isinstance(given, PositionSource):
+            raise StateError("expected a MapDataset to continue a mix with, got an IterDataset or a live pipeline")
+        seams = (*records(rest.get("seams", [])), MixRecord.from_json(rest["mix"]))
+        feed = replace(given, dataset=next_mix(given.dataset, seams), seams=seams)
+        self._whole, self.feed, self.state, self._last = feed, feed, feed.start(), None
 
     def skip(self, what: Skippable) -> None:
         """Leave out positions from here on.
@@ -163,13 +195,13 @@ class Cursor:
             raise StateError(
                 "expected a loader of a MapDataset, got one of an IterDataset or a live pipeline, which has no tickets"
             )
-        found = next((feed for feed in feeds if feed.digest == ticket.digest), feeds[-1])
+        found = next((feed for feed in feeds if feed.digest == ticket.digest), None) or _earlier_mix(feeds[0], ticket)
         _check_ticket(ticket, found)
         return found
 
-    def _earlier(self, rest: State, fingerprint: object) -> PositionSource:
+    def _earlier(self, rest: State, fingerprint: object, changed: Changed) -> PositionSource:
         """The feed of the dataset at the time when the state was saved. Raises `StateError` for another dataset."""
-        whole = self._whole
+        whole = self._given
         counts = rest.get("episodes")
         if isinstance(whole, PositionSource) and _is_counts(counts, len(whole.dataset.sources)):
             earlier = whole.dataset.as_of(counts)
@@ -177,13 +209,13 @@ class Cursor:
                 return replace(whole, dataset=earlier, skips=Skips(), episodes=tuple(counts))
         raise StateError(
             f"expected a state of the dataset and plan with fingerprint {whole.fingerprint}, got one of {fingerprint}; "
-            "build the dataset with the same data, transforms and seeds as the run that saved it"
+            f"build the dataset with the same data, transforms and seeds as the run that saved it{_hint(rest, changed)}"
         )
 
     def _continue(self, earlier: PositionSource, rest: State, grown: Grown) -> None:
         """Continue after the data has grown, as `grown` says."""
         feed, state = earlier.resumed(rest)
-        whole = self._whole
+        whole = self._given
         assert isinstance(whole, PositionSource)  # `_earlier` gave one
         if grown == "refuse":
             raise StateError(_has_grown(feed, whole))
@@ -213,6 +245,21 @@ def saved(feed: BatchSource, state: State) -> State:
         state: Its state.
     """
     return {"version": VERSION, "fingerprint": feed.fingerprint, **feed.metadata(state), **state}
+
+
+def _hint(rest: State, changed: Changed) -> str:
+    if "mix" in rest and changed == "refuse":
+        return "; or give changed='continue' to go on with other weights or parts of a mix"
+    return "; the state is not one of a mix that could be continued" if changed == "continue" else ""
+
+
+def _earlier_mix(feed: PositionSource, ticket: Ticket) -> PositionSource:
+    """The feed of the earlier mix that a ticket is from, or `feed` if there is none."""
+    for seam in feed.seams:
+        dataset = seam.dataset(feed.dataset)
+        if dataset is not None and dataset.plan.fingerprint[:8] == ticket.digest:
+            return replace(feed, dataset=dataset, skips=Skips())
+    return feed
 
 
 def _next_epoch(feed: PositionSource, position: int) -> tuple[int, bool]:

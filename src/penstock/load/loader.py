@@ -12,7 +12,7 @@ from penstock.errors import PlanError
 from penstock.flow.limits import PrefetchLimits
 from penstock.flow.metrics import Metrics
 from penstock.load.batch_source import BatchSource, BlockSource, PositionSource, State
-from penstock.load.cursor import Cursor, Grown, Skippable
+from penstock.load.cursor import Changed, Cursor, Grown, Skippable
 from penstock.load.engine import LoaderIterator, LoaderStats
 from penstock.load.explain import Explanation, explain
 from penstock.load.pipeline_source import BatchPipeline, LiveExplanation, PipelineSource
@@ -166,7 +166,8 @@ class Loader:
         """Return the position of the consumer, without prefetched batches.
 
         Returns:
-            Plain JSON values, below 1 kB with up to about 36 skipped ranges of some 20 bytes each. `position` is the
+            Plain JSON values, below 1 kB with up to about 36 skipped ranges of some 20 bytes each. Each part of a mix
+            adds about 50 bytes. `position` is the
             next sample in the order of the dataset, and is equal on all ranks. The state of a live pipeline also has
             integer arrays, for the frames of its reservoir.
 
@@ -181,7 +182,7 @@ class Loader:
         return self._cursor.saved()
 
     @loading_state
-    def load_state_dict(self, state: State, grown: Grown = "refuse") -> None:
+    def load_state_dict(self, state: State, grown: Grown = "refuse", changed: Changed = "refuse") -> None:
         """Continue from a saved state at the next `iter()`. Cost: O(1).
 
         A running loop continues from the state if the epoch is the same, and otherwise ends.
@@ -192,12 +193,28 @@ class Loader:
                 finishes the epoch with the old data, and then uses all data. `"next_epoch"` starts the next epoch with
                 all data. Skipped ranges are dropped, because they are positions in the old order. The default is
                 `"refuse"`.
+            changed: What to do if the state belongs to a mix with other weights, parts or stop. `"refuse"` raises.
+                `"continue"` begins the new mix at position 0, each part after the samples that the old mix has taken of
+                the part with this name. No sample of a part is lost or repeated within its pass. New parts begin with
+                their first sample. Later states have the old mix on record, so `why` explains its tickets, and they
+                load without `changed`. Skipped ranges are dropped. The default is `"refuse"`.
 
         Raises:
             StateError: The state belongs to another dataset, plan or version, or the data has grown and `grown` is
-                `"refuse"`.
+                `"refuse"`, or a part of a mix has other samples or another order than the part with this name before.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> a, b = (penstock.from_arrays({"x": np.arange(8) + n}, lengths=[8]).samples() for n in (0, 100))
+            >>> loader = Loader(penstock.mix({"a": a, "b": b}, [3, 1], stop="never"), batch_size=4)
+            >>> next(iter(loader))["x"].tolist()
+            [0, 1, 100, 2]
+            >>> later = Loader(penstock.mix({"a": a, "b": b}, [1, 1], stop="never"), batch_size=4)
+            >>> later.load_state_dict(loader.state_dict(), changed="continue")
+            >>> next(iter(later))["x"].tolist()
+            [3, 101, 4, 102]
         """
-        self._cursor.load(state, grown)
+        self._cursor.load(state, grown, changed)
 
     def skip(self, what: Skippable) -> None:
         """Leave samples out of the following batches, which keep their size.

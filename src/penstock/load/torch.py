@@ -16,7 +16,7 @@ from penstock.data.map_dataset import MapDataset, check_batches
 from penstock.errors import PlanError, StateError, require
 from penstock.load.adapter import Adapter
 from penstock.load.batch_source import EpochSlice, PositionSource, State
-from penstock.load.cursor import Cursor, Grown, saved
+from penstock.load.cursor import Changed, Cursor, Grown, saved
 from penstock.load.loader import Loader
 from penstock.load.ranks import check_ranks, ranks
 from penstock.load.staging import Staging
@@ -332,18 +332,20 @@ class TorchStream(_Iterable):
         return self.cursor.saved()
 
     @loading_state
-    def load_state_dict(self, state: State, grown: Grown = "refuse") -> None:
+    def load_state_dict(self, state: State, grown: Grown = "refuse", changed: Changed = "refuse") -> None:
         """Start the next `iter()` at the state of a `Loader`, or of `stream_state`.
 
         Args:
             state: The state.
             grown: What to do if episodes were appended since, as in `Loader.load_state_dict`. The default is
                 `"refuse"`.
+            changed: What to do if the state belongs to another mix: `"refuse"`, or `"continue"` with the next sample of
+                each part. The default is `"refuse"`.
 
         Raises:
             StateError: The state belongs to another dataset, plan or version.
         """
-        self.cursor.load(state, grown)
+        self.cursor.load(state, grown, changed)
 
 
 class TorchStreamIterator(Iterator[Tensors]):

@@ -346,6 +346,9 @@ class DerivedPlan(Plan):
         (True, 2)
     """
 
+    same_positions: bool = False
+    """Whether position `k` of this plan is position `k` of the plan below."""
+
     def __init__(self, upstream: Plan, transform: object) -> None:
         self.upstream = upstream
         self.views = upstream.views

@@ -34,7 +34,8 @@ class MixedPlan(Plan):
     The sources of the parts are numbered one part after the other. `label` is a column `[n]` int32 that tells which
     part a sample is from; None leaves the column out. With `origin` there is a column `ORIGIN`, by which the functions
     of each part find their samples. Parts must have the same outputs, as wide as each other; with `union` an output
-    that a part lacks is padding there, with a mark `<output>_present`, and narrow ones are padded.
+    that a part lacks is padding there, with a mark `<output>_present`, and narrow ones are padded. `begin` is how many
+    samples each part has given before position 0, in a mix that continues another one.
 
     Raises `PlanError` where parts differ, naming the difference.
     """
@@ -47,11 +48,14 @@ class MixedPlan(Plan):
         label: str | None = "source",
         union: bool = False,
         origin: bool = False,
+        begin: Sequence[int] = (),
     ) -> None:
         self.parts = tuple(parts)
         self.course = course
-        self._label = label
+        self.label = label
+        self.union = union
         self._origin = origin
+        self.begin = np.array(begin if any(begin) else [0] * len(self.parts), np.int64)
         first = np.cumsum([0] + [part.sources for part in parts])
         self.first, self._sources = tuple(first[:-1].tolist()), int(first[-1])  # the first source of each part
         joined = _Joined(self.parts, union)
@@ -61,6 +65,8 @@ class MixedPlan(Plan):
         digest = [(part.name, part.plan.fingerprint) for part in parts]
         changes = [(at, [str(share) for share in shares]) for at, shares in course.stretches]
         self.fingerprint = chained(f"mix until {course.stop}", (digest, changes, label, union))
+        if self.begin.any():
+            self.fingerprint = chained(self.fingerprint, f"begin {self.begin.tolist()}")
         # What each part has given when an epoch of the mix ends; endless mixes have one epoch.
         self._each_epoch = course.offset(1) if course.length is not None else np.zeros(len(parts), np.int64)
 
@@ -82,10 +88,10 @@ class MixedPlan(Plan):
             having = tuple(source for source in range(self._sources) if read.of(source) is not None)
             if len(having) < self._sources:
                 marks.append(DerivedOutput(f"{read.name}_present", joined.whole, "present", having=having))
-        if self._label is not None:
-            if any(read.name == self._label for read in self.reads):
-                raise PlanError(f"expected no output named {self._label!r}, which tells the part; choose another label")
-            marks.append(DerivedOutput(self._label, joined.whole, "source", having=self.first))
+        if self.label is not None:
+            if any(read.name == self.label for read in self.reads):
+                raise PlanError(f"expected no output named {self.label!r}, which tells the part; choose another label")
+            marks.append(DerivedOutput(self.label, joined.whole, "source", having=self.first))
         if self._origin:
             marks.append(DerivedOutput(ORIGIN, joined.whole, "origin"))
         return tuple(marks)
@@ -108,7 +114,8 @@ class MixedPlan(Plan):
     def _used_up(self) -> bool:
         """Whether an epoch of the mix is some whole epochs of each part."""
         rest = (n % max(len(part.plan), 1) for n, part in zip(self._each_epoch.tolist(), self.parts, strict=True))
-        return self.course.length is not None and not any(rest)
+        begins = (n % max(len(part.plan), 1) for n, part in zip(self.begin.tolist(), self.parts, strict=True))
+        return self.course.length is not None and not any(rest) and not any(begins)
 
     @property
     def even(self) -> tuple[int, ...] | None:
@@ -138,7 +145,12 @@ class MixedPlan(Plan):
         """`[n]` the part of each position, and `[n]` the position within that part's plan."""
         epoch, place = self.locate(checked(self, positions))
         part, j = self.course.picks(place)
-        return part, j + epoch * self._each_epoch[part]
+        return part, j + epoch * self._each_epoch[part] + self.begin[part]
+
+    def counts(self, position: int) -> IntArray:
+        """`[D]` samples of each part before a position, with the samples before position 0."""
+        epoch, place = (int(found[0]) for found in self.locate(np.array([position])))
+        return self.begin + epoch * self._each_epoch + self.course.counts(place)
 
     def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
         """Each part resolves its own samples. All selections tell the origin of each sample, which spans cannot where a

@@ -48,6 +48,8 @@ class NominalPlan(DerivedPlan):
         transform: The transform.
     """
 
+    same_positions = True
+
     def __init__(self, upstream: Plan, transform: Nominal) -> None:
         super().__init__(upstream, transform)
         if upstream.uneven:

@@ -48,6 +48,8 @@ class RepeatedPlan(DerivedPlan):
         transform: The transform.
     """
 
+    same_positions = True
+
     def __init__(self, upstream: Plan, transform: Repeat) -> None:
         super().__init__(upstream, transform)
         self._times = transform.times

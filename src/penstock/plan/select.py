@@ -50,6 +50,8 @@ class SelectedPlan(Reordered):
         transform: The transform.
     """
 
+    same_positions = True
+
     def __init__(self, upstream: Plan, transform: Select) -> None:
         super().__init__(upstream, transform)
         self.reads = tuple(r for r in upstream.reads if any(under(name, r.name) for name in transform.columns))

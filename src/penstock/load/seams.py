@@ -1,0 +1,177 @@
+"""Continue a run over another mix: counts of each part, by name, and a record of the mixes before.
+
+A state of a mix has, for each part, the digest of its plan and the number of samples that it has given. A new mix
+starts each part of the same name after these samples. The samples of a part are read in its order, by a number that
+counts through its epochs, so none is lost or repeated within the part, whatever the weights are before and after.
+
+The record of a mix has what its parts do not determine: weights, stop, names of outputs, first samples. With the parts,
+the earlier plan is made again, and a ticket from before names the same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from penstock.core.narrowing import is_dict, is_list
+from penstock.data.map_dataset import MapDataset
+from penstock.data.mix import MixCourse, continued, mix_below
+from penstock.errors import StateError
+from penstock.load.skips import LARGEST
+
+MOST_PARTS = 64  # of a mix whose counts are part of a state
+
+
+@dataclass(frozen=True)
+class PartCount:
+    """Samples of one part of a mix.
+
+    Args:
+        plan: First 8 digits of the fingerprint of its plan.
+        begin: Samples that it had given before the mix began.
+        count: Samples that it has given.
+
+    Example:
+        >>> PartCount("0123abcd", 0, 5).count
+        5
+    """
+
+    plan: str
+    begin: int
+    count: int
+
+
+@dataclass(frozen=True)
+class MixRecord:
+    """A mix at a position.
+
+    Args:
+        position: The position.
+        parts: Counts of each part, by name.
+        course: Schedule of the mix.
+
+    Example:
+        >>> import penstock
+        >>> data = penstock.from_arrays({"x": [1, 2]}, lengths=[2]).samples()
+        >>> record = MixRecord.of(penstock.mix({"a": data, "b": data}, [1, 1]), 3)
+        >>> [part.count for part in record.parts.values()], MixRecord.from_json(record.to_json()) == record
+        ([2, 1], True)
+    """
+
+    position: int
+    parts: Mapping[str, PartCount]
+    course: MixCourse
+
+    @classmethod
+    def of(cls, dataset: MapDataset, position: int) -> MixRecord | None:
+        """Return the record of a dataset, or None if it is no mix, or one of more than 64 parts.
+
+        Args:
+            dataset: The dataset.
+            position: A position.
+        """
+        plan = mix_below(dataset.plan)
+        if plan is None or plan.empty or len(plan.parts) > MOST_PARTS:
+            return None
+        counts = zip(plan.parts, plan.begin.tolist(), plan.counts(position).tolist(), strict=True)
+        parts = {part.name: PartCount(part.plan.fingerprint[:8], begin, count) for part, begin, count in counts}
+        return cls(position, parts, MixCourse.of(plan))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        parts = {name: [part.plan, part.begin, part.count] for name, part in self.parts.items()}
+        return {"position": self.position, "parts": parts, "course": self.course.to_json()}
+
+    @classmethod
+    def from_json(cls, value: object) -> MixRecord:
+        """Make a record from the output of `to_json`.
+
+        Args:
+            value: Any value.
+
+        Raises:
+            StateError: The value is something else.
+        """
+        given = value if is_dict(value) else {}
+        position, parts, course = given.get("position"), given.get("parts"), given.get("course")
+        if type(position) is not int or not is_dict(parts):
+            raise StateError(f"expected the parts and the course of a mix in a state, got {value!r}")
+        counts = {str(name): _part(part) for name, part in parts.items()}
+        return cls(position, counts, MixCourse.from_json(course))
+
+    def dataset(self, now: MapDataset) -> MapDataset | None:
+        """Return the dataset of this record, or None if the parts of another mix do not have its samples.
+
+        Args:
+            now: A mix with the parts of this one, in any weights and with other parts.
+        """
+        plan = mix_below(now.plan)
+        plans = {part.name: part.plan.fingerprint[:8] for part in plan.parts} if plan is not None else {}
+        if any(plans.get(name) != part.plan for name, part in self.parts.items()):
+            return None
+        return continued(now, {name: part.begin for name, part in self.parts.items()}, self.course)
+
+
+def records(value: object) -> tuple[MixRecord, ...]:
+    """Return the records of a saved state.
+
+    Args:
+        value: List of records as plain values.
+
+    Raises:
+        StateError: The value is something else.
+
+    Example:
+        >>> records([])
+        ()
+    """
+    if not is_list(value):
+        raise StateError(f"expected a list of mixes in a state, got {value!r}")
+    return tuple(MixRecord.from_json(each) for each in value)
+
+
+def next_mix(now: MapDataset, seams: tuple[MixRecord, ...]) -> MapDataset:
+    """Return a mix whose parts continue after the samples that earlier mixes have taken.
+
+    Args:
+        now: The new mix.
+        seams: Earlier mixes in order, at the positions where each was left.
+
+    Raises:
+        StateError: The dataset is no mix, or a part has other samples than the part of this name before.
+
+    Example:
+        >>> import penstock
+        >>> a, b = (penstock.from_arrays({"x": range(n, n + 4)}, lengths=[4]).samples() for n in (0, 10))
+        >>> seam = MixRecord.of(penstock.mix({"a": a}), 3)
+        >>> next_mix(penstock.mix({"a": a, "b": b}, [1, 1]), (seam,))[:4]["x"].tolist()
+        [3, 10, 0, 11]
+    """
+    plan = mix_below(now.plan)
+    if plan is None:
+        raise StateError(
+            f"expected a mix to continue with changed='continue', got the chain {' > '.join(now.chain)}; shuffle and "
+            "pack the datasets before they are mixed, because other orders have no counts of parts"
+        )
+    begin: dict[str, int] = {}
+    for part in plan.parts:
+        before = next((seam.parts[part.name] for seam in reversed(seams) if part.name in seam.parts), None)
+        if before is not None and before.plan != part.plan.fingerprint[:8]:
+            raise StateError(
+                f"expected part {part.name!r} of the mix with the plan {before.plan}, got {part.plan.fingerprint[:8]}, "
+                "which has other samples or another order; give it another name to begin with its first sample"
+            )
+        begin[part.name] = 0 if before is None else before.count
+    made = continued(now, begin)
+    if made is None:
+        raise StateError("expected a mix that mix() made, got one that cannot be made again with other first samples")
+    return made
+
+
+def _part(value: object) -> PartCount:
+    match value:
+        case [str() as plan, int() as begin, int() as count] if 0 <= begin <= count <= LARGEST:
+            return PartCount(plan, begin, count)
+        case _:
+            raise StateError(f"expected digest, first sample and count of a part of a mix, got {value!r}")
