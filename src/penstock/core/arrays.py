@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 AnyArray: TypeAlias = npt.NDArray[Any]
+Integer: TypeAlias = int | np.int64  # a whole number in a compiled loop
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
 IntScalar: TypeAlias = int | np.int64  # a number, or an element of an array of them
 IntArray: TypeAlias = npt.NDArray[np.int64]  # positions, offsets, lengths, ids

@@ -12,13 +12,6 @@ from typing import Any
 from penstock.kernels.cache_folder import cache_folder
 
 FILES: dict[str, tuple[str, ...]] = {
-    "driving": (
-        "move_lines",
-        "nearest_agents",
-        "nearest_lines",
-        "relative_poses",
-        "select_agents",
-    ),
     "packing": (
         "best_fit",
         "bin_slots",
@@ -36,19 +29,11 @@ FILES: dict[str, tuple[str, ...]] = {
         "pack_items",
         "pack_slots",
     ),
-    "polygons": (
-        "draw_shapes",
-        "meeting_boxes",
-        "place_shapes",
-        "split_channels",
-        "to_unit",
-    ),
     "stream_packing": (
         "open_packs",
         "pack_stream",
         "repack_stream",
     ),
-    "warp": ("warp",),
 }
 """The kernels of each file in this package."""
 

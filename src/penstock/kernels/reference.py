@@ -5,13 +5,6 @@ It is written to be read, not to be fast. `PENSTOCK_KERNELS=reference` runs it i
 
 from __future__ import annotations
 
-from penstock.kernels.driving_reference import (  # noqa: F401 - one module has them all
-    move_lines,
-    nearest_agents,
-    nearest_lines,
-    relative_poses,
-    select_agents,
-)
 from penstock.kernels.packing_read_reference import lay, pack_items, pack_slots  # noqa: F401 - one module has them all
 from penstock.kernels.packing_reference import (  # noqa: F401 - one module has them all
     best_fit,
@@ -25,12 +18,4 @@ from penstock.kernels.packing_reference import (  # noqa: F401 - one module has 
     plan_decreasing,
     sort_decreasing,
 )
-from penstock.kernels.polygons_reference import (  # noqa: F401 - one module has them all
-    draw_shapes,
-    meeting_boxes,
-    place_shapes,
-    split_channels,
-    to_unit,
-)
 from penstock.kernels.stream_reference import open_packs, pack_stream, repack_stream  # noqa: F401 - one module has them all
-from penstock.kernels.warp_reference import warp  # noqa: F401 - one module has them all

@@ -10,20 +10,10 @@ from typing import Any
 from penstock.kernels import compiled, jit
 from penstock.kernels.cache_folder import cache_folder
 
-PACKAGES = ("penstock.kernels", "penstock.domains.chess.kernels")
+PACKAGES = ("penstock.kernels", "penstock.domains.chess.kernels", "penstock.domains.driving.kernels")
 """The packages whose modules have kernels."""
 
 SIGNATURES: dict[str, tuple[str, ...]] = {
-    "driving.move_lines": ("f8[3C] i8[1C] i8[2C] f8[3C] f4[2C] f8 f4[4C] b1[3C]",),
-    "driving.nearest_agents": ("i8[2C] i8[2C] i4[1C] f8[2C] i4[1C] b1[1C] f8[2C] i8[1C] f8 i8[2C] i8[2C]",),
-    "driving.nearest_lines": ("f8[3C] f8[3C] f8[2C] f8 i8[2C]",),
-    "driving.relative_poses": (
-        "f8[2C] f4[1C] f4[2C] i8[1C] i8[2C] i8[1C] i8[1C] f8[2C] i8 i8 f4[3C] f4[2C] f4[3C] f4[2C]",
-    ),
-    "driving.select_agents": (
-        "i8[2C] i8[2C] f8[2C] f8[2A] f4[1A] f4[2A] f4[2A] u8[1A] f8[1C] i8 u4[2C]",
-        "i8[2C] i8[2C] f8[2C] f8[2C] f4[1C] f4[2C] f4[2C] u8[1C] f8[1C] i8 u4[2C]",
-    ),
     "packing.best_fit": ("i8[1C] i8 i8 i8[1C]",),
     "packing.bin_slots": ("i8[1C] i8 i8[1C] i8[1C]",),
     "packing.count_decreasing": ("i4[1C] i8 i8",),
@@ -70,17 +60,8 @@ SIGNATURES: dict[str, tuple[str, ...]] = {
         "i8[1C] i8[1C] i8[1C] i8[1C] u4[1C] i8[2C]",
         "i8[1C] i8[1C] i8[1Cr] i8[1Cr] u2[1Cr] i8[2C]",
     ),
-    "polygons._draw": (
-        "u1[2C] i8 i8 i4[2C] i8[2C] i8[2C] i8[2C] i8[1C] i8[1C]",
-        "u8[2C] i8 i8 i4[2C] i8[2C] i8[2C] i8[2C] i8[1C] i8[1C]",
-    ),
-    "polygons.meeting_boxes": ("i8[1C] f8[2C] i8[2C] f8[2C] f8 i8[1C]",),
-    "polygons.place_shapes": ("f8[3C] f8[2C] f8[1C] i8[1C] i8[1C] f8[3C] f8[1C] i4[3C] i8[1C]",),
-    "polygons.split_channels": ("u8[1C] u1[2C]",),
-    "polygons.to_unit": ("u1[1C] f4[1C]",),
     "stream_packing.pack_stream": ("OpenPacks i8[2C] b1 i8[1C] u1[1C] i8[1C]",),
     "stream_packing.repack_stream": ("OpenPacks i8[2C] u1[1C] i8[1C]",),
-    "warp.warp": ("u1[3Cr] i8[1C] f8[2C] i8[1C] i8[1C] i4[2C] i8[2C] i4[2C] u1[3C]",),
 }
 """Signatures of the files that do not state them at their kernels yet."""
 

@@ -20,10 +20,10 @@ from penstock.core.arrays import (
     UInt64Array,
 )
 from penstock.domains.driving.geometry import rotation33_as_yaw
+from penstock.domains.driving.kernels.agents import OF_INTEREST
 from penstock.errors import DataError, PenstockError
 from penstock.formats.l5kit.columns import intervals
 from penstock.formats.l5kit.source import offsets_in
-from penstock.kernels.driving_reference import OF_INTEREST
 
 EGO_EXTENT = (4.87, 1.85, 1.8)  # metres: length, width, height with the sensors
 """Length, width and height of the car that records, in metres."""

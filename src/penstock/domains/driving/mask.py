@@ -13,10 +13,10 @@ import numpy as np
 from penstock.containers.zarr import ZarrGroup
 from penstock.core.arrays import AnyArray, BoolArray, IntArray, UInt32Array
 from penstock.core.frozen import set_fields
+from penstock.domains.driving.kernels.agents import select_agents
 from penstock.domains.driving.logs import Logs, Timeline, interest_of
 from penstock.errors import DataError, FormatError
 from penstock.files.arrays import read_arrays, write_arrays
-from penstock.kernels.dispatch import kernels
 
 MIN_HISTORY, MIN_FUTURE = 10, 1
 """Frames that an agent must be there before and after, unless one says otherwise."""
@@ -107,7 +107,7 @@ def _computed(logs: Logs, thresholds: Thresholds, timeline: Timeline) -> UInt32A
         frames = slice(int(timeline.offsets[scene]), int(timeline.offsets[last]))
         agents = logs.agents[lo:hi]
         most = int(np.diff(begins[scene : last + 1]).max(initial=1))
-        kernels().select_agents(
+        select_agents(
             np.stack([timeline.offsets[scene:last], timeline.offsets[scene + 1 : last + 1]], axis=1) - frames.start,
             timeline.intervals[frames] - lo,
             np.ascontiguousarray(timeline.ego[frames, :2]),

@@ -28,6 +28,7 @@ from penstock.core.arrays import AnyArray, FloatArray, IntArray
 from penstock.core.columns import Columns
 from penstock.core.narrowing import is_mapping
 from penstock.domains.driving.geometry import pose_matrix, vertical_flip
+from penstock.domains.driving.kernels.agents import relative_poses
 from penstock.domains.driving.kinematics import velocities
 from penstock.domains.driving.logs import (
     EGO_EXTENT,
@@ -40,7 +41,6 @@ from penstock.domains.driving.logs import (
 )
 from penstock.domains.driving.perturbation import Perturbation
 from penstock.errors import DataError, closest
-from penstock.kernels.dispatch import kernels
 
 Velocities = Literal["original", "masked"]
 
@@ -375,7 +375,7 @@ def relative(
 ) -> Poses:
     """The tracks at `[n]` places, in frames `frame + step * (first + j)`, seen from `pose[n, 3]`."""
     poses = Poses.empty(len(place), length)
-    kernels().relative_poses(
+    relative_poses(
         tracks.xy,
         tracks.yaw,
         tracks.extent,

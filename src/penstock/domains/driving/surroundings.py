@@ -12,12 +12,12 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, FloatArray, Int32Array, IntArray
 from penstock.core.ragged import Ragged
+from penstock.domains.driving.kernels.lines import move_lines, nearest_lines
 from penstock.domains.driving.logs import Logs, Timeline
 from penstock.domains.driving.map.api import PRIORITY, MapAPI
 from penstock.domains.driving.map.resample import resampled
 from penstock.domains.driving.rasterize.scenes import ranges
 from penstock.domains.driving.sampling import section
-from penstock.kernels.dispatch import kernels
 
 _BLOCK = 1 << 16
 _ACTIVE = 0
@@ -96,7 +96,7 @@ class Surroundings:
             shape = (*which.shape, lines.shape[1])
             points, there = np.empty((*shape, 3), np.float32), np.empty(shape, np.bool_)
             values = np.zeros(which.shape, np.float32) if third is None else third
-            kernels().move_lines(lines, lengths, which, agent_from_world, values, most, points, there)
+            move_lines(lines, lengths, which, agent_from_world, values, most, points, there)
             told[name], told[f"{name}_availabilities"] = points, there
         return told
 
@@ -138,7 +138,7 @@ class Surroundings:
     def _nearest(self, centre: FloatArray) -> IntArray:
         """`[n, lanes]` the nearest lanes, -1 where there are fewer."""
         found = np.empty((len(centre), self.reach.lanes), np.int64)
-        kernels().nearest_lines(self._middles, self._lane_bounds, centre, self.reach.distance, found)
+        nearest_lines(self._middles, self._lane_bounds, centre, self.reach.distance, found)
         return found
 
     def _crossing(self, centre: FloatArray) -> IntArray:

@@ -24,11 +24,11 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.columns import Columns
+from penstock.domains.driving.kernels.agents import nearest_agents
 from penstock.domains.driving.logs import EGO_LABEL, Tracks
 from penstock.domains.driving.map.api import MapAPI
 from penstock.domains.driving.sampling import Poses, Sampler, SampleSubjects, relative, section, transforms
 from penstock.domains.driving.surroundings import ActiveFaces, Reach, Surroundings
-from penstock.kernels.dispatch import kernels
 
 HISTORIES = ("history_num_frames_ego", "history_num_frames_agents")
 """The keys of `model_params` that say how many frames of history the ego and agents have."""
@@ -183,7 +183,7 @@ class VectorSampler:
         chosen = np.flatnonzero(targets.agent[at] >= 0)
         own[chosen] = tracks.track[tracks.place[targets.agent[at[chosen]] - tracks.first]]
         place, nearest = (np.empty((len(at), self.others), np.int64) for _ in range(2))
-        kernels().nearest_agents(
+        nearest_agents(
             frames,
             spans,
             tracks.place,

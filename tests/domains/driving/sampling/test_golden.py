@@ -14,18 +14,9 @@ from penstock.domains.driving.map import MapAPI
 from penstock.domains.driving.mask import Thresholds, agents_mask
 from penstock.domains.driving.vectorize import Vectorizer
 from penstock.domains.driving.vectorized import EgoDatasetVectorized
-from penstock.kernels.dispatch import kernels
 from tests.domains.driving.sampling.conftest import GOLDEN, configured
 
 MATRICES = ("world_to_image", "raster_from_agent", "raster_from_world", "agent_from_world", "world_from_agent")
-
-
-@pytest.fixture(params=["compiled", "reference"])
-def backend(request, monkeypatch):
-    monkeypatch.setenv("PENSTOCK_KERNELS", request.param)
-    kernels.cache_clear()
-    yield request.param
-    kernels.cache_clear()
 
 
 def compared(got: Any, expected: dict[str, np.ndarray], kind: str) -> None:
@@ -49,13 +40,13 @@ def config() -> dict[str, Any]:
     return told
 
 
-def test_samples_of_the_ego(backend, source, expected, config) -> None:
+def test_samples_of_the_ego(source, expected, config) -> None:
     data = EgoDataset(config, source)
     assert len(data) == 248
     compared(data[expected["ego/index"]], expected, "ego")
 
 
-def test_samples_of_agents(backend, source, expected, config) -> None:
+def test_samples_of_agents(source, expected, config) -> None:
     data = AgentDataset(config, source)
     assert len(data) == 1127
     compared(data[expected["agent/index"]], expected, "agent")
@@ -65,7 +56,7 @@ def test_samples_of_agents_that_do_not_fit_into_memory(source, expected, config)
     compared(AgentDataset(config, source, track_bytes=0)[expected["agent/index"]], expected, "agent")
 
 
-def test_vectors(backend, source, expected, config) -> None:
+def test_vectors(source, expected, config) -> None:
     road = MapAPI(GOLDEN / "semantic_map.pb", json.loads((GOLDEN / "meta.json").read_text())["world_to_ecef"])
     data = EgoDatasetVectorized(config, source, Vectorizer(config, road))
     got = {name: np.array(value) for name, value in data[expected["vector/index"]].flat.items()}
@@ -88,7 +79,7 @@ def test_vectors(backend, source, expected, config) -> None:
         ("single_0.5_ext1.02", {"extent_ratio": 1.02}),
     ],
 )
-def test_masks(backend, source, expected, name, changed) -> None:
+def test_masks(source, expected, name, changed) -> None:
     mask = agents_mask(source, Thresholds(**changed))
     assert mask.dtype == np.uint32
     assert np.array_equal(mask, expected[f"mask/{name}"])

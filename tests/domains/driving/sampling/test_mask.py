@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.domains.driving.kernels.agents import select_agents
 from penstock.domains.driving.logs import Arrays
 from penstock.domains.driving.mask import Thresholds, agents_mask, chosen, coverage, reference_mask, rejected_agents
 from penstock.errors import DataError, FormatError
 from penstock.formats.l5kit.source import L5KitSource
-from penstock.kernels import compiled, reference
+from tests.domains.driving.reference import logs as reference
 from tests.domains.driving.sampling.conftest import GOLDEN, made_logs
 
 
@@ -54,16 +55,16 @@ def looped(logs: Arrays, limits: Thresholds) -> np.ndarray:
     return mask
 
 
-@pytest.mark.parametrize("module", [compiled, reference])
+@pytest.mark.parametrize("select", [select_agents, reference.select_agents])
 @given(seed=st.integers(0, 10**6), probability=st.sampled_from([0.0, 0.5, 0.8]), degrees=st.sampled_from([4, 30, 360]))
 @settings(max_examples=15, deadline=None)
-def test_masks_are_those_of_a_plain_loop(module, seed, probability, degrees) -> None:
+def test_masks_are_those_of_a_plain_loop(select, seed, probability, degrees) -> None:
     logs = made_logs(seed, (9, 1, 0, 14), tracks=4)
     limits = Thresholds(probability, degrees, 1.2, 45)
     spans = logs.frames["agent_index_interval"].astype(np.int64)
     agents = logs.agents
     out = np.full((len(agents), 2), 9, np.uint32)
-    module.select_agents(
+    select(
         logs.scenes["frame_index_interval"].astype(np.int64),
         spans,
         logs.frames["ego_translation"][:, :2].copy(),

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import AnyArray
+from penstock.domains.driving.kernels.agents import OF_INTEREST
 from penstock.domains.driving.logs import interest_of
 from penstock.errors import DataError
 from penstock.formats.l5kit import LABELS, TL_FACE_LABEL_TO_INDEX
-from penstock.kernels.driving_reference import OF_INTEREST
 
 PERCEPTION_LABELS_TO_KEEP = list(LABELS[OF_INTEREST.start : OF_INTEREST.stop])
 PERCEPTION_LABEL_INDICES_TO_KEEP = list(range(OF_INTEREST.start, OF_INTEREST.stop))

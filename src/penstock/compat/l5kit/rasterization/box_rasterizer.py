@@ -9,10 +9,10 @@ from penstock.compat.l5kit.rasterization.semantic_rasterizer import cv2_subpixel
 from penstock.core.arrays import AnyArray, ByteArray, FloatArray
 from penstock.domains.driving import rasterize
 from penstock.domains.driving.geometry import box_corners, rotation33_as_yaw, transform_points
+from penstock.domains.driving.kernels.polygons import FILLED
 from penstock.domains.driving.logs import EGO_EXTENT
 from penstock.domains.driving.rasterize.drawing import Strokes, calls_of, spans_of
 from penstock.formats.l5kit import AGENT_DTYPE
-from penstock.kernels.polygons_reference import FILLED
 
 
 class BoxRasterizer(Described, rasterize.BoxRasterizer):

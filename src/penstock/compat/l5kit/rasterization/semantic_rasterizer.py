@@ -10,11 +10,11 @@ import numpy as np
 from penstock.compat.l5kit.rasterization.rasterizer import Described
 from penstock.core.arrays import AnyArray, FloatArray, IntArray
 from penstock.domains.driving import rasterize
+from penstock.domains.driving.kernels.polygons import POINT
 from penstock.domains.driving.map import MapAPI
 from penstock.domains.driving.rasterize import RenderContext
 from penstock.domains.driving.rasterize import options as drawn
 from penstock.domains.driving.rasterize.semantic import POINTS as INTERPOLATION_POINTS
-from penstock.kernels.polygons_reference import POINT
 
 __all__ = [
     "COLORS",

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import AnyArray, FloatArray, Int32Array, IntArray
+from penstock.domains.driving.kernels.polygons import FILLED
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer, refuse_colors
 from penstock.domains.driving.rasterize.context import RenderContext
 from penstock.domains.driving.rasterize.cull import place
 from penstock.domains.driving.rasterize.drawing import Strokes, calls_of, spans_of
 from penstock.domains.driving.rasterize.scenes import LABELS, Scenes, Views, ranges
 from penstock.errors import DataError
-from penstock.kernels.polygons_reference import FILLED
 
 CLASSES = (0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 2, 2)  # of LABELS: vehicles; cycles and motorcycles; pedestrians, animals
 REST = 128  # the value of no velocity

@@ -10,10 +10,10 @@ from typing import Any, Literal
 import numpy as np
 
 from penstock.core.arrays import AnyArray, ByteArray, Float32Array, FloatArray
+from penstock.domains.driving.kernels.pixels import to_unit
 from penstock.domains.driving.rasterize.context import RenderContext
 from penstock.domains.driving.rasterize.scenes import Scenes, Views
 from penstock.errors import DataError
-from penstock.kernels.dispatch import kernels
 
 Planes = ByteArray
 Draw = Callable[[int, Planes], None]  # view, its planes [C, H, W]: every pixel is written
@@ -106,7 +106,7 @@ class Rasterizer(ABC):
         planes = np.empty(out.shape[1:], np.uint8)
         for view in range(len(views)):
             draw(view, planes)
-            kernels().to_unit(planes.reshape(-1), out[view].reshape(-1))
+            to_unit(planes.reshape(-1), out[view].reshape(-1))
 
     def matrices(self, views: Views) -> FloatArray:
         """`raster_from_world` `[n, 3, 3]`. Agents' yaws are float32, and so are their sines, as in the original."""

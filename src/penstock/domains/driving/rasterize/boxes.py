@@ -8,6 +8,7 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, Float32Array, FloatArray, Int32Array, IntArray
 from penstock.domains.driving.geometry import box_corners
+from penstock.domains.driving.kernels.polygons import FILLED
 from penstock.domains.driving.logs import EGO_EXTENT
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer, unit
 from penstock.domains.driving.rasterize.context import RenderContext
@@ -16,7 +17,6 @@ from penstock.domains.driving.rasterize.drawing import Strokes, calls_of, spans_
 from penstock.domains.driving.rasterize.options import RasterOptions
 from penstock.domains.driving.rasterize.scenes import Boxes, Scenes, Views, ranges
 from penstock.errors import DataError
-from penstock.kernels.polygons_reference import FILLED
 
 FADE = 0.85  # brightness that is left of a step further in the past
 

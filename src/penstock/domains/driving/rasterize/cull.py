@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock.core.arrays import AnyArray, FloatArray, Int32Array, IntArray
+from penstock.domains.driving.kernels.culling import meeting_boxes, place_shapes
 from penstock.domains.driving.rasterize.context import RenderContext
-from penstock.kernels.dispatch import kernels
 
 MARGIN = 4.0  # pixels: nothing that ends this far outside touches a raster, smoothed edges included
 
@@ -39,9 +39,7 @@ class SpatialIndex:
         centers = np.ascontiguousarray(centers, np.float64)
         # a metre to spare for rounding
         strips = np.searchsorted(self.sides[0], centers[:, :1] + (-reach - self.widest - 1, reach + 1))
-        keys = np.empty(int((strips[:, 1] - strips[:, 0]).sum()), np.int64)
-        count = kernels().meeting_boxes(self.order, self.sides, strips, centers, reach, keys)
-        keys = np.sort(keys[:count])
+        keys = np.sort(meeting_boxes(self.order, self.sides, strips, centers, reach))
         total = max(len(self.order), 1)
         return keys % total, keys // total
 
@@ -68,6 +66,4 @@ def place(
     Fixed-point pixels `[m, k, 2]` of the `m` entries that may touch the raster, and which `[m]` those are, ascending.
     """
     frame = np.array([*context.raster_size_px, min(context.pixel_size_m), MARGIN])
-    out, kept = np.empty((len(which), *shapes.shape[1:]), np.int32), np.empty(len(which), np.int64)
-    count = kernels().place_shapes(shapes, circles.center, circles.radius, which, view, matrices, frame, out, kept)
-    return out[:count], kept[:count]
+    return place_shapes(shapes, circles.center, circles.radius, which, view, matrices, frame)

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.core.arrays import AnyArray, Int32Array, IntArray
+from penstock.domains.driving.kernels.polygons import draw_shapes
 from penstock.errors import require
-from penstock.kernels.dispatch import kernels
 
 
 @cache
@@ -26,7 +26,7 @@ class Strokes:
 
     `points` `[P, 2]`, in pixels with 9 binary digits behind the point. Contours `spans` `[K, 2]`, ranges of points.
     `calls` `[n, 5]`: the first contour and the one after the last, the plane, the action (`FILLED`, `OPEN` or `CLOSED`
-    of `kernels.polygons_reference`) and the colour. Pixels that the contours of a call cover an even number of times
+    of `kernels.polygons`) and the colour. Pixels that the contours of a call cover an even number of times
     stay as they were.
     """
 
@@ -39,7 +39,7 @@ class Strokes:
         """Paint all of `image` `[C, H, W]`, uint8 or `packed` uint64."""
         calls = self.calls[self.ends[view] : self.ends[view + 1]]
         planes = image.reshape(len(image), -1)
-        kernels().draw_shapes(planes, image.shape[-1], background, self.points, self.spans, calls)
+        draw_shapes(planes, image.shape[-1], background, self.points, self.spans, calls)
 
 
 def calls_of(first: Any, last: Any, plane: Any, what: int, color: Any) -> IntArray:

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from penstock.containers.npy import map_array
-from penstock.core.arrays import AnyArray, Float32Array, FloatArray, Int32Array, IntArray
+from penstock.core.arrays import AnyArray, Float32Array, FloatArray, Int32Array, IntArray, read_only
 from penstock.domains.driving.geometry import transform_points
+from penstock.domains.driving.kernels.warping import warp
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer, refuse_colors
 from penstock.domains.driving.rasterize.context import RenderContext
 from penstock.domains.driving.rasterize.drawing import opencv
@@ -19,7 +20,6 @@ from penstock.domains.driving.rasterize.scenes import Scenes, Views
 from penstock.domains.driving.rasterize.semantic import picture
 from penstock.errors import DataError, FormatError
 from penstock.files.mapping import check_mapped
-from penstock.kernels.dispatch import kernels
 
 WEIGHT = np.float32(2048)  # of what is resized: weights are whole numbers of 1 / 2048
 
@@ -89,8 +89,7 @@ class SatelliteRasterizer(Rasterizer):
     def prepare(self, scenes: Scenes, views: Views) -> Draw:
         """Place of each view in the image; drawing is one call."""
         boxes, turns = self.places(views)
-        warp, image = kernels().warp, self.map_im.view()
-        image.flags.writeable = False  # one type for the kernel, for images of any owner
+        image = read_only(self.map_im)
 
         check_mapped(self.map_im)
 

@@ -10,6 +10,8 @@ import numpy as np
 from penstock.core.arrays import AnyArray, BoolArray, Int32Array, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.domains.driving.geometry import transform_points
+from penstock.domains.driving.kernels.pixels import split_channels
+from penstock.domains.driving.kernels.polygons import CLOSED, FILLED, OPEN
 from penstock.domains.driving.map.api import COLORS, MapAPI
 from penstock.domains.driving.rasterize.base import Draw, Planes, Rasterizer, refuse_colors
 from penstock.domains.driving.rasterize.context import RenderContext
@@ -18,8 +20,6 @@ from penstock.domains.driving.rasterize.drawing import Strokes, calls_of, packed
 from penstock.domains.driving.rasterize.options import RasterOptions
 from penstock.domains.driving.rasterize.scenes import Scenes, Views, ranges
 from penstock.errors import DataError
-from penstock.kernels.dispatch import kernels
-from penstock.kernels.polygons_reference import CLOSED, FILLED, OPEN
 
 POINTS = 20  # of a lane's side
 KINDS = ("lane", *(color.lower() for color in COLORS))  # how the lines of a lane are coloured
@@ -96,7 +96,7 @@ class SemanticRasterizer(Rasterizer):
 
         def draw(view: int, planes: Planes) -> None:
             strokes.paint(view, canvas, background)
-            kernels().split_channels(canvas.reshape(-1), planes.reshape(3, -1))
+            split_channels(canvas.reshape(-1), planes.reshape(3, -1))
 
         return draw
 

@@ -1,4 +1,4 @@
-"""Aerial images turned and resized by PyTorch, by the rules of `penstock.kernels.warp_reference`, to the last bit."""
+"""Aerial images turned and resized by PyTorch, by the rules of `driving.kernels.warping`, to the last bit."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from penstock.core.arrays import AnyArray, FloatArray
+from penstock.domains.driving.kernels.warping import PLACES, ROUND
 from penstock.domains.driving.rasterize.satellite import SatelliteRasterizer
 from penstock.errors import require
-from penstock.kernels.warp_reference import PLACES, ROUND
 
 PIXELS = 1 << 23  # of turned images, worked on at once: about a hundred bytes each
 

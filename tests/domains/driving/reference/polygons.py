@@ -1,4 +1,4 @@
-"""Draw polygons and lines in NumPy and Python: the compiled kernels in `polygons` must equal this.
+"""Draw polygons and lines in NumPy and Python: the kernels in `polygons`, `culling` and `pixels` must equal these.
 
 The rules are OpenCV's for `fillPoly` and `polylines` with smoothed lines of one pixel, to the last bit. Points
 have 9 binary digits behind the point, the middle of a pixel is at whole coordinates; lines are walked with 16 digits.
@@ -12,32 +12,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.domains.driving.kernels.polygons import (
+    ACROSS,
+    FILLED,
+    FINE,
+    FINER,
+    HALF,
+    HALF_POINT,
+    MASK,
+    ONE,
+    OPEN,
+    POINT,
+    REACH,
+    ROUND,
+    SHIFT,
+    TILT,
+)
+
 Int = npt.NDArray[np.int64]
 Fixed = npt.NDArray[np.int32]
 Image = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
-
-FILLED, OPEN, CLOSED = 0, 1, 2
-"""What a call does with its contours."""
-POINT, SHIFT = 9, 16
-"""Digits behind the point: of coordinates handed in, and of those that lines are walked with."""
-FINER, HALF_POINT = SHIFT - POINT, 1 << POINT >> 1
-ONE, HALF = 1 << SHIFT, 1 << SHIFT >> 1
-FINE = SHIFT - 5
-"""Slopes, and places between two pixels, are looked up by their first 5 digits."""
-REACH = 2.0**30
-"""Coordinates handed in are cut here, so that they fit 32 bits."""
-TILT = [*(int(256 * np.sqrt((1 + ((i + 0.5) / 32) ** 2) / 2)) for i in range(32)), 256]
-"""How much steeper lines are widened: their steps are longer than a pixel."""
-ACROSS = [
-    168, 177, 185, 194, 202, 210, 218, 224, 231, 236, 241, 246, 249, 252, 254, 254,
-    254, 254, 252, 249, 246, 241, 236, 231, 224, 218, 210, 202, 194, 185, 177, 168,
-    158, 149, 140, 131, 122, 114, 105, 97, 89, 82, 75, 68, 62, 56, 50, 45,
-    40, 36, 32, 28, 25, 22, 19, 16, 14, 12, 11, 9, 8, 7, 5, 5,
-]  # fmt: skip
-"""The weight of a pixel from a line's middle on, 32 values a pixel: the first 32 for the pixel that the line is in."""
-ROUND, MASK = 0x007F007F007F007F, 0x00FF00FF00FF00FF
-"""Of a pixel's four channels, 16 bits apart: what is added before a division by 256, and what is left after it."""
 
 
 def draw_shapes(image: Image, width: int, background: int, points: Fixed, spans: Int, calls: Int) -> None:
@@ -146,15 +141,13 @@ def place_shapes(
     view: Int,
     matrices: npt.NDArray[np.float64],
     frame: npt.NDArray[np.float64],
-    out: Fixed,
-    kept: Int,
-) -> int:
-    """Move shapes to pixels, those left out that cannot be seen; gives how many there are.
+) -> tuple[Fixed, Int]:
+    """Move shapes to pixels, without the shapes that cannot be seen.
 
     Entry `i` is shape `which[i]` of `shapes` `[K, k, 2]` metres, in a circle (`center` `[K, 2]`, `radius` `[K]`), moved
     by `matrices[view[i]]` `[n, 3, 3]`. `frame` is the image's width and height, the smaller side of a pixel in metres,
-    and how many pixels beyond the image a circle may end. `kept` `[m]` takes the entries, `out` `[m, k, 2]` their
-    points, cut towards zero, not rounded.
+    and how many pixels beyond the image a circle may end. Returns points `[m, k, 2]`, cut towards zero, and their
+    entries `[m]`.
     """
     width, height, pixel, margin = frame.tolist()
     moved = matrices[view]
@@ -165,11 +158,11 @@ def place_shapes(
         seen &= (place > -reach) & (place < reach + size)
     rows = np.flatnonzero(seen)
     x, y = shapes[which[rows], :, 0], shapes[which[rows], :, 1]
+    out = np.empty((len(rows), shapes.shape[1], 2), np.int32)
     for axis in (0, 1):
         a, b, c = (moved[rows, axis, column, None] * float(1 << POINT) for column in range(3))
-        out[: len(rows), :, axis] = np.clip(x * a + y * b + c, -REACH, REACH)
-    kept[: len(rows)] = rows
-    return len(rows)
+        out[:, :, axis] = np.clip(x * a + y * b + c, -REACH, REACH)
+    return out, rows
 
 
 def meeting_boxes(
@@ -178,21 +171,18 @@ def meeting_boxes(
     strips: Int,
     centers: npt.NDArray[np.float64],
     reach: float,
-    keys: Int,
-) -> int:
-    """Which boxes meet the square of half side `reach` around each of `centers` `[n, 2]`; gives how many do.
+) -> Int:
+    """Which boxes meet the square of half side `reach` around each of `centers` `[n, 2]`.
 
     `sides` `[4, B]` are left, bottom, right and top of boxes, of which `strips` `[n, 2]` are looked at. What only
-    touches does not meet. `keys` takes i * B + `order[k]` where box `k` meets the square of centre `i`.
+    touches does not meet. It is i * B + `order[k]` where box `k` meets the square of centre `i`.
     """
     found: list[Int] = []
     for i, ((low, high), (x, y)) in enumerate(zip(strips.tolist(), centers.tolist(), strict=True)):
         left, bottom, right, top = sides[:, low:high]
         meets = (left - reach < x) & (x < right + reach) & (bottom - reach < y) & (y < top + reach)
         found.append(i * len(order) + order[low:high][meets])
-    together = np.concatenate([np.empty(0, np.int64), *found])
-    keys[: len(together)] = together
-    return len(together)
+    return np.concatenate([np.empty(0, np.int64), *found])
 
 
 def split_channels(pixels: npt.NDArray[np.uint64], planes: Bytes) -> None:

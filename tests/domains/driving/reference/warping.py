@@ -1,4 +1,4 @@
-"""Turn and resize aerial images in NumPy: the compiled kernel in `warp` must equal this.
+"""Turn and resize aerial images in NumPy: the kernel in `warping` must equal this.
 
 Fixed point throughout: places in the image are cut to 1/32 of a pixel, weights of resizing to 1/2048. These are the
 rules by which OpenCV 4 turns (`warpAffine`) and resizes (`resize`) 8-bit images bilinearly, to the last bit.
@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Int = npt.NDArray[np.int64]
+from penstock.domains.driving.kernels.warping import PLACES, ROUND
 
-PLACES = 1024.0
-"""Steps a pixel in which places are added up; they are rounded to 32 of them afterwards."""
-ROUND = 16
+Int = npt.NDArray[np.int64]
 
 
 def warp(

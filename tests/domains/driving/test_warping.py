@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.domains.driving.kernels.warping import warp
 from penstock.domains.driving.rasterize import RasterOptions, RenderContext, SatelliteRasterizer
 from penstock.domains.driving.rasterize.satellite import turned_from
-from penstock.kernels import compiled, reference
+from tests.domains.driving.reference.warping import warp as reference
 
 
 def layout(cut: int, size: tuple[int, int], upwards: bool = True) -> SatelliteRasterizer:
@@ -22,13 +23,15 @@ def layout(cut: int, size: tuple[int, int], upwards: bool = True) -> SatelliteRa
     return made
 
 
-def drawn(module, made: SatelliteRasterizer, image: np.ndarray, corner: tuple[int, int], degrees: float) -> np.ndarray:
+def drawn(
+    warp_image, made: SatelliteRasterizer, image: np.ndarray, corner: tuple[int, int], degrees: float
+) -> np.ndarray:
     out = np.full((3, *made.context.shape), 99, np.uint8)
     box = np.array([*corner, made.reach])
     matrix = turned_from(np.array([degrees]), made.reach / 2)[0]
     image = image.view()
     image.flags.writeable = False
-    module.warp(image, box, matrix, made.columns, made.left, made.across, made.rows, made.down, out)
+    warp_image(image, box, matrix, made.columns, made.left, made.across, made.rows, made.down, out)
     return out
 
 
@@ -56,7 +59,7 @@ def test_the_picture_is_opencvs(cut, degrees) -> None:
     made = layout(cut, (32, 32))
     image = np.random.default_rng(cut).integers(0, 256, (made.reach + 9, made.reach + 12, 3), np.uint8)
     expected = by_opencv(made, image, (4, 5), degrees)
-    assert np.array_equal(drawn(compiled, made, image, (4, 5), degrees), expected)
+    assert np.array_equal(drawn(warp, made, image, (4, 5), degrees), expected)
     assert np.array_equal(drawn(reference, made, image, (4, 5), degrees), expected)
 
 
@@ -73,5 +76,5 @@ def test_anywhere_at_any_angle_the_kernels_and_opencv_agree(seed, cut, size, cor
     made = layout(cut, size, upwards)
     image = np.random.default_rng(seed).integers(0, 256, (40, 47, 3), np.uint8)
     expected = by_opencv(made, image, corner, degrees)
-    assert np.array_equal(drawn(compiled, made, image, corner, degrees), expected)
+    assert np.array_equal(drawn(warp, made, image, corner, degrees), expected)
     assert np.array_equal(drawn(reference, made, image, corner, degrees), expected)

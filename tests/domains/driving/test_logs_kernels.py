@@ -6,7 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels import compiled, reference
+from penstock.domains.driving.kernels import agents as kernels
+from penstock.domains.driving.kernels import lines as line_kernels
+from tests.domains.driving.reference import logs as reference
 
 seeds = st.integers(0, 10**6)
 
@@ -33,7 +35,7 @@ def test_poses_are_their_definition(seed, tracks, frames, length, way):
     anchor = rng.integers(-2, frames + 2, 9)
     origin = rng.normal(0, 4, (9, 3))
     got, wanted = ([np.full((9, length, *tail), 7, np.float32) for tail in ((2,), (), (2,), ())] for _ in range(2))
-    for module, out in ((compiled, got), (reference, wanted)):
+    for module, out in ((kernels, got), (reference, wanted)):
         module.relative_poses(xy, yaw, extent, frame, own, place, anchor, origin, *way, *out)
     np.testing.assert_allclose(got[0], wanted[0], rtol=1e-6, atol=1e-5)
     for ours, theirs in zip(got[1:], wanted[1:], strict=True):
@@ -55,7 +57,7 @@ def test_the_nearest_agents_are_their_definition(seed, most, reach):
     frames = np.stack([np.maximum(last - reach, 0), last + 1], axis=1)
     centre, leave_out = rng.normal(0, 5, (5, 2)), rng.integers(-1, 6, 5)
     out = [np.empty((5, most), np.int64) for _ in range(4)]
-    for module, (found, nearest) in ((compiled, out[:2]), (reference, out[2:])):
+    for module, (found, nearest) in ((kernels, out[:2]), (reference, out[2:])):
         module.nearest_agents(frames, spans, place, xy, track, wanted, centre, leave_out, 9.5, found, nearest)
     # Where two are as far as each other, or one was so twice, either may come first.
     far = np.append(np.hypot(*(xy[:, None] - centre).transpose(2, 0, 1)).T, np.full((5, 1), -1), axis=1)
@@ -73,12 +75,12 @@ def test_lines_near_and_moved_are_their_definition(seed, most, lines):
     bounds = np.stack([points.min(axis=1), points.max(axis=1)], axis=1)
     centre = rng.normal(0, 20, (5, 2))
     found, wanted = (np.empty((5, most), np.int64) for _ in range(2))
-    compiled.nearest_lines(points, bounds, centre, 20.0, found)
+    line_kernels.nearest_lines(points, bounds, centre, 20.0, found)
     reference.nearest_lines(points, bounds, centre, 20.0, wanted)
     assert np.array_equal(found, wanted)
     lengths, third = rng.integers(0, 5, lines), rng.random((5, most)).astype(np.float32)
     out = [(np.full((5, most, 4, 3), 7, np.float32), np.ones((5, most, 4), np.bool_)) for _ in range(2)]
-    for module, (moved, there) in zip((compiled, reference), out, strict=True):
+    for module, (moved, there) in zip((line_kernels, reference), out, strict=True):
         module.move_lines(points, lengths, found, rng.random((5, 3, 3)) * 0 + np.eye(3), third, 15.0, moved, there)
     np.testing.assert_allclose(out[0][0], out[1][0], rtol=1e-6)
     assert np.array_equal(out[0][1], out[1][1])

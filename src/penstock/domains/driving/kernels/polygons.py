@@ -1,38 +1,45 @@
-# pyright: reportMissingImports=false, reportCallIssue=false
-"""Compiled kernels that draw polygons and lines (numba, GIL released, cached). Definitions: `polygons_reference`.
+"""Draw polygons and lines, by the rules of OpenCV's `fillPoly` and `polylines` with smoothed lines, to the last bit.
 
-Results are equal to OpenCV's `fillPoly` and `polylines` to the last bit. The channels of a pixel are 16 bits apart in
-one word, so one operation blends all of them. Edges wait in the list of the first row of pixels that they cross. The
-caller owns the image and all arrays.
+The channels of a pixel are 16 bits apart in one word, so one operation blends all of them. An edge waits in the list of
+the first row of pixels that it crosses; the edges that cross a row are kept sorted, and rows are filled between pairs.
+Lines are walked along their longer axis with 16 binary digits behind the point, three pixels a step; a line that stays
+inside the image is drawn without a check for each pixel. Whatever the coordinates are, all stores are inside the image:
+lines are cut at its edges first, and rows and columns of polygons are clamped. The caller owns the image and all
+arrays. Reference: `tests/domains/driving/reference/polygons.py`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from penstock.core.arrays import AnyArray, Int32Array, IntArray, Integer
 from penstock.core.ragged import offsets_of
-from penstock.kernels.jit import uncounted_helper, uncounted_kernel
-from penstock.kernels.polygons_reference import (
-    ACROSS,
-    FILLED,
-    FINE,
-    FINER,
-    HALF,
-    HALF_POINT,
-    MASK,
-    ONE,
-    OPEN,
-    POINT,
-    REACH,
-    ROUND,
-    SHIFT,
-    TILT,
-)
+from penstock.kernels.intrinsics import Address, Builder, Value
+from penstock.kernels.jit import intrinsic, uncounted_helper, uncounted_kernel
+
+FILLED, OPEN, CLOSED = 0, 1, 2
+"""What a call does with its contours."""
+POINT, SHIFT = 9, 16
+"""Digits behind the point: of coordinates handed in, and of those that lines are walked with."""
+FINER, HALF_POINT = SHIFT - POINT, 1 << POINT >> 1
+ONE, HALF = 1 << SHIFT, 1 << SHIFT >> 1
+FINE = SHIFT - 5
+"""Slopes, and places between two pixels, are looked up by their first 5 digits."""
+REACH = 2.0**30
+"""Coordinates handed in are cut here, so that they fit 32 bits."""
+TILT = [*(int(256 * np.sqrt((1 + ((i + 0.5) / 32) ** 2) / 2)) for i in range(32)), 256]
+"""How much steeper lines are widened: their steps are longer than a pixel."""
+ACROSS = [
+    168, 177, 185, 194, 202, 210, 218, 224, 231, 236, 241, 246, 249, 252, 254, 254,
+    254, 254, 252, 249, 246, 241, 236, 231, 224, 218, 210, 202, 194, 185, 177, 168,
+    158, 149, 140, 131, 122, 114, 105, 97, 89, 82, 75, 68, 62, 56, 50, 45,
+    40, 36, 32, 28, 25, 22, 19, 16, 14, 12, 11, 9, 8, 7, 5, 5,
+]  # fmt: skip
+"""The weight of a pixel from a line's middle on, 32 values a pixel: the first 32 for the pixel that the line is in."""
+ROUND, MASK = 0x007F007F007F007F, 0x00FF00FF00FF00FF
+"""Of a pixel's four channels, 16 bits apart: what is added before a division by 256, and what is left after it."""
 
 _TILT = np.array(TILT, np.int64)
 _WEIGHTS = np.array(
@@ -43,19 +50,53 @@ _FULL, _BITS, _ALPHA = np.uint64(256), np.uint64(8), np.uint64(255)
 _ROUND, _MASK = np.uint64(ROUND), np.uint64(MASK)
 
 
-def _blender(bits: int) -> Any:
-    """An intrinsic that blends three pixels of `bits` bits with a colour, all their channels in one vector."""
-    channels = max(bits // 16, 1)
-    word, pixel, short = ir.IntType(32), ir.IntType(bits), ir.IntType(16)
-    wide = ir.IntType(16 * channels)  # a pixel in lanes of 16 bits
-    four, lanes = ir.VectorType(short, 4), ir.VectorType(short, 4 * channels)
+def draw_shapes(
+    image: AnyArray, width: int, background: int, points: Int32Array, spans: IntArray, calls: IntArray
+) -> None:
+    """Fill planes with a background, then carry out calls in order.
 
-    def spread(builder: Any, packed: Any, order: list[int]) -> Any:
-        mask = ir.Constant(ir.VectorType(word, len(order)), order)
-        return builder.shuffle_vector(builder.bitcast(packed, four), ir.Constant(four, ir.Undefined), mask)
+    Args:
+        image: `[C, height * width]` uint8 or uint64, C-contiguous; filled. Pixels of uint64 have 16 bits a channel.
+        width: Pixels of a row.
+        background: The colour that all pixels get first.
+        points: `[P, 2]` int32, x and y with 9 binary digits behind the point, at most 2^30.
+        spans: `[K, 2]` int64, contours as ranges of points.
+        calls: `[n, 5]` int64: first contour, the one behind the last, plane, what (`FILLED`, `OPEN` or `CLOSED`),
+            colour. `FILLED` colours what an odd number of the call's contours encloses and draws their outlines, `OPEN`
+            draws lines from point to point, `CLOSED` also from the last to the first.
 
-    def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        at, across, weights, color = args
+    Raises:
+        ValueError: The width does not fit the image, or a call has contours, points or planes outside.
+        IndexError: A call has contours behind the last.
+    """
+    if width < 1 or image.shape[1] % width:
+        raise ValueError(f"expected whole rows of {width} pixels, got {image.shape[1]} pixels")
+    ends = offsets_of(spans[:, 1] - spans[:, 0])
+    most = int((ends[calls[:, 1]] - ends[calls[:, 0]]).max(initial=0))  # edges of one call
+    edges, active = np.empty((most, 4), np.int64), np.empty(most, np.int64)
+    heads = np.full(image.shape[1] // width, -1, np.int64)
+    bad = _draw(image, width, background, points, spans, calls, edges, active, heads)
+    if bad >= 0:
+        raise ValueError(
+            f"expected contours of {len(points)} points and {len(image)} planes, got {calls[bad].tolist()}"
+        )
+
+
+def _emit_blend(bits: int) -> Callable[..., None]:
+    """Blend three pixels of `bits` bits with a colour, all their channels in one vector."""
+
+    def emit(builder: Builder, at: Value, across: Value, weights: Value, color: Value) -> None:
+        from llvmlite import ir
+
+        channels = max(bits // 16, 1)
+        word, pixel, short = ir.IntType(32), ir.IntType(bits), ir.IntType(16)
+        wide = ir.IntType(16 * channels)  # a pixel in lanes of 16 bits
+        four, lanes = ir.VectorType(short, 4), ir.VectorType(short, 4 * channels)
+
+        def spread(packed: Value, order: list[int]) -> Value:
+            mask = ir.Constant(ir.VectorType(word, len(order)), order)
+            return builder.shuffle_vector(builder.bitcast(packed, four), ir.Constant(four, ir.Undefined), mask)
+
         addresses = (builder.sub(at, across), at, builder.add(at, across))
         places = [builder.inttoptr(address, pixel.as_pointer()) for address in addresses]
         pixels = ir.Constant(ir.VectorType(wide, 4), [0] * 4)
@@ -64,29 +105,30 @@ def _blender(bits: int) -> Any:
             pixels = builder.insert_element(pixels, value if bits > 16 else builder.zext(value, wide), word(k))
         full, half, digits = (ir.Constant(lanes, [number] * 4 * channels) for number in (256, 127, 8))
         value = builder.bitcast(pixels, lanes)
-        weight = spread(builder, weights, [k for k in range(4) for _ in range(channels)])
-        part = builder.add(builder.mul(spread(builder, color, [*range(channels)] * 4), weight), half)
+        weight = spread(weights, [k for k in range(4) for _ in range(channels)])
+        part = builder.add(builder.mul(spread(color, [*range(channels)] * 4), weight), half)
         for _ in range(2):
-            kept = builder.mul(value, builder.sub(full, weight))
-            value = builder.lshr(builder.add(kept, part), digits)
+            value = builder.lshr(builder.add(builder.mul(value, builder.sub(full, weight)), part), digits)
         pixels = builder.bitcast(value, pixels.type)
         for k, place in enumerate(places):
             value = builder.extract_element(pixels, word(k))
             builder.store(value if bits > 16 else builder.trunc(value, pixel), place, align=bits // 8)
 
-    @intrinsic
-    def blend(_context: Any, at: Any, across: Any, weights: Any, color: Any) -> Any:  # noqa: ARG001 - for the caller
-        """The pixels at the address `at` and `across` bytes before and behind it; their `weights` 16 bits apart."""
-        return types.void(types.int64, types.int64, types.uint64, types.uint64), codegen
-
-    return blend
+    return emit
 
 
-_blend_bytes, _blend_words = _blender(8), _blender(64)
+@intrinsic(_emit_blend(8), "i8 i8 u8 u8")
+def _blend_bytes(at: Address, across: int, weights: np.uint64, color: np.uint64) -> None:
+    """Blend the bytes at an address and `across` bytes before and behind it; their `weights` are 16 bits apart."""
+
+
+@intrinsic(_emit_blend(64), "i8 i8 u8 u8")
+def _blend_words(at: Address, across: int, weights: np.uint64, color: np.uint64) -> None:
+    """Blend the pixels of uint64 at an address and `across` bytes before and behind it, as `_blend_bytes`."""
 
 
 @uncounted_helper
-def _blend(image: Any, at: int, color: Any, alpha: Any) -> None:
+def _blend(image: AnyArray, at: Integer, color: np.uint64, alpha: np.uint64) -> None:
     """Twice `alpha` / 256 of the way to `color`, all channels of a pixel at once: they are 16 bits apart."""
     rest, part = _FULL - alpha, color * alpha + _ROUND
     value = ((np.uint64(image[at]) * rest + part) >> _BITS) & _MASK
@@ -94,19 +136,21 @@ def _blend(image: Any, at: int, color: Any, alpha: Any) -> None:
 
 
 @uncounted_helper
-def _part(distance: int, run: int, rise: int) -> Any:
+def _part(distance: Integer, run: Integer, rise: Integer) -> Integer:
     """`distance * run / rise`, in doubles, cut towards zero."""
     return np.int64(np.float64(distance) * np.float64(run) / np.float64(rise))
 
 
 @uncounted_helper
-def _beyond(a: int, b: int, last: int) -> Any:
+def _beyond(a: Integer, b: Integer, last: int) -> bool | np.bool_:
     """Return whether both are before 0, or both behind `last`."""
     return (a < 0 and b < 0) or (a > last and b > last)
 
 
 @uncounted_helper
-def _clip(x0: int, y0: int, x1: int, y1: int, right: int, bottom: int) -> Any:
+def _clip(
+    x0: Integer, y0: Integer, x1: Integer, y1: Integer, right: int, bottom: int
+) -> tuple[bool, Integer, Integer, Integer, Integer]:
     """A segment cut at 0, `right` and `bottom`: its ends, and whether there is anything left of it."""
     if _beyond(x0, x1, right) or _beyond(y0, y1, bottom):
         return False, x0, y0, x1, y1
@@ -128,7 +172,7 @@ def _clip(x0: int, y0: int, x1: int, y1: int, right: int, bottom: int) -> Any:
 
 
 @uncounted_helper
-def _weights(steps: int, into: int, out: int, tilt: int) -> Any:
+def _weights(steps: Integer, into: Integer, out: Integer, tilt: Integer) -> tuple[Integer, Integer, Integer, Integer]:
     """The weights of the first two steps of a line and of its last two, which it covers in part."""
     first, last = (0x78 - into) | 4, out | 4
     second, before = first + 128, last + 128
@@ -140,7 +184,9 @@ def _weights(steps: int, into: int, out: int, tilt: int) -> Any:
 
 
 @uncounted_helper
-def _line(image: Any, width: int, height: int, x0: int, y0: int, x1: int, y1: int, color: Any) -> None:
+def _line(
+    image: AnyArray, width: int, height: int, x0: Integer, y0: Integer, x1: Integer, y1: Integer, color: np.uint64
+) -> None:
     """One smoothed line: three pixels for every step along its longer axis."""
     seen, x0, y0, x1, y1 = _clip(x0, y0, x1, y1, width * ONE - 1, height * ONE - 1)
     if not seen:
@@ -182,7 +228,9 @@ def _line(image: Any, width: int, height: int, x0: int, y0: int, x1: int, y1: in
 
 
 @uncounted_helper
-def _collect(points: Any, begin: int, end: int, height: int, edges: Any, heads: Any, known: Any) -> Any:
+def _collect(
+    points: Int32Array, begin: int, end: int, height: int, edges: IntArray, heads: IntArray, known: tuple[int, Integer]
+) -> tuple[int, Integer]:
     """The edges of a contour that cross rows of pixels, each in the list of the first row it crosses.
 
     `known`, given and handed back, is how many edges there are and the first row of all.
@@ -203,12 +251,21 @@ def _collect(points: Any, begin: int, end: int, height: int, edges: Any, heads: 
             x, top = x - top * step, 0
         edges[count, 0], edges[count, 1], edges[count, 2], edges[count, 3] = x, step, bottom, heads[top]
         heads[top] = count
-        count, highest = count + 1, min(highest, top)
+        count, highest = count + 1, top if top < highest else highest
     return count, highest
 
 
 @uncounted_helper
-def _sweep(image: Any, width: int, height: int, edges: Any, known: Any, heads: Any, active: Any, color: Any) -> None:
+def _sweep(
+    image: AnyArray,
+    width: int,
+    height: int,
+    edges: IntArray,
+    known: tuple[int, Integer],
+    heads: IntArray,
+    active: IntArray,
+    color: np.uint64,
+) -> None:
     """Row by row, colour the pixels between the first edge and the second, the third and the fourth, ..."""
     waiting, top = known
     count = 0
@@ -238,14 +295,16 @@ def _sweep(image: Any, width: int, height: int, edges: Any, known: Any, heads: A
                 place -= 1
             active[place] = edge
         for k in range(0, count - 1, 2):
-            left = max((edges[active[k], 0] + ONE - 1) >> SHIFT, 0)
-            right = min(edges[active[k + 1], 0] >> SHIFT, width - 1)
+            left, right = (edges[active[k], 0] + ONE - 1) >> SHIFT, edges[active[k + 1], 0] >> SHIFT
+            left, right = left if left > 0 else 0, right if right < width else width - 1
             for at in range(y * width + left, y * width + right + 1):
                 image[at] = color
 
 
 @uncounted_helper
-def _outline(image: Any, width: int, height: int, points: Any, begin: int, end: int, what: int, color: Any) -> None:
+def _outline(
+    image: AnyArray, width: int, height: int, points: Int32Array, begin: int, end: int, what: int, color: np.uint64
+) -> None:
     """The lines from point to point; around what is filled they begin and end in the middle of a row."""
     before = begin if what == OPEN else end - 1
     for now in range(begin + (what == OPEN), end):
@@ -259,20 +318,22 @@ def _outline(image: Any, width: int, height: int, points: Any, begin: int, end: 
         before = now
 
 
-def draw_shapes(image: Any, width: int, background: int, points: Any, spans: Any, calls: Any) -> None:
-    """See `polygons_reference.draw_shapes`."""
-    ends = offsets_of(spans[:, 1] - spans[:, 0])
-    most = int((ends[calls[:, 1]] - ends[calls[:, 0]]).max(initial=0))  # edges of one call
-    edges, active = np.empty((most, 4), np.int64), np.empty(most, np.int64)
-    heads = np.full(image.shape[1] // width, -1, np.int64)
-    _draw(image, width, background, points, spans, calls, edges, active, heads)
-
-
-@uncounted_kernel
+@uncounted_kernel(
+    "u1[2C] i8 i8 i4[2C] i8[2C] i8[2C] i8[2C] i8[1C] i8[1C]",
+    "u8[2C] i8 i8 i4[2C] i8[2C] i8[2C] i8[2C] i8[1C] i8[1C]",
+)
 def _draw(
-    image: Any, width: int, background: int, points: Any, spans: Any, calls: Any, edges: Any, active: Any, heads: Any
-) -> None:
-    """See `draw_shapes`: edges that begin in a row are a list, edges that cross the row are sorted."""
+    image: AnyArray,
+    width: int,
+    background: int,
+    points: Int32Array,
+    spans: IntArray,
+    calls: IntArray,
+    edges: IntArray,
+    active: IntArray,
+    heads: IntArray,
+) -> int:
+    """Return the first call that is outside, or -1. `edges`, `active` and `heads` have room for the edges of a call."""
     height = len(heads)
     for plane in range(len(image)):
         layer = image[plane]
@@ -280,6 +341,11 @@ def _draw(
             layer[at] = np.uint64(background)
     for call in range(len(calls)):
         first, last, what = calls[call, 0], calls[call, 1], calls[call, 3]
+        if not 0 <= calls[call, 2] < len(image) or first < 0 or last > len(spans):
+            return call
+        for span in range(first, last):
+            if not 0 <= spans[span, 0] <= spans[span, 1] <= len(points):
+                return call
         layer, paint, known = image[calls[call, 2]], np.uint64(calls[call, 4]), (0, height)
         if what == FILLED:  # first, for what is drawn over a colour in that colour changes nothing
             for span in range(first, last):
@@ -287,66 +353,4 @@ def _draw(
             _sweep(layer, width, height, edges, known, heads, active, paint)
         for span in range(first, last):
             _outline(layer, width, height, points, spans[span, 0], spans[span, 1], what, paint)
-
-
-@uncounted_kernel
-def place_shapes(
-    shapes: Any,
-    center: Any,
-    radius: Any,
-    which: Any,
-    view: Any,
-    matrices: Any,
-    frame: Any,
-    out: Any,
-    kept: Any,
-) -> int:
-    """See `polygons_reference.place_shapes`."""
-    width, height, pixel, margin = frame
-    scale = np.float64(1 << POINT)
-    count = 0
-    for i in range(len(which)):
-        shape, matrix = which[i], matrices[view[i]]
-        x, y, reach = center[shape, 0], center[shape, 1], radius[shape] / pixel + margin
-        column = x * matrix[0, 0] + y * matrix[0, 1] + matrix[0, 2]
-        row = x * matrix[1, 0] + y * matrix[1, 1] + matrix[1, 2]
-        if not (-reach < column < reach + width and -reach < row < reach + height):
-            continue
-        for k in range(shapes.shape[1]):
-            x, y = shapes[shape, k, 0], shapes[shape, k, 1]
-            for axis in range(2):
-                at = (x * matrix[axis, 0] + y * matrix[axis, 1] + matrix[axis, 2]) * scale
-                out[count, k, axis] = np.int32(-REACH if at < -REACH else REACH if at > REACH else at)
-        kept[count] = i
-        count += 1
-    return count
-
-
-@uncounted_kernel
-def meeting_boxes(order: Any, sides: Any, strips: Any, centers: Any, reach: float, keys: Any) -> Any:
-    """See `polygons_reference.meeting_boxes`."""
-    left, bottom, right, top = sides
-    count = 0
-    for i in range(len(centers)):
-        x, y = centers[i]
-        for k in range(strips[i, 0], strips[i, 1]):
-            if left[k] - reach < x < right[k] + reach and bottom[k] - reach < y < top[k] + reach:
-                keys[count] = i * len(order) + order[k]
-                count += 1
-    return count
-
-
-@uncounted_kernel
-def split_channels(pixels: Any, planes: Any) -> None:
-    """See `polygons_reference.split_channels`."""
-    for channel in range(len(planes)):
-        plane, digits = planes[channel], np.uint64(16 * channel)
-        for i in range(len(pixels)):
-            plane[i] = pixels[i] >> digits
-
-
-@uncounted_kernel
-def to_unit(values: Any, out: Any) -> None:
-    """See `polygons_reference.to_unit`."""
-    for i in range(len(values)):
-        out[i] = np.float32(values[i]) / np.float32(255)
+    return -1

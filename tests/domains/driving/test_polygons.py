@@ -1,8 +1,8 @@
-"""Polygons and lines are those of OpenCV, pixel by pixel; the kernels equal their definitions."""
+"""Polygons and lines are those of OpenCV, pixel by pixel; the kernels equal their reference."""
 
 from __future__ import annotations
 
-from types import ModuleType
+from typing import Any
 
 import cv2
 import numpy as np
@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.domains.driving.kernels.culling import meeting_boxes, place_shapes
+from penstock.domains.driving.kernels.pixels import split_channels, to_unit
+from penstock.domains.driving.kernels.polygons import CLOSED, FILLED, OPEN, POINT, REACH, draw_shapes
 from penstock.domains.driving.rasterize.cull import MARGIN
 from penstock.domains.driving.rasterize.drawing import packed
-from penstock.kernels import compiled, reference
-from penstock.kernels.polygons_reference import CLOSED, FILLED, OPEN, POINT, REACH
+from tests.domains.driving.reference import polygons as reference
 
 PIXEL = 1 << POINT
 near = st.integers(-4 * PIXEL, 40 * PIXEL)
@@ -43,69 +45,71 @@ def theirs(contours: list[np.ndarray], what: int, color, background, size: tuple
     return image
 
 
-def ours(kernels: ModuleType, contours: list[np.ndarray], what: int, color, background, size) -> np.ndarray:
+def ours(draw: Any, contours: list[np.ndarray], what: int, color, background, size) -> np.ndarray:
     ends = np.cumsum([0, *map(len, contours)])
     spans = np.stack([ends[:-1], ends[1:]], axis=1)
     wide = isinstance(color, tuple)
     image = np.full((2, size[0] * size[1]), 7, np.uint64 if wide else np.uint8)
     color, background = (int(packed(value)) if wide else value for value in (color, background))
     calls = np.array([[0, len(contours), 1, what, color]] * 2)
-    kernels.draw_shapes(image, size[1], background, np.concatenate(contours), spans, calls)
+    draw(image, size[1], background, np.concatenate(contours), spans, calls)
     assert np.all(image[0] == background)
     if not wide:
         return image[1].reshape(size)
     planes = np.empty((3, size[0] * size[1]), np.uint8)
-    kernels.split_channels(image[1], planes)
+    split_channels(image[1], planes)
     return planes.reshape(3, *size).transpose(1, 2, 0)
 
 
-def equal(kernels: ModuleType, contours: list[np.ndarray], what: int, color, size: tuple[int, int]) -> None:
+def equal(draw: Any, contours: list[np.ndarray], what: int, color, size: tuple[int, int]) -> None:
     background = (9, 200, 31) if isinstance(color, tuple) else 40
-    drawn = ours(kernels, contours, what, color, background, size)
+    drawn = ours(draw, contours, what, color, background, size)
     np.testing.assert_array_equal(drawn, theirs(contours, what, color, background, size))
 
 
 @given(contours_of(near, wide, seam), st.sampled_from([FILLED, OPEN, CLOSED]), colors, sizes)
 @settings(max_examples=400, deadline=None)
 def test_shapes_are_those_of_opencv(contours, what, color, size):
-    equal(compiled, contours, what, color, size)
+    equal(draw_shapes, contours, what, color, size)
 
 
 @given(contours_of(near, huge), st.sampled_from([FILLED, OPEN, CLOSED]), colors, sizes)
 @settings(max_examples=60, deadline=None)
 def test_shapes_as_far_away_as_can_be(contours, what, color, size):
-    equal(compiled, contours, what, color, size)
+    equal(draw_shapes, contours, what, color, size)
 
 
 @given(contours_of(near, wide, huge, seam), st.sampled_from([FILLED, OPEN, CLOSED]), colors, sizes)
 @settings(max_examples=120, deadline=None)
 def test_the_definition_is_the_kernel(contours, what, color, size):
     background = (0, 255, 8) if isinstance(color, tuple) else 255
-    drawn, wanted = (ours(module, contours, what, color, background, size) for module in (compiled, reference))
+    drawn, wanted = (
+        ours(draw, contours, what, color, background, size) for draw in (draw_shapes, reference.draw_shapes)
+    )
     np.testing.assert_array_equal(drawn, wanted)
 
 
-@pytest.mark.parametrize("module", [compiled, reference])
-def test_lines_in_every_direction_and_of_every_length(module):
+@pytest.mark.parametrize("draw", [draw_shapes, reference.draw_shapes])
+def test_lines_in_every_direction_and_of_every_length(draw):
     """From a pixel's parts to parts of others: every slope, every fraction of the first step and of the last."""
     turns = np.arange(0, 2 * np.pi, 0.05)
     for length in (0, 0.1, 0.6, 1, 1.7, 2.4, 3, 9):
         begin = 20 * PIXEL + np.stack([37 * np.arange(len(turns)), 11 * np.arange(len(turns))], axis=1) % PIXEL
         end = begin + length * PIXEL * np.stack([np.cos(turns), np.sin(turns)], axis=1)
         lines = np.stack([begin, end], axis=1).astype(np.int32)
-        equal(module, list(lines), OPEN, 255, (40, 40))
+        equal(draw, list(lines), OPEN, 255, (40, 40))
 
 
 def test_many_boxes_over_each_other():
     boxes = np.random.default_rng(3).integers(-20 * PIXEL, 220 * PIXEL, (300, 4, 2)).astype(np.int32)
-    equal(compiled, list(boxes), FILLED, 255, (200, 190))
+    equal(draw_shapes, list(boxes), FILLED, 255, (200, 190))
 
 
 def test_nothing_is_drawn_of_nothing():
     image = np.ones((1, 6), np.uint8)
     none = np.empty((0, 2), np.int64)
-    for module in (compiled, reference):
-        module.draw_shapes(image, 3, 5, none.astype(np.int32), none, np.array([[0, 0, 0, FILLED, 255]]))
+    for draw in (draw_shapes, reference.draw_shapes):
+        draw(image, 3, 5, none.astype(np.int32), none, np.array([[0, 0, 0, FILLED, 255]]))
         assert np.all(image == 5)
 
 
@@ -119,12 +123,8 @@ def test_shapes_are_placed_as_defined(seed, entries):
     radius = np.sqrt(((shapes - center[:, None]) ** 2).sum(axis=-1).max(axis=1))
     which, view = rng.integers(0, 9, entries), rng.integers(0, 3, entries)
     frame = np.array([40, 30, 0.5, MARGIN])
-    found = []
-    for module in (compiled, reference):
-        out, kept = np.zeros((entries, 4, 2), np.int32), np.zeros(entries, np.int64)
-        count = module.place_shapes(shapes, center, radius, which, view, matrices, frame, out, kept)
-        found.append((out[:count], kept[:count]))
-    for ours, wanted in zip(*found, strict=True):
+    arguments = shapes, center, radius, which, view, matrices, frame
+    for ours, wanted in zip(place_shapes(*arguments), reference.place_shapes(*arguments), strict=True):
         np.testing.assert_array_equal(ours, wanted)
 
 
@@ -136,16 +136,13 @@ def test_boxes_that_meet_are_as_defined(seed, boxes):
     sides = np.concatenate([low, low + rng.integers(0, 5, (2, boxes))])
     strips = np.sort(rng.integers(0, boxes + 1, (4, 2)), axis=1)
     centers, order = rng.integers(0, 9, (4, 2)).astype(np.float64), rng.permutation(boxes)
-    found = []
-    for module in (compiled, reference):
-        keys = np.zeros((strips[:, 1] - strips[:, 0]).sum(), np.int64)
-        found.append(keys[: module.meeting_boxes(order, sides, strips, centers, 2.0, keys)])
-    np.testing.assert_array_equal(*found)
+    arguments = order, sides, strips, centers, 2.0
+    np.testing.assert_array_equal(meeting_boxes(*arguments), reference.meeting_boxes(*arguments))
 
 
 def test_shares_of_one_are_those_of_float32():
     values, out = np.arange(256, dtype=np.uint8), np.empty((2, 256), np.float32)
-    for module, row in zip((compiled, reference), out, strict=True):
-        module.to_unit(values, row)
+    for convert, row in zip((to_unit, reference.to_unit), out, strict=True):
+        convert(values, row)
     assert np.array_equal(out[0], values / np.float32(255))
     assert np.array_equal(out[0], out[1])

@@ -1,4 +1,4 @@
-"""Reference implementation of the kernels of driving logs: the compiled kernels in `driving` must equal it."""
+"""Loops over driving logs and map lines in NumPy: the kernels in `agents` and `lines` must equal these."""
 
 from __future__ import annotations
 
@@ -7,13 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from penstock.domains.driving.kernels.agents import LEAST_AREA, OF_INTEREST
+
 Int = npt.NDArray[np.int64]
 Floats = npt.NDArray[Any]
-
-OF_INTEREST = slice(3, 16)
-"""The labels of what takes part in traffic: cars, vans, ... animals."""
-LEAST_AREA = 0.01
-"""Footprints below this many square metres are errors of perception."""
 
 
 def of_interest(labels: Floats, threshold: float) -> npt.NDArray[np.bool_]:
@@ -34,7 +31,7 @@ def select_agents(
     labels: Floats,
     track: npt.NDArray[Any],
     limits: Floats,
-    slots: int,  # noqa: ARG001 - of the compiled kernel
+    slots: int,
     out: npt.NDArray[np.uint32],
 ) -> None:
     """How many frames before and after each observation its track goes on without a break, into `out` `[N, 2]`.
