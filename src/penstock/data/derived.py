@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.columns import Columns
@@ -80,26 +81,26 @@ class DerivedSource(Source):
         return chained(below, (self.column.name, self.column.fingerprint))
 
     @property
+    @override
     def metadata(self) -> Mapping[str, Any]:
-        """Metadata of the source below."""
         return self.base.metadata
 
     @property
+    @override
     def extent(self) -> tuple[int, int]:
-        """Readable rows of the source below."""
         return self.base.extent
 
     @property
+    @override
     def blocks(self) -> IntArray | None:
-        """Blocks of the source below."""
         return self.base.blocks
 
+    @override
     def rows(self, align: Align) -> IntArray:
-        """Rows of the source below."""
         return self.base.rows(align)
 
+    @override
     def rows_between(self, align: Align, first: int, last: int) -> IntArray:
-        """Rows of the source below."""
         return self.base.rows_between(align, first, last)
 
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
@@ -109,16 +110,16 @@ class DerivedSource(Source):
         else:
             self.base.read_array(column, selection, out)
 
+    @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
-        """Read from the source below."""
         return self.base.read_ragged(column, selection)
 
+    @override
     def value_offsets(self, column: str) -> IntArray:
-        """Offsets of the source below."""
         return self.base.value_offsets(column)
 
+    @override
     def read_values(self, column: str, selection: Selection, out: AnyArray) -> None:
-        """Read from the source below."""
         self.base.read_values(column, selection, out)
 
     def episode(self, e: int) -> Episode:
@@ -134,8 +135,8 @@ class DerivedSource(Source):
         columns = {**episode.columns, self.column.name: value}
         return Episode.trusted(self._spec, columns, episode.id, episode.metadata)
 
+    @override
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
-        """Metadata of the source below."""
         return self.base.episode_metadata(episodes)
 
     def table(self) -> Columns:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.core.episode import Episode
@@ -94,8 +95,8 @@ class MemorySource(StateSource[SourceState]):
         lengths = [len(episode) for episode in held]
         return cls(spec, columns, offsets_of(lengths), metadata, [e.metadata for e in held])
 
+    @override
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:
-        """Return copies of the metadata."""
         return [dict(self._episode_metadata[e]) for e in episodes]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.cache import Cache
 from penstock.core.arrays import AnyArray, IntArray
@@ -73,14 +74,14 @@ class MadeSource(Source):
         """`[n + 1]` int64: every record is an episode of one step."""
         return self._offsets
 
+    @override
     def read_array(self, column: str, selection: Selection, out: AnyArray) -> None:
-        """Compute the records and gather."""
         numbers, chosen = _chosen(selection)
         rows = RowMap.of(np.asarray(self._made(numbers)[column]))
         rows.gather(chosen.start, chosen.length, chosen.at, out.reshape(-1).view(np.uint8))
 
+    @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
-        """Compute the records and gather."""
         numbers, chosen = _chosen(selection)
         held, rows = self._made(numbers).ragged(column), chosen.rows().ravel()
         lengths = np.zeros(len(rows), np.int64)
@@ -146,8 +147,8 @@ class RecordSource(MadeSource):
         return type(self), (self._source, dict(self._spec.fields), self._named)
 
     @property
+    @override
     def spec(self) -> Spec:
-        """The spec of the first records."""
         return self._spec
 
     @property
@@ -156,8 +157,8 @@ class RecordSource(MadeSource):
         named = f"{len(self)} {self._source!r}" if self._named is None else self._named
         return hashlib.sha256(f"{self._spec.fingerprint} {named}".encode()).hexdigest()
 
+    @override
     def make(self, numbers: IntArray) -> Columns:
-        """Every record asked for, and checked."""
         held = [dict(_leaves(item, number)) for number, item in self._items(numbers)]
         return Columns({path: _column(path, field, held, numbers) for path, field in self._spec.items()}, len(numbers))
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from penstock.errors import FormatError
 from penstock.flow.limits import PrefetchLimits
@@ -125,15 +126,15 @@ class ChunkSourceLoader(Inlet):
         self._newest: str | None = None
         self._latest = 0
 
+    @override
     def newest(self) -> Generator[Opened]:
-        """As `Inlet.newest`."""
         names = [name for name in self.provider.scan() if self._is_news(name)]
         found = (file for name in names if (file := self.provider.take(name)) is not None)
         with OrderedMap(self._open_found, found, PrefetchLimits(self._threads, max(self._threads, 1))) as results:
             yield from (result for result in results if result is not None)
 
+    @override
     def poll(self) -> list[Opened]:
-        """As `Inlet.poll`."""
         found: list[FoundFile] = []
         for file in self.provider.poll():
             if file.was is not None:
@@ -148,8 +149,8 @@ class ChunkSourceLoader(Inlet):
             self._names.pop(name, None)
         return list(self._open_all(found))
 
+    @override
     def open(self, arrival: Arrival) -> ChunkSource:
-        """As `Inlet.open`."""
         path = self._path(arrival.name)
         self._check(arrival, path, path.stat())
         source = self._opener(path)
@@ -180,40 +181,40 @@ class ChunkSourceLoader(Inlet):
         if not as_before and not register.same_contents(name, path, stat.st_size, arrival.mtime_ns):
             raise SourceGone("expected a file as it was before, got one that changed", path=path)
 
+    @override
     def resume(self, known: Sequence[Arrival], newest: str) -> None:
-        """As `Inlet.resume`."""
         for arrival in known:
             self.provider.register.remember(arrival.name, arrival.size, arrival.mtime_ns)
         self._newest, self._latest = newest, max((arrival.mtime_ns for arrival in known), default=0)
 
+    @override
     def lost(self) -> list[str]:
-        """As `Inlet.lost`."""
         names, self._lost = self._lost, []
         return names
 
+    @override
     def unopened(self) -> list[tuple[str, BaseException]]:
-        """As `Inlet.unopened`."""
         return [self._unopened.popleft() for _ in range(len(self._unopened))]
 
+    @override
     def outage(self) -> str:
-        """As `Inlet.outage`."""
         return self.provider.outage()
 
     @property
+    @override
     def away(self) -> str:
-        """As `Inlet.away`."""
         return self.provider.away
 
+    @override
     def wait_for_files(self, timeout: float) -> None:
-        """As `Inlet.wait_for_files`."""
         self.provider.wait_for_files(timeout)
 
+    @override
     def wait(self, timeout: float) -> None:
-        """As `Inlet.wait`."""
         self.provider.wait(timeout)
 
+    @override
     def close(self) -> None:
-        """As `Inlet.close`."""
         self.provider.close()
 
     def counts(self) -> Mapping[str, int]:

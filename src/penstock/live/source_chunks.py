@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from penstock.core.ragged import Array, Ragged
 from penstock.core.selection import Selection
@@ -85,26 +86,26 @@ class EpisodeInlet(Inlet):
         self.source.refresh()
         yield from self._news()
 
+    @override
     def begin(self, wanted: int) -> list[Opened]:
-        """As `Inlet.begin`."""
         self.source.refresh()
         if not self._resumed:
             self._seen = max(0, len(self.source) - wanted)
         return self._news()
 
+    @override
     def poll(self) -> list[Opened]:
-        """As `Inlet.poll`."""
         return self._news() if self.source.refresh() else []
 
+    @override
     def open(self, arrival: Arrival) -> ChunkSource:
-        """As `Inlet.open`."""
         first, last = _range(arrival)
         if last > len(self.source):
             raise SourceGone(f"expected {arrival.name}, got a source of {len(self.source)} episodes")
         return _EpisodeChunks(self, first, last - first)
 
+    @override
     def resume(self, known: Sequence[Arrival], newest: str) -> None:
-        """As `Inlet.resume`."""
         self._seen = max((_range(arrival)[1] for arrival in known), default=int(newest or 0))
         self._resumed = True
 

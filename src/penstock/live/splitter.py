@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from penstock.errors import PlanError
 from penstock.formats.base.chunks import ChunkSource, Opener, Wanted, WantedOfEach
@@ -111,18 +112,18 @@ class ChunkSubset(ChunkSource):
         return len(self._chosen)
 
     @property
+    @override
     def expected(self) -> int:
-        """As `ChunkSource.expected`."""
         return len(self) + self._lost
 
+    @override
     def load(self, i: int, wanted: Wanted | None = None) -> npt.NDArray[np.uint8]:
-        """As `ChunkSource.load`."""
         return self._source.load(int(self._chosen[i]), wanted)
 
+    @override
     def load_some(self, chunks: Sequence[int], wanted: WantedOfEach) -> list[npt.NDArray[np.uint8] | None]:
-        """As `ChunkSource.load_some`."""
         return self._source.load_some(self._chosen[list(chunks)].tolist(), wanted)
 
+    @override
     def close(self) -> None:
-        """As `ChunkSource.close`."""
         self._source.close()

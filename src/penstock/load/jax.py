@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.columns import Columns, nest
 from penstock.core.ragged import Ragged
@@ -119,6 +120,6 @@ class JaxLoader(Adapter[JaxArrays]):
             )
         self.sharding = sharding
 
+    @override
     def hand_over(self, batch: Batch) -> JaxArrays:
-        """Return the batch as JAX arrays."""
         return to_jax(batch, self.sharding)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.core.columns import under
@@ -183,8 +184,8 @@ class AnchoredPlan(Plan):
         return tuple(np.full(n, rows) for rows in self.even)
 
     @property
+    @override
     def even(self) -> tuple[int, ...] | None:
-        """Widths of the views without padding."""
         return tuple(len(view.steps) for view in self.views) if self.pad == "drop" else None
 
     def _select(self, view: View, source: IntArray, row: IntArray, t: IntArray, length: IntArray) -> Selection:

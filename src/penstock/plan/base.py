@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.core.frozen import set_fields
@@ -368,12 +369,12 @@ class DerivedPlan(Plan):
         """Number of real rows of every sample in the plan below."""
         return self.upstream.even
 
+    @override
     def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:
-        """Lengths from the plan below."""
         return self.upstream.lengths(self.positions(checked(self, positions)))
 
+    @override
     def resolve(self, positions: IntArray) -> tuple[Selection, ...]:
-        """Selections from the plan below."""
         return self.upstream.resolve(self.positions(checked(self, positions)))
 
     @abstractmethod
@@ -411,13 +412,13 @@ class Reordered(DerivedPlan):
         return self.upstream.steady
 
     @property
+    @override
     def uneven(self) -> bool:
-        """Whether epochs may vary in length."""
         return self.upstream.uneven
 
     @property
+    @override
     def empty(self) -> bool:
-        """Whether no epoch has samples."""
         return self.upstream.empty
 
     def set_epoch_start(self, epoch: int, start: int) -> None:

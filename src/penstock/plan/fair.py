@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from penstock.core.arrays import IntArray, UInt32Array
 from penstock.core.ragged import offsets_of
@@ -94,8 +95,8 @@ class FairTable(Order):
         table = cls(at, target)
         return table if table._unfold(folds) else None
 
+    @override
     def picks(self, k: IntArray, source: IntArray, rank: IntArray) -> None:
-        """From the table."""
         mix_table(k, self.table, self.segments, self.base, self.step, source, rank)
 
     def counts(self, k: int) -> IntArray:
@@ -105,8 +106,8 @@ class FairTable(Order):
         turn, rest = divmod(k - begin, period)
         return self.base[g] + turn * self.step[g] + self._before(first + rest)
 
+    @override
     def place(self, source: int, j: int) -> int:
-        """From the places of the source."""
         g = bisect_right(range(len(self.segments)), j, key=lambda g: self._begun[g, source]) - 1
         begin, first, period = self.segments[g].tolist()
         step = int(self.step[g, source])

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import BoolArray, FloatArray, IntArray
 from penstock.core.frozen import set_fields
@@ -181,8 +182,8 @@ class GoalPlan(Reordered):
         below = self.upstream.even
         return None if below is None or self._goals.original is not None else (*below, 1)
 
+    @override
     def positions(self, k: IntArray) -> IntArray:
-        """The same positions."""
         return k
 
     def lengths(self, positions: IntArray) -> tuple[IntArray, ...]:

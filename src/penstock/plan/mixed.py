@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.core.selection import Selection
@@ -118,8 +119,8 @@ class MixedPlan(Plan):
         return self.course.length is not None and not any(rest) and not any(begins)
 
     @property
+    @override
     def even(self) -> tuple[int, ...] | None:
-        """As the parts, if they agree."""
         below: list[tuple[int, ...]] = []
         for c, part in enumerate(self.parts):
             even = part.plan.even

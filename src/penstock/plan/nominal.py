@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
 from penstock.plan.base import DerivedPlan, Plan, PlanTransform, require_int
@@ -75,6 +77,6 @@ class NominalPlan(DerivedPlan):
     def _whole(self) -> bool:
         return self._samples % max(len(self.upstream), 1) == 0
 
+    @override
     def positions(self, k: IntArray) -> IntArray:
-        """The same positions."""
         return k

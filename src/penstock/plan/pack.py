@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
+from typing_extensions import override
+
 from penstock.core.columns import under
 from penstock.core.frozen import set_fields
 from penstock.core.narrowing import is_mapping, is_tuple
@@ -129,8 +131,8 @@ class Pack(PlanTransform):
             head=int(self.head is not None),
         )
 
+    @override
     def reorder(self, plan: Plan) -> Plan:
-        """Return the plan of packs."""
         if any(mark.kind == "segment_ids" for mark in plan.marks):
             raise PlanError(f"expected samples that are not packed yet for {self!r}, got packs; pack once")
         if any(view.drawn for view in plan.views):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.core.ragged import offsets_of
@@ -138,8 +139,8 @@ class PackedPlan(Plan):
         return f"{self._pack!r} packs none of {below:,} samples: each is empty, or dropped because it is too long"
 
     @property
+    @override
     def uneven(self) -> bool:
-        """Whether every epoch is planned again."""
         return not self._single
 
     @property
@@ -172,8 +173,8 @@ class PackedPlan(Plan):
                 self._starts[e + 1] = self._starts[e] + len(self._index(e))
             return self._starts[epoch]
 
+    @override
     def sizes(self, epoch: IntArray) -> IntArray:
-        """The packs of each epoch."""
         if self._single:
             return super().sizes(epoch)
         found = {e: self.start(e + 1) - self.start(e) for e in np.unique(epoch).tolist()}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from penstock.core.spec import Align
 from penstock.errors import PlanError
 from penstock.plan.anchored import EPISODE, AnchoredPlan, Output
@@ -40,8 +42,8 @@ class Pairs(SampleTransform):
     def __post_init__(self) -> None:
         require_int(self, "offset", 1)
 
+    @override
     def plan(self, episodes: Episodes) -> Plan:
-        """Return the plan of all pairs."""
         aligns: dict[str, Align] = {
             path: align for path, align in episodes.aligns.items() if align != "step" or not self.last
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
@@ -35,8 +36,8 @@ class Repeat(PlanTransform):
     def __post_init__(self) -> None:
         require_int(self, "times", 1)
 
+    @override
     def reorder(self, plan: Plan) -> Plan:
-        """Return the repeated plan."""
         return RepeatedPlan(plan, self)
 
 
@@ -75,13 +76,13 @@ class RepeatedPlan(DerivedPlan):
         return self.upstream.periodic
 
     @property
+    @override
     def uneven(self) -> bool:
-        """Whether epochs vary in length."""
         return self.upstream.uneven
 
     @property
+    @override
     def empty(self) -> bool:
-        """Whether no epoch has samples."""
         return self.upstream.empty
 
     def __len__(self) -> int:
@@ -95,14 +96,14 @@ class RepeatedPlan(DerivedPlan):
         """Set the start of the first of the joined epochs."""
         self.upstream.set_epoch_start(epoch * self._times, start)
 
+    @override
     def sizes(self, epoch: IntArray) -> IntArray:
-        """Total size of the joined epochs."""
         if not self.upstream.uneven:
             return super().sizes(epoch)
         return np.array([self.start(e + 1) - self.start(e) for e in epoch.tolist()], np.int64)
 
+    @override
     def locate(self, k: IntArray) -> tuple[IntArray, IntArray]:
-        """Locate positions in the joined epochs."""
         epoch = self.upstream.locate(k)[0] // self._times
         begin = {e: self.start(e) for e in np.unique(epoch).tolist()}
         return epoch, k - np.array([begin[e] for e in epoch.tolist()], np.int64)

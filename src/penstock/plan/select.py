@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.core.columns import under
@@ -61,12 +62,12 @@ class SelectedPlan(Reordered):
         """Whether every epoch has the same order."""
         return self.upstream.periodic
 
+    @override
     def length_table(self, view: int) -> IntArray | None:
-        """Lengths of the plan below."""
         return self.upstream.length_table(view)
 
+    @override
     def positions(self, k: IntArray) -> IntArray:
-        """The same positions."""
         return k
 
 
@@ -95,8 +96,8 @@ class Take(PlanTransform):
     def __repr__(self) -> str:
         return f"Take(n={len(self.rows)}, sha256={hashlib.sha256(self.rows.tobytes()).hexdigest()[:16]!r})"
 
+    @override
     def reorder(self, plan: Plan) -> Plan:
-        """Return the plan of these samples."""
         check_takable(plan, repr(self))
         if len(self.rows) and not (self.rows.min() >= 0 and self.rows.max() < len(plan)):
             raise PlanError(f"expected rows within 0:{len(plan)}, got {self.rows.min()}:{self.rows.max() + 1}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.core.selection import Selection
@@ -36,8 +37,8 @@ class Sequences(SampleTransform):
 
     final: bool = False
 
+    @override
     def plan(self, episodes: Episodes) -> Plan:
-        """Return the plan of all episodes."""
         return SequencePlan(episodes, self)
 
 
@@ -100,8 +101,8 @@ class SequencePlan(Plan):
     def __len__(self) -> int:
         return len(self.episodes)
 
+    @override
     def why_empty(self) -> str:
-        """Why there are no episodes."""
         return self.episodes.reason
 
     def resolve(self, positions: IntArray) -> tuple[Selection, ...]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
 from penstock.plan.base import DerivedPlan, Plan, PlanTransform, require_int
@@ -38,8 +40,8 @@ class Shard(PlanTransform):
         require_int(self, "count", 1)
         require_int(self, "index", 0, self.count - 1)
 
+    @override
     def reorder(self, plan: Plan) -> Plan:
-        """Return the plan of the shard."""
         return ShardPlan(plan, self)
 
 

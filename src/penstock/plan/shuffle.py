@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.errors import PlanError
@@ -56,8 +57,8 @@ class Shuffle(PlanTransform):
             require_int(self, "block", 1, LARGEST)
             require_int(self, "pool", 1, LARGEST)
 
+    @override
     def reorder(self, plan: Plan) -> Plan:
-        """Return the plan in shuffled order."""
         return ShuffledPlan(plan, self)
 
     def order(self, k: IntArray, n: int) -> IntArray:
@@ -99,8 +100,8 @@ class ShuffledPlan(Reordered):
         if len(upstream) > LARGEST:
             raise PlanError(f"expected a plan of at most 2^62 samples to shuffle, got {len(upstream)}")
 
+    @override
     def positions(self, k: IntArray) -> IntArray:
-        """Apply the permutation of each epoch."""
         epoch, x = self.locate(k)
         return k - x + self._shuffle.within(epoch, x, self.sizes(epoch))
 

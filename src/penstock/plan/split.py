@@ -8,6 +8,7 @@ from math import floor, isfinite
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.frozen import set_fields
 from penstock.errors import PlanError
@@ -57,8 +58,8 @@ class Split(EpisodeTransform):
         require_int(self, "part", 0, len(sizes) - 1)
         require_int(self, "seed", 0, (1 << 64) - 1)
 
+    @override
     def choose(self, episodes: Episodes) -> Episodes:
-        """Return the episodes of the part."""
         n = len(episodes)
         counts = self.counts(n)
         if sum(counts) > n:

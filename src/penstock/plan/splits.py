@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import IntArray, UInt64Array
 from penstock.core.narrowing import is_tuple
@@ -48,12 +49,12 @@ class SplitTree(Order):
         self.pieces = self._flat()
         self.bound = max(self._errors().values())
 
+    @override
     def picks(self, k: IntArray, source: IntArray, rank: IntArray) -> None:
-        """Down the tree, pick by pick."""
         mix_tree(k, self.pieces, source, rank)
 
+    @override
     def counts(self, k: int) -> IntArray:
-        """Down the tree, all of it."""
         counts = np.zeros(self.sources, np.int64)
         todo = [(0, k)]
         while todo:

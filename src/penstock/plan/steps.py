@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from typing_extensions import override
+
 from penstock.plan.anchored import EPISODE, AnchoredPlan, Output
 from penstock.plan.base import Plan, SampleTransform, View
 from penstock.plan.episodes import Episodes
@@ -41,8 +43,8 @@ class Steps(SampleTransform):
 
     next_observations: bool = False
 
+    @override
     def plan(self, episodes: Episodes) -> Plan:
-        """Return the plan of all steps."""
         outputs: list[Output] = [
             (path, path, EPISODE if align == "episode" else View(align, 0, 1))
             for path, align in episodes.aligns.items()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from typing_extensions import override
+
 from penstock.core.spec import Align
 from penstock.errors import PlanError, suggestion
 from penstock.plan.anchored import AnchoredPlan, Output
@@ -88,8 +90,8 @@ class TargetPairs(SampleTransform):
         if self.kind in NO_OFFSET and self.offset != 1:
             raise PlanError(f"expected no offset for kind {self.kind!r}, got {self.offset}; 'temporal' has one")
 
+    @override
     def plan(self, episodes: Episodes) -> Plan:
-        """Return the plan of all pairs."""
         outputs: list[Output] = []
         single: set[str] = set()
         for role, what in KINDS[self.kind].items():

@@ -29,6 +29,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import FloatArray, IntArray, UInt64Array
 from penstock.core.frozen import set_fields
@@ -90,8 +91,8 @@ class Weighted(PlanTransform):
         options = f"draw={self.draw!r}, seed={self.seed}, epoch_length={self.epoch_length}"
         return f"Weighted(n={len(self.weights)}, sha256={digest!r}, {options})"
 
+    @override
     def reorder(self, plan: Plan) -> Plan:
-        """Return the plan of the draws."""
         check_takable(plan, "weighted")
         if len(self.weights) != len(plan):
             raise PlanError(f"expected a weight for each of {len(plan):,} samples, got {len(self.weights):,}")

@@ -10,6 +10,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import BoolArray, IntArray
 from penstock.core.columns import Columns
@@ -165,6 +166,6 @@ class TakeEpisodes(EpisodeTransform):
 
     rows: IntArray
 
+    @override
     def choose(self, episodes: Episodes) -> Episodes:
-        """Return these rows."""
         return episodes.take(self.rows, "take")

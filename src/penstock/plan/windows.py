@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from operator import index
 from typing import Any, cast
 
+from typing_extensions import override
+
 from penstock.core.frozen import set_fields
 from penstock.errors import PlanError
 from penstock.plan.anchored import EPISODE, AnchoredPlan, Output, Pad
@@ -75,8 +77,8 @@ class Windows(SampleTransform):
         given = self.columns.items() if isinstance(self.columns, Mapping) else ((r[0], r[1:]) for r in self.columns)
         set_fields(self, columns=_ranges(given))
 
+    @override
     def plan(self, episodes: Episodes) -> Plan:
-        """Return the plan of all windows."""
         lo, hi = -self.past, self.length - self.past
         outputs, masks = _own_outputs(cast("tuple[Range, ...]", self.columns), episodes)
         named = {name for name, _, _ in outputs}

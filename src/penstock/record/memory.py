@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from typing_extensions import override
+
 from penstock.core.episode import Episode
 from penstock.formats.base.writer import Writer
 
@@ -30,8 +32,8 @@ class MemoryWriter(Writer):
         self.episodes.append(episode)
         return len(self.episodes) - 1
 
+    @override
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:
-        """Add or replace entries."""
         self.metadata.update(metadata)
 
     def close(self) -> None:

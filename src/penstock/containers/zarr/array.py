@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.cache import Cache
 from penstock.containers.zarr.chunks import Chunk, PlainChunk, chunk_of
@@ -144,8 +145,8 @@ class ZarrArray(ZarrRows):
                 if c not in self._piece_rows:
                     self.chunk(c)
 
+    @override
     def take(self, numbers: IntArray) -> AnyArray:
-        """Each piece is looked at once."""
         if len(numbers) == 0:
             return np.empty((0, *self.shape[1:]), self.dtype)
         rising = bool(np.all(numbers[1:] >= numbers[:-1]))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.zarr.blosc import MOST_BYTES, BloscBuffer
 from penstock.containers.zarr.metadata import ArrayMetadata
@@ -47,12 +48,12 @@ class PlainChunk(Chunk):
         self.piece_rows = rows
         self.nbytes = nbytes
 
+    @override
     def piece(self, p: int) -> ByteArray:
-        """All of it."""
         return self._raw
 
+    @override
     def whole(self, out: ByteArray) -> None:
-        """One copy."""
         out[:] = self._raw
 
 
@@ -64,16 +65,16 @@ class BloscChunk(Chunk):
         self._single = bool(buffer.block_bytes % row_bytes)
         self.piece_rows = rows if self._single else buffer.block_bytes // row_bytes
 
+    @override
     def piece(self, p: int) -> ByteArray:
-        """One block."""
         if not self._single:
             return self._buffer.block(p)
         out = np.empty(self._buffer.nbytes, np.uint8)
         self._buffer.whole(out)
         return out
 
+    @override
     def whole(self, out: ByteArray) -> None:
-        """Decoded in place."""
         self._buffer.whole(out)
 
 
@@ -88,15 +89,15 @@ class StreamChunk(Chunk):
         self._size = size
         self.piece_rows, self.nbytes = rows, nbytes
 
+    @override
     def piece(self, p: int) -> ByteArray:
-        """All of it."""
         found = self._decode(self._raw, self._size)
         if len(found) != self._size:
             raise FormatError(f"expected {self._size} bytes once decoded, got {_size_text(len(found), self._size)}")
         return found
 
+    @override
     def whole(self, out: ByteArray) -> None:
-        """Decoded, and a copy."""
         out[:] = self.piece(0)
 
 

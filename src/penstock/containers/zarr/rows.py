@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from penstock.core.arrays import AnyArray, ByteArray, IntArray, StructArray
 from penstock.core.narrowing import is_array, is_list
@@ -137,16 +138,16 @@ class MemoryRows(ZarrRows):
         self._raw = as_bytes(self.array)
         self._void = as_void(self.array)
 
+    @override
     def read_into(self, start: int, stop: int, out: AnyArray) -> None:
-        """One copy of bytes."""
         as_bytes(out)[:] = self._raw[start:stop]
 
+    @override
     def row(self, i: int) -> Any:
-        """One copy of a row."""
         return self.array[i].copy()
 
+    @override
     def take(self, numbers: IntArray) -> AnyArray:
-        """One gather."""
         return from_void(self._void[numbers], self.dtype, self.shape[1:])
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.zarr.metadata import GROUP, LARGEST_JSON
 from penstock.core.arrays import ByteArray
@@ -74,8 +75,8 @@ class DirectoryStore(ZarrStore):
                 raise
             raise FormatError(f"expected a readable file: {error}", path=self.name, where=key) from error
 
+    @override
     def has(self, key: str) -> bool:
-        """One look at the folder."""
         return (self.root / checked(key, self.name)).is_file()
 
     def states(self, key: str) -> Iterator[tuple[object, ...]]:
@@ -144,8 +145,8 @@ class ZipStore(ZarrStore):
             raise FormatError(f"{message}, got {len(data)}", **place)
         return np.frombuffer(data, np.uint8)
 
+    @override
     def has(self, key: str) -> bool:
-        """A look into the archive's table."""
         return self._prefix + checked(key, self.name) in self._members
 
     def states(self, key: str) -> Iterator[tuple[object, ...]]:
@@ -155,8 +156,8 @@ class ZipStore(ZarrStore):
             if "/" not in name[len(folder) :]:
                 yield name[len(folder) :], self._members[name].file_size, self._members[name].CRC
 
+    @override
     def close(self) -> None:
-        """Let go of the archive."""
         self._whole = None
 
 
@@ -191,8 +192,8 @@ class RemoteStore(ZarrStore):
         except OSError as error:
             raise FormatError(f"expected a value that can be read: {error}", path=self.name, where=key) from error
 
+    @override
     def has(self, key: str) -> bool:
-        """One request."""
         return bool(self._fs.isfile(self._place(key)))
 
     def states(self, key: str) -> Iterator[tuple[object, ...]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import override
 
 from penstock.containers.cache import Cache
 from penstock.containers.zarr.array import ZarrArray
@@ -92,10 +93,10 @@ class WritableRows(ZarrRows):
         """Decoded again each time, because rows may have changed."""
         self._held().read_into(start, stop, out)
 
+    @override
     def row(self, i: int) -> Any:
-        """One row, with its piece decoded."""
         return self._held().row(i)
 
+    @override
     def take(self, numbers: IntArray) -> AnyArray:
-        """Each piece decoded once."""
         return self._held().take(numbers)

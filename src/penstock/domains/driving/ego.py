@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import IntArray
 from penstock.core.columns import Columns
@@ -114,8 +115,8 @@ class EgoDataset(RasterDataset, EgoSamples):
         super().__init__(cfg, logs, timeline, rows, timeline.offsets, rasterizer, perturbation, options)
 
     @property
+    @override
     def sampling(self) -> Sampling:
-        """Contents of a sample."""
         return self.sampler.sampling
 
     def agent_samples(self, rows: IntArray) -> Columns:

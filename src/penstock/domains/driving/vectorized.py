@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.columns import Columns
@@ -74,8 +75,8 @@ class EgoDatasetVectorized(EgoSamples):
         return self.sampler.ego(rows, positions)
 
     @property
+    @override
     def sampling(self) -> Sampling:
-        """Contents of a sample."""
         return self.sampler.sampler.sampling
 
     def agent_samples(self, rows: IntArray) -> Columns:

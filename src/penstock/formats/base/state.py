@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Ragged, offsets_of
@@ -109,8 +110,8 @@ class StateSource(Source, Generic[S_co]):
         return self._state
 
     @property
+    @override
     def spec(self) -> Spec:
-        """Columns and spaces."""
         return self.state.spec
 
     @property
@@ -124,8 +125,8 @@ class StateSource(Source, Generic[S_co]):
         return self.state.fingerprint
 
     @property
+    @override
     def metadata(self) -> Mapping[str, Any]:
-        """Metadata of the whole dataset."""
         return self.state.metadata
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.zarr import ZarrRows
 from penstock.core.arrays import AnyArray, IntArray
@@ -64,16 +65,16 @@ class UpgradedRows(ZarrRows):
             out[field] = values
         return out
 
+    @override
     def present(self, start: int, stop: int) -> None:
-        """As the stored rows say."""
         self.stored.present(start, stop)
 
     def read_into(self, start: int, stop: int, out: AnyArray) -> None:
         """The stored rows, and a copy of each field."""
         self._upgraded(self.stored.read(start, stop), out)
 
+    @override
     def row(self, i: int) -> Any:
-        """As a range of one."""
         return self.read(i, i + 1)[0]
 
     def take(self, numbers: IntArray) -> AnyArray:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import Array, Ragged, offsets_of
@@ -170,8 +171,8 @@ class ArrowSource(StateSource[_FolderState]):
             return np.stack(frames).reshape(-1, *leaf.shape)
         return held[start:stop]
 
+    @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
-        """Each piece from its episode."""
         view, field = self.state, self.spec[column]
         first = self.rows(field.align)
         pieces = cut(first, selection.start, selection.length, selection.start)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.hdf5 import Dataset, File, Group
 from penstock.containers.hdf5.filters import FLETCHER32
@@ -97,8 +98,8 @@ class Hdf5Source(StateSource[_FilesState]):
         """`[E]` int64 the numbers in the groups' names; `0 .. E - 1` in a sound file."""
         return self.state.index.number
 
+    @override
     def read_ragged(self, column: str, selection: Selection) -> Ragged:
-        """One read a run."""
         return spread(self.state.data.ragged[column].read(selection.start, selection.length), selection)
 
     def episode_metadata(self, episodes: Sequence[int]) -> list[dict[str, Any]]:

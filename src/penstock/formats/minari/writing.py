@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.core.episode import Episode
 from penstock.core.narrowing import is_integer
@@ -56,8 +57,8 @@ class DatasetWriter(Writer):
         """The columns that episodes must have."""
         return self._plan.spec
 
+    @override
     def write(self, episode: Episode) -> int:
-        """Save one episode."""
         return self._commit([episode])[0]
 
     def write_all(self, episodes: Iterable[Episode]) -> list[int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.pickle import ColorSpace
 from penstock.containers.tar import TarAppender, member, walk
@@ -82,8 +83,8 @@ class SeedWriter(ShardWriter):
         check_spec(self._spec)
 
     @property
+    @override
     def spec(self) -> Spec:
-        """The columns that episodes must have."""
         return self._spec
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:

@@ -14,6 +14,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from typing_extensions import override
+
 from penstock.containers.tar import Members, TornError, walk
 from penstock.containers.tar.walk import with_advice
 from penstock.core.arrays import ByteArray
@@ -194,8 +196,8 @@ class ShardSource(StateSource[OpenedArchives]):
         """
         return self.state.stored.sample(i)
 
+    @override
     def close(self) -> None:
-        """Let go of the files."""
         self._state = None
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.tar import Members, stream
 from penstock.containers.tar.ahead import Ahead
@@ -139,8 +140,8 @@ class ShardIterator(BlockIterator):
         self._order: list[int] = (self._draw(0).permutation(order) if origin.shuffle else order).tolist()
         self._load(0, 0, 0, 0)
 
+    @override
     def __next__(self) -> Columns:
-        """The next block."""
         while self._held is None or self._given >= self._held.n:
             if self._held is not None:
                 self._place = self._after

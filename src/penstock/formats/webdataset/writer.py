@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.containers.npy import header_bytes
 from penstock.containers.tar import TarAppender, member
@@ -198,8 +199,8 @@ class NpyShardWriter(ShardWriter):
         self._extensions = own.extensions(source.spec)
 
     @property
+    @override
     def spec(self) -> Spec:
-        """The columns that episodes must have."""
         return self._description.spec
 
     def update_metadata(self, metadata: Mapping[str, Any]) -> None:

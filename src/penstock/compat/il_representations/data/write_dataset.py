@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import override
 
 from penstock.compat.il_representations.data.metadata import NAME, TRAJECTORY, Meta
 from penstock.compat.il_representations.envs.config import EnvConfig, current
@@ -128,8 +129,8 @@ class TaskWriter(Writer):
         """The columns that episodes must have."""
         return self._spec
 
+    @override
     def write(self, episode: Episode) -> int:
-        """Save one episode; returns its number."""
         late = {name: 1 if _late(path, self._spec[path]) else 0 for name, path in self._from.items()}
         columns = {name: episode.columns[path][late[name] :] for name, path in self._from.items()}
         return self._inner.write(Episode(self._inner.spec, columns, episode.id, episode.metadata))
@@ -138,8 +139,8 @@ class TaskWriter(Writer):
         """Add or replace entries of the description."""
         self._inner.update_metadata(metadata)
 
+    @override
     def close(self) -> None:
-        """Pack the archive."""
         self._inner.close()
 
 

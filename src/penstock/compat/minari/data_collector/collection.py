@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from typing_extensions import override
+
 from penstock.compat.minari.dataset.minari_storage import MinariStorage
 from penstock.compat.minari.dataset.staging import install
 from penstock.compat.minari.storage.datasets_root_dir import get_dataset_path
@@ -58,8 +60,8 @@ class Collection(Sink):
         if self._bytes > BATCH or time.monotonic() - self._since > PATIENCE:
             self.flush()
 
+    @override
     def flush(self) -> None:
-        """Save the pending episodes."""
         if self.pending:
             self.storage().append(list(self.pending))
             self.episodes += len(self.pending)
