@@ -82,7 +82,7 @@ S_co = TypeVar("S_co", bound=SourceState, covariant=True)
 
 
 class StateSource(Source, Generic[S_co]):
-    """Source whose properties and columns are those of its state.
+    """Source with the properties and columns of its state.
 
     A subclass assigns `_state` in `__init__`, and again in `refresh`. It assigns None in `close` if that closes files.
     It overrides what its readers do not do.
