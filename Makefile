@@ -51,7 +51,8 @@ docs: .venv/dev.stamp ## the site, in .build/site; a warning is an error
 	$(PYTHON) -m venv .build/peers
 	$(PEERS) -m pip install -qq --disable-pip-version-check $(TORCH)
 	$(PEERS) -m pip install -qq --disable-pip-version-check grain==0.2.18 jax torchdata==0.11.0 litdata==0.2.76 \
-		mosaicml-streaming==0.13.0 webdataset==1.0.2 datasets==5.0.1 zarr==2.18.7 numcodecs==0.15.1
+		mosaicml-streaming==0.13.0 webdataset==1.0.2 datasets==5.0.1 zarr==2.18.7 numcodecs==0.15.1 \
+		torchrl==0.14.1 cpprb==11.0.0 stable-baselines3==2.9.2 flashbax==0.1.3
 	$(PEERS) -m pip install -qq --disable-pip-version-check --no-deps trl==1.16.0 axolotl==0.19.0
 	@touch $@
 

@@ -64,6 +64,7 @@ COMMANDS = (
     Command("stream_packing", f"stream_packing.py --rounds 1 --sequences 100000 --peer {PEERS}"),
     Command("tiny_batches", f"tiny_batches.py --small --peer {PEERS}"),
     Command("loader", "loader.py"),
+    Command("replay", f"replay.py --peer {PEERS}"),
     Command("shards", f"shards.py --small --peer {PEERS}"),
     Command("cross_read_shards", f"cross_read_shards.py --peer {PEERS}"),
     Command("kill_reshape", "kill_reshape_replay.py --batches 160 --kills 8"),

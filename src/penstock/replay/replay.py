@@ -11,7 +11,6 @@ import hashlib
 import os
 import threading
 import time
-import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
@@ -24,7 +23,7 @@ from penstock.core.arrays import AnyArray, Float32Array, IntArray
 from penstock.core.boundary import loading_state
 from penstock.core.columns import Columns
 from penstock.core.episode import Episode
-from penstock.core.narrowing import is_array, is_integer, is_mapping
+from penstock.core.narrowing import is_integer
 from penstock.core.spec import Spec
 from penstock.core.turns import ForkSafeLock
 from penstock.data.map_dataset import MapDataset
@@ -43,6 +42,7 @@ from penstock.replay.ratio import SampleRatio
 from penstock.replay.reader import SampleReader
 from penstock.replay.samplers import ReplaySampler, UniformSampler
 from penstock.replay.samples import SampleLayout, Transitions
+from penstock.replay.saved import packed, unpacked
 from penstock.replay.segments import PARTS, SegmentStore, live_range
 from penstock.replay.sum_tree import key_of
 
@@ -139,6 +139,7 @@ class Replay(Writer):
         self._tail: EpisodeTail | None = None
         self._writer: ColumnsWriter | None = None
         self._draws: dict[int, IntArray] = {}
+        self._order: deque[int] = deque()  # the oldest first, for the first key of a dict is found slowly
         self._remembered = 0
         if replays is not None and self.path is None:
             raise PlanError(
@@ -448,7 +449,7 @@ class Replay(Writer):
         """
         with self._lock:
             lo, hi = self.anchors
-            sampler = {name: _packed(value) for name, value in self._drawing.state().items()}
+            sampler = {name: packed(value) for name, value in self._drawing.state().items()}
             state: dict[str, Any] = {"version": VERSION, "fingerprint": self.fingerprint, "drawn": self.drawn}
             state |= {"episodes": self.episodes, "anchors": [lo, hi], "expired": self.expired, "sampler": sampler}
             return state | {"journal": None if self._journal is None else self._journal.size}
@@ -480,9 +481,10 @@ class Replay(Writer):
                     f"expected {episodes} episodes with the samples {anchors[0]}:{anchors[1]}, as when the state was "
                     f"saved, got {self.episodes} with {self.anchors[0]}:{self.anchors[1]}"
                 )
-            self._drawing.restore({name: _unpacked(value) for name, value in state["sampler"].items()})
+            self._drawing.restore({name: unpacked(value) for name, value in state["sampler"].items()})
             self.drawn, self.expired = int(state["drawn"]), int(state["expired"])
             self._draws, self._remembered = {}, 0
+            self._order.clear()
             if self._journal is not None and state["journal"] is not None:
                 self._journal.resume(int(state["journal"]))
 
@@ -607,9 +609,10 @@ class Replay(Writer):
             draw: A draw of this run.
         """
         self._draws[draw.number] = draw.anchors
+        self._order.append(draw.number)
         self._remembered += len(draw.anchors)
         while self._remembered > REMEMBERED and len(self._draws) > 1:
-            self._remembered -= len(self._draws.pop(next(iter(self._draws))))
+            self._remembered -= len(self._draws.pop(self._order.popleft()))
 
     def _anchors_of(self, ticket: Ticket) -> IntArray:
         anchors = self._draws.get(ticket.position)
@@ -695,17 +698,3 @@ def _checked_priorities(priorities: Any, anchors: IntArray) -> Float32Array:
             "NaN, and take absolute errors"
         )
     return np.ascontiguousarray(given, np.float32)
-
-
-def _packed(value: Any) -> Any:
-    """An array as compressed bytes with its dtype and length; other values as they are."""
-    if not is_array(value):
-        return value
-    packed = np.frombuffer(zlib.compress(np.ascontiguousarray(value).tobytes(), 1), np.uint8)
-    return {"dtype": value.dtype.str, "bytes": packed}
-
-
-def _unpacked(value: Any) -> Any:
-    if not is_mapping(value):
-        return value
-    return np.frombuffer(zlib.decompress(np.asarray(value["bytes"], np.uint8).tobytes()), value["dtype"]).copy()

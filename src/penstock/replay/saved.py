@@ -1,0 +1,37 @@
+"""Arrays in saved states: compressed, with their dtype."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any
+
+import numpy as np
+
+from penstock.core.narrowing import is_array, is_mapping
+
+
+def packed(value: Any) -> Any:
+    """Return an array as compressed bytes with its dtype, and another value as it is.
+
+    Args:
+        value: A one-dimensional array, or a plain value.
+
+    Example:
+        >>> unpacked(packed(np.arange(3))).tolist()
+        [0, 1, 2]
+    """
+    if not is_array(value):
+        return value
+    data = np.frombuffer(zlib.compress(np.ascontiguousarray(value).tobytes(), 1), np.uint8)
+    return {"dtype": value.dtype.str, "bytes": data}
+
+
+def unpacked(value: Any) -> Any:
+    """Return the value that `packed` got.
+
+    Args:
+        value: Output of `packed`.
+    """
+    if not is_mapping(value):
+        return value
+    return np.frombuffer(zlib.decompress(np.asarray(value["bytes"], np.uint8).tobytes()), value["dtype"]).copy()
