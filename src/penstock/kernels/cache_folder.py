@@ -35,16 +35,18 @@ def cache_folder() -> Generator[None]:
         PenstockError: No folder can be written.
     """
     import numba  # heavy: loaded with the first kernel, not with the package
-    from numba.core import config
+    from numba.core import config as numba_config
+
+    config: Any = numba_config  # which makes its attributes when it is imported
 
     if _works(numba):
         yield
         return
-    before: Any = config.CACHE_DIR  # pyright: ignore[reportAttributeAccessIssue]
+    before = config.CACHE_DIR
     first = not _chosen
     if first:
         _chosen.append(_temporary())
-    config.CACHE_DIR = folder = _chosen[0]  # pyright: ignore[reportAttributeAccessIssue]
+    config.CACHE_DIR = folder = _chosen[0]
     try:
         if not _works(numba):
             raise PenstockError(f"expected a folder to cache compiled kernels in, got {folder}; set NUMBA_CACHE_DIR")
@@ -56,7 +58,7 @@ def cache_folder() -> Generator[None]:
             )
         yield
     finally:
-        config.CACHE_DIR = before  # pyright: ignore[reportAttributeAccessIssue]
+        config.CACHE_DIR = before
 
 
 def _works(numba: Any) -> bool:

@@ -103,7 +103,9 @@ class RowMap:
         last = len(self.buffer) - 1
         begin = np.minimum(np.maximum(self.first.searchsorted(start, side="right") - 1, 0), last)
         end = np.minimum(np.maximum(self.first.searchsorted(start + length - 1, side="right"), begin + 1), last + 1)
-        runs = np.concatenate([np.arange(a, b) for a, b in zip(begin.tolist(), end.tolist(), strict=True)] or [begin])
+        runs = np.concatenate(
+            [np.arange(a, b, dtype=np.int64) for a, b in zip(begin.tolist(), end.tolist(), strict=True)] or [begin]
+        )
         return self.buffer[runs]
 
 

@@ -40,8 +40,9 @@ class PositionStore:
         self.hits = self.misses = 0
         self.added = self.turned_away = 0  # positions of later uses that were kept, and for which there was no room
         self._lock = threading.Lock()
-        self._words = np.empty(min(FIRST_WORDS, limit // 8), np.int64)
-        self._end = self._held = 0  # words of the log, and words of its live records
+        self._words: Int = np.empty(min(FIRST_WORDS, limit // 8), np.int64)
+        self._end: int = 0  # words of the log
+        self._held: int = 0  # words of its live records
         self._where, self._base = np.zeros(0, np.int64), 0
         self._width: int | None = None  # of the rows, as of a block
 

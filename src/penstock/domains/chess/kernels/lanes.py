@@ -8,7 +8,7 @@ instructions with LLVM's builder. Numba's cache does not see a change in this fi
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -40,7 +40,7 @@ def _constant(kind: Value, value: object) -> Value:
 def _undefined(kind: Value) -> Value:
     from llvmlite import ir
 
-    return ir.Constant(kind, ir.Undefined)
+    return ir.Constant(kind, cast("Any", ir).Undefined)
 
 
 def _splat(builder: Builder, value: Value, lanes: int) -> Value:

@@ -29,7 +29,7 @@ def nearest_lines(lines: FloatArray, bounds: FloatArray, centre: FloatArray, rea
     if bounds.shape != (len(lines), 2, 2) or len(out) != len(centre):
         raise ValueError(f"expected bounds of {len(lines)} lines and room for {len(centre)} samples, got {len(out)}")
     out.fill(-1)
-    _nearest_lines(lines, bounds, centre, reach, out, np.empty(out.shape[1]))
+    _nearest_lines(lines, bounds, centre, reach, out, np.empty(int(out.shape[1])))
 
 
 def move_lines(

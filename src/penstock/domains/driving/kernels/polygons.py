@@ -11,6 +11,7 @@ arrays. Reference: `tests/domains/driving/reference/polygons.py`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any, cast
 
 import numpy as np
 
@@ -95,7 +96,9 @@ def _emit_blend(bits: int) -> Callable[..., None]:
 
         def spread(packed: Value, order: list[int]) -> Value:
             mask = ir.Constant(ir.VectorType(word, len(order)), order)
-            return builder.shuffle_vector(builder.bitcast(packed, four), ir.Constant(four, ir.Undefined), mask)
+            return builder.shuffle_vector(
+                builder.bitcast(packed, four), ir.Constant(four, cast("Any", ir).Undefined), mask
+            )
 
         addresses = (builder.sub(at, across), at, builder.add(at, across))
         places = [builder.inttoptr(address, pixel.as_pointer()) for address in addresses]

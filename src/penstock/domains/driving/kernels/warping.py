@@ -10,7 +10,7 @@ The caller owns the image and the output. Reference: `tests/domains/driving/refe
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -88,11 +88,11 @@ def _emit_mix_two(builder: Builder, dst: Value, src: Value, first: Value, second
 
     def lanes(first_lane: int) -> Value:
         mask = ir.Constant(ir.VectorType(word, 4), [first_lane + k for k in range(4)])
-        return builder.zext(builder.shuffle_vector(both, ir.Constant(pair, ir.Undefined), mask), wide)
+        return builder.zext(builder.shuffle_vector(both, ir.Constant(pair, cast("Any", ir).Undefined), mask), wide)
 
     def spread(weight: Value) -> Value:
-        one = builder.insert_element(ir.Constant(wide, ir.Undefined), builder.trunc(weight, word), word(0))
-        return builder.shuffle_vector(one, ir.Constant(wide, ir.Undefined), ir.Constant(wide, None))
+        one = builder.insert_element(ir.Constant(wide, cast("Any", ir).Undefined), builder.trunc(weight, word), word(0))
+        return builder.shuffle_vector(one, ir.Constant(wide, cast("Any", ir).Undefined), ir.Constant(wide, None))
 
     mixed = builder.add(builder.mul(lanes(0), spread(first)), builder.mul(lanes(4), spread(second)))
     total = builder.trunc(builder.lshr(mixed, ir.Constant(wide, [4] * 4)), narrow)
