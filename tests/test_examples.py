@@ -63,3 +63,18 @@ def test_a_transform_that_draws_from_torch_is_seeded_by_the_row(transforms: dict
     assert len(np.unique(one, axis=0)) == 30
     np.testing.assert_array_equal(one, rows(0, 30, 3))
     assert not np.array_equal(one, rows(1, 7, 0))
+
+
+def test_a_decision_transformer_learns_from_returns(tmp_path: Path) -> None:
+    script = runpy.run_path(str(EXAMPLES / "decision_transformer.py"))
+    script["record"](str(tmp_path / "few"), 6)
+    windows = script["samples"](str(tmp_path / "few"))
+    batch = windows[:]
+    last = batch["returns_to_go"][:, -1]
+    assert sorted(last.tolist()) == sorted(
+        float(n) for episode in penstock.open(tmp_path / "few") for n in range(1, len(episode) + 1)
+    )
+    assert batch["mask"].sum(axis=1).tolist() == np.minimum(batch["timesteps"][:, -1] + 1, 20).tolist()
+    losses, reached = script["run"](tmp_path, recorded=8, updates=14, wanted=(20.0,), played=1)
+    assert np.mean(losses[-4:]) < np.mean(losses[:4])
+    assert reached[0] >= 1
