@@ -54,7 +54,7 @@ def uniform_anchors(key: np.uint64, number: int, lo: int, hi: int, n: int) -> In
 
     Example:
         >>> uniform_anchors(np.uint64(7), 0, 10, 20, 4).tolist()
-        [13, 12, 10, 14]
+        [17, 14, 16, 13]
     """
     _check_range(lo, hi)
     anchors = np.empty(n, np.int64)

@@ -146,12 +146,12 @@ def _descend(values: Float32Array | FloatArray, begin: int, mass: float) -> tupl
     p = one + (np.float64(values[b + 2]) + values[b + 3])
     q = p + (two + (np.float64(values[b + 6]) + values[b + 7]))
     r = q + (three + (np.float64(values[b + 10]) + values[b + 11]))
-    b += 4 * (np.int64(mass >= p) + np.int64(mass >= q) + np.int64(mass >= r))
+    b += 4 * (int(mass >= p) + int(mass >= q) + int(mass >= r))
     mass -= r if mass >= r else q if mass >= q else p if mass >= p else 0.0
     p = np.float64(values[b])
     q = p + values[b + 1]
     r = q + values[b + 2]
-    b += np.int64(mass >= p) + np.int64(mass >= q) + np.int64(mass >= r)
+    b += int(mass >= p) + int(mass >= q) + int(mass >= r)
     mass -= r if mass >= r else q if mass >= q else p if mass >= p else 0.0
     if not values[b] > 0:  # sums were rounded, so that the mass passed the last positive value
         while b > begin and not values[b] > 0:
