@@ -59,8 +59,9 @@ class SimpleChunkExtractor(ShufflingChunkPool):
 
     def _place(self, arrival: Arrival) -> Move:
         move, left = super()._place(arrival), list[str]()
-        while len(self._sources) > 1 and self._sources[1][0] <= self._shuffler.window[0]:
-            left.append(self._leave())
+        sources = self._window.sources
+        while len(sources) > 1 and sources[1][0] <= self._shuffler.window[0]:
+            left.append(self._window.leave())
         return replace(move, left=tuple(left))
 
 

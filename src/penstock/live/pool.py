@@ -1,12 +1,16 @@
-"""`ShufflingChunkPool`: draws chunks from a window of the newest, with a seed."""
+"""`ShufflingChunkPool`: draws chunks from a window of the newest, with a seed.
+
+The pool numbers draws, writes or replays the moves of its `ChunkWindow`, and logs the draws that were not taken yet,
+which a state repeats. `StreamShuffler` decides which number is drawn, and `UseCounts` how often it was used before. One
+lock guards all of them, and a draw waits on it for chunks.
+"""
 
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,15 +19,15 @@ import numpy.typing as npt
 from penstock.core.boundary import loading_state
 from penstock.errors import PlanError, StateError
 from penstock.flow.queue import QueueClosed, wait_until
-from penstock.live.events import Event, EventLog, SourceLeft, SourcePlaced, SourceRemoved
+from penstock.live.events import EventLog
 from penstock.live.hanse import Float, HanseSampling
 from penstock.live.journal import Arrival, Journal, Move
 from penstock.live.stream_shuffler import StreamShuffler
+from penstock.live.window import ChunkWindow, UseCounts
 
 Int = npt.NDArray[np.int64]
 
 OPEN, REJECTED = -1, -2  # in place of the use count of a draw
-_NOTHING = Arrival("", "", 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,16 +91,12 @@ class ShufflingChunkPool:
             raise PlanError(f"expected a window of at least one chunk and at least one pass, got {size} and {passes}")
         self.size, self.seed, self.passes = size, seed, passes
         self._journal, self._replay, self._hanse = journal, replay, hanse
-        self._events = events
         self._changed = threading.Condition(threading.RLock())
         self._shuffler = StreamShuffler(seed)
-        self._sources: deque[tuple[int, Arrival]] = deque()
-        self._chunks = 0  # of these sources
-        self._upper = self._next = self._moves = 0
-        self._uses, self._base = np.zeros(0, np.int32), 0
+        self._window, self._uses = ChunkWindow(size, events), UseCounts()
+        self._next = self._moves = 0
         self._log: deque[Draws] = deque()  # drawn and not yet taken
         self._again: deque[Draws] = deque()  # of a loaded state, returned before others
-        self._newest, self._anchor, self._since = "", "", 0
         self._finished, self._closed = replay is not None, False
 
     @property
@@ -124,13 +124,13 @@ class ShufflingChunkPool:
     @property
     def newest(self) -> str:
         """Greatest key of all sources that arrived."""
-        return self._newest
+        return self._window.newest
 
     @property
     def sources(self) -> list[tuple[int, Arrival]]:
         """First number and description of each source of the window, oldest first."""
         with self._changed:
-            return list(self._sources)
+            return list(self._window.sources)
 
     def arrive(self, arrivals: Iterable[Arrival]) -> None:
         """Append sources, oldest first. Takes effect before the next draw; none once the pool is closed.
@@ -204,7 +204,7 @@ class ShufflingChunkPool:
             use = draws.use.copy()
             use[is_open] = np.where(accepted, 0, REJECTED)
             counted = np.flatnonzero(is_open)[accepted]
-            use[counted] = self._count(draws.number[counted])
+            use[counted] = self._uses.count(draws.number[counted])
             decided = replace(draws, use=use)
             self._log = deque(decided if held.seq == draws.seq else held for held in self._log)
             return decided
@@ -232,15 +232,9 @@ class ShufflingChunkPool:
         if len(number) == 0:
             self._shuffler.restart()
             number = self._shuffler.draw(n)
-        use = np.full(len(number), OPEN) if self._hanse is not None else self._count(number)
+        use = np.full(len(number), OPEN) if self._hanse is not None else self._uses.count(number)
         self._next += len(number)
         return Draws(self._next - len(number), number, use, self._shuffler.passes)
-
-    def _count(self, number: Int) -> Int:
-        """Return how often each chunk was used before, and count this use."""
-        before = self._uses[number - self._base].astype(np.int64)
-        self._uses[number - self._base] += 1
-        return before
 
     def _replay_moves(self) -> None:
         """Apply the moves that take effect before the next draw."""
@@ -257,79 +251,50 @@ class ShufflingChunkPool:
 
     def _place(self, arrival: Arrival) -> Move:
         """Number a source, and remove sources that the window does not need any more."""
-        lo = self._upper
-        self._upper += arrival.count
-        self._sources.append((lo, arrival))
-        self._chunks += arrival.count
+        lo = self._window.place(arrival, started=self._next > 0)
         self._moves += 1
-        self._newest = max(self._newest, arrival.key)
-        if self._next > 0 or arrival.key > self._anchor:
-            self._since += arrival.count
-        self._tell(SourcePlaced(lo, arrival))
         left: list[str] = []
-        while len(self._sources) > 1 and self._chunks - self._sources[0][1].count >= self.size:
-            left.append(self._leave())
+        while self._window.overfull:
+            left.append(self._window.leave())
         self._move_window()
         return Move(self._next, lo, arrival, tuple(left))
 
-    def _leave(self) -> str:
-        """Remove the oldest source and return its name."""
-        first, gone = self._sources.popleft()
-        self._chunks -= gone.count
-        self._tell(SourceLeft(first))
-        return gone.name
-
     def _remove(self, number: int) -> Move | None:
         """Remove the source of a chunk from the window; None if it is not in the window."""
-        at = bisect_right(self._sources, number, key=_first) - 1
-        lo, arrival = self._sources[at] if at >= 0 else (0, _NOTHING)
-        if number >= lo + arrival.count:
+        removed = self._window.remove(number)
+        if removed is None:
             return None
-        del self._sources[at]
-        self._chunks -= arrival.count
+        lo, arrival = removed
         self._moves += 1
         self._shuffler.remove(lo, lo + arrival.count)
-        self._tell(SourceRemoved(lo, arrival))
         return Move(self._next, lo, None, (arrival.name,))
 
     def _move_window(self) -> None:
         """Update the window, for every move: draws depend on the moves, not on how the moves are grouped."""
-        # Without removed sources, this is `upper - size`, or where the oldest source begins.
-        lo = max(self._shuffler.window[0], self._sources[0][0] + max(0, self._chunks - self.size))
-        self._shuffler.extend(lo, self._upper)
-        needed = self._upper - self._base
-        if needed > len(self._uses):
+        lo, upper = max(self._shuffler.window[0], self._window.first), self._window.upper
+        self._shuffler.extend(lo, upper)
+        if not self._uses.has_room(upper):
             opened = [int(d.number.min()) for d in self._log if (d.use == OPEN).any()]
-            base = min([lo, *opened])
-            grown = np.zeros(max(self._upper - base, 2 * (self._upper - lo)), np.int32)
-            held = self._uses[base - self._base : self._upper - self._base]
-            grown[: len(held)] = held
-            self._uses, self._base = grown, base
-
-    def _tell(self, event: Event) -> None:
-        if self._events is not None:
-            self._events.append(event)
+            self._uses.reach(lo, min([lo, *opened]), upper)
 
     def anchor(self) -> str:
         """Return the key that chunks are counted from; empty before one was set."""
-        return self._anchor
+        return self._window.anchor
 
     def set_anchor(self, key: str) -> None:
         """Count from a key: `chunks_since_anchor` becomes the chunks of the window's sources above it."""
         with self._changed:
-            self._anchor = key
-            self._since = sum(arrival.count for _, arrival in self._sources if arrival.key > key)
+            self._window.set_anchor(key)
 
     def reset_anchor(self) -> str:
         """Count from now on: set the anchor to the greatest key so far, and return it."""
         with self._changed:
-            self._anchor, self._since = self._newest, 0
-            return self._anchor
+            return self._window.reset_anchor()
 
     @property
     def chunks_since_anchor(self) -> int:
         """Return how many chunks arrived since the anchor: at the start, chunks of greater keys; later all."""
-        return self._since
+        return self._window.since
 
     def oldest(self) -> int:
         """The least number that may still be read: of the window, and of draws that are not yet `taken`."""
@@ -343,15 +308,13 @@ class ShufflingChunkPool:
         """
         with self._changed:
             log = [draws for draws in self._log if draws.end > taken]
-            lo, hi = max(self.oldest(), self._base), self._upper
-            names = ("size", "seed", "upper", "next", "moves", "newest", "anchor", "since")
-            held = {"size": self.size, "seed": self.seed}
+            base = max(self.oldest(), self._uses.base)
             return {
-                **{name: held.get(name, getattr(self, f"_{name}", None)) for name in names},
+                **{"size": self.size, "seed": self.seed, "next": self._next, "moves": self._moves},
+                **self._window.state_dict(),
                 "shuffler": self._shuffler.state_dict(),
-                "sources": [[first, *astuple(arrival)] for first, arrival in self._sources],
-                "uses": self._uses[lo - self._base : hi - self._base].copy(),
-                "base": lo,
+                "uses": self._uses.part(base, self._window.upper),
+                "base": base,
                 "log": [[d.seq, d.number.copy(), d.use.copy(), d.epoch] for d in log],
                 "largest": None if self._hanse is None else self._hanse.largest,
             }
@@ -362,12 +325,8 @@ class ShufflingChunkPool:
         with self._changed:
             self._check(state)
             self._shuffler.load_state_dict(state["shuffler"])
-            self._sources = deque((int(lo), Arrival(*described)) for lo, *described in state["sources"])
-            self._chunks = sum(arrival.count for _, arrival in self._sources)
-            for name in ("upper", "next", "moves", "since", "base"):
-                setattr(self, f"_{name}", int(state[name]))
-            self._newest, self._anchor = str(state["newest"]), str(state["anchor"])
-            self._uses = np.array(state["uses"], np.int32)
+            self._next, self._moves = int(state["next"]), int(state["moves"])
+            self._uses.load(state["uses"], int(state["base"]))
             log = [
                 Draws(int(seq), np.array(number, np.int64), np.array(use, np.int64), int(epoch))
                 for seq, number, use, epoch in state["log"]
@@ -376,8 +335,7 @@ class ShufflingChunkPool:
                 self._hanse.largest = float(state["largest"])
             self._log = deque(log)
             self._again = deque(self._log)
-            for lo, arrival in self._sources:
-                self._tell(SourcePlaced(lo, arrival))
+            self._window.load_state_dict(state)
             if self._journal is not None:
                 self._journal.resume(self._moves)
 
@@ -386,10 +344,5 @@ class ShufflingChunkPool:
         given = {"size": state.get("size"), "seed": state.get("seed"), "hanse": state.get("largest") is not None}
         if mine != given:
             raise StateError(f"expected the state of a pool with {mine}, got one with {given}")
-        if self._next or self._upper:
+        if self._next or self._window.upper:
             raise StateError("expected a pool that has not begun yet, to load a state into")
-
-
-def _first(source: tuple[int, Arrival]) -> int:
-    """Return the first number of a source."""
-    return source[0]
