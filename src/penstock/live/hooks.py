@@ -42,3 +42,23 @@ class ChunkFunctions:
     weights: Callable[[Frames], Float] | None = None
     encode: Callable[[Frames, Int], Array] | None = None
     unverified: bool = False
+
+    @property
+    def needs_whole(self) -> bool:
+        """Whether all frames of a chunk are needed, whatever positions are wanted."""
+        return self.transform is not None or self.weights is not None
+
+    def rows(self, frames: Frames, places: Int) -> Array:
+        """Return the rows of the positions `places`, encoded if there is a function for it."""
+        if self.encode is not None and len(places):
+            return self.encode(frames, places)
+        return frames if len(places) == len(frames) and ascending(places) else frames[places]
+
+
+def ascending(places: Int) -> bool:
+    """Return whether places are strictly ascending.
+
+    >>> ascending(np.array([1, 4])), ascending(np.array([1, 1]))
+    (True, False)
+    """
+    return len(places) < 2 or bool((places[1:] > places[:-1]).all())

@@ -27,6 +27,7 @@ from penstock.flow.queue import SLICE
 from penstock.live.account import ChunkAccount, Outcome
 from penstock.live.block import Block
 from penstock.live.catalog import ChunkCatalog
+from penstock.live.chunk_loader import ChunkLoader
 from penstock.live.chunk_sources import ChunkSourceLoader
 from penstock.live.chunk_stages import ChunkStages
 from penstock.live.chunks import ChunkReader, Loaded, Unpacked
@@ -128,9 +129,9 @@ class LiveStream:
                 each.gauges["part_of"] = f"{runs_it}{self._suffix}"  # whose threads do its work
                 if each not in self._metrics.stages.values():  # several streams may have it
                     self._metrics.stages[f"{each.name}{self._suffix}"] = each
-        self._reader = ChunkReader(
-            self._catalog, unpacker, hooks, self._hanse, stage, self._store, account=self.account, events=self.events
-        )
+        weighs = self._hanse is not None
+        self._loader = ChunkLoader(self._catalog, hooks, stage, self.account, self.events, weighs=weighs)
+        self._reader = ChunkReader(self._loader, unpacker, self._hanse, self._store)
         self.maps: list[OrderedMap[Any, Any]] = []
         limits = PrefetchLimits(n, 2 * n + 2, o.nbytes)
         if self._hanse is None:
@@ -300,7 +301,7 @@ class LiveStream:
 
     def fetch(self, number: int, places: npt.NDArray[np.int64]) -> Block | None:
         """Return frames by reference; None if they cannot be read."""
-        return self._reader.fetch(number, places)
+        return self._loader.fetch(number, places)
 
     def forget(self) -> None:
         """Forget chunks that can neither be drawn nor be referenced any more. Any thread.

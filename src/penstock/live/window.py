@@ -1,8 +1,8 @@
 """`ChunkWindow`: the sources of a window of the newest chunks and their numbers; `UseCounts`: how often each was used.
 
-Chunks are numbered in the order of arrival, and no number is used again. The oldest source leaves when the other sources
-have `size` chunks, so a window has at most `size` chunks and one source more. A source that is removed leaves a gap in
-the numbers. Both classes are part of a pool, whose lock guards them.
+Chunks are numbered in the order of arrival, and no number is used again. The oldest source leaves when the others have
+`size` chunks, so a window has less than `size` chunks and one source more. A source that is removed leaves a gap in the
+numbers. Both classes are part of a pool, whose lock guards them.
 """
 
 from __future__ import annotations
