@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -98,6 +98,22 @@ class Selection:
         width = self.shape[1]
         a, b = int(self.at.searchsorted(lo * width)), int(self.at.searchsorted(hi * width))
         return self._part(slice(a, b), slice(lo, hi), lo * width)
+
+    def narrowed(self, width: int) -> Selection:
+        """Return the same spans in a grid of another width. No span may reach beyond it.
+
+        Args:
+            width: Steps of each sample.
+
+        Example:
+            >>> one = np.array([0, 1])
+            >>> Selection(one * 0, one * 10, one * 0 + 3, one * 5, (2, 5)).narrowed(3).rows().tolist()
+            [[0, 1, 2], [10, 11, 12]]
+        """
+        n, before = self.shape
+        if width == before:
+            return self
+        return replace(self, at=self.at // before * width + self.at % before, shape=(n, width))
 
     def of(self, source: int) -> Selection:
         """Return the spans that read from one source, in the same grid.

@@ -25,6 +25,7 @@ from penstock.data.scan import By, WeightFn, sample_weights, scan
 from penstock.errors import ArgumentError, PlanError, SpecError, StateError
 from penstock.formats.base.source import Source
 from penstock.plan.base import MarkKind, Plan, PlanTransform, chained
+from penstock.plan.batched import Batches, Ramp
 from penstock.plan.goals import Goals, Strategy
 from penstock.plan.nominal import Nominal
 from penstock.plan.pack import Pack
@@ -585,6 +586,42 @@ class MapDataset:
             False
         """
         return _with_function(self, Mapped.of(fn, seed, version))
+
+    def batches(
+        self,
+        size: Ramp | None = None,
+        *,
+        tokens: Ramp | None = None,
+        multiple: int = 1,
+        sort: bool = True,
+        window: int = 65536,
+        seed: int = 0,
+    ) -> MapDataset:
+        """Plan batches of similar length, for `Loader(dataset)`. See `penstock.plan.Batches`.
+
+        Call it last, after `shuffle`, `mix` and `pack`; `map` may follow. Whole episodes (`sequences`) are padded to
+        the longest of their batch.
+
+        Args:
+            size: Most samples of a batch over all ranks, at least 1, or a ramp such as `[(0, 64), (10_000, 256)]`:
+                batches of 64 before position 10,000 and of 256 after. The default is None: no limit.
+            tokens: Most places of a batch over all ranks with its padding, at least 1, or a ramp. The default is None:
+                no limit.
+            multiple: Batches are padded to a width that is a multiple of this. The default is 1.
+            sort: Whether to sort by length, and shuffle the batches. False keeps the order. The default is True.
+            window: Samples that are sorted together, at least 1. The default is 65536.
+            seed: Seed of the order of batches. The default is 0.
+
+        Raises:
+            PlanError: Neither `size` nor `tokens` is given, or one is out of range.
+
+        Example:
+            >>> import numpy as np, penstock
+            >>> data = penstock.from_arrays({"x": np.arange(12)}, lengths=[1, 5, 2, 4]).sequences()
+            >>> sorted(batch["x"].shape for batch in penstock.Loader(data.batches(tokens=10)))
+            [(2, 2), (2, 5)]
+        """
+        return self.apply(Batches(size, tokens, multiple, sort, window, seed))
 
     def goals(
         self,

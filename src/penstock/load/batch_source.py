@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from penstock.core.blocks import BlockIterator
 from penstock.core.columns import Columns
+from penstock.core.selection import Selection
 from penstock.data.iter_dataset import IterDataset
 from penstock.data.map_dataset import LONGEST_SEARCH, MapDataset
 from penstock.data.recycler import Recycler
@@ -20,6 +21,7 @@ from penstock.load.ranks import Ranks
 from penstock.load.seams import MixRecord, records
 from penstock.load.skips import LARGEST, Skips
 from penstock.load.ticket import Batch, Ticket
+from penstock.plan.batched import BatchedPlan
 
 Int = npt.NDArray[np.int64]
 State = dict[str, Any]
@@ -171,7 +173,7 @@ class PositionSource:
 
     Args:
         dataset: The dataset.
-        batch_size: Samples of a batch over all ranks.
+        batch_size: Samples of a batch over all ranks, or None if the plan of the dataset has batches.
         drop_last: Whether to drop a short last batch.
         ranks: Rank and world of this process.
         memory: Bytes of buffers to keep for reuse.
@@ -181,7 +183,7 @@ class PositionSource:
     """
 
     dataset: MapDataset
-    batch_size: int
+    batch_size: int | None
     drop_last: bool = False
     ranks: Ranks = ALONE
     memory: int = 1 << 30
@@ -205,6 +207,11 @@ class PositionSource:
         """Fingerprint of the dataset."""
         return self.dataset.fingerprint
 
+    @property
+    def step(self) -> int:
+        """Samples of a batch over all ranks, or 1 if the plan of the dataset has batches."""
+        return self.batch_size or 1
+
     def start(self) -> State:
         """Return the state at position 0."""
         return {"position": 0}
@@ -217,8 +224,25 @@ class PositionSource:
         """
         if self.dataset.plan.empty:
             return 0
+        if self.batch_size is None:
+            begin, end = (self.dataset.plan.start(e) for e in (epoch, epoch + 1))
+            return len(self._kept_edges(begin, end)) - 1 if begin < end else 0
         lo, hi = (self.skips.kept_before(self.dataset.plan.start(e)) for e in (epoch, epoch + 1))
         return (hi - lo) // self.batch_size if self.drop_last else -(-(hi - lo) // self.batch_size)
+
+    def _kept_edges(self, lo: int, hi: int) -> Int:
+        """Kept numbers `[b + 1]` at which planned batches begin and end, from position `lo` to `hi - 1`."""
+        plan = self.dataset.plan
+        assert isinstance(plan, BatchedPlan)  # else the source has a batch size
+        edges = plan.edges(lo, hi)
+        return np.unique([self.skips.kept_before(edge) for edge in edges.tolist()]) if len(self.skips) else edges
+
+    def _edges(self, lo: int, hi: int) -> Int:
+        """Kept numbers `[b + 1]` at which the batches of a job begin and end, from `lo` on and at most to `hi`."""
+        stop = min(lo + self._samples_a_job(), hi)
+        if self.batch_size is not None:
+            return np.append(np.arange(lo, stop, self.batch_size), stop)
+        return self._kept_edges(self.skips.position(lo), self.skips.position(stop - 1) + 1)
 
     def epoch_slice(self, position: int) -> EpochSlice | None:
         """Return the rest of an epoch from a position on, or a later epoch if the rest has no batch.
@@ -247,7 +271,7 @@ class PositionSource:
         epoch = int(plan.locate(np.array([skips.position(lo)]))[0][0])
         after = plan.start(epoch + 1)
         hi = skips.kept_before(after)
-        return EpochSlice(epoch, lo, hi - (hi - lo) % self.batch_size if self.drop_last else hi, after)
+        return EpochSlice(epoch, lo, hi - (hi - lo) % self.step if self.drop_last else hi, after)
 
     def batch(self, epoch_slice: EpochSlice, lo: int) -> tuple[Batch, State]:
         """Load one batch.
@@ -256,7 +280,8 @@ class PositionSource:
             epoch_slice: Samples of the epoch.
             lo: First kept sample of the batch, over all ranks.
         """
-        return self._load(lo, min(lo + self.batch_size, epoch_slice.hi), epoch_slice, untimed)[0]
+        edges = self._edges(lo, min(lo + self.step, epoch_slice.hi))
+        return self._load(edges[:2], epoch_slice, untimed)[0]
 
     def epoch(self, state: State) -> int | None:
         """Return the epoch of a state.
@@ -280,62 +305,78 @@ class PositionSource:
             return
         lo = epoch_slice.lo
         while lo < epoch_slice.hi:
-            hi = min(lo + self._samples_a_job(), epoch_slice.hi)
+            edges = self._edges(lo, epoch_slice.hi)
+            hi = int(edges[-1])
             yield Job(
-                lambda timed, lo=lo, hi=hi: self._load(lo, hi, epoch_slice, timed),
+                lambda timed, edges=edges: self._load(edges, epoch_slice, timed),
                 (hi - lo) * self.row.nbytes // self.ranks.world,
             )
             lo = hi
 
     def _samples_a_job(self) -> int:
         if not self.row.measured:
-            return self.batch_size
+            return self.step
         block = max(PLAN_BLOCK, min(TINY_BLOCK, TINY_BYTES // self.row.nbytes))
         rows = min(block, max(min(JOB_BYTES, self.memory // LEAST_JOBS) // self.row.nbytes, 1))
-        return max(rows * self.ranks.world // self.batch_size, 1) * self.batch_size
+        return max(rows * self.ranks.world // self.step, 1) * self.step
 
-    def _load(self, lo: int, hi: int, epoch_slice: EpochSlice, timed: Timed) -> Batches:
+    def _load(self, edges: Int, epoch_slice: EpochSlice, timed: Timed) -> Batches:
+        lo, hi = int(edges[0]), int(edges[-1])
         try:
-            kept, cuts = self.shares(lo, hi)
+            kept, cuts = self.shares(edges)
             positions = self.skips.positions(kept)
             selections = timed("plan", lambda: self.dataset.resolve(positions))
-            block = timed("fetch", lambda: self.dataset.read(selections, self.recycler.empty))
-            self.row.measure(block)
-            batches = timed("map" if self.dataset.maps else "cut", lambda: self._cut(block, positions, cuts, lo))
-            nexts = range(lo + self.batch_size, hi, self.batch_size)
-            after = [*self.skips.positions(np.array(nexts, np.int64)).tolist(), self._after(hi, epoch_slice)]
+            if self.batch_size is None:
+                blocks = timed("fetch", lambda: self._trimmed(selections, edges, cuts))
+            else:
+                block = timed("fetch", lambda: self.dataset.read(selections, self.recycler.empty))
+                self.row.measure(block)
+                blocks = [block.take(slice(a, b)) for a, b in pairwise(cuts.tolist())]
+            batches = timed("map" if self.dataset.maps else "cut", lambda: self._cut(blocks, positions, cuts, edges))
+            after = [*self.skips.positions(edges[1:-1]).tolist(), self._after(hi, epoch_slice)]
             return [(batch, {"position": position}) for batch, position in zip(batches, after, strict=True)]
         except Exception as error:
             where = f"{self.skips.position(lo)}:{self.skips.position(hi - 1) + 1}"
             raise WorkerError(f"positions {where} could not be loaded: {type(error).__name__}: {error}") from error
 
+    def _trimmed(self, selections: Sequence[Selection], edges: Int, cuts: Int) -> list[Columns]:
+        """Read each batch as wide as the longest sample that any rank has of it."""
+        plan = self.dataset.plan
+        assert isinstance(plan, BatchedPlan)  # else the source has a batch size
+        everyone = self.skips.positions(np.arange(int(edges[0]), int(edges[-1])))
+        widths = plan.widths(everyone, edges - edges[0]).tolist()
+        blocks: list[Columns] = []
+        for (a, b), row in zip(pairwise(cuts.tolist()), widths, strict=True):
+            mine = [one.samples(a, b).narrowed(width) for one, width in zip(selections, row, strict=True)]
+            blocks.append(self.dataset.read(mine, self.recycler.empty))
+            self.row.measure(blocks[-1])
+        return blocks
+
     def _after(self, hi: int, epoch_slice: EpochSlice) -> int:
         return epoch_slice.after if hi == epoch_slice.hi else self.skips.position(hi)
 
-    def shares(self, lo: int, hi: int) -> tuple[Int, Int]:
+    def shares(self, edges: Int) -> tuple[Int, Int]:
         """Return the rows of this rank.
 
         Args:
-            lo: First kept sample.
-            hi: Kept sample after the last.
+            edges: `[batches + 1]` first kept sample of each batch, and the end.
 
         Returns:
             `[n]` kept numbers of the rows, and `[batches + 1]` start of each batch among them.
         """
-        first = np.arange(lo, hi, self.batch_size)
-        begin, end = self.ranks.share(np.minimum(self.batch_size, hi - first))
+        first = edges[:-1]
+        begin, end = self.ranks.share(np.diff(edges))
         cuts = np.concatenate([np.zeros(1, np.int64), np.cumsum(end - begin)])
         kept = np.arange(cuts[-1], dtype=np.int64) + np.repeat(first + begin - cuts[:-1], end - begin)
         return kept, cuts
 
-    def _cut(self, block: Columns, positions: Int, cuts: Int, lo: int) -> list[Batch]:
-        """The batches of a block, mapped, with their tickets."""
-        edges = cuts.tolist()
+    def _cut(self, blocks: Sequence[Columns], positions: Int, cuts: Int, edges: Int) -> list[Batch]:
+        """The batches, mapped, with their tickets."""
         batches: list[Batch] = []
-        for number, (a, b) in enumerate(pairwise(edges)):
-            rows = self.dataset.mapped(block.take(slice(a, b)), positions[a:b])
+        for number, (a, b) in enumerate(pairwise(cuts.tolist())):
+            rows = self.dataset.mapped(blocks[number], positions[a:b])
             self.row.measure(rows)  # functions may make much of little, such as pictures of numbers
-            first = int(positions[a]) if a < b else self.skips.position(lo + number * self.batch_size)
+            first = int(positions[a]) if a < b else self.skips.position(int(edges[number]))
             count = int(positions[b - 1]) + 1 - first if a < b else 0
             batches.append(Batch.of(rows, Ticket(first, count, self.digest)))
         return batches

@@ -37,7 +37,7 @@ class Cursor:
 
     def __init__(self, feed: BatchSource, *, allow_empty: bool = False) -> None:
         if not allow_empty and isinstance(feed, PositionSource):
-            check_batches(feed.dataset.plan, feed.batch_size, drop_last=feed.drop_last)
+            check_batches(feed.dataset.plan, feed.step, drop_last=feed.drop_last)
         self._allow_empty = allow_empty
         self._given = feed
         self._whole: BatchSource = feed  # of the dataset as it is now, after the samples of earlier mixes

@@ -19,6 +19,7 @@ from penstock.load.pipeline_source import BatchPipeline, LiveExplanation, Pipeli
 from penstock.load.ranks import Ranks, check_ranks, ranks
 from penstock.load.ticket import Batch, Ticket
 from penstock.load.why import Why, why
+from penstock.plan.batched import BatchedPlan, check_unplanned
 
 T = TypeVar("T")
 
@@ -38,8 +39,8 @@ class Loader:
 
     Args:
         dataset: A `MapDataset`, an `IterDataset` whose blocks are the batches, or a `penstock.live.LivePipeline`.
-        batch_size: Samples of a batch over all ranks, at least 1. Required for a `MapDataset`, and not allowed for
-            others.
+        batch_size: Samples of a batch over all ranks, at least 1. Required for a `MapDataset`, unless its `batches` are
+            planned, and not allowed for others.
         drop_last: Whether to drop a short last batch of an epoch. The default is False.
         rank: Number of this process, 0 to `world - 1`. Give both `rank` and `world`, or neither. Default: from
             `torch.distributed` or `jax.distributed` if initialised, then from `RANK` in the environment, then 0.
@@ -114,7 +115,7 @@ class Loader:
         """Whether every rank gets the same number of rows of every batch."""
         feed = self._cursor.feed
         return self.ranks.world == 1 or (
-            isinstance(feed, PositionSource) and feed.drop_last and feed.batch_size % self.ranks.world == 0
+            isinstance(feed, PositionSource) and feed.drop_last and feed.step % self.ranks.world == 0
         )
 
     def __iter__(self) -> LoaderIterator[Batch]:
@@ -321,6 +322,10 @@ def _feed(
             )
         return BlockSource(dataset)
     require_samples(dataset)
+    if isinstance(dataset.plan, BatchedPlan):
+        check_unplanned(dataset.plan, batch_size, drop_last=drop_last)
+        check_ranks(dataset.plan, shares.world, shares)
+        return PositionSource(dataset, None, False, shares, memory)
     if batch_size is None or batch_size < 1:
         raise PlanError(f"expected a batch_size of at least 1 for a MapDataset, got {batch_size}")
     check_ranks(dataset.plan, batch_size, shares)

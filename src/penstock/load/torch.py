@@ -21,6 +21,7 @@ from penstock.load.loader import Loader
 from penstock.load.ranks import check_ranks, ranks
 from penstock.load.staging import Staging
 from penstock.load.ticket import Batch, Ticket
+from penstock.plan.batched import BatchedPlan
 
 if TYPE_CHECKING:
     import torch
@@ -197,7 +198,7 @@ class TorchDataset(torch.utils.data.Dataset[Tensors]):
         if not 0 <= b < len(self):
             raise IndexError(f"expected a batch within 0:{len(self)}, got {b}")
         rest = self._feed.rest(self._feed.dataset.plan.start(self.epoch))
-        return to_torch(self._feed.batch(rest, rest.lo + b * self._feed.batch_size)[0])
+        return to_torch(self._feed.batch(rest, rest.lo + b * self._feed.step)[0])
 
 
 class TorchSamples(torch.utils.data.Dataset[dict[str, Any]]):
@@ -362,7 +363,7 @@ class TorchStreamIterator(Iterator[Tensors]):
         self._turns = Turns("iterator of a TorchStream")
         position = stream.cursor.state["position"]
         epoch_slice = stream.feed.epoch_slice(position)
-        self._begin(epoch_slice or EpochSlice(0, 0, 0, position), worker * stream.feed.batch_size)
+        self._begin(epoch_slice or EpochSlice(0, 0, 0, position), worker * stream.feed.step)
 
     def _begin(self, epoch_slice: EpochSlice, ahead: int) -> None:
         self._feed, self._epoch_slice, self._next = self._stream.feed, epoch_slice, epoch_slice.lo + ahead
@@ -373,7 +374,7 @@ class TorchStreamIterator(Iterator[Tensors]):
             if self._next >= self._epoch_slice.hi:
                 raise StopIteration
             batch, _ = self._feed.batch(self._epoch_slice, self._next)
-            self._next += self._workers * self._feed.batch_size
+            self._next += self._workers * self._feed.step
         return to_torch(batch)
 
     def state_dict(self) -> State:
@@ -407,7 +408,7 @@ class TorchStreamIterator(Iterator[Tensors]):
             end = feed.skips.kept_before(position)
             self._begin(EpochSlice(int(epoch), end, end, position), 0)
         else:
-            self._begin(rest, 0 if workers == self._workers else self._worker * feed.batch_size)
+            self._begin(rest, 0 if workers == self._workers else self._worker * feed.step)
 
 
 def stream_state(loader_state: Mapping[str, Any]) -> State:
@@ -451,6 +452,8 @@ def _worker_states(part: Mapping[str, Any]) -> Iterator[State]:
 def _feed(dataset: MapDataset, batch_size: int, drop_last: bool, rank: int | None, world: int | None) -> PositionSource:
     if batch_size < 1:
         raise PlanError(f"expected batch_size >= 1, got {batch_size}")
+    if isinstance(dataset.plan, BatchedPlan):
+        raise PlanError("expected a dataset without batches() for a TorchStream; TorchLoader takes planned batches")
     shares = ranks(rank, world)
     check_ranks(dataset.plan, batch_size, shares)
     return PositionSource(dataset, batch_size, drop_last, shares)

@@ -12,6 +12,7 @@ from penstock.plan.base import (
     View,
     apply,
 )
+from penstock.plan.batched import Batches
 from penstock.plan.episodes import Episodes
 from penstock.plan.goals import Goals
 from penstock.plan.nominal import Nominal
@@ -34,6 +35,7 @@ from penstock.plan.where import Where
 from penstock.plan.windows import Windows
 
 __all__ = [
+    "Batches",
     "DerivedOutput",
     "DerivedPlan",
     "EpisodeTransform",
