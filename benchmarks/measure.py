@@ -52,6 +52,8 @@ COMMANDS = (
     Command("gather", "gather.py"),
     Command("plan", "plan.py"),
     Command("goals", "goals.py"),
+    Command("derived", "derived.py"),
+    Command("column_statistics", "column_statistics.py"),
     Command("cheetah", f"minari.py --kinds cheetah --seconds 3 --reference-python {REFERENCE}"),
     Command("small", f"minari.py --kinds small --seconds 3 --reference-python {REFERENCE}"),
     Command("image", f"minari.py --kinds image --seconds 2 --reference-python {REFERENCE}"),

@@ -84,3 +84,14 @@ def test_folders_that_killed_conversions_left_are_swept_at_the_next_start(make: 
         assert len(list(tmp_path.iterdir())) == 2  # the one before was swept
     penstock.convert(tmp_path / "source", out)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "source"]
+
+
+def test_files_that_a_killed_conversion_left_are_swept_where_nothing_remains_to_be_written(
+    make: Make, tmp_path: Path
+) -> None:
+    penstock.convert(make(), tmp_path / "source")
+    penstock.convert(tmp_path / "source", tmp_path / "out", format="minari")
+    left = tmp_path / "out" / "data" / ".metadata.json.0123456789ab.penstock"
+    left.write_bytes(b"{}")
+    assert penstock.convert(tmp_path / "source", tmp_path / "out", format="minari").status == "complete"
+    assert not left.exists()

@@ -188,6 +188,8 @@ def _begin(job: _ConversionJob, out: Path, entry: Format, options: Mapping[str, 
         out.parent.mkdir(parents=True, exist_ok=True)
         return entry.create(out, job.spec, job.metadata, **options), 0
     job.mark.check(found, out)
+    for folder, _, _ in os.walk(out):
+        sweep(folder)  # also where nothing is left to be written
     lengths = _lengths(out, entry)
     done = len(lengths)
     expected = np.diff(job.data.source.offsets)[job.data.episodes.index[:done]]

@@ -92,6 +92,7 @@ def slide_records(words: IntArray, where: IntArray, base: int, end: int, excess:
         ValueError: `end` is not within the log.
 
     Example:
+        >>> import numpy as np
         >>> words, where = np.array([7, 4, 0, 0, 9, 4, 1, 0, 8, 4, 2, 0]), np.array([0, -1, 4])
         >>> slide_records(words, where, 7, 12, 1), where.tolist(), words[:4].tolist()
         ((4, 4), [-1, -1, 0], [9, 4, 1, 0])

@@ -53,6 +53,7 @@ def uniform_anchors(key: np.uint64, number: int, lo: int, hi: int, n: int) -> In
         ValueError: There is no anchor.
 
     Example:
+        >>> import numpy as np
         >>> uniform_anchors(np.uint64(7), 0, 10, 20, 4).tolist()
         [17, 14, 16, 13]
     """

@@ -25,6 +25,7 @@ def paint(start: IntArray, length: IntArray, value: IntArray, slope: int, out: I
         ValueError: The columns differ in length, or spans overlap or leave `out`.
 
     Example:
+        >>> import numpy as np
         >>> out = np.empty(5, np.int32)
         >>> paint(np.array([0, 3]), np.array([2, 2]), np.array([7, 1]), 1, out)
         >>> out.tolist()
@@ -48,6 +49,7 @@ def zero_gaps(start: IntArray, length: IntArray, row_bytes: int, out: ByteArray)
         ValueError: The columns differ in length, spans overlap or leave `out`, or `out` is no whole number of rows.
 
     Example:
+        >>> import numpy as np
         >>> out = np.ones(6, np.uint8)
         >>> zero_gaps(np.array([1]), np.array([1]), 2, out)
         >>> out.tolist()

@@ -69,6 +69,7 @@ class Content:
 def told_spec(spec: Spec) -> dict[str, Any]:
     """What `Spec.from_json` reads, without a number for every channel of every pixel that spaces have.
 
+    >>> import numpy as np
     >>> told_spec(Spec({"rewards": Field(np.dtype("f8"))}))["action_space"] is None
     True
     """
@@ -84,6 +85,7 @@ def is_json(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises `DataError` for what JSON cannot hold.
 
+    >>> import numpy as np
     >>> is_json({"seed": np.int64(3)})
     {'seed': 3}
     """
