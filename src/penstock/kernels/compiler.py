@@ -26,14 +26,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numba
 import numpy as np
-from numba import _dynfunc, types  # pyright: ignore[reportAttributeAccessIssue]
+from numba import types
+from numba.core import compiler_machinery
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.compiler_machinery import register_pass
 from numba.core.typed_passes import NativeLowering
 from numba.extending import intrinsic, register_jitable
 
@@ -136,7 +136,7 @@ def _link_only(library: Any) -> None:
     library._finalize_final_module = finalize
 
 
-@register_pass(mutates_CFG=True, analysis_only=False)
+@cast("Any", compiler_machinery).register_pass(mutates_CFG=True, analysis_only=False)
 class _LinkedLowering(NativeLowering):
     """Lowers a helper to LLVM's language, and stops there."""
 
@@ -146,11 +146,13 @@ class _LinkedLowering(NativeLowering):
         state.library = state.targetctx.codegen().create_library(state.func_id.func_qualname)
         _link_only(state.library)
         state.flags.no_compile = True
-        super().run_pass(state)
+        cast("Any", super()).run_pass(state)
         lowered = state["cr"]
         # numba names what it has compiled by this object. It is never called: the address is 0.
         where = lowered.fndesc.lookup_module()
-        entry = _dynfunc.make_function(where, lowered.fndesc.qualname, "", 0, lowered.env, (state.library,))
+        entry = cast("Any", numba)._dynfunc.make_function(
+            where, lowered.fndesc.qualname, "", 0, lowered.env, (state.library,)
+        )
         state.targetctx.insert_user_function(entry, lowered.fndesc, [state.library])
         state.reload_init.extend(getattr(state.library, "_reload_init", ()))  # numba 0.60 has none
         state["cr"] = lowered._replace(cfunc=entry)
@@ -161,7 +163,7 @@ class _LinkedCompiler(CompilerBase):
     """numba's usual passes, but for the last."""
 
     def define_pipelines(self) -> list[Any]:
-        passes = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes: Any = cast("Any", DefaultPassBuilder).define_nopython_pipeline(self.state)
         where = next(i for i, (known, _) in enumerate(passes.passes) if known is NativeLowering)
         passes.passes[where] = (_LinkedLowering, _LinkedLowering.__doc__)
         passes.finalize()
@@ -198,7 +200,10 @@ def make_intrinsic(stub: Callable[..., Any], emit: Emit, arguments: str, returns
     signature = type_of(returns)(*types_of(arguments))
 
     def typed(_context: Any, *_arguments: Any) -> Any:
-        return signature, lambda _target, builder, _signature, values: emit(builder, *values)
+        def write(_target: Any, builder: Any, _signature: Any, values: Any) -> Any:
+            return emit(builder, *values)
+
+        return signature, write
 
     context = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     vars(typed)["__signature__"] = inspect.Signature([context, *inspect.signature(stub).parameters.values()])
@@ -223,7 +228,8 @@ def type_of(text: str) -> Any:
     (Array(int64, 2, 'C', False, aligned=True), float32)
     """
     if text == "OpenPacks":
-        return numba.typeof(import_module("penstock.kernels.stream_packing").open_packs(np.ones(1, np.int64), 1, 1, 1))
+        open_packs = import_module("penstock.kernels.stream_packing").open_packs
+        return cast("Any", numba).typeof(open_packs(np.ones(1, np.int64), 1, 1, 1))
     parts = re.fullmatch(r"(\w+)(?:\[(\d)([ACF])(r?)\])?", text)
     if parts is None:
         raise ValueError(f"expected a type such as 'i8[2C]', got {text!r}")

@@ -8,7 +8,7 @@ this file: clear the cache after one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -29,7 +29,7 @@ def _pointer(builder: Builder, address: Value, bits: int) -> Value:
 def _emit_memcpy(builder: Builder, dst: Value, src: Value, size: Value) -> None:
     from numba.core import cgutils
 
-    cgutils.raw_memcpy(builder, _pointer(builder, dst, 8), _pointer(builder, src, 8), size, 1)
+    cast("Any", cgutils).raw_memcpy(builder, _pointer(builder, dst, 8), _pointer(builder, src, 8), size, 1)
 
 
 @intrinsic(_emit_memcpy, "i8 i8 i8")
@@ -106,7 +106,7 @@ def _emit_prefetch(builder: Builder, address: Value) -> None:
     word = ir.IntType(32)
     pointer = ir.IntType(8).as_pointer()
     kind = ir.FunctionType(ir.VoidType(), [pointer, word, word, word])
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+    function = cast("Any", cgutils).get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
     builder.call(function, [builder.inttoptr(address, pointer), word(0), word(3), word(1)])
 
 

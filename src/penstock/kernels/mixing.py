@@ -180,7 +180,7 @@ def _mix_table(
     g, turn, begin, end, shift = 0, np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     for i in range(len(k)):
         if k[i] < begin or k[i] >= end:
-            g = np.searchsorted(segments[:, 0], k[i], side="right") - 1 if len(segments) > 1 else 0
+            g = np.searchsorted(segments[:, 0], int(k[i]), side="right") - 1 if len(segments) > 1 else 0
             turn = (k[i] - segments[g, 0]) // segments[g, 2]
             begin = segments[g, 0] + turn * segments[g, 2]
             end = begin + segments[g, 2]
