@@ -232,6 +232,22 @@ def test_array_types_are_named_once() -> None:
     assert wrong == []
 
 
+MOST_ANY = 60
+"""`Any` in the annotations of all kernels: of numba's and LLVM's own objects, which have no types."""
+
+
+def test_kernels_are_typed() -> None:
+    files = [file for file in FILES if "kernels" in file.relative_to(PACKAGE).parts]
+    used = {
+        file.relative_to(ROOT).as_posix(): sum(
+            isinstance(node, ast.Name) and node.id == "Any" for node in ast.walk(parsed(file))
+        )
+        for file in files
+    }
+    print(f"kernels use `Any` {sum(used.values())} times; the limit is {MOST_ANY}")
+    assert sum(used.values()) < MOST_ANY, {name: count for name, count in used.items() if count}
+
+
 # Calls that replace, rename, lock or map files, and make temporary ones. They occur in `files/` alone.
 FILE_CALLS = {
     "os": {"replace", "rename", "renames", "link"},

@@ -121,6 +121,7 @@ def test_a_kernel_takes_the_types_that_it_lists(new_kernel: Any) -> None:
 PROGRAM = """
 import sys, threading
 import numpy as np
+import penstock.plan
 from penstock.kernels import locate, spans, tiles, warmup
 assert "numba" not in sys.modules
 together = threading.Barrier(8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels import compiled, reference
-from penstock.kernels.packing_read_reference import GIVEN, LEFT, PARTS, RIGHT
+from penstock.kernels import concat, fit, open_fit, pack_reading, runs
+from penstock.kernels.pack_reading import GIVEN, LEFT, PARTS, RIGHT
+from tests.kernels.reference import pack_reading as reading_reference
+from tests.kernels.reference import packing as packing_reference
+
+compiled, reference = (
+    SimpleNamespace(**{name: value for module in modules for name, value in vars(module).items() if callable(value)})
+    for modules in ([concat, fit, open_fit, pack_reading, runs], [packing_reference, reading_reference])
+)
 
 SEAMS = [1, 2, 63, 64, 65, 100, 4095, 4096, 4097]
 
@@ -145,7 +153,9 @@ def test_concat(problem: Any, align: int, most: int, whole: bool, data: Any) -> 
         laid = []
         for module in (compiled, reference):
             laid.append(np.stack([begin, np.where(size == length[index[:, 1]], -1, size), size * 0]))
-            module.lay(index[:, 0].copy(), length[index[:, 1]], begin[:0, 0], capacity, policy, align, head, laid[-1])
+            module.place_pieces(
+                index[:, 0].copy(), length[index[:, 1]], begin[:0, 0], capacity, policy, align, head, laid[-1]
+            )
         np.testing.assert_array_equal(*laid)
 
 
@@ -156,7 +166,7 @@ def test_what_of_an_item_is_laid(problem: Any, align: int, parts: bool) -> None:
     pack, part = np.arange(len(length)) // 3, np.arange(len(length)).astype(np.uint32) % 4
     for policy in (0, RIGHT, LEFT, PARTS):
         options = pack, length * 2, part if parts else part[:0], capacity, policy, align, 0
-        both("lay", *options, outs=[np.empty((3, *length.shape), np.int64)])
+        both("place_pieces", *options, outs=[np.empty((3, *length.shape), np.int64)])
 
 
 @settings(deadline=None)

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.kernels import compiled, reference
-from penstock.kernels.stream_reference import FAR, OPENED, OUT
+from penstock.kernels import stream_packing
+from penstock.kernels.stream_packing import FAR, OPENED, OUT
+from tests.kernels.reference import stream_packing as reference
 
 
 def packed(kernel: Any, capacity: Any, sizes: Any, bounds: tuple[int, int, int], want: int) -> list[Any]:
@@ -32,16 +33,16 @@ def packed(kernel: Any, capacity: Any, sizes: Any, bounds: tuple[int, int, int],
     st.sampled_from([(1,), (2,), (63,), (64,), (4097,), (70_000,), (1 << 31,), (5, 90), (64, 5000), (9, 9, 9)]),
     st.integers(0, 120), st.integers(1, 12), st.integers(1, 12), st.integers(1, 5), st.integers(1, 40), st.data(),
 )  # fmt: skip
-def test_compiled_equals_reference(capacity, n, limit, age, most, want, data) -> None:
+def test_packs_equal_their_definition(capacity, n, limit, age, most, want, data) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 1000)))
     largest = np.array(capacity) if rng.random() < 0.5 else np.maximum(np.array(capacity) // 3, 1)
     sizes = rng.integers(0, largest, (n, len(capacity)), endpoint=True)
     sizes[:, 0] = np.maximum(sizes[:, 0], 1)
-    runs = [packed(k, np.array(capacity), sizes, (most, limit, age), want) for k in (compiled, reference)]
+    runs = [packed(k, np.array(capacity), sizes, (most, limit, age), want) for k in (stream_packing, reference)]
     assert runs[0] == runs[1]
 
 
-@pytest.mark.parametrize("kernel", [compiled, reference])
+@pytest.mark.parametrize("kernel", [stream_packing, reference])
 @pytest.mark.parametrize("capacity", [(500,), (300, 300), (70_000,)])
 def test_open_packs_come_back_from_flags(kernel: Any, capacity: tuple[int, ...]) -> None:
     """Few enough fit at once that all ways to find a pack happen, the guess by key included."""
@@ -70,7 +71,7 @@ def test_open_packs_come_back_from_flags(kernel: Any, capacity: tuple[int, ...])
     assert (len(capacity) > 1) == bool(np.any(flags & FAR))
 
 
-@pytest.mark.parametrize("kernel", [compiled, reference])
+@pytest.mark.parametrize("kernel", [stream_packing, reference])
 def test_flags_that_cannot_be_are_refused(kernel: Any) -> None:
     serial, sizes = np.zeros(4, np.int64), np.full((4, 1), 3)
     for flags, at in (([0, 0, 0, 0], 0), ([OPENED, 0, 0, 0], 1), ([OPENED] * 4, 2), ([FAR] * 4, 0)):

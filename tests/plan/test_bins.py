@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import PlanError
-from penstock.kernels.dispatch import kernels
 from penstock.plan.packing import PackIndex, PackPieces, Rule, lower_bound
 
 METHODS = ("best_fit_decreasing", "best_fit", "first_fit", "next_fit", "random_fit", "concat_split")
@@ -146,24 +145,6 @@ def test_any_pack_at_any_time(problem: Any, data: Any) -> None:
         rows = np.concatenate([*wanted, np.empty(0, np.int64)]).astype(np.int64)
         for ours, expected in zip(some[1:], whole[1:], strict=True):
             np.testing.assert_array_equal(ours, expected[rows])
-
-
-@settings(deadline=None, max_examples=60)
-@given(problems())
-def test_compiled_equals_reference(problem: Any) -> None:
-    lengths, rule, options = problem
-    with pytest.MonkeyPatch.context() as patch:
-        results = []
-        for backend in ("compiled", "reference"):
-            patch.setenv("PENSTOCK_KERNELS", backend)
-            kernels.cache_clear()
-            index = PackIndex(lengths, rule, **options)
-            results.append((everything(index, 1), PackIndex(lengths, rule, **options | {"keep": "recompute"})))
-            assert len(results[-1][1]) == len(index)
-            assert results[-1][1].report() == index.report()
-    kernels.cache_clear()
-    for ours, defined in zip(*(pieces for pieces, _ in results), strict=True):
-        np.testing.assert_array_equal(ours, defined)
 
 
 @settings(deadline=None)

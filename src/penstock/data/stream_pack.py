@@ -20,10 +20,9 @@ from penstock.data.lengths import LengthsFile
 from penstock.data.recycler import Recycler
 from penstock.data.stream_items import Items, PackOptions, Passed, StreamAxis, items_of, row_lengths
 from penstock.errors import SpecError, StateError
-from penstock.kernels.dispatch import kernels
 from penstock.kernels.rows import RowMap
 from penstock.kernels.spans import paint
-from penstock.kernels.stream_reference import FAR, OPENED, OUT
+from penstock.kernels.stream_packing import FAR, OPENED, OUT, open_packs, pack_stream, repack_stream
 
 _FLAGS = (OUT, OPENED, FAR)
 LEAST = 1024  # rows that are read at a time: smaller blocks are joined, so that none is too small to be worth a call
@@ -77,7 +76,7 @@ class PackIterator(BlockIterator):
 
     A state is the state of the stream before the oldest block with a waiting sequence. It also stores, for each
     sequence since, whether it was returned and whether it opened its pack (compressed, some hundred bytes to some kB).
-    The open packs follow from these flags: see `penstock.kernels.stream_reference.repack_stream`.
+    The open packs follow from these flags: see `penstock.kernels.stream_packing`.
     """
 
     def __init__(self, upstream: BlockIterator, options: PackOptions, fingerprint: str) -> None:
@@ -129,7 +128,7 @@ class PackIterator(BlockIterator):
     def _pack(
         self, sizes: IntArray, closed: IntArray, pack: IntArray, flags: ByteArray, final: bool = False
     ) -> tuple[int, int]:
-        return kernels().pack_stream(self._open, sizes, final, pack, flags, closed)
+        return pack_stream(self._open, sizes, final, pack, flags, closed)
 
     def _untaken(self) -> _WaitingBlock | None:
         """The block with the next sequence, or None at the end of the stream."""
@@ -170,7 +169,7 @@ class PackIterator(BlockIterator):
             return
         self._axes = axes = self._options.axes(block)
         capacity = np.array([axis.capacity for axis in axes], np.int64)
-        self._open = kernels().open_packs(capacity, self._options.most, self._options.open_bins, self._options.age)
+        self._open = open_packs(capacity, self._options.most, self._options.open_bins, self._options.age)
         if self._options.lengths is not None:
             names = [path for axis in axes for path in axis.columns[:1]]
             self._file = LengthsFile(self._options.lengths, names, self._fingerprint)
@@ -284,7 +283,7 @@ class PackIterator(BlockIterator):
             block.taken = taken = min(len(flags), len(block.flags))
             block.flags[:taken] = flags[:taken]
             sizes, flags = block.items.sizes[:taken], flags[taken:]
-            if kernels().repack_stream(self._open, sizes, block.flags[:taken], block.pack[:taken]) >= 0:
+            if repack_stream(self._open, sizes, block.flags[:taken], block.pack[:taken]) >= 0:
                 raise StateError("expected the sequences that the state was saved with; the stream has changed since")
 
 

@@ -25,11 +25,9 @@ from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from importlib import import_module
 from typing import Any, Literal, TypeAlias, cast
 
 import numba
-import numpy as np
 from numba import types
 from numba.core import compiler_machinery
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
@@ -175,7 +173,7 @@ def make_kernel(function: Callable[..., Any], signatures: tuple[str, ...], count
 
     Args:
         function: The function to compile, at the first call with the types of a signature.
-        signatures: The accepted types of arguments, as `type_of` reads them. Empty: all types.
+        signatures: The accepted types of arguments, as `type_of` reads them.
         counted: Whether numba counts references to arrays. A kernel that makes arrays needs it.
         link: Called with the function before it compiles.
     """
@@ -227,9 +225,6 @@ def type_of(text: str) -> Any:
     >>> type_of("i8[2C]"), type_of("f4")
     (Array(int64, 2, 'C', False, aligned=True), float32)
     """
-    if text == "OpenPacks":
-        open_packs = import_module("penstock.kernels.stream_packing").open_packs
-        return cast("Any", numba).typeof(open_packs(np.ones(1, np.int64), 1, 1, 1))
     parts = re.fullmatch(r"(\w+)(?:\[(\d)([ACF])(r?)\])?", text)
     if parts is None:
         raise ValueError(f"expected a type such as 'i8[2C]', got {text!r}")
@@ -240,7 +235,7 @@ def type_of(text: str) -> Any:
 
 def _require_accepted(dispatcher: Any, accepted: Accepted, given: Any) -> None:
     """Raise `TypeError` for types of arguments that a kernel does not list."""
-    if accepted and tuple(given) not in accepted:
+    if tuple(given) not in accepted:
         expected = " or ".join(f"({signature})" for signature in accepted.values())
         got = ", ".join(map(str, given))
         raise TypeError(f"expected {dispatcher.py_func.__qualname__} to be called with {expected}, got ({got})")

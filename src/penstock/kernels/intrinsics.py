@@ -113,3 +113,15 @@ def _emit_prefetch(builder: Builder, address: Value) -> None:
 @intrinsic(_emit_prefetch, "i8")
 def prefetch(address: IntScalar) -> None:
     """Ask for the cache line at an address; never faults."""
+
+
+def _emit_lowest_bit(builder: Builder, word: Value) -> Value:
+    from llvmlite import ir
+
+    return builder.cttz(word, ir.Constant(ir.IntType(1), 1))
+
+
+@intrinsic(_emit_lowest_bit, "u8", returns="i8")
+def lowest_bit(word: np.uint64) -> int:
+    """Return the number of the lowest bit that is set in a word other than 0."""
+    raise NotImplementedError

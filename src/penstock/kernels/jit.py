@@ -16,7 +16,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,6 +55,13 @@ class Kernel(Lazy[P, R]):
         self.signatures = signatures
         self._counted = counted
 
+    def compile(self, signature: str) -> bool:
+        """Compile for a signature, or load it from the cache. Returns whether it was compiled."""
+        dispatcher = self.made()
+        before = sum(dispatcher.stats.cache_misses.values())
+        dispatcher.compile(_compiler().types_of(signature))
+        return sum(dispatcher.stats.cache_misses.values()) > before
+
     def _dispatcher(self) -> Any:
         dispatcher = _compiler().make_kernel(self.function, self.signatures, self._counted, link)
         names, own = self.function.__globals__, self.function.__name__
@@ -67,11 +74,7 @@ KERNELS: dict[str, Kernel[..., Any]] = {}
 """The kernels of all modules that are imported, by module and name."""
 
 
-@overload
-def kernel(function: FunctionType, /, *, counted: bool = True) -> Any: ...  # files that are not imported lazily yet
-@overload
-def kernel(*signatures: str, counted: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def kernel(*signatures: Any, counted: bool = True) -> Any:
+def kernel(*signatures: str, counted: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Let a function compile at its first call, without the GIL and checks of indices; division by zero gives inf.
 
     Args:
@@ -82,8 +85,6 @@ def kernel(*signatures: Any, counted: bool = True) -> Any:
     Returns:
         The decorator. It keeps the type of the function.
     """
-    if isinstance(signatures[0], FunctionType):
-        return _compiler().make_kernel(signatures[0], (), counted, link)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         lazy = Kernel(function, signatures, counted)
@@ -93,11 +94,7 @@ def kernel(*signatures: Any, counted: bool = True) -> Any:
     return decorate
 
 
-@overload
-def uncounted_kernel(function: FunctionType, /) -> Any: ...
-@overload
-def uncounted_kernel(*signatures: str) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
-def uncounted_kernel(*signatures: Any) -> Any:
+def uncounted_kernel(*signatures: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return the decorator of a `kernel` that makes no array: references to arrays are not counted."""
     return kernel(*signatures, counted=False)
 
@@ -139,13 +136,6 @@ def intrinsic(
 def external(arguments: str, returns: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return the decorator of a function that stands for the one of its name in the C library. Only kernels call it."""
     return lambda function: Lazy(function, lambda: _compiler().make_external(function.__name__, arguments, returns))
-
-
-def compile_for(dispatcher: Any, signature: str) -> bool:
-    """Compile a kernel for a signature, or load it from the cache. Returns whether it was compiled."""
-    before = sum(dispatcher.stats.cache_misses.values())
-    dispatcher.compile(_compiler().types_of(signature))
-    return sum(dispatcher.stats.cache_misses.values()) > before
 
 
 def link(function: Any) -> None:

@@ -44,7 +44,7 @@ def earliest_deadline(release: IntArray, deadline: IntArray, out: IntArray) -> i
         -1, or the first slot that no job could fill or that came too late for its job.
 
     Raises:
-        ValueError: There are not as many deadlines as releases.
+        ValueError: The numbers of releases and deadlines differ.
 
     Example:
         >>> out = np.zeros(3, np.int64)
@@ -52,7 +52,7 @@ def earliest_deadline(release: IntArray, deadline: IntArray, out: IntArray) -> i
         (-1, [1, 2, 0])
     """
     if len(release) != len(deadline):
-        raise ValueError(f"expected as many deadlines as releases, got {len(deadline)} and {len(release)}")
+        raise ValueError(f"expected one deadline for each of {len(release)} releases, got {len(deadline)}")
     return _earliest_deadline(release, deadline, out)
 
 

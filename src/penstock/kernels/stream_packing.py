@@ -1,23 +1,27 @@
-# pyright: reportMissingImports=false, reportCallIssue=false
-"""Compiled best fit of a stream of sequences into a bounded set of open packs. Definition: `stream_reference`.
+"""Best fit of a stream of sequences into a bounded set of open packs.
 
 Packs with the same key (their least room, as a share of the capacity) are in one list, and a bitmap says which lists
 are not empty. So a sequence finds its pack without a scan of all packs: `_near` tests a bounded number of packs with
 the least room, and `_far` takes a pack whose key alone proves that it has room. For this proof, keys are rounded down
-and sizes are rounded up. The caller owns the arrays of sequences; `OpenPacks` owns the packs between calls.
+and sizes are rounded up. A restored packer replays the flags of the sequences in open packs: each of them went to the
+first pack that had room in the order of keys, among more packs than are open now, so the same pack is also the first
+among the remaining ones. The caller owns the arrays of sequences; `OpenPacks` owns the packs between calls.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from penstock.core.arrays import ByteArray, IntArray, IntScalar, UInt64Array
+from penstock.kernels.intrinsics import lowest_bit
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
-from penstock.kernels.stream_reference import FAR, OPENED, OUT, PROBES, scale_of
+
+OUT, OPENED, FAR = 1, 2, 4
+"""Flags of a sequence: its pack is closed; it was the first of its pack; a key alone said that its pack has room."""
+PROBES = 64
+"""Packs that are tested for one sequence; with one column of up to 65,536 places the first always has room."""
 
 # A pack's row in `nodes`: its neighbours among the packs of its key and among all open packs, its own fields, and from
 # `_ROOM` on the room left in each column.
@@ -33,17 +37,39 @@ _6, _63, _ALL, _ONE, _NONE = np.int64(6), np.int64(63), np.uint64(2**64 - 1), np
 class OpenPacks(NamedTuple):
     """The open packs: nodes in lists by key, `bits` set where a key has packs, and `top` where a word of `bits` has."""
 
-    nodes: Any
-    heads: Any
-    bits: Any
-    top: Any
-    now: Any
-    bounds: Any
-    capacity: Any
+    nodes: IntArray
+    heads: IntArray
+    bits: UInt64Array
+    top: UInt64Array
+    now: IntArray
+    bounds: IntArray
+    capacity: IntArray
 
 
-def open_packs(capacity: Any, most: int, limit: int, age: int) -> OpenPacks:
-    """No pack open. See `stream_reference.open_packs`."""
+def scale_of(capacity: IntArray) -> int:
+    """Return into how many steps the room of packs is divided for their keys: places, for one column of usual length.
+
+    Example:
+        >>> scale_of(np.array([2048])), scale_of(np.array([8192, 100]))
+        (2048, 4096)
+    """
+    return min(int(capacity[0]), 1 << 16) if len(capacity) == 1 else 1 << 12
+
+
+def open_packs(capacity: IntArray, most: int, limit: int, age: int) -> OpenPacks:
+    """Return the state of a packer without open packs.
+
+    Args:
+        capacity: `[C]` int64, the places of each column, at least 1.
+        most: Sequences of a pack, at least 1.
+        limit: Open packs, at least 1.
+        age: How many packs may be opened while a pack stays open.
+
+    Raises:
+        ValueError: A number is below 1.
+    """
+    if min(most, limit, *capacity.tolist()) < 1:
+        raise ValueError(f"expected numbers of at least 1, got {capacity.tolist()}, {most} and {limit}")
     slots, scale = limit + 1, scale_of(capacity)
     keys = scale + 2
     words = (keys >> 6) + 1
@@ -52,28 +78,94 @@ def open_packs(capacity: Any, most: int, limit: int, age: int) -> OpenPacks:
     now = np.array([0, 0, 0, -1, -1], np.int64)
     bits, top = np.zeros(words, np.uint64), np.zeros((words >> 6) + 1, np.uint64)
     bounds = np.array([most, limit, age, scale], np.int64)
-    return OpenPacks(nodes, np.full((keys, 2), -1, np.int64), bits, top, now, bounds, capacity)
+    return OpenPacks(nodes, np.full((keys, 2), -1, np.int64), bits, top, now, bounds, np.ascontiguousarray(capacity))
 
 
-@intrinsic
-def _lowest(_context: Any, _word: Any) -> Any:
-    """The number of the lowest bit that is set in a uint64 other than 0."""
+def pack_stream(
+    state: OpenPacks, sizes: IntArray, final: bool, pack: IntArray, flags: ByteArray, closed: IntArray
+) -> tuple[int, int]:
+    """Pack sequences in order, until all are in a pack or `closed` is full.
 
-    def codegen(_target: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+    A call that stops with `closed` full goes on with the next call as if it had not stopped.
 
-    return types.int64(types.uint64), codegen
+    Args:
+        state: The open packs.
+        sizes: `[n, C]` int64, the places of each sequence, each within the capacity.
+        final: Whether packs are closed after the last sequence until none is open, oldest first.
+        pack: `[n]` int64, receives the serial number of each sequence's pack.
+        flags: `[n]` uint8, receives how each sequence came there: `OPENED`, `FAR` or 0.
+        closed: `[w]` int64, at least one, receives the serial numbers of the packs that were closed, in order.
+
+    Returns:
+        How many sequences were taken, and how many packs closed.
+
+    Raises:
+        ValueError: The arrays do not fit together, or a sequence is longer than a pack.
+
+    Example:
+        >>> pack, flags, closed = np.zeros(3, np.int64), np.zeros(3, np.uint8), np.zeros(9, np.int64)
+        >>> state = open_packs(np.array([4]), 9, 9, 9)
+        >>> pack_stream(state, np.array([[3], [2], [1]]), True, pack, flags, closed), pack.tolist(), closed[:2].tolist()
+        ((3, 2), [0, 1, 0], [0, 1])
+    """
+    _require_sequences(state, sizes, pack, flags)
+    if len(closed) == 0:
+        raise ValueError("expected room for at least one closed pack")
+    taken, done = _pack_stream(*state, sizes, final, pack, flags, closed)
+    if taken < 0:
+        raise ValueError(f"expected sequences within {state.capacity.tolist()}, got {sizes[~taken].tolist()}")
+    return taken, done
+
+
+def repack_stream(state: OpenPacks, sizes: IntArray, flags: ByteArray, pack: IntArray) -> int:
+    """Restore the open packs of an earlier run, from its sequences since the oldest one that is in an open pack.
+
+    Args:
+        state: A packer without open packs.
+        sizes: `[n, C]` int64, the places of each sequence.
+        flags: `[n]` uint8, as `pack_stream` wrote them, and `OUT` for sequences whose pack is closed.
+        pack: `[n]` int64, receives the serial number of each sequence's pack, or -1 for `OUT`.
+
+    Returns:
+        -1, or the first sequence that cannot have been packed so.
+
+    Raises:
+        ValueError: The arrays do not fit together.
+
+    Example:
+        >>> pack = np.zeros(3, np.int64)
+        >>> state = open_packs(np.array([4]), 9, 9, 9)
+        >>> repack_stream(state, np.array([[3], [2], [1]]), np.array([3, 2, 0], np.uint8), pack), pack.tolist()
+        (-1, [-1, 1, 1])
+    """
+    _require_sequences(state, sizes, pack, flags)
+    return _repack_stream(*state, sizes, flags, pack)
+
+
+def _require_sequences(state: OpenPacks, sizes: IntArray, pack: IntArray, flags: ByteArray) -> None:
+    if sizes.shape[1] != len(state.capacity) or not len(sizes) == len(pack) == len(flags):
+        got = f"{sizes.shape}, {len(pack)} and {len(flags)}"
+        raise ValueError(f"expected sizes [n, {len(state.capacity)}] and a pack and flags a sequence, got {got}")
 
 
 @uncounted_helper
-def _key_from(bits: Any, top: Any, key: int) -> Any:
+def _fits(sizes: IntArray, i: int, capacity: IntArray) -> bool:
+    """Whether a sequence is within the capacity."""
+    fits = True
+    for c in range(len(capacity)):
+        fits &= 0 <= sizes[i, c] <= capacity[c]
+    return fits
+
+
+@uncounted_helper
+def _key_from(bits: UInt64Array, top: UInt64Array, key: IntScalar) -> IntScalar:
     """The least key from `key` on that has packs, or -1."""
     w = key >> _6
     if w >= len(bits):
         return -1
     word = bits[w] & (_ALL << np.uint64(key & _63))
     if word != _NONE:
-        return (w << _6) + _lowest(word)
+        return (w << _6) + lowest_bit(word)
     w += 1
     t = w >> _6
     if t >= len(top):
@@ -84,12 +176,12 @@ def _key_from(bits: Any, top: Any, key: int) -> Any:
         if t == len(top):
             return -1
         word = top[t]
-    w = (t << _6) + _lowest(word)
-    return (w << _6) + _lowest(bits[w])
+    w = (t << _6) + lowest_bit(word)
+    return (w << _6) + lowest_bit(bits[w])
 
 
 @uncounted_helper
-def _list_in(nodes: Any, heads: Any, bits: Any, top: Any, node: int, key: int) -> None:
+def _list_in(nodes: IntArray, heads: IntArray, bits: UInt64Array, top: UInt64Array, node: int, key: int) -> None:
     """Put a pack last among the packs of its key."""
     last = heads[key, 1]
     nodes[node, _KEY], nodes[node, _PREV], nodes[node, _NEXT] = key, last, -1
@@ -103,7 +195,7 @@ def _list_in(nodes: Any, heads: Any, bits: Any, top: Any, node: int, key: int) -
 
 
 @uncounted_helper
-def _list_out(nodes: Any, heads: Any, bits: Any, top: Any, node: int) -> None:
+def _list_out(nodes: IntArray, heads: IntArray, bits: UInt64Array, top: UInt64Array, node: int) -> None:
     key, before, after = nodes[node, _KEY], nodes[node, _PREV], nodes[node, _NEXT]
     if before >= 0:
         nodes[before, _NEXT] = after
@@ -120,7 +212,7 @@ def _list_out(nodes: Any, heads: Any, bits: Any, top: Any, node: int) -> None:
 
 
 @uncounted_helper
-def _least_share(table: Any, row: int, first: int, capacity: Any, scale: int) -> Any:
+def _least_share(table: IntArray, row: int, first: int, capacity: IntArray, scale: int) -> int:
     """The least of `table[row, first:]` as shares of the capacity, in `scale` steps, rounded down."""
     least = scale
     for c in range(len(capacity)):
@@ -130,7 +222,7 @@ def _least_share(table: Any, row: int, first: int, capacity: Any, scale: int) ->
 
 
 @uncounted_helper
-def _most_share(sizes: Any, i: int, capacity: Any, scale: int) -> Any:
+def _most_share(sizes: IntArray, i: int, capacity: IntArray, scale: int) -> int:
     """The most of `sizes[i]` as shares of the capacity, in `scale` steps, rounded up."""
     most = 0
     for c in range(len(capacity)):
@@ -141,8 +233,16 @@ def _most_share(sizes: Any, i: int, capacity: Any, scale: int) -> Any:
 
 @uncounted_helper
 def _near(
-    nodes: Any, heads: Any, bits: Any, top: Any, capacity: Any, scale: int, sizes: Any, i: int, probes: int
-) -> Any:
+    nodes: IntArray,
+    heads: IntArray,
+    bits: UInt64Array,
+    top: UInt64Array,
+    capacity: IntArray,
+    scale: int,
+    sizes: IntArray,
+    i: int,
+    probes: int,
+) -> int:
     """The first pack, by key and time of listing, that has room; -1 if none of the first `probes` has."""
     key = _key_from(bits, top, 1 + _least_share(sizes, i, 0, capacity, scale))
     while key >= 0:
@@ -162,14 +262,16 @@ def _near(
 
 
 @uncounted_helper
-def _far(heads: Any, bits: Any, top: Any, capacity: Any, scale: int, sizes: Any, i: int) -> Any:
+def _far(
+    heads: IntArray, bits: UInt64Array, top: UInt64Array, capacity: IntArray, scale: int, sizes: IntArray, i: int
+) -> int:
     """The first pack whose key alone says that it has room, or -1."""
     key = _key_from(bits, top, 1 + _most_share(sizes, i, capacity, scale))
     return heads[key, 0] if key >= 0 else -1
 
 
 @uncounted_helper
-def _opened(nodes: Any, now: Any, capacity: Any) -> Any:
+def _opened(nodes: IntArray, now: IntArray, capacity: IntArray) -> int:
     """A new pack, the newest, in no list of keys yet."""
     node = now[_FREE]
     now[_FREE] = nodes[node, _NEXT]
@@ -190,7 +292,15 @@ def _opened(nodes: Any, now: Any, capacity: Any) -> Any:
 
 @uncounted_helper
 def _put(
-    nodes: Any, heads: Any, bits: Any, top: Any, capacity: Any, bounds: Any, node: int, sizes: Any, i: int
+    nodes: IntArray,
+    heads: IntArray,
+    bits: UInt64Array,
+    top: UInt64Array,
+    capacity: IntArray,
+    bounds: IntArray,
+    node: int,
+    sizes: IntArray,
+    i: int,
 ) -> None:
     """A sequence into a pack that is in no list of keys. One without room for another has the key 0."""
     full = False
@@ -204,7 +314,7 @@ def _put(
 
 
 @uncounted_helper
-def _close(nodes: Any, heads: Any, bits: Any, top: Any, now: Any, node: int) -> Any:
+def _close(nodes: IntArray, heads: IntArray, bits: UInt64Array, top: UInt64Array, now: IntArray, node: int) -> int:
     """Take a pack out; its serial."""
     _list_out(nodes, heads, bits, top, node)
     older, newer = nodes[node, _OLDER], nodes[node, _NEWER]
@@ -223,7 +333,7 @@ def _close(nodes: Any, heads: Any, bits: Any, top: Any, now: Any, node: int) -> 
 
 
 @uncounted_helper
-def _due(nodes: Any, heads: Any, bits: Any, top: Any, now: Any, bounds: Any) -> Any:
+def _due(nodes: IntArray, heads: IntArray, bits: UInt64Array, top: UInt64Array, now: IntArray, bounds: IntArray) -> int:
     """The pack that has to go before the next sequence comes, or -1."""
     if heads[0, 0] >= 0:
         return heads[0, 0]
@@ -235,10 +345,22 @@ def _due(nodes: Any, heads: Any, bits: Any, top: Any, now: Any, bounds: Any) -> 
     return -1
 
 
-@uncounted_kernel
-def pack_stream(p: Any, sizes: Any, final: bool, pack: Any, flags: Any, closed: Any) -> Any:
-    """See `stream_reference.pack_stream`."""
-    nodes, heads, bits, top, now, bounds, capacity = p
+@uncounted_kernel("i8[2C] i8[2C] u8[1C] u8[1C] i8[1C] i8[1C] i8[1C] i8[2C] b1 i8[1C] u1[1C] i8[1C]")
+def _pack_stream(
+    nodes: IntArray,
+    heads: IntArray,
+    bits: UInt64Array,
+    top: UInt64Array,
+    now: IntArray,
+    bounds: IntArray,
+    capacity: IntArray,
+    sizes: IntArray,
+    final: bool,
+    pack: IntArray,
+    flags: ByteArray,
+    closed: IntArray,
+) -> tuple[int, int]:
+    """Return `~i` in place of the number of sequences where sequence `i` is longer than a pack."""
     scale, taken, done = bounds[_SCALE], 0, 0
     while True:
         node = _due(nodes, heads, bits, top, now, bounds)
@@ -252,6 +374,8 @@ def pack_stream(p: Any, sizes: Any, final: bool, pack: Any, flags: Any, closed: 
             if done == len(closed):
                 return taken, done
             continue
+        if not _fits(sizes, taken, capacity):
+            return ~taken, done
         flag = 0
         node = _near(nodes, heads, bits, top, capacity, scale, sizes, taken, PROBES)
         if node < 0:
@@ -265,16 +389,27 @@ def pack_stream(p: Any, sizes: Any, final: bool, pack: Any, flags: Any, closed: 
         taken += 1
 
 
-@uncounted_kernel
-def repack_stream(p: Any, sizes: Any, flags: Any, pack: Any) -> Any:
-    """See `stream_reference.repack_stream`."""
-    nodes, heads, bits, top, now, bounds, capacity = p
+@uncounted_kernel("i8[2C] i8[2C] u8[1C] u8[1C] i8[1C] i8[1C] i8[1C] i8[2C] u1[1C] i8[1C]")
+def _repack_stream(
+    nodes: IntArray,
+    heads: IntArray,
+    bits: UInt64Array,
+    top: UInt64Array,
+    now: IntArray,
+    bounds: IntArray,
+    capacity: IntArray,
+    sizes: IntArray,
+    flags: ByteArray,
+    pack: IntArray,
+) -> int:
     scale = bounds[_SCALE]
     for i in range(len(sizes)):
         pack[i] = -1
         if flags[i] & OUT:
             now[_NUMBER] += 1 if flags[i] & OPENED else 0
             continue
+        if not _fits(sizes, i, capacity):
+            return i
         if flags[i] & OPENED:
             if now[_FREE] < 0:
                 return i

@@ -16,8 +16,8 @@ from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.narrowing import is_list
 from penstock.core.turns import ForkSafeLock
 from penstock.errors import FormatError, PlanError, StateError
-from penstock.kernels.dispatch import kernels
-from penstock.kernels.packing_read_reference import GIVEN, LEFT, PARTS, RIGHT
+from penstock.kernels.fit import count_decreasing
+from penstock.kernels.pack_reading import GIVEN, LEFT, PARTS, RIGHT, place_pieces
 from penstock.kernels.permute import permute
 from penstock.plan.packing import saved
 from penstock.plan.packing.bound import bound_of
@@ -190,7 +190,7 @@ class PackIndex:
         if found.rows is not None:
             out[0], out[1] = found.rows
             policy = GIVEN + (LEFT if policy == LEFT else 0)
-        kernels().lay(found.pack, total, found.part, self._limit, policy, self.rule.align, self.rule.head, out)
+        place_pieces(found.pack, total, found.part, self._limit, policy, self.rule.align, self.rule.head, out)
         return PackPieces(found.pack, found.item, out[0], out[1], out[2])
 
     def _found(self, pack: IntArray, epoch: IntArray) -> StoredPieces:
@@ -268,7 +268,7 @@ class PackIndex:
         if not self._stored and is_countable(self.rule) and (counts := self._layout.histogram(w)) is not None:
             full = counts.copy()
             full[0] = 0  # items without rows are left out
-            planned = kernels().count_decreasing(full, *self.rule.capacity, self.rule.most)
+            planned = count_decreasing(full, self.rule.capacity[0], self.rule.most)
             return tally_of_counts(counts, planned), None
         lengths = self._layout.lengths_in(w)
         parts = cut_overlong(self.rule, lengths)

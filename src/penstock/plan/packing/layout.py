@@ -11,8 +11,8 @@ import numpy.typing as npt
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.core.ragged import offsets_of
 from penstock.errors import PlanError
-from penstock.kernels.dispatch import kernels
 from penstock.kernels.permute import permute
+from penstock.kernels.runs import gather_runs, histogram
 from penstock.plan.packing.rule import LONGEST, Rule
 from penstock.plan.packing.scratch import SCRATCH
 
@@ -71,7 +71,7 @@ class WindowLayout:
         else:
             raw, runs = self._plain, self.runs(w)
         counts = np.zeros(self._rule.capacity[0] + 1, np.int32)
-        return counts if kernels().histogram(raw, *runs, counts) else None
+        return counts if histogram(raw, *runs, counts) else None
 
     def lengths_of(self, item: IntArray) -> IntArray:
         """`[m, A]` the lengths of `[m]` items. Raises `PlanError` for lengths that cannot be."""
@@ -94,7 +94,7 @@ class WindowLayout:
     def _gathered(self, lengths: Whole, start: IntArray, size: IntArray) -> IntArray:
         axes = len(self._rule.capacity)
         rows = SCRATCH.empty("lengths", int(size.sum()) * axes, np.int64)
-        kernels().gather_runs(lengths, start * axes, size * axes, rows)
+        gather_runs(lengths, start * axes, size * axes, rows)
         return rows.reshape(-1, axes)
 
     def _columns(self, raw: npt.NDArray[np.generic], n: int) -> IntArray:

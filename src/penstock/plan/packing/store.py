@@ -11,7 +11,7 @@ import numpy as np
 from penstock.core.arrays import AnyArray, IntArray, UInt64Array
 from penstock.core.ragged import offsets_of
 from penstock.errors import FormatError
-from penstock.kernels.dispatch import kernels
+from penstock.kernels.pack_reading import pack_items, pack_slots
 from penstock.plan.packing.layout import WindowLayout
 from penstock.plan.packing.window import Window
 
@@ -42,6 +42,11 @@ class WindowStore:
     part: AnyArray
     begin: IntArray
     size: IntArray
+
+    def __post_init__(self) -> None:
+        """Plans are never written again, and kernels read them as read-only arrays."""
+        for field in fields(self):
+            getattr(self, field.name).flags.writeable = False
 
     @classmethod
     def of(cls, windows: Sequence[Window]) -> WindowStore:
@@ -79,12 +84,12 @@ class WindowStore:
         or epochs. `number` is the number of the first window in the whole plan, placed as `layout` says; `seeds` are
         the seeds of exchanges and of blocks."""
         extent = np.empty((3, len(pack)), np.int64)
-        total = kernels().pack_slots(pack, epoch, self.pack_first, self.slot_first, self.cut, extent)
+        total = pack_slots(pack, epoch, self.pack_first, self.slot_first, self.cut, extent)
         if total < 0:
             return None
         out = np.empty((3, total), np.int64)
         plan = self.slot, self.slot_first, self.local, self.run, self.run_first
-        kernels().pack_items(extent, epoch, number, *plan, layout.first, layout.sections, layout.block, seeds, out)
+        pack_items(extent, epoch, number, *plan, layout.first, layout.sections, layout.block, seeds, out)
         of, item, rank = out
         part = self.part[rank] if len(self.part) else self.part
         return StoredPieces(of, item, part, (self.begin[rank], self.size[rank]) if len(self.begin) else None)

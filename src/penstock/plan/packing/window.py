@@ -9,7 +9,9 @@ import numpy as np
 
 from penstock.core.arrays import AnyArray, IntArray
 from penstock.errors import PlanError
-from penstock.kernels.dispatch import kernels
+from penstock.kernels.concat import concat
+from penstock.kernels.fit import best_fit, bin_slots, count_decreasing, first_fit, plan_decreasing, sort_decreasing
+from penstock.kernels.open_fit import open_fit
 from penstock.kernels.permute import permute
 from penstock.plan.packing.rule import Rule
 from penstock.plan.packing.scratch import SCRATCH
@@ -122,7 +124,7 @@ def count_window(rule: Rule, parts: Parts) -> tuple[int, int] | None:
     if rule.method != "best_fit_decreasing" or not is_exact(limit, align):
         return None
     counts = np.bincount(rows[:, 0], minlength=int(limit[0]) + 1).astype(np.int32)
-    packs, most = kernels().count_decreasing(counts, int(limit[0]), rule.most)
+    packs, most = count_decreasing(counts, int(limit[0]), rule.most)
     return packs + len(parts.own), max(most, min(len(parts.own), 1))
 
 
@@ -141,7 +143,7 @@ def plan_window(rule: Rule, parts: Parts, number: int) -> Window:
     bin_of = np.empty(m, np.int64)
     packs = _fit(rule, _taken(_taken(rows, order), sequence), limit, align, bin_of)
     slot, cut = np.empty(m, np.int64), np.empty(packs, np.int64)
-    kernels().bin_slots(bin_of, packs, slot, cut)
+    bin_slots(bin_of, packs, slot, cut)
     slot = slot if sequence is None else sequence[slot]
     local = order if parts.every and order is not None else _taken(parts.local, order)
     part = _taken(parts.part, order) if len(parts.part) else _NONE
@@ -154,9 +156,7 @@ def _decreasing(rule: Rule, rows: IntArray, capacity: int, parts: Parts) -> Wind
     narrow = np.uint16 if m <= 1 << 16 else np.uint32
     room = SCRATCH.empty("room", 4 * m, np.int32).reshape(4, m)
     cut, slot, order, run = np.empty((4, m), narrow)
-    packs, runs = kernels().plan_decreasing(
-        np.ascontiguousarray(rows), capacity, rule.most, room, cut, slot, order, run
-    )
+    packs, runs = plan_decreasing(np.ascontiguousarray(rows), capacity, rule.most, room, cut, slot, order, run)
     local = order if parts.every else parts.local.take(order)
     part = parts.part.take(order) if len(parts.part) else _NONE
     return Window(cut[:packs].copy(), slot, local, part, run[:runs].copy(), _NONE, _NONE)
@@ -188,7 +188,7 @@ def _ranked(rows: IntArray, limit: IntArray, align: int) -> tuple[IntArray, IntA
     m = len(rows)
     if is_exact(limit, align):
         order, run = np.empty(m, np.int64), np.empty(m, np.int64)
-        runs = kernels().sort_decreasing(np.ascontiguousarray(rows[:, 0]), int(limit[0]), order, run)
+        runs = sort_decreasing(np.ascontiguousarray(rows[:, 0]), int(limit[0]), order, run)
         return order, run[:runs].copy()
     order = np.lexsort((*(-rows.T[::-1]), -(rows / limit).max(axis=1)))
     ranked = rows[order]
@@ -198,12 +198,12 @@ def _ranked(rows: IntArray, limit: IntArray, align: int) -> tuple[IntArray, IntA
 def _fit(rule: Rule, rows: IntArray, limit: IntArray, align: int, bin_of: IntArray) -> int:
     """The bin of each of `[m, A]` rows, in the order they come; gives the number of bins."""
     if rule.open_bins is None and rule.method != "next_fit" and is_exact(limit, align):
-        fit = kernels().first_fit if rule.method == "first_fit" else kernels().best_fit
+        fit = first_fit if rule.method == "first_fit" else best_fit
         return fit(np.ascontiguousarray(rows[:, 0]), int(limit[0]), rule.most, bin_of)
     keep = 1 if rule.method == "next_fit" else min(rule.open_bins or OPEN, max(len(rows), 1))
     least = rows.min(axis=0, initial=_ANY) if rule.exchanges else np.zeros(len(limit), np.int64)
     best, block = rule.method not in ("first_fit", "next_fit"), rule.flush == "block" or rule.method == "next_fit"
-    return kernels().open_fit(rows, limit, 1 / limit, least, align, rule.most, keep, best, block, bin_of)
+    return open_fit(rows, limit, 1 / limit, least, align, rule.most, keep, best, block, bin_of)
 
 
 def _concatenated(rule: Rule, parts: Parts) -> Window:
@@ -214,10 +214,10 @@ def _concatenated(rule: Rule, parts: Parts) -> Window:
         raise PlanError(f"expected at most 2^31 parts in a window, got {least}; take a smaller window")
     room = len(parts.local) + least
     rows = index, begin, size = _rooms(room, axes)
-    pieces, _ = kernels().concat(*wanted, *rows)
+    pieces, _ = concat(*wanted, *rows)
     if pieces > room:  # heads and alignment take more
         rows = index, begin, size = _rooms(pieces, axes)
-        kernels().concat(*wanted, *rows)
+        concat(*wanted, *rows)
     index = index[:pieces]
     begin = begin[:pieces]
     size = size[:pieces]

@@ -1,5 +1,4 @@
-# pyright: reportMissingImports=false, reportCallIssue=false
-"""Compiled kernel that packs items end to end and cuts them at full bins. Definition: `packing_reference.concat`.
+"""Pack items end to end, and cut them where a bin is full.
 
 One axis has its own loop, whose state is in registers. Pieces are counted also where the output has no room for them,
 so a first call can ask for the count. The caller owns all arrays.
@@ -7,16 +6,64 @@ so a first call can ask for the count. The caller owns all arrays.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from penstock.core.arrays import IntArray
 from penstock.kernels.jit import helper, kernel
-from penstock.kernels.packing import aligned
+from penstock.kernels.open_fit import aligned
+
+
+def concat(
+    length: IntArray,
+    capacity: IntArray,
+    align: int,
+    most: int,
+    head: int,
+    whole: bool,
+    index: IntArray,
+    begin: IntArray,
+    size: IntArray,
+) -> tuple[int, int]:
+    """Put one item behind another, cut where a bin is full on one axis.
+
+    Piece `j` is `size[j]` rows of item `index[j, 1]` from `begin[j]` onwards, in bin `index[j, 0]`.
+
+    Args:
+        length: `[m, A]` int64.
+        capacity: `[A]` int64, rows of a bin, at least 1.
+        align: Pieces begin at multiples of this number.
+        most: Pieces of a bin, at least 1.
+        head: Rows left free where a part continues an item, less than every capacity.
+        whole: Whether an item that reaches a limit and exceeds none gets its own bin behind the one being filled,
+            instead of being cut.
+        index: `[p, 2]` int64, receives bin and item of each piece.
+        begin: `[p, A]` int64, receives the first row of each piece in its item.
+        size: `[p, A]` int64, receives the rows of each piece.
+
+    Returns:
+        The number of pieces, of which the first `p` are written, and of bins.
+
+    Raises:
+        ValueError: The arrays do not fit together, or no rows fit into a bin.
+
+    Example:
+        >>> index, begin, size = np.zeros((3, 2), np.int64), np.zeros((3, 1), np.int64), np.zeros((3, 1), np.int64)
+        >>> concat(np.array([[3], [3]]), np.array([4]), 1, 9, 0, False, index, begin, size)
+        (3, 2)
+        >>> index.tolist(), begin.ravel().tolist(), size.ravel().tolist()
+        ([[0, 0], [0, 1], [1, 1]], [0, 0, 1], [3, 1, 2])
+    """
+    axes = length.shape[1]
+    shapes = len(capacity), index.shape, begin.shape, size.shape
+    if shapes != (axes, (len(index), 2), (len(index), axes), (len(index), axes)):
+        raise ValueError(f"expected arrays for {axes} axes, got {shapes}")
+    if min(align, most) < 1 or not 0 <= head < capacity.min():
+        raise ValueError(f"expected bins with room behind {head} rows, for at least one piece, got {capacity.tolist()}")
+    return _concat(length, capacity, align, most, head, whole, index, begin, size)
 
 
 @helper
-def _is_full(size: Any, capacity: Any) -> Any:
+def _is_full(size: IntArray, capacity: IntArray) -> bool:
     """Whether an item reaches a limit and exceeds none."""
     reaches, exceeds = False, False
     for a in range(len(size)):
@@ -26,7 +73,7 @@ def _is_full(size: Any, capacity: Any) -> Any:
 
 
 @helper
-def _reached(used: Any, capacity: Any) -> Any:
+def _reached(used: IntArray, capacity: IntArray) -> bool:
     """Whether a bin is full on some axis."""
     reached = False
     for a in range(len(used)):
@@ -35,7 +82,9 @@ def _reached(used: Any, capacity: Any) -> Any:
 
 
 @helper
-def _note(index: Any, begin: Any, size: Any, piece: int, pack: int, item: int, done: Any, take: Any) -> None:
+def _note(
+    index: IntArray, begin: IntArray, size: IntArray, piece: int, pack: int, item: int, done: IntArray, take: IntArray
+) -> None:
     """Write down one piece; where there is no room, pieces are only counted."""
     if piece < len(index):
         index[piece, 0], index[piece, 1] = pack, item
@@ -45,8 +94,16 @@ def _note(index: Any, begin: Any, size: Any, piece: int, pack: int, item: int, d
 
 @helper
 def _concat_one(
-    length: Any, capacity: int, align: int, most: int, head: int, whole: bool, index: Any, begin: Any, size: Any
-) -> Any:
+    length: IntArray,
+    capacity: int,
+    align: int,
+    most: int,
+    head: int,
+    whole: bool,
+    index: IntArray,
+    begin: IntArray,
+    size: IntArray,
+) -> tuple[int, int]:
     """The same for one axis, which is all in registers."""
     items, room = len(length), len(index)
     aside = np.empty(items if whole else 0, np.int64)
@@ -79,11 +136,18 @@ def _concat_one(
     return pieces, bins
 
 
-@kernel
-def concat(  # noqa: PLR0912 - one loop, no calls to pay for
-    length: Any, capacity: Any, align: int, most: int, head: int, whole: bool, index: Any, begin: Any, size: Any
-) -> Any:
-    """See `packing_reference.concat`."""
+@kernel("i8[2C] i8[1C] i8 i8 i8 b1 i8[2C] i8[2C] i8[2C]")
+def _concat(  # noqa: PLR0912 - one loop, no calls to pay for
+    length: IntArray,
+    capacity: IntArray,
+    align: int,
+    most: int,
+    head: int,
+    whole: bool,
+    index: IntArray,
+    begin: IntArray,
+    size: IntArray,
+) -> tuple[int, int]:
     if length.shape[1] == 1:
         return _concat_one(length, capacity[0], align, most, head, whole, index, begin, size)
     items, axes = length.shape

@@ -1,0 +1,304 @@
+"""Read a plan of packs: which items a pack has, and where their rows are.
+
+A slot of a pack becomes an item by binary searches and one permutation, without a table for each epoch. The permutation
+is a bijection, so each epoch has every item once. Stored plans are mapped read-only, so all plans are read as such:
+one compiled variant serves plans in memory and in files. The caller owns all arrays. `WindowStore.check` tests a plan
+once, so that no number in it leaves the arrays.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.core.arrays import IntArray, IntScalar, UInt32Array, UInt64Array
+from penstock.kernels.jit import uncounted_helper, uncounted_kernel
+from penstock.kernels.permute import permute
+
+RIGHT, LEFT, PARTS, GIVEN = 1, 2, 3, 4
+"""What `place_pieces` takes of an item: all (0), what the limit leaves on one side, a part, or given rows."""
+
+# Odd constants with their bits well spread keep epochs, windows and runs apart. They are part of the order.
+_OF_EPOCH, _OF_WINDOW, _OF_RUN = (
+    np.uint64(number) for number in (0xD6E8FEB86659FD93, 0xA0761D6478BD642F, 0xE7037ED1A0B428DB)
+)
+
+Narrow: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
+"""Numbers of items of a window, in the narrowest integers that hold them."""
+
+
+def pack_slots(
+    pack: IntArray, epoch: IntArray, pack_first: IntArray, slot_first: IntArray, cut: Narrow, out: IntArray
+) -> int:
+    """Find window, first slot in the window, and number of slots of packs.
+
+    Window `w` owns packs from `pack_first[w]` and slots from `slot_first[w]` up to the next window's.
+
+    Args:
+        pack: `[n]` int64.
+        epoch: int64, one epoch for all packs or `[n]`.
+        pack_first: `[W + 1]` int64.
+        slot_first: `[W + 1]` int64.
+        cut: `[P]`, where the slots of each pack begin, from the first slot of its window.
+        out: `[3, n]` int64, receives the window, the first slot and the number of slots.
+
+    Returns:
+        The number of all slots, or -1 for unknown packs and negative epochs.
+
+    Raises:
+        ValueError: The arrays do not fit together.
+
+    Example:
+        >>> out = np.zeros((3, 1), np.int64)
+        >>> plan = np.array([0, 2]), np.array([0, 3]), np.array([0, 2], np.uint16)
+        >>> pack_slots(np.array([1]), np.array([0]), *plan, out), out.ravel().tolist()
+        (1, [0, 2, 1])
+        >>> pack_slots(np.array([2]), np.array([0]), *plan, out)
+        -1
+    """
+    n = len(pack)
+    whole = len(pack_first) == len(slot_first) and pack_first[-1] == len(cut)
+    if not whole or len(epoch) not in (1, n) or out.shape != (3, n):
+        raise ValueError(f"expected one epoch or {n}, out [3, {n}] and a cut a pack, got {len(epoch)}, {out.shape}")
+    return int(_pack_slots(pack, epoch, _read_only(pack_first), _read_only(slot_first), _read_only(cut), out))
+
+
+def pack_items(
+    extent: IntArray,
+    epoch: IntArray,
+    number: int,
+    slot: Narrow,
+    slot_first: IntArray,
+    local: Narrow,
+    run: Narrow,
+    run_first: IntArray,
+    position: IntArray,
+    section: IntArray,
+    block: int,
+    seed: UInt64Array,
+    out: IntArray,
+) -> None:
+    """Find pack, item and rank in the store of each slot of packs.
+
+    Equal items exchange their ranks by a permutation of `seed[0]` that epoch, window and run name; windows without runs
+    exchange nothing. Rank `r` is item `local[r]` of its window, counted from `position[number + w]`. Sections of
+    positions begin at `section[0, s]`; in their first `section[1, s]` blocks of `block` positions, blocks change places
+    by a permutation of `seed[1]`.
+
+    Args:
+        extent: `[3, n]` int64, as `pack_slots` writes it.
+        epoch: int64, one epoch for all packs or `[n]`.
+        number: The number of the first window of the store in the plan.
+        slot: The rank of each slot in its window.
+        slot_first: `[W + 1]` int64, the first slot of each window.
+        local: The item of each rank.
+        run: Where runs of equal items begin in the ranks of each window.
+        run_first: `[W + 1]` int64, the first run of each window.
+        position: int64, the first position of each window of the plan.
+        section: `[2, S]` int64.
+        block: Positions of a block, at least 1.
+        seed: `[2]` uint64.
+        out: `[3, m]` int64, receives the pack, the item and the rank.
+
+    Raises:
+        ValueError: The arrays do not fit together.
+    """
+    if out.shape[0] != 3 or len(slot_first) != len(run_first) or block < 1 or len(epoch) == 0:
+        raise ValueError(f"expected out [3, m] and one run table for {len(slot_first)} windows, got {out.shape}")
+    room = np.empty((3, out.shape[1]), np.int64)
+    plan = _read_only(slot), _read_only(slot_first), _read_only(run), _read_only(run_first)
+    if not _ranks(extent, epoch, number, *plan, room, out):
+        raise ValueError(f"expected room for {int(extent[2].sum())} items, got {out.shape[1]}")
+    if len(run) > 0:
+        room[0] = permute(room[0], room[1], room[2], int(seed[0]))
+    _positions(extent, number, _read_only(local), position, room, out)
+    if section[1].any():
+        _blocks(section, block, room, out[1])
+        there = permute(np.maximum(room[0], 0), room[1], room[2], int(seed[1]))
+        out[1] += np.where(room[0] >= 0, there * block, 0)
+
+
+def place_pieces(
+    pack: IntArray,
+    total: IntArray,
+    part: IntArray | UInt32Array,
+    limit: IntArray,
+    policy: int,
+    align: int,
+    head: int,
+    out: IntArray,
+) -> None:
+    """Find the rows of each piece of packs, and where they begin in the pack.
+
+    In a pack, each piece begins at the next multiple of `align` behind the piece before.
+
+    Args:
+        pack: `[m]` int64, the pack of each piece, those of a pack next to each other.
+        total: `[m, A]` int64, the rows of the item.
+        part: `[m]`, the part of each item for `PARTS`; empty for the first one.
+        limit: `[A]` int64, the most rows of a piece.
+        policy: `RIGHT` and `LEFT` drop what is over the limit on that side. `PARTS` takes part `part[i]` of `limit`
+            rows. `GIVEN` takes the rows in `out[:2]`, all where their number is below 0, and `GIVEN + LEFT` takes such
+            rows of what `LEFT` keeps. 0 takes all.
+        align: At least 1.
+        head: Rows that parts which continue an item leave free in front.
+        out: `[3, m, A]` int64, receives the first row in the item, the number of rows, and the first row in the pack.
+
+    Raises:
+        ValueError: The arrays do not fit together.
+
+    Example:
+        >>> out, total = np.zeros((3, 2, 1), np.int64), np.array([[3], [1]])
+        >>> place_pieces(np.array([0, 0]), total, total[:0, 0], np.array([8]), 0, 4, 0, out); out[2].ravel().tolist()
+        [0, 4]
+    """
+    m, axes = total.shape
+    if len(pack) != m or len(part) not in (0, m) or len(limit) != axes or out.shape != (3, m, axes) or align < 1:
+        raise ValueError(f"expected arrays for {m} pieces on {axes} axes, got {len(pack)}, {len(part)}, {out.shape}")
+    parts = _read_only(np.ascontiguousarray(part, np.uint32))
+    _place_pieces(pack, total, parts, limit, policy, align, head, out)
+
+
+def _read_only(array: npt.NDArray[np.generic]) -> npt.NDArray[Any]:
+    """Return a view that numba types as read-only, as mapped plans are, or the array if it is so already."""
+    if not array.flags.writeable:
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+@uncounted_helper
+def _last_at(first: IntArray | Narrow, begin: IntScalar, end: IntScalar, value: IntScalar) -> IntScalar:
+    """The last of `begin : end` whose `first` is at most `value`; `begin` where there is none."""
+    lo, hi = np.int64(begin), np.int64(end) - 1
+    while lo < hi:
+        middle = (lo + hi + 1) >> 1
+        if np.int64(first[middle]) <= value:
+            lo = middle
+        else:
+            hi = middle - 1
+    return lo
+
+
+@uncounted_kernel("i8[1C] i8[1C] i8[1Cr] i8[1Cr] u2[1Cr] i8[2C]", "i8[1C] i8[1C] i8[1Cr] i8[1Cr] u4[1Cr] i8[2C]")
+def _pack_slots(
+    pack: IntArray, epoch: IntArray, pack_first: IntArray, slot_first: IntArray, cut: Narrow, out: IntArray
+) -> IntScalar:
+    total = np.int64(0)
+    for i in range(len(pack)):
+        k = pack[i]
+        if not 0 <= k < pack_first[-1] or epoch[i % len(epoch)] < 0:
+            return -1
+        w = _last_at(pack_first, 0, len(pack_first), k)
+        begin = np.int64(cut[k])
+        end = np.int64(cut[k + 1]) if k + 1 < pack_first[w + 1] else slot_first[w + 1] - slot_first[w]
+        out[0, i], out[1, i], out[2, i] = w, begin, end - begin
+        total += end - begin
+    return total
+
+
+@uncounted_kernel(
+    "i8[2C] i8[1C] i8 u2[1Cr] i8[1Cr] u2[1Cr] i8[1Cr] i8[2C] i8[2C]",
+    "i8[2C] i8[1C] i8 u4[1Cr] i8[1Cr] u4[1Cr] i8[1Cr] i8[2C] i8[2C]",
+)
+def _ranks(
+    extent: IntArray,
+    epoch: IntArray,
+    number: int,
+    slot: Narrow,
+    slot_first: IntArray,
+    run: Narrow,
+    run_first: IntArray,
+    room: IntArray,
+    out: IntArray,
+) -> bool:
+    """Of each slot: the pack in `out[0]`, where its run begins in `out[2]`; in `room` its place in the run, the length
+    of the run, and the number of the permutation that exchanges them in this epoch."""
+    needed = 0
+    for i in range(extent.shape[1]):
+        needed += extent[2, i]
+    if needed != out.shape[1]:
+        return False
+    m = 0
+    for i in range(extent.shape[1]):
+        w: int = extent[0, i]
+        base, begin_run, end_run = slot_first[w], run_first[w], run_first[w + 1]
+        key = np.uint64(epoch[i % len(epoch)]) * _OF_EPOCH + np.uint64(number + w) * _OF_WINDOW
+        for j in range(base + extent[1, i], base + extent[1, i] + extent[2, i]):
+            rank = np.int64(slot[j])
+            begin, end, which = rank, rank + 1, np.int64(0)
+            if end_run > begin_run:
+                found = _last_at(run, begin_run, end_run, rank)
+                begin, which = np.int64(run[found]), found - begin_run
+                end = np.int64(run[found + 1]) if found + 1 < end_run else slot_first[w + 1] - base
+            out[0, m], out[2, m] = i, base + begin
+            room[0, m], room[1, m] = rank - begin, end - begin
+            room[2, m] = np.int64((key + np.uint64(which) * _OF_RUN) >> np.uint64(2))
+            m += 1
+    return True
+
+
+@uncounted_kernel(
+    "i8[2C] i8 u2[1Cr] i8[1C] i8[2C] i8[2C]",
+    "i8[2C] i8 u4[1Cr] i8[1C] i8[2C] i8[2C]",
+)
+def _positions(extent: IntArray, number: int, local: Narrow, position: IntArray, room: IntArray, out: IntArray) -> None:
+    """The place of each slot in its run becomes its rank in the window, and that its position."""
+    m = 0
+    for i in range(extent.shape[1]):
+        w: int = extent[0, i]
+        for _ in range(extent[2, i]):
+            out[2, m] += room[0, m]
+            out[1, m] = position[number + w] + np.int64(local[out[2, m]])
+            m += 1
+
+
+@uncounted_kernel("i8[2C] i8 i8[2C] i8[1C]")
+def _blocks(section: IntArray, block: int, room: IntArray, item: IntArray) -> None:
+    """Where blocks change places: of each item the number of its block in `room[0]`, -1 for none, how many there are,
+    and their section, which names the permutation. Items become the first of their kind, one a block."""
+    for i in range(len(item)):
+        s = _last_at(section[0], 0, section.shape[1], item[i])
+        room[0, i], room[1, i], room[2, i] = -1, 1, section[0, s]
+        if item[i] - section[0, s] < section[1, s] * block:
+            room[0, i], room[1, i] = (item[i] - section[0, s]) // block, section[1, s]
+            item[i] -= room[0, i] * block
+
+
+@uncounted_kernel("i8[1C] i8[2C] u4[1Cr] i8[1C] i8 i8 i8 i8[3C]")
+def _place_pieces(
+    pack: IntArray,
+    total: IntArray,
+    part: UInt32Array,
+    limit: IntArray,
+    policy: int,
+    align: int,
+    head: int,
+    out: IntArray,
+) -> None:
+    rows, axes = total.shape
+    for a in range(axes):
+        at = np.int64(0)
+        for i in range(rows):
+            begin, size = np.int64(0), total[i, a]
+            if policy & GIVEN:
+                begin, size = out[0, i, a], out[1, i, a] if out[1, i, a] >= 0 else size
+            elif policy == PARTS:
+                begin = min(max(limit[a] * np.int64(part[i]), 0), size) if len(part) > 0 else begin
+                size = min(size - begin, limit[a])
+            elif policy == RIGHT:
+                size = min(size, limit[a])
+            elif policy == LEFT:
+                begin = max(size - limit[a], 0)
+                size -= begin
+            if i > 0 and pack[i] != pack[i - 1]:
+                at = 0
+            if head > 0 and begin > 0 and size > 0:
+                at += head
+            if policy == GIVEN + LEFT:  # counted in what is left
+                begin += max(total[i, a] - limit[a], 0)
+            out[0, i, a], out[1, i, a], out[2, i, a] = begin, size, at
+            at = (at + size + align - 1) // align * align
