@@ -105,7 +105,8 @@ def pack_items(
     Raises:
         ValueError: The arrays do not fit together.
     """
-    if out.shape[0] != 3 or len(slot_first) != len(run_first) or block < 1 or len(epoch) == 0:
+    missing = extent.shape[1] > 0 and len(epoch) == 0
+    if missing or out.shape[0] != 3 or len(slot_first) != len(run_first) or block < 1:
         raise ValueError(f"expected out [3, m] and one run table for {len(slot_first)} windows, got {out.shape}")
     room = np.empty((3, out.shape[1]), np.int64)
     plan = _read_only(slot), _read_only(slot_first), _read_only(run), _read_only(run_first)
