@@ -198,15 +198,5 @@ def test_reading_a_plan(data: Any, dtype: Any, runs: bool) -> None:
     plan = slot, slot_first, local, run, run_first, position, section, 4, np.array([7, 2**63 + 1], np.uint64)
     both("pack_items", extent, epoch, 3, *plan, outs=[np.empty((3, m), np.int64)])
     for wrong in (-1, total):
-        assert (
-            both(
-                "pack_slots",
-                np.array([wrong]),
-                np.zeros(1, np.int64),
-                pack_first,
-                slot_first,
-                cut,
-                outs=[np.empty((3, 1), np.int64)],
-            )[0]
-            == -1
-        )
+        arguments = np.array([wrong]), np.zeros(1, np.int64), pack_first, slot_first, cut
+        assert both("pack_slots", *arguments, outs=[np.empty((3, 1), np.int64)])[0] == -1
