@@ -16,6 +16,7 @@ import numpy.typing as npt
 from penstock.core.arrays import IntArray, IntScalar, UInt32Array, UInt64Array
 from penstock.kernels.jit import uncounted_helper, uncounted_kernel
 from penstock.kernels.permute import permute
+from penstock.kernels.views import read_only
 
 RIGHT, LEFT, PARTS, GIVEN = 1, 2, 3, 4
 """What `place_pieces` takes of an item: all (0), what the limit leaves on one side, a part, or given rows."""
@@ -62,7 +63,7 @@ def pack_slots(
     whole = len(pack_first) == len(slot_first) and pack_first[-1] == len(cut)
     if not whole or len(epoch) not in (1, n) or out.shape != (3, n):
         raise ValueError(f"expected one epoch or {n}, out [3, {n}] and a cut a pack, got {len(epoch)}, {out.shape}")
-    return int(_pack_slots(pack, epoch, _read_only(pack_first), _read_only(slot_first), _read_only(cut), out))
+    return int(_pack_slots(pack, epoch, read_only(pack_first), read_only(slot_first), read_only(cut), out))
 
 
 def pack_items(
@@ -109,12 +110,12 @@ def pack_items(
     if missing or out.shape[0] != 3 or len(slot_first) != len(run_first) or block < 1:
         raise ValueError(f"expected out [3, m] and one run table for {len(slot_first)} windows, got {out.shape}")
     room = np.empty((3, out.shape[1]), np.int64)
-    plan = _read_only(slot), _read_only(slot_first), _read_only(run), _read_only(run_first)
+    plan = read_only(slot), read_only(slot_first), read_only(run), read_only(run_first)
     if not _ranks(extent, epoch, number, *plan, room, out):
         raise ValueError(f"expected room for {int(extent[2].sum())} items, got {out.shape[1]}")
     if len(run) > 0:
         room[0] = permute(room[0], room[1], room[2], int(seed[0]))
-    _positions(extent, number, _read_only(local), position, room, out)
+    _positions(extent, number, read_only(local), position, room, out)
     if section[1].any():
         _blocks(section, block, room, out[1])
         there = permute(np.maximum(room[0], 0), room[1], room[2], int(seed[1]))
@@ -158,17 +159,8 @@ def place_pieces(
     m, axes = total.shape
     if len(pack) != m or len(part) not in (0, m) or len(limit) != axes or out.shape != (3, m, axes) or align < 1:
         raise ValueError(f"expected arrays for {m} pieces on {axes} axes, got {len(pack)}, {len(part)}, {out.shape}")
-    parts = _read_only(np.ascontiguousarray(part, np.uint32))
+    parts = read_only(np.ascontiguousarray(part, np.uint32))
     _place_pieces(pack, total, parts, limit, policy, align, head, out)
-
-
-def _read_only(array: npt.NDArray[np.generic]) -> npt.NDArray[Any]:
-    """Return a view that numba types as read-only, as mapped plans are, or the array if it is so already."""
-    if not array.flags.writeable:
-        return array
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 @uncounted_helper

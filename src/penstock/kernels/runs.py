@@ -15,7 +15,9 @@ import numpy.typing as npt
 from penstock.core.arrays import Int32Array, IntArray
 from penstock.kernels.intrinsics import prefetch
 from penstock.kernels.jit import helper, kernel
+from penstock.kernels.views import read_only
 
+_DTYPES = ("u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8")
 _AHEAD = 8  # runs that are asked for before they are read
 
 Lengths: TypeAlias = npt.NDArray[np.integer[Any]]
@@ -26,7 +28,7 @@ def gather_runs(length: Lengths, start: IntArray, size: IntArray, out: IntArray)
     """Write the lengths `start[j] : start[j] + size[j]` of each run to `out`, one run after another.
 
     Args:
-        length: `[n]` uint8, uint16 or int64.
+        length: `[n]` integers of any size.
         start: `[R]` int64.
         size: `[R]` int64.
         out: int64, as long as all runs together.
@@ -41,7 +43,7 @@ def gather_runs(length: Lengths, start: IntArray, size: IntArray, out: IntArray)
         (None, [3, 1, 1])
     """
     _require_pairs(start, size)
-    wrong = _gather_runs(length, start, size, out)
+    wrong = _gather_runs(read_only(length), start, size, out)
     if wrong >= 0:
         raise IndexError(_outside(wrong, start, size, len(length)))
 
@@ -50,7 +52,7 @@ def histogram(length: Lengths, start: IntArray, size: IntArray, out: Int32Array)
     """Add the number of lengths of each value `v` in runs to `out[v]`.
 
     Args:
-        length: `[n]` uint8, uint16 or int64.
+        length: `[n]` integers of any size.
         start: `[R]` int64.
         size: `[R]` int64.
         out: `[values]` int32.
@@ -68,7 +70,7 @@ def histogram(length: Lengths, start: IntArray, size: IntArray, out: Int32Array)
         (True, [0, 2, 0, 1])
     """
     _require_pairs(start, size)
-    stopped = _histogram(length, start, size, out)
+    stopped = _histogram(read_only(length), start, size, out)
     if stopped >= 0:
         raise IndexError(_outside(stopped, start, size, len(length)))
     return stopped == _ALL_COUNTED
@@ -96,7 +98,7 @@ def _ask(length: Lengths, start: IntArray, size: IntArray, j: int) -> None:
             prefetch(line)
 
 
-@kernel("u1[1C] i8[1C] i8[1C] i8[1C]", "u2[1C] i8[1C] i8[1C] i8[1C]", "i8[1C] i8[1C] i8[1C] i8[1C]")
+@kernel(*(f"{dtype}[1Cr] i8[1C] i8[1C] i8[1C]" for dtype in _DTYPES))
 def _gather_runs(length: Lengths, start: IntArray, size: IntArray, out: IntArray) -> int:
     m = 0
     for j in range(len(start)):
@@ -109,7 +111,7 @@ def _gather_runs(length: Lengths, start: IntArray, size: IntArray, out: IntArray
     return -1
 
 
-@kernel("u1[1C] i8[1C] i8[1C] i4[1C]", "u2[1C] i8[1C] i8[1C] i4[1C]", "i8[1C] i8[1C] i8[1C] i4[1C]")
+@kernel(*(f"{dtype}[1Cr] i8[1C] i8[1C] i4[1C]" for dtype in _DTYPES))
 def _histogram(length: Lengths, start: IntArray, size: IntArray, out: Int32Array) -> int:
     for j in range(len(start)):
         _ask(length, start, size, j + _AHEAD)
