@@ -53,6 +53,7 @@ def concat(
         >>> index.tolist(), begin.ravel().tolist(), size.ravel().tolist()
         ([[0, 0], [0, 1], [1, 1]], [0, 0, 1], [3, 1, 2])
     """
+    length, capacity = np.ascontiguousarray(length), np.ascontiguousarray(capacity)
     axes = length.shape[1]
     shapes = len(capacity), index.shape, begin.shape, size.shape
     if shapes != (axes, (len(index), 2), (len(index), axes), (len(index), axes)):

@@ -56,6 +56,8 @@ def open_fit(
         >>> open_fit(np.array([[3], [4], [1]]), 4 * one, one / 4, 0 * one, 1, 9, 2, True, False, out), out.tolist()
         (2, [1, 0, 1])
     """
+    length, capacity, least = (np.ascontiguousarray(array) for array in (length, capacity, least))
+    scale = np.ascontiguousarray(scale)
     shapes = len(out), len(capacity), len(scale), len(least)
     if shapes != (len(length), *(length.shape[1],) * 3) or min(align, most, keep) < 1:
         raise ValueError(f"expected arrays for lengths {length.shape} and numbers of at least 1, got {shapes}")

@@ -156,6 +156,7 @@ def place_pieces(
         >>> place_pieces(np.array([0, 0]), total, total[:0, 0], np.array([8]), 0, 4, 0, out); out[2].ravel().tolist()
         [0, 4]
     """
+    total = np.ascontiguousarray(total)
     m, axes = total.shape
     if len(pack) != m or len(part) not in (0, m) or len(limit) != axes or out.shape != (3, m, axes) or align < 1:
         raise ValueError(f"expected arrays for {m} pieces on {axes} axes, got {len(pack)}, {len(part)}, {out.shape}")

@@ -122,7 +122,8 @@ def _plain(lengths: Lengths, axes: int) -> Whole | None:
     """`[n * A]` lengths as memory holds them; None where kernels cannot read them there."""
     if callable(lengths) or lengths.shape[1:] not in {(axes,)} | ({()} if axes == 1 else set()):
         return None
-    return lengths.reshape(-1) if lengths.flags.c_contiguous and lengths.dtype.isnative else None
+    readable = lengths.flags.c_contiguous and lengths.flags.aligned and lengths.dtype.isnative
+    return lengths.reshape(-1) if readable and lengths.dtype.kind in "iu" else None
 
 
 def _spread(start: IntArray, size: IntArray) -> IntArray:
