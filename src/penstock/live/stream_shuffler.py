@@ -114,6 +114,7 @@ class StreamShuffler:
 
     def restart(self) -> None:
         """Begin a new pass over the whole window."""
+        self._draws += int((self._ranges[HI] - self._ranges[LO] - self._ranges[TAKEN]).sum())
         self._ranges = self._ranges[:, :0]
         self._passes += 1
         lo, hi = self._window
@@ -121,16 +122,40 @@ class StreamShuffler:
             self._add(lo, hi)
 
     def draw(self, n: int) -> Int:
-        """Return `[m]` int64 numbers, `m <= n`; fewer than `n` only at the end of the pass."""
+        """Return `[m]` int64 numbers, `m <= n`; fewer than `n` only at the end of the pass.
+
+        Numbers that were removed or left the window are drawn too, and dropped. At the end of the pass, nothing is
+        drawn behind the last number that is returned: how many numbers were asked for must not change later draws.
+        """
         parts: list[Int] = []
+        before = (self._ranges.copy(), self._draws)
+        used = 0  # draws after `before`, up to the last number that is returned
         while n > 0 and self._ranges.size:
-            live = self._take(n)
-            parts.append(live)
-            n -= len(live)
+            begin = (self._ranges.copy(), self._draws)
+            numbers = self._take(n)
+            live = np.flatnonzero(self._is_live(numbers))
+            if len(live):
+                before = begin
+                used = int(live[-1]) + 1
+                parts.append(numbers[live])
+                n -= len(live)
+        if n > 0:
+            self._ranges, self._draws = before
+            if used:
+                self._take(used)
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
+    def _is_live(self, numbers: Int) -> npt.NDArray[np.bool_]:
+        """`[n]`, whether each number is in the window, and was not removed."""
+        live = numbers >= self._window[0]
+        if self._holes[0]:
+            self._table = np.array(self._holes) if self._table is None else self._table
+            hole = np.searchsorted(self._table[0], numbers, side="right") - 1
+            live &= (hole < 0) | (numbers >= self._table[1][hole])
+        return live
+
     def _take(self, n: int) -> Int:
-        """Draw at most `n` more numbers; numbers that have left the window are drawn too, and dropped."""
+        """Draw at most `n` more numbers, with the ones that have left the window."""
         left = self._ranges[HI] - self._ranges[LO] - self._ranges[TAKEN]
         which = np.zeros(min(n, int(left.sum())), np.int64)
         if len(left) > 1:
@@ -144,11 +169,6 @@ class StreamShuffler:
         numbers[order] = lo + permute(turn, hi - lo, stream, int(self._key))
         self._ranges[TAKEN] += np.bincount(which, minlength=len(left))
         self._ranges = self._ranges[:, self._ranges[HI] - self._ranges[LO] > self._ranges[TAKEN]]
-        numbers = numbers[numbers >= self._window[0]]
-        if self._holes[0]:
-            self._table = np.array(self._holes) if self._table is None else self._table
-            hole = np.searchsorted(self._table[0], numbers, side="right") - 1
-            numbers = numbers[(hole < 0) | (numbers >= self._table[1][hole])]
         return numbers
 
     def _add(self, lo: int, hi: int) -> None:
