@@ -202,3 +202,12 @@ def test_n_step_returns_equal_stable_baselines3(golden: Any, recorded: penstock.
     np.testing.assert_allclose(ours, golden["sb3_n_step"], rtol=1e-5, atol=1e-5)
     ours = read(recorded, penstock.n_step_returns(n, gamma, bootstrap="values"))
     np.testing.assert_allclose(ours, golden["sb3_n_step_values"], rtol=1e-5, atol=1e-5)
+
+
+def test_numbers_of_numpy_are_parameters() -> None:
+    columns = {"rewards": [1.0, 2.0, 4.0], "terminations": [False, False, True]}
+    data = penstock.from_arrays(columns, lengths=[3])
+    for function in (penstock.returns_to_go(np.float32(0.5)), penstock.n_step_returns(np.int64(2), np.float64(0.5))):
+        assert data.with_column("x", function)[0].columns["x"].shape == (3,)
+    with pytest.raises(ArgumentError, match="within 0 to 1"):
+        penstock.returns_to_go(np.float32(1.5))

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import SupportsFloat
 
 import numpy as np
 
 from penstock.core.arrays import AnyArray, BoolArray, FloatArray
+from penstock.core.narrowing import is_integer
 from penstock.core.spec import Align
 from penstock.data.episode_function import EpisodeFunction, EpisodeRows
 from penstock.errors import ArgumentError, DataError, SpecError
@@ -271,16 +273,16 @@ def _columns(rewards: str, terminations: str | None = None, values: str | None =
 
 
 def _share(name: str, value: object) -> float:
-    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else np.nan
+    number = float(value) if isinstance(value, SupportsFloat) and not isinstance(value, bool) else np.nan
     if not 0 <= number <= 1:
         raise ArgumentError(f"expected {name} to be a number within 0 to 1, got {value!r}")
     return number
 
 
 def _whole(n: object) -> int:
-    if isinstance(n, bool) or not isinstance(n, int) or n < 1:
+    if isinstance(n, bool) or not is_integer(n) or n < 1:
         raise ArgumentError(f"expected n to be a whole number of at least 1, got {n!r}")
-    return n
+    return int(n)
 
 
 def _returns_to_go(rows: EpisodeRows, gamma: float, rewards: str) -> FloatArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.core.boundary import loading_state
 from penstock.data.iter_dataset import IterDataset
@@ -20,6 +20,9 @@ from penstock.load.ranks import Ranks, check_ranks, ranks
 from penstock.load.ticket import Batch, Ticket
 from penstock.load.why import Why, why
 from penstock.plan.batched import BatchedPlan, check_unplanned
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 T = TypeVar("T")
 
@@ -86,7 +89,7 @@ class Loader:
     ) -> None:
         self._dataset = dataset
         self.ranks = ranks(rank, world)
-        most = 0 if isinstance(dataset, BatchPipeline) else 1 if isinstance(dataset, IterDataset) else None
+        most = 0 if _is_pipeline(dataset) else 1 if isinstance(dataset, IterDataset) else None
         self.limits = PrefetchLimits(threads, prefetch, memory, most)
         self._metrics = Metrics()
         self._cursor = Cursor(
@@ -295,6 +298,11 @@ def _as_it_is(batch: Batch) -> Batch:
     return batch
 
 
+def _is_pipeline(dataset: object) -> TypeIs[BatchPipeline]:
+    """Whether the batches come from a pipeline. Python 3.11 reads all properties to see, so datasets come first."""
+    return not isinstance(dataset, MapDataset | IterDataset) and isinstance(dataset, BatchPipeline)
+
+
 def _feed(
     dataset: MapDataset | IterDataset | BatchPipeline,
     batch_size: int | None,
@@ -302,7 +310,7 @@ def _feed(
     shares: Ranks,
     memory: int,
 ) -> BatchSource:
-    if isinstance(dataset, BatchPipeline):
+    if _is_pipeline(dataset):
         if batch_size is not None or drop_last:
             raise PlanError(
                 f"expected no batch_size and drop_last for a live pipeline, which makes the batches, got {batch_size} "
